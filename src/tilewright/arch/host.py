@@ -1,0 +1,84 @@
+"""What the host CPU is and which arch levels it runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tilewright.arch.facts import Arch, all_archs
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What the operating system says about the CPU."""
+
+    model: str
+    machine: str
+    flags: frozenset[str]
+    cores: int  # cores this process may use, not cores of the box
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+
+def _cache_bytes(level: int, kind: str) -> int:
+    for index in range(8):
+        place = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
+        try:
+            if int((place / "level").read_text()) != level:
+                continue
+            if (place / "type").read_text().strip() not in (kind, "Unified"):
+                continue
+            text = (place / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1], 1)
+        return int(text.rstrip("KMG")) * scale
+    return 0
+
+
+def _cpuinfo() -> tuple[str, frozenset[str]]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor(), frozenset()
+    model, flags = "", frozenset[str]()
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        key = key.strip()
+        if key == "model name" and not model:
+            model = value.strip()
+        elif key in ("flags", "Features") and not flags:
+            flags = frozenset(value.split())
+    return model, flags
+
+
+@lru_cache(maxsize=1)
+def host_facts() -> HostFacts:
+    model, flags = _cpuinfo()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return HostFacts(
+        model=model or platform.machine(),
+        machine=platform.machine(),
+        flags=flags,
+        cores=cores,
+        # The fallbacks are small on purpose: a block that fits a small cache fits a large one.
+        l1_bytes=_cache_bytes(1, "Data") or 32 << 10,
+        l2_bytes=_cache_bytes(2, "Data") or 512 << 10,
+        l3_bytes=_cache_bytes(3, "Data"),
+    )
+
+
+@lru_cache(maxsize=1)
+def runnable_host_archs() -> tuple[Arch, ...]:
+    """CPU archs this machine runs, best first; `generic` is always the last."""
+    flags = host_facts().flags
+    fit = [one for one in all_archs().values() if one.family == "cpu" and flags.issuperset(one.requires)]
+    return tuple(sorted(fit, key=lambda one: len(one.includes), reverse=True))
+
+
+def best_host_arch() -> Arch:
+    return runnable_host_archs()[0]

@@ -1,0 +1,1 @@
+"""The backends: how a spec becomes code on a target."""

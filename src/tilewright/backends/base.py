@@ -1,0 +1,95 @@
+"""What a backend is: it renders specs, compiles sources, loads and runs kernels, and estimates time.
+
+A backend is a package found by the entry point group `tilewright.backends`.  It knows ops only
+through their specs and its own templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from tilewright.errors import UnknownNameError, nearest
+from tilewright.ops.base import KernelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Rendered text and its file name.  Rendering is pure: same spec, same bytes."""
+
+    file_name: str
+    text: str
+    language: str  # "c++", "cuda", "hip"
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerIdentity:
+    """What makes two compilers produce different code: kind, version line, digest of its build."""
+
+    kind: str
+    version: str
+    digest: str
+
+
+class Toolchain(Protocol):
+    """Turns one source into one shared library, through command lines a build file can hold."""
+
+    @property
+    def identity(self) -> CompilerIdentity: ...
+
+    @property
+    def library_suffix(self) -> str: ...
+
+    def flags(self, arch: str) -> tuple[str, ...]:
+        """Every flag that can change the code, none that names a place."""
+
+    def include_dirs(self) -> tuple[Path, ...]:
+        """Where our headers are; their contents are part of the key, the places are not."""
+
+    def command(self, source: Path, output: Path, arch: str) -> list[str]:
+        """One command that compiles and links `source` into the shared library `output`."""
+
+    def memory_per_job(self) -> int:
+        """Bytes one compile needs at its peak, for the parallelism limit."""
+
+
+class Backend(Protocol):
+    name: str
+
+    def render(self, spec: KernelSpec) -> Source: ...
+
+    def toolchain(self) -> Toolchain:
+        """The compiler, found once; a missing one is a ToolchainError that says what to install."""
+
+    def available_archs(self) -> Sequence[str]:
+        """Archs whose kernels run on this machine, best first."""
+
+    def why_unavailable(self) -> str:
+        """Empty when kernels of this backend run here, else the reason."""
+
+    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
+        """Predicted seconds, for choosing among kernels that were never measured."""
+
+    def host_library_source(self) -> Source | None:
+        """Source of the support library the runtime needs (the host's thread team), if any."""
+
+
+@lru_cache(maxsize=1)
+def all_backends() -> dict[str, Backend]:
+    found: dict[str, Backend] = {}
+    for point in entry_points(group="tilewright.backends"):
+        found[point.name] = point.load()()
+    return dict(sorted(found.items()))
+
+
+def backend(name: str) -> Backend:
+    try:
+        return all_backends()[name]
+    except KeyError:
+        raise UnknownNameError(
+            f"{name!r} is not a backend", rule="backend-name", value=name, remedy=nearest(name, list(all_backends()))
+        ) from None

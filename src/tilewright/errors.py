@@ -1,0 +1,122 @@
+"""One error hierarchy with three owners: the request, this machine, and our own bugs.
+
+Every error says which rule spoke, which value broke it, what would work instead and, where it
+helps, how to reproduce the failure.  Errors carry their parts as fields so that callers, the
+command line and worker processes can use them without reading the text back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TilewrightError(Exception):
+    """Root of all errors raised on purpose."""
+
+    owner = "tilewright"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str = "",
+        value: object = None,
+        remedy: str = "",
+        reproduce: str = "",
+    ) -> None:
+        self.message = message
+        self.rule = rule
+        self.value = value
+        self.remedy = remedy
+        self.reproduce = reproduce
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text = f"[{self.rule}] {self.message}" if self.rule else self.message
+        if self.remedy:
+            text += f"\n  remedy: {self.remedy}"
+        if self.reproduce:
+            text += f"\n  reproduce: {self.reproduce}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword-only arguments do not survive the default pickling of exceptions.
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def _rebuild(cls: type[TilewrightError], state: dict[str, Any]) -> TilewrightError:
+    error = cls.__new__(cls)
+    error.__dict__.update(state)
+    Exception.__init__(error, state.get("message", ""))
+    return error
+
+
+class RequestError(TilewrightError):
+    """What was asked for cannot be done as asked; changing the request helps."""
+
+    owner = "request"
+
+
+class ProblemError(RequestError):
+    """Shapes, strides, dtypes or arrays of a problem contradict each other."""
+
+
+class IllegalSpecError(RequestError):
+    """A kernel specification breaks a legality rule."""
+
+
+class UnknownNameError(RequestError):
+    """A name (arch, pool, op, dtype, epilogue, kernel ...) is not known."""
+
+
+class FilterError(RequestError):
+    """A --filter expression cannot be read."""
+
+
+class NoKernelError(RequestError):
+    """No registered kernel may serve the problem (strict or frozen mode)."""
+
+
+class MachineError(TilewrightError):
+    """This machine lacks something: a compiler, a device, disk space, permission."""
+
+    owner = "machine"
+
+
+class ToolchainError(MachineError):
+    """A compiler or build tool is missing, broken or was killed."""
+
+
+class CompileError(MachineError):
+    """A compiler rejected a source.  `log_path` holds everything it said."""
+
+    def __init__(self, message: str, *, log_path: str = "", **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.log_path = log_path
+
+
+class StoreError(MachineError):
+    """The kernel store cannot be read or written."""
+
+
+class LoadError(MachineError):
+    """A built library cannot be trusted or loaded."""
+
+
+class DeviceError(MachineError):
+    """No usable device for a target, or the device reported an error."""
+
+
+class InternalError(TilewrightError):
+    """A bug in Tilewright; please report it with the text of this error."""
+
+    owner = "tilewright"
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A remedy sentence for an unknown name: the closest known one, then all of them."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    listing = ", ".join(known)
+    return f"did you mean {close[0]!r}? Known: {listing}" if close else f"known: {listing}"

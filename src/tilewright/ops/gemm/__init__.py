@@ -1,0 +1,49 @@
+"""GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm import legality, pools
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import EPILOGUES, VARIANTS, GemmSchedule, GemmSignature, spec_from_dict
+
+__all__ = ["GEMM", "GemmProblem", "GemmSchedule", "GemmSignature"]
+
+
+class GemmOp:
+    """The GEMM op behind the generic contract of `tilewright.ops.base.Op`."""
+
+    name = "gemm"
+    variants = VARIANTS
+    epilogues = EPILOGUES
+    pool_names = pools.POOL_NAMES
+
+    def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
+        return spec_from_dict(data)
+
+    def check(self, spec: KernelSpec) -> list[Violation]:
+        return legality.check(spec)
+
+    def supports(self, spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
+        return legality.supports(spec, problem)
+
+    def problem_violations(self, problem: GemmProblem, arch: str) -> list[Violation]:
+        return legality.problem_check(problem, arch)
+
+    def signature_of(self, problem: GemmProblem) -> GemmSignature:
+        return problem.signature
+
+    def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        return pools.proposals(pool, arch, **axes)
+
+    def generic_spec(self, signature: GemmSignature, arch: str) -> KernelSpec:
+        return pools.generic_spec(signature, arch)
+
+    def candidates(self, signature: GemmSignature, arch: str) -> Sequence[KernelSpec]:
+        return pools.candidates(signature, arch)
+
+
+GEMM = GemmOp()

@@ -1,0 +1,223 @@
+"""GEMM on the CPU family: what is legal, and the schedules worth proposing.
+
+tile is the cache block, warp tile the register block (rows, columns, k elements a dot step eats).
+Threads are laid over the tiles at launch, so the warp grid is always 1x1x1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.arch import Arch
+from tilewright.ops.base import Violation
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+
+PIPELINES = ("packed", "direct", "gemv", "preshuffle", "generic")
+FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
+FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
+INT_OUTPUTS = ("int32", "int8", "fp32")
+GEMV_MAX = 4  # rows (or columns) a gemv kernel holds in registers
+MAX_SPLIT_K = 64
+MAX_UNROLL = 8
+PACK_LIMIT = 2 << 20  # bytes of one packed block: what an L2 of today may hold
+
+
+def lanes(arch: Arch) -> int:
+    """32-bit accumulators in one vector."""
+    return arch.vector_bytes // 4
+
+
+def dot_step(signature: GemmSignature, arch: Arch) -> int:
+    """k elements one multiply-accumulate instruction eats: the warp tile's k."""
+    if signature.dtype_a == "int8":
+        if "vnni" in arch.features:
+            return 4
+        return 2 if "fma" in arch.features else 1
+    if signature.dtype_a == signature.dtype_b == "bf16" and "bf16" in arch.features:
+        return 2
+    return 1
+
+
+def dot_bytes(signature: GemmSignature, arch: Arch) -> int:
+    """Bytes of one packed element: int8 stays int8 for VNNI, is widened otherwise; floats become fp32."""
+    if signature.dtype_a == "int8":
+        return {4: 1, 2: 2, 1: 4}[dot_step(signature, arch)]
+    return 2 if dot_step(signature, arch) == 2 else 4
+
+
+def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
+    """Which dtypes go together."""
+    a, b, c, d = signature.dtype_a, signature.dtype_b, signature.dtype_c, signature.dtype_d
+    if a == "int8" or b == "int8":
+        if a != b:
+            yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
+        outputs: tuple[str, ...] = INT_OUTPUTS
+    else:
+        for field, value in (("dtype_a", a), ("dtype_b", b)):
+            if value not in FLOATS:
+                yield Violation("dtype-mix", f"{field} {value} is not an input type", f"use {', '.join(FLOATS)} or int8")
+        outputs = FLOAT_OUTPUTS
+    if c not in outputs:
+        yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {', '.join(outputs)}")
+    allowed = (c,) if c in ("int32", "int8", "fp32") else (c, "fp32")
+    if signature.num_d and d not in allowed:
+        yield Violation("dtype-d", f"D tensors of {d} do not go with an output of {c}", f"use {' or '.join(allowed)}")
+
+
+def _signature(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from signature_rules(signature, arch)
+
+
+def _pipeline(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline not in PIPELINES:
+        yield Violation(
+            "cpu-pipeline", f"pipeline {schedule.pipeline!r} does not exist on the CPU", f"use {', '.join(PIPELINES)}"
+        )
+    if (signature.variant == "preshuffle") != (schedule.pipeline == "preshuffle"):
+        yield Violation(
+            "cpu-preshuffle",
+            f"variant {signature.variant} with pipeline {schedule.pipeline}",
+            "variant and pipeline preshuffle go together",
+        )
+    if schedule.warp_grid != (1, 1, 1):
+        yield Violation(
+            "cpu-warp-grid",
+            f"warp grid {schedule.warp_grid}: threads are laid over tiles at launch",
+            "use 1x1x1 and set the thread count when running",
+        )
+    for field, value, expected in (
+        ("scheduler", schedule.scheduler, "default"),
+        ("store", schedule.store, "direct"),
+        ("persistent", schedule.persistent, False),
+        ("vector", schedule.vector, (0, 0, 0)),
+    ):
+        if value != expected:
+            yield Violation("cpu-field", f"{field} {value!r} means nothing on the CPU", f"use {expected!r}")
+    if schedule.pipeline == "generic" and (
+        schedule.tile != (1, 1, 1) or schedule.warp_tile != (1, 1, 1) or schedule.split_k != 1 or not all(schedule.pad)
+    ):
+        yield Violation("cpu-generic", "the generic pipeline has no tile", "use tile 1x1x1, warp tile 1x1x1, split_k 1")
+    if schedule.unroll > MAX_UNROLL:
+        yield Violation("cpu-unroll", f"unroll {schedule.unroll} is over {MAX_UNROLL}", f"use 1 to {MAX_UNROLL}")
+    if schedule.split_k > MAX_SPLIT_K:
+        yield Violation("cpu-split-k", f"split_k {schedule.split_k} is over {MAX_SPLIT_K}", f"use 1 to {MAX_SPLIT_K}")
+
+
+def _registers(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline in ("generic", "gemv"):
+        return
+    width = lanes(arch)
+    rows, columns, step = schedule.warp_tile
+    if columns % width:
+        below = columns // width * width
+        yield Violation(
+            "cpu-vector",
+            f"warp_tile_n {columns} is not a multiple of the {width} lanes of a {arch.name} vector",
+            f"use {below or width} or {below + width}",
+        )
+        return
+    expected = dot_step(signature, arch)
+    if step != expected:
+        yield Violation(
+            "cpu-dot-step",
+            f"warp_tile_k {step}, but {signature.dtype_a} on {arch.name} multiplies {expected} k elements at once",
+            f"use warp_tile_k {expected}",
+        )
+    vectors = columns // width
+    # One more register holds the broadcast element of A where the ISA cannot fold it into the multiply.
+    spare = 1 if "avx512" in arch.features else 2
+    need = rows * vectors + vectors + spare
+    if need > arch.vector_registers:
+        most = (arch.vector_registers - vectors - spare) // vectors
+        yield Violation(
+            "cpu-registers",
+            f"warp tile {rows}x{columns} needs {need} vector registers, {arch.name} has {arch.vector_registers}",
+            f"use at most {most} rows of {columns}" if most > 0 else f"use fewer than {columns} columns",
+        )
+
+
+def _blocks(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline in ("generic", "gemv", "direct"):
+        return
+    m, n, k = schedule.tile
+    size = dot_bytes(signature, arch)
+    for what, count in (("A", m * k), ("B", n * k)):
+        if count * size > PACK_LIMIT:
+            yield Violation(
+                "cpu-cache-block",
+                f"the packed block of {what} takes {count * size} bytes, over {PACK_LIMIT}",
+                f"use tile_k {PACK_LIMIT // size // (count // k)} or less",
+            )
+
+
+def _gemv(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "gemv":
+        return
+    if schedule.warp_tile[0] > GEMV_MAX:
+        yield Violation(
+            "cpu-gemv", f"a gemv kernel holds {schedule.warp_tile[0]} rows", f"warp_tile_m is at most {GEMV_MAX}"
+        )
+    if schedule.tile[0] != schedule.warp_tile[0]:
+        yield Violation("cpu-gemv", "a gemv kernel has one row block", "tile_m equals warp_tile_m")
+    if schedule.split_k != 1:
+        yield Violation("cpu-gemv", f"split_k {schedule.split_k} with gemv", "use split_k 1")
+
+
+RULES = (_signature, _pipeline, _registers, _blocks, _gemv)
+
+
+def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
+    """Problems a legal kernel was not made for."""
+    if schedule.pipeline == "gemv" and min(problem.m, problem.n) > schedule.warp_tile[0]:
+        yield Violation(
+            "cpu-gemv-size",
+            f"m = {problem.m} and n = {problem.n} are both over the {schedule.warp_tile[0]} rows of this gemv kernel",
+            "use a packed or direct kernel",
+        )
+
+
+def pad_grain(schedule: GemmSchedule) -> Shape:
+    """What a size must be a multiple of where the kernel has no edge code."""
+    return schedule.warp_tile
+
+
+def generic_schedule(signature: GemmSignature) -> GemmSchedule:
+    return GemmSchedule("generic", (1, 1, 1), (1, 1, 1))
+
+
+def _register_blocks(arch: Arch) -> tuple[tuple[int, int], ...]:
+    """Rows and vectors of the register blocks worth having, best first."""
+    if arch.vector_registers >= 32:
+        return ((8, 3), (14, 2), (12, 2), (6, 4), (4, 3), (28, 1))
+    return ((6, 2), (4, 2), (3, 3), (4, 3), (12, 1))
+
+
+def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    """What the pool proposes for one signature."""
+    width, step = lanes(arch), dot_step(signature, arch)
+    packed = "preshuffle" if signature.variant == "preshuffle" else "packed"
+    blocks = _register_blocks(arch)
+    if pool in ("tiny", "tests", "default"):
+        count = {"tiny": 1, "tests": 2, "default": 2}[pool]
+        for rows, vectors in blocks[:count]:
+            yield GemmSchedule(packed, (rows * 16, vectors * width * 16, 384), (rows, vectors * width, step), unroll=2)
+        return
+    for (rows, vectors), tile_k, m_blocks, n_blocks, unroll, prefetch, split_k in (
+        (block, tile_k, m_blocks, n_blocks, unroll, prefetch, split_k)
+        for block in blocks
+        for tile_k in ((192, 256, 384, 512) if pool == "full" else (128, 192, 256, 320, 384, 448, 512, 768))
+        for m_blocks in (4, 8, 16, 32)
+        for n_blocks in (4, 8, 16, 32)
+        for unroll in (1, 2, 4)
+        for prefetch in (0, 8)
+        for split_k in ((1,) if pool == "full" else (1, 2, 4))
+    ):
+        yield GemmSchedule(
+            packed,
+            (rows * m_blocks, vectors * width * n_blocks, tile_k),
+            (rows, vectors * width, step),
+            unroll=unroll,
+            prefetch=prefetch,
+            split_k=split_k,
+        )

@@ -1,0 +1,141 @@
+"""The one place that says no to a GEMM spec.
+
+Rules common to all targets are here; each arch family adds its own from its module.  A rule is a
+function that yields violations, so that one spec can be told everything that is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+from tilewright.arch import Arch, all_archs
+from tilewright.dtypes import DTYPES
+from tilewright.errors import nearest
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm import cpu
+from tilewright.ops.gemm.problem import GemmProblem, accumulator, problem_violations
+from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, VARIANTS, GemmSchedule, GemmSignature, epilogue_d_counts
+
+FAMILIES: dict[str, ModuleType] = {"cpu": cpu}
+
+Rule = Callable[[GemmSignature, GemmSchedule, Arch], Iterator[Violation]]
+
+
+def _known(rule: str, what: str, value: str, known: tuple[str, ...] | list[str]) -> Iterator[Violation]:
+    if value not in known:
+        yield Violation(rule, f"{what} {value!r} is not known", nearest(value, list(known)))
+
+
+def names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from _known("variant-name", "variant", signature.variant, VARIANTS)
+    yield from _known("layout-name", "layout", signature.layout, LAYOUTS)
+    yield from _known("epilogue-name", "epilogue", signature.epilogue, EPILOGUES)
+    for field in ("dtype_a", "dtype_b", "dtype_acc", "dtype_c", "dtype_d"):
+        yield from _known("dtype-name", field, getattr(signature, field), list(DTYPES))
+
+
+def positive(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    for what in ("tile", "warp_tile", "warp_grid"):
+        for axis, value in zip("mnk", getattr(schedule, what), strict=True):
+            if value <= 0:
+                yield Violation("positive", f"{what}_{axis} is {value}", "use 1 or more")
+    for what in ("split_k", "unroll"):
+        if getattr(schedule, what) < 1:
+            yield Violation("positive", f"{what} is {getattr(schedule, what)}", "use 1 or more")
+    if schedule.prefetch < 0:
+        yield Violation("positive", f"prefetch is {schedule.prefetch}", "use 0 or more")
+
+
+def divisible(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    for i, axis in enumerate("mnk"):
+        step = schedule.warp_tile[i] * schedule.warp_grid[i]
+        if step > 0 and schedule.tile[i] % step:
+            below = schedule.tile[i] // step * step
+            yield Violation(
+                "tile-multiple",
+                f"tile_{axis} {schedule.tile[i]} is not a multiple of warp_grid_{axis} * warp_tile_{axis} = {step}",
+                f"use tile_{axis} {below or step} or {below + step}",
+            )
+
+
+def fused(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if signature.epilogue in EPILOGUES:
+        counts = epilogue_d_counts(signature.epilogue)
+        if signature.num_d not in counts:
+            yield Violation(
+                "epilogue-d-count",
+                f"{signature.epilogue} with {signature.num_d} D tensors is not defined",
+                f"use {' or '.join(map(str, counts))}",
+            )
+    plain = signature.epilogue == "PassThrough" and signature.num_d == 0
+    if signature.variant == "standard" and not plain:
+        yield Violation(
+            "variant-epilogue",
+            f"variant standard has no fused epilogue, but {signature.epilogue} with {signature.num_d} D was asked",
+            "use variant multi_d",
+        )
+    if signature.variant == "multi_d" and plain:
+        yield Violation("variant-epilogue", "variant multi_d with nothing to fuse", "use variant standard")
+
+
+def accumulates(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    expected = accumulator(signature.dtype_a)
+    if signature.dtype_acc != expected:
+        yield Violation(
+            "accumulator",
+            f"{signature.dtype_a} accumulates in {expected}, not {signature.dtype_acc}",
+            f"use dtype_acc {expected}",
+        )
+
+
+COMMON: tuple[Rule, ...] = (names, positive, divisible, fused, accumulates)
+
+
+def check(spec: KernelSpec) -> list[Violation]:
+    """Every rule the spec breaks; empty means legal."""
+    arch = all_archs().get(spec.arch)
+    if arch is None:
+        return [Violation("arch-name", f"{spec.arch!r} is not a known arch", nearest(spec.arch, list(all_archs())))]
+    found = [one for rule in COMMON for one in rule(spec.signature, spec.schedule, arch)]
+    if any(one.rule.endswith("-name") or one.rule == "positive" for one in found):
+        return found  # the family's arithmetic would only echo these
+    family = FAMILIES.get(arch.family)
+    if family is None:
+        return [Violation("family", f"gemm has no kernels for {arch.family} yet", "use a cpu arch")]
+    return found + [one for rule in family.RULES for one in rule(spec.signature, spec.schedule, arch)]
+
+
+def problem_check(problem: GemmProblem, arch_name: str) -> list[Violation]:
+    """Why no kernel of the arch could serve the problem; empty means it is legal."""
+    found = problem_violations(problem)
+    if found:
+        return found
+    arch = all_archs()[arch_name]
+    family = FAMILIES.get(arch.family)
+    if family is None:
+        return [Violation("family", f"gemm has no kernels for {arch.family} yet", "use a cpu arch")]
+    return list(family.signature_rules(problem.signature, arch))
+
+
+def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
+    """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
+    if spec.signature != problem.signature:
+        return [
+            Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}", "")
+        ]
+    schedule: GemmSchedule = spec.schedule
+    family = FAMILIES[all_archs()[spec.arch].family]
+    found: list[Violation] = list(family.limits(schedule, problem))
+    grain = family.pad_grain(schedule)
+    for i, axis in enumerate("mnk"):
+        size = getattr(problem, axis)
+        if not schedule.pad[i] and size % grain[i]:
+            found.append(
+                Violation(
+                    "no-edge-code",
+                    f"{axis} = {size} is not a multiple of {grain[i]} and the kernel has no edge code along {axis}",
+                    f"pad {axis} to {-(-size // grain[i]) * grain[i]}, or use a kernel with pad_{axis}",
+                )
+            )
+    return found

@@ -1,0 +1,157 @@
+"""A GEMM as the user has it at run time: sizes, strides, dtypes, fused work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.dtypes import dtype
+from tilewright.ops.base import Violation
+from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, GemmSignature, epilogue_d_counts
+
+# Sizes up to this bound keep every byte offset inside 63 bits.
+MAX_SIZE = 1 << 40
+
+
+def accumulator(dtype_a: str) -> str:
+    return "int32" if dtype_a == "int8" else "fp32"
+
+
+def default_output(dtype_a: str, dtype_b: str) -> str:
+    """What comes out when nobody says: the input's type, int32 for int8, fp32 where inputs are mixed or fp8."""
+    if dtype_a == dtype_b and dtype_a in ("fp32", "fp16", "bf16"):
+        return dtype_a
+    return "int32" if dtype_a == "int8" else "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class GemmProblem:
+    """Strides of 0 mean dense: the leading stride is the row's length, the batch stride one matrix.
+
+    `broadcast_a` and `broadcast_b` mean that one matrix serves the whole batch.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype_a: str = "fp32"
+    dtype_b: str = ""
+    dtype_c: str = ""
+    dtype_d: str = ""
+    layout: str = "rrr"
+    batch: int = 1
+    epilogue: str = "PassThrough"
+    num_d: int = 0
+    beta: bool = False  # C takes part
+    preshuffled: bool = False  # B was packed beforehand
+    a_stride: int = 0
+    b_stride: int = 0
+    c_stride: int = 0
+    broadcast_a: bool = False
+    broadcast_b: bool = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if not self.dtype_b:
+            put(self, "dtype_b", self.dtype_a)
+        if not self.dtype_c:
+            put(self, "dtype_c", default_output(self.dtype_a, self.dtype_b))
+        if not self.dtype_d:
+            put(self, "dtype_d", self.dtype_c)
+        if not self.a_stride:
+            put(self, "a_stride", max(1, self.k if self.layout[:1] == "r" else self.m))
+        if not self.b_stride:
+            put(self, "b_stride", max(1, self.n if self.layout[1:2] == "r" else self.k))
+        if not self.c_stride:
+            put(self, "c_stride", max(1, self.n))
+
+    @property
+    def variant(self) -> str:
+        if self.preshuffled:
+            return "preshuffle"
+        return "multi_d" if self.num_d or self.epilogue != "PassThrough" else "standard"
+
+    @property
+    def signature(self) -> GemmSignature:
+        return GemmSignature(
+            variant=self.variant,
+            dtype_a=self.dtype_a,
+            dtype_b=self.dtype_b,
+            dtype_acc=accumulator(self.dtype_a),
+            dtype_c=self.dtype_c,
+            dtype_d=self.dtype_d if self.num_d else self.dtype_c,
+            layout=self.layout,
+            epilogue=self.epilogue,
+            num_d=self.num_d,
+        )
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k * self.batch
+
+    @property
+    def bytes(self) -> int:
+        """Each operand read once, the result written once."""
+        a = self.m * self.k * dtype(self.dtype_a).bytes * (1 if self.broadcast_a else self.batch)
+        b = self.k * self.n * dtype(self.dtype_b).bytes * (1 if self.broadcast_b else self.batch)
+        e = self.m * self.n * dtype(self.dtype_c).bytes * self.batch
+        d = self.num_d * self.m * self.n * dtype(self.dtype_d).bytes * self.batch
+        return a + b + d + e * (2 if self.beta else 1)
+
+    def describe(self) -> str:
+        text = f"gemm m={self.m} n={self.n} k={self.k}"
+        if self.batch != 1:
+            text += f" batch={self.batch}"
+        text += f" {self.signature.label()}"
+        return text + (" beta" if self.beta else "")
+
+
+def problem_violations(problem: GemmProblem) -> list[Violation]:
+    """Rules that hold on every target."""
+    found: list[Violation] = []
+
+    def need(ok: bool, rule: str, message: str, remedy: str) -> None:
+        if not ok:
+            found.append(Violation(rule, message, remedy))
+
+    for axis in ("m", "n", "k", "batch"):
+        size = getattr(problem, axis)
+        need(size >= 0, "size-negative", f"{axis} is {size}", "sizes are 0 or more")
+        need(size <= MAX_SIZE, "size-huge", f"{axis} is {size}, over {MAX_SIZE}", "split the problem")
+    # Byte offsets are 64-bit: the product of two sizes and an element must fit.
+    for what, rows, columns in (("A", problem.m, problem.k), ("B", problem.k, problem.n), ("E", problem.m, problem.n)):
+        total = rows * columns * 4 * max(1, problem.batch)
+        need(total < 1 << 62, "size-huge", f"{what} of {rows}x{columns} would need {total} bytes", "split the problem")
+    need(
+        problem.layout in LAYOUTS,
+        "layout-name",
+        f"layout {problem.layout!r} is not supported",
+        f"use one of {', '.join(LAYOUTS)}",
+    )
+    need(
+        problem.epilogue in EPILOGUES,
+        "epilogue-name",
+        f"epilogue {problem.epilogue!r} is not known",
+        f"use one of {', '.join(EPILOGUES)}",
+    )
+    if problem.epilogue in EPILOGUES:
+        counts = epilogue_d_counts(problem.epilogue)
+        need(
+            problem.num_d in counts,
+            "epilogue-d-count",
+            f"{problem.epilogue} with {problem.num_d} D tensors is not defined",
+            f"give {' or '.join(map(str, counts))} D tensors"
+            + ("; to add tensors use MultiDAdd" if problem.epilogue == "PassThrough" else ""),
+        )
+    if problem.layout in LAYOUTS and not found:
+        rows = {"a": problem.k if problem.layout[0] == "r" else problem.m, "c": problem.n}
+        if not problem.preshuffled:
+            rows["b"] = problem.n if problem.layout[1] == "r" else problem.k
+        for name, row in rows.items():
+            stride = getattr(problem, f"{name}_stride")
+            need(
+                stride >= row,
+                "stride-short",
+                f"the leading stride of {name.upper()} is {stride}, shorter than its row of {row}",
+                f"use {row} or more",
+            )
+    return found
