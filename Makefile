@@ -1,0 +1,59 @@
+# The common jobs, each one command on a fresh clone that has Python, pip and make.
+#   make demo    declare, generate, compile, pick, run and verify a small kernel set
+#   make test    lint, types, import directions, then the whole test suite
+#   make lint    only the static part of `make test`
+#   make bench   every benchmark; results land in benchmarks/results/
+#   make clean   remove what these commands made
+# PYTHON picks the interpreter, PYTEST_ARGS adds options (make test PYTEST_ARGS="-k filter").
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Without a C++ compiler the ziglang wheel serves as one.  The stamp's name carries the answer, so a
+# compiler that comes or goes later is noticed.
+CXX_HERE := $(shell for one in "$${TILEWRIGHT_CXX:-c++}" c++ g++ clang++; do command -v "$$one" && break; done 2>/dev/null)
+WITH_ZIG := $(if $(CXX_HERE),,-zig)
+COMPILER_EXTRA := $(if $(CXX_HERE),,compiler)
+COMMA := ,
+CORE := $(VENV)/.core$(WITH_ZIG)
+DEV := $(VENV)/.dev$(WITH_ZIG)
+
+# Some systems ship Python without ensurepip: then the outer pip installs into the new environment.
+PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
+      else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint bench clean
+
+demo: $(CORE)
+	@$(BIN)/tilewright demo
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV)
+	@for one in benchmarks/[a-z]*.py; do echo "== $$one"; $(BIN)/python "$$one" || exit 1; done
+
+$(BIN)/python:
+	@echo "creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --clear --without-pip $(VENV)
+
+$(CORE): pyproject.toml | $(BIN)/python
+	@echo "installing tilewright$(if $(COMPILER_EXTRA), and the ziglang compiler: no C++ compiler was found)"
+	@$(PIP) -e ".$(if $(COMPILER_EXTRA),[$(COMPILER_EXTRA)])"
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "installing tilewright and its development tools$(if $(COMPILER_EXTRA), and the ziglang compiler)"
+	@$(PIP) -e ".[dev$(if $(COMPILER_EXTRA),$(COMMA)$(COMPILER_EXTRA))]"
+	@touch $(CORE) $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,117 @@
+"""The `tilewright` command: finds the command modules beside it and turns errors into exit codes.
+
+A command is a module of this package with a function `register(app)`.  Exit codes: 0 done, 1 the
+request cannot be served as asked, 2 this machine lacks something, 3 a bug of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.core
+
+from tilewright import cli
+from tilewright.errors import TilewrightError
+
+EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
+_NOT_COMMANDS = ("main", "common")
+
+
+class ErrorsForPeople(typer.core.TyperGroup):
+    """Prints an error as its parts (rule, message, remedy) and exits with its owner's code."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().make_context(*args, **kwargs)
+        except Exception as error:
+            raise _as_request(error) from error.__cause__
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            if hasattr(error, "exit_code"):  # the parser's own: an option of a subcommand is wrong
+                raise _as_request(error) from error.__cause__
+            if ctx.params.get("debug"):
+                raise
+            code, text = _verdict(error)
+        sys.stdout.flush()
+        typer.echo(f"error: {text}", err=True)
+        raise typer.Exit(code)
+
+
+def _as_request(error: Exception) -> Exception:
+    """A mistyped option is a request error like any other: the same exit code."""
+    if getattr(error, "exit_code", 0) == 2:
+        error.exit_code = EXIT_CODES["request"]  # type: ignore[attr-defined]
+    return error
+
+
+def _verdict(error: Exception) -> tuple[int, str]:
+    """The exit code and the text for a person."""
+    if isinstance(error, TilewrightError):
+        return EXIT_CODES[error.owner], str(error)
+    if isinstance(error, OSError):
+        return EXIT_CODES["machine"], f"{error}\n  remedy: mend the file or place; --debug shows the traceback"
+    return EXIT_CODES["tilewright"], (
+        f"{type(error).__name__}: {error}\n  remedy: this is a bug in Tilewright; run with --debug and report the text"
+    )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("tilewright"))
+        raise typer.Exit
+
+
+def _start(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Tile kernels: declared, generated, built, picked and run."""
+    from tilewright import events, settings
+
+    # Read now, so that a wrong TILEWRIGHT_* variable is reported by every command alike.
+    path = settings.current().events
+    if path:
+        events.to_jsonl(Path(path))
+
+
+def build_app() -> typer.Typer:
+    """The app with every command found in this package, in the order of their names."""
+    app = typer.Typer(
+        name="tilewright",
+        cls=ErrorsForPeople,
+        callback=_start,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for found in sorted(pkgutil.iter_modules(cli.__path__), key=lambda one: one.name):
+        if found.name in _NOT_COMMANDS or found.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"{cli.__name__}.{found.name}")
+        register = getattr(module, "register", None)
+        if register is not None:
+            register(app)
+    return app
+
+
+def main() -> None:
+    build_app()()
+
+
+if __name__ == "__main__":
+    main()
