@@ -39,7 +39,7 @@ class Settings:
 
 
 def _parse(field: dataclasses.Field[Any], text: str) -> Any:
-    kind = type(field.default)
+    kind: type[Any] = type(field.default)
     try:
         if kind is bool:
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}[

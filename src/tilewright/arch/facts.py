@@ -54,6 +54,17 @@ def _shapes(where: str, value: list[Any]) -> tuple[Shape, ...]:
     return tuple((one[0], one[1], one[2]) for one in value)
 
 
+def _converted(where: str, key: str, value: Any) -> Any:
+    """A field's JSON value in the form the dataclass holds it."""
+    if key == "features":
+        return frozenset(value)
+    if key == "warp_grids":
+        return _shapes(where, value)
+    if key == "warp_tiles":
+        return {dtype: _shapes(f"{where}.{dtype}", shapes) for dtype, shapes in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
 def parse_archs(data: Mapping[str, Any]) -> dict[str, Arch]:
     """Read the whole table; the first mistake is an error that names arch and field."""
     if data.get("schema") != 1:
@@ -71,15 +82,7 @@ def parse_archs(data: Mapping[str, Any]) -> dict[str, Arch]:
                 raise _bad(name, f"unknown field {key!r}; {nearest(key, sorted(_KINDS))}")
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise _bad(name, f"field {key!r} must be {kind.__name__}, not {type(value).__name__}")
-            if key == "features":
-                value = frozenset(value)
-            elif key == "warp_grids":
-                value = _shapes(f"{name}.{key}", value)
-            elif key == "warp_tiles":
-                value = {dt: _shapes(f"{name}.{key}.{dt}", one) for dt, one in value.items()}
-            elif kind is list:
-                value = tuple(value)
-            values[key] = value
+            values[key] = _converted(f"{name}.{key}", key, value)
         table[name] = Arch(**values)
     for one in table.values():
         for other in one.includes:

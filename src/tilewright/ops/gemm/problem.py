@@ -143,10 +143,10 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
             + ("; to add tensors use MultiDAdd" if problem.epilogue == "PassThrough" else ""),
         )
     if problem.layout in LAYOUTS and not found:
-        rows = {"a": problem.k if problem.layout[0] == "r" else problem.m, "c": problem.n}
+        lengths = {"a": problem.k if problem.layout[0] == "r" else problem.m, "c": problem.n}
         if not problem.preshuffled:
-            rows["b"] = problem.n if problem.layout[1] == "r" else problem.k
-        for name, row in rows.items():
+            lengths["b"] = problem.n if problem.layout[1] == "r" else problem.k
+        for name, row in lengths.items():
             stride = getattr(problem, f"{name}_stride")
             need(
                 stride >= row,
