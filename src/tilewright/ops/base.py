@@ -112,6 +112,8 @@ class Op(Protocol):
     variants: tuple[str, ...]
     epilogues: tuple[str, ...]
     pool_names: tuple[str, ...]
+    preselected_names: tuple[str, ...]
+    axes: tuple[str, ...]  # keyword arguments `proposals` takes: datatypes, layouts, ...
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         """Read a spec back from `KernelSpec.to_dict`; unknown or missing fields are errors."""
@@ -129,7 +131,10 @@ class Op(Protocol):
         """The signature a kernel must have to serve the problem."""
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
-        """What a pool proposes, before legality."""
+        """What a pool proposes, before legality; an unknown name is an error at once."""
+
+    def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
+        """The specs of a named set, before legality; a set is for one arch family."""
 
     def generic_spec(self, signature: Any, arch: str) -> KernelSpec:
         """The floor: a kernel that serves every problem of the signature on the arch's family."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm import legality, pools
+from tilewright.ops.gemm import legality, pools, preselected
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import EPILOGUES, VARIANTS, GemmSchedule, GemmSignature, spec_from_dict
 
@@ -17,9 +17,11 @@ class GemmOp:
     """The GEMM op behind the generic contract of `tilewright.ops.base.Op`."""
 
     name = "gemm"
-    variants = VARIANTS
-    epilogues = EPILOGUES
-    pool_names = pools.POOL_NAMES
+    variants: tuple[str, ...] = VARIANTS
+    epilogues: tuple[str, ...] = EPILOGUES
+    pool_names: tuple[str, ...] = pools.POOL_NAMES
+    preselected_names: tuple[str, ...] = preselected.NAMES
+    axes: tuple[str, ...] = pools.AXES
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         return spec_from_dict(data)
@@ -38,6 +40,9 @@ class GemmOp:
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return pools.proposals(pool, arch, **axes)
+
+    def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
+        return preselected.preselected(name, arch)
 
     def generic_spec(self, signature: GemmSignature, arch: str) -> KernelSpec:
         return pools.generic_spec(signature, arch)

@@ -1,0 +1,134 @@
+"""Preselected GEMM sets: small named lists of kernels for a purpose, each for one arch family.
+
+A set fixes datatype, layout and family and says which schedules it takes for each of its
+signatures: written out where a target's tiles are fixed, taken from the family's proposals where
+they follow from the arch's vectors (the CPU).  Legality is asked as for any pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.errors import RequestError, UnknownNameError, nearest
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import cpu, legality
+from tilewright.ops.gemm.problem import accumulator, default_output
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+
+Schedules = Callable[[GemmSignature, Arch], Iterable[GemmSchedule]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One signature of a set, beyond the set's datatype and layout."""
+
+    variant: str = "standard"
+    epilogue: str = "PassThrough"
+    num_d: int = 0
+    output: str = ""  # empty: what the datatype gives by default
+
+
+@dataclass(frozen=True, slots=True)
+class PreselectedSet:
+    """A named list of kernels; `parts` times `schedules`."""
+
+    name: str
+    family: str
+    datatype: str
+    layout: str
+    purpose: str
+    parts: tuple[Part, ...]
+    schedules: Schedules
+
+    def specs(self, arch: Arch) -> Iterator[KernelSpec]:
+        for part in self.parts:
+            output = part.output or default_output(self.datatype, self.datatype)
+            signature = GemmSignature(
+                variant=part.variant,
+                dtype_a=self.datatype,
+                dtype_b=self.datatype,
+                dtype_acc=accumulator(self.datatype),
+                dtype_c=output,
+                dtype_d=output,
+                layout=self.layout,
+                epilogue=part.epilogue,
+                num_d=part.num_d,
+            )
+            for schedule in self.schedules(signature, arch):
+                yield KernelSpec("gemm", signature, schedule, arch.name)
+
+
+def _one_a_pipeline(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    """The first legal default schedule of every pipeline: the CPU family lists its best first."""
+    seen: set[str] = set()
+    for schedule in cpu.schedules("default", signature, arch):
+        spec = KernelSpec("gemm", signature, schedule, arch.name)
+        if schedule.pipeline not in seen and not legality.check(spec):
+            seen.add(schedule.pipeline)
+            yield schedule
+
+
+def _cpu(name: str, datatype: str, layout: str, purpose: str, *parts: Part) -> PreselectedSet:
+    return PreselectedSet(name, "cpu", datatype, layout, purpose, parts or (Part(),), _one_a_pipeline)
+
+
+SETS: dict[str, PreselectedSet] = {
+    one.name: one
+    for one in (
+        _cpu("fp32_essential", "fp32", "rrr", "fp32 as NumPy stores it"),
+        _cpu("fp16_essential", "fp16", "rcr", "fp16 with weights stored by column"),
+        _cpu("bf16_essential", "bf16", "rcr", "bf16 with weights stored by column"),
+        _cpu("fp8_essential", "fp8_e4m3", "rcr", "fp8 in, fp32 out"),
+        _cpu(
+            "int8_essential",
+            "int8",
+            "rcr",
+            "quantised layers, int32 or int8 out",
+            Part(output="int32"),
+            Part(output="int8"),
+            Part("preshuffle", output="int32"),
+        ),
+        _cpu(
+            "llm_bf16",
+            "bf16",
+            "rcr",
+            "the layers of a language model",
+            Part(),
+            Part("preshuffle"),
+            Part("multi_d", "MultiDAdd", 1),  # bias or residual
+            Part("multi_d", "Silu"),
+            Part("multi_d", "MultiDMultiply", 1),  # the gate of a gated MLP
+        ),
+        _cpu(
+            "multi_d_fp32",
+            "fp32",
+            "rrr",
+            "fused bias, residual and activation",
+            *(Part("multi_d", epilogue, num_d) for epilogue in ("MultiDAdd", "MultiDMultiply") for num_d in (1, 2)),
+            *(Part("multi_d", epilogue, num_d) for epilogue in ("Relu", "Gelu", "FastGelu") for num_d in (0, 1)),
+        ),
+    )
+}
+
+NAMES = tuple(SETS)
+
+
+def preselected(name: str, arch: str) -> Iterator[KernelSpec]:
+    """The specs of a named set for an arch of its family."""
+    if name not in SETS:
+        raise UnknownNameError(
+            f"{name!r} is not a preselected set", rule="preselected-name", value=name, remedy=nearest(name, list(SETS))
+        )
+    chosen, facts = SETS[name], arch_by_name(arch)
+    if facts.family != chosen.family:
+        fitting = [one.name for one in SETS.values() if one.family == facts.family]
+        raise RequestError(
+            f"the set {name} is for {chosen.family} archs, {arch} is of family {facts.family}",
+            rule="preselected-family",
+            value=arch,
+            remedy=f"sets for {facts.family}: {', '.join(fitting) or 'none yet'}",
+        )
+    return chosen.specs(facts)
