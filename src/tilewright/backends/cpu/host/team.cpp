@@ -127,11 +127,11 @@ void after_fork_in_child() {
 
 extern "C" {
 
-int64_t tw_team_abi_version(void) { return TW_ABI_VERSION; }
+__attribute__((visibility("default"))) int64_t tw_team_abi_version(void) { return TW_ABI_VERSION; }
 
 // A handle for `threads` threads (the caller counts as one) on the team of this process, starting
 // workers as needed; null when memory is short.  Callers serialise their calls.
-tw_host_team *tw_team(int64_t threads) {
+__attribute__((visibility("default"))) tw_host_team *tw_team(int64_t threads) {
   if (threads < 1) threads = 1;
   if (threads > max_threads) threads = max_threads;
   if (!the_team) {

@@ -3,13 +3,20 @@
 #pragma once
 #include <tilewright/abi.h>
 
+#include <tilewright/cpu/gemm_direct.h>
+#include <tilewright/cpu/gemm_gemv.h>
 #include <tilewright/cpu/gemm_generic.h>
-#include <tilewright/cpu/team.h>
-#include <tilewright/cpu/types.h>
+#include <tilewright/cpu/gemm_packed.h>
 
 namespace tw {
 
 enum class Pipeline { packed, direct, gemv, preshuffle, generic };
+
+template <class Config, Pipeline> struct work_of { using type = GemmGeneric<Config>; };
+template <class Config> struct work_of<Config, Pipeline::packed> { using type = GemmPacked<Config, false>; };
+template <class Config> struct work_of<Config, Pipeline::preshuffle> { using type = GemmPacked<Config, true>; };
+template <class Config> struct work_of<Config, Pipeline::direct> { using type = GemmDirect<Config>; };
+template <class Config> struct work_of<Config, Pipeline::gemv> { using type = GemmGemv<Config>; };
 
 // A sentence into a C buffer, cut to fit; the C library's printf is not needed for it.
 TW_INLINE void say(char *why, size_t bytes, const char *sentence) {
@@ -19,41 +26,75 @@ TW_INLINE void say(char *why, size_t bytes, const char *sentence) {
 }
 
 template <class Config> struct Gemm {
-  using Work = GemmGeneric<Config>;
+  using Work = typename work_of<Config, Config::pipeline>::type;
+  static constexpr bool prepacked = Config::pipeline == Pipeline::preshuffle;
 
-  static int check(const void *raw, char *why, size_t bytes) {
-    auto *args = static_cast<const tw_gemm_args *>(raw);
-    if (!args) { say(why, bytes, "args is null"); return TW_BAD_ARGS; }
+  // The first rule that is broken, as a code and a sentence.
+  static int broken(const tw_gemm_args *args, const char **why) {
+    auto is = [why](int code, const char *sentence) { *why = sentence; return code; };
+    if (!args) return is(TW_BAD_ARGS, "args is null");
     const tw_gemm_args &x = *args;
-    if (x.m < 0 || x.n < 0 || x.k < 0 || x.batch < 0) { say(why, bytes, "a size is negative"); return TW_BAD_ARGS; }
-    if (x.a_stride < (Config::a_rows ? x.k : x.m)) { say(why, bytes, "the stride of A is shorter than its row"); return TW_BAD_ARGS; }
-    if (Config::pipeline != Pipeline::preshuffle && x.b_stride < (Config::b_rows ? x.n : x.k)) { say(why, bytes, "the stride of B is shorter than its row"); return TW_BAD_ARGS; }
-    if (x.e_stride < x.n) { say(why, bytes, "the stride of E is shorter than its row"); return TW_BAD_ARGS; }
-    if (x.beta != 0 && !x.c) { say(why, bytes, "beta is not 0 but C is null"); return TW_BAD_ARGS; }
-    if (!Config::pad_m && x.m % Config::warp_tile_m) { say(why, bytes, "m is not a multiple of warp_tile_m and the kernel has no edge code"); return TW_DIVISIBILITY; }
-    if (!Config::pad_n && x.n % Config::warp_tile_n) { say(why, bytes, "n is not a multiple of warp_tile_n and the kernel has no edge code"); return TW_DIVISIBILITY; }
-    if (!Config::pad_k && x.k % Config::warp_tile_k) { say(why, bytes, "k is not a multiple of warp_tile_k and the kernel has no edge code"); return TW_DIVISIBILITY; }
-    say(why, bytes, "");
-    return TW_OK;
+    if (x.m < 0 || x.n < 0 || x.k < 0 || x.batch < 0) return is(TW_BAD_ARGS, "a size is negative");
+    if (x.a_stride < (Config::a_rows ? x.k : x.m)) return is(TW_BAD_ARGS, "the stride of A is shorter than its row");
+    if (!prepacked && x.b_stride < (Config::b_rows ? x.n : x.k))
+      return is(TW_BAD_ARGS, "the stride of B is shorter than its row");
+    if (x.e_stride < x.n) return is(TW_BAD_ARGS, "the stride of E is shorter than its row");
+    if (x.beta != 0 && !x.c) return is(TW_BAD_ARGS, "beta is not 0 but C is null");
+    for (int t = 0; t < Config::num_d; ++t) {
+      if (x.m && x.n && !x.d[t]) return is(TW_BAD_ARGS, "a D tensor is null");
+      if (x.d_col_stride[t] != 0 && x.d_col_stride[t] != 1)
+        return is(TW_BAD_ARGS, "the column stride of a D tensor is neither 0 nor 1");
+    }
+    if (!Config::pad_m && x.m % Config::warp_tile_m)
+      return is(TW_DIVISIBILITY, "m is not a multiple of warp_tile_m and the kernel has no edge code");
+    if (!Config::pad_n && x.n % Config::warp_tile_n)
+      return is(TW_DIVISIBILITY, "n is not a multiple of warp_tile_n and the kernel has no edge code");
+    if (!Config::pad_k && x.k % Config::warp_tile_k)
+      return is(TW_DIVISIBILITY, "k is not a multiple of warp_tile_k and the kernel has no edge code");
+    if (Config::pipeline == Pipeline::gemv && x.m > Config::warp_tile_m && x.n > Config::warp_tile_m)
+      return is(TW_LIMIT, "m and n are both over the vectors this gemv kernel holds");
+    return is(TW_OK, "");
   }
-  static int64_t workspace(const void *, int64_t) { return 0; }
-  static int launch(const void *raw, void *workspace, void *stream) {
-    auto *args = static_cast<const tw_gemm_args *>(raw);
-    if (args->m == 0 || args->n == 0 || args->batch == 0) return TW_OK;
-    return Work::launch(*args, workspace, stream);
+  static int check(const void *args, char *why, size_t bytes) {
+    const char *sentence = "";
+    int code = broken(static_cast<const tw_gemm_args *>(args), &sentence);
+    say(why, bytes, sentence);
+    return code;
+  }
+  static int64_t workspace(const void *args, int64_t threads) {
+    return Work::workspace(*static_cast<const tw_gemm_args *>(args), threads < 1 ? 1 : threads);
+  }
+  static int launch(const void *args, void *workspace, void *stream) {
+    auto &x = *static_cast<const tw_gemm_args *>(args);
+    if (x.m == 0 || x.n == 0 || x.batch == 0) return TW_OK;
+    return Work::launch(x, workspace, stream);
+  }
+};
+
+// The two optional entries of a kernel: only preshuffle kernels have them.
+template <class Config, bool Has> struct Packing {
+  static constexpr int64_t (*bytes)(const void *) = nullptr;
+  static constexpr int (*pack)(const void *, void *, void *) = nullptr;
+};
+template <class Config> struct Packing<Config, true> {
+  using Work = typename Gemm<Config>::Work;
+  static int64_t bytes(const void *args) { return Work::packed_bytes(*static_cast<const tw_gemm_args *>(args)); }
+  static int pack(const void *args, void *packed, void *stream) {
+    return Work::pack(*static_cast<const tw_gemm_args *>(args), packed, stream);
   }
 };
 
 }  // namespace tw
 
-#define TW_EXPORT_GEMM(Config, Manifest)                                                       \
-  extern "C" __attribute__((visibility("default"))) int64_t tw_abi_version(void) {             \
-    return TW_ABI_VERSION;                                                                     \
-  }                                                                                            \
-  extern "C" __attribute__((visibility("default"))) const tw_kernel *tw_kernels(int64_t *n) {  \
-    static const tw_kernel table[] = {{Manifest, tw::Gemm<Config>::check,                      \
-                                       tw::Gemm<Config>::workspace, tw::Gemm<Config>::launch,  \
-                                       nullptr, nullptr}};                                     \
-    *n = 1;                                                                                    \
-    return table;                                                                              \
+#define TW_EXPORT_GEMM(Config, Manifest)                                                          \
+  extern "C" __attribute__((visibility("default"))) int64_t tw_abi_version(void) {                \
+    return TW_ABI_VERSION;                                                                        \
+  }                                                                                               \
+  extern "C" __attribute__((visibility("default"))) const tw_kernel *tw_kernels(int64_t *count) { \
+    using Kernel = tw::Gemm<Config>;                                                              \
+    using Packing = tw::Packing<Config, Kernel::prepacked>;                                       \
+    static const tw_kernel table[] = {{Manifest, Kernel::check, Kernel::workspace,                \
+                                       Kernel::launch, Packing::bytes, Packing::pack}};           \
+    *count = 1;                                                                                   \
+    return table;                                                                                 \
   }

@@ -1,40 +1,43 @@
 // The floor: plain loops, any size, any stride, any dtype.  Slow, short, and easy to believe.
 #pragma once
-#include <tilewright/abi.h>
-
+#include <tilewright/cpu/epilogue.h>
 #include <tilewright/cpu/team.h>
-#include <tilewright/cpu/types.h>
 
 namespace tw {
-
-enum class Epilogue { PassThrough, MultiDAdd, MultiDMultiply, Relu, Gelu, FastGelu, Silu, Sigmoid, Tanh };
 
 template <class Config> struct GemmGeneric {
   using A = typename Config::A;
   using B = typename Config::B;
-  using C = typename Config::C;
+  using End = Finish<Config>;
+  using Sum = typename End::Sum;
+
+  static int64_t workspace(const tw_gemm_args &, int64_t) { return 0; }
 
   static int launch(const tw_gemm_args &x, void *, void *stream) {
-    parallel(stream, x.batch * x.m, [&](int64_t row) {
-      int64_t z = row / x.m, i = row % x.m;
-      auto *a = static_cast<const A *>(x.a) + z * x.a_batch_stride;
-      auto *b = static_cast<const B *>(x.b) + z * x.b_batch_stride;
-      auto *e = static_cast<C *>(x.e) + z * x.e_batch_stride + i * x.e_stride;
-      for (int64_t j = 0; j < x.n; ++j) {
-        accumulator<A> sum = 0;
-        for (int64_t k = 0; k < x.k; ++k) {
-          A p = a[Config::a_rows ? i * x.a_stride + k : k * x.a_stride + i];
-          B q = b[Config::b_rows ? k * x.b_stride + j : j * x.b_stride + k];
-          if constexpr (is_int<A>) sum += int32(p) * int32(q);
-          else sum += to_float(p) * to_float(q);
-        }
-        double value = x.alpha * double(sum);
-        if (x.beta != 0) value += x.beta * double(to_float(static_cast<const C *>(x.c)[z * x.c_batch_stride + i * x.c_stride + j]));
-        if constexpr (is_int<C>) from_double(value, e + j);
-        else from_float(float(value), e + j);
-      }
+    int64_t rows = x.batch * x.m, workers = team_size(stream) < rows ? team_size(stream) : rows;
+    parallel(stream, workers, [&](int64_t worker) {
+      for (int64_t row = worker; row < rows; row += workers)
+        for (int64_t j = 0; j < x.n; j += lanes) some_of_a_row(x, row / x.m, row % x.m, j);
     });
     return TW_OK;
+  }
+
+ private:
+  static void some_of_a_row(const tw_gemm_args &x, int64_t z, int64_t i, int64_t j0) {
+    const A *a = static_cast<const A *>(x.a) + z * x.a_batch_stride;
+    const B *b = static_cast<const B *>(x.b) + z * x.b_batch_stride;
+    int64_t count = x.n - j0 < lanes ? x.n - j0 : lanes;
+    Sum sums[lanes] = {};
+    for (int64_t t = 0; t < count; ++t) {
+      int64_t j = j0 + t;
+      for (int64_t k = 0; k < x.k; ++k) {
+        A p = a[Config::a_rows ? i * x.a_stride + k : k * x.a_stride + i];
+        B q = b[Config::b_rows ? k * x.b_stride + j : j * x.b_stride + k];
+        if constexpr (is_int<A>) sums[t] = Sum(uint32_t(sums[t]) + uint32_t(int32_t(p) * int32_t(q)));
+        else sums[t] += to_float(p) * to_float(q);
+      }
+    }
+    End::store(x, End::row(x, z, i, j0), sums, count);
   }
 };
 

@@ -1,0 +1,139 @@
+// Packing: blocks of A and panels of B turned into words (see dot.h), edges filled with zeros, so
+// that a register block reads straight lines and never asks whether it is at an edge.
+//
+// Packed A is row after row of words with a fixed stride.  Packed B is a panel of NR columns, word
+// group after word group.  Which way an operand lies in memory only decides whether the words are
+// already lined up or a square of them has to be transposed on the way.
+#pragma once
+#include <tilewright/cpu/dot.h>
+
+namespace tw {
+
+// Edges go through a copy with zeros around it.  Out of line: they are rare, and inlined in every
+// unrolled loop they would cost more compile time than all the rest.
+template <class Dot, class T> __attribute__((noinline)) vu words_along_edge(const T *p, int64_t count) {
+  T part[lanes * Dot::step];
+  __builtin_memset(part, 0, sizeof part);
+  for (int64_t i = 0; i < count; ++i) part[i] = p[i];
+  return Dot::along_k(static_cast<const T *>(part));
+}
+template <class Dot, class T>
+__attribute__((noinline)) vu words_across_edge(const T *p, int64_t ld, int64_t count, int64_t depth) {
+  T part[Dot::step * lanes];
+  __builtin_memset(part, 0, sizeof part);
+  for (int64_t k = 0; k < depth && k < Dot::step; ++k)
+    for (int64_t i = 0; i < count && i < lanes; ++i) part[k * lanes + i] = p[k * ld + i];
+  return Dot::across(static_cast<const T *>(part), lanes);
+}
+
+// lanes words along k starting at p, of which `count` k elements exist.
+template <class Dot, class T> TW_INLINE vu words_along(const T *p, int64_t count) {
+  return count >= lanes * Dot::step ? Dot::along_k(p) : words_along_edge<Dot>(p, count);
+}
+
+// One word group for `count` successive rows or columns, of which `depth` k elements exist.
+template <class Dot, class T> TW_INLINE vu words_across(const T *p, int64_t ld, int64_t count, int64_t depth) {
+  return count >= lanes && depth >= Dot::step ? Dot::across(p, ld) : words_across_edge<Dot>(p, ld, count, depth);
+}
+
+template <class Dot> TW_INLINE vu bias_a(vu words) {
+  if constexpr (Dot::offset) return words ^ 0x80808080u;
+  return words;
+}
+
+// rows x depth elements of A into out[row * stride + group]; rows up to `rows_up` are zeroed.
+template <class Dot, bool KContiguous, class T>
+TW_INLINE void pack_a(const T *a, int64_t ld, int64_t rows, int64_t rows_up, int64_t depth, uint32_t *out, int64_t stride) {
+  int64_t groups = (depth + Dot::step - 1) / Dot::step;
+  if constexpr (KContiguous) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const T *from = a + i * ld;
+      uint32_t *to = out + i * stride;
+      int64_t g = 0;
+      for (; (g + lanes) * Dot::step <= depth; g += lanes) store_u(to + g, bias_a<Dot>(Dot::along_k(from + g * Dot::step)));
+      if (g < groups) store_words(to + g, bias_a<Dot>(words_along<Dot>(from + g * Dot::step, depth - g * Dot::step)), groups - g);
+    }
+  } else {
+    for (int64_t g = 0; g < groups; g += lanes) {
+      for (int64_t i = 0; i < rows; i += lanes) {
+        vu square[lanes];
+        if (i + lanes <= rows && (g + lanes) * Dot::step <= depth) {
+#pragma GCC unroll 16
+          for (int t = 0; t < lanes; ++t) square[t] = Dot::across(a + (g + t) * Dot::step * ld + i, ld);
+        } else {
+          for (int t = 0; t < lanes; ++t) {
+            int64_t k = (g + t) * Dot::step;
+            square[t] = k < depth ? words_across_edge<Dot>(a + k * ld + i, ld, rows - i, depth - k) : vu{};
+          }
+        }
+        transpose(square);
+        for (int t = 0; t < lanes && i + t < rows; ++t)
+          store_words(out + (i + t) * stride + g, bias_a<Dot>(square[t]), groups - g);
+      }
+    }
+  }
+  for (int64_t i = rows; i < rows_up; ++i) __builtin_memset(out + i * stride, 0, size_t(groups) * 4);
+}
+
+// columns x depth elements of B into a panel of Vectors * lanes columns: out[group * NR + column].
+// Where the dot product needs it, `totals` receives -128 times each column's sum.
+template <class Dot, bool NContiguous, int Vectors, class T>
+TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, uint32_t *out, int32_t *totals) {
+  constexpr int width = Vectors * lanes;
+  int64_t groups = (depth + Dot::step - 1) / Dot::step;
+  [[maybe_unused]] vi sums[Vectors] = {};
+  [[maybe_unused]] auto count_in = [&](int v, vu words) {
+#if defined(__AVX512VNNI__)
+    if constexpr (Dot::offset) asm("vpdpbusd %2, %1, %0" : "+v"(sums[v]) : "v"(splat(0x01010101u)), "v"(words));
+#endif
+    (void)v, (void)words;
+  };
+  if constexpr (NContiguous) {
+    int64_t g = 0;
+    if (columns >= width) {
+      for (; (g + 1) * Dot::step <= depth; ++g) {
+        const T *from = b + g * Dot::step * ld;
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) {
+          vu words = Dot::across(from + v * lanes, ld);
+          store_u(out + g * width + v * lanes, words);
+          count_in(v, words);
+        }
+      }
+    }
+    for (; g < groups; ++g) {
+      int64_t k = g * Dot::step;
+      for (int v = 0; v < Vectors; ++v) {
+        int64_t left = columns - v * lanes;
+        vu words = left > 0 ? words_across<Dot>(b + k * ld + v * lanes, ld, left, depth - k) : vu{};
+        store_u(out + g * width + v * lanes, words);
+        count_in(v, words);
+      }
+    }
+  } else {
+    for (int64_t g = 0; g < groups; g += lanes) {
+      int64_t k = g * Dot::step;
+      for (int v = 0; v < Vectors; ++v) {
+        vu square[lanes];
+        if (columns >= (v + 1) * lanes && k + lanes * Dot::step <= depth) {
+#pragma GCC unroll 16
+          for (int t = 0; t < lanes; ++t) square[t] = Dot::along_k(b + (v * lanes + t) * ld + k);
+        } else {
+          for (int t = 0; t < lanes; ++t)
+            square[t] = v * lanes + t < columns ? words_along_edge<Dot>(b + (v * lanes + t) * ld + k, depth - k < lanes * Dot::step ? depth - k : lanes * Dot::step) : vu{};
+        }
+        transpose(square);
+        int64_t live = groups - g < lanes ? groups - g : lanes;
+        for (int64_t t = 0; t < live; ++t) {
+          store_u(out + (g + t) * width + v * lanes, square[t]);
+          count_in(v, square[t]);
+        }
+      }
+    }
+  }
+  if constexpr (Dot::offset)
+    for (int v = 0; v < Vectors; ++v) store_u(totals + v * lanes, vu(sums[v]) * uint32_t(-128));
+  (void)totals;
+}
+
+}  // namespace tw
