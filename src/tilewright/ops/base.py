@@ -70,8 +70,12 @@ class KernelSpec:
         }
 
     def to_json(self) -> str:
-        """Canonical: the same spec is the same text on every machine."""
-        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        """Canonical: the same spec is the same text on every machine.  Computed once."""
+        known = self.__dict__.get("_json")
+        if known is None:
+            known = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+            self.__dict__["_json"] = known
+        return str(known)
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,114 @@
+"""Which specs a request means: a pool or a preselected set proposes, the filter and legality dispose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.codegen.filter import Filter
+from tilewright.errors import RequestError
+from tilewright.ops import op as op_by_name
+from tilewright.ops.base import KernelSpec, Op, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A proposal that broke rules, with every rule it broke."""
+
+    spec: KernelSpec
+    violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The legal specs of a request, in the order proposed, and what happened to the others."""
+
+    specs: tuple[KernelSpec, ...]
+    rejected: tuple[Rejection, ...] = ()
+    filtered: int = 0  # proposals the filter did not let pass
+    repeated: int = 0  # proposals that were made before
+
+    def rejections_by_rule(self) -> dict[str, tuple[int, Violation]]:
+        """How many proposals each rule refused, most first, with one example."""
+        counts: Counter[str] = Counter()
+        examples: dict[str, Violation] = {}
+        for rejection in self.rejected:
+            for rule, violation in {one.rule: one for one in rejection.violations}.items():
+                counts[rule] += 1
+                examples.setdefault(rule, violation)
+        return {rule: (count, examples[rule]) for rule, count in counts.most_common()}
+
+
+def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]:
+    """Each spec as it is when legal, else as a rejection with its reasons."""
+    ops: dict[str, Op] = {}
+    for spec in specs:
+        op = ops.setdefault(spec.op, op_by_name(spec.op))
+        violations = op.check(spec)
+        yield Rejection(spec, tuple(violations)) if violations else spec
+
+
+def _proposals(op: Op, arch: str, pool: str, preselected: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
+    for axis in axes:
+        if axis not in op.axes:
+            raise RequestError(
+                f"{op.name} kernels have no axis {axis!r}",
+                rule="axis-name",
+                value=axis,
+                remedy=f"use {', '.join(op.axes)}",
+            )
+    if not preselected:
+        return op.proposals(pool or "default", arch, **axes)
+    if pool or axes:
+        given = ", ".join((["pool"] if pool else []) + sorted(axes))
+        raise RequestError(
+            f"the preselected set {preselected} fixes its own {given}",
+            rule="preselected-axes",
+            value=given,
+            remedy="leave them out, narrow the set with a filter, or use a pool",
+        )
+    return op.preselected(preselected, arch)
+
+
+def collect(
+    op: str,
+    arch: str,
+    *,
+    pool: str = "",
+    preselected: str = "",
+    expression: str = "",
+    limit: int = 0,
+    axes: Mapping[str, Any] | None = None,
+) -> Selection:
+    """The legal specs of a pool (`default` when none is named) or a preselected set on an arch.
+
+    A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected.
+    """
+    proposals = _proposals(op_by_name(op), arch, pool, preselected, axes or {})
+    passes = Filter(expression) if expression else None
+    specs: list[KernelSpec] = []
+    rejected: list[Rejection] = []
+    seen: set[KernelSpec] = set()
+    filtered = repeated = 0
+
+    def wanted() -> Iterator[KernelSpec]:
+        nonlocal filtered, repeated
+        for spec in proposals:
+            if passes is not None and not passes(spec):
+                filtered += 1
+            elif spec in seen:
+                repeated += 1
+            else:
+                seen.add(spec)
+                yield spec
+
+    for found in split_legal(wanted()):
+        if isinstance(found, Rejection):
+            rejected.append(found)
+        else:
+            specs.append(found)
+            if limit and len(specs) >= limit:
+                break
+    return Selection(tuple(specs), tuple(rejected), filtered, repeated)

@@ -1,0 +1,148 @@
+"""`generate`: specs to a folder of instance files and one manifest, touching only what changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tilewright.arch import host_facts
+from tilewright.codegen.collect import Rejection, split_legal
+from tilewright.codegen.folder import held, output_error, write_if_changed
+from tilewright.codegen.render import Emitted, emit_many
+from tilewright.codegen.workers import Progress, chunks, emit_in_processes, processes_for
+from tilewright.errors import InternalError, RequestError
+from tilewright.ops.base import KernelSpec
+
+MANIFEST = "manifest.json"
+MANIFEST_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run did, by file name."""
+
+    folder: Path
+    written: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    removed: tuple[str, ...]
+    rejected: tuple[Rejection, ...]
+    manifest_written: bool
+    processes: int
+    seconds: float
+
+
+def generate(
+    specs: Iterable[KernelSpec],
+    output_dir: Path,
+    jobs: int = 0,
+    on_progress: Progress | None = None,
+    *,
+    add: bool = False,
+) -> Report:
+    """Render the legal specs into `output_dir` and list them in its manifest.
+
+    The folder mirrors the request: files that an earlier run wrote and this one does not ask for
+    are removed, unless `add` keeps them.  Files that someone else wrote or edited are never
+    removed.  `jobs` 0 means one for each core; few specs are rendered in this process.
+    """
+    start = time.perf_counter()
+    legal: dict[KernelSpec, None] = {}
+    rejected: list[Rejection] = []
+    for found in split_legal(specs):
+        if isinstance(found, Rejection):
+            rejected.append(found)
+        else:
+            legal[found] = None
+    wanted = list(legal)
+    folder = output_dir.expanduser()
+    processes = processes_for(len(wanted), jobs or host_facts().cores)
+    with held(folder):
+        before = _read_manifest(folder, strict=add)
+        if processes > 1:
+            emitted = emit_in_processes(wanted, folder, processes, on_progress)
+        else:
+            emitted = _emit_here(wanted, folder, on_progress)
+        emitted.sort(key=lambda one: one.name)
+        _demand_distinct(emitted)
+        files = {one.file_name for one in emitted}
+        stale = {name: entry for name, entry in before.items() if name not in files}
+        entries = [(one.name, one.entry) for one in emitted]
+        if add:
+            entries.extend((str(entry["name"]), json.dumps(entry)) for entry in stale.values())
+        manifest_written = write_if_changed(folder / MANIFEST, _manifest_text(entries))
+        removed = () if add else _remove(folder, stale)
+    return Report(
+        folder=folder,
+        written=tuple(one.file_name for one in emitted if one.written),
+        unchanged=tuple(one.file_name for one in emitted if not one.written),
+        removed=removed,
+        rejected=tuple(rejected),
+        manifest_written=manifest_written,
+        processes=processes,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _emit_here(specs: Sequence[KernelSpec], folder: Path, on_progress: Progress | None) -> list[Emitted]:
+    emitted: list[Emitted] = []
+    for chunk in chunks(specs):
+        emitted.extend(emit_many(chunk, folder))
+        if on_progress is not None:
+            on_progress(len(emitted), len(specs))
+    return emitted
+
+
+def _demand_distinct(emitted: Sequence[Emitted]) -> None:
+    for one, other in pairwise(emitted):
+        if one.name == other.name:
+            raise InternalError(f"two specs share the name {one.name}", rule="name-unique", value=one.name)
+
+
+def _manifest_text(entries: list[tuple[str, str]]) -> bytes:
+    """One kernel a line, by name: two manifests can be compared with any text tool."""
+    lines = ",\n".join(f"    {entry}" for _, entry in sorted(entries))
+    return f'{{\n  "schema": {MANIFEST_SCHEMA},\n  "kernels": [\n{lines}\n  ]\n}}\n'.encode()
+
+
+def _read_manifest(folder: Path, strict: bool) -> Mapping[str, dict[str, Any]]:
+    """The entries of an earlier run by file name; none when there is no manifest or it cannot be trusted."""
+    path = folder / MANIFEST
+    try:
+        data = json.loads(path.read_bytes())
+        if data["schema"] != MANIFEST_SCHEMA:
+            raise ValueError(f"schema {data['schema']!r} is not {MANIFEST_SCHEMA}")
+        return {str(one["file"]): dict(one) for one in data["kernels"] if one["name"] and one["sha256"]}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise output_error(path, error) from None
+    except (ValueError, KeyError, TypeError) as error:
+        if strict:
+            raise RequestError(
+                f"{path} cannot be added to: {error}",
+                rule="manifest",
+                value=str(path),
+                remedy="generate without adding, or into an empty folder",
+            ) from None
+        return {}
+
+
+def _remove(folder: Path, stale: Mapping[str, dict[str, Any]]) -> tuple[str, ...]:
+    """Remove files of an earlier run, each only if it still is what that run wrote."""
+    removed: list[str] = []
+    for name, entry in sorted(stale.items()):
+        path = folder / name
+        if path.name != name:
+            continue  # a manifest may only speak of files in its own folder
+        with suppress(OSError):
+            if hashlib.sha256(path.read_bytes()).hexdigest() == entry["sha256"]:
+                path.unlink()
+                removed.append(name)
+    return tuple(removed)
