@@ -131,3 +131,14 @@ def override(**changes: Any) -> Iterator[Settings]:
         yield current()
     finally:
         _scoped.reset(token)
+
+
+# Variables that would quietly change what a compiler does; none of them is part of a cache key.
+_NOT_INHERITED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
+
+
+def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process we start: messages in English, nothing that changes the code it makes."""
+    environ = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
+    environ.update({"LC_ALL": "C", "LANGUAGE": "C", **(extra or {})})
+    return environ

@@ -26,6 +26,7 @@ class Arch:
     features: frozenset[str]
     compile_flags: tuple[str, ...]
     requires: tuple[str, ...] = ()  # host CPU flags, as the operating system names them
+    machines: tuple[str, ...] = ()  # CPU part of the compiler's target triple; empty means any machine
     vector_bytes: int = 0
     vector_registers: int = 0
     warp_size: int = 1
@@ -38,7 +39,7 @@ class Arch:
 
 _KINDS: dict[str, type] = {
     "name": str, "family": str, "backend": str, "description": str, "includes": list, "features": list,
-    "compile_flags": list, "requires": list, "vector_bytes": int, "vector_registers": int, "warp_size": int,
+    "compile_flags": list, "requires": list, "machines": list, "vector_bytes": int, "vector_registers": int, "warp_size": int,
     "scratch_bytes": int, "compute_units": int, "max_threads": int, "warp_grids": list, "warp_tiles": dict,
 }  # fmt: skip
 

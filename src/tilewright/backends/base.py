@@ -6,7 +6,7 @@ through their specs and its own templates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -52,6 +52,9 @@ class Toolchain(Protocol):
 
     def command(self, source: Path, output: Path, arch: str) -> list[str]:
         """One command that compiles and links `source` into the shared library `output`."""
+
+    def environment(self, work: Path) -> Mapping[str, str]:
+        """Variables the compiler needs beyond the usual ones; `work` is a private folder for the run."""
 
     def memory_per_job(self) -> int:
         """Bytes one compile needs at its peak, for the parallelism limit."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib import resources
 from typing import Any
 
@@ -19,7 +18,6 @@ class CpuBackend:
     def render(self, spec: KernelSpec) -> Source:
         return render.render(spec)
 
-    @lru_cache(maxsize=1)  # noqa: B019  there is one backend object a process
     def toolchain(self) -> Toolchain:
         from tilewright.backends.cpu.toolchain import find_toolchain
 

@@ -1,0 +1,221 @@
+"""The host's C++ compiler: found, identified and turned into command lines.
+
+The setting `cxx` comes first, then c++, g++ and clang++ on the path, then the `ziglang` wheel.  A
+compiler is identified by what it says about itself, never by where or when it was installed, so
+that two installations of the same build share their kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import tilewright
+from tilewright import settings
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import CompilerIdentity
+from tilewright.errors import RequestError, ToolchainError
+
+ON_PATH = ("c++", "g++", "clang++")
+REMEDY = "install g++ or clang++, or `pip install ziglang`, or set TILEWRIGHT_CXX to a C++ compiler"
+
+_COMMON_FLAGS = (
+    "-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+    "-Wall", "-Wextra", "-pthread",
+)  # fmt: skip
+
+# Kernels use no C++ library, so that they load fast and anywhere.  GCC learned -nostdlib++ late: it
+# gets no default libraries and the C ones by name, which --as-needed drops again where unused.
+_NO_CXX_LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "gcc": (("-nodefaultlibs",), ("-Wl,--as-needed", "-lm", "-lpthread", "-lc", "-lgcc")),
+    "clang": (("-nostdlib++", "-Wno-unused-const-variable"), ("-lm",)),
+    # Zig aims at the CPU it runs on and adds checks for undefined behaviour unless told otherwise.
+    "zig": (("-nostdlib++", "-Wno-unused-const-variable", "-mcpu=baseline", "-fno-sanitize=undefined"), ("-lm",)),
+}
+
+# Peak resident size of one compile of our largest kernels, rounded up.
+_MEMORY_PER_JOB = {"gcc": 320 << 20, "clang": 400 << 20, "zig": 500 << 20}
+
+
+@dataclass(frozen=True)
+class CpuToolchain:
+    """One host compiler behind the contract of `tilewright.backends.base.Toolchain`."""
+
+    driver: tuple[str, ...]  # the words before the flags
+    kind: str  # gcc, clang or zig
+    machine: str  # CPU part of the target triple
+    identity: CompilerIdentity
+
+    @property
+    def library_suffix(self) -> str:
+        return ".dylib" if sys.platform == "darwin" else ".so"
+
+    def flags(self, arch: str) -> tuple[str, ...]:
+        facts = arch_by_name(arch)
+        if facts.backend != "cpu":
+            raise ToolchainError(
+                f"{self.identity.version} compiles host kernels, and {arch} is a target of the {facts.backend} backend",
+                rule="arch-backend",
+                value=arch,
+                remedy="ask the toolchain of the arch's own backend",
+            )
+        if facts.machines and self.machine not in facts.machines:
+            raise ToolchainError(
+                f"{arch} is code for {facts.machines[0]}, but {self.driver[0]} compiles for {self.machine}",
+                rule="arch-machine",
+                value=arch,
+                remedy="use the target `generic`, or set TILEWRIGHT_CXX to a compiler for that machine",
+            )
+        before, after = _NO_CXX_LIBRARY[self.kind]
+        return (*_COMMON_FLAGS, *before, *facts.compile_flags, *_user_flags(settings.current().cxxflags), *after)
+
+    def include_dirs(self) -> tuple[Path, ...]:
+        package = Path(tilewright.__file__).parent
+        return (package / "include", package / "backends" / "cpu" / "include")
+
+    def command(self, source: Path, output: Path, arch: str) -> list[str]:
+        _, libraries = _NO_CXX_LIBRARY[self.kind]
+        flags = self.flags(arch)
+        flags = flags[: len(flags) - len(libraries)]
+        places = [f"-I{one}" for one in self.include_dirs()]
+        # Libraries follow the source that needs them: linkers read from left to right.
+        return [*self.driver, *flags, *places, "-o", str(output), str(source), *libraries]
+
+    def environment(self, work: Path) -> Mapping[str, str]:
+        # A killed compiler leaves its temporary files in the private folder, where they are swept.
+        variables = {"TMPDIR": str(work)}
+        if self.kind == "zig":
+            # The global cache holds the C library's stubs, built once; the local one is of no use to us.
+            variables["ZIG_GLOBAL_CACHE_DIR"] = str(settings.current().cache_dir.absolute() / "zig")
+            variables["ZIG_LOCAL_CACHE_DIR"] = str(work / "zig")
+        return variables
+
+    def memory_per_job(self) -> int:
+        return _MEMORY_PER_JOB[self.kind]
+
+
+def _user_flags(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise RequestError(
+            f"the setting cxxflags {text!r} cannot be split into words: {error}",
+            rule="setting-value",
+            value=text,
+            remedy="close the quotes",
+        ) from None
+
+
+def _wheel_driver() -> tuple[str, ...] | None:
+    """The compiler of the `ziglang` wheel; its binary is called directly, which saves a Python start."""
+    found = importlib.util.find_spec("ziglang")
+    if found is None or not found.origin:
+        return None
+    binary = Path(found.origin).parent / ("zig.exe" if sys.platform == "win32" else "zig")
+    return (str(binary), "c++") if binary.exists() else (sys.executable, "-m", "ziglang", "c++")
+
+
+def candidates(cxx: str = "") -> list[tuple[str, ...]]:
+    """Every compiler that would be tried, in order; a given `cxx` is the only one."""
+    if cxx:
+        words = tuple(shlex.split(cxx))
+        found = shutil.which(words[0]) if words else None
+        if found is None:
+            raise ToolchainError(
+                f"the C++ compiler {cxx!r} of the setting cxx is not on this machine",
+                rule="no-compiler",
+                value=cxx,
+                remedy=f"unset TILEWRIGHT_CXX to search for one; else {REMEDY}",
+            )
+        return [(found, *words[1:])]
+    drivers = [(found,) for found in map(shutil.which, ON_PATH) if found]
+    wheel = _wheel_driver()
+    return [*drivers, wheel] if wheel else list(drivers)
+
+
+def _ask(driver: tuple[str, ...], *words: str) -> str:
+    try:
+        answer = subprocess.run(
+            [*driver, *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+            env=settings.child_environment(),
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _broken(driver, f"{' '.join(words)} failed: {error}") from error
+    if answer.returncode != 0:
+        raise _broken(driver, f"{' '.join(words)} exited with {answer.returncode}: {answer.stderr.strip()[:200]}")
+    return answer.stdout
+
+
+def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
+    return ToolchainError(
+        f"{shlex.join(driver)} is no usable C++ compiler: {what}",
+        rule="broken-compiler",
+        value=shlex.join(driver),
+        remedy=REMEDY,
+    )
+
+
+def _is_zig(driver: tuple[str, ...]) -> bool:
+    return Path(driver[0]).stem == "zig" or "ziglang" in driver
+
+
+def identify(driver: tuple[str, ...]) -> CpuToolchain:
+    """Ask a compiler who it is; anything that does not answer like a compiler is an error."""
+    said = _ask(driver, "--version")
+    # Clang names its folder in --version; a place is not part of an identity.
+    lines = [one.strip() for one in said.splitlines() if one.strip() and not one.startswith("InstalledDir:")]
+    triple = _ask(driver, "-dumpmachine").strip()
+    if not lines or not triple:
+        raise _broken(driver, "it does not tell its version and target")
+    if _is_zig(driver):
+        kind = "zig"
+        version = _ask(tuple(one for one in driver if one != "c++"), "version").strip()
+        # Zig's clang names the running kernel in its target; the C library is the part that counts.
+        parts = ["zig", version, lines[0], triple]
+        shown = f"zig {version} ({lines[0]})"
+    else:
+        kind = "clang" if "clang" in said else "gcc"
+        full = _ask(driver, "-dumpfullversion").strip() if kind == "gcc" else ""
+        # The first word of the first line is the name it was called by: c++ and g++ are one compiler.
+        first = lines[0].split(maxsplit=1)[-1] if kind == "gcc" else lines[0]
+        parts = [kind, first, *lines[1:], full, triple]
+        shown = f"{kind} {first}" if kind == "gcc" else first
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return CpuToolchain(driver, kind, triple.split("-")[0], CompilerIdentity(kind, shown, digest))
+
+
+@lru_cache(maxsize=32)
+def _find(cxx: str, path: str) -> CpuToolchain:
+    errors: list[ToolchainError] = []
+    for driver in candidates(cxx):
+        try:
+            return identify(driver)
+        except ToolchainError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    raise ToolchainError(
+        f"no C++ compiler: {', '.join(ON_PATH)} are not on the path and the ziglang wheel is not installed",
+        rule="no-compiler",
+        value="",
+        remedy=REMEDY,
+    )
+
+
+def find_toolchain() -> CpuToolchain:
+    """The compiler for host kernels, found once for each setting; none is a ToolchainError with the remedy."""
+    return _find(settings.current().cxx, settings.child_environment().get("PATH", ""))

@@ -1,0 +1,324 @@
+"""Specs in, verified libraries out: ask the store, compile what is missing, publish each as it is ready.
+
+A kernel is compiled by one process at a time (others wait and take the result); a kill loses what
+was in flight and nothing else; one kernel that fails does not keep the others from being built.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright import events, settings
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import Source, Toolchain, backend
+from tilewright.build import collect
+from tilewright.build.diagnose import Outcome, compile_failure
+from tilewright.build.jobs import JobLimit, job_limit
+from tilewright.build.key import KeyInputs, key_inputs
+from tilewright.build.locks import FileLock
+from tilewright.build.ninja_run import Compile, run_many, run_one
+from tilewright.build.store import Entry, Store, store_error
+from tilewright.errors import NoKernelError, StoreError, TilewrightError
+from tilewright.ops import op
+from tilewright.ops.base import KernelSpec, demand_legal
+
+# How long to trust that another process is at work on a key before building it a second time.
+PATIENCE_SECONDS = 600.0
+_POLL_SECONDS = 0.02
+
+OnEvent = Callable[[events.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A built library in the store, verified when it was handed out."""
+
+    key: str
+    path: Path  # of the library
+    manifest: Mapping[str, Any]
+    spec: KernelSpec | None = None  # None for a support library
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One library that is wanted: what to compile, how, and its key."""
+
+    name: str
+    source: Source
+    arch: str
+    toolchain: Toolchain
+    inputs: KeyInputs
+    key: str
+    spec: KernelSpec | None
+
+    @property
+    def digest(self) -> str:
+        return self.key if self.spec is None else self.spec.digest
+
+    def artifact(self, entry: Entry) -> Artifact:
+        return Artifact(entry.key, entry.library, entry.manifest, self.spec)
+
+
+class Builder:
+    """Builds into one store; without arguments, the store of the settings in force."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = Store() if store is None else store
+
+    # -- what callers use ------------------------------------------------------------------------
+
+    def key_of(self, spec: KernelSpec) -> KeyInputs:
+        """The key of a spec on this machine, with the inputs it is made of."""
+        return self._request(spec).inputs
+
+    def find(self, spec: KernelSpec) -> Artifact | None:
+        """The built kernel if the store has it; never compiles."""
+        request = self._request(spec)
+        entry = self.store.lookup(request.key)
+        return None if entry is None else request.artifact(entry)
+
+    def build_one(self, spec: KernelSpec, *, on_event: OnEvent | None = None) -> Artifact:
+        request = self._request(spec)
+        return self._build([request], 1, on_event)[request.key]
+
+    def build_many(
+        self, specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
+    ) -> dict[str, Artifact]:
+        """Build every spec; the answer is by `spec.digest`.  All that compile are built before an error is raised."""
+        unique = {spec.digest: spec for spec in specs}
+        requests = {digest: self._request(spec) for digest, spec in unique.items()}
+        built = self._build(list(requests.values()), max_workers, on_event)
+        return {digest: built[request.key] for digest, request in requests.items()}
+
+    def build_source(
+        self, source: Source, arch: str, *, extra_key: str = "", on_event: OnEvent | None = None
+    ) -> Artifact:
+        """Build a support library (no spec) through the same store; `extra_key` tells apart what the text does not."""
+        toolchain = backend(arch_by_name(arch).backend).toolchain()
+        inputs = key_inputs(source, arch, toolchain, extra=extra_key)
+        request = _Request(Path(source.file_name).stem, source, arch, toolchain, inputs, inputs.key, None)
+        return self._build([request], 1, on_event)[request.key]
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _request(self, spec: KernelSpec) -> _Request:
+        owner = backend(arch_by_name(spec.arch).backend)
+        source, toolchain = owner.render(spec), owner.toolchain()
+        inputs = key_inputs(source, spec.arch, toolchain, spec=spec)
+        return _Request(spec.name, source, spec.arch, toolchain, inputs, inputs.key, spec)
+
+    def _build(
+        self, requests: Sequence[_Request], max_workers: int | None, on_event: OnEvent | None
+    ) -> dict[str, Artifact]:
+        run = _Run(self.store, max_workers, on_event)
+        missing = run.take_stored(requests)
+        if missing:
+            if settings.current().frozen:
+                raise _frozen(missing)
+            for request in missing:
+                if request.spec is not None:
+                    demand_legal(op(request.spec.op), request.spec)
+            run.build(missing)
+        return run.done
+
+
+def _frozen(missing: Sequence[_Request]) -> NoKernelError:
+    names = ", ".join(one.name for one in missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    return NoKernelError(
+        f"{len(missing)} kernel(s) are not built, and the setting frozen forbids compiling: {names}",
+        rule="frozen",
+        value=missing[0].key,
+        remedy="build them beforehand without TILEWRIGHT_FROZEN; `tilewright cache why NAME` tells what differs",
+    )
+
+
+class _Run:
+    """One call of a builder: what is done, what failed, and who must hear of it."""
+
+    def __init__(self, store: Store, max_workers: int | None, on_event: OnEvent | None) -> None:
+        self.store = store
+        self.max_workers = max_workers
+        self.on_event = on_event
+        self.done: dict[str, Artifact] = {}
+        self.failures: dict[str, TilewrightError] = {}
+        self.damaged: set[str] = set()
+        self.added_bytes = 0
+
+    def tell(self, event: events.Event) -> None:
+        events.emit(event)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def take_stored(self, requests: Sequence[_Request]) -> list[_Request]:
+        """Note what the store has; the rest is the answer.  A damaged entry counts as missing."""
+        missing = {one.key: one for one in requests if not self._take(one)}
+        limit = self._limit(list(missing.values()))
+        if events.active() or self.on_event is not None:
+            total = len({one.key for one in requests})
+            self.tell(events.BuildPlanned(total, len(self.done), limit.jobs, limit.reason))
+            for one in requests:
+                if one.key in self.done:
+                    self.tell(events.KernelBuilt(one.name, one.digest, 0.0, True))
+        return list(missing.values())
+
+    def _take(self, request: _Request) -> bool:
+        try:
+            entry = self.store.lookup(request.key)
+        except StoreError as error:
+            if error.rule != "store-corrupt" or settings.current().frozen:
+                raise
+            self.damaged.add(request.key)
+            return False
+        if entry is not None:
+            self.done[request.key] = request.artifact(entry)
+        return entry is not None
+
+    def _limit(self, missing: Sequence[_Request]) -> JobLimit:
+        if not missing:
+            return JobLimit(0, "nothing to build")
+        memory = max(one.toolchain.memory_per_job() for one in missing)
+        return job_limit(len(missing), memory, setting=settings.current().jobs, max_workers=self.max_workers)
+
+    def build(self, missing: Sequence[_Request]) -> None:
+        """Build what nobody else is building, wait for the rest, and raise the first failure at the end."""
+        self.store.prepare()
+        waiting = {one.key: one for one in missing}
+        patience_ends = time.monotonic() + PATIENCE_SECONDS
+        while waiting:
+            with ExitStack() as held:
+                mine: dict[str, FileLock] = {}
+                for key in list(waiting):
+                    lock = self.store.lock(key)
+                    if not self._acquire(lock) and time.monotonic() < patience_ends:
+                        continue
+                    held.callback(lock.release)
+                    mine[key] = lock
+                ours = [waiting.pop(key) for key in mine]
+                # Whoever held the lock before us may have published.
+                todo = [one for one in ours if not self._taken_late(one)]
+                if todo:
+                    self._compile(todo, mine)
+                    patience_ends = time.monotonic() + PATIENCE_SECONDS
+            waiting = {key: one for key, one in waiting.items() if not self._taken_late(one)}
+            if waiting and not ours:
+                time.sleep(_POLL_SECONDS)
+        collect.after_build(self.store, settings.current().cache_max_bytes, self.done.keys(), self.added_bytes)
+        if self.failures:
+            raise self._first_failure()
+
+    def _acquire(self, lock: FileLock) -> bool:
+        try:
+            return lock.acquire()
+        except OSError as error:
+            raise store_error(error, self.store.root, "locking a kernel") from error
+
+    def _taken_late(self, request: _Request) -> bool:
+        if not self._take(request):
+            return False
+        self.tell(events.KernelBuilt(request.name, request.digest, 0.0, True))
+        return True
+
+    def _compile(self, todo: Sequence[_Request], locks: Mapping[str, FileLock]) -> None:
+        for one in todo:
+            if one.key in self.damaged:
+                self.store.discard(one.key)
+        with self.store.workspace() as work:
+            try:
+                plan = [(one, self._plan(one, work, index)) for index, one in enumerate(todo)]
+            except OSError as error:
+                raise store_error(error, self.store.root, "writing sources") from error
+            for request, compiled, outcome in self._outcomes(plan, work):
+                if outcome.code == 0 and compiled.output.is_file():
+                    self._publish(request, compiled, outcome, work)
+                else:
+                    self._fail(request, compiled, outcome)
+                locks[request.key].release()
+
+    def _plan(self, request: _Request, work: Path, index: int) -> Compile:
+        folder = work / f"k{index}"
+        folder.mkdir()
+        source = folder / request.source.file_name
+        source.write_text(request.source.text, encoding="utf-8")
+        output = folder / f"kernel{request.toolchain.library_suffix}"
+        return Compile(tuple(request.toolchain.command(source, output, request.arch)), source, output)
+
+    def _outcomes(
+        self, plan: Sequence[tuple[_Request, Compile]], work: Path
+    ) -> Iterator[tuple[_Request, Compile, Outcome]]:
+        environment = dict[str, str]()
+        for request, _ in plan:
+            environment.update(request.toolchain.environment(work))
+        try:
+            if len(plan) == 1:
+                yield (*plan[0], run_one(plan[0][1], work, environment))
+                return
+            jobs = self._limit([one for one, _ in plan]).jobs
+            for index, outcome in run_many([one for _, one in plan], work, environment, jobs):
+                yield (*plan[index], outcome)
+        except OSError as error:
+            raise store_error(error, self.store.root, "running the compilers") from error
+
+    def _publish(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
+        texts = {request.source.file_name: request.source.text}
+        if outcome.log.strip():
+            texts["compiler.log"] = outcome.log.replace(str(work), ".")  # its warnings
+        identity = request.toolchain.identity
+        facts = {
+            "name": request.name,
+            "spec": None if request.spec is None else request.spec.to_dict(),
+            "inputs": request.inputs.values,
+            "compiler": identity.version,
+            "seconds": round(outcome.seconds, 4),
+            "built_at": round(time.time(), 3),
+        }
+        entry = self.store.publish(request.key, work, compiled.output, texts, facts)
+        shutil.rmtree(compiled.output.parent, ignore_errors=True)  # a long build needs its disk space once
+        self.added_bytes += sum(int(one["bytes"]) for one in entry.manifest["files"].values())
+        self.done[request.key] = request.artifact(entry)
+        self.tell(events.KernelBuilt(request.name, request.digest, outcome.seconds, False))
+
+    def _fail(self, request: _Request, compiled: Compile, outcome: Outcome) -> None:
+        # The work folder vanishes; the reproduction uses a copy of the source beside the log.
+        source = self.store.save_log(request.key, Path(request.source.file_name).suffix, request.source.text)
+        again = shlex.join(
+            request.toolchain.command(source or compiled.source, self.store.logs / f"{request.key}.so", request.arch)
+        )
+        log = self.store.save_log(request.key, ".log", f"$ {again}\n{outcome.log}")
+        error = compile_failure(
+            request.name, compiled.argv, outcome, log_path=log, reproduce=again, store=self.store.root
+        )
+        self.failures[request.key] = error
+        self.tell(events.BuildFailed(request.name, error.message, str(log or "")))
+
+    def _first_failure(self) -> TilewrightError:
+        first = next(iter(self.failures.values()))
+        if len(self.failures) > 1:
+            first.message += f" (and {len(self.failures) - 1} more kernel(s) failed; {len(self.done)} are built)"
+        return first
+
+
+def build_many(
+    specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
+) -> dict[str, Artifact]:
+    """Build specs into the store of the settings in force; see `Builder.build_many`."""
+    return Builder().build_many(specs, max_workers=max_workers, on_event=on_event)
+
+
+def build_one(spec: KernelSpec, *, on_event: OnEvent | None = None) -> Artifact:
+    return Builder().build_one(spec, on_event=on_event)
+
+
+def build_source(source: Source, arch: str, *, extra_key: str = "") -> Artifact:
+    return Builder().build_source(source, arch, extra_key=extra_key)
+
+
+def find(spec: KernelSpec) -> Artifact | None:
+    """The built kernel if the store has it; never compiles."""
+    return Builder().find(spec)

@@ -1,0 +1,130 @@
+"""Which of our headers a source sees, by content.
+
+A small scanner follows the includes that resolve in our include folders; what lies elsewhere belongs
+to the compiler and is covered by its identity.  Names are relative to an include folder, so the
+answer is the same wherever the package is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import InternalError
+
+# Both forms, also inside __has_include: where such a test succeeds, the header's content counts.
+_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include(?:_next)?\b[ \t]*(.*)$|__has_include\s*\(\s*([<"][^>"\n]+)""", re.M)
+
+# Part of every key, whether or not the source spells it: a library must speak this interface.
+ABI_HEADER = "tilewright/abi.h"
+
+_Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """One header as read: where, its name, its digest and what it includes."""
+
+    place: str
+    name: str
+    digest: str
+    includes: tuple[str, ...]
+
+
+# Reading is done once a process and again when a file's stamp changed: an editing developer is
+# served, and no stamp ever reaches a key.
+_read: dict[str, tuple[_Stamp, _Header]] = {}
+_closures: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[tuple[tuple[str, _Stamp], ...], dict[str, str]]] = {}
+
+
+def forget() -> None:
+    """Drop what was read, for tests that change headers faster than a clock ticks."""
+    _read.clear()
+    _closures.clear()
+
+
+def includes_of(text: str, where: str) -> tuple[str, ...]:
+    """Every include of a text as `<name` or `"name`; one that needs the preprocessor is an error."""
+    found: list[str] = []
+    for match in _INCLUDE.finditer(text):
+        spelled = match.group(1) if match.group(1) is not None else match.group(2)
+        closing = {"<": ">", '"': '"'}.get(spelled[:1])
+        if closing is None:
+            raise InternalError(
+                f"{where} includes {spelled.strip()!r}, which only a preprocessor can resolve",
+                rule="computed-include",
+                value=spelled.strip(),
+                remedy="include our headers by a plain name, so that their contents are part of the key",
+            )
+        found.append(spelled[0] + spelled[1:].split(closing)[0].strip())
+    return tuple(dict.fromkeys(found))
+
+
+def _stamp(place: str) -> _Stamp | None:
+    try:
+        status = os.stat(place)  # noqa: PTH116  on the path of every key
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+def _load(place: str, name: str, stamp: _Stamp) -> _Header:
+    known = _read.get(place)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    data = Path(place).read_bytes()
+    header = _Header(
+        place, name, hashlib.sha256(data).hexdigest(), includes_of(data.decode("utf-8", errors="replace"), name)
+    )
+    _read[place] = (stamp, header)
+    return header
+
+
+def _resolve(include: str, from_place: str | None, dirs: tuple[str, ...]) -> tuple[str, str, _Stamp] | None:
+    """The place, name and stamp of an include, or None when it is not one of ours."""
+    name = include[1:]
+    places = [os.path.join(one, name) for one in dirs]  # noqa: PTH118  strings are half the cost of this path
+    if include[0] == '"' and from_place is not None:
+        places.insert(0, os.path.join(os.path.dirname(from_place), name))  # noqa: PTH118, PTH120
+    for place in map(os.path.normpath, places):
+        stamp = _stamp(place)
+        if stamp is None:
+            continue
+        for one in dirs:
+            if place.startswith(one + os.sep):
+                return place, place[len(one) + 1 :].replace(os.sep, "/"), stamp
+        raise InternalError(
+            f"the include {name!r} leaves the include folders",
+            rule="include-outside",
+            value=name,
+            remedy="move the header into an include folder",
+        )
+    return None
+
+
+def header_digests(text: str, include_dirs: Sequence[Path]) -> dict[str, str]:
+    """Name and SHA-256 of every header of ours that `text` includes, directly or not, sorted by name."""
+    dirs = tuple(os.path.normpath(os.path.abspath(one)) for one in include_dirs)  # noqa: PTH100
+    roots = includes_of(text, "the source")
+    known = _closures.get((dirs, roots))
+    if known is not None and all(_stamp(place) == stamp for place, stamp in known[0]):
+        return known[1]
+    seen: dict[str, _Header] = {}
+    stamps: dict[str, _Stamp] = {}
+    waiting: list[tuple[str, str | None]] = [(one, None) for one in (f"<{ABI_HEADER}", *roots)]
+    while waiting:
+        include, from_place = waiting.pop()
+        found = _resolve(include, from_place, dirs)
+        if found is None or found[0] in seen:
+            continue
+        place, name, stamp = found
+        header = _load(place, name, stamp)
+        seen[place], stamps[place] = header, stamp
+        waiting.extend((one, place) for one in header.includes)
+    digests = {one.name: one.digest for one in sorted(seen.values(), key=lambda one: one.name)}
+    _closures[(dirs, roots)] = (tuple(stamps.items()), digests)
+    return digests

@@ -1,0 +1,360 @@
+"""The kernel store: one immutable folder for each key, published whole or not at all.
+
+    <cache_dir>/kernels-v1/
+      format.json                 says which layout this is
+      entries/ab/<key>/           library, source, manifest.json
+      tmp/<name>/                 work in progress, each with a lock its owner holds
+      locks/<key>                 held by who is building the key
+      logs/<key>.log              what the compiler said about sources it refused
+
+An entry is written in `tmp`, flushed, and renamed into place; losing that race is a hit.  It is
+verified by digest each time it is looked up.  The manifest's modification time is the stamp of the
+last use and the only thing about an entry that ever changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright import settings
+from tilewright.build.key import STORE_SCHEMA, canonical
+from tilewright.build.locks import FileLock
+from tilewright.errors import StoreError
+
+MANIFEST = "manifest.json"
+OWNER_LOCK = ".owner"
+# A use stamp younger than this is not refreshed: a hot kernel should not cost a write each start.
+STAMP_SECONDS = 60.0
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM}
+_TAKEN = {errno.ENOTEMPTY, errno.EEXIST}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A verified entry: its library can be loaded."""
+
+    key: str
+    folder: Path
+    library: Path
+    manifest: Mapping[str, Any]
+
+
+def store_error(error: OSError, place: Path, what: str) -> StoreError:
+    """An operating system's error on the store, as one sentence a person can act on."""
+    elsewhere = "set TILEWRIGHT_CACHE_DIR to another place"
+    if error.errno in _FULL:
+        rule, why = "store-full", "is full"
+        remedy = f"free some space (`tilewright cache gc --max-bytes N`) or {elsewhere}"
+    elif error.errno == errno.EROFS:
+        rule, why, remedy = "store-read-only", "is on a read-only file system", elsewhere
+    elif error.errno in _DENIED:
+        rule, why = "store-unwritable", "may not be written by this user"
+        remedy = f"mend its permissions or {elsewhere}"
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        rule, why, remedy = "store-place", "is not a folder", elsewhere
+    else:
+        rule, why, remedy = "store-io", f"reports {error.strerror or error}", f"check the disk or {elsewhere}"
+    return StoreError(f"the kernel store {place} {why}, so {what} failed", rule=rule, value=str(place), remedy=remedy)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write and flush: after the rename that publishes it, a file must not come back empty."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot flush a folder; the rename is atomic all the same.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder although an orphaned compiler may still be writing into it."""
+    for _ in range(20):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+        time.sleep(0.01)
+    shutil.rmtree(path)
+
+
+class Store:
+    """A store at a place; making the object touches nothing."""
+
+    def __init__(self, cache_dir: Path | None = None) -> None:
+        base = settings.current().cache_dir if cache_dir is None else cache_dir
+        self.root = base.expanduser().absolute() / f"kernels-v{STORE_SCHEMA}"
+        self.entries = self.root / "entries"
+        self.temporary = self.root / "tmp"
+        self.locks = self.root / "locks"
+        self.logs = self.root / "logs"
+        self._format_known = False
+        self._ready = False
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def folder(self, key: str) -> Path:
+        return self.entries / key[:2] / key
+
+    def check_format(self) -> None:
+        """Refuse a store that another version wrote; an absent one is fine."""
+        if self._format_known:
+            return
+        place = self.root / "format.json"
+        try:
+            found = json.loads(place.read_bytes()).get("schema")
+        except FileNotFoundError:
+            return
+        except NotADirectoryError as error:
+            raise store_error(error, self.root, "reading it") from error
+        except PermissionError:
+            raise self._unreadable(place) from None
+        except (ValueError, AttributeError):
+            found = "unreadable"
+        if found != STORE_SCHEMA:
+            raise StoreError(
+                f"the kernel store {self.root} has format {found}, this version of tilewright writes {STORE_SCHEMA}",
+                rule="store-version",
+                value=found,
+                remedy="run `tilewright cache gc --reset` to start it afresh, or set TILEWRIGHT_CACHE_DIR",
+            )
+        self._format_known = True
+
+    def lookup(self, key: str) -> Entry | None:
+        """The verified entry of a key, or None; a damaged one is a StoreError `store-corrupt`."""
+        self.check_format()
+        folder = self.folder(key)
+        place = folder / MANIFEST
+        try:
+            data = place.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            if not folder.exists():
+                return None
+            raise self._corrupt(key, "its manifest is gone") from None
+        except PermissionError:
+            raise self._unreadable(place) from None
+        manifest = self._read_manifest(key, data)
+        library = folder / str(manifest["library"])
+        self._check_file(key, library, manifest["files"].get(library.name))
+        self._stamp(place)
+        return Entry(key, folder, library, manifest)
+
+    def verify(self, key: str) -> Entry:
+        """Check everything about an entry, also what loading does not need."""
+        entry = self.lookup(key)
+        if entry is None:
+            raise self._corrupt(key, "it is not in the store")
+        if hashlib.sha256(canonical(entry.manifest.get("inputs")).encode()).hexdigest() != key:
+            raise self._corrupt(key, "the inputs in its manifest do not hash to its key")
+        for name, facts in entry.manifest["files"].items():
+            self._check_file(key, entry.folder / name, facts)
+        return entry
+
+    def _read_manifest(self, key: str, data: bytes) -> dict[str, Any]:
+        try:
+            manifest = json.loads(data)
+            sound = manifest["key"] == key and isinstance(manifest["files"][manifest["library"]], dict)
+        except (ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise self._corrupt(key, "its manifest cannot be read or belongs to another entry")
+        return dict(manifest)
+
+    def _check_file(self, key: str, path: Path, facts: Any) -> None:
+        try:
+            data = path.read_bytes()
+        except PermissionError:
+            raise self._unreadable(path) from None
+        except OSError as error:
+            raise self._corrupt(key, f"{path.name} cannot be read: {error.strerror}") from None
+        if not isinstance(facts, dict) or hashlib.sha256(data).hexdigest() != facts.get("sha256"):
+            raise self._corrupt(key, f"{path.name} is not what was published (its digest differs)")
+
+    @staticmethod
+    def _unreadable(place: Path) -> StoreError:
+        return StoreError(
+            f"{place} in the kernel store may not be read by this user",
+            rule="store-unreadable",
+            value=str(place),
+            remedy="mend its permissions or set TILEWRIGHT_CACHE_DIR to another place",
+        )
+
+    def _corrupt(self, key: str, why: str) -> StoreError:
+        return StoreError(
+            f"store entry {key} is damaged: {why}",
+            rule="store-corrupt",
+            value=key,
+            remedy=f"remove {self.folder(key)} (`tilewright cache verify --repair` does) and build the kernel again",
+        )
+
+    @staticmethod
+    def _stamp(manifest: Path) -> None:
+        try:
+            if time.time() - manifest.stat().st_mtime > STAMP_SECONDS:
+                os.utime(manifest)
+        except OSError:
+            # A read-only store serves its kernels; it only cannot remember that it did.
+            return
+
+    def all_keys(self) -> Iterator[str]:
+        """Every key with a folder, sound or not."""
+        self.check_format()
+        try:
+            shards = sorted(self.entries.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for shard in shards:
+            yield from sorted(one.name for one in shard.iterdir())
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make the folders; a place that cannot hold a store is one StoreError."""
+        if self._ready and self.temporary.is_dir():
+            return
+        self.check_format()
+        try:
+            for one in (self.entries, self.temporary, self.locks, self.logs):
+                one.mkdir(parents=True, exist_ok=True)
+            place = self.root / "format.json"
+            if not place.exists():
+                part = self.root / f"format.{secrets.token_hex(8)}.part"
+                try:
+                    _write(part, canonical({"schema": STORE_SCHEMA}).encode())
+                    part.replace(place)
+                finally:
+                    part.unlink(missing_ok=True)
+        except OSError as error:
+            raise store_error(error, self.root, "preparing it") from error
+        self.check_format()
+        self._ready = True
+
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """A private folder on the store's file system, swept by others only when its owner is dead."""
+        self.prepare()
+        folder, owner = self._owned_folder()
+        try:
+            yield folder
+        finally:
+            try:
+                remove_tree(folder)
+            except OSError as error:
+                raise store_error(error, self.root, "clearing a work folder") from error
+            finally:
+                owner.release()
+
+    def _owned_folder(self) -> tuple[Path, FileLock]:
+        while True:
+            folder = self.temporary / f"{os.getpid()}-{secrets.token_hex(8)}"
+            owner = FileLock(folder / OWNER_LOCK)
+            try:
+                folder.mkdir()
+                if owner.acquire():
+                    return folder, owner
+            except FileNotFoundError:
+                # A sweep took the folder before it had an owner (or the whole store is gone).
+                self._ready = False
+                self.prepare()
+            except OSError as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise store_error(error, self.root, "making a work folder") from error
+
+    def lock(self, key: str) -> FileLock:
+        """The lock of who builds a key (not taken yet)."""
+        return FileLock(self.locks / key)
+
+    def publish(self, key: str, work: Path, library: Path, texts: Mapping[str, str], facts: Mapping[str, Any]) -> Entry:
+        """Put a built library into the store with its texts and a manifest; a race lost is a hit."""
+        folder = work / f"entry-{key[:16]}-{secrets.token_hex(4)}"
+        try:
+            folder.mkdir()
+            name = "kernel" + library.suffix
+            contents = {name: library.read_bytes(), **{one: text.encode() for one, text in texts.items()}}
+            for one, content in contents.items():
+                _write(folder / one, content)
+            (folder / name).chmod(0o755)
+            files = {
+                one: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+                for one, content in contents.items()
+            }
+            manifest = {"key": key, "library": name, "files": files, **facts}
+            _write(folder / MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode())
+            _flush_folder(folder)
+            target = self.folder(key)
+            target.parent.mkdir(exist_ok=True)
+            self._put(folder, target, key)
+            _flush_folder(target.parent)
+        except OSError as error:
+            raise store_error(error, self.root, f"publishing {key[:16]}") from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        entry = self.lookup(key)
+        if entry is None:
+            raise StoreError(
+                f"store entry {key} vanished while it was published",
+                rule="store-vanished",
+                value=key,
+                remedy="keep other programs from clearing the store during a build, and build again",
+            )
+        return entry
+
+    def _put(self, folder: Path, target: Path, key: str) -> None:
+        for _ in range(8):
+            try:
+                folder.rename(target)
+                return
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+            try:
+                if self.lookup(key) is not None:
+                    return  # someone published the same content first
+            except StoreError:
+                self.discard(key)
+        raise OSError(errno.EBUSY, "an entry of this key keeps coming back damaged")
+
+    def discard(self, key: str) -> None:
+        """Take an entry out: renamed away first, so that nobody sees half of it."""
+        self.prepare()
+        trash = self.temporary / f"trash-{os.getpid()}-{secrets.token_hex(8)}"
+        try:
+            self.folder(key).rename(trash)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise store_error(error, self.root, f"removing {key[:16]}") from error
+        remove_tree(trash)
+
+    def save_log(self, key: str, suffix: str, text: str) -> Path | None:
+        """Keep what the compiler said; a store that cannot is no reason to hide the error itself."""
+        place = self.logs / f"{key}{suffix}"
+        part = self.logs / f"{key}{suffix}.{secrets.token_hex(4)}.part"
+        try:
+            part.write_text(text, encoding="utf-8", errors="replace")
+            part.replace(place)
+        except OSError:
+            return None
+        return place
