@@ -99,6 +99,8 @@ class KernelSpec:
 class Problem(Protocol):
     """What the user has at run time.  A frozen dataclass with these derived values."""
 
+    op: ClassVar[str]
+
     @property
     def flops(self) -> int: ...
 
@@ -127,6 +129,12 @@ class Op(Protocol):
 
     def supports(self, spec: KernelSpec, problem: Any) -> list[Violation]:
         """Why this (legal) kernel cannot serve this problem; empty means it can."""
+
+    def padded(self, spec: KernelSpec, problem: Any) -> Any | None:
+        """The larger problem this kernel serves in zero-padded copies, where only edge code is missing."""
+
+    def measured_as(self, problem: Any) -> Any:
+        """The problem whose measurements this one shares: what hardly matters to time is left out."""
 
     def problem_violations(self, problem: Any, arch: str) -> list[Violation]:
         """Why no kernel of the arch's family can serve the problem; empty means it is legal."""

@@ -32,6 +32,12 @@ class GemmOp:
     def supports(self, spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
         return legality.supports(spec, problem)
 
+    def padded(self, spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
+        return legality.padded(spec, problem)
+
+    def measured_as(self, problem: GemmProblem) -> GemmProblem:
+        return problem.dense()
+
     def problem_violations(self, problem: GemmProblem, arch: str) -> list[Violation]:
         return legality.problem_check(problem, arch)
 

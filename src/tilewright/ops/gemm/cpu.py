@@ -182,6 +182,11 @@ def pad_grain(schedule: GemmSchedule) -> Shape:
     return schedule.warp_tile
 
 
+def pack_format(schedule: GemmSchedule) -> tuple[object, ...]:
+    """A packed B is panels of warp_tile_n columns, k running in steps of warp_tile_k."""
+    return schedule.warp_tile[1:]
+
+
 def generic_schedule(signature: GemmSignature) -> GemmSchedule:
     return GemmSchedule("generic", (1, 1, 1), (1, 1, 1))
 

@@ -7,6 +7,7 @@ function that yields violations, so that one spec can be told everything that is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 
 from tilewright.arch import Arch, all_archs
@@ -139,3 +140,24 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
                 )
             )
     return found
+
+
+def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
+    """The larger problem the kernel serves in zero-padded copies, where only edge code is missing."""
+    broken = supports(spec, problem)
+    if not broken or problem.preshuffled or any(one.rule != "no-edge-code" for one in broken):
+        return None
+    schedule: GemmSchedule = spec.schedule
+    grain = FAMILIES[all_archs()[spec.arch].family].pad_grain(schedule)
+    sizes = {
+        axis: getattr(problem, axis) if schedule.pad[i] else -(-getattr(problem, axis) // grain[i]) * grain[i]
+        for i, axis in enumerate("mnk")
+    }
+    return replace(problem, **sizes, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False)
+
+
+def pack_format(spec: KernelSpec) -> tuple[object, ...]:
+    """What the bytes of a packed B depend on; kernels of equal formats read each other's buffers."""
+    s = spec.signature
+    family = FAMILIES[all_archs()[spec.arch].family]
+    return (spec.arch, s.dtype_a, s.dtype_b, *family.pack_format(spec.schedule))

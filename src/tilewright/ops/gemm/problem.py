@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tilewright.dtypes import dtype
 from tilewright.ops.base import Violation
@@ -29,6 +30,8 @@ class GemmProblem:
 
     `broadcast_a` and `broadcast_b` mean that one matrix serves the whole batch.
     """
+
+    op: ClassVar[str] = "gemm"
 
     m: int
     n: int
@@ -96,6 +99,10 @@ class GemmProblem:
         e = self.m * self.n * dtype(self.dtype_c).bytes * self.batch
         d = self.num_d * self.m * self.n * dtype(self.dtype_d).bytes * self.batch
         return a + b + d + e * (2 if self.beta else 1)
+
+    def dense(self) -> GemmProblem:
+        """The same problem with rows that follow each other."""
+        return replace(self, a_stride=0, b_stride=0, c_stride=0)
 
     def describe(self) -> str:
         text = f"gemm m={self.m} n={self.n} k={self.k}"

@@ -1,0 +1,259 @@
+"""Views of the user's arrays: address, shape, strides, element type.  Nothing is ever copied here.
+
+NumPy arrays (with the ml_dtypes types) are read directly; everything else goes through DLPack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
+from tilewright.errors import ProblemError
+from tilewright.runtime import dlpack
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Memory of the host as a kernel sees it; `owner` keeps it alive."""
+
+    what: str  # the argument's name, for errors
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    dtype: str
+    writeable: bool
+    owner: object
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].bytes
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """First byte and the one after the last; equal when there are no elements."""
+        low, high = extent(self.shape, self.strides, self.itemsize)
+        return self.address + low, self.address + high
+
+    def transposed(self) -> View:
+        """The same memory with the last two dimensions exchanged."""
+        shape = (*self.shape[:-2], self.shape[-1], self.shape[-2])
+        strides = (*self.strides[:-2], self.strides[-1], self.strides[-2])
+        return View(self.what, self.address, shape, strides, self.dtype, self.writeable, self.owner)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The same memory as a NumPy array of the same element type."""
+        if isinstance(self.owner, np.ndarray) and self.owner.shape == self.shape and _same_strides(self, self.owner):
+            return self.owner
+        low, high = self.bounds
+        if low == high:
+            return np.empty(self.shape, numpy_dtype(self.dtype))
+        memory = (ctypes.c_char * (high - low)).from_address(low)
+        memory._owner = self.owner  # type: ignore[attr-defined]  # the array holds `memory`, which holds the owner
+        size = self.itemsize
+        return np.ndarray(
+            self.shape, numpy_dtype(self.dtype), memory, self.address - low, tuple(one * size for one in self.strides)
+        )
+
+
+def _same_strides(view: View, array: np.ndarray[Any, Any]) -> bool:
+    return array.strides == tuple(one * view.itemsize for one in view.strides)
+
+
+def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Bytes before and after the first element that a strided array touches."""
+    low, high = 0, 0
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 0:
+            return 0, 0
+        reach = (size - 1) * stride
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+    return low * itemsize, (high + 1) * itemsize
+
+
+@lru_cache(maxsize=16)
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of one of our element types."""
+    spelled = DTYPES[name].numpy_name
+    if spelled in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, spelled))
+    return np.dtype(spelled)
+
+
+def dtype_name(what: str, dtype: np.dtype[Any]) -> str:
+    """Our name of a NumPy dtype, or one clear error."""
+    name = BY_NUMPY_NAME.get(dtype.name)
+    if name is not None and dtype.isnative:
+        return name
+    if name is not None:
+        raise ProblemError(
+            f"{what} has {dtype.str!r} elements, whose bytes are in the other order than this machine's",
+            rule="array-byte-order",
+            value=dtype.str,
+            remedy=f"convert it: {what}.astype({what}.dtype.newbyteorder('='))",
+        )
+    likely = "float32" if dtype.kind in "fc" else "int8" if dtype.kind in "iub" else "float32"
+    raise ProblemError(
+        f"{what} has elements of type {dtype.name}, which no kernel takes",
+        rule="array-dtype",
+        value=dtype.name,
+        remedy=f"convert it, for example {what}.astype(np.{likely}); kernels take {', '.join(DTYPES)}",
+    )
+
+
+def output_dtype(name: object) -> str:
+    """An element type given as our name, a NumPy dtype or type, or a string NumPy knows."""
+    if isinstance(name, str) and name in DTYPES:
+        return name
+    if isinstance(name, str) and name in BY_NUMPY_NAME:
+        return BY_NUMPY_NAME[name]
+    if isinstance(name, str):
+        from tilewright.dtypes import dtype
+
+        return dtype(name).name  # raises with the nearest known name
+    try:
+        given = np.dtype(name)  # type: ignore[call-overload]
+    except TypeError:
+        text = str(name).rpartition(".")[2]  # torch.float32 and its like print as module.name
+        if text in BY_NUMPY_NAME:
+            return BY_NUMPY_NAME[text]
+        raise ProblemError(
+            f"out_dtype {name!r} is not an element type",
+            rule="array-dtype",
+            value=str(name),
+            remedy=f"use one of {', '.join(DTYPES)}",
+        ) from None
+    return dtype_name("out_dtype", given)
+
+
+def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ProblemError(
+            f"{what} is a masked array, and kernels know no masks",
+            rule="array-type",
+            value="MaskedArray",
+            remedy=f"give {what}.filled(0), or {what}.data to ignore the mask",
+        )
+    name = dtype_name(what, array.dtype)
+    size = array.dtype.itemsize
+    strides = []
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        if stride % size and length > 1:
+            raise ProblemError(
+                f"{what} has byte strides {array.strides}, which are no multiple of its {size}-byte elements",
+                rule="array-strides",
+                value=array.strides,
+                remedy=f"np.ascontiguousarray({what}) makes a copy that fits",
+            )
+        strides.append(stride // size)
+    return View(what, address_of(array), array.shape, tuple(strides), name, array.flags.writeable, array)
+
+
+def view(what: str, array: Any) -> View:
+    """Any supported array as a view; alignment is checked, contents are not touched."""
+    if isinstance(array, np.ndarray):
+        found = _numpy_view(what, array)
+    elif hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        tensor = dlpack.read(what, array)
+        owner = (array, tensor.capsule)
+        found = View(what, tensor.address, tensor.shape, tensor.strides, tensor.dtype, tensor.writeable, owner)
+    else:
+        raise ProblemError(
+            f"{what} is a {type(array).__name__}, not an array",
+            rule="array-type",
+            value=type(array).__name__,
+            remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",
+        )
+    if found.address % found.itemsize and 0 not in found.shape:
+        raise misaligned(found.what, found.address, found.itemsize)
+    return found
+
+
+def misaligned(what: str, address: int, itemsize: int) -> ProblemError:
+    return ProblemError(
+        f"{what} starts at address {address:#x}, which is not a multiple of its {itemsize}-byte elements",
+        rule="array-alignment",
+        value=address % itemsize,
+        remedy=f"copy it once: {what} = {what}.copy()",
+    )
+
+
+def share_memory(x: View, y: View) -> bool:
+    """True when two views have a byte in common (or when finding out would take too long)."""
+    (x_low, x_high), (y_low, y_high) = x.bounds, y.bounds
+    if x_low >= y_high or y_low >= x_high or x_low == x_high or y_low == y_high:
+        return False
+    try:
+        return bool(np.shares_memory(x.numpy(), y.numpy(), max_work=100_000))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlaps_itself(one: View) -> bool:
+    """True unless distinct indices surely name distinct elements."""
+    steps = sorted((abs(s), n) for n, s in zip(one.shape, one.strides, strict=True) if n > 1)
+    reach = 1
+    for stride, size in steps:
+        if stride < reach:
+            return 0 not in one.shape
+        reach = stride * (size - 1) + reach
+    return False
+
+
+def _slow_address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _find_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
+    """The fastest way to an array's address that works here.
+
+    `PyArrayObject` of NumPy's C API begins with the object header and the data pointer.  Reading it
+    takes a fifth of the time of `array.ctypes.data`; it is tried on samples and used only if it agrees.
+    """
+    if sys.implementation.name != "cpython":
+        return _slow_address
+    from_address, offset = ctypes.c_void_p.from_address, object.__basicsize__
+
+    def fast(array: np.ndarray[Any, Any]) -> int:
+        return from_address(id(array) + offset).value or 0
+
+    base = np.arange(64, dtype=np.float32).reshape(8, 8)
+    samples = (base, base[3:, 2:], base.T, base[:, ::2], np.zeros(0, np.int8))
+    return fast if all(fast(one) == _slow_address(one) for one in samples) else _slow_address
+
+
+address_of = _find_address_reader()
+
+
+def empty(shape: tuple[int, ...], dtype: str, column_major: bool = False) -> np.ndarray[Any, Any]:
+    """A new array for a result; column-major exchanges the last two dimensions in memory."""
+    if not column_major:
+        return np.empty(shape, numpy_dtype(dtype))
+    swapped = np.empty((*shape[:-2], shape[-1], shape[-2]), numpy_dtype(dtype))
+    return swapped.swapaxes(-1, -2)
+
+
+def give_back_like(example: Any, result: np.ndarray[Any, Any], dtype: str) -> Any:
+    """The result as the kind of array `example` is, where its library takes DLPack; NumPy otherwise."""
+    if isinstance(example, np.ndarray):
+        return result
+    convert = dlpack.from_dlpack_of(example)
+    if convert is None:
+        return result
+    size = result.dtype.itemsize
+    strides = tuple(one // size for one in result.strides)
+    try:
+        return convert(dlpack.Exporter(result, address_of(result), result.shape, strides, dtype))
+    except (TypeError, BufferError, RuntimeError, ValueError):
+        return result  # that library has no such element type; NumPy's array is still right

@@ -1,0 +1,71 @@
+"""How arrays become the argument struct of an op: one package an op, behind one contract.
+
+The registry and the measurements know bindings only through this contract, never an op's arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tilewright.errors import InternalError
+
+if TYPE_CHECKING:
+    from tilewright.ops.base import KernelSpec
+    from tilewright.runtime.loader import Kernel
+
+
+class Check(Protocol):
+    """The outcome of comparing a result with the reference."""
+
+    ok: bool
+    max_error: float
+    bound_ratio: float  # largest error over its bound; at most 1 when ok
+
+
+class Planner(Protocol):
+    """What a binding asks of a registry: remembered plans, and new ones."""
+
+    def plans(self) -> MutableMapping[Any, Any]:
+        """Plans by call key, valid for the settings in force."""
+
+    def plan(self, op: str, request: Any, where: Callable[[KernelSpec], str] | None = None) -> Any:
+        """Choose, build and prepare a kernel for a request; `where` gives a reason to refuse a kernel."""
+
+
+class Binding(Protocol):
+    """What an op's package provides."""
+
+    def run(self, planner: Planner, *operands: Any, **keywords: Any) -> Any:
+        """Run the op on arrays with the kernel the planner chooses."""
+
+    def call(self, kernel: Kernel, *operands: Any, **keywords: Any) -> Any:
+        """Run the op on arrays with this kernel."""
+
+    def prepare(self, kernel: Kernel, request: Any, threads: int, padded: Any = None) -> Any:
+        """A plan: everything of a call but the pointers.  `padded` is the problem to run instead, in copies."""
+
+    def operands(self, problem: Any, seed: int = 0) -> Mapping[str, Any]:
+        """Fresh random operands of a problem, with a poisoned output."""
+
+    def runner(self, kernel: Kernel, problem: Any, operands: Mapping[str, Any], threads: int) -> Callable[[], None]:
+        """A call that runs the kernel on the operands into their output, with as little around it as possible."""
+
+    def check(self, problem: Any, operands: Mapping[str, Any]) -> Check:
+        """Compare the operands' output with the reference."""
+
+    def arguments(self, problem: Any) -> list[str]:
+        """The command-line arguments that describe the problem."""
+
+
+@lru_cache(maxsize=16)
+def binding(op: str) -> Binding:
+    """The binding of an op."""
+    try:
+        module = import_module(f"tilewright.runtime.bindings.{op}")
+    except ModuleNotFoundError as error:
+        raise InternalError(f"op {op!r} has no runtime binding", rule="binding", value=op) from error
+    found: Binding = module.BINDING
+    return found

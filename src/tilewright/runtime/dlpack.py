@@ -1,0 +1,225 @@
+"""DLPack by hand: reading capsules of any element type, and exporting memory as one.
+
+NumPy's own `from_dlpack` refuses bf16 and fp8, which are half of what kernels eat, so the structs
+of the DLPack header (versions 0.x and 1.x) are mirrored here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import DeviceError, ProblemError
+
+HOST_DEVICES = (1, 3, 11)  # plain CPU memory, and host memory pinned for CUDA or ROCm
+DEVICE_NAMES = {1: "CPU", 2: "CUDA", 3: "pinned host", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI"}
+
+# (type code, bits) -> our element type.
+_DTYPES = {
+    (2, 32): "fp32",
+    (2, 16): "fp16",
+    (4, 16): "bf16",
+    (10, 8): "fp8_e4m3",
+    (12, 8): "fp8_e5m2",
+    (0, 8): "int8",
+    (0, 32): "int32",
+}
+_CODES = {name: code for code, name in _DTYPES.items()}
+_CODE_NAMES = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int32), ("id", ctypes.c_int32))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
+
+
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_READ_ONLY = 1  # bit of `flags`
+
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_is_valid.restype = ctypes.c_int
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_pointer.restype = ctypes.c_void_p
+_CapsuleDestructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_new_capsule.restype = ctypes.py_object
+# The destructor runs while its capsule dies, so it gets the address, never a new reference.
+_is_valid_raw = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+_NAME = b"dltensor"  # module level: a capsule keeps only the pointer to its name
+_NAME_VERSIONED = b"dltensor_versioned"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """One DLPack tensor.  Holding `capsule` keeps the memory; dropping it calls the producer's deleter."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    dtype: str
+    writeable: bool
+    capsule: object
+
+
+def _capsule_of(what: str, array: Any) -> Any:
+    device = array.__dlpack_device__()
+    if int(device[0]) not in HOST_DEVICES:
+        kind = DEVICE_NAMES.get(int(device[0]), f"type {int(device[0])}")
+        raise DeviceError(
+            f"{what} lives on device {kind}:{int(device[1])}, and host kernels read host memory",
+            rule="array-device",
+            value=(int(device[0]), int(device[1])),
+            remedy=f"move {what} to the CPU first (for example `.cpu()`), or name a target of that device",
+        )
+    try:
+        try:
+            return array.__dlpack__(max_version=(1, 0))
+        except TypeError:  # a producer older than DLPack 1.0 does not know the argument
+            return array.__dlpack__()
+    except (BufferError, RuntimeError, ValueError, TypeError) as error:
+        raise ProblemError(
+            f"{what} cannot be read through DLPack: {error}",
+            rule="array-dlpack",
+            value=type(array).__name__,
+            remedy="give a plain array on the CPU (for PyTorch: `.detach()`; conjugate views: `.resolve_conj()`)",
+        ) from error
+
+
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def read(what: str, array: Any) -> Imported:
+    """The memory of a DLPack producer on the host, without a copy."""
+    capsule = _capsule_of(what, array)
+    if _is_valid(capsule, _NAME_VERSIONED):
+        managed = _ManagedVersioned.from_address(_pointer(capsule, _NAME_VERSIONED))
+        if managed.major != 1:
+            raise ProblemError(
+                f"{what} speaks DLPack {managed.major}.{managed.minor}, and this version reads 0.x and 1.x",
+                rule="array-dlpack",
+                value=managed.major,
+                remedy="convert it with `numpy.asarray` first",
+            )
+        tensor, writeable = managed.tensor, not managed.flags & _READ_ONLY
+    elif _is_valid(capsule, _NAME):
+        tensor, writeable = _Managed.from_address(_pointer(capsule, _NAME)).tensor, True
+    else:
+        raise ProblemError(
+            f"{what}.__dlpack__() did not return a DLPack capsule",
+            rule="array-dlpack",
+            value=type(capsule).__name__,
+            remedy="give a NumPy array",
+        )
+    code = (tensor.dtype.code, tensor.dtype.bits)
+    if tensor.dtype.lanes != 1 or code not in _DTYPES:
+        name = f"{_CODE_NAMES.get(code[0], f'code {code[0]}')}{code[1]}"
+        raise ProblemError(
+            f"{what} has elements of type {name}, which no kernel takes",
+            rule="array-dtype",
+            value=name,
+            remedy=f"convert it to one of {', '.join(_CODES)}",
+        )
+    rank = tensor.ndim
+    shape = tuple(tensor.shape[:rank]) if rank else ()
+    strides = tuple(tensor.strides[:rank]) if rank and tensor.strides else _dense(shape)
+    return Imported((tensor.data or 0) + tensor.byte_offset, shape, strides, _DTYPES[code], writeable, capsule)
+
+
+# Exported tensors by address of their managed struct: struct, shape array and owner stay alive here until
+# the consumer calls the deleter.
+_exported: dict[int, tuple[Any, ...]] = {}
+
+
+@_Deleter
+def _forget(address: int) -> None:
+    _exported.pop(address, None)
+
+
+@_CapsuleDestructor
+def _capsule_dies(capsule: int) -> None:
+    # A consumer renames the capsule it takes; one that still has its first name was never taken.
+    if _is_valid_raw(capsule, _NAME):
+        _exported.pop(_pointer_raw(capsule, _NAME), None)
+
+
+class Exporter:
+    """Memory as a DLPack producer, for `from_dlpack` of any array library."""
+
+    def __init__(self, owner: object, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str):
+        self._owner, self._address, self._shape, self._strides, self._dtype = owner, address, shape, strides, dtype
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, *, stream: object = None, **_versions: object) -> Any:
+        rank = len(self._shape)
+        sizes = (ctypes.c_int64 * (2 * rank))(*self._shape, *self._strides)
+        managed = _Managed()
+        tensor = managed.tensor
+        tensor.data, tensor.byte_offset, tensor.ndim = self._address, 0, rank
+        tensor.device.type, tensor.device.id = 1, 0
+        code, bits = _CODES[self._dtype]
+        tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = code, bits, 1
+        start = ctypes.addressof(sizes)
+        tensor.shape = ctypes.cast(start, ctypes.POINTER(ctypes.c_int64))
+        tensor.strides = ctypes.cast(start + 8 * rank, ctypes.POINTER(ctypes.c_int64))
+        managed.deleter = _forget
+        address = ctypes.addressof(managed)
+        _exported[address] = (managed, sizes, self._owner)
+        return _new_capsule(address, _NAME, ctypes.cast(_capsule_dies, ctypes.c_void_p))
+
+
+def from_dlpack_of(array: Any) -> Callable[[Any], Any] | None:
+    """The `from_dlpack` of the library an array comes from, if it is easily found."""
+    import sys
+
+    namespace = getattr(array, "__array_namespace__", None)
+    module = namespace() if callable(namespace) else sys.modules.get(type(array).__module__.partition(".")[0])
+    found = getattr(module, "from_dlpack", None)
+    return found if callable(found) else None

@@ -1,0 +1,103 @@
+"""What host kernels need around them: a team of threads, scratch memory, a clock."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from pathlib import Path
+
+from tilewright import settings
+from tilewright.arch import host_facts
+from tilewright.errors import LoadError
+from tilewright.runtime.abi import ABI_VERSION
+
+ALIGNMENT = 64
+
+clock = time.perf_counter
+
+_lock = threading.Lock()
+_library: ctypes.CDLL | None = None
+_teams: dict[int, int] = {}
+
+
+def thread_count() -> int:
+    """Threads a host kernel uses under the settings in force."""
+    return settings.current().threads or host_facts().cores
+
+
+def load_team_library(path: Path) -> ctypes.CDLL:
+    """Load the team library; another ABI version is refused."""
+    try:
+        library = ctypes.CDLL(str(path))
+        version = library.tw_team_abi_version
+        start = library.tw_team
+    except (OSError, AttributeError) as error:
+        raise LoadError(
+            f"the thread team library cannot be loaded: {error}",
+            rule="team-library",
+            value=str(path),
+            remedy="`tilewright cache verify` finds and removes damaged entries",
+        ) from error
+    version.restype = ctypes.c_int64
+    version.argtypes = ()
+    if version() != ABI_VERSION:
+        raise LoadError(
+            f"the thread team library has ABI version {version()}, this Tilewright speaks {ABI_VERSION}",
+            rule="abi-version",
+            value=version(),
+            remedy="clear the store: `tilewright cache gc --all`",
+        )
+    start.restype = ctypes.c_void_p
+    start.argtypes = (ctypes.c_int64,)
+    return library
+
+
+def team(threads: int) -> int:
+    """The `stream` of host kernels: the address of a team handle; 0 means the calling thread alone."""
+    if threads <= 1:
+        return 0
+    known = _teams.get(threads)
+    if known is not None:
+        return known
+    global _library
+    with _lock:
+        if threads not in _teams:
+            if _library is None:
+                from tilewright.build import host_library
+
+                _library = load_team_library(host_library("cpu"))
+            handle = _library.tw_team(threads)
+            if not handle:
+                raise LoadError("no memory for the thread team", rule="team-memory", value=threads)
+            _teams[threads] = handle
+        return _teams[threads]
+
+
+class _Scratch(threading.local):
+    """One growing buffer a thread: concurrent calls never share one."""
+
+    def __init__(self) -> None:
+        self.bytes = -1
+        self.address = 0
+        self.memory: ctypes.Array[ctypes.c_char] | None = None
+
+
+_scratch = _Scratch()
+
+
+def workspace(size: int) -> int:
+    """Address of at least `size` bytes, aligned to 64, owned by the calling thread until its next call."""
+    scratch = _scratch
+    if scratch.bytes < size:
+        wanted = max(size, min(2 * scratch.bytes, size + (64 << 20)))
+        memory = (ctypes.c_char * (wanted + ALIGNMENT))()
+        scratch.memory, scratch.bytes = memory, wanted
+        scratch.address = -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
+    return scratch.address
+
+
+def aligned_buffer(size: int) -> tuple[object, int]:
+    """New memory aligned to 64 and its address; the first value owns it."""
+    memory = (ctypes.c_char * (size + ALIGNMENT))()
+    return memory, -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,156 @@
+"""Built libraries become kernels: version, manifest and table are checked before anything is called."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tilewright import events, ops
+from tilewright.errors import DeviceError, InternalError, LoadError, ProblemError, TilewrightError
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime import abi
+
+_DAMAGED = "`tilewright cache verify` finds and removes damaged entries; the kernel is then built again"
+_WHY_BYTES = 256
+
+
+class Kernel:
+    """One loaded kernel.  Calling it runs it on arrays as `tilewright.gemm` does, with no selection."""
+
+    __slots__ = ("_check", "_library", "_packed_bytes", "_workspace", "launch", "library_path", "pack", "planner", "spec")
+
+    def __init__(self, spec: KernelSpec, entry: abi.KernelEntry, library: ctypes.CDLL, path: Path) -> None:
+        if not (entry.check and entry.workspace and entry.launch):
+            raise _untrusted(path, "table-entry", f"the table entry of {spec.name} lacks a function")
+        self.spec = spec
+        self.library_path = path
+        self._library = library  # keeps the code mapped
+        self._check = abi.CHECK(entry.check)
+        self._workspace = abi.WORKSPACE(entry.workspace)
+        self.launch = abi.LAUNCH(entry.launch)
+        self._packed_bytes = abi.PACKED_BYTES(entry.packed_bytes) if entry.packed_bytes else None
+        self.planner: Any = None  # remembers the plans of direct calls; the binding puts it here
+        self.pack = abi.PACK(entry.pack) if entry.pack else None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.spec.name}>"
+
+    def __call__(self, *operands: Any, **keywords: Any) -> Any:
+        """`kernel(a, b, c=None, *, alpha=1, beta=0, ds=(), out=None)` for a GEMM kernel."""
+        from tilewright.runtime.bindings import binding
+
+        return binding(self.spec.op).call(self, *operands, **keywords)
+
+    def refusal(self, args: ctypes.Structure) -> str:
+        """Why the kernel will not take these arguments; empty when it will."""
+        why = ctypes.create_string_buffer(_WHY_BYTES)
+        code = self._check(ctypes.addressof(args), why, _WHY_BYTES)
+        if code == 0:
+            return ""
+        sentence = why.value.decode("utf-8", "replace")
+        return f"{abi.STATUS_NAMES.get(code, code)}: {sentence or 'no reason given'}"
+
+    def demand(self, args: ctypes.Structure) -> None:
+        """Raise where the kernel's own check refuses."""
+        why = self.refusal(args)
+        if why:
+            raise ProblemError(
+                f"{self.name} refuses: {why}",
+                rule="kernel-check",
+                value=self.name,
+                remedy="let the registry choose the kernel: `tilewright.gemm` or `Registry.run`",
+            )
+
+    def workspace_bytes(self, args: ctypes.Structure, threads: int) -> int:
+        size = int(self._workspace(ctypes.addressof(args), threads))
+        if size < 0:
+            raise InternalError(f"{self.name} asks for {size} bytes of workspace", rule="workspace", value=size)
+        return size
+
+    def packed_bytes(self, args: ctypes.Structure) -> int:
+        if self._packed_bytes is None:
+            raise ProblemError(
+                f"{self.name} does not take a packed B",
+                rule="not-preshuffle",
+                value=self.name,
+                remedy="use a kernel of variant preshuffle",
+            )
+        return int(self._packed_bytes(ctypes.addressof(args)))
+
+    def failed(self, status: int) -> TilewrightError:
+        """The error for a launch that answered other than 0."""
+        return DeviceError(
+            f"{self.name} failed at launch with {abi.STATUS_NAMES.get(status, status)}",
+            rule="launch",
+            value=status,
+            remedy="run `tilewright doctor`; if the machine is well, this is a bug of the kernel",
+        )
+
+
+def _untrusted(path: Path, rule: str, message: str) -> LoadError:
+    return LoadError(f"{path.name}: {message}", rule=rule, value=str(path), remedy=_DAMAGED)
+
+
+def _spec_of(path: Path, manifest: bytes | None, expect: KernelSpec | None) -> KernelSpec:
+    if manifest is None:
+        raise _untrusted(path, "manifest", "a kernel has no manifest")
+    text = manifest.decode("utf-8", "replace")
+    if expect is not None and text == expect.to_json():
+        return expect
+    try:
+        data = json.loads(text)
+        data = data.get("spec", data)
+        return ops.op(data["op"]).spec_from_dict(data)
+    except (ValueError, KeyError, TypeError, AttributeError, TilewrightError) as error:
+        raise _untrusted(path, "manifest", f"the manifest cannot be read: {error}") from error
+
+
+def load_library(path: Path, expect: KernelSpec | None = None) -> tuple[Kernel, ...]:
+    """Every kernel of a library; with `expect`, one of them must be exactly that spec."""
+    started = time.perf_counter()
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise _untrusted(path, "library", f"the system loader refuses it: {error}") from error
+    try:
+        version, table = library.tw_abi_version, library.tw_kernels
+    except AttributeError as error:
+        raise _untrusted(path, "exports", f"it is not a Tilewright library: {error}") from error
+    version.restype, version.argtypes = ctypes.c_int64, ()
+    found = int(version())
+    if found != abi.ABI_VERSION:
+        raise LoadError(
+            f"{path.name} has ABI version {found}, this Tilewright speaks {abi.ABI_VERSION}",
+            rule="abi-version",
+            value=found,
+            remedy="build the kernels again with this version",
+        )
+    table.restype, table.argtypes = ctypes.POINTER(abi.KernelEntry), (ctypes.POINTER(ctypes.c_int64),)
+    count = ctypes.c_int64(0)
+    entries = table(ctypes.byref(count))
+    if not entries or count.value < 1:
+        raise _untrusted(path, "table", f"its table holds {count.value} kernels")
+    kernels = tuple(
+        Kernel(_spec_of(path, entries[index].manifest, expect), entries[index], library, path)
+        for index in range(count.value)
+    )
+    if expect is not None and all(one.spec.digest != expect.digest for one in kernels):
+        held = ", ".join(one.spec.digest[:12] for one in kernels)
+        raise _untrusted(path, "digest", f"it holds {held}, not {expect.digest[:12]} ({expect.name})")
+    if events.active():
+        seconds = time.perf_counter() - started
+        for one in kernels:
+            events.emit(events.KernelLoaded(one.name, one.spec.digest, seconds))
+    return kernels
+
+
+def load_kernel(path: Path, spec: KernelSpec) -> Kernel:
+    """The kernel of exactly this spec."""
+    return next(one for one in load_library(path, spec) if one.spec.digest == spec.digest)
