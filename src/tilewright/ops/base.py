@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
-from tilewright.errors import IllegalSpecError
+from tilewright.errors import IllegalSpecError, RequestError, nearest
 
 SPEC_SCHEMA = 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,83 @@ def plain(value: object) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(one) for one in value]
     return value
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value read from JSON (lists already tuples) is what the field's annotation says."""
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
+    return type(value) is kind
+
+
+def from_plain(cls: type[T], what: str, data: object) -> T:
+    """A dataclass back from `plain` data; a field too many, too few or of another type is an error by name."""
+    if not isinstance(data, Mapping):
+        raise RequestError(
+            f"{what} is {type(data).__name__}, not an object",
+            rule="spec-field",
+            value=data,
+            remedy="give its fields by name",
+        )
+    fields = {one.name: one for one in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    kinds = get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for name, given in data.items():
+        if name not in fields:
+            raise RequestError(
+                f"{what} has no field {name!r}",
+                rule="spec-field",
+                value=name,
+                remedy=nearest(str(name), sorted(fields)),
+            )
+        values[name] = tuple(given) if isinstance(given, list) else given
+        if not _fits(values[name], kinds[name]):
+            kind = kinds[name]
+            raise RequestError(
+                f"field {name!r} of {what} cannot be {given!r}",
+                rule="spec-field",
+                value=given,
+                remedy=f"give a {kind.__name__ if isinstance(kind, type) else kind}",
+            )
+    for name, one in fields.items():
+        if name not in values and one.default is dataclasses.MISSING:
+            raise RequestError(
+                f"{what} lacks the field {name!r}", rule="spec-field", value=name, remedy=f"give {name!r}"
+            )
+    return cls(**values)
+
+
+def read_spec(data: Mapping[str, Any], op: str, signature: type[Any], schedule: type[Any]) -> KernelSpec:
+    """A spec back from `KernelSpec.to_dict`, for an op with these two dataclasses."""
+    if not isinstance(data, Mapping) or data.get("schema") != SPEC_SCHEMA:
+        found = data.get("schema") if isinstance(data, Mapping) else data
+        raise RequestError(
+            f"spec schema {found!r} is not {SPEC_SCHEMA}",
+            rule="spec-schema",
+            value=found,
+            remedy="write the spec again with this version",
+        )
+    known = ("schema", "op", "arch", "signature", "schedule")
+    for name in (*data, *known):
+        if name not in known or name not in data:
+            verb = "lacks" if name in known else "has an unknown field"
+            raise RequestError(
+                f"the spec {verb} {name!r}", rule="spec-field", value=name, remedy=f"the fields are {', '.join(known)}"
+            )
+    if data["op"] != op or not isinstance(data["arch"], str):
+        raise RequestError(
+            f"this is a spec of op {data['op']!r} for arch {data['arch']!r}, not one of {op}",
+            rule="spec-op",
+            value=data["op"],
+            remedy=f"read it with the op {data['op']!r}",
+        )
+    return KernelSpec(
+        op=op,
+        signature=from_plain(signature, f"a {op} signature", data["signature"]),
+        schedule=from_plain(schedule, f"a {op} schedule", data["schedule"]),
+        arch=data["arch"],
+    )
 
 
 @dataclass(frozen=True)

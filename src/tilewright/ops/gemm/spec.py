@@ -9,11 +9,11 @@ share it, *warp tile* one matrix instruction's shape (on the CPU: the register b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import RequestError, UnknownNameError, nearest
-from tilewright.ops.base import SPEC_SCHEMA, KernelSpec
+from tilewright.errors import UnknownNameError, nearest
+from tilewright.ops.base import KernelSpec, read_spec
 
 Shape = tuple[int, int, int]
 
@@ -97,34 +97,5 @@ class GemmSchedule:
         return "_".join(parts)
 
 
-def _read(cls: type[Any], what: str, data: Mapping[str, Any]) -> Any:
-    """Build a dataclass from JSON data; a field too many or too few is an error by name."""
-    known = {one.name: one for one in fields(cls)}
-    for name in data:
-        if name not in known:
-            raise RequestError(
-                f"{what} has no field {name!r}", rule="spec-field", value=name, remedy=nearest(name, sorted(known))
-            )
-    for name, one in known.items():
-        if name not in data and one.default is MISSING:
-            raise RequestError(
-                f"{what} lacks the field {name!r}", rule="spec-field", value=name, remedy=f"give {name!r}"
-            )
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    return cls(**values)
-
-
-def spec_from_dict(data: dict[str, Any]) -> KernelSpec:
-    if data.get("schema") != SPEC_SCHEMA:
-        raise RequestError(
-            f"spec schema {data.get('schema')!r} is not {SPEC_SCHEMA}",
-            rule="spec-schema",
-            value=data.get("schema"),
-            remedy="write the spec again with this version",
-        )
-    return KernelSpec(
-        op="gemm",
-        signature=_read(GemmSignature, "a gemm signature", data["signature"]),
-        schedule=_read(GemmSchedule, "a gemm schedule", data["schedule"]),
-        arch=data["arch"],
-    )
+def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
+    return read_spec(data, "gemm", GemmSignature, GemmSchedule)
