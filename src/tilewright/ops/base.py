@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
 from tilewright.errors import IllegalSpecError, RequestError, nearest
@@ -61,6 +62,11 @@ def _fits(value: object, kind: Any) -> bool:
     return type(value) is kind
 
 
+@lru_cache(maxsize=64)
+def _kinds(cls: type[Any]) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def from_plain(cls: type[T], what: str, data: object) -> T:
     """A dataclass back from `plain` data; a field too many, too few or of another type is an error by name."""
     if not isinstance(data, Mapping):
@@ -71,7 +77,7 @@ def from_plain(cls: type[T], what: str, data: object) -> T:
             remedy="give its fields by name",
         )
     fields = {one.name: one for one in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    kinds = get_type_hints(cls)
+    kinds = _kinds(cls)
     values: dict[str, Any] = {}
     for name, given in data.items():
         if name not in fields:

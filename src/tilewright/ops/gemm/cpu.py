@@ -56,7 +56,8 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
     else:
         for field, value in (("dtype_a", a), ("dtype_b", b)):
             if value not in FLOATS:
-                yield Violation("dtype-mix", f"{field} {value} is not an input type", f"use {', '.join(FLOATS)} or int8")
+                remedy = f"use {', '.join(FLOATS)} or int8"
+                yield Violation("dtype-mix", f"{field} {value} is not an input type", remedy)
         outputs = FLOAT_OUTPUTS
     if c not in outputs:
         yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {', '.join(outputs)}")
