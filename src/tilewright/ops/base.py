@@ -12,13 +12,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Any, ClassVar, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 from tilewright.errors import IllegalSpecError, RequestError, nearest
 
 SPEC_SCHEMA = 1
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def _kinds(cls: type[Any]) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def from_plain(cls: type[T], what: str, data: object) -> T:
+def from_plain(cls: type[Any], what: str, data: object) -> Any:
     """A dataclass back from `plain` data; a field too many, too few or of another type is an error by name."""
     if not isinstance(data, Mapping):
         raise RequestError(
@@ -76,7 +74,7 @@ def from_plain(cls: type[T], what: str, data: object) -> T:
             value=data,
             remedy="give its fields by name",
         )
-    fields = {one.name: one for one in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = {one.name: one for one in dataclasses.fields(cls)}
     kinds = _kinds(cls)
     values: dict[str, Any] = {}
     for name, given in data.items():
