@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 from tilewright.errors import IllegalSpecError, RequestError, nearest
@@ -60,9 +59,7 @@ def _fits(value: object, kind: Any) -> bool:
     return type(value) is kind
 
 
-@lru_cache(maxsize=64)
-def _kinds(cls: type[Any]) -> dict[str, Any]:
-    return get_type_hints(cls)
+_kinds: dict[type, dict[str, Any]] = {}  # the annotations of each dataclass, read once
 
 
 def from_plain(cls: type[Any], what: str, data: object) -> Any:
@@ -75,7 +72,9 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
             remedy="give its fields by name",
         )
     fields = {one.name: one for one in dataclasses.fields(cls)}
-    kinds = _kinds(cls)
+    kinds = _kinds.get(cls)
+    if kinds is None:
+        kinds = _kinds[cls] = get_type_hints(cls)
     values: dict[str, Any] = {}
     for name, given in data.items():
         if name not in fields:
