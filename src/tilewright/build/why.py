@@ -1,0 +1,182 @@
+"""Why a kernel is built again: its key inputs beside those of the nearest stored entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.arch import all_archs
+from tilewright.build.builder import Builder
+from tilewright.build.store import MANIFEST, Store
+from tilewright.errors import RequestError, TilewrightError, UnknownNameError, nearest
+from tilewright.ops import all_ops, op
+from tilewright.ops.base import KernelSpec
+
+_SHORTEST_PREFIX = 6
+_ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One input of the key: what the stored entry had and what it would be now."""
+
+    what: str
+    stored: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    name: str
+    key: str
+    stored: bool  # the key is in the store: nothing would be compiled
+    nearest_key: str  # empty when the store has nothing to compare with
+    nearest_name: str
+    differences: tuple[Difference, ...]
+
+
+def manifests(store: Store) -> Iterator[dict[str, Any]]:
+    """Every readable manifest, unverified: good for telling, not for loading."""
+    for key in store.all_keys():
+        try:
+            manifest = json.loads((store.folder(key) / MANIFEST).read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(manifest, dict) and isinstance(manifest.get("inputs"), dict):
+            yield manifest
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str | tuple[str, ...]]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        yield name, tuple(str(one) for one in value)
+    else:
+        yield name, str(value)
+
+
+def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+    """Field by field what differs between two sets of inputs (or specs)."""
+    before, after = dict(_flat(stored)), dict(_flat(now))
+    found: list[Difference] = []
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
+        if old == new:
+            continue
+        if isinstance(old, tuple) and isinstance(new, tuple):
+            # Of a list of flags only what came and went is worth reading.
+            gone = [one for one in old if one not in new]
+            come = [one for one in new if one not in old]
+            old, new = (gone, come) if gone or come else (list(old), list(new))
+        found.append(Difference(name, _words(old), _words(new)))
+    return found
+
+
+def _words(value: Any) -> str:
+    return (" ".join(value) or "nothing") if isinstance(value, (list, tuple)) else str(value)
+
+
+def _compare(manifest: Mapping[str, Any], inputs: Mapping[str, Any], spec: KernelSpec) -> list[Difference]:
+    found = differences(manifest["inputs"], inputs)
+    if manifest["inputs"].get("spec") == spec.digest:
+        return found
+    # A digest tells nobody anything: name the fields instead.  The source differs because they do.
+    fields = differences(manifest.get("spec") or {}, spec.to_dict())
+    named = [Difference(f"spec.{one.what}", one.stored, one.now) for one in fields]
+    return named + [one for one in found if one.what not in ("spec", "source", "arch")]
+
+
+def explain(builder: Builder, spec: KernelSpec) -> Explanation:
+    """Compare the key of a spec with the nearest stored entry: the same spec first, then the fewest differences."""
+    inputs = builder.key_of(spec)
+    key = inputs.key
+    best: tuple[tuple[bool, int, float], dict[str, Any], list[Difference]] | None = None
+    for manifest in manifests(builder.store):
+        if not manifest.get("spec"):
+            continue  # a support library is no neighbour of a kernel
+        found = _compare(manifest, inputs.values, spec)
+        same = manifest["inputs"].get("spec") == spec.digest
+        rank = (not same, len(found), -float(manifest.get("built_at", 0)))
+        if best is None or rank < best[0]:
+            best = (rank, manifest, found)
+    if best is None:
+        return Explanation(spec.name, key, False, "", "", ())
+    _, manifest, found = best
+    stored = manifest["key"] == key
+    return Explanation(spec.name, key, stored, str(manifest["key"]), str(manifest.get("name", "")), tuple(found))
+
+
+def _spec_of(data: Any) -> KernelSpec:
+    if isinstance(data, dict) and isinstance(data.get("spec"), dict):
+        data = data["spec"]
+    if not isinstance(data, dict) or "op" not in data:
+        raise RequestError(
+            "the file holds no kernel spec",
+            rule="spec-file",
+            remedy="give one spec of `tilewright specs --json`, or a manifest.json",
+        )
+    return op(str(data["op"])).spec_from_dict(data)
+
+
+def find_spec(store: Store, word: str) -> KernelSpec:
+    """The spec a person means: a JSON file, a stored kernel, or a kernel of a pool, by name or digest."""
+    if word.endswith(".json"):
+        try:
+            return _spec_of(json.loads(Path(word).read_bytes()))
+        except (OSError, ValueError) as error:
+            raise RequestError(
+                f"{word} cannot be read as JSON: {error}", rule="spec-file", value=word, remedy="give a readable file"
+            ) from None
+    found: dict[str, KernelSpec] = {}
+    names: list[str] = []
+    for manifest in manifests(store):
+        if not manifest.get("spec"):
+            continue
+        name = str(manifest.get("name", ""))
+        names.append(name)
+        if _means(word, name, str(manifest["inputs"].get("spec", "")), str(manifest["key"])):
+            try:
+                spec = _spec_of(manifest)
+            except TilewrightError:
+                continue  # written by a version with other fields
+            found[spec.digest] = spec
+    if not found:
+        for spec in _pool_specs():
+            if _means(word, spec.name, spec.digest):
+                found[spec.digest] = spec
+    if len(found) > 1:
+        some = ", ".join(sorted(one.name for one in found.values())[:4])
+        raise RequestError(
+            f"{word!r} means {len(found)} kernels: {some}",
+            rule="kernel-ambiguous",
+            value=word,
+            remedy="give more of it",
+        )
+    if not found:
+        raise UnknownNameError(
+            f"{word!r} is no stored kernel and no kernel of a pool",
+            rule="kernel-name",
+            value=word,
+            remedy="give a spec as a JSON file (`tilewright specs --json`), or a name: " + nearest(word, names[:5]),
+        )
+    return next(iter(found.values()))
+
+
+def _means(word: str, name: str, *digests: str) -> bool:
+    if word == name:
+        return True
+    return len(word) >= _SHORTEST_PREFIX and (name.startswith(word) or any(one.startswith(word) for one in digests))
+
+
+def _pool_specs() -> Iterator[KernelSpec]:
+    for one in all_ops().values():
+        for arch in all_archs():
+            for pool in one.pool_names:
+                try:
+                    yield from one.proposals(pool, arch)
+                except TilewrightError:
+                    continue  # an op need not serve every arch

@@ -1,0 +1,207 @@
+"""`tilewright cache`: look into the kernel store, check it, trim it, and ask why a kernel is built again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.cli.common import console, print_json, say
+
+if TYPE_CHECKING:
+    from tilewright.build import Store
+
+_LISTED = ("name", "compiler", "seconds", "built_at", "spec")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="The kernel store: list, verify, trim, explain.")
+    group.command("ls")(ls)
+    group.command("verify")(verify)
+    group.command("gc")(gc)
+    group.command("why")(why)
+    app.add_typer(group, name="cache")
+
+
+def _store() -> Store:
+    from tilewright.build import Store
+
+    return Store()
+
+
+def human(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return ""
+
+
+def _ago(then: float) -> str:
+    seconds = max(0.0, time.time() - then)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def ls(json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
+AsJson = False) -> None:
+    """List what is stored, the last used first."""
+    from rich.table import Table
+
+    from tilewright.build.collect import usage
+    from tilewright.build.why import manifests
+
+    store = _store()
+    known = {str(one["key"]): one for one in manifests(store)}
+    uses = list(reversed(usage(store)))
+    if json:
+        print_json(
+            [
+                {"key": one.key, "bytes": one.bytes, "used": one.used}
+                | {field: known.get(one.key, {}).get(field) for field in _LISTED}
+                for one in uses
+            ]
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("key", "kernel", "size", "built in", "last use", "compiler"):
+        table.add_column(title, no_wrap=True)
+    for one in uses:
+        facts = known.get(one.key, {})
+        table.add_row(
+            one.key[:12],
+            str(facts.get("name", "(manifest not readable)")),
+            human(one.bytes),
+            f"{facts.get('seconds', 0):.2f} s",
+            _ago(one.used),
+            str(facts.get("compiler", "")),
+        )
+    if uses:
+        console().print(table)
+    say(f"{len(uses)} entries, {human(sum(one.bytes for one in uses))} in {store.root}")
+
+
+def verify(
+    repair: Annotated[bool, typer.Option("--repair", help="Remove damaged entries.")] = False,
+    json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
+AsJson = False,
+) -> None:
+    """Check every entry against its digests; exit code 1 when one is damaged."""
+    from tilewright.errors import StoreError
+
+    store = _store()
+    count, damaged = 0, dict[str, str]()
+    for key in store.all_keys():
+        count += 1
+        try:
+            store.verify(key)
+        except StoreError as error:
+            if error.rule != "store-corrupt":
+                raise
+            damaged[key] = error.message
+            if repair:
+                store.discard(key)
+    if json:
+        print_json({"entries": count, "damaged": damaged, "repaired": repair and bool(damaged)})
+    else:
+        for message in damaged.values():
+            typer.echo(message + (" (removed)" if repair else ""))
+        say(f"{count} entries checked, {len(damaged)} damaged in {store.root}")
+        if damaged and not repair:
+            say("remedy: `tilewright cache verify --repair` removes them; they are built again when needed")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def gc(
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", min=0, help="Trim to this size; the setting when left out.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove every entry, also those used just now.")] = False,
+    other: Annotated[bool, typer.Option("--other-versions", help="Remove stores that other versions wrote.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Remove the whole store, whatever its format.")] = False,
+    json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
+AsJson = False,
+) -> None:
+    """Trim the store, least recently used first, and clear what killed processes left."""
+    from tilewright import settings
+    from tilewright.build import collect
+    from tilewright.build.store import remove_tree
+
+    store = _store()
+    if reset:
+        collect.reset(store)
+    removed_versions = collect.other_versions(store) if other else []
+    for folder in removed_versions:
+        remove_tree(folder)
+    if everything:
+        report = collect.collect(store, 0, in_use_seconds=0)
+    else:
+        limit = settings.current().cache_max_bytes if max_bytes is None else max_bytes
+        report = collect.collect(store, limit)
+    if json:
+        print_json(
+            {
+                "removed_entries": report.entries,
+                "removed_bytes": report.bytes,
+                "leavings": report.leavings,
+                "entries": report.left_entries,
+                "bytes": report.left_bytes,
+                "other_versions": [one.name for one in removed_versions],
+            }
+        )
+        return
+    say(
+        f"removed {report.entries} entries ({human(report.bytes)}) and {report.leavings} leavings of ended processes; "
+        f"{report.left_entries} entries ({human(report.left_bytes)}) stay in {store.root}"
+    )
+    for folder in removed_versions:
+        say(f"removed {folder}")
+
+
+def why(
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A name, a digest, or a JSON file with a spec.")],
+    json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
+AsJson = False,
+) -> None:
+    """Say which inputs of a kernel's key differ from the nearest stored entry."""
+    from rich.table import Table
+
+    from tilewright.build import Builder
+    from tilewright.build.why import explain, find_spec
+
+    builder = Builder(_store())
+    found = explain(builder, find_spec(builder.store, kernel))
+    if json:
+        print_json(
+            {
+                "name": found.name,
+                "key": found.key,
+                "stored": found.stored,
+                "nearest": {"key": found.nearest_key, "name": found.nearest_name},
+                "differences": [{"what": one.what, "stored": one.stored, "now": one.now} for one in found.differences],
+            }
+        )
+        return
+    typer.echo(f"{found.name}\nkey {found.key}")
+    if found.stored:
+        typer.echo("is in the store: nothing would be compiled")
+    elif not found.nearest_key:
+        typer.echo("is not in the store, which holds no kernel to compare with")
+    else:
+        typer.echo(f"is not in the store; nearest is {found.nearest_name} ({found.nearest_key[:12]}), different in:")
+        table = Table(box=None, pad_edge=False)
+        for title in ("input", "stored", "now"):
+            table.add_column(title)
+        for one in found.differences:
+            table.add_row(one.what, _short(one.stored), _short(one.now))
+        console().print(table)
+
+
+def _short(text: str) -> str:
+    """Digests are told apart by their first digits."""
+    return text[:12] if len(text) == 64 and " " not in text else text
