@@ -69,15 +69,15 @@ def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Diffe
             continue
         if isinstance(old, tuple) and isinstance(new, tuple):
             # Of a list of flags only what came and went is worth reading.
-            gone = [one for one in old if one not in new]
-            come = [one for one in new if one not in old]
-            old, new = (gone, come) if gone or come else (list(old), list(new))
+            gone = tuple(one for one in old if one not in new)
+            come = tuple(one for one in new if one not in old)
+            old, new = (gone, come) if gone or come else (old, new)
         found.append(Difference(name, _words(old), _words(new)))
     return found
 
 
-def _words(value: Any) -> str:
-    return (" ".join(value) or "nothing") if isinstance(value, (list, tuple)) else str(value)
+def _words(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else " ".join(value) or "nothing"
 
 
 def _compare(manifest: Mapping[str, Any], inputs: Mapping[str, Any], spec: KernelSpec) -> list[Difference]:

@@ -47,8 +47,7 @@ def _ago(then: float) -> str:
     return f"{seconds:.0f} s ago"
 
 
-def ls(json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
-AsJson = False) -> None:
+def ls(json: AsJson = False) -> None:
     """List what is stored, the last used first."""
     from rich.table import Table
 
@@ -87,8 +86,7 @@ AsJson = False) -> None:
 
 def verify(
     repair: Annotated[bool, typer.Option("--repair", help="Remove damaged entries.")] = False,
-    json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
-AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Check every entry against its digests; exit code 1 when one is damaged."""
     from tilewright.errors import StoreError
@@ -124,8 +122,7 @@ def gc(
     everything: Annotated[bool, typer.Option("--all", help="Remove every entry, also those used just now.")] = False,
     other: Annotated[bool, typer.Option("--other-versions", help="Remove stores that other versions wrote.")] = False,
     reset: Annotated[bool, typer.Option("--reset", help="Remove the whole store, whatever its format.")] = False,
-    json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
-AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Trim the store, least recently used first, and clear what killed processes left."""
     from tilewright import settings
@@ -165,8 +162,7 @@ AsJson = False,
 
 def why(
     kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A name, a digest, or a JSON file with a spec.")],
-    json: _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
-AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Say which inputs of a kernel's key differ from the nearest stored entry."""
     from rich.table import Table
