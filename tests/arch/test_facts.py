@@ -1,0 +1,109 @@
+"""The arch table: what is shipped is sound, and every mistake in it is named."""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from tilewright.arch import all_archs, arch, best_host_arch, host_facts, parse_archs, runnable_host_archs
+from tilewright.errors import InternalError, UnknownNameError
+
+
+@pytest.fixture
+def table() -> dict[str, Any]:
+    text = resources.files("tilewright.arch").joinpath("specs.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+def broken(table: dict[str, Any], name: str, field: str, value: object) -> dict[str, Any]:
+    changed = copy.deepcopy(table)
+    changed["archs"][name][field] = value
+    return changed
+
+
+def test_the_shipped_table_is_what_the_loader_gives(table: dict[str, Any]) -> None:
+    assert list(all_archs()) == list(table["archs"])
+    for name, one in all_archs().items():
+        assert one.name == name
+        assert one.family
+        assert one.backend
+        assert one.description
+
+
+@pytest.mark.parametrize("name", [name for name, one in all_archs().items() if one.family == "cpu"])
+def test_a_cpu_arch_runs_the_kernels_of_the_archs_it_includes(name: str) -> None:
+    one = arch(name)
+    for other in map(arch, one.includes):
+        assert one.family == other.family
+        assert one.features >= other.features
+        assert set(one.requires) >= set(other.requires)
+        assert set(other.includes) <= set(one.includes)
+        assert one.vector_bytes >= other.vector_bytes
+
+
+def test_an_unknown_arch_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        arch("x86_64_v33")
+    assert caught.value.rule == "arch-name"
+    assert "did you mean 'x86_64_v3'" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("vector_bytes", "wide", "'vector_bytes' must be int"),
+        ("vector_bytes", True, "'vector_bytes' must be int"),
+        ("includes", "generic", "'includes' must be list"),
+        ("includes", ["nowhere"], "unknown arch 'nowhere'"),
+        ("vector_byte", 3, "did you mean 'vector_bytes'"),
+        ("name", "x", "unknown field 'name'"),
+        ("warp_grids", [[1, 2]], "not three positive integers"),
+        ("warp_tiles", {"fp16": [[0, 1, 1]]}, "not three positive integers"),
+    ],
+)
+def test_each_mistake_in_the_table_is_named(table: dict[str, Any], field: str, value: object, expected: str) -> None:
+    with pytest.raises(InternalError) as caught:
+        parse_archs(broken(table, "generic", field, value))
+    assert expected in str(caught.value)
+    assert "generic" in str(caught.value)
+    assert caught.value.rule == "arch-schema"
+
+
+def test_a_missing_field_and_another_schema_are_named(table: dict[str, Any]) -> None:
+    without = copy.deepcopy(table)
+    del without["archs"]["generic"]["backend"]
+    with pytest.raises(InternalError, match="'backend' is missing"):
+        parse_archs(without)
+    with pytest.raises(InternalError, match="version 2"):
+        parse_archs({**table, "schema": 2})
+
+
+def test_an_arch_is_added_with_data_alone(table: dict[str, Any]) -> None:
+    table["archs"]["new_gpu"] = {
+        "family": "cdna",
+        "backend": "hip",
+        "description": "a GPU of a test",
+        "includes": [],
+        "features": ["mfma"],
+        "compile_flags": [],
+        "warp_size": 64,
+        "warp_grids": [[2, 2, 1]],
+        "warp_tiles": {"fp16_fp16_fp32": [[32, 32, 8]]},
+    }
+    added = parse_archs(table)["new_gpu"]
+    assert added.warp_grids == ((2, 2, 1),)
+    assert added.warp_tiles == {"fp16_fp16_fp32": ((32, 32, 8),)}
+
+
+def test_this_machine_runs_something_and_generic_last() -> None:
+    names = [one.name for one in runnable_host_archs()]
+    assert names[-1] == "generic"
+    assert best_host_arch().name == names[0]
+    for one in runnable_host_archs():
+        assert set(one.requires) <= host_facts().flags
+    assert host_facts().cores >= 1
+    assert host_facts().l1_bytes <= host_facts().l2_bytes

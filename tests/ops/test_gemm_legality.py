@@ -1,0 +1,183 @@
+"""Every legality rule has an example that breaks it, a sentence and a remedy."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tilewright.arch import all_archs
+from tilewright.errors import IllegalSpecError
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.base import demand_legal
+from tilewright.ops.gemm import GemmProblem, cpu, legality, problem
+from tilewright.ops.gemm.pools import signatures
+
+GEMM = op("gemm")
+ARCH = "x86_64_v3"
+SIGNATURE = next(signatures(["fp32"], ["rrr"], ["standard"]))
+
+
+def legal(pipeline: str) -> KernelSpec:
+    """A legal spec to break, whatever numbers the family proposes today."""
+    return next(one for one in GEMM.candidates(SIGNATURE, ARCH) if one.schedule.pipeline == pipeline)
+
+
+def signed(spec: KernelSpec, **changes: Any) -> KernelSpec:
+    return dataclasses.replace(spec, signature=dataclasses.replace(spec.signature, **changes))
+
+
+def scheduled(spec: KernelSpec, **changes: Any) -> KernelSpec:
+    return dataclasses.replace(spec, schedule=dataclasses.replace(spec.schedule, **changes))
+
+
+def with_warp_tile(spec: KernelSpec, rows: int, columns: int, step: int = 1) -> KernelSpec:
+    return scheduled(spec, warp_tile=(rows, columns, step), tile=(rows * 4, columns * 4, 64 * step))
+
+
+def gemv(rows: int, **changes: Any) -> KernelSpec:
+    values: dict[str, Any] = {"tile": (rows, 64, 64), "warp_tile": (rows, 8, 1), "pipeline": "gemv"}
+    return scheduled(legal("packed"), **{**values, **changes})
+
+
+Breaker = Callable[[], KernelSpec]
+
+BROKEN: dict[str, list[Breaker]] = {
+    "arch-name": [lambda: dataclasses.replace(legal("packed"), arch="x86_64_v33")],
+    "variant-name": [lambda: signed(legal("packed"), variant="standrad")],
+    "layout-name": [lambda: signed(legal("packed"), layout="rrc")],
+    "epilogue-name": [lambda: signed(legal("packed"), epilogue="Rleu")],
+    "dtype-name": [lambda: signed(legal("packed"), dtype_b="fp23")],
+    "positive": [
+        lambda: scheduled(legal("packed"), tile=(0, 8, 8)),
+        lambda: scheduled(legal("packed"), warp_grid=(1, -1, 1)),
+        lambda: scheduled(legal("packed"), split_k=0),
+        lambda: scheduled(legal("packed"), unroll=0),
+        lambda: scheduled(legal("packed"), prefetch=-1),
+    ],
+    "tile-multiple": [lambda: scheduled(legal("packed"), tile=(legal("packed").schedule.warp_tile[0] + 1, 64, 64))],
+    "epilogue-d-count": [lambda: signed(legal("packed"), variant="multi_d", epilogue="MultiDAdd", num_d=3)],
+    "variant-epilogue": [
+        lambda: signed(legal("packed"), epilogue="Relu"),
+        lambda: signed(legal("packed"), variant="multi_d"),
+    ],
+    "accumulator": [lambda: signed(legal("packed"), dtype_acc="int32")],
+    "dtype-mix": [
+        lambda: signed(legal("packed"), dtype_b="int8"),
+        lambda: signed(legal("packed"), dtype_a="int32", dtype_b="int32"),
+    ],
+    "dtype-output": [lambda: signed(legal("packed"), dtype_c="int8")],
+    "dtype-d": [lambda: signed(legal("packed"), variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="bf16")],
+    "cpu-pipeline": [lambda: scheduled(legal("packed"), pipeline="compv4")],
+    "cpu-preshuffle": [
+        lambda: signed(legal("packed"), variant="preshuffle"),
+        lambda: scheduled(legal("packed"), pipeline="preshuffle"),
+    ],
+    "cpu-warp-grid": [lambda: scheduled(legal("packed"), warp_grid=(2, 1, 1))],
+    "cpu-field": [
+        lambda: scheduled(legal("packed"), scheduler="intrawave"),
+        lambda: scheduled(legal("packed"), store="cshuffle"),
+        lambda: scheduled(legal("packed"), persistent=True),
+        lambda: scheduled(legal("packed"), vector=(4, 4, 4)),
+    ],
+    "cpu-generic": [lambda: scheduled(GEMM.generic_spec(SIGNATURE, ARCH), split_k=2)],
+    "cpu-unroll": [lambda: scheduled(legal("packed"), unroll=cpu.MAX_UNROLL + 1)],
+    "cpu-split-k": [lambda: scheduled(legal("packed"), split_k=cpu.MAX_SPLIT_K + 1)],
+    "cpu-vector": [lambda: with_warp_tile(legal("packed"), 2, 9)],
+    "cpu-dot-step": [lambda: with_warp_tile(legal("packed"), 2, 8, step=3)],
+    "cpu-registers": [
+        lambda: with_warp_tile(legal("packed"), 64, 8),
+        lambda: with_warp_tile(legal("packed"), 1, 8 * 64),
+    ],
+    "cpu-cache-block": [lambda: scheduled(legal("packed"), tile=(*legal("packed").schedule.tile[:2], 1 << 20))],
+    "cpu-gemv": [lambda: gemv(cpu.GEMV_MAX + 1), lambda: gemv(1, tile=(2, 64, 64)), lambda: gemv(1, split_k=2)],
+}
+
+PROBLEMS: dict[str, list[GemmProblem]] = {
+    "size-negative": [GemmProblem(-1, 1, 1), GemmProblem(1, 1, 1, batch=-1)],
+    "size-huge": [GemmProblem(problem.MAX_SIZE + 1, 1, 1), GemmProblem(1 << 35, 1 << 35, 1)],
+    "layout-name": [GemmProblem(1, 1, 1, layout="rrc")],
+    "epilogue-name": [GemmProblem(1, 1, 1, epilogue="Rleu")],
+    "epilogue-d-count": [GemmProblem(1, 1, 1, num_d=1), GemmProblem(1, 1, 1, epilogue="MultiDAdd")],
+    "stride-short": [GemmProblem(4, 4, 4, a_stride=3), GemmProblem(4, 4, 4, layout="rcr", b_stride=3)],
+    "dtype-mix": [GemmProblem(1, 1, 1, dtype_a="int8", dtype_b="fp32")],
+    "dtype-output": [GemmProblem(1, 1, 1, dtype_c="int8")],
+}
+
+UNSERVED: dict[str, tuple[Breaker, GemmProblem]] = {
+    "signature": (lambda: legal("packed"), GemmProblem(8, 8, 8, dtype_a="bf16")),
+    "cpu-gemv-size": (lambda: gemv(1), GemmProblem(8, 8, 8)),
+    "no-edge-code": (lambda: scheduled(legal("packed"), pad=(False, True, True)), GemmProblem(10**6 + 3, 8, 8)),
+}
+
+
+def rules_in_the_source() -> set[str]:
+    """The first argument of every Violation(...) and need(...) in the modules that say no."""
+    found: set[str] = set()
+    for module in (legality, cpu, problem):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                index = {"Violation": 0, "_known": 0, "need": 1}.get(node.func.id)
+                if index is not None and index < len(node.args):
+                    rule = node.args[index]
+                    if isinstance(rule, ast.Constant) and isinstance(rule.value, str):
+                        found.add(rule.value)
+    return found
+
+
+def test_every_rule_has_an_example_here() -> None:
+    covered = {*BROKEN, *PROBLEMS, *UNSERVED, "family"}
+    assert rules_in_the_source() == covered, "a rule came or went: add or remove its failing example"
+
+
+@pytest.mark.parametrize(("rule", "number"), [(rule, i) for rule, cases in BROKEN.items() for i in range(len(cases))])
+def test_a_broken_spec_is_told_rule_sentence_and_remedy(rule: str, number: int) -> None:
+    spec = BROKEN[rule][number]()
+    violations = {one.rule: one for one in GEMM.check(spec)}
+    assert rule in violations, violations
+    assert violations[rule].message
+    assert violations[rule].remedy
+    with pytest.raises(IllegalSpecError) as caught:
+        demand_legal(GEMM, spec)
+    assert violations[rule].message in str(caught.value)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(("rule", "number"), [(rule, i) for rule, cases in PROBLEMS.items() for i in range(len(cases))])
+def test_an_illegal_problem_is_told_rule_sentence_and_remedy(rule: str, number: int) -> None:
+    violations = {one.rule: one for one in GEMM.problem_violations(PROBLEMS[rule][number], ARCH)}
+    assert rule in violations, violations
+    assert violations[rule].message
+    assert violations[rule].remedy
+
+
+@pytest.mark.parametrize("rule", UNSERVED)
+def test_a_kernel_says_why_it_cannot_serve(rule: str) -> None:
+    make, unserved = UNSERVED[rule]
+    violations = {one.rule: one for one in GEMM.supports(make(), unserved)}
+    assert rule in violations, violations
+    assert violations[rule].message
+
+
+def test_a_family_without_kernels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = dataclasses.replace(all_archs()[ARCH], name="stranger", family="abacus")
+    monkeypatch.setattr(legality, "all_archs", lambda: {"stranger": stranger})
+    violations = GEMM.check(dataclasses.replace(legal("packed"), arch="stranger"))
+    assert [one.rule for one in violations] == ["family"]
+    assert violations[0].remedy
+
+
+def test_all_broken_rules_are_told_at_once() -> None:
+    spec = scheduled(signed(legal("packed"), dtype_c="int8"), scheduler="intrawave", warp_grid=(2, 1, 1))
+    assert {"dtype-output", "cpu-field", "cpu-warp-grid"} <= {one.rule for one in GEMM.check(spec)}
+
+
+@pytest.mark.parametrize("size", [(0, 0, 0), (1, 1, 1), (0, 7, 3), (7, 3, 0), (1 << 20, 1 << 20, 1)])
+def test_a_legal_problem_is_legal_and_the_generic_kernel_serves_it(size: tuple[int, int, int]) -> None:
+    one = GemmProblem(*size)
+    assert GEMM.problem_violations(one, ARCH) == []
+    assert GEMM.supports(GEMM.generic_spec(one.signature, ARCH), one) == []
