@@ -79,6 +79,14 @@ class Measured(Event):
     error: float
 
 
+@dataclass(frozen=True, slots=True)
+class Warned(Event):
+    """Something is wrong that does not stop the work; `rule` names it."""
+
+    rule: str
+    message: str
+
+
 _subscribers: tuple[Callable[[Event], None], ...] = ()
 _lock = threading.Lock()
 

@@ -1,1 +1,17 @@
-"""dispatch"""
+"""Problem in, kernel out: registry, selection, records and measurement."""
+
+from tilewright.dispatch.records import Record, Records, records
+from tilewright.dispatch.registry import Registry, default_registry, resolve_target
+from tilewright.dispatch.selection import Candidate, Explanation, Selection
+
+__all__ = [
+    "Candidate",
+    "Explanation",
+    "Record",
+    "Records",
+    "Registry",
+    "Selection",
+    "default_registry",
+    "records",
+    "resolve_target",
+]

@@ -53,6 +53,19 @@ def load_team_library(path: Path) -> ctypes.CDLL:
     return library
 
 
+def _build_team_library() -> Path:
+    """Through the kernel store, for the plainest arch of the host: the team itself does no arithmetic."""
+    from tilewright.arch import runnable_host_archs
+    from tilewright.backends.base import backend
+    from tilewright.build import build_source
+
+    plainest = runnable_host_archs()[-1]
+    source = backend(plainest.backend).host_library_source()
+    if source is None:
+        raise LoadError("the host's backend has no thread team", rule="team-library", value=plainest.backend)
+    return build_source(source, plainest.name).path
+
+
 def team(threads: int) -> int:
     """The `stream` of host kernels: the address of a team handle; 0 means the calling thread alone."""
     if threads <= 1:
@@ -64,9 +77,7 @@ def team(threads: int) -> int:
     with _lock:
         if threads not in _teams:
             if _library is None:
-                from tilewright.build import host_library
-
-                _library = load_team_library(host_library("cpu"))
+                _library = load_team_library(_build_team_library())
             handle = _library.tw_team(threads)
             if not handle:
                 raise LoadError("no memory for the thread team", rule="team-memory", value=threads)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.legality import pack_format
+from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
-from tilewright.runtime.arrays import View
+from tilewright.runtime.arrays import View, view
 from tilewright.runtime.bindings.gemm.plan import copy_args, demand_runnable
-from tilewright.runtime.bindings.gemm.request import PackedShape, Request
+from tilewright.runtime.bindings.gemm.request import PackedShape, Request, dense_request, input_layout
 from tilewright.runtime.loader import Kernel
 
 
@@ -62,15 +64,42 @@ def pack(kernel: Kernel, request: Request, b: View, threads: int) -> PackedB:
     nbytes = kernel.packed_bytes(args)
     assert kernel.pack is not None  # packed_bytes refused otherwise
     memory, address = host.aligned_buffer(max(1, nbytes))
-    status = kernel.pack(_address(args), address, host.team(threads))
+    status = kernel.pack(ctypes.addressof(args), address, host.team(threads))
     if status:
         raise kernel.failed(status)
     p = request.problem
-    batch = b.shape[0] if len(b.shape) == 3 else 0
+    # A batch of one, or one matrix repeated, was packed once.
+    batch = b.shape[0] if request.args.b_batch_stride else 0
     return PackedB(kernel, PackedShape(p.k, p.n, batch, p.dtype_b, p.layout[1]), memory, address, nbytes)
 
 
-def _address(args: Any) -> int:
-    import ctypes
-
-    return ctypes.addressof(args)
+def pack_with(planner: Any, array: Any, m: int, dtype_a: str | None) -> PackedB:
+    """Choose a preshuffle kernel for a B that will meet A of about m rows, and pack with it."""
+    b = view("b", array)
+    if len(b.shape) not in (2, 3):
+        raise ProblemError(
+            f"b has {len(b.shape)} dimensions, and a matrix has 2, a batch of them 3",
+            rule="array-rank",
+            value=b.shape,
+            remedy="give b as (k, n) or (batch, k, n)",
+        )
+    letter, stride = input_layout(b)
+    k, n = b.shape[-2:]
+    batch = b.shape[0] if len(b.shape) == 3 else 1
+    broadcast = batch > 1 and b.strides[0] == 0
+    problem = GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        dtype_a=dtype_a or b.dtype,
+        dtype_b=b.dtype,
+        layout=f"r{letter}r",
+        batch=batch,
+        preshuffled=True,
+        b_stride=stride,
+        broadcast_b=broadcast,
+    )
+    request = dense_request(problem)
+    request.args.b_batch_stride = 0 if batch == 1 else b.strides[0]
+    kernel = planner.kernel(planner.select(problem).spec)
+    return pack(kernel, request, b, host.thread_count())

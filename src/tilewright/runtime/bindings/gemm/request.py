@@ -80,7 +80,7 @@ def _no_layout(one: View) -> ProblemError:
     )
 
 
-def _layout(one: View, prefer: str) -> tuple[str, int]:
+def input_layout(one: View, prefer: str = "") -> tuple[str, int]:
     """Layout and leading stride of an input.
 
     A vector can be read both ways: then the preferred layout is taken, or else the one its strides
@@ -276,13 +276,13 @@ def _fill(
     """The argument template and the problem, in the kernel's orientation."""
     m, n, k, batch = sizes
     args = GemmArgs(m=m, n=n, k=k, batch=batch)
-    letter_a, args.a_stride = _layout(a, prefer[:1])
+    letter_a, args.a_stride = input_layout(a, prefer[:1])
     args.a_batch_stride = _batch_stride(a, batch)
     if isinstance(b, PackedShape):
         letter_b, broadcast_b = b.layout, batch > 1 and b.batch <= 1
         args.b_batch_stride = 1 if b.batch > 1 else 0  # its value is ignored, not whether it is 0
     else:
-        letter_b, args.b_stride = _layout(b, prefer[1:2])
+        letter_b, args.b_stride = input_layout(b, prefer[1:2])
         args.b_batch_stride = _batch_stride(b, batch)
         broadcast_b = batch > 1 and args.b_batch_stride == 0
     args.e_stride, args.e_batch_stride = max(1, n), m * max(1, n)

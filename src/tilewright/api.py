@@ -1,0 +1,73 @@
+"""The Python API: GEMM on arrays, packing, explaining.
+
+    import tilewright as tw
+    e = tw.gemm(a, b)                                   # NumPy arrays, or anything with DLPack
+    e = tw.gemm(a, w.T, ds=(bias,), epilogue="relu")    # layout read from the strides, work fused
+    packed = tw.pack(w.T); e = tw.gemm(a, packed)       # B packed once, used many times
+    print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright import settings
+from tilewright.dispatch.registry import Registry, default_registry
+from tilewright.dispatch.selection import Explanation
+from tilewright.runtime.bindings.gemm.call import run as _run_gemm
+from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
+
+_registries: dict[str, Registry] = {}
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1,
+    beta: float = 0,
+    ds: Sequence[Any] = (),
+    epilogue: str = "passthrough",
+    out: Any = None,
+    out_dtype: Any = None,
+    target: str | None = None,
+) -> Any:
+    """E = epilogue(alpha * A.B + beta * C, D0, D1).
+
+    `a` is (m, k), `b` is (k, n) or what `pack` gave, `c` and the result are (m, n); a leading third
+    dimension is a batch, and a size of 1 or a missing batch broadcasts.  Layouts are read from the
+    strides (a transposed view costs nothing) and no operand is ever copied.  `c` is read only where
+    `beta` is not 0.  `ds` are up to two tensors the epilogue adds or multiplies; a vector of n is a
+    row for every row.  An activation with D tensors is applied to the sum of all.
+
+    The result has the dtype of `out`, else `out_dtype`, else of `c`, else of the inputs (int32 for
+    int8, fp32 for fp8 and mixed inputs).  Without `out` it is a new array: of the library `a` comes
+    from where that takes DLPack (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
+    """
+    registry = _registries.get(target or settings.current().target)
+    if registry is None:
+        registry = _registry(target)
+    return _run_gemm(
+        registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype
+    )
+
+
+def _registry(target: str | None) -> Registry:
+    name = target or settings.current().target
+    return _registries.setdefault(name, default_registry(name))
+
+
+def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None = None) -> PackedB:
+    """Pack B (k, n) once for preshuffle kernels; use the result in place of b in `gemm`.
+
+    `m` is the number of rows A will typically have, `dtype_a` its element type (b's, if not given).
+    The packed bytes belong to this machine's target and are not meant to be stored.
+    """
+    return pack_with(_registry(target), b, m, dtype_a)
+
+
+def explain(problem: Any, *, target: str | None = None, threads: int | None = None, strict: bool | None = None) -> Explanation:
+    """Which kernel would serve a problem, which would not, and why; nothing is compiled."""
+    return _registry(target).explain(problem, threads=threads, strict=strict)

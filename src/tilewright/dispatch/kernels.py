@@ -1,0 +1,78 @@
+"""Specs to loaded kernels: each is built and loaded once a process, however many threads ask."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+from tilewright import settings
+from tilewright.build import Artifact, Builder
+from tilewright.events import Event
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime.loader import Kernel, load_kernel
+
+OnEvent = Callable[[Event], None]
+
+_Key = tuple[str, str, str, str]
+_lock = threading.Lock()
+_kernels: dict[_Key, Future[Kernel]] = {}
+
+
+def _key(spec: KernelSpec) -> _Key:
+    """A spec under the settings that change what is built from it."""
+    now = settings.current()
+    return (spec.digest, str(now.cache_dir), now.cxx, now.cxxflags)
+
+
+def kernel(spec: KernelSpec) -> Kernel:
+    """The loaded kernel of a spec, built now if the store does not have it."""
+    key = _key(spec)
+    mine = False
+    with _lock:
+        future = _kernels.get(key)
+        if future is None:
+            future = _kernels[key] = Future()
+            mine = True
+    if mine:
+        try:
+            future.set_result(load_kernel(Builder().build_one(spec).path, spec))
+        except BaseException as error:
+            # The next caller tries again: a full disk or a missing compiler may be mended by then.
+            with _lock:
+                _kernels.pop(key, None)
+            future.set_exception(error)
+            raise
+    return future.result()
+
+
+def is_loaded(spec: KernelSpec) -> bool:
+    future = _kernels.get(_key(spec))
+    return future is not None and future.done()
+
+
+def kernels(
+    specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
+) -> list[Kernel]:
+    """Build many in parallel, then load each."""
+    wanted = list(specs)
+    artifacts: dict[str, Artifact] = Builder().build_many(wanted, max_workers=max_workers, on_event=on_event)
+    loaded = []
+    for spec in wanted:
+        key = _key(spec)
+        with _lock:
+            future = _kernels.get(key)
+        if future is None:
+            future = Future()
+            future.set_result(load_kernel(artifacts[spec.digest].path, spec))
+            with _lock:
+                future = _kernels.setdefault(key, future)
+        loaded.append(future.result())
+    return loaded
+
+
+def build(
+    specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
+) -> dict[str, Artifact]:
+    """Build many without loading: what a target this machine cannot run needs."""
+    return Builder().build_many(list(specs), max_workers=max_workers, on_event=on_event)

@@ -1,0 +1,409 @@
+"""The registry: the kernels at hand, and the choice among them.
+
+Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
+
+    measured  a record of this problem on this machine names the kernel
+    rule      the backend's estimate orders the kernels that serve the problem
+    padded    the kernels lack only edge code: operands are copied into zero-padded buffers
+    generic   the floor kernel of the signature
+
+Strict mode refuses the last two.  A registry without specs draws its candidates from the op and
+compiles on first use; one with specs uses those.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any
+
+from tilewright import arch as arch_facts
+from tilewright import events, ops, settings
+from tilewright.arch import Arch
+from tilewright.backends.base import all_backends, backend
+from tilewright.dispatch import kernels as loaded
+from tilewright.dispatch.records import Record, records
+from tilewright.dispatch.selection import Candidate, Explanation, Selection
+from tilewright.errors import DeviceError, NoKernelError, ProblemError, RequestError
+from tilewright.ops.base import KernelSpec, Op, demand_legal
+from tilewright.runtime.bindings import binding
+from tilewright.runtime.host import thread_count
+from tilewright.runtime.loader import Kernel
+
+Where = Callable[[KernelSpec], str]
+
+
+def resolve_target(target: str | None) -> Arch:
+    """An arch by name; a backend's name means the best arch of it this machine runs; None the best host arch."""
+    name = target or settings.current().target
+    if not name:
+        return arch_facts.best_host_arch()
+    if name in all_backends() and name not in arch_facts.all_archs():
+        here = backend(name).available_archs()
+        if not here:
+            raise DeviceError(
+                f"no arch of {name!r} runs on this machine: {backend(name).why_unavailable()}",
+                rule="target-unavailable",
+                value=name,
+                remedy="name an arch to build for it without running, or see `tilewright doctor`",
+            )
+        return arch_facts.arch(here[0])
+    return arch_facts.arch(name)
+
+
+class Registry:
+    """Kernels by signature; threads may share one."""
+
+    def __init__(self, target: str | None = None, specs: Iterable[KernelSpec] = ()) -> None:
+        self.arch = resolve_target(target)
+        self._backend = backend(self.arch.backend)
+        self._runs = frozenset((self.arch.name, *self.arch.includes))
+        self._lock = threading.RLock()
+        self._specs: dict[str, KernelSpec] = {}
+        self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
+        self._selections: dict[Any, Selection] = {}
+        self._plans: dict[settings.Settings, dict[Any, Any]] = {}
+        # The settings last seen and their plans, read and replaced as one.
+        self._active: tuple[settings.Settings | None, dict[Any, Any]] = (None, {})
+        self._seen: tuple[Any, int] = (None, -1)
+        self.add(specs)
+
+    # -- what is in it -----------------------------------------------------------------------------
+
+    @property
+    def target(self) -> str:
+        return self.arch.name
+
+    def add(self, specs: KernelSpec | Iterable[KernelSpec]) -> Registry:
+        """Register specs; an illegal one, or one of an arch the target cannot run, is an error."""
+        given = [specs] if isinstance(specs, KernelSpec) else list(specs)
+        for spec in given:
+            demand_legal(ops.op(spec.op), spec)
+            if spec.arch not in self._runs:
+                raise RequestError(
+                    f"{spec.name} is for {spec.arch}, which {self.arch.name} does not run",
+                    rule="spec-arch",
+                    value=spec.arch,
+                    remedy=f"use Registry({spec.arch!r}), or specs of {', '.join(sorted(self._runs))}",
+                )
+        with self._lock:
+            for spec in given:
+                if spec.digest in self._specs:
+                    continue
+                self._specs[spec.digest] = spec
+                key = (spec.op, spec.signature)
+                self._by_signature[key] = (*self._by_signature.get(key, ()), spec)
+            self._forget()
+        return self
+
+    def add_pool(self, op: str, pool: str = "default", **axes: Any) -> Registry:
+        """Register every legal spec a pool proposes for the target."""
+        found = ops.op(op)
+        return self.add(spec for spec in found.proposals(pool, self.arch.name, **axes) if not found.check(spec))
+
+    def specs(self) -> tuple[KernelSpec, ...]:
+        return tuple(self._specs.values())
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def build(
+        self, max_workers: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, Any]:
+        """Build every registered spec in parallel; artifacts by digest.  `progress(done, total)` hears of each."""
+        specs = self.specs()
+        done: set[str] = set()
+
+        def heard(event: events.Event) -> None:
+            if isinstance(event, events.KernelBuilt) and progress is not None:
+                done.add(event.digest)
+                progress(len(done), len(specs))
+
+        return dict(loaded.build(specs, max_workers=max_workers, on_event=heard))
+
+    def kernels(self) -> list[Kernel]:
+        """Every registered kernel, built and loaded."""
+        self._demand_runnable()
+        return loaded.kernels(self.specs())
+
+    def kernel(self, spec: KernelSpec) -> Kernel:
+        """One kernel, built now if the store does not have it."""
+        self._demand_runnable(spec.arch)
+        return loaded.kernel(spec)
+
+    def _demand_runnable(self, arch: str | None = None) -> None:
+        name = arch or self.arch.name
+        here = self._backend.available_archs()
+        if name not in here:
+            why = self._backend.why_unavailable() or f"it runs {', '.join(here)}"
+            raise DeviceError(
+                f"kernels of {name} do not run on this machine ({why})",
+                rule="arch-not-runnable",
+                value=name,
+                remedy="they can be generated and built here, and run on a machine that has the arch"
+                + (f"; to run here use target {here[0]!r}" if here else ""),
+            )
+
+    # -- choosing ----------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        self._selections = {}
+        self._plans = {}
+        self._active = (None, {})
+
+    def _candidates(self, op: Op, signature: Any) -> tuple[tuple[KernelSpec, ...], bool]:
+        """The kernels to choose from, and whether they were registered (or are drawn from the op)."""
+        if self._specs:
+            return self._by_signature.get((op.name, signature), ()), True
+        return tuple(op.candidates(signature, self.arch.name)), False
+
+    def _demand_legal_problem(self, op: Op, problem: Any) -> None:
+        broken = op.problem_violations(problem, self.arch.name)
+        if broken:
+            raise ProblemError(
+                f"{problem.describe()}: " + "; ".join(one.message for one in broken),
+                rule=broken[0].rule,
+                value=problem,
+                remedy=broken[0].remedy,
+            )
+
+    def select(
+        self,
+        problem: Any,
+        *,
+        threads: int | None = None,
+        strict: bool | None = None,
+        where: Where | None = None,
+    ) -> Selection:
+        """The kernel for a problem.  `where` gives a reason to leave a kernel out, or an empty string."""
+        now = settings.current()
+        count = threads or thread_count()
+        strict = now.strict if strict is None else strict
+        self._follow_records(now)
+        key = (problem, count, strict, now.measure, now.frozen)
+        if where is None:
+            known = self._selections.get(key)
+            if known is not None:
+                return known
+        chosen = self._choose(problem, count, strict, now.measure, where)
+        if where is None:
+            self._selections[key] = chosen
+        if events.active():
+            events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
+        return chosen
+
+    def _follow_records(self, now: settings.Settings) -> None:
+        """A new measurement makes remembered choices stale."""
+        if not now.measure:
+            return
+        table = records()
+        table.refresh()
+        seen = (table, table.generation)
+        if seen != self._seen:
+            with self._lock:
+                if self._seen[0] is not None:
+                    self._forget()
+                self._seen = seen
+
+    def _choose(self, problem: Any, threads: int, strict: bool, measure: bool, where: Where | None) -> Selection:
+        op = ops.op(problem.op)
+        self._demand_legal_problem(op, problem)
+        signature = op.signature_of(problem)
+        candidates, registered = self._candidates(op, signature)
+        if where is not None:
+            candidates = tuple(spec for spec in candidates if not where(spec))
+        if measure:
+            chosen = self._measured(op, problem, threads, candidates, registered, where)
+            if chosen is not None:
+                return chosen
+        estimate = self._backend.estimate
+        best, best_seconds, count = None, 0.0, 0
+        for spec in candidates:
+            if op.supports(spec, problem):
+                continue
+            count += 1
+            seconds = estimate(spec, problem, threads)
+            if best is None or seconds < best_seconds:
+                best, best_seconds = spec, seconds
+        if best is not None:
+            reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
+            return Selection(best, "rule", reason, best_seconds)
+        return self._fall(op, problem, signature, threads, strict, candidates, where)
+
+    def _measured(
+        self, op: Op, problem: Any, threads: int, candidates: tuple[KernelSpec, ...], registered: bool, where: Where | None
+    ) -> Selection | None:
+        record = records().lookup(op.name, op.measured_as(problem), self.arch.name, threads)
+        if record is None:
+            return None
+        spec = self._spec_of(op, record, candidates, registered)
+        if spec is None or op.supports(spec, problem) or (where is not None and where(spec)):
+            return None
+        return Selection(
+            spec, "measured", f"fastest of {len(record.timings)} measured on this machine", record.winner.seconds
+        )
+
+    @staticmethod
+    def _spec_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
+        for spec in candidates:
+            if spec.digest == record.choice:
+                return spec
+        if registered:
+            return None  # the winner is not among the kernels this registry was given
+        try:
+            spec = op.spec_from_dict(dict(record.winner.spec))
+        except RequestError:
+            return None  # written before a field changed
+        return spec if spec.digest == record.choice and not op.check(spec) else None
+
+    def _fall(
+        self,
+        op: Op,
+        problem: Any,
+        signature: Any,
+        threads: int,
+        strict: bool,
+        candidates: tuple[KernelSpec, ...],
+        where: Where | None,
+    ) -> Selection:
+        """The last two tiers, or in strict mode the error that lists why."""
+        if strict:
+            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and generic tiers")
+        padded = [(spec, larger) for spec in candidates if (larger := op.padded(spec, problem)) is not None]
+        if padded:
+            timed = [(self._backend.estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
+            seconds, spec, larger = min(timed, key=lambda one: one[0])
+            return Selection(spec, "padded", f"no kernel has edge code for it; run as {larger.describe()}", seconds, larger)
+        floor = op.generic_spec(signature, self.arch.name)
+        if op.check(floor) or op.supports(floor, problem) or (where is not None and where(floor)):
+            raise self._refusal(op, problem, candidates, "there is no generic kernel for this signature")
+        reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
+        return Selection(floor, "generic", reason, self._backend.estimate(floor, problem, threads))
+
+    def _refusal(self, op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str) -> NoKernelError:
+        reasons = [f"{spec.name}: {'; '.join(str(one) for one in op.supports(spec, problem))}" for spec in candidates]
+        listing = "".join(f"\n  {one}" for one in reasons[:8])
+        if len(reasons) > 8:
+            listing += f"\n  and {len(reasons) - 8} more"
+        return NoKernelError(
+            f"no kernel for {problem.describe()}: {why}; "
+            + (f"{len(reasons)} kernel(s) of its signature refuse:{listing}" if reasons else "none has its signature"),
+            rule="no-kernel",
+            value=tuple(reasons),
+            remedy="register a kernel with edge code for it (Registry.add_pool), or allow fallbacks (strict=False)",
+        )
+
+    def explain(
+        self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
+    ) -> Explanation:
+        """Every candidate with its reasons, and what decided; nothing is compiled."""
+        now = settings.current()
+        count = threads or thread_count()
+        strict = now.strict if strict is None else strict
+        op = ops.op(problem.op)
+        self._demand_legal_problem(op, problem)
+        signature = op.signature_of(problem)
+        candidates, registered = self._candidates(op, signature)
+        chosen: Selection | None = None
+        try:
+            chosen = self.select(problem, threads=count, strict=strict, where=where)
+            decided = f"{chosen.tier}: {chosen.reason}"
+        except NoKernelError as error:
+            decided = f"refused: {error.message.partition(':')[2].strip().splitlines()[0]}"
+        record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
+        times = {one.digest: one.seconds for one in record.timings} if record is not None else {}
+        notes = [self._note(op, spec, problem, count, chosen, times, where) for spec in candidates]
+        if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
+            notes.append(self._note(op, chosen.spec, problem, count, chosen, times, None))
+        if registered:
+            source = f"{len(candidates)} of {len(self._specs)} registered kernels have the signature"
+        else:
+            source = f"{len(candidates)} default candidates of the op, compiled on first use"
+        return Explanation(
+            problem,
+            self.arch.name,
+            count,
+            strict,
+            source,
+            tuple(notes),
+            chosen,
+            decided,
+            tuple(binding(op.name).arguments(problem)),
+        )
+
+    def _note(
+        self,
+        op: Op,
+        spec: KernelSpec,
+        problem: Any,
+        threads: int,
+        chosen: Selection | None,
+        times: dict[str, float],
+        where: Where | None,
+    ) -> Candidate:
+        reasons = [str(one) for one in op.supports(spec, problem)]
+        if where is not None and where(spec):
+            reasons.append(where(spec))
+        seconds = None if reasons else self._backend.estimate(spec, problem, threads)
+        measured = times.get(spec.digest)
+        verdict = "refused" if reasons else "slower"
+        if chosen is not None and spec.digest == chosen.spec.digest:
+            verdict = "chosen"
+        elif seconds is not None and chosen is not None:
+            if chosen.tier == "measured" and measured is None:
+                reasons.append("never measured on this problem; the record names another")
+            elif chosen.tier == "measured" and measured is not None:
+                reasons.append(f"measured {measured / chosen.seconds:.2f} times the winner's time")
+            elif seconds == chosen.seconds:
+                reasons.append("the same estimate; the one registered first wins")
+            else:
+                reasons.append(f"estimated {seconds / max(chosen.seconds, 1e-12):.2f} times the winner's time")
+        return Candidate(spec.name, spec.digest, verdict, tuple(reasons), seconds, measured, loaded.is_loaded(spec))
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def plans(self) -> MutableMapping[Any, Any]:
+        """Plans by call key, valid for the settings in force."""
+        now = settings.current()
+        seen, plans = self._active
+        if seen is now:
+            return plans
+        with self._lock:
+            if len(self._plans) > 64:  # settings made anew for each call must not pile up
+                self._plans.clear()
+            plans = self._plans.setdefault(now, {})
+            self._active = (now, plans)
+        return plans
+
+    def plan(self, op: str, request: Any, where: Where | None = None) -> Any:
+        """Choose, build and prepare a kernel for a request of the op's binding."""
+        chosen = self.select(request.problem, where=where)
+        self._demand_runnable(chosen.spec.arch)
+        prepared = binding(op).prepare(loaded.kernel(chosen.spec), request, thread_count(), chosen.padded)
+        prepared.selection = chosen
+        return prepared
+
+    def run(self, op: str, *operands: Any, **keywords: Any) -> Any:
+        """Run an op on arrays: `registry.run("gemm", a, b)`."""
+        return binding(op).run(self, *operands, **keywords)
+
+    def measure(self, problem: Any, candidates: Iterable[KernelSpec] | None = None, **options: Any) -> Record:
+        """Check and time kernels for a problem and remember the winner; see `dispatch.measure.measure`."""
+        from tilewright.dispatch.measure import measure
+
+        return measure(self, problem, candidates, **options)
+
+
+_defaults: dict[str, Registry] = {}
+_defaults_lock = threading.Lock()
+
+
+def default_registry(target: str | None = None) -> Registry:
+    """The registry behind `tilewright.gemm`: one a target, with the op's default candidates."""
+    name = target or settings.current().target
+    found = _defaults.get(name)
+    if found is None:
+        made = Registry(name)
+        with _defaults_lock:
+            found = _defaults.setdefault(name, made)
+    return found

@@ -1,0 +1,98 @@
+"""What a selection says, and its long form: every candidate with its reasons."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.ops.base import KernelSpec, plain
+
+TIERS = ("measured", "rule", "padded", "generic")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The kernel for a problem, how far the choice had to fall, and why."""
+
+    spec: KernelSpec
+    tier: str  # one of TIERS
+    reason: str
+    seconds: float  # measured or estimated
+    padded: Any = None  # the problem that is run instead, in zero-padded copies
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One kernel that was looked at."""
+
+    name: str
+    digest: str
+    verdict: str  # "chosen", "slower", "refused", "fallback"
+    reasons: tuple[str, ...]
+    estimated_seconds: float | None
+    measured_seconds: float | None
+    built: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Candidates, why each was dropped, and what decided; `print` it, or take `to_dict`."""
+
+    problem: Any
+    target: str
+    threads: int
+    strict: bool
+    source: str  # where the candidates come from
+    candidates: tuple[Candidate, ...]
+    selection: Selection | None  # None when strict mode refuses
+    decided: str
+    arguments: tuple[str, ...] = field(default=())
+
+    @property
+    def replay(self) -> str:
+        """A command that explains the same choice again."""
+        words = ["tilewright", "explain", self.problem.op, *self.arguments]
+        words += ["--target", self.target, "--threads", str(self.threads)]
+        return shlex.join(words + (["--strict"] if self.strict else []))
+
+    def to_dict(self) -> dict[str, Any]:
+        chosen = self.selection
+        return {
+            "problem": plain(self.problem),
+            "target": self.target,
+            "threads": self.threads,
+            "strict": self.strict,
+            "source": self.source,
+            "candidates": [plain(one) for one in self.candidates],
+            "chosen": None
+            if chosen is None
+            else {"kernel": chosen.name, "digest": chosen.spec.digest, "tier": chosen.tier, "seconds": chosen.seconds},
+            "decided": self.decided,
+            "replay": self.replay,
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"problem   {self.problem.describe()}",
+            f"target    {self.target}, {self.threads} thread(s){', strict' if self.strict else ''}",
+            f"kernels   {self.source}",
+        ]
+        for one in self.candidates:
+            times = [
+                f"{label} {seconds * 1e6:.1f} us"
+                for label, seconds in (("measured", one.measured_seconds), ("estimated", one.estimated_seconds))
+                if seconds is not None
+            ]
+            note = ", ".join([*times, *(["built"] if one.built else [])])
+            lines.append(f"  {one.verdict:<8}  {one.name}" + (f"  ({note})" if note else ""))
+            lines += [f"            {reason}" for reason in one.reasons]
+        if self.selection is not None:
+            lines.append(f"chosen    {self.selection.name}")
+            lines.append(f"tier      {self.selection.tier}")
+        lines += [f"decided   {self.decided}", f"replay    {self.replay}"]
+        return "\n".join(lines)

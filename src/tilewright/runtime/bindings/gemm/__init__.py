@@ -1,0 +1,63 @@
+"""GEMM behind the generic contract of `tilewright.runtime.bindings.Binding`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.reference import Check, verify
+from tilewright.runtime.arrays import address_of, view
+from tilewright.runtime.bindings import Planner
+from tilewright.runtime.bindings.gemm import call, samples
+from tilewright.runtime.bindings.gemm.packed import PackedB, pack
+from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
+from tilewright.runtime.bindings.gemm.request import Request, analyse, dense_request
+from tilewright.runtime.loader import Kernel
+
+__all__ = ["BINDING", "GemmPlan", "PackedB", "Request", "analyse", "pack"]
+
+
+class GemmBinding:
+    def run(self, planner: Planner, *operands: Any, **keywords: Any) -> Any:
+        return call.run(planner, *operands, **keywords)
+
+    def call(self, kernel: Kernel, *operands: Any, **keywords: Any) -> Any:
+        return call.call(kernel, *operands, **keywords)
+
+    def prepare(self, kernel: Kernel, request: Request, threads: int, padded: GemmProblem | None = None) -> GemmPlan:
+        return prepare(kernel, request, threads, padded)
+
+    def operands(self, problem: GemmProblem, seed: int = 0) -> Mapping[str, Any]:
+        return samples.operands(problem, seed)
+
+    def runner(
+        self, kernel: Kernel, problem: GemmProblem, operands: Mapping[str, Any], threads: int
+    ) -> Callable[[], None]:
+        request = dense_request(problem)
+        plan = prepare(kernel, request, threads)
+        b = address_of(operands["b"])
+        keep: object = operands
+        if problem.preshuffled:
+            packed = pack(kernel, request, view("b", operands["b"]), threads)
+            b, keep = packed.address, (operands, packed)
+        a, c, e = address_of(operands["a"]), address_of(operands["c"]), address_of(operands["out"])
+        ds = tuple(address_of(one) for one in operands["ds"])
+        alpha, beta = operands["alpha"], operands["beta"]
+
+        def run(_keep: object = keep) -> None:
+            plan(a, b, c, ds, e, alpha, beta)
+
+        return run
+
+    def poison(self, operands: Mapping[str, Any]) -> None:
+        samples.poison(operands["out"])
+
+    def check(self, problem: GemmProblem, operands: Mapping[str, Any]) -> Check:
+        return verify(problem, samples.logical(problem, operands), samples.result(problem, operands))
+
+    def arguments(self, problem: GemmProblem) -> list[str]:
+        return samples.arguments(problem)
+
+
+BINDING = GemmBinding()

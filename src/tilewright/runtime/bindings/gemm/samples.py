@@ -1,0 +1,103 @@
+"""Operands made up for a problem: random values, poisoned outputs, the memory laid out as the problem says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm.problem import GemmProblem, default_output
+from tilewright.runtime.arrays import numpy_dtype
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    if DTYPES[dtype].kind == "int":
+        high = 127 if dtype == "int8" else 1000
+        return generator.integers(-high, high, shape, dtype=np.int32, endpoint=True).astype(numpy_dtype(dtype))
+    # Values of order one keep every output type in its range at the usual sizes of k.
+    values = generator.standard_normal(shape, dtype=np.float32)
+    return values if dtype == "fp32" else values.astype(numpy_dtype(dtype))
+
+
+def _memory(generator: np.random.Generator, batch: int, lines: int, stride: int, dtype: str) -> Array:
+    return _random(generator, (batch, lines, stride), dtype)
+
+
+def operands(problem: GemmProblem, seed: int = 0) -> dict[str, Any]:
+    """Memory of each operand as (batch, lines, leading stride); scalars; an output full of NaN (or -1 bits)."""
+    p = problem
+    generator = np.random.default_rng(seed)
+    lines_a, lines_b = (p.m if p.layout[0] == "r" else p.k), (p.k if p.layout[1] == "r" else p.n)
+    made: dict[str, Any] = {
+        "a": _memory(generator, 1 if p.broadcast_a else p.batch, lines_a, p.a_stride, p.dtype_a),
+        "b": _memory(generator, 1 if p.broadcast_b else p.batch, lines_b, p.b_stride, p.dtype_b),
+        "c": _memory(generator, p.batch, p.m, p.c_stride, p.dtype_c),
+        "ds": [_memory(generator, p.batch, p.m, p.n, p.dtype_d) for _ in range(p.num_d)],
+        "out": np.empty((p.batch, p.m, p.c_stride), numpy_dtype(p.dtype_c)),
+        "alpha": 1.0,
+        "beta": 1.0 if p.beta else 0.0,
+    }
+    poison(made["out"])
+    return made
+
+
+def poison(out: Array) -> None:
+    """Every byte 0xff: NaN in every float type, -1 in the integers; what a kernel skips shows."""
+    out.view(np.uint8)[...] = 0xFF
+
+
+def _plain(memory: Array, letter: str, rows: int, columns: int) -> Array:
+    return memory[:, :rows, :columns] if letter == "r" else memory[:, :columns, :rows].swapaxes(1, 2)
+
+
+def logical(problem: GemmProblem, made: Mapping[str, Any]) -> dict[str, Any]:
+    """The operands as matrices, for the reference: a (batch, m, k), b (batch, k, n), c and ds (batch, m, n)."""
+    p = problem
+    return {
+        "a": _plain(made["a"], p.layout[0], p.m, p.k),
+        "b": _plain(made["b"], p.layout[1], p.k, p.n),
+        "c": _plain(made["c"], "r", p.m, p.n) if p.beta else None,
+        "ds": tuple(made["ds"]),
+        "alpha": made["alpha"],
+        "beta": made["beta"],
+    }
+
+
+def result(problem: GemmProblem, made: Mapping[str, Any]) -> Array:
+    out: Array = made["out"]
+    return _plain(out, "r", problem.m, problem.n)
+
+
+def arguments(problem: GemmProblem) -> list[str]:
+    """What `tilewright run gemm` needs to meet this problem again."""
+    p = problem
+    words = ["--m", str(p.m), "--n", str(p.n), "--k", str(p.k)]
+    datatype = p.dtype_a if p.dtype_a == p.dtype_b else f"{p.dtype_a}:{p.dtype_b}"
+    dense = p.dense()
+    for flag, value, usual in (
+        ("--batch", p.batch, 1),
+        ("--datatype", datatype, "fp32"),
+        ("--layout", p.layout, "rrr"),
+        ("--output", p.dtype_c, default_output(p.dtype_a, p.dtype_b)),
+        ("--epilogue", p.epilogue, "PassThrough"),
+        ("--num-d", p.num_d, 0),
+        ("--d-datatype", p.dtype_d, p.dtype_c),
+        ("--beta", 1 if p.beta else 0, 0),
+        ("--a-stride", p.a_stride, dense.a_stride),
+        ("--b-stride", p.b_stride, dense.b_stride),
+        ("--c-stride", p.c_stride, dense.c_stride),
+    ):
+        if value != usual:
+            words += [flag, str(value)]
+    for flag, on in (
+        ("--preshuffle", p.preshuffled),
+        ("--broadcast-a", p.broadcast_a),
+        ("--broadcast-b", p.broadcast_b),
+    ):
+        if on:
+            words.append(flag)
+    return words
