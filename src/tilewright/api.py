@@ -1,10 +1,8 @@
 """The Python API: GEMM on arrays, packing, explaining.
 
-    import tilewright as tw
-    e = tw.gemm(a, b)                                   # NumPy arrays, or anything with DLPack
-    e = tw.gemm(a, w.T, ds=(bias,), epilogue="relu")    # layout read from the strides, work fused
-    packed = tw.pack(w.T); e = tw.gemm(a, packed)       # B packed once, used many times
-    print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))
+`tw.gemm(a, b)` multiplies NumPy arrays or anything with DLPack; `tw.gemm(a, w.T, ds=(bias,),
+epilogue="relu")` reads the layout from the strides and fuses the rest; `tw.gemm(a, tw.pack(w.T))`
+packs B once for many uses; `print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))` says what would run.
 """
 
 from __future__ import annotations
@@ -49,9 +47,7 @@ def gemm(
     registry = _registries.get(target or settings.current().target)
     if registry is None:
         registry = _registry(target)
-    return _run_gemm(
-        registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype
-    )
+    return _run_gemm(registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype)
 
 
 def _registry(target: str | None) -> Registry:
@@ -68,6 +64,8 @@ def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None
     return pack_with(_registry(target), b, m, dtype_a)
 
 
-def explain(problem: Any, *, target: str | None = None, threads: int | None = None, strict: bool | None = None) -> Explanation:
+def explain(
+    problem: Any, *, target: str | None = None, threads: int | None = None, strict: bool | None = None
+) -> Explanation:
     """Which kernel would serve a problem, which would not, and why; nothing is compiled."""
     return _registry(target).explain(problem, threads=threads, strict=strict)

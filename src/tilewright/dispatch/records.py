@@ -150,7 +150,7 @@ class Records:
         """The record of a problem on this machine."""
         if not self._here:
             return None
-        _, getter = _getter(type(problem))
+        _, getter = _getter(problem.__class__)
         return self._here.get((op, target, threads, getter(problem)))
 
     def all(self) -> tuple[Record, ...]:

@@ -123,15 +123,16 @@ class Registry:
 
     def kernels(self) -> list[Kernel]:
         """Every registered kernel, built and loaded."""
-        self._demand_runnable()
+        self.demand_runnable()
         return loaded.kernels(self.specs())
 
     def kernel(self, spec: KernelSpec) -> Kernel:
         """One kernel, built now if the store does not have it."""
-        self._demand_runnable(spec.arch)
+        self.demand_runnable(spec.arch)
         return loaded.kernel(spec)
 
-    def _demand_runnable(self, arch: str | None = None) -> None:
+    def demand_runnable(self, arch: str | None = None) -> None:
+        """Raise where this machine cannot run kernels of an arch (the target, if not given)."""
         name = arch or self.arch.name
         here = self._backend.available_archs()
         if name not in here:
@@ -156,6 +157,12 @@ class Registry:
         if self._specs:
             return self._by_signature.get((op.name, signature), ()), True
         return tuple(op.candidates(signature, self.arch.name)), False
+
+    def candidates(self, problem: Any) -> tuple[KernelSpec, ...]:
+        """The kernels of the problem's signature, whether or not they serve its sizes."""
+        op = ops.op(problem.op)
+        self._demand_legal_problem(op, problem)
+        return self._candidates(op, op.signature_of(problem))[0]
 
     def _demand_legal_problem(self, op: Op, problem: Any) -> None:
         broken = op.problem_violations(problem, self.arch.name)
@@ -231,7 +238,13 @@ class Registry:
         return self._fall(op, problem, signature, threads, strict, candidates, where)
 
     def _measured(
-        self, op: Op, problem: Any, threads: int, candidates: tuple[KernelSpec, ...], registered: bool, where: Where | None
+        self,
+        op: Op,
+        problem: Any,
+        threads: int,
+        candidates: tuple[KernelSpec, ...],
+        registered: bool,
+        where: Where | None,
     ) -> Selection | None:
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, threads)
         if record is None:
@@ -273,7 +286,9 @@ class Registry:
         if padded:
             timed = [(self._backend.estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
             seconds, spec, larger = min(timed, key=lambda one: one[0])
-            return Selection(spec, "padded", f"no kernel has edge code for it; run as {larger.describe()}", seconds, larger)
+            return Selection(
+                spec, "padded", f"no kernel has edge code for it; run as {larger.describe()}", seconds, larger
+            )
         floor = op.generic_spec(signature, self.arch.name)
         if op.check(floor) or op.supports(floor, problem) or (where is not None and where(floor)):
             raise self._refusal(op, problem, candidates, "there is no generic kernel for this signature")
@@ -378,7 +393,7 @@ class Registry:
     def plan(self, op: str, request: Any, where: Where | None = None) -> Any:
         """Choose, build and prepare a kernel for a request of the op's binding."""
         chosen = self.select(request.problem, where=where)
-        self._demand_runnable(chosen.spec.arch)
+        self.demand_runnable(chosen.spec.arch)
         prepared = binding(op).prepare(loaded.kernel(chosen.spec), request, thread_count(), chosen.padded)
         prepared.selection = chosen
         return prepared

@@ -58,7 +58,11 @@ class View:
         memory._owner = self.owner  # type: ignore[attr-defined]  # the array holds `memory`, which holds the owner
         size = self.itemsize
         return np.ndarray(
-            self.shape, numpy_dtype(self.dtype), memory, self.address - low, tuple(one * size for one in self.strides)
+            self.shape,
+            numpy_dtype(self.dtype),
+            memoryview(memory),
+            self.address - low,
+            tuple(one * size for one in self.strides),
         )
 
 
@@ -87,7 +91,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if spelled in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, spelled))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, spelled))
+        return found
     return np.dtype(spelled)
 
 
@@ -195,7 +200,7 @@ def share_memory(x: View, y: View) -> bool:
     if x_low >= y_high or y_low >= x_high or x_low == x_high or y_low == y_high:
         return False
     try:
-        return bool(np.shares_memory(x.numpy(), y.numpy(), max_work=100_000))
+        return bool(np.shares_memory(x.numpy(), y.numpy(), max_work=100_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 

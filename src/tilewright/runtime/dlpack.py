@@ -81,7 +81,9 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _new_capsule.restype = ctypes.py_object
 # The destructor runs while its capsule dies, so it gets the address, never a new reference.
-_is_valid_raw = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_is_valid_raw = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
 _pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
@@ -176,16 +178,19 @@ def read(what: str, array: Any) -> Imported:
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
-@_Deleter
 def _forget(address: int) -> None:
     _exported.pop(address, None)
 
 
-@_CapsuleDestructor
 def _capsule_dies(capsule: int) -> None:
     # A consumer renames the capsule it takes; one that still has its first name was never taken.
     if _is_valid_raw(capsule, _NAME):
         _exported.pop(_pointer_raw(capsule, _NAME), None)
+
+
+# C may call these for as long as the process lives, so they are never collected.
+_c_forget = _Deleter(_forget)
+_c_capsule_dies = _CapsuleDestructor(_capsule_dies)
 
 
 class Exporter:
@@ -209,10 +214,10 @@ class Exporter:
         start = ctypes.addressof(sizes)
         tensor.shape = ctypes.cast(start, ctypes.POINTER(ctypes.c_int64))
         tensor.strides = ctypes.cast(start + 8 * rank, ctypes.POINTER(ctypes.c_int64))
-        managed.deleter = _forget
+        managed.deleter = _c_forget
         address = ctypes.addressof(managed)
         _exported[address] = (managed, sizes, self._owner)
-        return _new_capsule(address, _NAME, ctypes.cast(_capsule_dies, ctypes.c_void_p))
+        return _new_capsule(address, _NAME, ctypes.cast(_c_capsule_dies, ctypes.c_void_p))
 
 
 def from_dlpack_of(array: Any) -> Callable[[Any], Any] | None:

@@ -20,7 +20,17 @@ _WHY_BYTES = 256
 class Kernel:
     """One loaded kernel.  Calling it runs it on arrays as `tilewright.gemm` does, with no selection."""
 
-    __slots__ = ("_check", "_library", "_packed_bytes", "_workspace", "launch", "library_path", "pack", "planner", "spec")
+    __slots__ = (
+        "_check",
+        "_library",
+        "_packed_bytes",
+        "_workspace",
+        "launch",
+        "library_path",
+        "pack",
+        "planner",
+        "spec",
+    )
 
     def __init__(self, spec: KernelSpec, entry: abi.KernelEntry, library: ctypes.CDLL, path: Path) -> None:
         if not (entry.check and entry.workspace and entry.launch):

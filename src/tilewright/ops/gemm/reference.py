@@ -41,7 +41,7 @@ def _erf_table() -> Array:
     for index in range(24):
         middle = 0.25 * index + 0.125
 
-        def piece(t: Array, middle: float = middle) -> Array:
+        def piece(t: Any, middle: float = middle) -> Any:
             return np.array([math.erf(middle + 0.125 * float(one)) for one in t])
 
         pieces.append(np.polynomial.chebyshev.chebinterpolate(piece, 14))
@@ -115,7 +115,7 @@ def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice =
         a = np.asarray(arrays["a"])[..., rows, :].astype(np.float64)
         b = np.asarray(arrays["b"]).astype(np.float64)
         alpha, beta = float(arrays["alpha"]), float(arrays["beta"])
-        total = a @ b
+        total: Array = a @ b
         if DTYPES[problem.dtype_a].kind == "int":
             total = (total.astype(np.int64) + 2**31) % 2**32 - 2**31  # int32 sums wrap
             sizes = np.abs(total).astype(np.float64)
@@ -183,7 +183,9 @@ def round_to(values: Array, dtype: str) -> Array:
 
     if dtype in INT_RANGE:
         low, high = INT_RANGE[dtype]
-        return np.clip(np.rint(np.nan_to_num(values, nan=0.0, posinf=high, neginf=low)), low, high).astype(dtype)
+        whole = np.rint(np.nan_to_num(values, nan=0.0, posinf=high, neginf=low))
+        clamped: Array = np.clip(whole, low, high).astype(dtype)
+        return clamped
     with np.errstate(all="ignore"):
         single = values.astype(np.float32)
         return single if dtype == "fp32" else single.astype(np.float16 if dtype == "fp16" else bfloat16)
@@ -256,9 +258,7 @@ def verify(problem: GemmProblem, arrays: Mapping[str, Any], result: Array) -> Ch
     return Check(ok, most, top, detail, checked)
 
 
-def _float_errors(
-    problem: GemmProblem, found: Exact, value: Array, bound: Array, given: Array
-) -> tuple[Array, Array]:
+def _float_errors(problem: GemmProblem, found: Exact, value: Array, bound: Array, given: Array) -> tuple[Array, Array]:
     largest = LARGEST[problem.dtype_c]
     plain = np.isfinite(value) & np.isfinite(bound)
     error = np.where(plain, np.abs(given - value), 0.0)

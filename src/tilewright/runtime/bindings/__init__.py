@@ -20,9 +20,19 @@ if TYPE_CHECKING:
 class Check(Protocol):
     """The outcome of comparing a result with the reference."""
 
-    ok: bool
-    max_error: float
-    bound_ratio: float  # largest error over its bound; at most 1 when ok
+    @property
+    def ok(self) -> bool: ...
+
+    @property
+    def max_error(self) -> float: ...
+
+    @property
+    def bound_ratio(self) -> float:
+        """Largest error over its bound; at most 1 when ok."""
+
+    @property
+    def detail(self) -> str:
+        """Where it is worst, when not ok."""
 
 
 class Planner(Protocol):
@@ -52,6 +62,9 @@ class Binding(Protocol):
 
     def runner(self, kernel: Kernel, problem: Any, operands: Mapping[str, Any], threads: int) -> Callable[[], None]:
         """A call that runs the kernel on the operands into their output, with as little around it as possible."""
+
+    def poison(self, operands: Mapping[str, Any]) -> None:
+        """Fill the output with what no kernel writes."""
 
     def check(self, problem: Any, operands: Mapping[str, Any]) -> Check:
         """Compare the operands' output with the reference."""

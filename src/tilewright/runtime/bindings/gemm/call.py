@@ -96,7 +96,7 @@ def _run_fused(
     if out is not None and (not out.flags.writeable or not plan.apart(at_a, at_b, at_c, at_ds, at_out)):
         return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     bad = at_a % plan.size_a or at_b % plan.size_b or at_c % plan.size_c or at_out % plan.size_c
-    if bad or any([one % plan.size_d for one in at_ds]):
+    if bad or (at_ds and any(one % plan.size_d for one in at_ds)):
         return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     plan(at_a, at_b, at_c, at_ds, at_out, alpha, beta)
     return result
@@ -169,7 +169,15 @@ def _run_views(
     else:
         at_out = of_out.address
         demand_apart([one for one in (of_a, of_b, *of_ds) if isinstance(one, View)], of_c, of_out)
-    plan(of_a.address, of_b.address, of_c.address if of_c else 0, tuple(one.address for one in of_ds), at_out, alpha, beta)
+    plan(
+        of_a.address,
+        of_b.address,
+        of_c.address if of_c else 0,
+        tuple(one.address for one in of_ds),
+        at_out,
+        alpha,
+        beta,
+    )
     return result
 
 

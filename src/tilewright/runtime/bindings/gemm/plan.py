@@ -132,8 +132,12 @@ class PaddedGemmPlan(GemmPlan):
         p, q, args = self._outer.problem, self._inner, self._outer.args
         if self._outer.swapped:
             a, b = b, a
-        left = _padded_copy(a, p.layout[0], (p.m, p.k), (q.m, q.k), args.a_stride, args.a_batch_stride, p.batch, p.dtype_a)
-        right = _padded_copy(b, p.layout[1], (p.k, p.n), (q.k, q.n), args.b_stride, args.b_batch_stride, p.batch, p.dtype_b)
+        left = _padded_copy(
+            a, p.layout[0], (p.m, p.k), (q.m, q.k), args.a_stride, args.a_batch_stride, p.batch, p.dtype_a
+        )
+        right = _padded_copy(
+            b, p.layout[1], (p.k, p.n), (q.k, q.n), args.b_stride, args.b_batch_stride, p.batch, p.dtype_b
+        )
         bias = None
         if p.beta:
             bias = _padded_copy(c, "r", (p.m, p.n), (q.m, q.n), args.c_stride, args.c_batch_stride, p.batch, p.dtype_c)

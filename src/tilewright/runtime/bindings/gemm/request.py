@@ -89,10 +89,8 @@ def input_layout(one: View, prefer: str = "") -> tuple[str, int]:
     found = leading_strides(one)
     if not found:
         raise _no_layout(one)
-    if len(found) == 1:
-        letter = next(iter(found))
-    else:
-        letter = prefer or ("r" if one.strides[-2] >= one.strides[-1] else "c")
+    alike = prefer or ("r" if one.strides[-2] >= one.strides[-1] else "c")
+    letter = alike if alike in found else next(iter(found))
     return letter, found[letter]
 
 
@@ -128,7 +126,9 @@ def _need_shape(one: View, wanted: tuple[int, ...], rule: str) -> None:
 def _d_strides(one: View, m: int, n: int, batch: int) -> tuple[int, int, int]:
     """Row, column and batch stride of a D tensor; sizes of 1 broadcast."""
     if not 1 <= len(one.shape) <= 3:
-        raise _bad("shape-d", f"{one.what} has {len(one.shape)} dimensions", one.shape, f"give shape ({m}, {n}) or ({n},)")
+        raise _bad(
+            "shape-d", f"{one.what} has {len(one.shape)} dimensions", one.shape, f"give shape ({m}, {n}) or ({n},)"
+        )
     shape, strides = (1,) * (3 - len(one.shape)) + one.shape, (0,) * (3 - len(one.shape)) + one.strides
     for size, wanted in zip(shape, (batch, m, n), strict=True):
         if size not in (1, wanted):
@@ -299,7 +299,7 @@ def _fill(
                 f"{ds[index].what} of shape {ds[index].shape} has element strides {ds[index].strides}: along the "
                 f"{'columns' if swapped else 'rows'} of the result its elements are not contiguous",
                 ds[index].strides,
-                f"give it the layout of the result, for example with np.{'asfortran' if swapped else 'ascontiguous'}array",
+                f"give it the result's layout, for example with np.{'asfortran' if swapped else 'ascontiguous'}array",
             )
         args.d_row_stride[index], args.d_col_stride[index], args.d_batch_stride[index] = row, column, step
     broadcast_a = batch > 1 and args.a_batch_stride == 0
