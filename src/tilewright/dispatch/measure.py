@@ -1,0 +1,181 @@
+"""Timing kernels against each other on a problem: right first, then fast.
+
+Every candidate is checked against the float64 reference on fresh random data with a poisoned output
+before it is timed.  Candidates take turns in each round, so that a drift of the machine meets all of
+them alike; the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewright import events, ops
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import backend
+from tilewright.dispatch import kernels as loaded
+from tilewright.dispatch.records import Record, Timing, records
+from tilewright.errors import InternalError, NoKernelError
+from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime.bindings import binding
+from tilewright.runtime.host import clock, thread_count
+from tilewright.runtime.loader import Kernel
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.registry import Registry
+
+# Two medians closer than this are called equal, however steady the rounds were.
+NOISE_FLOOR = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How the times were taken; part of the record."""
+
+    rounds: int = 9
+    sample_seconds: float = 0.002  # a sample repeats the call until it takes about this long
+    warmups: int = 2
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class _Entrant:
+    kernel: Kernel
+    run: Callable[[], None]
+    error: float
+    repeats: int
+    samples: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        if len(self.samples) < 4 or self.median <= 0:
+            return 0.0
+        low, _, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / self.median
+
+
+def _sample(run: Callable[[], None], repeats: int) -> float:
+    start = clock()
+    for _ in range(repeats):
+        run()
+    return (clock() - start) / repeats
+
+
+def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Method) -> list[_Entrant]:
+    """Kernels that compute the problem right; a wrong one is reported and left out."""
+    bound = binding(problem.op)
+    operands = bound.operands(problem, method.seed)
+    entrants = []
+    for kernel in kernels:
+        bound.poison(operands)
+        run = bound.runner(kernel, problem, operands, threads)
+        run()
+        check = bound.check(problem, operands)
+        if not check.ok:
+            events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
+            continue
+        entrants.append(_Entrant(kernel, run, check.bound_ratio, 1, []))
+    if not entrants:
+        raise InternalError(
+            f"none of {len(kernels)} kernel(s) computes {problem.describe()} within its bound",
+            rule="wrong-result",
+            value=[one.name for one in kernels],
+            remedy="report this with the output of `tilewright doctor`",
+        )
+    return entrants
+
+
+def _race(entrants: Sequence[_Entrant], method: Method) -> None:
+    for one in entrants:
+        for _ in range(method.warmups):
+            took = _sample(one.run, 1)
+        one.repeats = max(1, min(10_000, int(method.sample_seconds / max(took, 1e-7))))
+    for turn in range(method.rounds):
+        # Nobody always runs after the same neighbour.
+        shift = turn % len(entrants)
+        for one in (*entrants[shift:], *entrants[:shift]):
+            one.samples.append(_sample(one.run, one.repeats))
+
+
+def _winner(entrants: Sequence[_Entrant]) -> _Entrant:
+    """The first, in the order given (the incumbent leads it), that is not measurably slower than the fastest."""
+    fastest = min(entrants, key=lambda one: one.median)
+    for one in entrants:
+        noise = max(NOISE_FLOOR, (one.spread + fastest.spread) / 2)
+        if one.median <= fastest.median * (1 + noise):
+            return one
+    return fastest
+
+
+def candidates_for(registry: Registry, problem: Any, given: Iterable[KernelSpec] | None) -> list[KernelSpec]:
+    """Kernels that serve the problem, the present choice first."""
+    op = ops.op(problem.op)
+    known = registry.candidates(problem) if given is None else list(given)
+    usable = [spec for spec in known if not op.supports(spec, problem)]
+    if not usable:
+        raise NoKernelError(
+            f"none of {len(known)} kernel(s) serves {problem.describe()} as it is",
+            rule="nothing-to-measure",
+            value=[f"{spec.name}: {'; '.join(map(str, op.supports(spec, problem)))}" for spec in known],
+            remedy="add kernels of its signature with edge code for its sizes",
+        )
+    present = registry.select(problem, strict=False).spec.digest
+    return sorted(usable, key=lambda spec: spec.digest != present)
+
+
+def measure(
+    registry: Registry,
+    problem: Any,
+    candidates: Iterable[KernelSpec] | None = None,
+    *,
+    rounds: int = 9,
+    save: bool = True,
+    max_workers: int | None = None,
+    on_event: Callable[[events.Event], None] | None = None,
+) -> Record:
+    """Build, check and time kernels for a problem; the record names the winner and is kept when `save`."""
+    op = ops.op(problem.op)
+    problem = op.measured_as(problem)
+    threads = thread_count()
+    method = Method(rounds=rounds, seed=secrets.randbelow(2**32))
+    specs = candidates_for(registry, problem, candidates)
+    for name in {spec.arch for spec in specs}:
+        registry.demand_runnable(name)
+    kernels = loaded.kernels(specs, max_workers=max_workers, on_event=on_event)
+    entrants = _checked(kernels, problem, threads, method)
+    _race(entrants, method)
+    best = _winner(entrants)
+    for one in entrants:
+        if events.active():
+            events.emit(events.Measured(problem.describe(), one.kernel.name, one.median, one.error))
+    timings = tuple(
+        Timing(one.kernel.spec.digest, one.kernel.name, one.kernel.spec.to_dict(), one.median, one.spread, one.error)
+        for one in sorted(entrants, key=lambda one: one.median)
+    )
+    record = Record(
+        op=problem.op,
+        problem=plain(problem),
+        threads=threads,
+        target=registry.target,
+        choice=best.kernel.spec.digest,
+        timings=timings,
+        method={"kind": "interleaved rounds, median", **plain(method)},
+        versions=_versions(best.kernel.spec),
+    )
+    if save:
+        records().put(record)
+    return record
+
+
+def _versions(spec: KernelSpec) -> dict[str, str]:
+    from tilewright import __version__
+
+    compiler = backend(arch_by_name(spec.arch).backend).toolchain().identity
+    return {"tilewright": __version__, "compiler": compiler.version, "compiler_digest": compiler.digest}
