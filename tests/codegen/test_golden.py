@@ -1,0 +1,82 @@
+"""What is emitted, to the byte.  Specs are written by hand: pools may change, these files should not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilewright.arch import arch
+from tilewright.backends.base import backend
+from tilewright.ops import KernelSpec
+from tilewright.ops.gemm import GemmSchedule, GemmSignature
+
+SPECS = {
+    "gemm_fp32_packed": KernelSpec(
+        "gemm",
+        GemmSignature("standard", "fp32", "fp32", "fp32", "fp32", "fp32", "rrr"),
+        GemmSchedule("packed", (96, 256, 256), (6, 16, 1), unroll=2),
+        "x86_64_v3",
+    ),
+    "gemm_fp32_generic": KernelSpec(
+        "gemm",
+        GemmSignature("standard", "fp32", "fp32", "fp32", "fp32", "fp32", "ccr"),
+        GemmSchedule("generic", (1, 1, 1), (1, 1, 1)),
+        "generic",
+    ),
+    "gemm_bf16_preshuffle": KernelSpec(
+        "gemm",
+        GemmSignature("preshuffle", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
+        GemmSchedule("preshuffle", (64, 384, 256), (8, 48, 2), prefetch=8),
+        "x86_64_v4_bf16",
+    ),
+    "gemm_int8_split_k": KernelSpec(
+        "gemm",
+        GemmSignature("standard", "int8", "int8", "int32", "int8", "int8", "rcr"),
+        GemmSchedule("packed", (112, 256, 512), (14, 32, 4), split_k=4, pad=(True, True, False)),
+        "x86_64_v4_vnni",
+    ),
+    "gemm_fp8_multi_d": KernelSpec(
+        "gemm",
+        GemmSignature("multi_d", "fp8_e4m3", "fp8_e5m2", "fp32", "fp16", "fp32", "crr", "FastGelu", 2),
+        GemmSchedule("direct", (24, 64, 64), (6, 16, 1)),
+        "x86_64_v3",
+    ),
+}
+
+
+def rendered(name: str) -> str:
+    spec = SPECS[name]
+    return backend(arch(spec.arch).backend).render(spec).text
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_emitted_source_is_the_golden_one(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}.cpp", rendered(name))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_an_instance_file_is_short_and_carries_its_spec(name: str) -> None:
+    text = rendered(name)
+    assert SPECS[name].to_json() in text
+    assert len(text.splitlines()) < 60
+
+
+def tree(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+
+
+def test_bytes_do_not_depend_on_process_or_hash_seed(tmp_path: Path) -> None:
+    trees = []
+    for seed in ("0", "1", "4242"):
+        place = tmp_path / seed
+        command = [sys.executable, "-m", "tilewright.cli.main", "generate", "gemm", "--target", "x86_64_v3"]
+        command += ["--datatype", "fp32,int8", "--pool", "tests", "--variants", "standard,multi_d", "-o", str(place)]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        trees.append(tree(place))
+    assert len(trees[0]) > 4
+    assert trees[0] == trees[1] == trees[2]

@@ -1,0 +1,23 @@
+// gemm_bf16_rcr_preshuffle_preshuffle_64x384x256_1x1x1_8x48x2_x86_64_v4_bf16_bc3b472c
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cpu/gemm.h>
+
+namespace {
+struct Config {
+  using A = tw::bf16;
+  using B = tw::bf16;
+  using C = tw::bf16;
+  using D = tw::bf16;
+  static constexpr bool a_rows = true;
+  static constexpr bool b_rows = false;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
+  static constexpr int num_d = 0;
+  static constexpr auto pipeline = tw::Pipeline::preshuffle;
+  static constexpr int tile_m = 64, tile_n = 384, tile_k = 256;
+  static constexpr int warp_tile_m = 8, warp_tile_n = 48, warp_tile_k = 2;
+  static constexpr bool pad_m = true, pad_n = true, pad_k = true;
+  static constexpr int split_k = 1, unroll = 1, prefetch = 8;
+};
+}  // namespace
+
+TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v4_bf16","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"preshuffle","prefetch":8,"scheduler":"default","split_k":1,"store":"direct","tile":[64,384,256],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[8,48,2]},"schema":1,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")

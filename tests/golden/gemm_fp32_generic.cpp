@@ -1,0 +1,23 @@
+// gemm_fp32_ccr_generic_1x1x1_1x1x1_1x1x1_generic_1b3bc98a
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cpu/gemm.h>
+
+namespace {
+struct Config {
+  using A = tw::fp32;
+  using B = tw::fp32;
+  using C = tw::fp32;
+  using D = tw::fp32;
+  static constexpr bool a_rows = false;
+  static constexpr bool b_rows = false;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
+  static constexpr int num_d = 0;
+  static constexpr auto pipeline = tw::Pipeline::generic;
+  static constexpr int tile_m = 1, tile_n = 1, tile_k = 1;
+  static constexpr int warp_tile_m = 1, warp_tile_n = 1, warp_tile_k = 1;
+  static constexpr bool pad_m = true, pad_n = true, pad_k = true;
+  static constexpr int split_k = 1, unroll = 1, prefetch = 0;
+};
+}  // namespace
+
+TW_EXPORT_GEMM(Config, R"json({"arch":"generic","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"generic","prefetch":0,"scheduler":"default","split_k":1,"store":"direct","tile":[1,1,1],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[1,1,1]},"schema":1,"signature":{"dtype_a":"fp32","dtype_acc":"fp32","dtype_b":"fp32","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"ccr","num_d":0,"variant":"standard"}})json")

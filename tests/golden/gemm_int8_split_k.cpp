@@ -1,0 +1,23 @@
+// gemm_int8_rcr_packed_112x256x512_1x1x1_14x32x4_splitk4_padmn_x86_64_v4_vnni_84bbb564
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cpu/gemm.h>
+
+namespace {
+struct Config {
+  using A = tw::int8;
+  using B = tw::int8;
+  using C = tw::int8;
+  using D = tw::int8;
+  static constexpr bool a_rows = true;
+  static constexpr bool b_rows = false;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
+  static constexpr int num_d = 0;
+  static constexpr auto pipeline = tw::Pipeline::packed;
+  static constexpr int tile_m = 112, tile_n = 256, tile_k = 512;
+  static constexpr int warp_tile_m = 14, warp_tile_n = 32, warp_tile_k = 4;
+  static constexpr bool pad_m = true, pad_n = true, pad_k = false;
+  static constexpr int split_k = 4, unroll = 1, prefetch = 0;
+};
+}  // namespace
+
+TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v4_vnni","op":"gemm","schedule":{"pad":[true,true,false],"persistent":false,"pipeline":"packed","prefetch":0,"scheduler":"default","split_k":4,"store":"direct","tile":[112,256,512],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[14,32,4]},"schema":1,"signature":{"dtype_a":"int8","dtype_acc":"int32","dtype_b":"int8","dtype_c":"int8","dtype_d":"int8","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
