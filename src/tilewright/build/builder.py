@@ -211,7 +211,7 @@ class _Run:
                 time.sleep(_POLL_SECONDS)
         collect.after_build(self.store, settings.current().cache_max_bytes, self.done.keys(), self.added_bytes)
         if self.failures:
-            raise self._first_failure()
+            raise self._first_failure(missing)
 
     def _acquire(self, lock: FileLock) -> bool:
         try:
@@ -297,8 +297,9 @@ class _Run:
         self.failures[request.key] = error
         self.tell(events.BuildFailed(request.name, error.message, str(log or "")))
 
-    def _first_failure(self) -> TilewrightError:
-        first = next(iter(self.failures.values()))
+    def _first_failure(self, order: Sequence[_Request]) -> TilewrightError:
+        # In the order they were asked for: which one ended first is chance.
+        first = next(self.failures[one.key] for one in order if one.key in self.failures)
         if len(self.failures) > 1:
             first.message += f" (and {len(self.failures) - 1} more kernel(s) failed; {len(self.done)} are built)"
         return first

@@ -91,7 +91,7 @@ def compile_failure(
             remedy=fewer,
             reproduce=reproduce,
         )
-    if sign is not None and not log.strip():
+    if sign is not None:
         return ToolchainError(
             f"the compiler {shlex.quote(argv[0])} crashed ({sign.name}) while it built {name}{where}",
             rule="compiler-crashed",
@@ -99,8 +99,9 @@ def compile_failure(
             remedy="use another compiler (TILEWRIGHT_CXX) or report the crash to its makers",
             reproduce=reproduce,
         )
+    what = f"does not compile: {first_error(log)}" if outcome.code else "compiled without error, but made no library"
     return CompileError(
-        f"kernel {name} does not compile: {first_error(log)}{where}",
+        f"kernel {name} {what}{where}",
         rule="compile-failed",
         value=name,
         remedy="read the log, mend the header, template or flags it names, and build again",

@@ -24,6 +24,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import CompilerIdentity
 from tilewright.errors import RequestError, ToolchainError
 
+ANSWER_SECONDS = 60.0  # a compiler on a cold network disk is slow; something else may never answer
 ON_PATH = ("c++", "g++", "clang++")
 REMEDY = "install g++ or clang++, or `pip install ziglang`, or set TILEWRIGHT_CXX to a C++ compiler"
 
@@ -148,7 +149,7 @@ def _ask(driver: tuple[str, ...], *words: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=60,
+            timeout=ANSWER_SECONDS,
             check=False,
             env=settings.child_environment(),
             stdin=subprocess.DEVNULL,
@@ -194,6 +195,8 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
         first = lines[0].split(maxsplit=1)[-1] if kind == "gcc" else lines[0]
         parts = [kind, first, *lines[1:], full, triple]
         shown = f"{kind} {first}" if kind == "gcc" else first
+    # Words a person put after the compiler's name (-m32, --target=...) change the code like flags do.
+    parts += [one for one in driver[1:] if one not in ("-m", "ziglang", "c++")]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return CpuToolchain(driver, kind, triple.split("-")[0], CompilerIdentity(kind, shown, digest))
 
