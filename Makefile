@@ -22,7 +22,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 
 # Some systems ship Python without ensurepip: then the outer pip installs into the new environment.
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
-      else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install --quiet --disable-pip-version-check
+      else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
 .PHONY: demo test lint bench clean
 

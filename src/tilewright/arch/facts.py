@@ -40,7 +40,8 @@ class Arch:
 _KINDS: dict[str, type] = {
     "name": str, "family": str, "backend": str, "description": str, "includes": list, "features": list,
     "compile_flags": list, "requires": list, "machines": list, "vector_bytes": int, "vector_registers": int,
-    "warp_size": int, "scratch_bytes": int, "compute_units": int, "max_threads": int, "warp_grids": list, "warp_tiles": dict,
+    "warp_size": int, "scratch_bytes": int, "compute_units": int, "max_threads": int, "warp_grids": list,
+    "warp_tiles": dict,
 }  # fmt: skip
 
 
