@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Two medians closer than this are called equal, however steady the rounds were.
 NOISE_FLOOR = 0.02
+# Rounds that scatter more than this say that the machine was busy, not that kernels are equal.
+NOISE_CEILING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def _winner(entrants: Sequence[_Entrant]) -> _Entrant:
     """The first, in the order given (the incumbent leads it), that is not measurably slower than the fastest."""
     fastest = min(entrants, key=lambda one: one.median)
     for one in entrants:
-        noise = max(NOISE_FLOOR, (one.spread + fastest.spread) / 2)
+        noise = min(NOISE_CEILING, max(NOISE_FLOOR, (one.spread + fastest.spread) / 2))
         if one.median <= fastest.median * (1 + noise):
             return one
     return fastest

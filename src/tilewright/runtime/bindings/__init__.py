@@ -60,6 +60,11 @@ class Binding(Protocol):
     def operands(self, problem: Any, seed: int = 0) -> Mapping[str, Any]:
         """Fresh random operands of a problem, with a poisoned output."""
 
+    def call_arguments(
+        self, planner: Any, problem: Any, operands: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The operands as `run` takes them: positions and keywords."""
+
     def runner(self, kernel: Kernel, problem: Any, operands: Mapping[str, Any], threads: int) -> Callable[[], None]:
         """A call that runs the kernel on the operands into their output, with as little around it as possible."""
 

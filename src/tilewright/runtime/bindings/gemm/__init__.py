@@ -10,7 +10,7 @@ from tilewright.ops.gemm.reference import Check, verify
 from tilewright.runtime.arrays import address_of, view
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm import call, samples
-from tilewright.runtime.bindings.gemm.packed import PackedB, pack
+from tilewright.runtime.bindings.gemm.packed import PackedB, pack, pack_with
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
 from tilewright.runtime.bindings.gemm.request import Request, analyse, dense_request
 from tilewright.runtime.loader import Kernel
@@ -30,6 +30,14 @@ class GemmBinding:
 
     def operands(self, problem: GemmProblem, seed: int = 0) -> Mapping[str, Any]:
         return samples.operands(problem, seed)
+
+    def call_arguments(
+        self, planner: Any, problem: GemmProblem, operands: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        (a, b, c), keywords = samples.call_arguments(problem, operands)
+        if problem.preshuffled:
+            b = pack_with(planner, b, problem.m, problem.dtype_a)
+        return (a, b, c), keywords
 
     def runner(
         self, kernel: Kernel, problem: GemmProblem, operands: Mapping[str, Any], threads: int

@@ -30,7 +30,7 @@ class PackedB:
         self.address = address
         self.nbytes = nbytes
         self._memory = memory
-        self.key = (self.format, shape.k, shape.n, shape.batch, shape.layout)
+        self.key = (self.format, shape.k, shape.n, shape.batch, shape.repeated, shape.layout)
 
     def __repr__(self) -> str:
         one = self.shape
@@ -68,9 +68,8 @@ def pack(kernel: Kernel, request: Request, b: View, threads: int) -> PackedB:
     if status:
         raise kernel.failed(status)
     p = request.problem
-    # A batch of one, or one matrix repeated, was packed once.
-    batch = b.shape[0] if request.args.b_batch_stride else 0
-    return PackedB(kernel, PackedShape(p.k, p.n, batch, p.dtype_b, p.layout[1]), memory, address, nbytes)
+    batch = b.shape[0] if len(b.shape) == 3 else 0
+    return PackedB(kernel, PackedShape(p.k, p.n, batch, p.broadcast_b, p.dtype_b, p.layout[1]), memory, address, nbytes)
 
 
 def pack_with(planner: Any, array: Any, m: int, dtype_a: str | None) -> PackedB:

@@ -25,6 +25,7 @@ class PackedShape:
     k: int
     n: int
     batch: int  # 0: not batched
+    repeated: bool  # one matrix was packed for the whole batch
     dtype: str
     layout: str
 
@@ -138,7 +139,8 @@ def _d_strides(one: View, m: int, n: int, batch: int) -> tuple[int, int, int]:
                 one.shape,
                 f"give shape ({m}, {n}), ({n},), (1, {n}) or ({m}, 1)",
             )
-    step = [0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
+    empty = 0 in (batch, m, n)  # nothing is read, so nothing has a layout
+    step = [0 if size == 1 or empty else stride for size, stride in zip(shape, strides, strict=True)]
     return step[1], step[2], step[0]
 
 
@@ -279,8 +281,9 @@ def _fill(
     letter_a, args.a_stride = input_layout(a, prefer[:1])
     args.a_batch_stride = _batch_stride(a, batch)
     if isinstance(b, PackedShape):
-        letter_b, broadcast_b = b.layout, batch > 1 and b.batch <= 1
-        args.b_batch_stride = 1 if b.batch > 1 else 0  # its value is ignored, not whether it is 0
+        # The value of the batch stride is ignored, not whether it is 0.
+        letter_b, args.b_batch_stride = b.layout, 1 if b.batch > 1 and not b.repeated else 0
+        broadcast_b = batch > 1 and args.b_batch_stride == 0
     else:
         letter_b, args.b_stride = input_layout(b, prefer[1:2])
         args.b_batch_stride = _batch_stride(b, batch)

@@ -72,6 +72,24 @@ def result(problem: GemmProblem, made: Mapping[str, Any]) -> Array:
     return _plain(out, "r", problem.m, problem.n)
 
 
+def call_arguments(problem: GemmProblem, made: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operands as a call takes them: positions and keywords.  A batch of 1 is not spelled out."""
+    p, matrices = problem, logical(problem, made)
+
+    def flat(one: Array) -> Array:
+        return one[0] if p.batch == 1 or one.shape[0] == 1 < p.batch else one
+
+    c = None if matrices["c"] is None else flat(matrices["c"])
+    keywords = {
+        "alpha": made["alpha"],
+        "beta": made["beta"],
+        "ds": tuple(flat(one) for one in made["ds"]),
+        "epilogue": p.epilogue,
+        "out": flat(result(p, made)),
+    }
+    return (flat(matrices["a"]), flat(matrices["b"]), c), keywords
+
+
 def arguments(problem: GemmProblem) -> list[str]:
     """What `tilewright run gemm` needs to meet this problem again."""
     p = problem
