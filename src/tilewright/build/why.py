@@ -145,9 +145,11 @@ def find_spec(store: Store, word: str) -> KernelSpec:
                 continue  # written by a version with other fields
             found[spec.digest] = spec
     if not found:
-        for spec in _pool_specs():
+        for spec in _pool_specs(word):
             if _means(word, spec.name, spec.digest):
                 found[spec.digest] = spec
+            if word in (spec.name, spec.digest):
+                break
     if len(found) > 1:
         some = ", ".join(sorted(one.name for one in found.values())[:4])
         raise RequestError(
@@ -172,8 +174,12 @@ def _means(word: str, name: str, *digests: str) -> bool:
     return len(word) >= _SHORTEST_PREFIX and (name.startswith(word) or any(one.startswith(word) for one in digests))
 
 
-def _pool_specs() -> Iterator[KernelSpec]:
+def _pool_specs(word: str) -> Iterator[KernelSpec]:
+    """Every kernel the pools propose by themselves; none where the word cannot be one's name or digest."""
+    digest = len(word) >= _SHORTEST_PREFIX and all(one in "0123456789abcdef" for one in word)
     for one in all_ops().values():
+        if not (digest or word.startswith(f"{one.name}_")):
+            continue
         for arch in all_archs():
             for pool in one.pool_names:
                 try:
