@@ -39,9 +39,16 @@ def with_warp_tile(spec: KernelSpec, rows: int, columns: int, step: int = 1) -> 
     return scheduled(spec, warp_tile=(rows, columns, step), tile=(rows * 4, columns * 4, 64 * step))
 
 
-def gemv(rows: int, **changes: Any) -> KernelSpec:
-    values: dict[str, Any] = {"tile": (rows, 64, 64), "warp_tile": (rows, 8, 1), "pipeline": "gemv"}
-    return scheduled(legal("packed"), **{**values, **changes})
+def stream(**changes: Any) -> KernelSpec:
+    """A legal gemv spec with some of its schedule changed."""
+    base = legal("packed")
+    width, step = cpu.lanes(all_archs()[ARCH]), cpu.dot_step(SIGNATURE, all_archs()[ARCH])
+    values: dict[str, Any] = {"tile": (1, width * 8, width * step * 8), "warp_tile": (1, width, step), "unroll": 1}
+    return scheduled(base, **{**values, "pipeline": "gemv", "split_k": 1, **changes})
+
+
+def direct(arch: str = ARCH, **changes: Any) -> KernelSpec:
+    return dataclasses.replace(scheduled(legal("packed"), **{"pipeline": "direct", "split_k": 1, **changes}), arch=arch)
 
 
 Breaker = Callable[[], KernelSpec]
@@ -94,7 +101,26 @@ BROKEN: dict[str, list[Breaker]] = {
         lambda: with_warp_tile(legal("packed"), 1, 8 * 64),
     ],
     "cpu-cache-block": [lambda: scheduled(legal("packed"), tile=(*legal("packed").schedule.tile[:2], 1 << 20))],
-    "cpu-gemv": [lambda: gemv(cpu.GEMV_MAX + 1), lambda: gemv(1, tile=(2, 64, 64)), lambda: gemv(1, split_k=2)],
+    "cpu-stream-rows": [
+        lambda: stream(tile=(cpu.GEMV_MAX + 1, 64, 64)),
+        lambda: stream(pipeline="stream", tile=(cpu.STREAM_MAX + 1, 64, 64)),
+    ],
+    "cpu-stream-warp-tile": [lambda: stream(warp_tile=(2, 8, 1), tile=(2, 64, 64))],
+    "cpu-stream-k": [lambda: stream(tile=(1, 64, 63))],
+    "cpu-stream-split": [lambda: stream(split_k=2)],
+    "cpu-stream-unroll": [lambda: stream(unroll=2)],
+    "cpu-direct-layout": [lambda: signed(direct(), layout="rcr")],
+    "cpu-direct-int8": [
+        lambda: signed(
+            direct(arch="x86_64_v4_vnni"),
+            dtype_a="int8",
+            dtype_b="int8",
+            dtype_acc="int32",
+            dtype_c="int32",
+            dtype_d="int32",
+        )
+    ],
+    "cpu-direct-split": [lambda: direct(split_k=2)],
 }
 
 PROBLEMS: dict[str, list[GemmProblem]] = {
@@ -110,7 +136,7 @@ PROBLEMS: dict[str, list[GemmProblem]] = {
 
 UNSERVED: dict[str, tuple[Breaker, GemmProblem]] = {
     "signature": (lambda: legal("packed"), GemmProblem(8, 8, 8, dtype_a="bf16")),
-    "cpu-gemv-size": (lambda: gemv(1), GemmProblem(8, 8, 8)),
+    "cpu-stream-size": (lambda: stream(), GemmProblem(8, 8, 8)),
     "no-edge-code": (lambda: scheduled(legal("packed"), pad=(False, True, True)), GemmProblem(10**6 + 3, 8, 8)),
 }
 
@@ -169,6 +195,10 @@ def test_a_family_without_kernels_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     violations = GEMM.check(dataclasses.replace(legal("packed"), arch="stranger"))
     assert [one.rule for one in violations] == ["family"]
     assert violations[0].remedy
+
+
+def test_the_specs_the_examples_start_from_are_legal() -> None:
+    assert [GEMM.check(one) for one in (legal("packed"), stream(), direct())] == [[], [], []]
 
 
 def test_all_broken_rules_are_told_at_once() -> None:

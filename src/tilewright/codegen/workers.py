@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -90,10 +91,10 @@ class _Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # end of input: the worker leaves by itself
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):  # what a dead worker did not read is of no use now
+                    pipe.close()  # end of input: a living worker leaves by itself
         self._process.wait()
 
     def emit(self, chunk: Sequence[KernelSpec]) -> list[Emitted]:
