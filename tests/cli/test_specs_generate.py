@@ -80,11 +80,10 @@ def test_a_preselected_set_by_name() -> None:
 
 
 def test_filter_and_limit() -> None:
-    found = specs(
-        "--target", "x86_64_v3", "--pool", "full", "--filter", "c.unroll == 2 and c.tile_k >= 256", "--limit", "9"
-    )
+    request = ("--target", "x86_64_v3", "--pool", "full", "--datatype", "fp32,fp16", "--filter", "c.dtype_a == 'fp16'")
+    found = specs(*request, "--limit", "9")
     assert len(found) == 9
-    assert values(found, "schedule", "unroll") == {"2"}
+    assert values(found, "signature", "dtype_a") == {"fp16"}
 
 
 def test_why_not_names_rule_sentence_and_remedy() -> None:

@@ -20,8 +20,13 @@ from tilewright.errors import InternalError, MachineError, RequestError
 from tilewright.ops import KernelSpec, op
 
 
-def some(count: int, expression: str = "") -> tuple[KernelSpec, ...]:
-    return collect("gemm", "x86_64_v3", pool="full", limit=count, expression=expression).specs
+AXES = {"datatypes": ["fp32", "fp16", "bf16", "int8"], "layouts": ["rrr", "rcr", "crr", "ccr"]}
+
+
+def some(count: int) -> tuple[KernelSpec, ...]:
+    specs = collect("gemm", "x86_64_v3", pool="full", limit=count, axes=AXES).specs
+    assert len(specs) == count
+    return specs
 
 
 def tree(place: Path) -> dict[str, bytes]:
@@ -254,11 +259,11 @@ def test_two_specs_of_one_name_are_our_bug(tmp_path: Path) -> None:
         generate([one, other], tmp_path)
 
 
-PROGRAM = """
+PROGRAM = f"""
 import sys
 from pathlib import Path
 from tilewright.codegen import collect, generate
-specs = collect("gemm", "x86_64_v3", pool="full", limit=1200).specs
+specs = collect("gemm", "x86_64_v3", pool="full", limit=1200, axes={AXES!r}).specs
 generate(specs, Path(sys.argv[1]), jobs=1)
 """
 

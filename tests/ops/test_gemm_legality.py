@@ -136,7 +136,7 @@ PROBLEMS: dict[str, list[GemmProblem]] = {
 
 UNSERVED: dict[str, tuple[Breaker, GemmProblem]] = {
     "signature": (lambda: legal("packed"), GemmProblem(8, 8, 8, dtype_a="bf16")),
-    "cpu-stream-size": (lambda: stream(), GemmProblem(8, 8, 8)),
+    "cpu-stream-size": (stream, GemmProblem(8, 8, 8)),
     "no-edge-code": (lambda: scheduled(legal("packed"), pad=(False, True, True)), GemmProblem(10**6 + 3, 8, 8)),
 }
 

@@ -55,7 +55,7 @@ def test_a_small_pool_serves_every_datatype_layout_and_variant(pool: str, arch: 
 def test_a_large_pool_gives_only_legal_specs(pool: str, arch: str, datatype: str) -> None:
     selection = collect("gemm", arch, pool=pool, axes={"datatypes": [datatype]}, limit=1500)
     demand_sound(selection)
-    assert len(selection.specs) > 100
+    assert len(selection.specs) > 10
 
 
 @given(
@@ -188,7 +188,9 @@ def test_an_unknown_arch_is_an_error_at_once() -> None:
 
 
 def test_the_limit_cuts_and_the_filter_counts() -> None:
-    assert len(collect("gemm", "generic", pool="full", limit=7).specs) == 7
-    selection = collect("gemm", "generic", pool="full", expression="c.unroll == 2", limit=20)
-    assert {spec.schedule.unroll for spec in selection.specs} == {2}
+    everything = collect("gemm", "generic", pool="full").specs
+    assert collect("gemm", "generic", pool="full", limit=7).specs == everything[:7]
+    middle = sorted(spec.schedule.tile[0] for spec in everything)[len(everything) // 2]
+    selection = collect("gemm", "generic", pool="full", expression=f"c.tile_m >= {middle}")
+    assert selection.specs == tuple(spec for spec in everything if spec.schedule.tile[0] >= middle)
     assert selection.filtered > 0
