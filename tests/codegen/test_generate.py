@@ -19,7 +19,6 @@ from tilewright.codegen.folder import TEMPORARY
 from tilewright.errors import InternalError, MachineError, RequestError
 from tilewright.ops import KernelSpec, op
 
-
 AXES = {"datatypes": ["fp32", "fp16", "bf16", "int8"], "layouts": ["rrr", "rcr", "crr", "ccr"]}
 
 
