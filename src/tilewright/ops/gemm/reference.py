@@ -49,7 +49,7 @@ def _erf_table() -> Array:
 
 
 def erf(x: Array) -> Array:
-    """erf of a float64 array to about 1e-15; NaN stays NaN."""
+    """erf of a float64 array to a few 1e-15; NaN stays NaN."""
     size = np.minimum(np.abs(x), 5.9999999)
     index = np.where(np.isnan(size), 0, size * 4.0).astype(np.int64)
     t = (size - (0.25 * index + 0.125)) * 8.0

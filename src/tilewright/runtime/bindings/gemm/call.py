@@ -44,7 +44,7 @@ def run(
     if type(a) is not _ndarray or (kind_b is not _ndarray and kind_b is not PackedB):
         return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     key_b = (b.shape, b.strides, b.dtype) if kind_b is _ndarray else b.key
-    if out is None and c is None and not ds and not beta:
+    if out is None and c is None and type(ds) is tuple and not ds and not beta:
         key: Any = (a.shape, a.strides, a.dtype, key_b, epilogue, out_dtype)
         plan = plans.get(key)
         if plan is None:
@@ -74,6 +74,8 @@ def _run_fused(
     out_dtype: Any,
 ) -> Any:
     """The short path with C, Ds or out: all NumPy, or handed on."""
+    if type(ds) is not tuple and type(ds) is not list:
+        return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     key: Any = [a.shape, a.strides, a.dtype, key_b, epilogue, out_dtype, bool(beta)]
     others = (out, c, *ds)
     for one in others:
