@@ -1,0 +1,65 @@
+"""What the commands share."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from tilewright import settings
+from tilewright.arch import best_host_arch
+from tilewright.cli.common import numbers, progress, resolve_target, words
+from tilewright.errors import RequestError
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with progress("working") as advance:
+        advance(1, 2)
+        advance(2, 2)
+    assert "working" in screen.getvalue()
+    assert "2/2" in screen.getvalue()
+
+
+def test_progress_is_a_few_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("working") as advance:
+        for done in range(1, 101):
+            advance(done, 100)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [f"working: {done} of 100" for done in (25, 50, 75, 100)]
+
+
+def test_nothing_to_do_is_no_division_by_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("working") as advance:
+        advance(0, 0)
+    assert "0 of 0" in capsys.readouterr().err
+
+
+def test_words_are_split_and_kept_once() -> None:
+    assert words(None) == ()
+    assert words(["a, b", "c", "a,"]) == ("a", "b", "c")
+
+
+def test_numbers_are_whole() -> None:
+    assert numbers("--num-d", ["0,2", "1"]) == (0, 2, 1)
+    for wrong in ("two", "-1", "1.5"):
+        with pytest.raises(RequestError) as caught:
+            numbers("--num-d", [wrong])
+        assert caught.value.value == wrong
+        assert "--num-d" in caught.value.remedy
+
+
+def test_the_target_is_the_option_then_the_setting_then_this_machine() -> None:
+    with settings.override(target=""):
+        assert resolve_target("") is best_host_arch()
+    with settings.override(target="generic"):
+        assert resolve_target("").name == "generic"
+        assert resolve_target("x86_64_v3").name == "x86_64_v3"
