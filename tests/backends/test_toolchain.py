@@ -200,3 +200,11 @@ def test_zig_aims_at_the_arch_not_at_this_cpu() -> None:
     tools = identify(driver)
     assert "-mcpu=baseline" in tools.flags("generic")
     assert tools.environment(Path("work"))["ZIG_LOCAL_CACHE_DIR"] == str(Path("work/zig"))
+
+
+def test_compilers_speak_english_and_see_no_include_path_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CPATH", "/somewhere")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    environment = settings.child_environment({"EXTRA": "1"})
+    assert "CPATH" not in environment
+    assert (environment["LC_ALL"], environment["EXTRA"]) == ("C", "1")

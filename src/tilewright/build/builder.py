@@ -9,8 +9,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -209,7 +209,9 @@ class _Run:
             waiting = {key: one for key, one in waiting.items() if not self._taken_late(one)}
             if waiting and not ours:
                 time.sleep(_POLL_SECONDS)
-        collect.after_build(self.store, settings.current().cache_max_bytes, self.done.keys(), self.added_bytes)
+        # What is built stays built where trimming fails (someone else's entries): `cache gc` tells why.
+        with suppress(StoreError):
+            collect.after_build(self.store, settings.current().cache_max_bytes, self.done.keys(), self.added_bytes)
         if self.failures:
             raise self._first_failure(missing)
 
@@ -234,12 +236,14 @@ class _Run:
                 plan = [(one, self._plan(one, work, index)) for index, one in enumerate(todo)]
             except OSError as error:
                 raise store_error(error, self.store.root, "writing sources") from error
-            for request, compiled, outcome in self._outcomes(plan, work):
-                if outcome.code == 0 and compiled.output.is_file():
-                    self._publish(request, compiled, outcome, work)
-                else:
-                    self._fail(request, compiled, outcome)
-                locks[request.key].release()
+            # Closed here and now: an error must stop the compilers before their folder goes.
+            with closing(self._outcomes(plan, work)) as outcomes:
+                for request, compiled, outcome in outcomes:
+                    if outcome.code == 0 and compiled.output.is_file():
+                        self._publish(request, compiled, outcome, work)
+                    else:
+                        self._fail(request, compiled, outcome)
+                    locks[request.key].release()
 
     def _plan(self, request: _Request, work: Path, index: int) -> Compile:
         folder = work / f"k{index}"
@@ -251,7 +255,7 @@ class _Run:
 
     def _outcomes(
         self, plan: Sequence[tuple[_Request, Compile]], work: Path
-    ) -> Iterator[tuple[_Request, Compile, Outcome]]:
+    ) -> Generator[tuple[_Request, Compile, Outcome], None, None]:
         environment = dict[str, str]()
         for request, _ in plan:
             environment.update(request.toolchain.environment(work))
@@ -260,8 +264,9 @@ class _Run:
                 yield (*plan[0], run_one(plan[0][1], work, environment))
                 return
             jobs = self._limit([one for one, _ in plan]).jobs
-            for index, outcome in run_many([one for _, one in plan], work, environment, jobs):
-                yield (*plan[index], outcome)
+            with closing(run_many([one for _, one in plan], work, environment, jobs)) as outcomes:
+                for index, outcome in outcomes:
+                    yield (*plan[index], outcome)
         except OSError as error:
             raise store_error(error, self.store.root, "running the compilers") from error
 

@@ -46,7 +46,10 @@ def job_limit(
 ) -> JobLimit:
     """The tightest of the limits, and which one it was."""
     cores = host_facts().cores
-    limits = [(max(1, count), f"{count} kernel{'s' if count != 1 else ''} to build"), (cores, f"{cores} cores")]
+    limits = [
+        (max(1, count), f"{count} kernel{'s' if count != 1 else ''} to build"),
+        (cores, f"{cores} core{'s' if cores != 1 else ''}"),
+    ]
     if setting:
         limits.append((setting, f"the setting jobs={setting}"))
     if max_workers is not None:

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -103,7 +103,7 @@ def build_file(compiles: Sequence[Compile]) -> str:
 
 def run_many(
     compiles: Sequence[Compile], work: Path, environment: Mapping[str, str], jobs: int
-) -> Iterator[tuple[int, Outcome]]:
+) -> Generator[tuple[int, Outcome], None, None]:
     """Run all compiles, at most `jobs` at once; yields (index, outcome) as each ends, failed or not."""
     (work / "build.ninja").write_text(build_file(compiles), encoding="utf-8")
     ends = work / "ends"

@@ -43,7 +43,7 @@ _NO_CXX_LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 # Peak resident size of one compile of our largest kernels, rounded up.
-_MEMORY_PER_JOB = {"gcc": 320 << 20, "clang": 400 << 20, "zig": 500 << 20}
+_MEMORY_PER_JOB = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
 
 
 @dataclass(frozen=True)
