@@ -23,7 +23,7 @@ from tilewright.errors import InternalError, MachineError, TilewrightError
 from tilewright.ops.base import KernelSpec
 
 CHUNK = 250  # specs a message: small enough for progress, large enough to hide the pipe
-PAYS_FROM = 4000  # specs a process: below this its start costs more than it saves (benchmarks/generate.py)
+PAYS_FROM = 4000  # specs a process: below this its start costs about what it saves
 
 Progress = Callable[[int, int], None]  # called with (done, total)
 
