@@ -13,14 +13,16 @@ from tilewright.ops.base import Violation
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
 
-PIPELINES = ("packed", "direct", "gemv", "preshuffle", "generic")
+PIPELINES = ("packed", "direct", "gemv", "stream", "preshuffle", "generic")
+STREAMS = ("gemv", "stream")  # pipelines that read one operand as a handful of vectors
 FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
 INT_OUTPUTS = ("int32", "int8", "fp32")
-GEMV_MAX = 4  # rows (or columns) a gemv kernel holds in registers
+GEMV_MAX = 4  # rows (or columns) of a gemv kernel
+STREAM_MAX = 256  # of a stream kernel
 MAX_SPLIT_K = 64
 MAX_UNROLL = 8
-PACK_LIMIT = 2 << 20  # bytes of one packed block: what an L2 of today may hold
+PACK_LIMIT = 8 << 20  # bytes of one packed block: what an L2 of today may hold
 
 
 def lanes(arch: Arch) -> int:
@@ -106,7 +108,7 @@ def _pipeline(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> I
 
 
 def _registers(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline in ("generic", "gemv"):
+    if schedule.pipeline in ("generic", *STREAMS):
         return
     width = lanes(arch)
     rows, columns, step = schedule.warp_tile
@@ -139,7 +141,7 @@ def _registers(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
 
 
 def _blocks(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline in ("generic", "gemv", "direct"):
+    if schedule.pipeline in ("generic", "direct", *STREAMS):
         return
     m, n, k = schedule.tile
     size = dot_bytes(signature, arch)
@@ -152,28 +154,55 @@ def _blocks(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
             )
 
 
-def _gemv(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline != "gemv":
+def _streams(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline not in STREAMS:
         return
-    if schedule.warp_tile[0] > GEMV_MAX:
+    limit = GEMV_MAX if schedule.pipeline == "gemv" else STREAM_MAX
+    if schedule.tile[0] > limit:
         yield Violation(
-            "cpu-gemv", f"a gemv kernel holds {schedule.warp_tile[0]} rows", f"warp_tile_m is at most {GEMV_MAX}"
+            "cpu-stream-rows",
+            f"tile_m {schedule.tile[0]}: a {schedule.pipeline} kernel takes at most {limit} rows (or columns)",
+            f"use tile_m {limit} or less",
         )
-    if schedule.tile[0] != schedule.warp_tile[0]:
-        yield Violation("cpu-gemv", "a gemv kernel has one row block", "tile_m equals warp_tile_m")
+    width, step = lanes(arch), dot_step(signature, arch)
+    if schedule.warp_tile != (1, width, step):
+        yield Violation(
+            "cpu-stream-warp-tile",
+            f"warp tile {schedule.warp_tile}, but a {schedule.pipeline} kernel works on single vectors",
+            f"use 1x{width}x{step}",
+        )
+    if schedule.tile[2] % (width * step):
+        yield Violation(
+            "cpu-stream-k",
+            f"tile_k {schedule.tile[2]} is not a multiple of {width} words of {step}",
+            f"use {-(-schedule.tile[2] // (width * step)) * width * step}",
+        )
     if schedule.split_k != 1:
-        yield Violation("cpu-gemv", f"split_k {schedule.split_k} with gemv", "use split_k 1")
+        yield Violation("cpu-stream-split", f"split_k {schedule.split_k} with {schedule.pipeline}", "use split_k 1")
+    if schedule.unroll != 1:
+        yield Violation("cpu-stream-unroll", f"unroll {schedule.unroll} with {schedule.pipeline}", "use unroll 1")
 
 
-RULES = (_signature, _pipeline, _registers, _blocks, _gemv)
+def _direct(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "direct":
+        return
+    if signature.layout[1] != "r":
+        yield Violation("cpu-direct-layout", "the direct pipeline reads B by rows", "use a row-major B, or packed")
+    if signature.dtype_a == "int8" and "vnni" in arch.features:
+        yield Violation("cpu-direct-int8", "VNNI needs packed column totals, which direct has not", "use packed")
+    if schedule.split_k != 1:
+        yield Violation("cpu-direct-split", f"split_k {schedule.split_k} with direct", "use split_k 1")
+
+
+RULES = (_signature, _pipeline, _registers, _blocks, _streams, _direct)
 
 
 def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for."""
-    if schedule.pipeline == "gemv" and min(problem.m, problem.n) > schedule.warp_tile[0]:
+    if schedule.pipeline in STREAMS and min(problem.m, problem.n) > schedule.tile[0]:
         yield Violation(
-            "cpu-gemv-size",
-            f"m = {problem.m} and n = {problem.n} are both over the {schedule.warp_tile[0]} rows of this gemv kernel",
+            "cpu-stream-size",
+            f"m = {problem.m} and n = {problem.n} are both over the {schedule.tile[0]} vectors of this kernel",
             "use a packed or direct kernel",
         )
 

@@ -4,19 +4,20 @@
 #include <tilewright/abi.h>
 
 #include <tilewright/cpu/gemm_direct.h>
-#include <tilewright/cpu/gemm_gemv.h>
 #include <tilewright/cpu/gemm_generic.h>
 #include <tilewright/cpu/gemm_packed.h>
+#include <tilewright/cpu/gemm_stream.h>
 
 namespace tw {
 
-enum class Pipeline { packed, direct, gemv, preshuffle, generic };
+enum class Pipeline { packed, direct, gemv, stream, preshuffle, generic };
 
 template <class Config, Pipeline> struct work_of { using type = GemmGeneric<Config>; };
 template <class Config> struct work_of<Config, Pipeline::packed> { using type = GemmPacked<Config, false>; };
 template <class Config> struct work_of<Config, Pipeline::preshuffle> { using type = GemmPacked<Config, true>; };
 template <class Config> struct work_of<Config, Pipeline::direct> { using type = GemmDirect<Config>; };
-template <class Config> struct work_of<Config, Pipeline::gemv> { using type = GemmGemv<Config>; };
+template <class Config> struct work_of<Config, Pipeline::gemv> { using type = GemmStream<Config>; };
+template <class Config> struct work_of<Config, Pipeline::stream> { using type = GemmStream<Config>; };
 
 // A sentence into a C buffer, cut to fit; the C library's printf is not needed for it.
 TW_INLINE void say(char *why, size_t bytes, const char *sentence) {
@@ -51,8 +52,8 @@ template <class Config> struct Gemm {
       return is(TW_DIVISIBILITY, "n is not a multiple of warp_tile_n and the kernel has no edge code");
     if (!Config::pad_k && x.k % Config::warp_tile_k)
       return is(TW_DIVISIBILITY, "k is not a multiple of warp_tile_k and the kernel has no edge code");
-    if (Config::pipeline == Pipeline::gemv && x.m > Config::warp_tile_m && x.n > Config::warp_tile_m)
-      return is(TW_LIMIT, "m and n are both over the vectors this gemv kernel holds");
+    if ((Config::pipeline == Pipeline::gemv || Config::pipeline == Pipeline::stream) && x.m > Config::tile_m && x.n > Config::tile_m)
+      return is(TW_LIMIT, "m and n are both over tile_m, the vectors this kernel holds");
     return is(TW_OK, "");
   }
   static int check(const void *args, char *why, size_t bytes) {

@@ -28,27 +28,28 @@ template <class Config> struct GemmDirect {
     return GemmPacked<Config, false>::useful(x, threads);
   }
 
-  // Rows x vectors of sums straight from memory.
-  template <int Rows>
+  // Rows x Vectors of sums straight from memory.
+  template <int Rows, int Vectors>
   static __attribute__((noinline)) void block(int64_t depth, const uint32_t *__restrict a, int64_t a_stride,
                                               const B *__restrict b, int64_t ldb, uint32_t *__restrict out, int64_t ldo) {
-    typename D::Sum sums[Rows][vectors];
+    typename D::Sum sums[Rows][Vectors];
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < vectors; ++v) sums[i][v] = D::zero();
+      for (int v = 0; v < Vectors; ++v) sums[i][v] = D::zero();
     int64_t groups = depth / D::step;
     for (int64_t g = 0; g < groups; ++g) {
-      vu columns[vectors];
+      vu columns[Vectors];
 #pragma GCC unroll 8
-      for (int v = 0; v < vectors; ++v) columns[v] = D::across(b + g * D::step * ldb + v * lanes, ldb);
+      for (int v = 0; v < Vectors; ++v) columns[v] = held(D::across(b + g * D::step * ldb + v * lanes, ldb));
 #pragma GCC unroll 32
       for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) sums[i][v] = D::mac(sums[i][v], splat(a[i * a_stride + g]), columns[v]);
+        for (int v = 0; v < Vectors; ++v) sums[i][v] = D::mac(sums[i][v], splat(a[i * a_stride + g]), columns[v]);
     }
     if (D::step > 1 && depth % D::step)
-      for (int v = 0; v < vectors; ++v) {
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) {
         vu tail = words_across<D>(b + groups * D::step * ldb + v * lanes, ldb, lanes, depth % D::step);
 #pragma GCC unroll 32
         for (int i = 0; i < Rows; ++i) sums[i][v] = D::mac(sums[i][v], splat(a[i * a_stride + groups]), tail);
@@ -56,26 +57,26 @@ template <class Config> struct GemmDirect {
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < vectors; ++v) store_u(out + i * ldo + v * lanes, vu(sums[i][v]));
+      for (int v = 0; v < Vectors; ++v) store_u(out + i * ldo + v * lanes, vu(sums[i][v]));
   }
 
   // All rows of a column panel: whole register blocks, then halves of them for what is left.
-  template <int Rows>
+  template <int Rows, int Vectors>
   static TW_INLINE void panel(const tw_gemm_args &x, int64_t z, int64_t i, int64_t m1, int64_t j, int64_t columns,
                               const uint32_t *a, int64_t a_stride, const B *b, int64_t ldb, uint32_t *scratch) {
     for (; i + Rows <= m1; i += Rows, a += Rows * a_stride) {
-      if (columns >= NR && End::plain(x)) {
+      if (columns >= Vectors * lanes && End::plain(x)) {
         auto *e = reinterpret_cast<uint32_t *>(End::row(x, z, i, j).e);
-        block<Rows>(x.k, a, a_stride, b, ldb, e, x.e_stride);
+        block<Rows, Vectors>(x.k, a, a_stride, b, ldb, e, x.e_stride);
       } else {
-        block<Rows>(x.k, a, a_stride, b, ldb, scratch, NR);
+        block<Rows, Vectors>(x.k, a, a_stride, b, ldb, scratch, NR);
         for (int64_t r = 0; r < Rows; ++r)
           End::store(x, End::row(x, z, i + r, j), reinterpret_cast<Sum *>(scratch + r * NR), columns);
       }
     }
     if constexpr (Rows > 1) {
       constexpr int half = Rows > 8 ? 8 : Rows > 4 ? 4 : Rows > 2 ? 2 : 1;
-      if (i < m1) panel<half>(x, z, i, m1, j, columns, a, a_stride, b, ldb, scratch);
+      if (i < m1) panel<half, Vectors>(x, z, i, m1, j, columns, a, a_stride, b, ldb, scratch);
     }
   }
 
@@ -99,14 +100,21 @@ template <class Config> struct GemmDirect {
       int64_t columns = least(NR, n1 - j), ldb = x.b_stride;
       const B *at = b + j;
       if (columns < NR) {  // the last columns are copied out, so that whole vectors may be read
+        [[maybe_unused]] int64_t width = up(columns, lanes);
         for (int64_t k = 0; k < x.k; ++k) {
-          for (int64_t t = 0; t < columns; ++t) edge[k * NR + t] = at[k * ldb + t];
-          for (int64_t t = columns; t < NR; ++t) edge[k * NR + t] = B{};
+          if constexpr (sizeof(B) == 4) {
+            for (int64_t t = 0; t < columns; t += lanes) store_u(edge + k * NR + t, load_words(at + k * ldb + t, columns - t));
+          } else {
+            __builtin_memcpy(edge + k * NR, at + k * ldb, size_t(columns) * sizeof(B));
+            __builtin_memset(edge + k * NR + columns, 0, size_t(width - columns) * sizeof(B));
+          }
         }
         at = edge;
         ldb = NR;
       }
-      panel<MR>(x, z, m0, m1, j, columns, words, stride, at, ldb, scratch);
+      with_fixed<vectors>((columns + lanes - 1) / lanes, [&](auto v) {
+        panel<MR, decltype(v)::value>(x, z, m0, m1, j, columns, words, stride, at, ldb, scratch);
+      });
     }
   }
 

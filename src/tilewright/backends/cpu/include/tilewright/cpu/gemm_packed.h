@@ -39,12 +39,11 @@ template <class Config, bool Prepacked> struct GemmPacked {
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0 && KC % step == 0, "tiles do not divide");
 
   // ---- sizes -------------------------------------------------------------------------------
-  static TW_INLINE bool one_block(const tw_gemm_args &x) { return x.k <= KC && Config::split_k == 1; }
   static TW_INLINE int64_t slot_words(const tw_gemm_args &x) {
     int64_t n = least(up(x.n, NR), NC), m = least(up(x.m, MR), MC);
     int64_t words = m * a_stride + MR * NR;
     if (!Prepacked) words += n / NR * (panel_head + int64_t(groups_max) * NR);
-    if (!one_block(x) && !End::plain(x) && Config::split_k == 1) words += least(up(x.m, MR), chunk_rows) * n;
+    if (x.k > KC) words += least(up(x.m, MR), chunk_rows) * n;
     return up(words, 16);
   }
   static TW_INLINE int64_t partial_words(const tw_gemm_args &x) {
@@ -82,59 +81,44 @@ template <class Config, bool Prepacked> struct GemmPacked {
   }
   static TW_INLINE int64_t slots(const tw_gemm_args &x, int64_t threads) { return useful(x, threads); }
 
-  // ---- one block of register blocks -----------------------------------------------------------
+  // ---- one register block -------------------------------------------------------------------
   struct Block {
     const tw_gemm_args *x;
     int64_t z;
-    bool first, last, to_sums;   // of the k blocks; to_sums: partial or plain results go to `sums`
-    Sum *sums;                   // element (m0, n0) of where sums are kept
-    int64_t ld_sums;
-    uint32_t *scratch;           // MR x NR
+    bool first, last;   // of the blocks along k
+    bool whole;         // sums may be written to `to` as they are: plain results, or partial sums
+    Sum *to;            // element (0, 0) of E's matrix, or of the partial sums
+    int64_t ld_to;
+    uint32_t *scratch;  // MR x NR
   };
 
-  // Sums of an edge block, kept whole in scratch, go where only part of them has room.
-  static TW_INLINE void spill(const Block &t, const uint32_t *from, Sum *to, int64_t rows, int64_t columns) {
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; j += lanes) {
-        Sum *at = to + i * t.ld_sums + j;
-        vu value = load_u(from + i * NR + j);
-        if (!t.first) {
-          vu old = load_words(at, columns - j);
-          if constexpr (same<Sum, float>::value) value = vu(vf(old) + vf(value));
-          else value = old + value;
-        }
-        store_words(at, value, columns - j);
-      }
-  }
-
+  template <int Vectors>
   static TW_INLINE void run(int64_t groups, const uint32_t *a, const uint32_t *b, const int32_t *start,
-                            uint32_t *out, int64_t ld, bool accumulate) {
-    if (accumulate)
-      register_block<D, MR, a_stride, vectors, Config::unroll, Config::prefetch, true>(groups, a, b, start, out, ld);
+                            const uint32_t *from, uint32_t *out, int64_t ld_out) {
+    if (from)
+      register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, true>(groups, a, b, start, from, NR, out, ld_out);
     else
-      register_block<D, MR, a_stride, vectors, Config::unroll, Config::prefetch, false>(groups, a, b, start, out, ld);
+      register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, false>(groups, a, b, start, nullptr, 0, out, ld_out);
   }
 
-  // One register block at row i, column j of the matrices; (bi, bj) is its place in the sums.
+  // The register block at row i, column j.  Between blocks of k its sums wait in `kept`, MR x NR in
+  // one piece: E itself would be read and written once for every block of k, and its rows may all
+  // fall into the same few cache sets.
+  template <int Vectors>
   static TW_INLINE void one(const Block &t, int64_t groups, const uint32_t *a, const uint32_t *b, const int32_t *start,
-                            int64_t i, int64_t j, int64_t bi, int64_t bj, int64_t rows, int64_t columns) {
-    if (t.to_sums) {
-      Sum *to = t.sums + bi * t.ld_sums + bj;
-      if (rows >= MR && columns >= NR) {
-        run(groups, a, b, start, reinterpret_cast<uint32_t *>(to), t.ld_sums, !t.first);
-      } else {
-        run(groups, a, b, start, t.scratch, NR, false);
-        spill(t, t.scratch, to, rows, columns);
-      }
-      return;
+                            uint32_t *kept, int64_t i, int64_t j, int64_t rows, int64_t columns) {
+    const uint32_t *from = t.first ? nullptr : kept;
+    if (!t.last) return run<Vectors>(groups, a, b, start, from, kept, NR);
+    if (t.whole && rows >= MR && columns >= Vectors * lanes)
+      return run<Vectors>(groups, a, b, start, from, reinterpret_cast<uint32_t *>(t.to + i * t.ld_to + j), t.ld_to);
+    run<Vectors>(groups, a, b, start, from, t.scratch, NR);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (t.whole)
+        for (int64_t c = 0; c < columns; c += lanes)
+          store_words(t.to + (i + r) * t.ld_to + j + c, load_u(t.scratch + r * NR + c), columns - c);
+      else
+        End::store(*t.x, End::row(*t.x, t.z, i + r, j), reinterpret_cast<Sum *>(t.scratch + r * NR), columns);
     }
-    uint32_t *out = t.scratch;
-    int64_t ld = NR;
-    if (!(t.first && t.last)) { out = reinterpret_cast<uint32_t *>(t.sums + bi * t.ld_sums + bj); ld = t.ld_sums; }
-    run(groups, a, b, start, out, ld, !t.first);
-    if (!t.last) return;
-    for (int64_t r = 0; r < rows; ++r)
-      End::store(*t.x, End::row(*t.x, t.z, i + r, j), reinterpret_cast<Sum *>(out + r * ld), columns);
   }
 
   // ---- a rectangle of E, a range of k --------------------------------------------------------
@@ -153,52 +137,69 @@ template <class Config, bool Prepacked> struct GemmPacked {
     int64_t n_most = least(up(x.n, NR), NC);
     if (!Prepacked) slot += n_most / NR * (panel_head + int64_t(groups_max) * NR);
     constexpr int64_t panel_space = panel_head + int64_t(groups_max) * NR;
-    static const int32_t nothing[NR] = {};
+    [[maybe_unused]] static const int32_t nothing[NR] = {};
 
     Block t{};
     t.x = &x;
     t.z = z;
     t.scratch = scratch;
-    t.to_sums = partial || End::plain(x);
-    int64_t chunk = t.to_sums ? m1 - m0 : chunk_rows;
+    t.whole = partial || End::plain(x);
+    t.to = partial ? partial : t.whole ? reinterpret_cast<Sum *>(End::row(x, z, 0, 0).e) : nullptr;
+    t.ld_to = partial ? ld_partial : x.e_stride;
+    uint32_t *kept_sums = slot;
+    int64_t chunk = k1 - k0 <= KC ? m1 - m0 : chunk_rows;
 
     for (int64_t jc = n0; jc < n1; jc += NC) {
       int64_t n = least(NC, n1 - jc);
       for (int64_t mc = m0; mc < m1; mc += chunk) {
         int64_t m_end = least(mc + chunk, m1);
-        if (partial) { t.sums = partial + mc * ld_partial + jc; t.ld_sums = ld_partial; }
-        else if (t.to_sums) { t.sums = reinterpret_cast<Sum *>(End::row(x, z, mc, jc).e); t.ld_sums = x.e_stride; }
-        else { t.sums = reinterpret_cast<Sum *>(slot); t.ld_sums = n_most; }
         int64_t pc = k0;
         do {
           int64_t depth = least(KC, k1 - pc), groups = (depth + step - 1) / step;
           t.first = pc == k0;
           t.last = pc + depth >= k1;
+          uint32_t *kept = kept_sums;  // in the order in which the blocks are visited
           for (int64_t ic = mc; ic < m_end; ic += MC) {
             int64_t m = least(MC, m_end - ic);
             const A *a_at = Config::a_rows ? a + ic * x.a_stride + pc : a + pc * x.a_stride + ic;
             pack_a<D, Config::a_rows>(a_at, x.a_stride, m, up(m, MR), depth, a_block, a_stride);
             for (int64_t j = 0; j < n; j += NR) {
-              const uint32_t *panel;
-              const int32_t *start = nothing;
-              if constexpr (Prepacked) {
-                const uint32_t *whole = packed + (jc + j) / NR * panel_words(x.k);
-                panel = whole + panel_head + pc / step * NR;
-                // The totals of a prepacked panel cover all of k: they count once.
-                if (D::offset && pc == 0) start = reinterpret_cast<const int32_t *>(whole);
-              } else {
-                uint32_t *own = b_block + j / NR * panel_space;
-                panel = own + panel_head;
-                start = reinterpret_cast<const int32_t *>(own);
-                if (ic == mc) {  // packed just before its first use, while the words are still near
-                  const B *b_at = Config::b_rows ? b + pc * x.b_stride + jc + j : b + (jc + j) * x.b_stride + pc;
-                  pack_b<D, Config::b_rows, vectors>(b_at, x.b_stride, n - j, depth, own + panel_head,
-                                                     reinterpret_cast<int32_t *>(own));
+              // The last panel is only as wide as it must be, except where it was packed beforehand.
+              with_fixed<vectors>(Prepacked || !Config::pad_n ? vectors : (n - j + lanes - 1) / lanes, [&](auto v) {
+                constexpr int V = decltype(v)::value;
+                const uint32_t *panel;
+                const int32_t *start;
+                if constexpr (Prepacked) {
+                  start = nothing;
+                  const uint32_t *whole = packed + (jc + j) / NR * panel_words(x.k);
+                  panel = whole + panel_head + pc / step * NR;
+                  // The totals of a prepacked panel cover all of k: they count once.
+                  if (D::offset && pc == 0) start = reinterpret_cast<const int32_t *>(whole);
+                } else {
+                  uint32_t *own = b_block + j / NR * panel_space;
+                  panel = own + panel_head;
+                  start = reinterpret_cast<const int32_t *>(own);
+                  if (ic == mc) {  // packed just before its first use, while the words are still near
+                    const B *b_at = Config::b_rows ? b + pc * x.b_stride + jc + j : b + (jc + j) * x.b_stride + pc;
+                    pack_b<D, Config::b_rows, V>(b_at, x.b_stride, n - j, depth, own + panel_head,
+                                                 reinterpret_cast<int32_t *>(own));
+                  }
                 }
-              }
-              for (int64_t i = 0; i < m; i += MR)
-                one(t, groups, a_block + i * a_stride, panel, start, ic + i, jc + j, ic - mc + i, j, least(MR, m - i),
-                    least(NR, n - j));
+                // While this panel is multiplied, the next one is on its way, and a piece of the next rows of A.
+                if (ic + MC < m_end)
+                  ask_for(Config::a_rows ? a_at + MC * x.a_stride : a_at + MC, x.a_stride,
+                          Config::a_rows ? least(MC, m_end - ic - MC) : depth,
+                          Config::a_rows ? depth : least(MC, m_end - ic - MC), j / NR, (n + NR - 1) / NR);
+                bool next = !Prepacked && ic == mc && j + NR < n;
+                int64_t width = least(NR, n - j - NR), parts = (m + MR - 1) / MR;
+                for (int64_t i = 0; i < m; i += MR, kept += MR * NR) {
+                  if (next)
+                    ask_for(Config::b_rows ? b + pc * x.b_stride + jc + j + NR : b + (jc + j + NR) * x.b_stride + pc,
+                            x.b_stride, Config::b_rows ? depth : width, Config::b_rows ? width : depth, i / MR, parts);
+                  one<V>(t, groups, a_block + i * a_stride, panel, start, kept, ic + i, jc + j, least(MR, m - i),
+                         least(NR, n - j));
+                }
+              });
             }
           }
           pc += depth;

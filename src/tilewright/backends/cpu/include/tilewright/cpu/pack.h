@@ -12,17 +12,19 @@ namespace tw {
 // Edges go through a copy with zeros around it.  Out of line: they are rare, and inlined in every
 // unrolled loop they would cost more compile time than all the rest.
 template <class Dot, class T> __attribute__((noinline)) vu words_along_edge(const T *p, int64_t count) {
+  if constexpr (same<T, float>::value) return load_words(p, count);
   T part[lanes * Dot::step];
   __builtin_memset(part, 0, sizeof part);
-  for (int64_t i = 0; i < count; ++i) part[i] = p[i];
+  __builtin_memcpy(part, p, size_t(count) * sizeof(T));
   return Dot::along_k(static_cast<const T *>(part));
 }
 template <class Dot, class T>
 __attribute__((noinline)) vu words_across_edge(const T *p, int64_t ld, int64_t count, int64_t depth) {
+  if constexpr (same<T, float>::value) return load_words(p, count);
   T part[Dot::step * lanes];
   __builtin_memset(part, 0, sizeof part);
-  for (int64_t k = 0; k < depth && k < Dot::step; ++k)
-    for (int64_t i = 0; i < count && i < lanes; ++i) part[k * lanes + i] = p[k * ld + i];
+  size_t bytes = size_t(count < lanes ? count : lanes) * sizeof(T);
+  for (int64_t k = 0; k < depth && k < Dot::step; ++k) __builtin_memcpy(part + k * lanes, p + k * ld, bytes);
   return Dot::across(static_cast<const T *>(part), lanes);
 }
 
@@ -41,6 +43,51 @@ template <class Dot> TW_INLINE vu bias_a(vu words) {
   return words;
 }
 
+// A square of words whose lines run along k, turned and stored: out[t * stride] for group t < live.
+// Where a dot product needs column totals, the words are added to `totals` on the way.  Out of line,
+// once for each type: turning a square is many instructions, and every panel width would have them.
+template <class Dot> TW_INLINE void count_in(vi &totals, vu words) {
+#if defined(__AVX512VNNI__)
+  if constexpr (Dot::offset) asm("vpdpbusd %2, %1, %0" : "+v"(totals) : "v"(splat(0x01010101u)), "v"(words));
+#endif
+  (void)totals, (void)words;
+}
+template <class Dot, class T>
+__attribute__((noinline)) void square_of_lines(const T *p, int64_t ld, int64_t lines, int64_t depth, int64_t live,
+                                               uint32_t *out, int64_t stride, vi *totals) {
+  vu square[lanes];
+  if (lines >= lanes && depth >= lanes * Dot::step) {
+#pragma GCC unroll 16
+    for (int t = 0; t < lanes; ++t) square[t] = Dot::along_k(p + t * ld);
+  } else {
+    for (int t = 0; t < lanes; ++t) square[t] = t < lines ? words_along<Dot>(p + t * ld, depth) : vu{};
+  }
+  transpose(square);
+  vi sum = *totals;
+  for (int64_t t = 0; t < live; ++t) {
+    store_u(out + t * stride, square[t]);
+    count_in<Dot>(sum, square[t]);
+  }
+  *totals = sum;
+}
+// The same for a square whose lines run across k: out[t * stride] for row t < rows, `groups` words each.
+template <class Dot, class T>
+__attribute__((noinline)) void square_of_groups(const T *p, int64_t ld, int64_t rows, int64_t depth, int64_t groups,
+                                                uint32_t *out, int64_t stride) {
+  vu square[lanes];
+  if (rows >= lanes && depth >= lanes * Dot::step) {
+#pragma GCC unroll 16
+    for (int t = 0; t < lanes; ++t) square[t] = Dot::across(p + t * Dot::step * ld, ld);
+  } else {
+    for (int t = 0; t < lanes; ++t) {
+      int64_t k = t * Dot::step;
+      square[t] = k < depth ? words_across<Dot>(p + k * ld, ld, rows, depth - k) : vu{};
+    }
+  }
+  transpose(square);
+  for (int64_t t = 0; t < rows && t < lanes; ++t) store_words(out + t * stride, bias_a<Dot>(square[t]), groups);
+}
+
 // rows x depth elements of A into out[row * stride + group]; rows up to `rows_up` are zeroed.
 template <class Dot, bool KContiguous, class T>
 TW_INLINE void pack_a(const T *a, int64_t ld, int64_t rows, int64_t rows_up, int64_t depth, uint32_t *out, int64_t stride) {
@@ -54,23 +101,10 @@ TW_INLINE void pack_a(const T *a, int64_t ld, int64_t rows, int64_t rows_up, int
       if (g < groups) store_words(to + g, bias_a<Dot>(words_along<Dot>(from + g * Dot::step, depth - g * Dot::step)), groups - g);
     }
   } else {
-    for (int64_t g = 0; g < groups; g += lanes) {
-      for (int64_t i = 0; i < rows; i += lanes) {
-        vu square[lanes];
-        if (i + lanes <= rows && (g + lanes) * Dot::step <= depth) {
-#pragma GCC unroll 16
-          for (int t = 0; t < lanes; ++t) square[t] = Dot::across(a + (g + t) * Dot::step * ld + i, ld);
-        } else {
-          for (int t = 0; t < lanes; ++t) {
-            int64_t k = (g + t) * Dot::step;
-            square[t] = k < depth ? words_across_edge<Dot>(a + k * ld + i, ld, rows - i, depth - k) : vu{};
-          }
-        }
-        transpose(square);
-        for (int t = 0; t < lanes && i + t < rows; ++t)
-          store_words(out + (i + t) * stride + g, bias_a<Dot>(square[t]), groups - g);
-      }
-    }
+    for (int64_t g = 0; g < groups; g += lanes)
+      for (int64_t i = 0; i < rows; i += lanes)
+        square_of_groups<Dot>(a + g * Dot::step * ld + i, ld, rows - i, depth - g * Dot::step, groups - g,
+                              out + i * stride + g, stride);
   }
   for (int64_t i = rows; i < rows_up; ++i) __builtin_memset(out + i * stride, 0, size_t(groups) * 4);
 }
@@ -81,13 +115,7 @@ template <class Dot, bool NContiguous, int Vectors, class T>
 TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, uint32_t *out, int32_t *totals) {
   constexpr int width = Vectors * lanes;
   int64_t groups = (depth + Dot::step - 1) / Dot::step;
-  [[maybe_unused]] vi sums[Vectors] = {};
-  [[maybe_unused]] auto count_in = [&](int v, vu words) {
-#if defined(__AVX512VNNI__)
-    if constexpr (Dot::offset) asm("vpdpbusd %2, %1, %0" : "+v"(sums[v]) : "v"(splat(0x01010101u)), "v"(words));
-#endif
-    (void)v, (void)words;
-  };
+  vi sums[Vectors] = {};
   if constexpr (NContiguous) {
     int64_t g = 0;
     if (columns >= width) {
@@ -97,7 +125,7 @@ TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, ui
         for (int v = 0; v < Vectors; ++v) {
           vu words = Dot::across(from + v * lanes, ld);
           store_u(out + g * width + v * lanes, words);
-          count_in(v, words);
+          count_in<Dot>(sums[v], words);
         }
       }
     }
@@ -107,33 +135,28 @@ TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, ui
         int64_t left = columns - v * lanes;
         vu words = left > 0 ? words_across<Dot>(b + k * ld + v * lanes, ld, left, depth - k) : vu{};
         store_u(out + g * width + v * lanes, words);
-        count_in(v, words);
+        count_in<Dot>(sums[v], words);
       }
     }
   } else {
-    for (int64_t g = 0; g < groups; g += lanes) {
-      int64_t k = g * Dot::step;
-      for (int v = 0; v < Vectors; ++v) {
-        vu square[lanes];
-        if (columns >= (v + 1) * lanes && k + lanes * Dot::step <= depth) {
-#pragma GCC unroll 16
-          for (int t = 0; t < lanes; ++t) square[t] = Dot::along_k(b + (v * lanes + t) * ld + k);
-        } else {
-          for (int t = 0; t < lanes; ++t)
-            square[t] = v * lanes + t < columns ? words_along_edge<Dot>(b + (v * lanes + t) * ld + k, depth - k < lanes * Dot::step ? depth - k : lanes * Dot::step) : vu{};
-        }
-        transpose(square);
-        int64_t live = groups - g < lanes ? groups - g : lanes;
-        for (int64_t t = 0; t < live; ++t) {
-          store_u(out + (g + t) * width + v * lanes, square[t]);
-          count_in(v, square[t]);
-        }
-      }
-    }
+    for (int64_t g = 0; g < groups; g += lanes)
+      for (int v = 0; v < Vectors; ++v)
+        square_of_lines<Dot>(b + v * lanes * ld + g * Dot::step, ld, columns - v * lanes, depth - g * Dot::step,
+                             groups - g < lanes ? groups - g : lanes, out + g * width + v * lanes, width, &sums[v]);
   }
   if constexpr (Dot::offset)
     for (int v = 0; v < Vectors; ++v) store_u(totals + v * lanes, vu(sums[v]) * uint32_t(-128));
   (void)totals;
+}
+
+// Ask for part `part` of `parts` of a block of lines: `lines` lines of `length` elements, ld apart.
+// The lines of a matrix begin on many pages, where the hardware does not look ahead; asked for while
+// register blocks compute, they are near when the block is packed.
+template <class T>
+TW_INLINE void ask_for(const T *block, int64_t ld, int64_t lines, int64_t length, int64_t part, int64_t parts) {
+  constexpr int64_t per_line = 64 / int64_t(sizeof(T));
+  for (int64_t i = lines * part / parts; i < lines * (part + 1) / parts; ++i)
+    for (int64_t j = 0; j < length; j += per_line) __builtin_prefetch(block + i * ld + j, 0, 2);
 }
 
 }  // namespace tw

@@ -22,6 +22,15 @@ template <bool Yes, class X, class Y> struct choose { using type = X; };
 template <class X, class Y> struct choose<false, X, Y> { using type = Y; };
 
 template <class T> constexpr bool is_int = same<T, int8>::value || same<T, int32>::value;
+// A number the compiler knows, as a value: call(fixed<3>{}) makes one body for each number.
+template <int N> struct fixed { static constexpr int value = N; };
+template <int Most, class Body> TW_INLINE void with_fixed(int64_t n, const Body &body) {
+  if constexpr (Most > 1) {
+    if (n < Most) return with_fixed<Most - 1>(n, body);
+  }
+  body(fixed<Most>{});
+}
+
 // What products of T are summed in.
 template <class T> using accumulator = typename choose<is_int<T>, int32, float>::type;
 

@@ -37,9 +37,12 @@ TW_INLINE vu load_u(const void *p) { return *static_cast<const vu_any *>(p); }
 TW_INLINE void store_f(void *p, vf x) { *static_cast<vf_any *>(p) = x; }
 TW_INLINE void store_u(void *p, vu x) { *static_cast<vu_any *>(p) = x; }
 
-TW_INLINE vu lane_numbers() {
-  vu x;
-  for (int i = 0; i < lanes; ++i) x[i] = uint32_t(i);
+// Keep a loaded vector in its register: without this a compiler may fold the load into each use,
+// and a load that crosses a cache line (user arrays are rarely aligned to 64) is then paid each time.
+TW_INLINE vu held(vu x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#endif
   return x;
 }
 
