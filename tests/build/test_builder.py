@@ -16,6 +16,7 @@ from tests.build.stubs import COPY, Stub, tiny_specs
 from tilewright import events, settings
 from tilewright.arch import best_host_arch, host_facts
 from tilewright.backends.base import Source, backend
+from tilewright.backends.cpu.toolchain import CpuToolchain
 from tilewright.build import Builder, Store, build_many, build_one, build_source, find
 from tilewright.build.diagnose import first_error
 from tilewright.build.jobs import available_memory, job_limit
@@ -227,6 +228,22 @@ def test_an_illegal_spec_is_not_compiled(store: Store, use_stub: UseStub) -> Non
     with pytest.raises(IllegalSpecError):
         build_one(bad)
     assert stub.compiled() == []
+
+
+def test_a_header_edited_during_a_compile_never_lands_under_the_old_key(
+    store: Store, use_stub: UseStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "include"
+    (folder / "tilewright").mkdir(parents=True)
+    header = folder / "tilewright" / "abi.h"
+    header.write_text("int before;\n")
+    use_stub(f"echo 'int after; // longer' > {header}\n{COPY}")
+    monkeypatch.setattr(CpuToolchain, "include_dirs", lambda self: (folder,))
+    with pytest.raises(CompileError, match=r"tilewright/abi\.h changed while") as caught:
+        build_one(tiny_specs(1)[0])
+    assert caught.value.rule == "headers-changed"
+    assert list(store.all_keys()) == []
+    assert build_one(tiny_specs(1)[0]).path.exists()
 
 
 def test_names_with_odd_characters_survive_ninja_and_the_shell(store: Store, use_stub: UseStub, tmp_path: Path) -> None:

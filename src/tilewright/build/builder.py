@@ -20,12 +20,13 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Source, Toolchain, backend
 from tilewright.build import collect
 from tilewright.build.diagnose import Outcome, compile_failure
+from tilewright.build.headers import header_digests
 from tilewright.build.jobs import JobLimit, job_limit
 from tilewright.build.key import KeyInputs, key_inputs
 from tilewright.build.locks import FileLock
 from tilewright.build.ninja_run import Compile, run_many, run_one
 from tilewright.build.store import Entry, Store, store_error
-from tilewright.errors import NoKernelError, StoreError, TilewrightError
+from tilewright.errors import CompileError, NoKernelError, StoreError, TilewrightError
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec, demand_legal
 
@@ -240,7 +241,7 @@ class _Run:
             with closing(self._outcomes(plan, work)) as outcomes:
                 for request, compiled, outcome in outcomes:
                     if outcome.code == 0 and compiled.output.is_file():
-                        self._publish(request, compiled, outcome, work)
+                        self._publish_if_current(request, compiled, outcome, work)
                     else:
                         self._fail(request, compiled, outcome)
                     locks[request.key].release()
@@ -269,6 +270,23 @@ class _Run:
                     yield (*plan[index], outcome)
         except OSError as error:
             raise store_error(error, self.store.root, "running the compilers") from error
+
+    def _publish_if_current(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
+        now = header_digests(request.source.text, request.toolchain.include_dirs())
+        before = request.inputs.values["headers"]
+        if now == before:
+            self._publish(request, compiled, outcome, work)
+            return
+        # The compiler may have read either text: publishing would put a wrong library under this key.
+        changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+        error = CompileError(
+            f"{', '.join(changed)} changed while {request.name} was compiled, so the result was thrown away",
+            rule="headers-changed",
+            value=request.name,
+            remedy="build again",
+        )
+        self.failures[request.key] = error
+        self.tell(events.BuildFailed(request.name, error.message, ""))
 
     def _publish(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
         texts = {request.source.file_name: request.source.text}
