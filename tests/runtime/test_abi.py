@@ -44,6 +44,10 @@ def test_every_field_of_the_header_is_mirrored() -> None:
     names = [
         word.strip().lstrip("*").partition("[")[0]
         for line in lines
-        for word in line.replace("const void", "").replace("int64_t", "").replace("double", "").replace("void", "").split(",")
+        for word in line.replace("const void", "")
+        .replace("int64_t", "")
+        .replace("double", "")
+        .replace("void", "")
+        .split(",")
     ]
     assert names == [name for name, *_ in abi.GemmArgs._fields_]

@@ -86,10 +86,11 @@ def test_a_library_that_lies_is_refused(library_of: Callable[[str], Path], text:
 
 
 def test_a_bundle_holds_many_kernels(library_of: Callable[[str], Path]) -> None:
-    entry = 'check, workspace, launch, nullptr, nullptr'
+    entry = "check, workspace, launch, nullptr, nullptr"
     text = EXPORTS + (
         "SHOWN int64_t tw_abi_version(void) { return TW_ABI_VERSION; }\n"
-        f'static const tw_kernel table[] = {{{{R"x({SPEC.to_json()})x", {entry}}}, {{R"x({OTHER.to_json()})x", {entry}}}}};\n'
+        f'static const tw_kernel table[] = {{{{R"x({SPEC.to_json()})x", {entry}}},\n'
+        f' {{R"x({OTHER.to_json()})x", {entry}}}}};\n'
         "SHOWN const tw_kernel *tw_kernels(int64_t *n) { *n = 2; return table; }\n"
     )
     path = library_of(text)

@@ -29,42 +29,61 @@ def _run_gemm(
         raise typer.Exit(3)
 
 
+class _Watched:
+    """A registry with plans of its own, so that the choice made for a call can be seen."""
+
+    def __init__(self, registry: Any) -> None:
+        self._registry = registry
+        self._plans: dict[Any, Any] = {}
+        self.chosen: Any = None
+
+    def plans(self) -> dict[Any, Any]:
+        return self._plans
+
+    def plan(self, *request: Any, **options: Any) -> Any:
+        prepared = self._registry.plan(*request, **options)
+        self.chosen = prepared.selection
+        return prepared
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+
 def run_problem(registry: Any, problem: Any, repeat: int, seed: int, verify: bool, **scalars: float) -> dict[str, Any]:
     """Run a problem through dispatch; what happened as plain data."""
     import statistics
 
-    from tilewright import events
     from tilewright.runtime.bindings import binding
     from tilewright.runtime.host import clock, thread_count
 
+    registry.candidates(problem)  # an illegal problem is an error before memory is taken for it
     bound = binding(problem.op)
     operands = {**bound.operands(problem, seed), **scalars}
-    with events.recorded() as heard:
-        started = clock()
-        positions, keywords = bound.call_arguments(registry, problem, operands)
-        registry.run(problem.op, *positions, **keywords)
-        first = clock() - started
-    chosen = [one for one in heard if isinstance(one, events.Selected)][-1]
+    watched = _Watched(registry)
+    started = clock()
+    positions, keywords = bound.call_arguments(watched, problem, operands)
+    bound.run(watched, *positions, **keywords)
+    first = clock() - started
     times = []
     for _ in range(repeat):
         started = clock()
-        registry.run(problem.op, *positions, **keywords)
+        bound.run(watched, *positions, **keywords)
         times.append(clock() - started)
     seconds = statistics.median(times)
     report: dict[str, Any] = {
         "problem": problem.describe(),
         "target": registry.target,
         "threads": thread_count(),
-        "kernel": chosen.kernel,
-        "tier": chosen.tier,
-        "reason": chosen.reason,
+        "kernel": watched.chosen.name,
+        "tier": watched.chosen.tier,
+        "reason": watched.chosen.reason,
         "first_seconds": first,
         "seconds": seconds,
         "gflops": problem.flops / seconds / 1e9,
     }
     if verify:
         bound.poison(operands)
-        registry.run(problem.op, *positions, **keywords)
+        bound.run(watched, *positions, **keywords)
         check = bound.check(problem, operands)
         report |= {
             "ok": check.ok,

@@ -1,6 +1,6 @@
 """Problem in, kernel out: registry, selection, records and measurement."""
 
-from tilewright.dispatch.records import Record, Records, records
+from tilewright.dispatch.records import Record, Records
 from tilewright.dispatch.registry import Registry, default_registry, resolve_target
 from tilewright.dispatch.selection import Candidate, Explanation, Selection
 
@@ -12,6 +12,5 @@ __all__ = [
     "Registry",
     "Selection",
     "default_registry",
-    "records",
     "resolve_target",
 ]

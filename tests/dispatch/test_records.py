@@ -1,0 +1,302 @@
+"""Measured choices: kept whole, merged, ignored when they cannot be believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright import events, ops, settings
+from tilewright.dispatch import measure
+from tilewright.dispatch.records import Record, Records, Timing, machine
+from tilewright.dispatch.selection import Selection
+from tilewright.errors import InternalError, NoKernelError, StoreError
+from tilewright.ops.base import KernelSpec, plain
+
+GEMM = ops.op("gemm")
+PROBLEM = tw.GemmProblem(m=16, n=24, k=8)
+GENERIC = GEMM.generic_spec(PROBLEM.signature, "generic")
+
+
+def record(spec: KernelSpec, problem: tw.GemmProblem = PROBLEM, target: str = "", **changes: Any) -> Record:
+    values: dict[str, Any] = {
+        "op": "gemm",
+        "problem": plain(problem),
+        "threads": 1,
+        "target": target or tw.Registry().target,
+        "choice": spec.digest,
+        "timings": (Timing(spec.digest, spec.name, spec.to_dict(), 1e-6, 0.01, 0.1),),
+        "method": {"rounds": 1},
+        "versions": {"tilewright": "0"},
+    }
+    return Record(**{**values, **changes})
+
+
+def choice(registry: tw.Registry, problem: tw.GemmProblem = PROBLEM) -> Selection:
+    return registry.select(problem, threads=1)
+
+
+def test_a_record_decides(tmp_path: Path) -> None:
+    with settings.override(cache_dir=tmp_path):
+        registry = tw.Registry()
+        before = choice(registry)
+        other = next(one for one in (*registry.candidates(PROBLEM), GENERIC) if one != before.spec)
+        Records(tmp_path).put(record(other))
+        after = choice(registry)
+        assert (after.spec, after.tier, after.seconds) == (other, "measured", 1e-6)
+        assert choice(registry, dataclasses.replace(PROBLEM, a_stride=100)).tier == "measured"
+        assert choice(registry, dataclasses.replace(PROBLEM, m=17)).tier == "rule"
+        assert registry.select(PROBLEM, threads=2).tier == "rule"
+        with settings.override(measure=False):
+            assert choice(registry) == before
+
+
+def test_a_winner_that_was_not_registered_is_not_used(tmp_path: Path) -> None:
+    with settings.override(cache_dir=tmp_path):
+        registry = tw.Registry(specs=[tw.Registry().candidates(PROBLEM)[0]])
+        Records(tmp_path).put(record(GENERIC))
+        assert choice(registry).tier == "rule"
+
+
+def test_another_machines_record_is_kept_but_not_used(tmp_path: Path) -> None:
+    foreign = record(GENERIC, machine={**machine(), "fingerprint": "elsewhere"})
+    with settings.override(cache_dir=tmp_path):
+        table = Records(tmp_path)
+        table.put(foreign)
+        assert choice(tw.Registry()).tier == "rule"
+        table.put(record(GENERIC))
+        assert choice(tw.Registry()).tier == "measured"
+        assert len(Records(tmp_path).all()) == 2
+
+
+def test_a_record_of_the_same_problem_is_replaced(tmp_path: Path) -> None:
+    table = Records(tmp_path)
+    table.put(record(GENERIC))
+    table.put(record(GENERIC, date=5.0))
+    table.put(record(GENERIC, threads=2))
+    assert sorted((one.threads, one.date == 5.0) for one in Records(tmp_path).all()) == [(1, True), (2, False)]
+
+
+def test_records_say_where_they_come_from(tmp_path: Path) -> None:
+    table = Records(tmp_path)
+    table.put(record(GENERIC))
+    (data,) = json.loads(table.path.read_text())["records"]
+    assert data["problem"]["m"] == 16
+    assert data["machine"]["model"]
+    assert data["timings"][0]["spec"]["op"] == "gemm"
+    assert {"choice", "date", "method", "op", "target", "threads", "versions"} <= data.keys()
+
+
+DAMAGED = {
+    "no JSON": "{",
+    "another version": '{"schema": 99, "records": []}',
+    "a list": "[]",
+    "a field missing": '{"schema": 1, "records": [{"op": "gemm"}]}',
+    "binary": "\x00\x01",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
+def test_an_unreadable_file_is_reported_once_and_ignored(tmp_path: Path, text: str) -> None:
+    with settings.override(cache_dir=tmp_path):
+        place = Records(tmp_path).path
+        place.write_text(text)
+        registry = tw.Registry()
+        with events.recorded() as heard:
+            with pytest.warns(RuntimeWarning, match="are ignored"):
+                assert choice(registry).tier == "rule"
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert choice(registry, dataclasses.replace(PROBLEM, m=3)).tier == "rule"
+        assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["records-unreadable"]
+        with pytest.warns(RuntimeWarning, match="are ignored"):
+            Records(tmp_path).put(record(GENERIC))
+        assert choice(tw.Registry()).tier == "measured"  # the next measurement starts a sound file
+
+
+def test_a_record_that_names_a_choice_it_has_not_timed_is_ignored(tmp_path: Path) -> None:
+    table = Records(tmp_path)
+    data = record(GENERIC).to_dict() | {"choice": "0" * 64}
+    table.path.write_text(json.dumps({"schema": 1, "records": [data]}))
+    with pytest.warns(RuntimeWarning, match="none of the timings"):
+        assert table.all() == ()
+
+
+def test_a_spec_of_an_older_schema_is_passed_over(tmp_path: Path) -> None:
+    old = {**GENERIC.to_dict(), "schema": 0}
+    timing = Timing(GENERIC.digest, GENERIC.name, old, 1e-6, 0.0, 0.0)
+    with settings.override(cache_dir=tmp_path):
+        Records(tmp_path).put(record(GENERIC, timings=(timing,)))
+        assert choice(tw.Registry()).tier == "rule"
+
+
+def test_threads_and_processes_lose_no_record(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tilewright.dispatch.records import Records\n"
+        "from tilewright.ops.gemm import GemmProblem\n"
+        "from tilewright.dispatch.records import Record, Timing\n"
+        "from tilewright.ops.base import plain\n"
+        "table = Records(Path(sys.argv[1]))\n"
+        "for i in range(5):\n"
+        "    p = GemmProblem(m=int(sys.argv[2]) * 100 + i, n=1, k=1)\n"
+        "    t = Timing('d', 'n', {}, 1.0, 0.0, 0.0)\n"
+        "    table.put(Record('gemm', plain(p), 1, 'generic', 'd', (t,), {}, {}))\n"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(index)]) for index in range(3)]
+    table = Records(tmp_path)
+
+    def put(index: int) -> None:
+        for turn in range(5):
+            table.put(record(GENERIC, dataclasses.replace(PROBLEM, m=9000 + 10 * index + turn)))
+
+    threads = [threading.Thread(target=put, args=(index,)) for index in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert [one.wait(60) for one in processes] == [0, 0, 0]
+    assert len(Records(tmp_path).all()) == 30
+    assert [one.name for one in tmp_path.iterdir() if one.suffix == ".part"] == []
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError) as caught:
+        Records(tmp_path / "file").put(record(GENERIC))
+    assert caught.value.rule == "records-unwritable"
+    assert "TILEWRIGHT_CACHE_DIR" in caught.value.remedy
+
+
+# -- measuring -----------------------------------------------------------------------------------
+
+
+def two_kernels() -> list[KernelSpec]:
+    generic = [GEMM.generic_spec(PROBLEM.signature, one) for one in ("generic", tw.Registry().target)]
+    return generic if generic[0] != generic[1] else [generic[0], tw.Registry().candidates(PROBLEM)[0]]
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Any:
+    """Records of their own, kernels from the shared store."""
+    from tilewright.dispatch import records as module
+
+    table = Records(tmp_path)
+    place = settings.current().cache_dir
+    before = module._known.get(place)
+    module._known[place] = table
+    yield table
+    if before is None:
+        del module._known[place]
+    else:
+        module._known[place] = before
+
+
+def test_measuring_checks_times_and_remembers(apart: Records) -> None:
+    specs = two_kernels()
+    registry = tw.Registry(specs=specs)
+    with events.recorded() as heard:
+        found = registry.measure(PROBLEM, rounds=3)
+    assert {one.digest for one in found.timings} == {spec.digest for spec in specs}
+    assert all(one.seconds > 0 and 0 <= one.error <= 1 for one in found.timings)
+    assert [one.seconds for one in found.timings] == sorted(one.seconds for one in found.timings)
+    assert len([one for one in heard if isinstance(one, events.Measured)]) == 2
+    chosen = registry.select(PROBLEM)
+    assert (chosen.tier, chosen.spec.digest) == ("measured", found.choice)
+    explanation = registry.explain(PROBLEM)
+    assert all(one.measured_seconds is not None for one in explanation.candidates)
+    assert apart.all()[0].versions["compiler"]
+
+
+def test_measuring_without_saving_leaves_no_trace(apart: Records) -> None:
+    registry = tw.Registry(specs=two_kernels())
+    registry.measure(PROBLEM, rounds=1, save=False)
+    assert not apart.path.exists()
+    assert registry.select(PROBLEM).tier == "rule"
+
+
+def test_a_wrong_kernel_is_never_timed(apart: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.runtime.bindings import binding
+
+    bound = binding("gemm")
+    specs = two_kernels()
+    right = bound.runner
+
+    def runner(kernel: Any, problem: Any, operands: Any, threads: int) -> Any:
+        run = right(kernel, problem, operands, threads)
+        if kernel.spec != specs[0]:
+            return run
+
+        def broken() -> None:
+            run()
+            operands["out"][0, -1, -1] += 1
+
+        return broken
+
+    monkeypatch.setattr(bound, "runner", runner)
+    with events.recorded() as heard:
+        found = tw.Registry(specs=specs).measure(PROBLEM, rounds=1)
+    assert [one.digest for one in found.timings] == [specs[1].digest]
+    (warned,) = [one for one in heard if isinstance(one, events.Warned)]
+    assert warned.rule == "wrong-result"
+    assert specs[0].name in warned.message
+    with pytest.raises(InternalError, match="none of 1 kernel"):
+        tw.Registry(specs=specs[:1]).measure(PROBLEM)
+
+
+def test_a_kernel_that_writes_nothing_is_seen(apart: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.runtime.bindings import binding
+
+    bound = binding("gemm")
+    right = bound.runner
+    specs = two_kernels()
+
+    def runner(kernel: Any, problem: Any, operands: Any, threads: int) -> Any:
+        run = right(kernel, problem, operands, threads)
+        return run if kernel.spec == specs[0] else lambda: None  # the other's result must not be taken for its own
+
+    monkeypatch.setattr(bound, "runner", runner)
+    found = tw.Registry(specs=specs).measure(PROBLEM, rounds=1, save=False)
+    assert [one.digest for one in found.timings] == [specs[0].digest]
+
+
+def test_nothing_to_measure_is_an_error() -> None:
+    with pytest.raises(NoKernelError) as caught:
+        tw.Registry(specs=[GENERIC]).measure(tw.GemmProblem(m=4, n=4, k=4, layout="ccr"))
+    assert caught.value.rule == "nothing-to-measure"
+
+
+def entrant(name: str, *samples: float) -> Any:
+    return measure._Entrant(kernel=name, run=lambda: None, error=0.0, repeats=1, samples=list(samples))  # type: ignore[arg-type]
+
+
+def test_ties_keep_the_incumbent_and_real_wins_do_not() -> None:
+    incumbent = entrant("incumbent", 1.0, 1.0, 1.0, 1.0)
+    assert measure._winner([incumbent, entrant("new", 0.99, 0.99, 0.99, 0.99)]) is incumbent
+    faster = entrant("new", 0.9, 0.9, 0.9, 0.9)
+    assert measure._winner([incumbent, faster]) is faster
+    # Scattered rounds cannot tell 5 % apart, and never hide a factor of two.
+    unsteady = entrant("incumbent", 0.95, 0.99, 1.01, 1.05)
+    assert measure._winner([unsteady, entrant("new", 0.90, 0.94, 0.96, 1.00)]) is unsteady
+    wild = entrant("wild", 0.1, 0.5, 0.5, 3.0)
+    assert measure._winner([incumbent, wild]) is wild
+
+
+def test_rounds_are_interleaved() -> None:
+    order: list[str] = []
+    runners = [entrant(name) for name in "ab"]
+    for one in runners:
+        one.run = lambda name=one.kernel: order.append(name)
+    measure._race(runners, measure.Method(rounds=4, sample_seconds=0.0, warmups=1))
+    assert order == ["a", "b", "a", "b", "b", "a", "a", "b", "b", "a"]
+    assert all(len(one.samples) == 4 for one in runners)
