@@ -1,12 +1,120 @@
-"""Predicted seconds of a CPU kernel: enough to order candidates, never to report."""
+"""Predicted seconds of a CPU kernel: enough to order candidates, never to report.
+
+The model counts cycles of the busiest thread: multiply-accumulates with their rounding up to whole
+register blocks, words packed, lines streamed from the cache level they fit in, and what waking a
+team costs.  The constants were fitted to single-thread runs on an AVX-512 server core (see
+docs/architecture.md); only their proportions matter for a choice.
+"""
 
 from __future__ import annotations
 
+from tilewright.arch import all_archs, host_facts
+from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import GemmSchedule
+
+CYCLES_PER_SECOND = 2.8e9
+CALL = 1500.0  # cycles of any call
+WAKE = 3500.0  # more when a team is woken
+MEMORY = 8.5  # bytes a cycle one core gets from memory
+PACK_A, TURN_A = 0.15, 0.45  # cycles a word: rows copied, columns turned
+PACK_B_NEAR, PACK_B_FAR, TURN_B = 0.35, 0.9, 0.45  # B in the second-level cache, or beyond it
+SMALLEST_SHARE = 1 << 17  # as in gemm_packed.h: multiply-adds below which a thread is not woken
+
+
+def _up(x: int, multiple: int) -> int:
+    return -(-x // multiple) * multiple
 
 
 def seconds(spec: KernelSpec, problem: GemmProblem, threads: int) -> float:
-    if spec.schedule.pipeline == "generic":
-        return problem.flops / 1e9
-    return problem.flops / 1e11
+    schedule: GemmSchedule = spec.schedule
+    macs = problem.m * problem.n * problem.k * problem.batch
+    if schedule.pipeline == "generic":
+        return (CALL + 4.0 * macs / max(1, threads)) / CYCLES_PER_SECOND
+    team = max(1, min(threads, macs // SMALLEST_SHARE + 1))
+    start = CALL + (WAKE if team > 1 else 0.0)
+    floor = problem.bytes / (MEMORY * team)
+    if schedule.pipeline in ("gemv", "stream"):
+        cycles = max(floor, _streamed(spec, problem, team))
+    else:
+        cycles = max(floor, _blocked(spec, problem, team))
+    return (start + cycles) / CYCLES_PER_SECOND
+
+
+def _streamed(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
+    arch = all_archs()[spec.arch]
+    words = arch.vector_bytes // 4 * spec.schedule.warp_tile[2]
+    few, many = (problem.m, problem.n) if problem.m <= spec.schedule.tile[0] else (problem.n, problem.m)
+    lines = _up(many, 16 * team) / team
+    convert = 0.0 if problem.dtype_b == "fp32" else 0.8
+    # Each vector of the matrix is loaded (and widened) once, then multiplied with every one of the few.
+    each = 0.88 * few + (0.2 * few if few > 64 else 0.0) + 4.5 + convert
+    penalty = 0.999 if spec.schedule.pipeline == "gemv" else 1.0
+    return penalty * lines * problem.batch * (-(-problem.k // words) * each + 6.0)
+
+
+def _blocked(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
+    schedule: GemmSchedule = spec.schedule
+    width = all_archs()[spec.arch].vector_bytes // 4
+    rows_block, columns_block, step = schedule.warp_tile
+    groups = -(-problem.k // step)
+    share = -(-team // max(1, problem.batch * schedule.split_k))
+    waves = -(-problem.batch * schedule.split_k * share // team)
+    direct, prepacked = schedule.pipeline == "direct", schedule.pipeline == "preshuffle"
+    groups_here = -(-groups // schedule.split_k)
+    best = float("inf")
+    for across in {1, share}:
+        down = share // across
+        rows = -(-problem.m // down)
+        columns = _up(-(-problem.n // across), width)
+        if direct:
+            cycles = columns / columns_block * groups * _rows_direct(rows, rows_block, columns_block // width)
+        else:
+            rows = _up(rows, rows_block)
+            cycles = rows * columns / width * groups_here / 1.88
+        tiles = (rows / rows_block + 0.5) * (columns / columns_block + 0.5)
+        near = columns * groups * 4 <= host_facts().l2_bytes * 0.8
+        if direct:
+            cycles += tiles * 45.0 + _reread(spec, problem, rows, columns, groups)
+        else:
+            blocks = -(-groups_here * step // schedule.tile[2]) or 1
+            cycles += tiles * blocks * (40.0 + 1.6 * rows_block * columns_block / width)
+            times = -(-columns // schedule.tile[1])
+            cycles += rows * groups_here * times * (PACK_A if problem.layout[0] == "r" else TURN_A)
+            if not prepacked:
+                turn = problem.layout[1] != "r"
+                cycles += columns * groups_here * ((TURN_B if turn else PACK_B_NEAR) if near else PACK_B_FAR)
+        best = min(best, cycles)
+    if schedule.split_k > 1:
+        best = best * waves + WAKE + problem.batch * problem.m * problem.n * schedule.split_k * 0.5 / team
+    else:
+        best *= waves
+    return best
+
+
+def _rows_direct(rows: int, block: int, vectors: int) -> float:
+    """Cycles a k step: whole register blocks, then halves of them, which wait for their own sums."""
+    whole, left = divmod(rows, block)
+    cycles = whole * block * vectors / 1.94
+    for part in (8, 4, 2, 1):
+        if part < block:
+            count, left = divmod(left, part)
+            cycles += count * max(4.0, part * vectors / 1.94)
+    return cycles
+
+
+def _reread(spec: KernelSpec, problem: GemmProblem, rows: int, columns: int, groups: int) -> float:
+    """A direct kernel reads its columns of B again for every row of register blocks."""
+    size = columns * problem.k * DTYPES[problem.dtype_b].bytes
+    full = size / max(1, host_facts().l2_bytes)
+    cost = 0.0 if full <= 0.35 else 0.006 if full <= 0.6 else 0.02 if full <= 1.3 else 0.06
+    passes = rows / spec.schedule.warp_tile[0]
+    extra = passes * size * cost
+    if full > 1.3:
+        extra += size * 0.25  # the first pass jumps from page to page, where nothing looks ahead
+    if problem.dtype_b != "fp32":
+        extra += passes * groups * columns / 16 * 1.2
+    if problem.dtype_a != "fp32" or problem.layout[0] != "r":
+        extra += rows * groups * (PACK_A if problem.layout[0] == "r" else TURN_A)
+    return extra

@@ -217,42 +217,100 @@ def pack_format(schedule: GemmSchedule) -> tuple[object, ...]:
     return schedule.warp_tile[1:]
 
 
-def generic_schedule(signature: GemmSignature) -> GemmSchedule:
+def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
+    """The floor for a signature: plain loops, or the simplest kernel that reads a packed B."""
+    if signature.variant == "preshuffle":
+        return next(schedules("tiny", signature, arch))
     return GemmSchedule("generic", (1, 1, 1), (1, 1, 1))
 
 
-def _register_blocks(arch: Arch) -> tuple[tuple[int, int], ...]:
-    """Rows and vectors of the register blocks worth having, best first."""
-    if arch.vector_registers >= 32:
-        return ((8, 3), (14, 2), (12, 2), (6, 4), (4, 3), (28, 1))
-    return ((6, 2), (4, 2), (3, 3), (4, 3), (12, 1))
+# Rows and vectors of the register blocks worth having on an arch, best first, by vector registers.
+_BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {
+    32: ((14, 2), (8, 3), (12, 2), (6, 4), (9, 3), (28, 1)),
+    16: ((6, 2), (4, 2), (3, 3), (12, 1)),
+}
+
+
+def _packed(
+    pipeline: str, signature: GemmSignature, arch: Arch, rows: int, vectors: int, blocks: Shape, **more: int
+) -> GemmSchedule:
+    """A packed schedule whose cache block is `blocks` register blocks by m and n, and words by k."""
+    width, step = lanes(arch), dot_step(signature, arch)
+    return GemmSchedule(
+        pipeline,
+        (rows * blocks[0], vectors * width * blocks[1], blocks[2] * step),
+        (rows, vectors * width, step),
+        **more,
+    )
+
+
+def _direct_one(signature: GemmSignature, arch: Arch, rows: int, vectors: int) -> GemmSchedule:
+    block = (rows, vectors * lanes(arch), dot_step(signature, arch))
+    return GemmSchedule("direct", block, block)
+
+
+def _stream_one(pipeline: str, signature: GemmSignature, arch: Arch, most: int, words: int, ahead: int) -> GemmSchedule:
+    width, step = lanes(arch), dot_step(signature, arch)
+    return GemmSchedule(pipeline, (most, 2048, words * step), (1, width, step), prefetch=ahead)
+
+
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    """One kernel for each kind of problem: large, small, few rows, one row, long k."""
+    wide = arch.vector_registers >= 32
+    (rows, vectors), (other_rows, other_vectors) = _BLOCKS[arch.vector_registers][:2]
+    packed = "preshuffle" if signature.variant == "preshuffle" else "packed"
+    deep = 384 if wide else 256
+    yield _packed(packed, signature, arch, rows, vectors, (12, 48 if wide else 32, deep), unroll=2, prefetch=8 * wide)
+    yield _packed(packed, signature, arch, other_rows, other_vectors, (12, 16, 256), unroll=2)
+    if packed == "preshuffle":
+        return
+    yield _stream_one("stream", signature, arch, STREAM_MAX, 512, 8)
+    yield _stream_one("gemv", signature, arch, GEMV_MAX, 512, 8)
+    yield _direct_one(signature, arch, other_rows, other_vectors)
+    yield _direct_one(signature, arch, rows, vectors)
+    yield _packed(packed, signature, arch, rows, vectors, (12, 16, deep), unroll=2, split_k=4)
+    yield _packed(packed, signature, arch, rows, vectors, (12, 16, deep), unroll=2, split_k=16)
+
+
+def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    """Every axis turned; `profiler` turns them further than `full`."""
+    blocks = _BLOCKS[arch.vector_registers]
+    packed = "preshuffle" if signature.variant == "preshuffle" else "packed"
+    far = pool == "profiler"
+    for rows, vectors in blocks:
+        for words in (128, 192, 256, 320, 384, 448, 512, 768) if far else (256, 384, 512):
+            for m_blocks in (4, 8, 12, 16, 24, 32) if far else (8, 12, 24):
+                for n_blocks in (4, 8, 16, 32, 48) if far else (8, 16, 48):
+                    for unroll in (1, 2, 4):
+                        for prefetch in (0, 8):
+                            for split_k in (1, 2, 4, 8, 16) if far else (1, 4):
+                                yield _packed(
+                                    packed, signature, arch, rows, vectors, (m_blocks, n_blocks, words),
+                                    unroll=unroll, prefetch=prefetch, split_k=split_k,
+                                )  # fmt: skip
+    if packed == "preshuffle":
+        return
+    for rows, vectors in blocks:
+        yield _direct_one(signature, arch, rows, vectors)
+    for words in (256, 512, 768, 1024):
+        for ahead in (0, 4, 8, 16):
+            yield _stream_one("gemv", signature, arch, GEMV_MAX, words, ahead)
+            for most in (16, 64, STREAM_MAX):
+                yield _stream_one("stream", signature, arch, most, words, ahead)
 
 
 def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
-    """What the pool proposes for one signature."""
-    width, step = lanes(arch), dot_step(signature, arch)
-    packed = "preshuffle" if signature.variant == "preshuffle" else "packed"
-    blocks = _register_blocks(arch)
-    if pool in ("tiny", "tests", "default"):
-        count = {"tiny": 1, "tests": 2, "default": 2}[pool]
-        for rows, vectors in blocks[:count]:
-            yield GemmSchedule(packed, (rows * 16, vectors * width * 16, 384), (rows, vectors * width, step), unroll=2)
+    """What the pool proposes for one signature; some of it may be illegal."""
+    if pool in ("full", "profiler"):
+        yield from _swept(pool, signature, arch)
         return
-    for (rows, vectors), tile_k, m_blocks, n_blocks, unroll, prefetch, split_k in (
-        (block, tile_k, m_blocks, n_blocks, unroll, prefetch, split_k)
-        for block in blocks
-        for tile_k in ((192, 256, 384, 512) if pool == "full" else (128, 192, 256, 320, 384, 448, 512, 768))
-        for m_blocks in (4, 8, 16, 32)
-        for n_blocks in (4, 8, 16, 32)
-        for unroll in (1, 2, 4)
-        for prefetch in (0, 8)
-        for split_k in ((1,) if pool == "full" else (1, 2, 4))
-    ):
-        yield GemmSchedule(
-            packed,
-            (rows * m_blocks, vectors * width * n_blocks, tile_k),
-            (rows, vectors * width, step),
-            unroll=unroll,
-            prefetch=prefetch,
-            split_k=split_k,
-        )
+    for number, schedule in enumerate(_default(signature, arch)):
+        if pool == "tiny" and number > 0:
+            return
+        yield schedule
+    if pool == "tests" and signature.variant != "preshuffle":
+        # Without edge code, and with small tiles: what default does not exercise.
+        (rows, vectors), step = _BLOCKS[arch.vector_registers][1], dot_step(signature, arch)
+        small = _packed("packed", signature, arch, rows, vectors, (2, 2, 64))
+        yield small
+        yield GemmSchedule("packed", small.tile, (rows, vectors * lanes(arch), step), pad=(False, False, False))

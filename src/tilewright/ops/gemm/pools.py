@@ -103,7 +103,8 @@ def proposals(
 
 
 def generic_spec(signature: GemmSignature, arch: str) -> KernelSpec:
-    schedule: GemmSchedule = family_of(arch_by_name(arch)).generic_schedule(signature)
+    facts = arch_by_name(arch)
+    schedule: GemmSchedule = family_of(facts).generic_schedule(signature, facts)
     return KernelSpec("gemm", signature, schedule, arch)
 
 

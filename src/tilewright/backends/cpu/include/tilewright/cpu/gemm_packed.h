@@ -185,20 +185,9 @@ template <class Config, bool Prepacked> struct GemmPacked {
                                                  reinterpret_cast<int32_t *>(own));
                   }
                 }
-                // While this panel is multiplied, the next one is on its way, and a piece of the next rows of A.
-                if (ic + MC < m_end)
-                  ask_for(Config::a_rows ? a_at + MC * x.a_stride : a_at + MC, x.a_stride,
-                          Config::a_rows ? least(MC, m_end - ic - MC) : depth,
-                          Config::a_rows ? depth : least(MC, m_end - ic - MC), j / NR, (n + NR - 1) / NR);
-                bool next = !Prepacked && ic == mc && j + NR < n;
-                int64_t width = least(NR, n - j - NR), parts = (m + MR - 1) / MR;
-                for (int64_t i = 0; i < m; i += MR, kept += MR * NR) {
-                  if (next)
-                    ask_for(Config::b_rows ? b + pc * x.b_stride + jc + j + NR : b + (jc + j + NR) * x.b_stride + pc,
-                            x.b_stride, Config::b_rows ? depth : width, Config::b_rows ? width : depth, i / MR, parts);
+                for (int64_t i = 0; i < m; i += MR, kept += MR * NR)
                   one<V>(t, groups, a_block + i * a_stride, panel, start, kept, ic + i, jc + j, least(MR, m - i),
                          least(NR, n - j));
-                }
               });
             }
           }

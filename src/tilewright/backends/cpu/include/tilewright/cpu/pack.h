@@ -149,14 +149,4 @@ TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, ui
   (void)totals;
 }
 
-// Ask for part `part` of `parts` of a block of lines: `lines` lines of `length` elements, ld apart.
-// The lines of a matrix begin on many pages, where the hardware does not look ahead; asked for while
-// register blocks compute, they are near when the block is packed.
-template <class T>
-TW_INLINE void ask_for(const T *block, int64_t ld, int64_t lines, int64_t length, int64_t part, int64_t parts) {
-  constexpr int64_t per_line = 64 / int64_t(sizeof(T));
-  for (int64_t i = lines * part / parts; i < lines * (part + 1) / parts; ++i)
-    for (int64_t j = 0; j < length; j += per_line) __builtin_prefetch(block + i * ld + j, 0, 2);
-}
-
 }  // namespace tw
