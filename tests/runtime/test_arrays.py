@@ -127,11 +127,12 @@ def test_a_result_comes_back_in_the_library_of_the_input() -> None:
         def __array_namespace__(self) -> type[Library]:
             return Library
 
-    result = np.ones((2, 2), ml_dtypes.bfloat16)
-    kind, found = arrays.give_back_like(Array(), result, "bf16")
+    (kind, found), address = arrays.new_result(Array(), (2, 3), "bf16")
     assert kind == "converted"
-    assert (found.dtype, found.address) == ("bf16", arrays.address_of(result))
-    assert arrays.give_back_like(object(), result, "bf16") is result
+    assert (found.dtype, found.address, found.shape) == ("bf16", address, (2, 3))
+    plain, address = arrays.new_result(object(), (2, 3), "bf16", column_major=True)
+    assert (plain.dtype, plain.strides) == (np.dtype(ml_dtypes.bfloat16), (2, 4))
+    assert arrays.address_of(plain) == address
 
 
 small = st.integers(0, 4)
@@ -176,3 +177,9 @@ def test_torch_tensors_are_seen_and_given_back() -> None:
         assert (found.dtype, found.shape, found.strides, found.address) == (name, (4, 3), (1, 4), tensor.data_ptr())
     with pytest.raises(ProblemError, match="detach"):
         view("a", torch.zeros(2, 2, requires_grad=True))
+    with pytest.raises(ProblemError, match="float64"):
+        view("a", torch.zeros(2, 2, dtype=torch.float64))
+    with pytest.raises(DeviceError, match="meta"):
+        view("a", torch.zeros(2, 2, device="meta"))
+    made, address = arrays.new_result(tensor, (2, 3, 4), "bf16", column_major=True)
+    assert (made.dtype, made.stride(), made.data_ptr()) == (torch.bfloat16, (12, 1, 3), address)

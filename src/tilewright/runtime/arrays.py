@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError
-from tilewright.runtime import dlpack
+from tilewright.runtime import dlpack, torch_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ def view(what: str, array: Any) -> View:
     """Any supported array as a view; alignment is checked, contents are not touched."""
     if isinstance(array, np.ndarray):
         found = _numpy_view(what, array)
+    elif torch_arrays.is_tensor(array) and (of_torch := torch_arrays.parts(what, array)) is not None:
+        found = View(what, *of_torch, True, array)
     elif hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         tensor = dlpack.read(what, array)
         owner = (array, tensor.capsule)
@@ -241,24 +243,29 @@ def _find_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
 address_of = _find_address_reader()
 
 
-def empty(shape: tuple[int, ...], dtype: str, column_major: bool = False) -> np.ndarray[Any, Any]:
-    """A new array for a result; column-major exchanges the last two dimensions in memory."""
-    if not column_major:
-        return np.empty(shape, numpy_dtype(dtype))
-    swapped = np.empty((*shape[:-2], shape[-1], shape[-2]), numpy_dtype(dtype))
-    return swapped.swapaxes(-1, -2)
+def new_result(example: Any, shape: tuple[int, ...], dtype: str, column_major: bool = False) -> tuple[Any, int]:
+    """A new array for a result and its address: of the library `example` comes from where that takes DLPack,
+    NumPy's otherwise.  Column-major exchanges the last two dimensions in memory.
+    """
+    if torch_arrays.is_tensor(example):
+        tensor = torch_arrays.empty(shape, dtype, column_major)
+        if tensor is not None:
+            return tensor, int(tensor.data_ptr())
+    if column_major:
+        made = np.empty((*shape[:-2], shape[-1], shape[-2]), numpy_dtype(dtype)).swapaxes(-1, -2)
+    else:
+        made = np.empty(shape, numpy_dtype(dtype))
+    return _as_kind_of(example, made, dtype), address_of(made)
 
 
-def give_back_like(example: Any, result: np.ndarray[Any, Any], dtype: str) -> Any:
-    """The result as the kind of array `example` is, where its library takes DLPack; NumPy otherwise."""
+def _as_kind_of(example: Any, made: np.ndarray[Any, Any], dtype: str) -> Any:
     if isinstance(example, np.ndarray):
-        return result
+        return made
     convert = dlpack.from_dlpack_of(example)
     if convert is None:
-        return result
-    size = result.dtype.itemsize
-    strides = tuple(one // size for one in result.strides)
+        return made
+    strides = tuple(one // made.itemsize for one in made.strides)
     try:
-        return convert(dlpack.Exporter(result, address_of(result), result.shape, strides, dtype))
+        return convert(dlpack.Exporter(made, address_of(made), made.shape, strides, dtype))
     except (TypeError, BufferError, RuntimeError, ValueError):
-        return result  # that library has no such element type; NumPy's array is still right
+        return made  # that library has no such element type; NumPy's array is still right

@@ -104,28 +104,36 @@ class Imported:
     capsule: object
 
 
+def refuse_device(what: str, kind: str, index: int) -> DeviceError:
+    return DeviceError(
+        f"{what} lives on device {kind}:{index}, and host kernels read host memory",
+        rule="array-device",
+        value=(kind, index),
+        remedy=f"move {what} to the CPU first (for example `.cpu()`), or name a target of that device",
+    )
+
+
+def refuse_export(what: str, array: Any, why: str) -> ProblemError:
+    return ProblemError(
+        f"{what} cannot be read through DLPack: {why}",
+        rule="array-dlpack",
+        value=type(array).__name__,
+        remedy="give a plain array on the CPU (for PyTorch: `.detach()`; conjugate views: `.resolve_conj()`)",
+    )
+
+
 def _capsule_of(what: str, array: Any) -> Any:
     device = array.__dlpack_device__()
     if int(device[0]) not in HOST_DEVICES:
         kind = DEVICE_NAMES.get(int(device[0]), f"type {int(device[0])}")
-        raise DeviceError(
-            f"{what} lives on device {kind}:{int(device[1])}, and host kernels read host memory",
-            rule="array-device",
-            value=(int(device[0]), int(device[1])),
-            remedy=f"move {what} to the CPU first (for example `.cpu()`), or name a target of that device",
-        )
+        raise refuse_device(what, kind, int(device[1]))
     try:
         try:
             return array.__dlpack__(max_version=(1, 0))
         except TypeError:  # a producer older than DLPack 1.0 does not know the argument
             return array.__dlpack__()
     except (BufferError, RuntimeError, ValueError, TypeError) as error:
-        raise ProblemError(
-            f"{what} cannot be read through DLPack: {error}",
-            rule="array-dlpack",
-            value=type(array).__name__,
-            remedy="give a plain array on the CPU (for PyTorch: `.detach()`; conjugate views: `.resolve_conj()`)",
-        ) from error
+        raise refuse_export(what, array, str(error)) from error
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -165,9 +165,7 @@ def _run_views(
         plans[fast_key] = plan
     result: Any = out
     if of_out is None:
-        made = arrays.empty(plan.shape, plan.dtype_name, plan.column_major)
-        at_out = address_of(made)
-        result = arrays.give_back_like(a, made, plan.dtype_name)
+        result, at_out = arrays.new_result(a, plan.shape, plan.dtype_name, plan.column_major)
     else:
         at_out = of_out.address
         demand_apart([one for one in (of_a, of_b, *of_ds) if isinstance(one, View)], of_c, of_out)

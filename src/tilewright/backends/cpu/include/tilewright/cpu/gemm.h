@@ -63,7 +63,9 @@ template <class Config> struct Gemm {
     return code;
   }
   static int64_t workspace(const void *args, int64_t threads) {
-    return Work::workspace(*static_cast<const tw_gemm_args *>(args), threads < 1 ? 1 : threads);
+    auto &x = *static_cast<const tw_gemm_args *>(args);
+    if (x.m == 0 || x.n == 0 || x.batch == 0) return 0;  // nothing to do: pipelines need not think of it
+    return Work::workspace(x, threads < 1 ? 1 : threads);
   }
   static int launch(const void *args, void *workspace, void *stream) {
     auto &x = *static_cast<const tw_gemm_args *>(args);
