@@ -8,6 +8,8 @@ docs/architecture.md); only their proportions matter for a choice.
 
 from __future__ import annotations
 
+from math import gcd
+
 from tilewright.arch import all_archs, host_facts
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
@@ -20,6 +22,7 @@ WAKE = 3500.0  # more when a team is woken
 MEMORY = 8.5  # bytes a cycle one core gets from memory
 PACK_A, TURN_A = 0.15, 0.45  # cycles a word: rows copied, columns turned
 PACK_B_NEAR, PACK_B_FAR, TURN_B = 0.35, 0.9, 0.45  # B in the second-level cache, or beyond it
+WAYS = 16  # of a second-level cache of today
 SMALLEST_SHARE = 1 << 17  # as in gemm_packed.h: multiply-adds below which a thread is not woken
 
 
@@ -106,8 +109,13 @@ def _rows_direct(rows: int, block: int, vectors: int) -> float:
 
 def _reread(spec: KernelSpec, problem: GemmProblem, rows: int, columns: int, groups: int) -> float:
     """A direct kernel reads its columns of B again for every row of register blocks."""
-    size = columns * problem.k * DTYPES[problem.dtype_b].bytes
+    bytes_b = DTYPES[problem.dtype_b].bytes
+    size = columns * problem.k * bytes_b
     full = size / max(1, host_facts().l2_bytes)
+    # Rows a power of two apart share cache sets: a panel of many such rows does not stay, however small.
+    sets, pitch = max(1, host_facts().l2_bytes // (64 * WAYS)), problem.b_stride * bytes_b
+    if pitch % 64 == 0 and problem.k * gcd(pitch // 64, sets) > 0.75 * WAYS * sets:
+        full = max(full, 2.0)
     cost = 0.0 if full <= 0.35 else 0.006 if full <= 0.6 else 0.02 if full <= 1.3 else 0.06
     passes = rows / spec.schedule.warp_tile[0]
     extra = passes * size * cost
