@@ -1,0 +1,336 @@
+"""GEMM on the CPU beside NumPy (OpenBLAS) and PyTorch, shape by shape, in one interleaved run.
+
+    python benchmarks/gemm_cpu.py                    everything; writes benchmarks/results/gemm_cpu.json
+    python benchmarks/gemm_cpu.py --quick            a few shapes, nothing written
+    python benchmarks/gemm_cpu.py --dtypes fp32 --shapes "rcr .*4096" --rounds 21
+
+Each library has a process of its own with the same data and the same number of threads.  They take
+turns, round after round, in rotating order; one that is not in turn is stopped, so that its waiting
+threads cost nobody a core.  A ratio is the median of the best peer over our median: above 1 we are
+faster.  Our result is checked against the float64 reference before a shape is timed.
+
+Our side is timed in two forms: `call` is the bare kernel with prepared arguments, `gemm` is
+`tw.gemm(a, b, out=out)`.  The headline compares `call` for fp32; the narrow types are compared with
+our own fp32 on the same shape, and beside it with PyTorch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import secrets
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _gemm_shapes import QUICK, Shape, as_message, shapes_for
+from _machine import RESULTS, ROOT, installed, provenance
+
+from tilewright import settings
+
+WORKER = Path(__file__).parent / "_gemm_worker.py"
+DTYPES = ("fp32", "bf16", "fp16", "int8")
+# What each type is held against, and what its geometric mean should reach.
+TARGETS = {
+    "fp32": ("best peer", 1.0),
+    "bf16": ("our fp32", 0.85),
+    "fp16": ("our fp32", 0.85),
+    "int8": ("our fp32", 1.2),
+}
+FLOOR = 0.8  # no fp32 shape under this
+SLOW_SECONDS = 0.5  # a peer this slow is timed in few rounds: its place is clear
+SLOW_ROUNDS = 3
+
+
+class Worker:
+    """A library's process; stopped except while it answers."""
+
+    def __init__(self, name: str, threads: int, options: dict[str, Any]) -> None:
+        # Our own process needs no BLAS threads: there NumPy only computes references.
+        blas = "1" if name == "tilewright" else str(threads)
+        variables = {"OMP_NUM_THREADS": blas, "OPENBLAS_NUM_THREADS": blas, "MKL_NUM_THREADS": blas}
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, str(WORKER), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=settings.child_environment(variables),
+        )
+        self.versions = self.ask({"do": "start", "threads": threads, **options})
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the {self.name} process died with exit code {self._process.wait()} on {request}")
+        os.kill(self._process.pid, signal.SIGSTOP)
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise SystemExit(f"{self.name} on {request}: {answer['error']}")
+        return answer
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@dataclass
+class Entrant:
+    """One thing that is timed on a shape: a library and the form of the call."""
+
+    label: str
+    worker: Worker
+    key: str
+    repeats: int = 1
+    rounds: int = 0
+    samples: list[float] = field(default_factory=list)
+
+    def turn(self) -> float:
+        return float(self.worker.ask({"do": "time", "key": self.key, "repeats": self.repeats})["seconds"])
+
+    def calibrate(self, options: argparse.Namespace) -> None:
+        took = self.turn()
+        self.repeats = max(1, min(100_000, round(options.turn / max(took, 1e-7))))
+        self.rounds = options.rounds if took < SLOW_SECONDS else min(options.rounds, SLOW_ROUNDS)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+
+def race(entrants: list[Entrant], options: argparse.Namespace) -> None:
+    """Rounds of turns; nobody always follows the same neighbour."""
+    for one in entrants:
+        one.calibrate(options)
+    for number in range(options.rounds):
+        shift = number % len(entrants)
+        for one in (*entrants[shift:], *entrants[:shift]):
+            if len(one.samples) < one.rounds:
+                time.sleep(options.pause)
+                one.samples.append(one.turn())
+
+
+def ratio(over: Entrant, ours: Entrant) -> dict[str, float]:
+    """The other's time over ours: of the medians, and how far single rounds stray from that."""
+    paired = sorted(a / b for a, b in zip(over.samples, ours.samples, strict=False))
+    low, _, high = statistics.quantiles(paired, n=4) if len(paired) > 1 else paired * 3
+    return {
+        "ratio": over.median / ours.median,
+        "low": paired[0],
+        "quartile_1": low,
+        "quartile_3": high,
+        "high": paired[-1],
+    }
+
+
+class Bench:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.seed = secrets.randbelow(2**32)
+        names = ["tilewright", "numpy"] + (["torch"] if installed("torch") else [])
+        if "torch" not in names:
+            print("torch is not installed: NumPy is the only peer")
+        extra = {"mode": options.mode, "store": str(options.store.absolute())}
+        self.workers: dict[str, Worker] = {}
+        try:
+            for name in names:
+                self.workers[name] = Worker(name, options.threads, extra)
+        except BaseException:
+            self.end()
+            raise
+        self.peers = [name for name in names if name != "tilewright"]
+        self.versions = {key: text for one in self.workers.values() for key, text in one.versions.items()}
+
+    def end(self) -> None:
+        for one in self.workers.values():
+            one.end()
+
+    def _prepare(self, name: str, shape: Shape, dtype: str) -> dict[str, Any]:
+        request = {"do": "prepare", "key": f"{dtype}.", "shape": as_message(shape, dtype), "seed": self.seed}
+        return self.workers[name].ask(request)
+
+    def measure(self, shape: Shape, dtype: str) -> dict[str, Any]:
+        """One line of the table."""
+        ours = self.workers["tilewright"]
+        about = self._prepare("tilewright", shape, dtype)
+        entrants = [Entrant("call", ours, f"{dtype}.call"), Entrant("gemm", ours, f"{dtype}.gemm")]
+        for name in self.peers:
+            if "" in self._prepare(name, shape, dtype)["forms"]:
+                entrants.append(Entrant(name, self.workers[name], f"{dtype}."))
+        if dtype != "fp32":
+            self._prepare("tilewright", shape, "fp32")
+            entrants.append(Entrant("our fp32", ours, "fp32.call"))
+        race(entrants, self.options)
+        for one in self.workers.values():
+            one.ask({"do": "forget"})
+        by_label = {one.label: one for one in entrants}
+        call = by_label["call"]
+        peers = [by_label[name] for name in self.peers if name in by_label]
+        best = min(peers, key=lambda one: one.median) if peers else None
+        row: dict[str, Any] = {
+            "shape": shape.name,
+            "group": shape.group,
+            "dtype": dtype,
+            "kernel": about["kernel"],
+            "tier": about["tier"],
+            "gflops": 2 * shape.m * shape.n * shape.k / call.median / 1e9,
+            "seconds": {one.label: one.median for one in entrants},
+            "rounds": {one.label: len(one.samples) for one in entrants},
+        }
+        if best is not None:
+            row["best_peer"] = best.label
+            row["over_best_peer"] = ratio(best, call)
+            row["gemm_over_best_peer"] = ratio(best, by_label["gemm"])
+        if dtype != "fp32":
+            row["over_our_fp32"] = ratio(by_label["our fp32"], call)
+        return row
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def digest_of(rows: list[dict[str, Any]], key: str) -> dict[str, Any]:
+    """Geometric mean, worst shape and how many are under the floor, of one kind of ratio."""
+    values = [(row[key]["ratio"], row["shape"]) for row in rows if key in row]
+    if not values:
+        return {}
+    least, shape = min(values)
+    return {
+        "shapes": len(values),
+        "geometric_mean": geometric_mean([value for value, _ in values]),
+        "least": least,
+        "least_shape": shape,
+        "under_floor": [name for value, name in values if value < FLOOR],
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        of_type = [row for row in rows if row["dtype"] == dtype]
+        against, target = TARGETS[dtype]
+        key = "over_best_peer" if dtype == "fp32" else "over_our_fp32"
+        headline = digest_of(of_type, key)
+        met = headline["geometric_mean"] >= target and not (dtype == "fp32" and headline["under_floor"])
+        found[dtype] = {"against": against, "target": target, "met": met, "headline": headline}
+        for other in ("over_best_peer", "gemm_over_best_peer"):
+            if other != key and digest_of(of_type, other):
+                found[dtype][other] = digest_of(of_type, other)
+    return found
+
+
+HEAD = (
+    f"{'type':<5} {'shape':<20} {'tier':<9}{'GFLOP/s':>8} {'call us':>10} {'tw.gemm':>10} "
+    f"{'best peer':>10} {'':<6} {'call x':>6} {'middle half':>13} {'gemm x':>6} {'x fp32':>6}"
+)
+
+
+def line(row: dict[str, Any]) -> str:
+    seconds = row["seconds"]
+    peer, over, gemm = row.get("best_peer"), row.get("over_best_peer"), row.get("gemm_over_best_peer")
+    text = f"{row['dtype']:<5} {row['shape']:<20} {row['tier']:<9}{row['gflops']:>8.1f} "
+    text += f"{seconds['call'] * 1e6:>10.1f} {seconds['gemm'] * 1e6:>10.1f} "
+    if peer and over and gemm:
+        text += f"{seconds[peer] * 1e6:>10.1f} {peer:<6} {over['ratio']:>6.2f} "
+        text += f"{over['quartile_1']:>6.2f}-{over['quartile_3']:<6.2f} {gemm['ratio']:>6.2f}"
+    else:
+        text += f"{'-':>10} {'':<6} {'':>6} {'':>13} {'':>6}"
+    mine = row.get("over_our_fp32")
+    return text + (f" {mine['ratio']:>6.2f}" if mine else "")
+
+
+def tell(found: dict[str, Any]) -> None:
+    for dtype, one in found.items():
+        best = one["headline"]
+        print(
+            f"{dtype}: geometric mean {best['geometric_mean']:.3f} of {one['against']} over {best['shapes']} shapes "
+            f"(target {one['target']}), least {best['least']:.2f} at {best['least_shape']}, "
+            f"{len(best['under_floor'])} under {FLOOR}: {'met' if one['met'] else 'MISSED'}"
+        )
+        for key, label in (("over_best_peer", "beside the best peer"), ("gemm_over_best_peer", "tw.gemm, best peer")):
+            other = one.get(key)
+            if other:
+                print(
+                    f"      {label}: geometric mean {other['geometric_mean']:.3f}, "
+                    f"least {other['least']:.2f} at {other['least_shape']}"
+                )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="GEMM beside NumPy and PyTorch.")
+    parser.add_argument("--quick", action="store_true", help="a few shapes, few rounds, nothing written")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help="comma-separated: fp32,bf16,fp16,int8")
+    parser.add_argument("--threads", type=int, default=2, help="of each library")
+    parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape (15; 5 if quick)")
+    parser.add_argument("--shapes", default="", help="only shapes whose name matches, e.g. 'rcr .*4096'")
+    parser.add_argument("--mode", choices=("select", "measured"), default="select", help="measured: tune first")
+    parser.add_argument("--turn", type=float, default=0.03, help="seconds of one turn")
+    parser.add_argument("--pause", type=float, default=0.003, help="seconds between turns")
+    parser.add_argument("--store", type=Path, default=ROOT / "build" / "benchmark-store", help="kernel store")
+    parser.add_argument("--output", type=Path, help="result file; a run of everything has one by itself")
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
+    options = parser.parse_args()
+    options.dtypes = options.dtypes.split(",")
+    for one in options.dtypes:
+        if one not in DTYPES:
+            parser.error(f"--dtypes: {one!r} is none of {', '.join(DTYPES)}")
+    options.rounds = options.rounds or (5 if options.quick else 15)
+    whole = not options.quick and not options.shapes and options.dtypes == list(DTYPES)
+    if options.output is None and whole:
+        options.output = RESULTS / "gemm_cpu.json"
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    wanted = [
+        (shape, dtype)
+        for dtype in options.dtypes
+        for shape in shapes_for(dtype)
+        if re.search(options.shapes, shape.name) and (not options.quick or shape.name in QUICK)
+    ]
+    if not wanted:
+        raise SystemExit(f"no shape matches {options.shapes!r}")
+    head = provenance(shlex.join(["python", "benchmarks/gemm_cpu.py", *sys.argv[1:]]))
+    if head["machine"]["cores"] < options.threads:
+        print(f"note: {options.threads} threads on {head['machine']['cores']} core(s): the times mean little")
+    bench = Bench(options)
+    rows = []
+    try:
+        print(HEAD)
+        for shape, dtype in wanted:
+            rows.append(bench.measure(shape, dtype))
+            print(line(rows[-1]), flush=True)
+    finally:
+        bench.end()
+    found = summary(rows)
+    tell(found)
+    if options.output is not None:
+        head["versions"] |= bench.versions
+        method = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
+        method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
+        result = {"benchmark": "gemm_cpu", **head, "method": method, "floor": FLOOR, "summary": found, "rows": rows}
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(f"written to {options.output}")
+    if options.check and not all(one["met"] for one in found.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
