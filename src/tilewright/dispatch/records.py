@@ -146,10 +146,13 @@ class Records:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             return []
 
+    @property
+    def empty(self) -> bool:
+        """True when nothing was measured on this machine."""
+        return not self._here
+
     def lookup(self, op: str, problem: Any, target: str, threads: int) -> Record | None:
         """The record of a problem on this machine."""
-        if not self._here:
-            return None
         _, getter = _getter(problem.__class__)
         return self._here.get((op, target, threads, getter(problem)))
 

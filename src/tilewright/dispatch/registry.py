@@ -219,7 +219,7 @@ class Registry:
         candidates, registered = self._candidates(op, signature)
         if where is not None:
             candidates = tuple(spec for spec in candidates if not where(spec))
-        if measure:
+        if measure and not records().empty:
             chosen = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 from tilewright.dtypes import dtype
@@ -75,17 +76,7 @@ class GemmProblem:
 
     @property
     def signature(self) -> GemmSignature:
-        return GemmSignature(
-            variant=self.variant,
-            dtype_a=self.dtype_a,
-            dtype_b=self.dtype_b,
-            dtype_acc=accumulator(self.dtype_a),
-            dtype_c=self.dtype_c,
-            dtype_d=self.dtype_d if self.num_d else self.dtype_c,
-            layout=self.layout,
-            epilogue=self.epilogue,
-            num_d=self.num_d,
-        )
+        return _signature(self)
 
     @property
     def flops(self) -> int:
@@ -110,6 +101,21 @@ class GemmProblem:
             text += f" batch={self.batch}"
         text += f" {self.signature.label()}"
         return text + (" beta" if self.beta else "")
+
+
+@lru_cache(maxsize=4096)  # a selection asks for it once a candidate
+def _signature(problem: GemmProblem) -> GemmSignature:
+    return GemmSignature(
+        variant=problem.variant,
+        dtype_a=problem.dtype_a,
+        dtype_b=problem.dtype_b,
+        dtype_acc=accumulator(problem.dtype_a),
+        dtype_c=problem.dtype_c,
+        dtype_d=problem.dtype_d if problem.num_d else problem.dtype_c,
+        layout=problem.layout,
+        epilogue=problem.epilogue,
+        num_d=problem.num_d,
+    )
 
 
 def problem_violations(problem: GemmProblem) -> list[Violation]:
