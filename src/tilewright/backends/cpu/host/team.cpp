@@ -1,8 +1,10 @@
 // The host's team of threads: workers that spin briefly, then sleep, and run one body at a time.
 //
-// Built once for a machine and shared by all kernels.  A caller that finds the team busy (another
-// thread is inside it) does all indices itself: kernels give the same result on any number of
-// threads, so this is only slower, never different, and nobody waits for a lock.
+// Built once for a machine and shared by all kernels.  Indices are handed out one by one, to whoever
+// is there: a worker that is asleep, or has lost its core to another program, is not waited for, its
+// share is done by the others.  A caller that finds the team busy (another thread is inside it) does
+// all indices itself.  Kernels give the same result on any number of threads, so this is only slower,
+// never different.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -18,18 +20,19 @@
 namespace {
 
 constexpr int64_t max_threads = 1024;
-constexpr int spin_turns = 20000;  // a few tens of microseconds: longer than the gap between two calls
+constexpr int spin_turns = 1500;  // some tens of microseconds: longer than the gap between two calls
 
 struct Team {
-  int64_t workers;    // started threads, without the caller
-  int busy;
-  uint32_t epoch;     // raised for each body; workers wait on it
+  int64_t workers;  // started threads, without the caller
+  int busy;         // a caller is inside
+  uint32_t epoch;   // raised for each body; workers wait on it
   int32_t sleepers;
+  int32_t open;     // indices of this epoch may be taken
+  int64_t inside;   // workers between looking at `open` and having left
   int64_t count, wanted;
   void (*body)(void *, int64_t, int64_t);
   void *context;
-  int64_t next;       // next index to hand out
-  int64_t inside;     // workers that have not finished this epoch
+  int64_t next;     // next index to hand out
   // One handle a thread count: callers that want different counts share the workers.
   tw_host_team handles[max_threads + 1];
 };
@@ -87,8 +90,11 @@ void *work(void *raw) {
       else sleep_until_epoch_leaves(team, seen);
     }
     seen = __atomic_load_n(&team->epoch, __ATOMIC_ACQUIRE);
-    if (start.rank < team->wanted) take_indices(team);
-    __atomic_sub_fetch(&team->inside, 1, __ATOMIC_ACQ_REL);
+    // Announce first, look second: the caller closes first and counts second, so that it either sees
+    // this worker inside, or this worker sees the door closed.
+    __atomic_add_fetch(&team->inside, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&team->open, __ATOMIC_SEQ_CST) && start.rank < team->wanted) take_indices(team);
+    __atomic_sub_fetch(&team->inside, 1, __ATOMIC_SEQ_CST);
   }
 }
 
@@ -105,12 +111,13 @@ void run(tw_host_team *base, int64_t count, void (*body)(void *, int64_t, int64_
   team->context = context;
   team->wanted = base->threads - 1 < team->workers ? base->threads - 1 : team->workers;
   __atomic_store_n(&team->next, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&team->inside, team->workers, __ATOMIC_RELAXED);
+  __atomic_store_n(&team->open, 1, __ATOMIC_SEQ_CST);
   __atomic_add_fetch(&team->epoch, 1, __ATOMIC_SEQ_CST);
   wake(team);
   take_indices(team);
-  // Workers still inside touch the shared fields; the next body may not start before they are out.
-  for (int turns = 0; __atomic_load_n(&team->inside, __ATOMIC_ACQUIRE) > 0; ++turns) {
+  __atomic_store_n(&team->open, 0, __ATOMIC_SEQ_CST);
+  // Whoever came in is still in an index, or on the way out; the fields are theirs until then.
+  for (int turns = 0; __atomic_load_n(&team->inside, __ATOMIC_SEQ_CST) > 0; ++turns) {
     if (turns < spin_turns) pause_cpu();
     else sched_yield();  // a worker lost its core: give it ours
   }
@@ -121,6 +128,9 @@ void after_fork_in_child() {
   if (!the_team) return;  // a forked child has none of the workers: it goes on alone
   the_team->workers = 0;
   the_team->busy = 0;
+  the_team->open = 0;
+  the_team->inside = 0;
+  the_team->sleepers = 0;
 }
 
 }  // namespace
