@@ -60,6 +60,25 @@ class Toolchain(Protocol):
         """Bytes one compile needs at its peak, for the parallelism limit."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectRules:
+    """How a person's own build compiles kernels of one arch to objects and links them into one library.
+
+    Build files are made from these words, on machines that may lack the compiler: nothing here asks
+    for it, and no word but the include folders names a place of this installation.
+    """
+
+    language: str  # as CMake calls it: CXX or CUDA
+    variable: str  # what people name the compiler with: CXX, HIPCXX, CUDACXX
+    compiler: tuple[str, ...]
+    compile_flags: tuple[str, ...]  # of an object, without -c, -o, dependency and include flags
+    include_dirs: tuple[Path, ...]
+    link_flags: tuple[str, ...] = ()  # before the objects, without -shared
+    libraries: tuple[str, ...] = ()  # after the objects
+    response_flag: str = "@"  # stands right before the name of a file that holds the objects' names
+    library_suffix: str = ".so"
+
+
 class Backend(Protocol):
     name: str
 
@@ -67,6 +86,9 @@ class Backend(Protocol):
 
     def toolchain(self) -> Toolchain:
         """The compiler, found once; a missing one is a ToolchainError that says what to install."""
+
+    def object_rules(self, arch: str) -> ObjectRules:
+        """For build files: how kernels of an arch become objects and a library, compiler at hand or not."""
 
     def available_archs(self) -> Sequence[str]:
         """Archs whose kernels run on this machine, best first."""

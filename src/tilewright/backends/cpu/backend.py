@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 from tilewright.arch import runnable_host_archs
-from tilewright.backends.base import Source, Toolchain
+from tilewright.backends.base import ObjectRules, Source, Toolchain
 from tilewright.backends.cpu import estimate, render
 from tilewright.ops.base import KernelSpec
 
@@ -22,6 +22,11 @@ class CpuBackend:
         from tilewright.backends.cpu.toolchain import find_toolchain
 
         return find_toolchain()
+
+    def object_rules(self, arch: str) -> ObjectRules:
+        from tilewright.backends.cpu.toolchain import object_rules
+
+        return object_rules(arch)
 
     def available_archs(self) -> Sequence[str]:
         return [one.name for one in runnable_host_archs()]

@@ -21,7 +21,7 @@ from pathlib import Path
 import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import CompilerIdentity
+from tilewright.backends.base import CompilerIdentity, ObjectRules
 from tilewright.errors import RequestError, ToolchainError
 
 ANSWER_SECONDS = 60.0  # a compiler on a cold network disk is slow; something else may never answer
@@ -32,6 +32,7 @@ _COMMON_FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
     "-Wall", "-Wextra", "-pthread",
 )  # fmt: skip
+_ONLY_LINKING = ("-shared", "-nodefaultlibs", "-nostdlib++")
 
 # Kernels use no C++ library, so that they load fast and anywhere.  GCC learned -nostdlib++ late: it
 # gets no default libraries and the C ones by name, which --as-needed drops again where unused.
@@ -41,6 +42,8 @@ _NO_CXX_LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # Zig aims at the CPU it runs on and adds checks for undefined behaviour unless told otherwise.
     "zig": (("-nostdlib++", "-Wno-unused-const-variable", "-mcpu=baseline", "-fno-sanitize=undefined"), ("-lm",)),
 }
+
+_LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 # Peak resident size of one compile of our largest kernels, rounded up.
 _MEMORY_PER_JOB = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
@@ -57,7 +60,7 @@ class CpuToolchain:
 
     @property
     def library_suffix(self) -> str:
-        return ".dylib" if sys.platform == "darwin" else ".so"
+        return _LIBRARY_SUFFIX
 
     def flags(self, arch: str) -> tuple[str, ...]:
         facts = arch_by_name(arch)
@@ -79,8 +82,7 @@ class CpuToolchain:
         return (*_COMMON_FLAGS, *before, *facts.compile_flags, *_user_flags(settings.current().cxxflags), *after)
 
     def include_dirs(self) -> tuple[Path, ...]:
-        package = Path(tilewright.__file__).parent
-        return (package / "include", package / "backends" / "cpu" / "include")
+        return _include_dirs()
 
     def command(self, source: Path, output: Path, arch: str) -> list[str]:
         _, libraries = _NO_CXX_LIBRARY[self.kind]
@@ -101,6 +103,11 @@ class CpuToolchain:
 
     def memory_per_job(self) -> int:
         return _MEMORY_PER_JOB[self.kind]
+
+
+def _include_dirs() -> tuple[Path, ...]:
+    package = Path(tilewright.__file__).parent
+    return (package / "include", package / "backends" / "cpu" / "include")
 
 
 def _user_flags(text: str) -> list[str]:
@@ -222,3 +229,27 @@ def _find(cxx: str, path: str) -> CpuToolchain:
 def find_toolchain() -> CpuToolchain:
     """The compiler for host kernels, found once for each setting; none is a ToolchainError with the remedy."""
     return _find(settings.current().cxx, settings.child_environment().get("PATH", ""))
+
+
+def object_rules(arch: str) -> ObjectRules:
+    """For build files: the compiler found here, or the system's usual one where there is none yet."""
+    try:
+        tools = find_toolchain()
+        driver, kind = tools.driver, tools.kind
+    except ToolchainError:
+        driver, kind = (ON_PATH[0],), "gcc"
+    # The name alone where the path leads to it: the file then suits other machines too.
+    name = Path(driver[0]).name
+    driver = (name if shutil.which(name) == driver[0] else driver[0], *driver[1:])
+    before, after = _NO_CXX_LIBRARY[kind]
+    words = (*_COMMON_FLAGS, *before, *arch_by_name(arch).compile_flags, *_user_flags(settings.current().cxxflags))
+    return ObjectRules(
+        language="CXX",
+        variable="CXX",
+        compiler=driver,
+        compile_flags=tuple(word for word in words if word not in _ONLY_LINKING),
+        include_dirs=_include_dirs(),
+        link_flags=("-pthread", *(word for word in before if word in _ONLY_LINKING)),
+        libraries=after,
+        library_suffix=_LIBRARY_SUFFIX,
+    )
