@@ -94,7 +94,7 @@ template <class T> TW_INLINE vf load_as_float(const T *p, int64_t count) {
   if constexpr (same<T, float>::value) return vf(load_words(p, count));
   T part[lanes];
   __builtin_memset(part, 0, sizeof part);
-  for (int64_t i = 0; i < count; ++i) part[i] = p[i];
+  for (int i = 0; i < lanes - 1 && i < count; ++i) part[i] = p[i];
   return load_as_float(static_cast<const T *>(part));
 }
 template <class T> TW_INLINE void store_from_float(T *p, vf x, int64_t count) {
@@ -102,7 +102,7 @@ template <class T> TW_INLINE void store_from_float(T *p, vf x, int64_t count) {
   if constexpr (same<T, float>::value) { store_words(p, vu(x), count); return; }
   T part[lanes];
   store_from_float(static_cast<T *>(part), x);
-  for (int64_t i = 0; i < count; ++i) p[i] = part[i];
+  for (int i = 0; i < lanes - 1 && i < count; ++i) p[i] = part[i];
 }
 
 }  // namespace tw
