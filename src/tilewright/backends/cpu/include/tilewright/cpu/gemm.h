@@ -2,6 +2,7 @@
 // exported through the C ABI.
 #pragma once
 #include <tilewright/abi.h>
+#include <tilewright/export.h>
 
 #include <tilewright/cpu/gemm_direct.h>
 #include <tilewright/cpu/gemm_generic.h>
@@ -89,15 +90,7 @@ template <class Config> struct Packing<Config, true> {
 
 }  // namespace tw
 
-#define TW_EXPORT_GEMM(Config, Manifest)                                                          \
-  extern "C" __attribute__((visibility("default"))) int64_t tw_abi_version(void) {                \
-    return TW_ABI_VERSION;                                                                        \
-  }                                                                                               \
-  extern "C" __attribute__((visibility("default"))) const tw_kernel *tw_kernels(int64_t *count) { \
-    using Kernel = tw::Gemm<Config>;                                                              \
-    using Packing = tw::Packing<Config, Kernel::prepacked>;                                       \
-    static const tw_kernel table[] = {{Manifest, Kernel::check, Kernel::workspace,                \
-                                       Kernel::launch, Packing::bytes, Packing::pack}};           \
-    *count = 1;                                                                                   \
-    return table;                                                                                 \
-  }
+#define TW_EXPORT_GEMM(Config, Manifest)                                                      \
+  TW_EXPORT_KERNEL(Manifest, tw::Gemm<Config>::check, tw::Gemm<Config>::workspace,            \
+                   tw::Gemm<Config>::launch, (tw::Packing<Config, tw::Gemm<Config>::prepacked>::bytes), \
+                   (tw::Packing<Config, tw::Gemm<Config>::prepacked>::pack))
