@@ -1,0 +1,71 @@
+"""`tilewright wrap`: wrappers and build files for a person's own build of generated kernels."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli import selection as chosen
+from tilewright.cli.common import print_json, say
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(wrap)
+
+
+def wrap(
+    kernel_dir: Annotated[Path, typer.Option("--kernel-dir", help="Folder that `tilewright generate` wrote.")],
+    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for wrappers and build files.")],
+    pattern: Annotated[
+        str, typer.Option("--pattern", help='Only kernels whose file name matches, such as "*.hpp".  [default: all]')
+    ] = "",
+    generate_cmake: Annotated[bool, typer.Option("--generate-cmake", help="Write a CMakeLists.txt.")] = False,
+    generate_ninja: Annotated[bool, typer.Option("--generate-ninja", help="Write a build.ninja.")] = False,
+    generate_makefile: Annotated[bool, typer.Option("--generate-makefile", help="Write a Makefile.")] = False,
+    parallel: Annotated[bool, typer.Option("--parallel", help="Write with several threads.")] = False,
+    verbose: chosen.Verbose = False,
+    json: chosen.AsJson = False,
+) -> None:
+    """Write one source a kernel, and build files that make one library `dispatcher_kernels` of them."""
+    from tilewright.codegen.build_files import HOW_TO_BUILD
+    from tilewright.codegen.wrap import wrap as write_wrappers
+
+    wanted = {"cmake": generate_cmake, "ninja": generate_ninja, "make": generate_makefile}
+    report = write_wrappers(
+        kernel_dir,
+        output_dir,
+        pattern=pattern,
+        build_systems=[name for name, on in wanted.items() if on],
+        parallel=parallel,
+    )
+    if json:
+        print_json(
+            {
+                "folder": str(report.folder),
+                "written": list(report.written),
+                "unchanged": list(report.unchanged),
+                "removed": list(report.removed),
+                "build_files": dict(report.build_files),
+                "ignored": dict(report.ignored),
+                "archs": list(report.archs),
+            }
+        )
+        return
+    if verbose:
+        for name in report.written:
+            typer.echo(f"written {name}")
+        for name in report.removed:
+            typer.echo(f"removed {name}")
+        for name, why in report.ignored:
+            say(f"ignored {name}: {why}")
+    typer.echo(
+        f"{report.folder}: {len(report.written)} written, {len(report.unchanged)} unchanged, "
+        f"{len(report.removed)} removed"
+    )
+    for name, written in report.build_files.items():
+        typer.echo(f"{report.folder / name}: {'written' if written else 'unchanged'}")
+    for name in report.build_systems:
+        say(f"build: {HOW_TO_BUILD[name].format(place=shlex.quote(str(report.folder)))}")
