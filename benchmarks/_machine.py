@@ -27,7 +27,7 @@ def machine() -> dict[str, Any]:
         "l2_bytes": facts.l2_bytes,
         "l3_bytes": facts.l3_bytes,
         "target": best_host_arch().name,
-        "system": platform.platform(),
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}, {' '.join(platform.libc_ver())}",
     }
 
 
