@@ -34,6 +34,8 @@ class Settings:
     frozen: bool = False  # never compile: a kernel that is not built is an error
     cxx: str = ""  # C++ compiler for host kernels; empty means search
     cxxflags: str = ""  # extra flags for host kernels, part of every cache key
+    hip_library: str = ""  # the HIP runtime (libamdhip64); empty means search
+    objdump: str = ""  # disassembler that `inspect` asks; empty means the toolchain's, then the system's
     measure: bool = True  # use recorded measurements when selecting
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
