@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewright as tw
-from tilewright import events, settings
+from tilewright import events, ops, settings
 from tilewright.ops.gemm.reference import verify
 from tilewright.ops.gemm.spec import EPILOGUES
 from tilewright.runtime import arrays, dlpack
@@ -307,6 +307,43 @@ def test_a_batch_of_packed_b_and_a_fused_epilogue() -> None:
     judge(tw.gemm(a, packed, ds=(d,), epilogue="relu"), a, b, ds=(d,), epilogue="Relu")
     one = tw.pack(b[:1])
     assert tw.gemm(a[0], one).shape == (1, 9, 14)
+
+
+def test_a_preshuffle_kernel_called_by_itself() -> None:
+    rng = np.random.default_rng(15)
+    a, b = make(rng, (9, 20)), make(rng, (20, 14))
+    packed = tw.pack(b)
+    kernel = tw.Registry().kernel(packed.spec)
+    judge(kernel(a, packed), a, b)
+    with pytest.raises(tw.TilewrightError, match="ask for"):
+        kernel(a, b)
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), [("fp16", "bf16"), ("fp8_e4m3", "fp8_e5m2"), ("fp32", "bf16")])
+def test_inputs_of_two_types(of_a: str, of_b: str) -> None:
+    rng = np.random.default_rng(16)
+    a, b = make(rng, (19, 33), of_a), make(rng, (33, 35), of_b)
+    e = tw.gemm(a, b)
+    assert e.dtype == np.float32
+    judge(e, a, b)
+
+
+def test_d_tensors_may_be_wider_than_the_result() -> None:
+    rng = np.random.default_rng(17)
+    a, b, d = make(rng, (19, 33), "bf16"), make(rng, (33, 35), "bf16"), make(rng, (35,))
+    e = tw.gemm(a, b, ds=(d,), epilogue="add")
+    assert e.dtype == ml_dtypes.bfloat16
+    judge(e, a, b, ds=(d,), epilogue="MultiDAdd")
+
+
+def test_sizes_that_never_repeat_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.runtime.bindings.gemm import call
+
+    monkeypatch.setattr(call, "MOST_PLANS", 10)
+    registry = tw.Registry("generic", specs=[ops.op("gemm").generic_spec(tw.GemmProblem(1, 1, 1).signature, "generic")])
+    for size in range(1, 40):
+        registry.run("gemm", np.ones((size, 2), np.float32), np.ones((2, 2), np.float32))
+    assert len(registry.plans()) <= 11
 
 
 def test_packing_does_not_keep_b() -> None:

@@ -216,10 +216,13 @@ def test_unknown_names() -> None:
     error = fails("dtype-name", A, B, out_dtype="fp23", kind=UnknownNameError)
     assert "fp32" in error.remedy
     fails("array-dtype", A, B, out_dtype=np.float64)
-    fails("epilogue-name", A, B, epilogue=3)
+    for epilogue in (3, ["relu"]):
+        fails("epilogue-name", A, B, epilogue=epilogue)
+        fails("epilogue-name", A, B, epilogue=epilogue, out=zeros(4, 5))
+    fails("array-dtype", A, B, out_dtype=["fp32"])
 
 
-@pytest.mark.parametrize("scalar", ["x", None, 1j, [1]])
+@pytest.mark.parametrize("scalar", ["x", None, 1j, [1], 10**400])
 def test_scalars_that_are_no_numbers(scalar: Any) -> None:
     fails("scalar", A, B, alpha=scalar)
 

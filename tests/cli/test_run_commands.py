@@ -83,18 +83,21 @@ def test_explain_is_text_or_json() -> None:
     assert data("explain", "gemm", *SIZES)["problem"]["n"] == 17
 
 
-def test_bench_measures_and_remembers_only_when_told(tmp_path: Path) -> None:
+def test_bench_measures_and_remembers_only_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.dispatch import records
+
+    # Records of their own, kernels from the shared store.
+    monkeypatch.setitem(records._known, settings.current().cache_dir, records.Records(tmp_path))
     small = ("--m", "8", "--n", "8", "--k", "8", "--rounds", "1", "--target", "generic", "--threads", "1")
-    with settings.override(cache_dir=tmp_path):
-        record = data("bench", "gemm", *small)
-        assert record["timings"]
-        assert not list(tmp_path.glob("measured-*.json"))
-        assert data("bench", "gemm", *small, "--save")["problem"]["m"] == 8
-        explained = data("explain", "gemm", *small[:6], *small[8:])
-        assert explained["chosen"]["tier"] == "measured"
-        done = shell("bench", "gemm", *small)
-        assert done.exit_code == 0, done.output
-        assert "GFLOP/s" in done.stdout
+    record = data("bench", "gemm", *small)
+    assert record["timings"]
+    assert not list(tmp_path.glob("measured-*.json"))
+    assert data("bench", "gemm", *small, "--save")["problem"]["m"] == 8
+    explained = data("explain", "gemm", *small[:6], *small[8:])
+    assert explained["chosen"]["tier"] == "measured"
+    done = shell("bench", "gemm", *small)
+    assert done.exit_code == 0, done.output
+    assert "GFLOP/s" in done.stdout
 
 
 def test_bench_takes_the_kernels_of_a_pool() -> None:

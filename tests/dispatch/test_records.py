@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -187,19 +188,13 @@ def two_kernels() -> list[KernelSpec]:
 
 
 @pytest.fixture
-def apart(tmp_path: Path) -> Any:
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     """Records of their own, kernels from the shared store."""
     from tilewright.dispatch import records as module
 
     table = Records(tmp_path)
-    place = settings.current().cache_dir
-    before = module._known.get(place)
-    module._known[place] = table
-    yield table
-    if before is None:
-        del module._known[place]
-    else:
-        module._known[place] = before
+    monkeypatch.setitem(module._known, settings.current().cache_dir, table)
+    return table
 
 
 def test_measuring_checks_times_and_remembers(apart: Records) -> None:
@@ -216,6 +211,21 @@ def test_measuring_checks_times_and_remembers(apart: Records) -> None:
     explanation = registry.explain(PROBLEM)
     assert all(one.measured_seconds is not None for one in explanation.candidates)
     assert apart.all()[0].versions["compiler"]
+
+
+def test_a_measurement_reaches_calls_seen_before(apart: Records) -> None:
+    specs = two_kernels()
+    registry = tw.Registry(specs=specs)
+    a, b = np.ones((16, 8), np.float32), np.ones((8, 24), np.float32)
+
+    def used() -> str:
+        registry.run("gemm", a, b)
+        (plan,) = set(registry.plans().values())
+        return str(plan.selection.tier)
+
+    assert [used(), used()] == ["rule", "rule"]
+    registry.measure(PROBLEM, rounds=1)
+    assert used() == "measured"
 
 
 def test_measuring_without_saving_leaves_no_trace(apart: Records) -> None:

@@ -17,6 +17,7 @@ OnEvent = Callable[[Event], None]
 _Key = tuple[str, str, str, str]
 _lock = threading.Lock()
 _kernels: dict[_Key, Future[Kernel]] = {}
+_adopted: dict[str, Kernel] = {}  # by digest: from libraries a person built; asked before the store
 
 
 def _key(spec: KernelSpec) -> _Key:
@@ -25,8 +26,18 @@ def _key(spec: KernelSpec) -> _Key:
     return (spec.digest, str(now.cache_dir), now.cxx, now.cxxflags)
 
 
+def adopt(kernels: Iterable[Kernel]) -> None:
+    """Use these kernels for their specs from now on, whatever the store holds; the first one of a spec stays."""
+    with _lock:
+        for one in kernels:
+            _adopted.setdefault(one.spec.digest, one)
+
+
 def kernel(spec: KernelSpec) -> Kernel:
     """The loaded kernel of a spec, built now if the store does not have it."""
+    given = _adopted.get(spec.digest)
+    if given is not None:
+        return given
     key = _key(spec)
     mine = False
     with _lock:
@@ -47,6 +58,8 @@ def kernel(spec: KernelSpec) -> Kernel:
 
 
 def is_loaded(spec: KernelSpec) -> bool:
+    if spec.digest in _adopted:
+        return True
     future = _kernels.get(_key(spec))
     return future is not None and future.done()
 
@@ -56,9 +69,13 @@ def kernels(
 ) -> list[Kernel]:
     """Build many in parallel, then load each."""
     wanted = list(specs)
-    artifacts: dict[str, Artifact] = Builder().build_many(wanted, max_workers=max_workers, on_event=on_event)
+    artifacts = build(wanted, max_workers=max_workers, on_event=on_event)
     loaded = []
     for spec in wanted:
+        given = _adopted.get(spec.digest)
+        if given is not None:
+            loaded.append(given)
+            continue
         key = _key(spec)
         with _lock:
             future = _kernels.get(key)
@@ -74,5 +91,8 @@ def kernels(
 def build(
     specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
 ) -> dict[str, Artifact]:
-    """Build many without loading: what a target this machine cannot run needs."""
-    return Builder().build_many(list(specs), max_workers=max_workers, on_event=on_event)
+    """Build many without loading: what a target this machine cannot run needs.  Adopted ones are built already."""
+    wanted = [spec for spec in specs if spec.digest not in _adopted]
+    if not wanted:
+        return {}
+    return Builder().build_many(wanted, max_workers=max_workers, on_event=on_event)

@@ -27,6 +27,9 @@ from tilewright.errors import StoreError
 from tilewright.ops.base import plain
 
 SCHEMA = 1
+
+# Raised whenever records in memory change: what was chosen before may have a better answer now.
+epoch = 0
 _LOCK_PATIENCE = 30.0
 
 
@@ -91,6 +94,15 @@ def _record(data: Mapping[str, Any]) -> Record:
     return record
 
 
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells one state of a file from another; None when it is not there."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  this is on the way of every selection
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
 @lru_cache(maxsize=32)
 def _getter(kind: type[Any]) -> tuple[tuple[str, ...], Any]:
     names = tuple(sorted(one.name for one in fields(kind)))
@@ -111,15 +123,10 @@ class Records:
         self._seen: tuple[int, int, int] | None = None
         self._all: list[Record] = []
         self._here: dict[tuple[Any, ...], Record] = {}
-        self.generation = 0  # raised whenever the contents changed
 
     def refresh(self) -> None:
         """Read the file again if it changed; one stat otherwise."""
-        try:
-            status = os.stat(self.path)  # noqa: PTH116  this is on the way of every selection
-            stamp: tuple[int, int, int] | None = (status.st_mtime_ns, status.st_size, status.st_ino)
-        except OSError:
-            stamp = None
+        stamp = _stamp(self.path)
         if stamp == self._seen:
             return
         with self._lock:
@@ -130,7 +137,8 @@ class Records:
         here = machine()["fingerprint"]
         self._all = records
         self._here = {_key_of_data(one): one for one in records if one.machine.get("fingerprint") == here}
-        self.generation += 1
+        global epoch
+        epoch += 1
 
     def _read(self) -> list[Record]:
         try:
@@ -192,11 +200,12 @@ class Records:
                     file.write(text + "\n")
                     file.flush()
                     os.fsync(file.fileno())
+                written = _stamp(part)
                 part.replace(self.path)
             finally:
                 part.unlink(missing_ok=True)
             self._take(records)
-            self._seen = None  # the next refresh reads what is there, ours or a later one
+            self._seen = written
 
 
 _known: dict[Path, Records] = {}

@@ -22,6 +22,7 @@ from tilewright import events, ops, settings
 from tilewright.arch import Arch
 from tilewright.backends.base import all_backends, backend
 from tilewright.dispatch import kernels as loaded
+from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Selection
 from tilewright.errors import DeviceError, NoKernelError, ProblemError, RequestError
@@ -31,6 +32,9 @@ from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
 
 Where = Callable[[KernelSpec], str]
+
+# Choices kept; a program whose sizes never repeat must not fill memory with them.
+MOST_REMEMBERED = 4096
 
 
 def resolve_target(target: str | None) -> Arch:
@@ -63,9 +67,9 @@ class Registry:
         self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
         self._selections: dict[Any, Selection] = {}
         self._plans: dict[settings.Settings, dict[Any, Any]] = {}
-        # The settings last seen and their plans, read and replaced as one.
-        self._active: tuple[settings.Settings | None, dict[Any, Any]] = (None, {})
-        self._seen: tuple[Any, int] = (None, -1)
+        # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
+        self._active: tuple[settings.Settings | None, int, dict[Any, Any]] = (None, -1, {})
+        self._seen: tuple[Any, int] = (None, -1)  # the records in force when choices were made, and their epoch
         self.add(specs)
 
     # -- what is in it -----------------------------------------------------------------------------
@@ -150,7 +154,7 @@ class Registry:
     def _forget(self) -> None:
         self._selections = {}
         self._plans = {}
-        self._active = (None, {})
+        self._active = (None, -1, {})
 
     def _candidates(self, op: Op, signature: Any) -> tuple[tuple[KernelSpec, ...], bool]:
         """The kernels to choose from, and whether they were registered (or are drawn from the op)."""
@@ -194,6 +198,8 @@ class Registry:
                 return known
         chosen = self._choose(problem, count, strict, now.measure, where)
         if where is None:
+            if len(self._selections) >= MOST_REMEMBERED:
+                self._selections.clear()
             self._selections[key] = chosen
         if events.active():
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
@@ -205,7 +211,7 @@ class Registry:
             return
         table = records()
         table.refresh()
-        seen = (table, table.generation)
+        seen = (table, measured.epoch)
         if seen != self._seen:
             with self._lock:
                 if self._seen[0] is not None:
@@ -380,14 +386,15 @@ class Registry:
     def plans(self) -> MutableMapping[Any, Any]:
         """Plans by call key, valid for the settings in force."""
         now = settings.current()
-        seen, plans = self._active
-        if seen is now:
+        seen, epoch, plans = self._active
+        if seen is now and epoch == measured.epoch:
             return plans
+        self._follow_records(now)
         with self._lock:
             if len(self._plans) > 64:  # settings made anew for each call must not pile up
                 self._plans.clear()
             plans = self._plans.setdefault(now, {})
-            self._active = (now, plans)
+            self._active = (now, measured.epoch, plans)
         return plans
 
     def plan(self, op: str, request: Any, where: Where | None = None) -> Any:

@@ -21,6 +21,9 @@ from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
 from tilewright.runtime.bindings.gemm.request import Request, analyse
 from tilewright.runtime.loader import Kernel
 
+# Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
+MOST_PLANS = 8192
+
 _ndarray = np.ndarray
 _empty = np.empty
 
@@ -46,7 +49,10 @@ def run(
     key_b = (b.shape, b.strides, b.dtype) if kind_b is _ndarray else b.key
     if out is None and c is None and type(ds) is tuple and not ds and not beta:
         key: Any = (a.shape, a.strides, a.dtype, key_b, epilogue, out_dtype)
-        plan = plans.get(key)
+        try:
+            plan = plans.get(key)
+        except TypeError:  # an epilogue or dtype that is no name; the long path says so
+            plan = key = None
         if plan is None:
             return _run_views(planner, plans, key, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
         result = _empty(plan.shape, plan.dtype)
@@ -86,7 +92,10 @@ def _run_fused(
         else:
             return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     key = tuple(key)
-    plan = plans.get(key)
+    try:
+        plan = plans.get(key)
+    except TypeError:
+        plan = key = None
     if plan is None or plan.column_major:
         return _run_views(planner, plans, key, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     at_a = address_of(a)
@@ -160,6 +169,8 @@ def _run_views(
         )
         plan = planner.plan("gemm", request, where)
         plan.reach = _reach(of_a, of_b, of_c, of_ds, of_out)
+        if len(plans) >= MOST_PLANS:
+            plans.clear()
         plans[key] = plan
     if fast_key is not None:
         plans[fast_key] = plan

@@ -92,7 +92,7 @@ class GemmPlan:
             args.alpha = alpha
             if self.use_c:
                 args.c, args.beta = c, beta
-        except TypeError:
+        except (TypeError, OverflowError):
             raise bad_scalar(alpha, beta) from None
         if ds:
             slots = args.d
@@ -127,6 +127,8 @@ class PaddedGemmPlan(GemmPlan):
         self._inner = inner.problem
         self.request = request
         self.shape, self.swapped, self.column_major = request.shape, False, request.column_major
+        if request.swapped:
+            self.size_a, self.size_b = self.size_b, self.size_a
 
     def __call__(self, a: int, b: int, c: int, ds: tuple[int, ...], e: int, alpha: float, beta: float) -> None:
         p, q, args = self._outer.problem, self._inner, self._outer.args
