@@ -1,0 +1,165 @@
+"""The kernels these tests build: few to compile, chosen to cover every pair of what a kernel is made of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import combinations, product
+
+from tilewright.arch import arch as facts_of
+from tilewright.arch import runnable_host_archs
+from tilewright.dispatch.kernels import kernels as loaded
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import cpu, legality
+from tilewright.ops.gemm.problem import accumulator
+from tilewright.ops.gemm.spec import LAYOUTS, GemmSchedule, GemmSignature
+from tilewright.runtime.loader import Kernel
+
+BLOCKS = {  # rows, vectors: the shapes of the pools, and the smallest
+    32: ((8, 3), (14, 2), (5, 2), (1, 1), (28, 1), (6, 4)),
+    16: ((6, 2), (3, 3), (4, 2), (1, 1), (12, 1)),
+}
+
+
+def runnable() -> tuple[str, ...]:
+    """ISA levels of this machine, plainest first."""
+    return tuple(one.name for one in reversed(runnable_host_archs()))
+
+
+def best() -> str:
+    return runnable()[-1]
+
+
+def spec(
+    pipeline: str,
+    arch: str,
+    dtypes: tuple[str, str, str] = ("fp32", "fp32", "fp32"),
+    layout: str = "rrr",
+    *,
+    block: int = 0,
+    tiles: tuple[int, int] = (2, 2),
+    k_steps: int = 8,
+    unroll: int = 1,
+    prefetch: int = 0,
+    split_k: int = 1,
+    pad: tuple[bool, bool, bool] = (True, True, True),
+    epilogue: str = "PassThrough",
+    num_d: int = 0,
+    dtype_d: str = "",
+) -> KernelSpec:
+    """A spec with tiles so small that every edge is met by matrices of a few hundred elements."""
+    facts = facts_of(arch)
+    a, b, c = dtypes
+    plain = epilogue == "PassThrough" and not num_d
+    signature = GemmSignature(
+        variant="preshuffle" if pipeline == "preshuffle" else "standard" if plain else "multi_d",
+        dtype_a=a,
+        dtype_b=b,
+        dtype_acc=accumulator(a),
+        dtype_c=c,
+        dtype_d=dtype_d or c,
+        layout=layout,
+        epilogue=epilogue,
+        num_d=num_d,
+    )
+    step, width = cpu.dot_step(signature, facts), cpu.lanes(facts)
+    if pipeline == "generic":
+        return KernelSpec("gemm", signature, GemmSchedule("generic", (1, 1, 1), (1, 1, 1)), arch)
+    if pipeline in cpu.STREAMS:
+        most = cpu.GEMV_MAX if pipeline == "gemv" else (5, 19, 40)[block % 3]
+        tile = (most, 4 * width, width * step * (1 + block % 2))
+        schedule = GemmSchedule(pipeline, tile, (1, width, step), pad=pad, prefetch=prefetch)
+    else:
+        shapes = BLOCKS[facts.vector_registers]
+        rows, vectors = shapes[block % len(shapes)]
+        schedule = GemmSchedule(
+            pipeline,
+            (rows * tiles[0], vectors * width * tiles[1], step * k_steps),
+            (rows, vectors * width, step),
+            pad=pad,
+            unroll=unroll,
+            prefetch=prefetch,
+            split_k=split_k if pipeline != "direct" else 1,
+        )
+    return KernelSpec("gemm", signature, schedule, arch)
+
+
+Factors = tuple[str, str, str, str, str, str]  # pipeline, arch, dtypes of A, B and C, layout
+
+
+def _pairs(one: Factors) -> Iterator[tuple[object, ...]]:
+    yield from ((i, one[i], j, one[j]) for i, j in combinations(range(len(one)), 2))
+    if one[2] == one[3]:
+        yield ("same", one[0], one[2])  # each pipeline with equal inputs of each type
+    if one[2] == "int8":
+        yield ("int8", one[0], one[1])  # whose dot product is another at every ISA level
+
+
+def _all_factors(archs: tuple[str, ...]) -> list[Factors]:
+    outputs = ("fp32", "fp16", "bf16", "int32", "int8")
+    inputs = (*cpu.FLOATS, "int8")
+    found = product(cpu.PIPELINES, archs, inputs, inputs, outputs, LAYOUTS)
+    return [one for one in found if not legality.check(spec(one[0], one[1], (one[2], one[3], one[4]), one[5]))]
+
+
+@lru_cache(maxsize=1)
+def covering() -> tuple[KernelSpec, ...]:
+    """Greedy: every legal pair of pipeline, ISA level, dtypes and layout is in some kernel."""
+    candidates = _all_factors(runnable())
+    rng = random.Random(20)
+    rng.shuffle(candidates)
+    pairs_of = {one: frozenset(_pairs(one)) for one in candidates}
+    missing = {pair for pairs in pairs_of.values() for pair in pairs}
+    chosen = []
+    while missing:
+        take = max(candidates, key=lambda one: len(pairs_of[one] & missing))
+        missing -= pairs_of[take]
+        index = len(chosen)
+        chosen.append(
+            spec(
+                take[0],
+                take[1],
+                (take[2], take[3], take[4]),
+                take[5],
+                block=index,
+                tiles=((2, 2), (1, 3), (3, 1))[index % 3],
+                k_steps=(8, 12, 40)[index % 3],
+                unroll=(1, 2, 4, 8)[index % 4],
+                prefetch=(0, 8)[index % 2],
+                split_k=(1, 1, 3)[index % 3],
+            )
+        )
+    return tuple(chosen)
+
+
+@lru_cache(maxsize=1)
+def core() -> dict[str, KernelSpec]:
+    """A kernel of every pipeline at the best level of this machine, and the special dot products."""
+    at = best()
+    f32, bf16, int8 = ("fp32",) * 3, ("bf16", "bf16", "bf16"), ("int8", "int8", "int32")
+    return {
+        "packed": spec("packed", at, f32, "rrr", unroll=2, prefetch=8),
+        "packed_split": spec("packed", at, f32, "rcr", split_k=3, block=1),
+        "packed_bf16": spec("packed", at, bf16, "crr", block=2),
+        "packed_int8_split": spec("packed", at, int8, "rcr", split_k=2),
+        "direct": spec("direct", at, f32, "rrr"),
+        "direct_fp16": spec("direct", at, ("fp16", "fp16", "fp32"), "crr", block=1),
+        "gemv": spec("gemv", at, f32, "rrr"),
+        "gemv_fp8": spec("gemv", at, ("fp8_e5m2", "fp8_e5m2", "fp32"), "ccr"),
+        "stream": spec("stream", at, f32, "rcr", block=1, prefetch=8),
+        "stream_int8": spec("stream", at, int8, "rrr", block=1),
+        "preshuffle": spec("preshuffle", at, f32, "rcr", split_k=2),
+        "preshuffle_int8": spec("preshuffle", at, int8, "crr", split_k=3),
+        "generic": spec("generic", at, ("fp8_e4m3", "fp8_e4m3", "fp32"), "rrr"),
+    }
+
+
+def build(specs: Iterable[KernelSpec]) -> dict[KernelSpec, Kernel]:
+    """Build and load; the compiler, asked for -Wall -Wextra, must have had nothing to say."""
+    wanted = list(dict.fromkeys(specs))
+    found = dict(zip(wanted, loaded(wanted), strict=True))
+    for one, kernel in found.items():
+        log = kernel.library_path.parent / "compiler.log"
+        assert not log.exists(), f"{one.name} compiles with warnings:\n{log.read_text()[:2000]}"
+    return found
