@@ -39,7 +39,16 @@ extern "C" __attribute__((weak)) TW_SHOWN const tw_kernel *tw_kernels(int64_t *c
 }
 
 // The alignment is stated because compilers like to spread large objects: a gap would break the table.
+// A linker that drops unused sections must not drop the table: some do although start and stop are asked for.
+#if defined(__has_attribute)
+#if __has_attribute(retain)
+#define TW_RETAIN __attribute__((retain))
+#endif
+#endif
+#ifndef TW_RETAIN
+#define TW_RETAIN
+#endif
 #define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack)                       \
-  __attribute__((section(TW_TABLE_SECTION), used, aligned(8))) static tw_kernel TW_JOIN(tw_entry_, __COUNTER__) = { \
+  TW_RETAIN __attribute__((section(TW_TABLE_SECTION), used, aligned(8))) static tw_kernel TW_JOIN(tw_entry_, __COUNTER__) = { \
       Manifest, Check, Workspace, Launch, PackedBytes, Pack};
 #endif
