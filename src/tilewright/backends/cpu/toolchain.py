@@ -247,7 +247,9 @@ def object_rules(arch: str) -> ObjectRules:
         language="CXX",
         variable="CXX",
         compiler=driver,
-        compile_flags=tuple(word for word in words if word not in _ONLY_LINKING),
+        # One library may hold kernels of several archs, and a linker keeps one of two functions with one
+        # name: AVX-512 code in a kernel for AVX2.  So that they never meet, each arch has its own namespace.
+        compile_flags=(*(word for word in words if word not in _ONLY_LINKING), f"-Dtw=tw_{arch}"),
         include_dirs=_include_dirs(),
         link_flags=("-pthread", *(word for word in before if word in _ONLY_LINKING)),
         libraries=after,
