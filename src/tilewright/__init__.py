@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec
     from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature
     from tilewright.runtime.bindings.gemm.packed import PackedB
-    from tilewright.runtime.loader import Kernel
+    from tilewright.runtime.loader import Kernel, load_library
 
 __version__ = "0.1.0"
 
@@ -36,6 +36,7 @@ _HOMES = {
     "events": "",
     "explain": "tilewright.api",
     "gemm": "tilewright.api",
+    "load_library": "tilewright.runtime.loader",
     "pack": "tilewright.api",
     "settings": "",
 }
@@ -56,6 +57,7 @@ __all__ = [
     "events",
     "explain",
     "gemm",
+    "load_library",
     "pack",
     "settings",
 ]

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.build.stubs import tiny_specs
 from tilewright import ops, settings
 from tilewright.arch import runnable_host_archs
 from tilewright.build.ninja_run import ninja_binary
 from tilewright.codegen import generate
 from tilewright.codegen.wrap import wrap
-from tilewright.errors import ToolchainError
+from tilewright.dispatch import kernels as adopted
+from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime.bindings.gemm import samples
@@ -253,6 +255,36 @@ def test_a_kernel_with_a_space_in_its_name(system: System, tmp_path: Path) -> No
     assert system.build(out) == []
     later(kernels / new)
     assert len(system.build(out)) == 1
+
+
+@pytest.mark.skipif(not _ninja(), reason="ninja is not on this machine")
+def test_a_registry_runs_the_kernels_of_a_library_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adopted, "_adopted", {})  # what this test adopts is no other test's
+    out = wrap(generate(SPECS, tmp_path / "kernels", jobs=1).folder, tmp_path / "out", build_systems=["ninja"]).folder
+    tool(out, _ninja())
+    library = out / "libdispatcher_kernels.so"
+    assert {one.spec for one in tw.load_library(str(library))} == set(SPECS)
+    # Frozen and with an empty store: nothing but the library can serve.
+    with settings.override(frozen=True, cache_dir=tmp_path / "store", measure=False):
+        registry = tw.Registry(ARCH).add_library(library)
+        assert set(registry.specs()) == set(SPECS)
+        assert registry.build() == {}
+        assert [one.library_path for one in registry.kernels()] == [library] * len(SPECS)
+        a, b = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(8, dtype=np.float32).reshape(4, 2)
+        np.testing.assert_array_equal(registry.run("gemm", a, b), a @ b)
+        if ARCH != "generic":
+            small = tw.Registry("generic").add_library(library)
+            assert {one.arch for one in small.specs()} == {"generic"}, "what the target cannot run is left out"
+
+
+@pytest.mark.skipif(not _ninja(), reason="ninja is not on this machine")
+@pytest.mark.skipif(ARCH == "generic", reason="this machine runs one arch only")
+def test_a_library_of_another_arch_is_refused(tmp_path: Path) -> None:
+    out = wrap(generate(SPECS[3:], tmp_path / "k", jobs=1).folder, tmp_path / "out", build_systems=["ninja"]).folder
+    tool(out, _ninja())
+    with pytest.raises(RequestError, match="runs none of them") as caught:
+        tw.Registry("generic").add_library(out / "libdispatcher_kernels.so")
+    assert caught.value.rule == "spec-arch"
 
 
 @pytest.mark.skipif(shutil.which("nm") is None or not _ninja(), reason="needs nm and ninja")

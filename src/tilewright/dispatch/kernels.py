@@ -27,10 +27,9 @@ def _key(spec: KernelSpec) -> _Key:
 
 
 def adopt(kernels: Iterable[Kernel]) -> None:
-    """Use these kernels for their specs from now on, whatever the store holds; the first one of a spec stays."""
+    """Use these kernels for their specs from now on, whatever the store holds; the last one of a spec stays."""
     with _lock:
-        for one in kernels:
-            _adopted.setdefault(one.spec.digest, one)
+        _adopted.update({one.spec.digest: one for one in kernels})
 
 
 def kernel(spec: KernelSpec) -> Kernel:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 from tilewright import arch as arch_facts
@@ -29,7 +30,7 @@ from tilewright.errors import DeviceError, NoKernelError, ProblemError, RequestE
 from tilewright.ops.base import KernelSpec, Op, demand_legal
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.host import thread_count
-from tilewright.runtime.loader import Kernel
+from tilewright.runtime.loader import Kernel, load_library
 
 Where = Callable[[KernelSpec], str]
 
@@ -104,6 +105,24 @@ class Registry:
         """Register every legal spec a pool proposes for the target."""
         found = ops.op(op)
         return self.add(spec for spec in found.proposals(pool, self.arch.name, **axes) if not found.check(spec))
+
+    def add_library(self, path: Path | str) -> Registry:
+        """Register the kernels of a library that someone built (see `tilewright wrap`): they run as they are.
+
+        Kernels of archs the target does not run are left out; a library with no others is an error.
+        """
+        found = load_library(path)
+        mine = [one for one in found if one.spec.arch in self._runs]
+        if not mine:
+            archs = ", ".join(sorted({one.spec.arch for one in found}))
+            raise RequestError(
+                f"{path} holds kernels of {archs} only, and {self.arch.name} runs none of them",
+                rule="spec-arch",
+                value=archs,
+                remedy=f"use a Registry of {archs}, or build kernels of {', '.join(sorted(self._runs))}",
+            )
+        loaded.adopt(mine)
+        return self.add(one.spec for one in mine)
 
     def specs(self) -> tuple[KernelSpec, ...]:
         return tuple(self._specs.values())

@@ -13,7 +13,10 @@ from tilewright.errors import DeviceError, InternalError, LoadError, ProblemErro
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import abi
 
-_DAMAGED = "`tilewright cache verify` finds and removes damaged entries; the kernel is then built again"
+_DAMAGED = (
+    "`tilewright cache verify` finds and removes damaged entries of the store, which are then built again; "
+    "a library of your own must be built again by you"
+)
 _WHY_BYTES = 256
 
 
@@ -122,9 +125,10 @@ def _spec_of(path: Path, manifest: bytes | None, expect: KernelSpec | None) -> K
         raise _untrusted(path, "manifest", f"the manifest cannot be read: {error}") from error
 
 
-def load_library(path: Path, expect: KernelSpec | None = None) -> tuple[Kernel, ...]:
+def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Kernel, ...]:
     """Every kernel of a library; with `expect`, one of them must be exactly that spec."""
     started = time.perf_counter()
+    path = Path(path).absolute()  # a bare name would make the system search its own folders
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
