@@ -20,7 +20,7 @@ template <Epilogue Kind> TW_INLINE vf activate(vf x) {
   if constexpr (Kind == Epilogue::Tanh) return vtanh(x);
   if constexpr (Kind == Epilogue::Gelu) {
     // x * Phi(x); the tail probability is computed directly so that large negative x keeps its digits.
-    vf tail = 0.5f * verfc_positive(vabs(x) * 0.70710678118654752f);
+    vf tail = vnormal_tail(vabs(x));
     vf y = x * select(vi(x < 0.0f), tail, 1.0f - tail);
     y = select(vi(x == -__builtin_inff()), vf{}, y);
     return select(vi(x == x), y, x);

@@ -1,4 +1,4 @@
-// Vector functions of the epilogues: exp, tanh, sigmoid, erf, to a few units in the last place of fp32.
+// Vector functions of the epilogues: exp, tanh, sigmoid, the normal tail, to a few units in the last place of fp32.
 #pragma once
 #include <tilewright/cpu/vec.h>
 
@@ -9,11 +9,8 @@ TW_INLINE vf vmax(vf a, vf b) { return select(vi(a > b), a, b); }
 TW_INLINE vf vabs(vf x) { return vf(vu(x) & 0x7fffffffu); }
 TW_INLINE vf with_sign(vf magnitude, vf sign) { return vf(vu(magnitude) | (vu(sign) & 0x80000000u)); }
 
-// e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial, 2^n in two factors so that neither overflows.
-TW_INLINE vf vexp(vf x) {
-  vf clamped = vmin(vmax(x, splat(-104.0f)), splat(89.0f));
-  vf n = (clamped * 1.44269504088896341f + 0x1.8p23f) - 0x1.8p23f;
-  vf r = clamped - n * 0.693145751953125f - n * 1.42860682030941723e-6f;
+// 2^n e^r for whole n and |r| <= ln2/2: a polynomial, and 2^n in two factors so that neither overflows.
+TW_INLINE vf exp_of_parts(vf n, vf r) {
   vf p = splat(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -22,8 +19,16 @@ TW_INLINE vf vexp(vf x) {
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
   vi k = __builtin_convertvector(n, vi), half = k >> 1;
-  vf y = p * vf((half + 127) << 23) * vf((k - half + 127) << 23);
-  return select(vi(x == x), y, x);  // NaN stays NaN
+  return p * vf((half + 127) << 23) * vf((k - half + 127) << 23);
+}
+TW_INLINE vf nearest_whole(vf x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+
+// e^x: x = n ln2 + r.
+TW_INLINE vf vexp(vf x) {
+  vf clamped = vmin(vmax(x, splat(-104.0f)), splat(89.0f));
+  vf n = nearest_whole(clamped * 1.44269504088896341f);
+  vf r = clamped - n * 0.693145751953125f - n * 1.42860682030941723e-6f;
+  return select(vi(x == x), exp_of_parts(n, r), x);  // NaN stays NaN
 }
 
 TW_INLINE vf vsigmoid(vf x) {
@@ -48,20 +53,26 @@ TW_INLINE vf vtanh(vf x) {
   return select(vi(x == x), y, x);
 }
 
-// 1 - erf(x) for x >= 0, from e^(-x^2) times a polynomial in 1/(1 + x/2) (Numerical fit, |rel| < 2e-7).
-TW_INLINE vf verfc_positive(vf x) {
-  vf t = 1.0f / (1.0f + 0.5f * x);
-  vf p = splat(0.17087277f);
-  p = p * t - 0.82215223f;
-  p = p * t + 1.48851587f;
-  p = p * t - 1.13520398f;
-  p = p * t + 0.27886807f;
-  p = p * t - 0.18628806f;
-  p = p * t + 0.09678418f;
-  p = p * t + 0.37409196f;
-  p = p * t + 1.00002368f;
-  p = p * t - 1.26551223f;
-  return t * vexp(p - x * x);
+// The probability that a normal variable is over x >= 0: e^(-x^2/2) times a polynomial in 1 / (1 + 0.35 x)
+// (our own fit over [0, 14.5], relative error 3.2e-8; the result is good to 1e-6 as far as floats reach).
+// Rounding x^2 would cost digits the larger it is: x is split so that the square of its head is exact.
+TW_INLINE vf vnormal_tail(vf x) {
+  x = vmin(x, splat(15.0f));
+  vf t = 1.0f / (1.0f + 0.35f * x);
+  vf p = splat(-0.029157885687287853f);
+  p = p * t + 0.14403091907676963f;
+  p = p * t - 0.2558390026041371f;
+  p = p * t + 0.1593196934632723f;
+  p = p * t - 0.023212351790490342f;
+  p = p * t + 0.10555250135526259f;
+  p = p * t + 0.11982128795413892f;
+  p = p * t + 0.1398635154032353f;
+  p = p * t + 0.139621306843362f;
+  vf head = vf(vu(x) & 0xfffff000u);
+  vf large = -0.5f * head * head, small = -0.5f * (x - head) * (x + head);
+  vf n = nearest_whole((large + small) * 1.44269504088896341f);
+  vf r = (large - n * 0.693145751953125f) + (small - n * 1.42860682030941723e-6f);
+  return t * p * exp_of_parts(n, r);
 }
 
 }  // namespace tw
