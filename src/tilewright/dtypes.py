@@ -1,7 +1,8 @@
 """The element types, once: names, sizes, kinds, precision.
 
-`fp8_e4m3` and `fp8_e5m2` are the OCP encodings (e4m3 has no infinity).  Error bounds are derived
-from `unit_roundoff`, the largest relative error of rounding to the type.
+`fp8_e4m3` and `fp8_e5m2` are the OCP encodings (e4m3 has no infinity); the `fnuz` ones, which older AMD
+GPUs multiply, have another bias, one zero and no infinity: the same byte is another number.  Error
+bounds are derived from `unit_roundoff`, the largest relative error of rounding to the type.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ DTYPES: dict[str, DType] = {
         DType("bf16", 2, "float", 7, "bfloat16"),
         DType("fp8_e4m3", 1, "float", 3, "float8_e4m3fn"),
         DType("fp8_e5m2", 1, "float", 2, "float8_e5m2"),
+        DType("fp8_e4m3fnuz", 1, "float", 3, "float8_e4m3fnuz"),
+        DType("fp8_e5m2fnuz", 1, "float", 2, "float8_e5m2fnuz"),
         DType("int8", 1, "int", 0, "int8"),
         DType("int32", 4, "int", 0, "int32"),
     )

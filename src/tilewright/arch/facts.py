@@ -29,6 +29,8 @@ class Arch:
     machines: tuple[str, ...] = ()  # CPU part of the compiler's target triple; empty means any machine
     vector_bytes: int = 0
     vector_registers: int = 0
+    accumulator_registers: int = 0  # AGPRs: where the sums of matrix instructions may stay
+    scalar_registers: int = 0
     warp_size: int = 1
     scratch_bytes: int = 0  # LDS or shared memory a block may use
     compute_units: int = 0
@@ -40,6 +42,7 @@ class Arch:
 _KINDS: dict[str, type] = {
     "name": str, "family": str, "backend": str, "description": str, "includes": list, "features": list,
     "compile_flags": list, "requires": list, "machines": list, "vector_bytes": int, "vector_registers": int,
+    "accumulator_registers": int, "scalar_registers": int,
     "warp_size": int, "scratch_bytes": int, "compute_units": int, "max_threads": int, "warp_grids": list,
     "warp_tiles": dict,
 }  # fmt: skip

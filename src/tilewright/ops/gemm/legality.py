@@ -14,11 +14,11 @@ from tilewright.arch import Arch, all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.errors import nearest
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm import cpu
+from tilewright.ops.gemm import amd, cpu
 from tilewright.ops.gemm.problem import GemmProblem, accumulator, problem_violations
 from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, VARIANTS, GemmSchedule, GemmSignature, epilogue_d_counts
 
-FAMILIES: dict[str, ModuleType] = {"cpu": cpu}
+FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd}
 
 Rule = Callable[[GemmSignature, GemmSchedule, Arch], Iterator[Violation]]
 

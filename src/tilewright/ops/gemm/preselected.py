@@ -15,6 +15,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.errors import RequestError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu, legality
+from tilewright.ops.gemm import preselected_amd as amd
 from tilewright.ops.gemm.problem import accumulator, default_output
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
 
@@ -44,13 +45,14 @@ class PreselectedSet:
     schedules: Schedules
 
     def specs(self, arch: Arch) -> Iterator[KernelSpec]:
+        datatype = native_encoding(self.datatype, arch)
         for part in self.parts:
-            output = part.output or default_output(self.datatype, self.datatype)
+            output = part.output or default_output(datatype, datatype)
             signature = GemmSignature(
                 variant=part.variant,
-                dtype_a=self.datatype,
-                dtype_b=self.datatype,
-                dtype_acc=accumulator(self.datatype),
+                dtype_a=datatype,
+                dtype_b=datatype,
+                dtype_acc=accumulator(datatype),
                 dtype_c=output,
                 dtype_d=output,
                 layout=self.layout,
@@ -59,6 +61,11 @@ class PreselectedSet:
             )
             for schedule in self.schedules(signature, arch):
                 yield KernelSpec("gemm", signature, schedule, arch.name)
+
+
+def native_encoding(datatype: str, arch: Arch) -> str:
+    """A set that says fp8 means the arch's own encoding of it."""
+    return f"{datatype}fnuz" if datatype.startswith("fp8") and "fp8-fnuz" in arch.features else datatype
 
 
 def _one_a_pipeline(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
@@ -74,6 +81,12 @@ def _one_a_pipeline(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedu
 def _cpu(name: str, datatype: str, layout: str, purpose: str, *parts: Part) -> PreselectedSet:
     return PreselectedSet(name, "cpu", datatype, layout, purpose, parts or (Part(),), _one_a_pipeline)
 
+
+def _cdna(name: str, datatype: str, purpose: str, schedules: Schedules, *parts: Part) -> PreselectedSet:
+    return PreselectedSet(name, "cdna", datatype, "rcr", purpose, parts or (Part(),), schedules)
+
+
+_FUSED = tuple(Part("multi_d", one, num_d) for one in ("MultiDAdd", "Relu", "Gelu", "FastGelu") for num_d in (1, 2))
 
 SETS: dict[str, PreselectedSet] = {
     one.name: one
@@ -110,6 +123,25 @@ SETS: dict[str, PreselectedSet] = {
             *(Part("multi_d", epilogue, num_d) for epilogue in ("MultiDAdd", "MultiDMultiply") for num_d in (1, 2)),
             *(Part("multi_d", epilogue, num_d) for epilogue in ("Relu", "Gelu", "FastGelu") for num_d in (0, 1)),
         ),
+        _cdna("fp16_rcr_compute", "fp16", "large products", amd.compute),
+        _cdna("fp16_rcr_memory", "fp16", "few rows or columns", amd.memory),
+        _cdna("fp16_rcr_latency", "fp16", "small results at once", amd.latency),
+        _cdna("fp16_rcr_multi_d", "fp16", "fused bias, residual and activation", amd.fused, *_FUSED),
+        _cdna("fp16_rcr_preshuffle", "fp16", "weights packed beforehand", amd.preshuffle, Part("preshuffle")),
+        _cdna("fp16_rcr_all", "fp16", "the five sets above", amd.everything, Part(), *_FUSED, Part("preshuffle")),
+        _cdna(
+            "fp16_rcr_essential",
+            "fp16",
+            "six kernels to start with",
+            amd.essential,
+            Part(),
+            Part("multi_d", "Relu", 1),
+            Part("multi_d", "Gelu", 1),
+        ),
+        _cdna("bf16_rcr_essential", "bf16", "two kernels to start with", amd.essential),
+        _cdna("int8_rcr_essential", "int8", "int8 in, int32 out", amd.essential),
+        _cdna("fp8_rcr_essential", "fp8_e4m3", "fp8 in, fp16 out", amd.essential, Part(output="fp16")),
+        _cdna("mixed_precision", "bf16", "bf16 in, fp32 out", amd.essential, Part(output="fp32")),
     )
 }
 

@@ -1,0 +1,454 @@
+"""GEMM on AMD GPUs through CK Tile: what is legal, and what a legal kernel was not made for.
+
+tile is the block's work, warp grid how many waves share it along m, n, k, warp tile one matrix
+instruction's shape.  The rules follow the mid-2025 headers: what they assert, what they compile into
+something wrong, and what they do not have at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.arch import Arch
+from tilewright.ops.base import Violation
+from tilewright.ops.gemm import amd_shape as shape
+from tilewright.ops.gemm.amd_schedules import generic_schedule, schedules
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+
+__all__ = ["RULES", "generic_schedule", "limits", "pack_format", "pad_grain", "schedules", "signature_rules"]
+
+PIPELINES = ("compv3", "compv4", "mem", "compv5", "preshuffle")
+STORES = ("cshuffle", "direct")
+PERSISTENT = ("compv3", "mem", "preshuffle")
+SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
+FLOAT_OUTPUTS = ("fp16", "bf16", "fp32")
+INT_EPILOGUES = ("PassThrough", "MultiDAdd", "MultiDMultiply", "Relu")
+MAX_SPLIT_K = 64
+MAX_BYTES = 1 << 31  # offsets inside an operand are 32-bit
+
+
+def tile_key(signature: GemmSignature) -> str:
+    return f"{signature.dtype_a}_{signature.dtype_b}_{signature.dtype_acc}"
+
+
+def _x(value: Shape) -> str:
+    return "x".join(map(str, value))
+
+
+def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
+    """Which dtypes and epilogues these headers have on the arch."""
+    a, b, c = signature.dtype_a, signature.dtype_b, signature.dtype_c
+    if "wmma" in arch.features:
+        yield Violation(
+            "amd-wmma",
+            f"{arch.name} multiplies with WMMA, and these CK Tile headers have no WMMA code: "
+            "a kernel would compile and never multiply",
+            "use a CDNA arch such as gfx942",
+        )
+        return
+    served = arch.warp_tiles or {}
+    encoding, other = ("fnuz", "") if "fp8-fnuz" in arch.features else ("", "fnuz")
+    foreign = [one for one in (a, b) if one.startswith("fp8") and one.endswith("fnuz") != bool(encoding)]
+    if foreign:
+        base = foreign[0].removesuffix("fnuz")
+        yield Violation(
+            "amd-fp8-encoding",
+            f"{arch.name} multiplies fp8 in the {'FNUZ' if encoding else 'OCP'} encoding; {base}{other} is the other",
+            f"convert to {base}{encoding}",
+        )
+    elif tile_key(signature) not in served:
+        pairs = sorted({key.removesuffix("_fp32").removesuffix("_int32").replace("_fp8", " x fp8") for key in served})
+        yield Violation(
+            "dtype-mix",
+            f"CK Tile has no matrix instruction for {a} times {b} on {arch.name}",
+            f"use one of {', '.join(pairs)}",
+        )
+    outputs = ("int32",) if signature.dtype_acc == "int32" else FLOAT_OUTPUTS
+    if c not in outputs:
+        yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {' or '.join(outputs)}")
+    if signature.num_d and signature.dtype_d != c:
+        yield Violation("dtype-d", f"D tensors of {signature.dtype_d} with an output of {c}", f"use D tensors of {c}")
+    if c == "int32" and signature.epilogue not in INT_EPILOGUES:
+        yield Violation(
+            "amd-int-epilogue",
+            f"{signature.epilogue} of int32 sums is not written",
+            f"use {', '.join(INT_EPILOGUES)}, or apply it afterwards",
+        )
+
+
+def _signature(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from signature_rules(signature, arch)
+
+
+def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    pipeline = schedule.pipeline
+    if pipeline not in PIPELINES:
+        yield Violation("amd-pipeline", f"there is no pipeline {pipeline!r}", f"use {', '.join(PIPELINES)}")
+        return
+    known = SCHEDULERS.get(pipeline, ("intrawave",))
+    if schedule.scheduler not in known:
+        yield Violation(
+            "amd-scheduler",
+            f"{pipeline} has no {schedule.scheduler} scheduler (only mem has interwave)",
+            f"use {' or '.join(known)}",
+        )
+    if schedule.store not in STORES:
+        yield Violation("amd-store", f"there is no store {schedule.store!r}", f"use {' or '.join(STORES)}")
+    if schedule.persistent and pipeline not in PERSISTENT:
+        yield Violation(
+            "amd-persistent",
+            f"{pipeline} does not know persistence: an occupancy-sized grid would leave tiles uncomputed",
+            f"use {', '.join(PERSISTENT)}, or persistent false",
+        )
+    for field, value, expected in (("unroll", schedule.unroll, 1), ("prefetch", schedule.prefetch, 0)):
+        if value != expected:
+            yield Violation("amd-field", f"{field} {value}: the pipeline fixes it", f"use {expected}")
+    if (signature.variant == "preshuffle") != (pipeline == "preshuffle"):
+        yield Violation(
+            "amd-preshuffle",
+            f"variant {signature.variant} with pipeline {pipeline}",
+            "variant and pipeline preshuffle go together",
+        )
+
+
+def _vector(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    a, b, c = schedule.vector
+    if a or b:
+        yield Violation("amd-vector", f"vector {schedule.vector}: A and B are loaded in native widths", "use 0 for both")
+    if not c:
+        return
+    native = shape.NATIVE_BYTES // shape.bytes_of(signature.dtype_c)
+    if schedule.store != "cshuffle" or c not in (1, 2, 4, 8) or c >= native:
+        yield Violation(
+            "amd-vector",
+            f"a C width of {c} with the {schedule.store} store",
+            f"use the cshuffle store with a power of two below {native}, or 0",
+        )
+
+
+def _shapes(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.warp_grid not in arch.warp_grids:
+        grids = ", ".join(_x(one) for one in arch.warp_grids)
+        yield Violation(
+            "amd-warp-grid", f"warp grid {_x(schedule.warp_grid)} is not one of {arch.name}'s", f"use {grids}"
+        )
+    if (schedule.pipeline == "compv5") != (schedule.warp_grid[2] > 1) or schedule.warp_grid[2] > 2:
+        yield Violation(
+            "amd-warp-grid-k",
+            f"{schedule.pipeline} with warp grid {_x(schedule.warp_grid)}: compv5 is two waves that take turns along k, "
+            "every other pipeline has one",
+            "use 1x1x2 for compv5, a grid with k 1 otherwise",
+        )
+    elif schedule.pipeline == "compv5" and schedule.warp_grid != (1, 1, 2):
+        yield Violation(
+            "amd-warp-grid-k", f"compv5 with warp grid {_x(schedule.warp_grid)}: it is two waves", "use 1x1x2"
+        )
+    tiles = (arch.warp_tiles or {}).get(tile_key(signature), ())
+    if tiles and schedule.warp_tile not in tiles:
+        yield Violation(
+            "amd-warp-tile",
+            f"warp tile {_x(schedule.warp_tile)} is no matrix instruction for {signature.dtype_a} on {arch.name}",
+            f"use {', '.join(_x(one) for one in tiles)}",
+        )
+    preshuffle = schedule.pipeline == "preshuffle"
+    least, step = ((64, 64, 32), (32, 32, 16)) if preshuffle else ((16, 16, 8), (16, 16, 8))
+    for i, axis in enumerate("mnk"):
+        if schedule.tile[i] < least[i] or schedule.tile[i] % step[i]:
+            yield Violation(
+                "amd-tile-size",
+                f"tile_{axis} {schedule.tile[i]} is not a multiple of {step[i]} from {least[i]} up",
+                f"use {max(least[i], -(-schedule.tile[i] // step[i]) * step[i])}",
+            )
+    k = schedule.tile[2]
+    if k & (k - 1):
+        yield Violation(
+            "amd-tile-k-power",
+            f"tile_k {k} is no power of two, which the swizzle of the LDS rows needs",
+            f"use {1 << (k.bit_length() - 1)} or {1 << k.bit_length()}",
+        )
+    lanes = arch.warp_size * schedule.warp_grid[0] * schedule.warp_grid[1] * schedule.warp_grid[2]
+    if lanes > arch.max_threads:
+        yield Violation(
+            "amd-threads",
+            f"warp grid {_x(schedule.warp_grid)} makes blocks of {lanes} threads, over {arch.max_threads}",
+            f"use at most {arch.max_threads // arch.warp_size} waves",
+        )
+
+
+def _sound(signature: GemmSignature, schedule: GemmSchedule) -> bool:
+    """Whether the arithmetic of the rules below means anything: known names, whole repeats."""
+    whole = all(schedule.tile[i] % (schedule.warp_grid[i] * schedule.warp_tile[i]) == 0 for i in range(3))
+    return whole and schedule.pipeline in PIPELINES and schedule.store in STORES
+
+
+def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if not _sound(signature, schedule) or not arch.accumulator_registers:
+        return
+    need = shape.lds_bytes(signature, schedule)
+    if need > arch.scratch_bytes:
+        why = {"compv4": " (two buffers)", "compv5": " (the sums pass through LDS)"}.get(schedule.pipeline, "")
+        yield Violation(
+            "amd-lds",
+            f"tile {_x(schedule.tile)} with {schedule.pipeline} needs {need} bytes of LDS{why}, "
+            f"{arch.name} has {arch.scratch_bytes}",
+            "use a smaller tile" + (", or compv3" if schedule.pipeline == "compv4" else ""),
+        )
+    held = shape.accumulators(schedule)
+    if held > arch.accumulator_registers:
+        yield Violation(
+            "amd-registers",
+            f"tile {_x(schedule.tile)} on warp grid {_x(schedule.warp_grid)} leaves {held} sums to a lane, "
+            f"over the {arch.accumulator_registers} accumulator registers",
+            "use a smaller tile or more waves",
+        )
+
+
+def _dealt(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    """Tiles must be dealt to the lanes in whole accesses."""
+    if not _sound(signature, schedule) or schedule.pipeline == "preshuffle":
+        return
+    m, n, k = schedule.tile
+    groups = 2 if schedule.pipeline == "compv5" else 1
+    lanes = shape.threads(schedule)
+    rows_a, columns_a = (m, k) if signature.layout[0] == "r" else (k, m)
+    rows_b, columns_b = (n, k) if signature.layout[1] == "c" else (k, n)
+    for what, rows, columns, width in (
+        ("A", rows_a, columns_a, shape.width_a(signature, schedule)),
+        ("B", rows_b, columns_b, shape.width_b(signature, schedule)),
+    ):
+        why = shape.uncovered(lanes, rows, columns, width, groups)
+        if why:
+            yield Violation("amd-tile-vector", f"the tile of {what} ({rows}x{columns}): {why}", "use powers of two")
+
+
+def _stored(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    fused = signature.num_d > 0 or signature.epilogue != "PassThrough"
+    if schedule.store != "cshuffle":
+        if fused:
+            yield Violation(
+                "amd-fused-store",
+                f"the {schedule.store} store cannot apply {signature.epilogue} with {signature.num_d} D tensors",
+                "use the cshuffle store",
+            )
+        return
+    if not _sound(signature, schedule):
+        return
+    repeats = shape.repeat(schedule)
+    for i, axis in enumerate("mn"):
+        if schedule.warp_tile[i] == 32 and repeats[i] > 1 and repeats[i] % 2:
+            yield Violation(
+                "amd-odd-repeat",
+                f"each warp repeats its 32-wide warp tile {repeats[i]} times along {axis}: "
+                "the cshuffle store writes wrong results for odd repeats",
+                "use an even repeat, a 16-wide warp tile, or the direct store",
+            )
+    if repeats[0] % shape.shuffle_rows(signature, schedule):
+        yield Violation(
+            "amd-odd-repeat",
+            f"the cshuffle store takes {shape.shuffle_rows(signature, schedule)} warp tiles at a time along m, "
+            f"and a warp has {repeats[0]}",
+            "use an even repeat, a narrower C width, or the direct store",
+        )
+        return
+    rows, columns = shape.shuffle_block(signature, schedule)
+    groups = 2 if schedule.pipeline == "compv5" else 1
+    width = shape.width_c(signature, schedule)
+    why = shape.uncovered(shape.threads(schedule), rows, columns, width, groups)
+    if why:
+        yield Violation("amd-tile-vector", f"the stored block of E ({rows}x{columns}): {why}", "use the direct store")
+
+
+def _split(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.split_k == 1:
+        return
+    if schedule.split_k > MAX_SPLIT_K:
+        yield Violation("amd-split-k", f"split_k {schedule.split_k} is over {MAX_SPLIT_K}", f"use 1 to {MAX_SPLIT_K}")
+    if signature.variant != "standard":
+        yield Violation(
+            "amd-split-k",
+            f"split_k {schedule.split_k} with variant {signature.variant}: "
+            "each part would apply the epilogue, and a packed B has no offset for parts",
+            "use variant standard, or split_k 1",
+        )
+    elif signature.dtype_c in ("fp16", "bf16") and shape.width_c(signature, schedule) % 2:
+        yield Violation(
+            "amd-split-k",
+            f"split_k {schedule.split_k} with the {schedule.store} store: {signature.dtype_c} is added in pairs, "
+            "and this store writes single elements",
+            "use the cshuffle store with an even C width, or split_k 1",
+        )
+
+
+def _preshuffle(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "preshuffle" or not _sound(signature, schedule):
+        return
+    size = shape.bytes_of(signature.dtype_a)
+    m, n, k = schedule.tile
+    waves = shape.threads(schedule) // shape.WAVE
+    if signature.layout != "rcr":
+        yield Violation("amd-preshuffle", f"layout {signature.layout} with a preshuffled B", "use rcr")
+    if schedule.store != "cshuffle":
+        yield Violation("amd-preshuffle", f"the {schedule.store} store with a preshuffled B", "use cshuffle")
+    if schedule.warp_tile[1] not in (16, 32):
+        yield Violation(
+            "amd-preshuffle", f"warp_tile_n {schedule.warp_tile[1]} has no packed order", "use a 16- or 32-wide warp tile"
+        )
+    if schedule.pad[2]:
+        yield Violation(
+            "amd-preshuffle", "a packed B ends with k: there is no edge code along k", "use pad_k false"
+        )
+    share = schedule.warp_tile[0] * schedule.warp_tile[2] * size * shape.repeat(schedule)[0] // shape.WAVE
+    if share % shape.NATIVE_BYTES:
+        yield Violation(
+            "amd-preshuffle", f"a lane's share of A is {share} bytes, not a multiple of 16", "use a larger tile_m"
+        )
+    across = k * size // shape.NATIVE_BYTES
+    if across < 1 or shape.WAVE % across:
+        yield Violation(
+            "amd-preshuffle", f"a row of A takes {across} lanes, which does not divide 64", "use a smaller tile_k"
+        )
+        return
+    if m % (shape.WAVE // across * waves):
+        yield Violation(
+            "amd-preshuffle",
+            f"tile_m {m} is not a multiple of the {shape.WAVE // across * waves} rows of A the lanes load at once",
+            "use a larger tile_m or fewer waves",
+        )
+    loads = m * k // shape.threads(schedule) // (shape.NATIVE_BYTES // size)
+    reads = shape.repeat(schedule)[0] * (k // schedule.warp_tile[2])
+    if schedule.warp_tile[1] == 16 and reads < loads:
+        yield Violation(
+            "amd-preshuffle",
+            f"{loads} loads of A but {reads} reads from LDS: the schedule of 16-wide warp tiles needs as many reads",
+            "use more waves along n",
+        )
+
+
+def _pipelines(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline == "compv5" and signature.layout != "rcr":
+        yield Violation(
+            "amd-compv5-layout",
+            f"compv5 with layout {signature.layout}: its second wave starts one tile along the wrong axis",
+            "use rcr, or another pipeline",
+        )
+    if schedule.pipeline in ("compv3", "mem") and signature.dtype_a != signature.dtype_b:
+        yield Violation(
+            "amd-mixed-pipeline",
+            f"{schedule.pipeline} reads B as {signature.dtype_a}, not {signature.dtype_b}",
+            "use compv4 for mixed inputs",
+        )
+    if "lds-transpose" in arch.features and signature.layout != "rcr":
+        yield from _transposed_loads(signature, schedule, arch)
+
+
+def _transposed_loads(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    """gfx950 turns a column-major A or row-major B while reading LDS, 8 bytes a lane at a time."""
+    size = shape.bytes_of(signature.dtype_a)
+    m, n, k = schedule.warp_tile
+    held = n * k // shape.WAVE
+    accesses, rest = divmod(held * size, 8)
+    double = size == 2 and (m, n, k) in ((32, 32, 16), (16, 16, 32))
+    quad = size == 1 and (m, n, k) == (32, 32, 64) and schedule.pipeline not in ("compv4", "compv5")
+    if rest or not (accesses == 1 or (accesses == 2 and double) or (accesses == 4 and quad)):
+        yield Violation(
+            "amd-transposed-load",
+            f"{arch.name} reads layout {signature.layout} transposed, and warp tile {_x((m, n, k))} "
+            f"of {signature.dtype_a} has no form for it with {schedule.pipeline}",
+            "use another warp tile, or rcr",
+        )
+    elif schedule.pipeline == "compv5":
+        yield Violation("amd-transposed-load", "compv5 has no transposed read", "use another pipeline, or rcr")
+
+
+RULES = (
+    _signature, _names, _vector, _shapes, _resources, _dealt, _stored, _split, _preshuffle, _pipelines,
+)  # fmt: skip
+
+
+def _spans(problem: GemmProblem) -> Iterator[tuple[str, int]]:
+    a_rows = problem.m if problem.layout[0] == "r" else problem.k
+    b_rows = problem.k if problem.layout[1] == "r" else problem.n
+    yield "A", a_rows * problem.a_stride * shape.bytes_of(problem.dtype_a)
+    if problem.preshuffled:
+        yield "B", problem.n * problem.k * shape.bytes_of(problem.dtype_b)
+    else:
+        yield "B", b_rows * problem.b_stride * shape.bytes_of(problem.dtype_b)
+    yield "E", problem.m * problem.c_stride * shape.bytes_of(problem.dtype_c)
+
+
+def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
+    """Problems a legal kernel was not made for; the kernel's C check says the same."""
+    signature = problem.signature
+    if problem.beta:
+        yield Violation("amd-beta", "CK Tile kernels add no beta * C", "add C afterwards, or as a D tensor of MultiDAdd")
+    if not problem.m or not problem.n or not problem.batch:
+        return
+    for what, extent, stride, width in _contiguous(schedule, problem, signature):
+        if extent % width or stride % width:
+            yield Violation(
+                "amd-alignment",
+                f"{what}: its contiguous extent {extent} and stride {stride} must be multiples of {width} elements, "
+                "edge code or not",
+                f"pad them to multiples of {width}, or use a kernel with narrower accesses",
+            )
+    for what, span in _spans(problem):
+        if span >= MAX_BYTES:
+            yield Violation(
+                "amd-operand-size", f"{what} spans {span} bytes, and offsets are 32-bit", "split the problem"
+            )
+    turns = shape.loops(schedule, problem.k)
+    if turns < 1 or (schedule.pipeline == "compv4" and turns < 2):
+        least = 2 if schedule.pipeline == "compv4" else 1
+        yield Violation(
+            "amd-k-loops",
+            f"k = {problem.k} gives {turns} turns of the k loop, {schedule.pipeline} needs {least}",
+            "use a kernel with a smaller tile_k, or compv3",
+        )
+    if schedule.split_k > 1:
+        grain = schedule.tile[2] * schedule.split_k
+        if problem.k % grain:
+            yield Violation(
+                "amd-split-k-parts",
+                f"k = {problem.k} does not split into {schedule.split_k} equal parts of whole tiles ({grain})",
+                f"pad k to {-(-problem.k // grain) * grain}, or use split_k 1",
+            )
+        if problem.dtype_c == "bf16" and problem.m % schedule.tile[0]:
+            yield Violation(
+                "amd-split-k-rows",
+                f"m = {problem.m} is not a multiple of tile_m {schedule.tile[0]}, and bf16 sums are added "
+                "without a bounds check along m",
+                f"pad m to {-(-problem.m // schedule.tile[0]) * schedule.tile[0]}",
+            )
+    if schedule.pipeline == "preshuffle" and problem.n % schedule.warp_tile[1]:
+        yield Violation(
+            "amd-preshuffle-columns",
+            f"n = {problem.n} is not a multiple of warp_tile_n {schedule.warp_tile[1]}, the columns of a packed panel",
+            f"pad n to {-(-problem.n // schedule.warp_tile[1]) * schedule.warp_tile[1]}",
+        )
+
+
+def _contiguous(
+    schedule: GemmSchedule, problem: GemmProblem, signature: GemmSignature
+) -> Iterator[tuple[str, int, int, int]]:
+    """Name, contiguous extent, stride and access width of each operand."""
+    yield "A", (problem.k if problem.layout[0] == "r" else problem.m), problem.a_stride, shape.width_a(
+        signature, schedule
+    )
+    if not problem.preshuffled:
+        yield "B", (problem.n if problem.layout[1] == "r" else problem.k), problem.b_stride, shape.width_b(
+            signature, schedule
+        )
+    yield "E", problem.n, problem.c_stride, shape.width_c(signature, schedule)
+
+
+def pad_grain(schedule: GemmSchedule) -> Shape:
+    """What a size must be a multiple of where the kernel has no edge code."""
+    m, n, k = schedule.tile
+    # The preshuffle pipeline takes its k tiles in pairs.
+    return m, n, k * schedule.split_k * (2 if schedule.pipeline == "preshuffle" else 1)
+
+
+def pack_format(schedule: GemmSchedule) -> tuple[object, ...]:
+    """A packed B is panels of warp_tile_n columns, each in the order the lanes load warp_tile_k of it."""
+    return schedule.warp_tile[1:]

@@ -1,0 +1,137 @@
+"""The arithmetic of CK Tile's GEMM on a wave of 64 lanes: threads, access widths, LDS, registers, loops.
+
+Every number here is what the templates compute for themselves; generated files assert that both
+agree, so a header version that counts differently fails to compile instead of failing to fit.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+
+WAVE = 64
+NATIVE_BYTES = 16  # of one access of a lane
+IN_FLIGHT_BYTES = 32768  # what the mem pipeline wants under way on a compute unit
+
+
+def bytes_of(name: str) -> int:
+    return DTYPES[name].bytes
+
+
+def threads(schedule: GemmSchedule) -> int:
+    return WAVE * prod(schedule.warp_grid)
+
+
+def repeat(schedule: GemmSchedule) -> Shape:
+    """How often each warp repeats its warp tile along m, n, k."""
+    m, n, k = (schedule.tile[i] // (schedule.warp_grid[i] * schedule.warp_tile[i]) for i in range(3))
+    return (m, n, k)
+
+
+def _load_width(size: int, elements: int, contiguous: int, lanes: int) -> int:
+    """Elements of one load: as wide as 16 or 8 bytes where tile row and lane's share allow it, else one."""
+    share = elements // lanes
+    for width in (NATIVE_BYTES // size, NATIVE_BYTES // 2 // size):
+        if contiguous % width == 0 and share % width == 0:
+            return width
+    return 1
+
+
+def width_a(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    m, _, k = schedule.tile
+    contiguous = k if signature.layout[0] == "r" else m
+    return _load_width(bytes_of(signature.dtype_a), m * k, contiguous, threads(schedule))
+
+
+def width_b(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    _, n, k = schedule.tile
+    contiguous = n if signature.layout[1] == "r" else k
+    return _load_width(bytes_of(signature.dtype_b), n * k, contiguous, threads(schedule))
+
+
+def _row_of_warps(schedule: GemmSchedule) -> int:
+    return schedule.warp_grid[1] * schedule.warp_tile[1]
+
+
+def width_c(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    """Elements of one store: through LDS as wide as a lane can, directly one (a lane holds a column)."""
+    if schedule.store != "cshuffle":
+        return 1
+    native = min(_row_of_warps(schedule), NATIVE_BYTES // bytes_of(signature.dtype_c))
+    return schedule.vector[2] or native
+
+
+def width_d(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    """Elements of one load of a D tensor; it is read in the pattern E is written in."""
+    native = min(_row_of_warps(schedule), NATIVE_BYTES // bytes_of(signature.dtype_d))
+    return min(native, width_c(signature, schedule))
+
+
+def shuffle_rows(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    """Warp tiles a warp hands over along m in one turn of the cshuffle store."""
+    held = schedule.warp_tile[0] * schedule.warp_tile[1] // WAVE
+    return max(1, min(width_c(signature, schedule) // max(1, held), repeat(schedule)[0]))
+
+
+def shuffle_block(signature: GemmSignature, schedule: GemmSchedule) -> tuple[int, int]:
+    """Rows and columns that pass through LDS in one turn of the cshuffle store."""
+    rows = schedule.warp_tile[0] * schedule.warp_grid[0]
+    together = rows * shuffle_rows(signature, schedule)
+    return (together if schedule.tile[0] % together == 0 else rows), _row_of_warps(schedule)
+
+
+def lds_bytes(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    """LDS of one block: staging of A and B, or the store's exchange where that is larger."""
+    m, n, k = schedule.tile
+    size_a, size_b = bytes_of(signature.dtype_a), bytes_of(signature.dtype_b)
+    stage = -(-m * k * size_a // 16) * 16 + -(-n * k * size_b // 16) * 16
+    if schedule.pipeline == "preshuffle":
+        # Only A is staged; 32-wide warp tiles keep one row apart against bank conflicts.
+        pack = NATIVE_BYTES // size_a
+        wide = schedule.warp_tile[0] != 16 or schedule.warp_tile[1] != 16
+        stage = ((k // pack) * (m + 1) - 1) * pack * size_a if wide else m * k * size_a
+    elif schedule.pipeline == "compv5":
+        stage = max(stage, m * n * bytes_of(signature.dtype_acc))  # one wave hands its sums to the other
+    exchange = 0
+    if schedule.store == "cshuffle":
+        rows, columns = shuffle_block(signature, schedule)
+        exchange = rows * columns * bytes_of(signature.dtype_c)
+    return max(stage, exchange) * (2 if schedule.pipeline == "compv4" else 1)
+
+
+def accumulators(schedule: GemmSchedule) -> int:
+    """32-bit sums one lane holds."""
+    m, n, _ = schedule.tile
+    held = m * n // (WAVE * schedule.warp_grid[0] * schedule.warp_grid[1])
+    return held * (2 if schedule.pipeline == "compv5" else 1)  # its two waves each know both sums
+
+
+def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) -> str:
+    """Why a block of rows x columns cannot be dealt to the lanes in whole accesses; empty means it can."""
+    if columns % width:
+        return f"rows of {columns} are not whole accesses of {width}"
+    width = max(1, min(width, rows * columns // lanes))
+    across = columns // width
+    if across > WAVE or WAVE % across:
+        return f"a row of {columns} takes {across} lanes at {width} elements each, which does not divide a wave of 64"
+    at_once = WAVE // across * (lanes // WAVE // groups)
+    if rows % at_once:
+        return f"{rows} rows are not whole turns of the {at_once} rows the lanes cover at once"
+    return ""
+
+
+def prefetch_stages(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    """K tiles under way before the first is used; it decides which tails exist."""
+    if schedule.pipeline != "mem":
+        return {"compv3": 2, "compv4": 2}.get(schedule.pipeline, 1)
+    blocks = max(1, 4 * WAVE // threads(schedule))
+    m, n, k = schedule.tile
+    stage = (m * bytes_of(signature.dtype_a) + n * bytes_of(signature.dtype_b)) * k
+    return min(8, max(2, -(-(IN_FLIGHT_BYTES // blocks) // stage)))
+
+
+def loops(schedule: GemmSchedule, k: int) -> int:
+    """Turns of the K loop of one block."""
+    return -(-k // (schedule.tile[2] * schedule.split_k))
