@@ -95,6 +95,8 @@ def _ulps(given: Array, wanted: Array) -> Array:
 # Units in the last place.  FastGelu's argument is a polynomial whose rounding the exponential magnifies
 # where the result is almost zero: there it is held to its relative error instead.
 BOUNDS = {"exp": 1.5, "tanh": 3.0, "sigmoid": 3.0, "relu": 0.0, "silu": 4.0}
+# Below this a sigmoid is subnormal, and each unit of it is |x| of the smallest units of the product.
+SILU_FROM = -87.0
 
 
 @pytest.mark.parametrize("arch", catalog.runnable())
@@ -103,13 +105,18 @@ def test_units_in_the_last_place(probe: Probe, arch: str, name: str) -> None:
     x = _arguments()
     with np.errstate(all="ignore"):
         wanted = EXACT[name](x.astype(np.float64))
-    error = _ulps(_run(probe("functions", TEXT, arch), name, x), wanted)
+    given = _run(probe("functions", TEXT, arch), name, x)
+    error = _ulps(given, wanted)
+    if name == "silu":
+        lost = x < SILU_FROM
+        assert (np.abs(given - wanted)[lost] <= 2.0 * np.minimum(-x[lost], 110.0) * 2.0**-149).all()
+        error = np.where(lost, 0.0, error)
     worst = int(np.argmax(error))
     assert error[worst] <= BOUNDS[name], f"{name}({x[worst]!r}) is off by {error[worst]:.2f} ulp"
 
 
 @pytest.mark.parametrize("arch", catalog.runnable())
-@pytest.mark.parametrize(("name", "relative"), [("gelu", 1e-6), ("fast_gelu", 1e-5)])
+@pytest.mark.parametrize(("name", "relative"), [("gelu", 1e-6), ("fast_gelu", 2e-5)])
 def test_gelus_keep_their_digits_in_the_left_tail(probe: Probe, arch: str, name: str, relative: float) -> None:
     x = _arguments()
     given = _run(probe("functions", TEXT, arch), name, x).astype(np.float64)
