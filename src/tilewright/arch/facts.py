@@ -35,6 +35,11 @@ class Arch:
     scratch_bytes: int = 0  # LDS or shared memory a block may use
     compute_units: int = 0
     max_threads: int = 0  # threads a block may have
+    last_cache_bytes: int = 0  # the largest cache between a compute unit and memory
+    simds: int = 0  # SIMD units a compute unit has
+    warps_per_simd: int = 0  # warps a SIMD keeps at once, at most
+    simd_registers: int = 0  # vector registers (AGPRs included) of a lane, shared by the warps of a SIMD
+    register_granule: int = 0  # warps get vector registers in multiples of this
     warp_grids: tuple[Shape, ...] = ()
     warp_tiles: Mapping[str, tuple[Shape, ...]] | None = None  # by dtype key
 
@@ -42,7 +47,8 @@ class Arch:
 _KINDS: dict[str, type] = {
     "name": str, "family": str, "backend": str, "description": str, "includes": list, "features": list,
     "compile_flags": list, "requires": list, "machines": list, "vector_bytes": int, "vector_registers": int,
-    "accumulator_registers": int, "scalar_registers": int,
+    "accumulator_registers": int, "scalar_registers": int, "last_cache_bytes": int, "simds": int,
+    "warps_per_simd": int, "simd_registers": int, "register_granule": int,
     "warp_size": int, "scratch_bytes": int, "compute_units": int, "max_threads": int, "warp_grids": list,
     "warp_tiles": dict,
 }  # fmt: skip
