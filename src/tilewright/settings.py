@@ -36,6 +36,9 @@ class Settings:
     cxxflags: str = ""  # extra flags for host kernels, part of every cache key
     hip_library: str = ""  # the HIP runtime (libamdhip64); empty means search
     objdump: str = ""  # disassembler that `inspect` asks; empty means the toolchain's, then the system's
+    hipcc: str = ""  # HIP compiler; empty means search
+    rocm_path: str = ""  # folder of a ROCm installation or of an installed toolchain; empty means search
+    ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
     measure: bool = True  # use recorded measurements when selecting
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
@@ -136,7 +139,10 @@ def override(**changes: Any) -> Iterator[Settings]:
 
 
 # Variables that would quietly change what a compiler does; none of them is part of a cache key.
-_NOT_INHERITED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
+_NOT_INHERITED = (
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES",
+    "CCC_OVERRIDE_OPTIONS", "HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND", "HIP_PLATFORM",
+)  # fmt: skip
 
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

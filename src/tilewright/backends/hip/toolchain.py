@@ -1,0 +1,323 @@
+"""The HIP compiler and the CK Tile headers: found, identified and turned into command lines.
+
+Looked at, in this order: the setting `hipcc`, the setting `rocm_path`, the toolchain that
+`tilewright toolchain install rocm` set up, the usual places of a ROCm installation, the path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import tilewright
+from tilewright import settings
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import CompilerIdentity, ObjectRules
+from tilewright.backends.hip.ck_tile import Headers, has_headers, read_headers
+from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
+from tilewright.errors import ToolchainError
+from tilewright.toolchains import installed
+
+ANSWER_SECONDS = 60.0
+USUAL = Path("/opt")  # rocm and rocm-<version> lie here
+REMEDY = "`tilewright toolchain install rocm` sets one up without root; or set TILEWRIGHT_HIPCC or TILEWRIGHT_ROCM_PATH"
+
+# A kernel's body must end up in one function: what is outlined spills registers to memory.
+_INLINE = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false")
+_CODE = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", *_INLINE)
+_DEVICE_ONLY = ("--cuda-device-only", "--no-gpu-bundle-output")
+
+# Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
+MEMORY_PER_JOB = 1 << 30
+
+
+@dataclass(frozen=True)
+class HipToolchain:
+    """One HIP compiler behind the contract of `tilewright.backends.base.Toolchain`."""
+
+    driver: tuple[str, ...]
+    root: Path | None  # the ROCm folder or the installed toolchain, where known
+    where: str  # how it was found, for people
+    identity: CompilerIdentity
+    headers: Headers | None
+
+    @property
+    def library_suffix(self) -> str:
+        return ".so"
+
+    def flags(self, arch: str) -> tuple[str, ...]:
+        return (*self._code(arch), "-shared")
+
+    def _code(self, arch: str) -> tuple[str, ...]:
+        facts = arch_by_name(arch)
+        if facts.backend != "hip":
+            raise ToolchainError(
+                f"hipcc compiles for AMD GPUs, and {arch} is a target of the {facts.backend} backend",
+                rule="arch-backend",
+                value=arch,
+                remedy="ask the toolchain of the arch's own backend",
+            )
+        return (*_CODE, *facts.compile_flags)
+
+    def include_dirs(self) -> tuple[Path, ...]:
+        return include_dirs()
+
+    def ck_tile(self) -> Headers:
+        """The CK Tile headers; none is an error."""
+        if self.headers is None:
+            raise ToolchainError(
+                f"no CK Tile headers were found beside {shlex.join(self.driver)}",
+                rule="no-headers",
+                value="",
+                remedy=HEADERS_REMEDY,
+            )
+        return self.headers
+
+    def _places(self) -> list[str]:
+        ours = [f"-I{one}" for one in self.include_dirs()]
+        # As a system folder: warnings about others' headers help nobody.
+        return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
+
+    def command(self, source: Path, output: Path, arch: str) -> list[str]:
+        return [*self.driver, *self.flags(arch), *self._places(), "-o", str(output), str(source)]
+
+    def object_command(self, source: Path, output: Path, arch: str) -> list[str]:
+        """Host and device code in one object, for a library of many kernels."""
+        return [*self.driver, *self._code(arch), *self._places(), "-c", "-o", str(output), str(source)]
+
+    def code_object_command(self, source: Path, output: Path, arch: str) -> list[str]:
+        """Only the device's code: half the time of a library, and all there is to inspect or emulate."""
+        return [*self.driver, *self._code(arch), *_DEVICE_ONLY, *self._places(), "-o", str(output), str(source)]
+
+    def precompile_command(self, header: Path, output: Path, arch: str, *, device: bool) -> list[str]:
+        """A precompiled header for the device's or the host's half of a compile (`use_precompiled` names it)."""
+        # Only with -S does the device's half stop before its linker, which knows no such file.
+        half = ("--cuda-device-only", "-S") if device else ("--cuda-host-only", "-c")
+        emit = ("-x", "hip", "-Xclang", "-emit-pch")
+        return [*self.driver, *self._code(arch), *half, *self._places(), *emit, "-o", str(output), str(header)]
+
+    def use_precompiled(self, output: Path) -> tuple[str, ...]:
+        return ("-Xclang", "-include-pch", "-Xclang", str(output))
+
+    def environment(self, work: Path) -> Mapping[str, str]:
+        # hipcc's temporary files go where they are swept after a kill.
+        return {"TMPDIR": str(work)}
+
+    def memory_per_job(self) -> int:
+        return MEMORY_PER_JOB
+
+    def tool(self, name: str) -> Path:
+        """A tool of the compiler's own LLVM, such as llvm-objdump."""
+        return find_tool(name, self.root, self.driver)
+
+
+def include_dirs() -> tuple[Path, ...]:
+    """Our own headers; folders that a build does not have are left out."""
+    package = Path(tilewright.__file__).parent
+    places = (package / "include", package / "backends" / "hip" / "include", package / "backends" / "gpu" / "include")
+    return tuple(one for one in places if one.is_dir())
+
+
+def find_tool(name: str, root: Path | None, driver: tuple[str, ...]) -> Path:
+    folders = [Path(driver[0]).resolve().parent]
+    if root is not None:
+        folders += [root / "bin", root / "llvm" / "bin", root / "lib" / "llvm" / "bin"]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    found = shutil.which(name)
+    if found:
+        return Path(found)
+    raise ToolchainError(
+        f"{name} is not beside {shlex.join(driver)}", rule="no-tool", value=name, remedy=f"install it, or {REMEDY}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A compiler that would be tried: its words, the folder it belongs to, and how it was found."""
+
+    driver: tuple[str, ...]
+    root: Path | None
+    where: str
+
+
+def _in_folder(folder: Path, where: str) -> Candidate | None:
+    hipcc = folder / "bin" / "hipcc"
+    return Candidate((str(hipcc),), folder, where) if hipcc.is_file() else None
+
+
+def _rocm_folders() -> list[Path]:
+    """/opt/rocm, then /opt/rocm-7.1.0 and its like, the newest first."""
+
+    def key(path: Path) -> list[int]:
+        return [int(one) for one in re.findall(r"\d+", path.name)]
+
+    return [USUAL / "rocm", *sorted(USUAL.glob("rocm-*"), key=key, reverse=True)]
+
+
+def candidates() -> list[Candidate]:
+    """Every compiler that would be tried, in order; one given by a setting is the only one."""
+    now = settings.current()
+    if now.hipcc:
+        words = tuple(shlex.split(now.hipcc))
+        found = shutil.which(words[0]) if words else None
+        if found is None:
+            raise ToolchainError(
+                f"the HIP compiler {now.hipcc!r} of the setting hipcc is not on this machine",
+                rule="no-hipcc",
+                value=now.hipcc,
+                remedy=f"unset TILEWRIGHT_HIPCC to search for one; else {REMEDY}",
+            )
+        root = Path(found).resolve().parent.parent
+        return [Candidate((found, *words[1:]), root, "the setting hipcc")]
+    if now.rocm_path:
+        one = _in_folder(Path(now.rocm_path).expanduser(), "the setting rocm_path")
+        if one is None:
+            raise ToolchainError(
+                f"the folder {now.rocm_path} of the setting rocm_path has no bin/hipcc",
+                rule="no-hipcc",
+                value=now.rocm_path,
+                remedy=f"give the folder of a ROCm installation; else {REMEDY}",
+            )
+        return [one]
+    found_ones = [_in_folder(installed.default_prefix("rocm"), "the installed toolchain")]
+    found_ones += [_in_folder(one, "the usual place") for one in _rocm_folders()]
+    on_path = shutil.which("hipcc")
+    if on_path:
+        found_ones.append(Candidate((on_path,), Path(on_path).resolve().parent.parent, "the path"))
+    unique: dict[Path, Candidate] = {}
+    for one in found_ones:
+        if one is not None:
+            unique.setdefault(Path(one.driver[0]).resolve(), one)
+    return list(unique.values())
+
+
+def header_folders(root: Path | None) -> list[Path]:
+    """Where CK Tile headers may lie, in order; a folder given by the setting is the only one."""
+    given = settings.current().ck_tile
+    if given:
+        folder = Path(given).expanduser()
+        # The folder itself is meant as often as the one above it.
+        return [folder.parent if folder.name == "ck_tile" and not has_headers(folder) else folder]
+    beside = [root / "include"] if root is not None else []
+    places = [*beside, installed.default_prefix("rocm") / "include", *(one / "include" for one in _rocm_folders())]
+    return list(dict.fromkeys(places))
+
+
+def find_headers(root: Path | None) -> Headers | None:
+    """The first CK Tile headers there are; a folder given by the setting must have them."""
+    folders = header_folders(root)
+    if settings.current().ck_tile:
+        return read_headers(folders[0])
+    return next((read_headers(one) for one in folders if has_headers(one)), None)
+
+
+def _ask(driver: tuple[str, ...], *words: str) -> str:
+    try:
+        answer = subprocess.run(
+            [*driver, *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            check=False,
+            env=settings.child_environment(),
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _broken(driver, str(error)) from error
+    if answer.returncode != 0 or "clang" not in answer.stdout:
+        said = (answer.stderr or answer.stdout).strip()[:200]
+        raise _broken(driver, f"{' '.join(words)} exited with {answer.returncode}: {said or 'no answer'}")
+    return answer.stdout
+
+
+def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
+    return ToolchainError(
+        f"{shlex.join(driver)} is no usable HIP compiler: {what}",
+        rule="broken-hipcc",
+        value=shlex.join(driver),
+        remedy=f"`tilewright toolchain verify` checks an installed one; else {REMEDY}",
+    )
+
+
+def identify(candidate: Candidate) -> HipToolchain:
+    """Ask a compiler who it is and find its headers."""
+    said = _ask(candidate.driver, "--version")
+    lines = [one.strip() for one in said.splitlines() if one.strip()]
+    # Places are no part of an identity.
+    lines = [one for one in lines if not one.startswith(("InstalledDir:", "Configuration file:"))]
+    toolchain = installed.read(candidate.root) if candidate.root is not None else None
+    headers = find_headers(candidate.root)
+    clang = next(one for one in lines if "clang" in one)
+    hip = next((one.split(":", 1)[1].strip() for one in lines if one.startswith("HIP version:")), "")
+    if toolchain is not None:
+        version = f"ROCm {toolchain.version}, {clang}"
+    else:
+        version = f"HIP {hip}, {clang}" if hip else clang
+    parts = [*lines, *candidate.driver[1:], toolchain.digest if toolchain is not None else ""]
+    # Kernels are mostly CK Tile's code: its headers are as much a part of the compiler as clang is.
+    parts.append(headers.digest if headers is not None else "")
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    identity = CompilerIdentity("hipcc", version, digest)
+    return HipToolchain(candidate.driver, candidate.root, candidate.where, identity, headers)
+
+
+@lru_cache(maxsize=32)
+def _find(hipcc: str, rocm_path: str, ck_tile: str, prefix: str, path: str) -> HipToolchain:
+    del hipcc, rocm_path, ck_tile, prefix, path  # what the answer depends on, read again by candidates()
+    errors: list[ToolchainError] = []
+    for one in candidates():
+        try:
+            return identify(one)
+        except ToolchainError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    raise ToolchainError(
+        f"no HIP compiler: none is installed under {installed.folder()}, in {USUAL}/rocm or on the path",
+        rule="no-hipcc",
+        value="",
+        remedy=REMEDY,
+    )
+
+
+def find_toolchain() -> HipToolchain:
+    """The HIP compiler, found once for each setting; none is a ToolchainError with the remedy."""
+    now = settings.current()
+    path = settings.child_environment().get("PATH", "")
+    return _find(now.hipcc, now.rocm_path, now.ck_tile, str(installed.folder()), path)
+
+
+def forget() -> None:
+    """Look again the next time: after an installation, and for tests."""
+    _find.cache_clear()
+    read_headers.cache_clear()
+
+
+def object_rules(arch: str) -> ObjectRules:
+    """For build files: the compiler found here, or plain `hipcc` where there is none yet."""
+    try:
+        tools = find_toolchain()
+        driver, headers = tools.driver, tools.headers
+    except ToolchainError:
+        driver, headers = ("hipcc",), None
+    name = Path(driver[0]).name
+    driver = (name if shutil.which(name) == driver[0] else driver[0], *driver[1:])
+    folders = (*include_dirs(), *((headers.folder,) if headers is not None else ()))
+    return ObjectRules(
+        language="CXX",
+        variable="HIPCXX",
+        compiler=driver,
+        compile_flags=(*_CODE, *arch_by_name(arch).compile_flags),
+        include_dirs=folders,
+        link_flags=tuple(arch_by_name(arch).compile_flags),
+    )

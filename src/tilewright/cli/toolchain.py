@@ -1,0 +1,187 @@
+"""`tilewright toolchain`: cross-compilers under the user's cache: install, list, verify, remove."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.cli.common import console, print_json, say
+
+if TYPE_CHECKING:
+    from tilewright.toolchains.install import Sources
+    from tilewright.toolchains.installed import Installed
+
+_Prefix = Annotated[Path | None, typer.Option("--prefix", help="The folder; by default one under the cache.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+_Name = Annotated[str, typer.Argument(help="Which toolchain: rocm.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Cross-compilers: install, list, verify.")
+    group.command("install")(install)
+    group.command("list")(list_)
+    group.command("verify")(verify)
+    group.command("remove")(remove)
+    app.add_typer(group, name="toolchain")
+
+
+class _Lines:
+    """Steps as lines on stderr; on a terminal the running step counts up."""
+
+    def __init__(self, verbose: bool) -> None:
+        self._verbose = verbose
+        self._live = sys.stderr.isatty()
+        self._title = ""
+        self._told = -1
+        self._notes: list[str] = []
+
+    def step(self, title: str) -> None:
+        self.end()
+        self._title, self._told = title, -1
+        typer.echo(title, err=True, nl=not self._live)
+
+    def advance(self, done: int, total: int) -> None:
+        percent = 100 * done // total if total else 100
+        if percent == self._told:
+            return
+        if self._live:
+            self._told = percent
+            typer.echo(f"\r{self._title}  {percent} %", err=True, nl=False)
+        elif percent // 25 > self._told // 25:
+            self._told = percent
+            say(f"  {percent} %")
+
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+
+    def end(self) -> None:
+        if self._live and self._title:
+            typer.echo("", err=True)
+        self._title = ""
+
+    def tell_notes(self) -> None:
+        """All of them with -v, else the first few: an archive that moved on can have dozens."""
+        self.end()
+        shown = self._notes if self._verbose else self._notes[:3]
+        for note in shown:
+            say(f"note: {note}")
+        if len(shown) < len(self._notes):
+            say(f"note: {len(self._notes) - len(shown)} more like these; -v shows them")
+
+
+def _known(name: str) -> None:
+    from tilewright.errors import UnknownNameError, nearest
+    from tilewright.toolchains.installed import NAMES
+
+    if name not in NAMES:
+        raise UnknownNameError(
+            f"{name!r} is not a toolchain", rule="toolchain-name", value=name, remedy=nearest(name, list(NAMES))
+        )
+
+
+def install(
+    name: _Name = "rocm",
+    prefix: _Prefix = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before downloading.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a toolchain that is there.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every package.")] = False,
+) -> None:
+    """Set up a cross-compiler for AMD GPUs, without root, from the archive apt is configured for."""
+    from tilewright.toolchains import installed
+    from tilewright.toolchains.install import install_rocm
+
+    _known(name)
+    progress = _Lines(verbose)
+
+    def confirm(sources: Sources) -> bool:
+        progress.tell_notes()
+        plan = sources.plan
+        say(f"ROCm {plan.rocm} (clang {plan.llvm}), CK Tile headers of {sources.headers.name}")
+        if verbose:
+            for one in plan.packages:
+                say(f"  {one.name} {one.version} ({one.suite})")
+        size = f"{sources.download_bytes >> 20} MiB to fetch, at most {plan.installed_bytes >> 20} MiB on disk"
+        if yes or not sys.stdin.isatty():
+            say(size)
+            return True
+        return typer.confirm(f"{size}; go on?", default=True, err=True)
+
+    try:
+        found, new = install_rocm(prefix, force=force, progress=progress, confirm=confirm)
+    finally:
+        progress.end()
+    made = f"{found.manifest['bytes'] >> 20} MiB in {found.manifest['seconds']} s"
+    say(f"installed: {made}" if new else "already installed; --force replaces it")
+    if prefix is not None and found.prefix != installed.default_prefix(name):
+        say(f"to use it: TILEWRIGHT_ROCM_PATH={found.prefix}")
+    typer.echo(str(found.prefix))
+
+
+def _summary(one: Installed) -> str:
+    kind = "as tested" if one.manifest["tested"] else "newer than tested"
+    return f"ROCm {one.version}, clang {one.manifest['llvm']}, {one.manifest['bytes'] >> 20} MiB, {kind}"
+
+
+def list_(json: _Json = False) -> None:
+    """Show the toolchains that are installed."""
+    from tilewright.toolchains.installed import all_installed
+
+    found = all_installed()
+    if json:
+        print_json([{"prefix": str(one.prefix), **one.manifest} for one in found])
+        return
+    for one in found:
+        console().print(f"{one.name}  {one.prefix}  {_summary(one)}")
+    if not found:
+        say("none is installed; `tilewright toolchain install rocm` sets one up")
+
+
+def _at(name: str, prefix: Path | None) -> Path:
+    from tilewright.toolchains.installed import default_prefix
+
+    _known(name)
+    return prefix.expanduser().absolute() if prefix is not None else default_prefix(name)
+
+
+def verify(name: _Name = "rocm", prefix: _Prefix = None) -> None:
+    """Compare every file with its digest and compile a small program; exit code 2 when something is wrong."""
+    from tilewright.errors import RequestError, ToolchainError
+    from tilewright.toolchains import installed
+    from tilewright.toolchains.install import self_check
+
+    place = _at(name, prefix)
+    found = installed.read(place)
+    if found is None:
+        raise RequestError(
+            f"there is no toolchain in {place}",
+            rule="no-toolchain",
+            value=str(place),
+            remedy="tilewright toolchain install rocm",
+        )
+    progress = _Lines(verbose=False)
+    progress.step("comparing the files")
+    problems = installed.verify(found, progress.advance)
+    progress.end()
+    if problems:
+        for one in problems[:10]:
+            say(f"  {one}")
+        raise ToolchainError(
+            f"{len(problems)} files of {place} are not as they were installed",
+            rule="toolchain-damaged",
+            value=str(place),
+            remedy="tilewright toolchain install rocm --force",
+        )
+    say(f"a small program compiles in {self_check(found.prefix):.1f} s")
+    typer.echo(f"{place}: {_summary(found)}, complete")
+
+
+def remove(name: _Name = "rocm", prefix: _Prefix = None) -> None:
+    """Delete an installed toolchain."""
+    from tilewright.toolchains import installed
+
+    place = _at(name, prefix)
+    installed.remove(place)
+    typer.echo(f"removed {place}")

@@ -1,0 +1,422 @@
+"""Setting up the ROCm cross-compiler: plan, fetch, unpack, check, publish.
+
+Everything is prepared beside its final place and published by one rename, so a toolchain folder is
+complete or absent.  Downloads survive an interruption and are verified before they are used.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tilewright import settings
+from tilewright.errors import RequestError, ToolchainError
+from tilewright.toolchains import apt_sources, installed, python_index
+from tilewright.toolchains.archive import Release, read_packages, read_release
+from tilewright.toolchains.deb import prepare_root, unpack_deb, unpack_tar
+from tilewright.toolchains.fetch import Advance, Fetcher, Item, Unreachable, free_bytes, shown
+from tilewright.toolchains.launchers import write_launchers
+from tilewright.toolchains.packages import Index
+from tilewright.toolchains.recipe import Plan, Recipe, load_recipe, make_plan, moved_on
+
+ELSEWHERE = (
+    "install ROCm's own packages instead (hipcc, hip-dev or hip-devel, rocm-device-libs, composablekernel-dev or "
+    "-devel from the ROCm repository; on Fedora: hipcc rocm-hip-devel rocm-device-libs) and, unless they are in "
+    "/opt/rocm, set TILEWRIGHT_ROCM_PATH to their folder"
+)
+HEADERS_BYTES = 60 << 20  # the source distribution and what is kept of it
+SPARE_BYTES = 200 << 20  # room that stays free
+
+
+class Progress(Protocol):
+    """Who listens: a step begins, bytes or packages of it are done, something is worth telling."""
+
+    def step(self, title: str) -> None: ...
+
+    def advance(self, done: int, total: int) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Silent:
+    def step(self, title: str) -> None:
+        del title
+
+    def advance(self, done: int, total: int) -> None:
+        del done, total
+
+    def note(self, text: str) -> None:
+        del text
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything one installation is made from, chosen but not yet fetched."""
+
+    archive: str
+    releases: tuple[Release, ...]
+    plan: Plan
+    headers: Item
+    headers_version: str
+    notes: tuple[str, ...]
+
+    @property
+    def download_bytes(self) -> int:
+        return self.plan.download_bytes + (self.headers.size or HEADERS_BYTES // 4)
+
+
+def check_machine(sources: list[apt_sources.AptSource]) -> None:
+    """This way only works where Debian packages for x86-64 are at hand."""
+    if not sources:
+        raise ToolchainError(
+            "this machine has no apt configuration with a package archive, so there are no packages to take",
+            rule="not-debian-like",
+            value=platform.system(),
+            remedy=ELSEWHERE,
+        )
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise ToolchainError(
+            f"the packaged compilers are for x86-64, and this machine is {platform.machine()}",
+            rule="not-debian-like",
+            value=platform.machine(),
+            remedy=ELSEWHERE,
+        )
+
+
+def _apt_fetcher() -> Fetcher:
+    """Downloads go the way apt's go: through its proxy, if one is configured."""
+    tool = shutil.which("apt-config")
+    if tool is None:
+        return Fetcher()
+    answer = subprocess.run(
+        [tool, "dump", "--format", "%f=%v%n", "Acquire::http::Proxy", "Acquire::https::Proxy"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env=settings.child_environment(),
+    )
+    pairs = [line.split("=", 1) for line in answer.stdout.splitlines() if "=" in line]
+    proxies = {name.split("::")[1].lower(): url for name, url in pairs if name.count("::") == 2 and "://" in url}
+    return Fetcher(proxies)
+
+
+def find_sources(recipe: Recipe, downloads: Path, progress: Progress, apt_dir: Path | None = None) -> Sources:
+    """Choose archive, suites and versions; only indexes are fetched."""
+    configured = apt_sources.read_sources(apt_dir)
+    check_machine(configured)
+    fetcher = _apt_fetcher()
+    problems: list[str] = []
+    progress.step("reading the package indexes")
+    for archive in apt_sources.archives(configured, apt_dir):
+        for base, overlays in recipe.editions:
+            try:
+                releases = _releases(fetcher, archive, base, overlays)
+            except Unreachable as error:
+                if error.missing:
+                    continue
+                problems.append(error.message)
+                break  # the same machine would not answer for another suite
+            index = Index()
+            for release in releases:
+                for component in recipe.components:
+                    index.add(read_packages(fetcher, release, component, downloads), release.suite, archive.url)
+            plan = make_plan(recipe, index, base, overlays)
+            if plan is None:
+                have = ", ".join(one.version for one in index.versions("hipcc")) or "none"
+                problems.append(f"{shown(archive.url)} has no ROCm {recipe.lines[-1]} in {base} (hipcc: {have})")
+                continue
+            headers, version, notes = _find_headers(recipe, progress)
+            unsigned = [f"{one.suite}: signature {one.signature}" for one in releases if one.signature != "checked"]
+            return Sources(
+                archive.url, tuple(releases), plan, headers, version, (*moved_on(recipe, plan), *notes, *unsigned)
+            )
+    tried = ", ".join(dict.fromkeys(shown(one.url) for one in configured))
+    raise ToolchainError(
+        f"no archive apt is configured for has the ROCm packages: {'; '.join(problems) or tried}",
+        rule="no-rocm-in-archive",
+        value=tried,
+        remedy=f"check the network; else {ELSEWHERE}",
+    )
+
+
+def _releases(fetcher: Fetcher, archive: apt_sources.Archive, base: str, overlays: tuple[str, ...]) -> list[Release]:
+    found = [read_release(fetcher, archive.url, base, archive.signed_by)]
+    for suite in overlays:
+        try:
+            found.append(read_release(fetcher, archive.url, suite, archive.signed_by))
+        except Unreachable as error:
+            if not error.missing:
+                raise
+    return found
+
+
+def _find_headers(recipe: Recipe, progress: Progress) -> tuple[Item, str, list[str]]:
+    wanted = recipe.headers
+    progress.step(f"looking for {wanted['project']} {wanted['version']} in the Python index")
+    offers = python_index.distributions(python_index.pip_config(), wanted["project"])
+    chosen = python_index.choose(offers, wanted["version"], wanted["line"])
+    known = recipe.tested.get("headers", {}).get("sha256", "") if chosen.version == wanted["version"] else ""
+    item = python_index.as_item(chosen, known)
+    notes = []
+    if chosen.version != wanted["version"]:
+        notes.append(f"{wanted['project']} {chosen.version}: tested with {wanted['version']}")
+    elif known and known != item.sha256:
+        raise ToolchainError(
+            f"the index offers {chosen.file_name} with another digest than the tested file",
+            rule="download-digest",
+            value=chosen.file_name,
+            remedy="this index is not to be trusted for it; use another, or set TILEWRIGHT_CK_TILE",
+        )
+    return item, chosen.version, notes
+
+
+def check_space(sources: Sources, prefix: Path, downloads: Path) -> None:
+    needs = {prefix.parent: sources.plan.installed_bytes + HEADERS_BYTES, downloads: sources.download_bytes}
+    by_device: dict[int, tuple[Path, int]] = {}
+    for place, size in needs.items():
+        there = place
+        while not there.exists():
+            there = there.parent
+        device = there.stat().st_dev
+        _, sum_so_far = by_device.get(device, (place, 0))
+        by_device[device] = (by_device.get(device, (place, 0))[0], sum_so_far + size)
+    for place, size in by_device.values():
+        free = free_bytes(place)
+        if free < size + SPARE_BYTES:
+            raise ToolchainError(
+                f"{place} has {free >> 20} MiB free, and the toolchain needs {(size + SPARE_BYTES) >> 20} MiB",
+                rule="no-space",
+                value=free,
+                remedy="make room, or give another place with --prefix (and TILEWRIGHT_CACHE_DIR for the downloads)",
+            )
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Two installations at once would share their downloads: the second is told to wait."""
+    try:
+        import fcntl
+    except ImportError:  # not a platform these packages are for
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ToolchainError(
+                "another installation is running",
+                rule="toolchain-busy",
+                value=str(folder),
+                remedy="wait until it is done and look with `tilewright toolchain list`",
+            ) from None
+        yield
+
+
+def check_prefix(prefix: Path, force: bool) -> installed.Installed | None:
+    """The toolchain that is there already; a folder of anybody else's is never touched."""
+    try:
+        there = installed.read(prefix)
+    except ToolchainError:
+        if not force:
+            raise
+        return None
+    if there is None and prefix.exists() and (not prefix.is_dir() or any(prefix.iterdir())):
+        raise RequestError(
+            f"{prefix} exists and is no toolchain",
+            rule="prefix-taken",
+            value=str(prefix),
+            remedy="give an empty or new folder with --prefix",
+        )
+    return None if force else there
+
+
+Confirm = Callable[[Sources], bool]
+
+
+def install_rocm(
+    prefix: Path | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    confirm: Confirm | None = None,
+    apt_dir: Path | None = None,
+    recipe: Recipe | None = None,
+) -> tuple[installed.Installed, bool]:
+    """The toolchain in `prefix`, and whether it was made now.  `confirm` is asked before anything large is fetched."""
+    progress = progress or Silent()
+    recipe = recipe or load_recipe()
+    prefix = (prefix or installed.default_prefix("rocm")).expanduser().absolute()
+    there = check_prefix(prefix, force)
+    if there is not None:
+        return there, False
+    downloads = installed.folder() / "downloads"
+    with _only_one(installed.folder()):
+        sources = find_sources(recipe, downloads, progress, apt_dir)
+        check_space(sources, prefix, downloads)
+        for note in sources.notes:
+            progress.note(note)
+        if confirm is not None and not confirm(sources):
+            raise RequestError("nothing was installed", rule="not-confirmed", remedy="answer yes, or give --yes")
+        began = time.monotonic()
+        debs, headers = _fetch(sources, downloads, progress)
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.", suffix=".partial", dir=prefix.parent))
+        try:
+            work.chmod(0o755)
+            _unpack(recipe, sources, debs, headers, work, progress)
+            progress.step("checking the compiler")
+            seconds = self_check(work)
+            _write_manifest(recipe, sources, work, time.monotonic() - began, seconds)
+            _publish(work, prefix)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(downloads, ignore_errors=True)  # kept only as long as they save work
+    found = installed.read(prefix)
+    assert found is not None
+    return found, True
+
+
+def _fetch(sources: Sources, downloads: Path, progress: Progress) -> tuple[list[Path], Path]:
+    items = [Item(one.url, one.file_name, one.sha256, one.size) for one in sources.plan.packages]
+    progress.step(f"fetching {len(items)} packages, {sources.plan.download_bytes >> 20} MiB")
+    advance: Advance = progress.advance
+    debs = _apt_fetcher().fetch_all(items, downloads, advance)
+    progress.step(f"fetching {sources.headers.name}")
+    headers = python_index.pip_config().fetcher().fetch(sources.headers, downloads)
+    return debs, headers
+
+
+def _unpack(recipe: Recipe, sources: Sources, debs: list[Path], headers: Path, work: Path, progress: Progress) -> None:
+    root = work / "root"
+    prepare_root(root)
+    progress.step(f"unpacking {len(debs)} packages")
+    for done, deb in enumerate(debs, 1):
+        unpack_deb(deb, root, recipe.keeps)
+        progress.advance(done, len(debs))
+    progress.step("unpacking the CK Tile headers")
+    _unpack_headers(recipe.headers, headers, work / "include")
+    plan = sources.plan
+    tools = [one for one in recipe.tools if (root / "usr/lib" / f"llvm-{plan.llvm}" / "bin" / one).exists()]
+    hip = ".".join(plan.rocm.split(".")[:2])
+    write_launchers(work / "bin", tools, plan.llvm, plan.gcc, hip)
+
+
+def _unpack_headers(wanted: dict[str, Any], archive: Path, goal: Path) -> None:
+    """Only the header folders and the licences; nothing of the distribution is run."""
+    inside, folders, licences = wanted["inside"], wanted["folders"], wanted["licences"]
+
+    def place(name: str) -> str | None:
+        _, _, rest = name.partition("/")  # the first folder is project-version
+        if rest in licences:
+            return "licences/" + rest.replace("/", "-")
+        if rest.startswith(tuple(f"{inside}{one}/" for one in folders)) and rest.endswith((".hpp", ".h", ".inc")):
+            return rest.removeprefix(inside)
+        return None
+
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            unpack_tar(tar, goal, archive, place)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise ToolchainError(
+            f"{archive.name} cannot be unpacked: {error}", rule="unpack", value=archive.name, remedy="run it again"
+        ) from error
+    for one in folders:
+        if not (goal / one).is_dir():
+            raise ToolchainError(
+                f"{archive.name} has no {inside}{one}",
+                rule="no-headers",
+                value=archive.name,
+                remedy="set TILEWRIGHT_CK_TILE to a folder that holds the ck_tile headers",
+            )
+
+
+PROBE = """#include <hip/hip_runtime.h>
+#include <vector>
+__global__ void tw_probe(float* x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }
+extern "C" int tw_run(float* x) { std::vector<int> n(1, 64); tw_probe<<<1, n[0]>>>(x); return hipGetLastError(); }
+"""
+
+
+def self_check(prefix: Path) -> float:
+    """Compile and link a small HIP program; answers the seconds it took."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tilewright-probe-") as folder:
+        source, output = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
+        source.write_text(PROBE, encoding="utf-8")
+        command = [str(prefix / "bin" / "hipcc"), "-std=c++17", "-O2", "-fPIC", "-shared", "--offload-arch=gfx942"]
+        answer = subprocess.run(
+            [*command, str(source), "-o", str(output)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env=settings.child_environment({"TMPDIR": folder}),
+        )
+        if answer.returncode != 0 or not output.exists():
+            said = [line for line in answer.stderr.splitlines() if line.strip()]
+            first = next((line for line in said if "error" in line), said[0] if said else "it said nothing")
+            raise ToolchainError(
+                f"the new compiler does not compile a small HIP program: {first}",
+                rule="toolchain-self-check",
+                value=answer.returncode,
+                remedy="the archive's packages do not fit together at the moment; try again in some hours, "
+                f"or {ELSEWHERE}",
+            )
+    return time.monotonic() - began
+
+
+def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float, probe_seconds: float) -> None:
+    plan = sources.plan
+    files_digest = installed.record(work)
+    size = sum(one.stat().st_size for one in work.rglob("*") if one.is_file() and not one.is_symlink())
+    manifest = {
+        "format": installed.FORMAT,
+        "name": "rocm",
+        "version": plan.rocm,
+        "llvm": plan.llvm,
+        "gcc": plan.gcc,
+        "tested": not moved_on(recipe, plan) and sources.headers_version == recipe.headers["version"],
+        "notes": list(sources.notes),
+        "suites": {one.suite: {"date": one.date, "signature": one.signature} for one in sources.releases},
+        "packages": {
+            one.name: {"version": one.version, "suite": one.suite, "sha256": one.sha256} for one in plan.packages
+        },
+        "headers": {
+            "project": recipe.headers["project"],
+            "version": sources.headers_version,
+            "sha256": sources.headers.sha256,
+        },
+        "files_sha256": files_digest,
+        "bytes": size,
+        "seconds": round(seconds, 1),
+        "probe_seconds": round(probe_seconds, 1),
+    }
+    (work / installed.MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _publish(work: Path, prefix: Path) -> None:
+    old = None
+    if prefix.exists():
+        old = prefix.with_name(f".{prefix.name}.replaced")
+        shutil.rmtree(old, ignore_errors=True)
+        prefix.rename(old)
+    try:
+        work.rename(prefix)
+    except OSError:
+        if old is not None:
+            old.rename(prefix)
+        raise
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,150 @@
+"""Toolchains that are there: found, listed, verified, removed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright import settings
+from tilewright.errors import RequestError, ToolchainError
+from tilewright.toolchains.fetch import file_digest
+
+MANIFEST = "manifest.json"
+FILES = "files.txt"  # a line for each file: digest or link target, and its path
+FORMAT = 1
+NAMES = ("rocm",)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One toolchain folder with a manifest."""
+
+    prefix: Path
+    manifest: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.manifest["name"])
+
+    @property
+    def version(self) -> str:
+        return str(self.manifest["version"])
+
+    @property
+    def hipcc(self) -> Path:
+        return self.prefix / "bin" / "hipcc"
+
+    @property
+    def headers(self) -> Path:
+        """The folder that holds `ck_tile/`."""
+        return self.prefix / "include"
+
+    @property
+    def digest(self) -> str:
+        """Of everything inside."""
+        return str(self.manifest["files_sha256"])
+
+
+def folder() -> Path:
+    return settings.current().cache_dir.absolute() / "toolchains"
+
+
+def default_prefix(name: str) -> Path:
+    return folder() / name
+
+
+def read(prefix: Path) -> Installed | None:
+    """The toolchain in a folder; None when there is none.  A manifest that cannot be read is an error."""
+    file = prefix / MANIFEST
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, OSError) as error:
+        raise _damaged(prefix, str(error)) from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT or "files_sha256" not in data:
+        raise _damaged(prefix, f"its manifest is not of format {FORMAT}")
+    return Installed(prefix, data)
+
+
+def _damaged(prefix: Path, what: str) -> ToolchainError:
+    return ToolchainError(
+        f"the toolchain in {prefix} cannot be used: {what}",
+        rule="toolchain-damaged",
+        value=str(prefix),
+        remedy="tilewright toolchain install rocm --force",
+    )
+
+
+def places() -> list[Path]:
+    """Where a toolchain may lie: the place the setting rocm_path names, then the cache."""
+    given = settings.current().rocm_path
+    found = [Path(given).expanduser()] if given else []
+    return [*found, *(default_prefix(name) for name in NAMES)]
+
+
+def all_installed() -> list[Installed]:
+    return [found for place in dict.fromkeys(places()) if (found := read(place)) is not None]
+
+
+def record(prefix: Path) -> str:
+    """Write the list of all files into the folder; answers the digest of that list."""
+    text = "".join(f"{what}  {path}\n" for path, what in _contents(prefix))
+    (prefix / FILES).write_text(text, encoding="utf-8")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _contents(prefix: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(prefix.rglob("*")):
+        name = path.relative_to(prefix).as_posix()
+        if name in (MANIFEST, FILES):
+            continue
+        if path.is_symlink():
+            yield name, f"link:{path.readlink()}"
+        elif path.is_file():
+            yield name, file_digest(path)
+
+
+def verify(one: Installed, advance: Callable[[int, int], None] | None = None) -> list[str]:
+    """What is wrong with a toolchain's files; an empty list when all are as they were installed."""
+    try:
+        text = (one.prefix / FILES).read_text(encoding="utf-8")
+    except OSError as error:
+        return [f"{FILES} cannot be read: {error}"]
+    if hashlib.sha256(text.encode()).hexdigest() != one.digest:
+        return [f"{FILES} is not the list the manifest names"]
+    lines = text.splitlines()
+    problems = []
+    for done, line in enumerate(lines, 1):
+        expected, _, name = line.partition("  ")
+        path = one.prefix / name
+        if expected.startswith("link:"):
+            if not path.is_symlink() or f"link:{path.readlink()}" != expected:
+                problems.append(f"{name}: the link is gone or points elsewhere")
+        elif not path.is_file():
+            problems.append(f"{name}: missing")
+        elif file_digest(path) != expected:
+            problems.append(f"{name}: changed")
+        if advance is not None:
+            advance(done, len(lines))
+    return problems
+
+
+def remove(prefix: Path) -> None:
+    """Delete a toolchain.  It is renamed first: nobody finds one that is half gone."""
+    if not (prefix / MANIFEST).is_file():
+        raise RequestError(
+            f"there is no toolchain in {prefix}",
+            rule="no-toolchain",
+            value=str(prefix),
+            remedy="tilewright toolchain list shows what is installed",
+        )
+    doomed = prefix.with_name(f".{prefix.name}.removed")
+    shutil.rmtree(doomed, ignore_errors=True)
+    prefix.rename(doomed)
+    shutil.rmtree(doomed)

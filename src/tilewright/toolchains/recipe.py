@@ -1,0 +1,138 @@
+"""What a ROCm cross-compiler is made of: data from `rocm.json`, and the choice of versions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import resources
+from typing import Any
+
+from tilewright.errors import ToolchainError
+from tilewright.toolchains.packages import Index, Package, Relation, closure, relations, upstream, version_key
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`rocm.json` with names: every field is explained where it is used."""
+
+    lines: tuple[str, ...]  # version lines in the order of preference; the first is the tested one
+    line_sources: tuple[str, ...]  # source packages whose version is ROCm's
+    roots: tuple[str, ...]
+    editions: tuple[tuple[str, tuple[str, ...]], ...]  # (base suite, suites on top of it)
+    components: tuple[str, ...]
+    skip: tuple[str, ...]  # packages a compiler run from its folder never needs
+    leave_out: tuple[str, ...]  # files of the others it never needs
+    tools: tuple[str, ...]
+    headers: dict[str, Any]
+    tested: dict[str, Any]
+
+    def keeps(self, path: str) -> bool:
+        """Whether a file of a package belongs into the toolchain."""
+        if path.startswith("usr/share/doc/"):
+            return path.endswith("/copyright")
+        if any(fnmatchcase(path, pattern) for pattern in self.leave_out):
+            return False
+        if path.startswith("usr/bin/"):
+            return path == "usr/bin/hipcc"
+        inside_llvm = re.match(r"usr/lib/llvm-\d+/bin/(.+)$", path)
+        if inside_llvm:
+            return inside_llvm[1] in self._tool_files()
+        # Static archives of LLVM and the profiling C library are large and never linked.
+        return not re.match(r"usr/lib/llvm-\d+/lib/lib[^/]*\.a$", path)
+
+    def _tool_files(self) -> set[str]:
+        # Names that are links to one of the others' binaries: the binary must come along.
+        return {*self.tools, "llvm-readobj", "llvm-objcopy"}
+
+
+def load_recipe() -> Recipe:
+    text = resources.files("tilewright.toolchains").joinpath("rocm.json").read_text(encoding="utf-8")
+    data = json.loads(text)
+    editions = tuple((one["base"], tuple(one["overlays"])) for one in data.pop("editions"))
+    lists = {key: tuple(value) for key, value in data.items() if isinstance(value, list)}
+    return Recipe(editions=editions, headers=data["headers"], tested=data["tested"], **lists)
+
+
+def in_line(version: str, line: str) -> bool:
+    """7.2.4+dfsg is in the lines 7.2 and 7, 7.20 only in 7."""
+    return re.match(re.escape(line) + r"(?![0-9])", upstream(version)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The packages to unpack and the versions that name the folders inside."""
+
+    packages: tuple[Package, ...]
+    line: str
+    rocm: str  # 7.2.4
+    llvm: str  # 22
+    gcc: str  # 16
+
+    @property
+    def download_bytes(self) -> int:
+        return sum(one.size for one in self.packages)
+
+    @property
+    def installed_bytes(self) -> int:
+        return sum(one.installed_bytes for one in self.packages)
+
+
+def make_plan(recipe: Recipe, index: Index, base: str, overlays: Sequence[str]) -> Plan | None:
+    """Which versions to take; None where the archive has no ROCm of a known line."""
+    hipcc = index.versions("hipcc")
+    line = next((one for one in recipe.lines if any(in_line(have.version, one) for have in hipcc)), None)
+    if line is None:
+        return None
+    order = {suite: rank for rank, suite in enumerate((base, *overlays))}
+
+    def prefer(versions: Sequence[Package]) -> list[Package]:
+        newest = sorted(versions, key=lambda one: version_key(one.version), reverse=True)
+        if newest[0].source in recipe.line_sources:
+            return sorted(newest, key=lambda one: not in_line(one.version, line))
+        return sorted(newest, key=lambda one: order.get(one.suite, len(order)))
+
+    packages = closure(index, [Relation(one) for one in recipe.roots], prefer, recipe.skip)
+    root = next(one for one in packages if one.name == "hipcc")
+    return Plan(
+        packages=tuple(packages),
+        line=line,
+        rocm=upstream(root.version).split("+")[0],
+        llvm=_number_after(root, "rocm-device-libs-", ""),
+        gcc=_number_after(root, "libstdc++-", "-dev"),
+    )
+
+
+def _number_after(package: Package, before: str, after: str) -> str:
+    """The compiler's major version is part of package names: rocm-device-libs-22, libstdc++-16-dev."""
+    pattern = re.compile(re.escape(before) + r"(\d+)" + re.escape(after) + "$")
+    for group in relations(package.depends):
+        for one in group:
+            match = pattern.match(one.name)
+            if match:
+                return match[1]
+    raise ToolchainError(
+        f"{package.name} {package.version} depends on no {before}N{after}: its packages are laid out in a new way",
+        rule="no-rocm-in-archive",
+        value=package.version,
+        remedy="use ROCm's own packages, or a newer Tilewright",
+    )
+
+
+def moved_on(recipe: Recipe, plan: Plan) -> list[str]:
+    """Sentences about everything that is not the tested version."""
+    tested: dict[str, Any] = recipe.tested.get("packages", {})
+    notes = []
+    if plan.line != recipe.lines[0]:
+        notes.append(f"the archive has no ROCm {recipe.lines[0]} any more; {plan.rocm} is untested with Tilewright")
+    for one in plan.packages:
+        known = tested.get(one.name)
+        if known is None:
+            notes.append(f"{one.name} {one.version}: not among the packages it was tested with")
+        elif known["version"] != one.version:
+            notes.append(f"{one.name} {one.version}: tested with {known['version']}")
+        elif known["sha256"] != one.sha256:
+            notes.append(f"{one.name} {one.version}: the tested file had another digest")
+    return notes
