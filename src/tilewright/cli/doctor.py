@@ -7,11 +7,14 @@ import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright.cli.common import console, print_json
+
+if TYPE_CHECKING:
+    from tilewright.backends.hip.toolchain import HipToolchain
 
 # Kinds of target that need a device: which backend serves them, which compilers and device files tell of them.
 _GPUS = (
@@ -97,6 +100,43 @@ def _compilers() -> Iterator[Finding]:
         used = True
     if not drivers:
         yield Finding("compilers", "c++", False, f"none found; {toolchain.REMEDY}")
+    yield from _hip_compilers()
+
+
+def _hip_compilers() -> Iterator[Finding]:
+    """Every HIP compiler and the CK Tile headers, with the place they were found in."""
+    from tilewright.backends.hip import toolchain
+    from tilewright.errors import ToolchainError
+
+    try:
+        found = toolchain.candidates()
+    except ToolchainError as error:
+        yield Finding("compilers", "hipcc", False, _oneline(error))
+        return
+    if not found:
+        yield Finding("compilers", "hipcc", None, f"none found; {toolchain.REMEDY}")
+    used = False
+    for one in found:
+        try:
+            tools = toolchain.identify(one)
+        except ToolchainError as error:
+            yield Finding("compilers", " ".join(one.driver), False, _oneline(error))
+            continue
+        text = f"{tools.identity.version}; {one.where}" + ("" if used else "; used")
+        yield Finding("compilers", " ".join(one.driver), True, text)
+        if not used:
+            yield _ck_tile_headers(tools)
+        used = True
+
+
+def _ck_tile_headers(tools: HipToolchain) -> Finding:
+    from tilewright.errors import ToolchainError
+
+    try:
+        headers = tools.ck_tile()
+    except ToolchainError as error:
+        return Finding("compilers", "CK Tile headers", False, _oneline(error))
+    return Finding("compilers", "CK Tile headers", True, f"{headers.folder}; profile {headers.profile}")
 
 
 def _targets() -> Iterator[Finding]:

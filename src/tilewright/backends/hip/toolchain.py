@@ -20,8 +20,8 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import CompilerIdentity, ObjectRules
-from tilewright.backends.hip.ck_tile import Headers, has_headers, read_headers
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
+from tilewright.backends.hip.ck_tile import Headers, has_headers, read_headers
 from tilewright.errors import ToolchainError
 from tilewright.toolchains import installed
 
@@ -31,7 +31,7 @@ REMEDY = "`tilewright toolchain install rocm` sets one up without root; or set T
 
 # A kernel's body must end up in one function: what is outlined spills registers to memory.
 _INLINE = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false")
-_CODE = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", *_INLINE)
+_CODE = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", *_INLINE, "-mllvm", "-enable-noalias-to-md-conversion=0")
 _DEVICE_ONLY = ("--cuda-device-only", "--no-gpu-bundle-output")
 
 # Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
@@ -70,7 +70,7 @@ class HipToolchain:
         return include_dirs()
 
     def ck_tile(self) -> Headers:
-        """The CK Tile headers; none is an error."""
+        """The CK Tile headers; none, or those of another version, are an error."""
         if self.headers is None:
             raise ToolchainError(
                 f"no CK Tile headers were found beside {shlex.join(self.driver)}",
@@ -78,6 +78,7 @@ class HipToolchain:
                 value="",
                 remedy=HEADERS_REMEDY,
             )
+        self.headers.require()
         return self.headers
 
     def _places(self) -> list[str]:
@@ -259,10 +260,8 @@ def identify(candidate: Candidate) -> HipToolchain:
     headers = find_headers(candidate.root)
     clang = next(one for one in lines if "clang" in one)
     hip = next((one.split(":", 1)[1].strip() for one in lines if one.startswith("HIP version:")), "")
-    if toolchain is not None:
-        version = f"ROCm {toolchain.version}, {clang}"
-    else:
-        version = f"HIP {hip}, {clang}" if hip else clang
+    release = f"ROCm {toolchain.version}" if toolchain is not None else f"HIP {hip}" if hip else ""
+    version = f"{release}, {clang}" if release else clang
     parts = [*lines, *candidate.driver[1:], toolchain.digest if toolchain is not None else ""]
     # Kernels are mostly CK Tile's code: its headers are as much a part of the compiler as clang is.
     parts.append(headers.digest if headers is not None else "")
