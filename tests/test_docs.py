@@ -1,0 +1,198 @@
+"""The documents tell the truth: their code runs, their links lead somewhere, their commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+RESULT = ROOT / "benchmarks" / "results" / "gemm_cpu.json"
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for found, text in _FENCE.findall(page.read_text(encoding="utf-8")) if found == language]
+
+
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", head).strip().lower().replace(" ", "-") for head in heads}
+
+
+def test_the_pages_are_there() -> None:
+    names = {name_of(page) for page in PAGES}
+    assert {"README.md", "docs/architecture.md", "docs/adding-an-arch.md", "docs/adding-an-op.md"} <= names
+
+
+def test_the_quick_start_runs(tmp_path: Path) -> None:
+    """All Python blocks of the README, one after the other, as a reader would paste them."""
+    code = blocks(ROOT / "README.md", "python")
+    assert len(code) >= 4
+    program = tmp_path / "quick_start.py"
+    program.write_text("\n".join(code), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "decided" in done.stdout
+
+
+def test_other_pages_hold_no_python_nobody_runs() -> None:
+    for page in PAGES:
+        assert page.name == "README.md" or not blocks(page, "python"), name_of(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(prose(page)):
+        place, _, anchor = link.partition("#")
+        if "://" in place:
+            continue
+        target = page if not place else (page.parent / place).resolve()
+        assert target.exists(), f"{name_of(page)} links to {link}"
+        assert target.is_relative_to(ROOT), f"{name_of(page)} links out of the project: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{name_of(page)} links to {link}; there are {sorted(anchors(target))}"
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every `$ tilewright ...` and `$ make ...` line, and of every `tilewright ...` in the prose."""
+    found = []
+    for block in blocks(page, "console"):
+        for line in re.findall(r"^\$ (.+)$", block, re.M):
+            words = shlex.split(line, comments=True)
+            while words and "=" in words[0]:
+                words.pop(0)  # a variable set for the command
+            found.append(words)
+    found += [shlex.split(one) for one in re.findall(r"`(tilewright [a-z][^`]*)`", prose(page))]
+    return found
+
+
+def click_commands() -> dict[str, Any]:
+    import typer.main
+
+    from tilewright.cli.main import build_app
+
+    group: Any = typer.main.get_command(build_app())
+    return dict(group.commands)
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+
+
+def demand_exists(words: list[str], known: dict[str, Any]) -> None:
+    """A command line's command, subcommand and options exist."""
+    if words[0] == "make":
+        assert all("=" in one or one in make_targets() for one in words[1:]), words
+        return
+    assert words[0] == "tilewright", words
+    name, *rest = words[1:]
+    if name == "COMMAND":  # a placeholder
+        return
+    assert name in known, f"there is no command {name!r}: {words}"
+    command = known[name]
+    if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        # An alternative such as `cache ls|verify` names several.
+        for one in rest[0].split("|"):
+            assert one in command.commands, f"{name} has no {one!r}: {words}"
+        command = command.commands[rest[0].split("|")[0]]
+    options = {option for one in command.params for option in one.opts} | {"--help"}
+    for one in rest:
+        if one.startswith("-"):
+            assert one.split("=")[0] in options, f"{name} has no option {one!r}: {words}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_exist(page: Path) -> None:
+    known = click_commands()
+    for words in commands(page):
+        demand_exists(words, known)
+
+
+@pytest.mark.parametrize(
+    "line", ["tilewright fly gemm", "tilewright run conv2", "tilewright run gemm --sideways 3", "make coffee"]
+)
+def test_the_check_sees_what_does_not_exist(line: str) -> None:
+    with pytest.raises(AssertionError):
+        demand_exists(shlex.split(line), click_commands())
+
+
+def test_every_command_is_described() -> None:
+    described = anchors(ROOT / "docs" / "cli.md")
+    missing = set(click_commands()) - described
+    assert not missing, f"docs/cli.md says nothing of {sorted(missing)}"
+
+
+def test_every_setting_is_a_field_that_exists() -> None:
+    from dataclasses import fields
+
+    from tilewright.settings import Settings
+
+    known = {f"TILEWRIGHT_{one.name.upper()}" for one in fields(Settings)}
+    for page in PAGES:
+        for name in re.findall(r"TILEWRIGHT_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")):
+            assert name in known, f"{name_of(page)} names {name}"
+
+
+def test_every_arch_of_the_table_is_described() -> None:
+    from tilewright.arch import all_archs
+
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    missing = [name for name, one in all_archs().items() if one.family == "cpu" and f"`{name}`" not in text]
+    assert not missing
+
+
+def test_every_error_class_is_described() -> None:
+    from tilewright import errors
+
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    for name, one in vars(errors).items():
+        if isinstance(one, type) and issubclass(one, errors.TilewrightError):
+            assert name in text, f"docs/errors.md does not know {name}"
+
+
+def test_every_example_is_named_by_its_file() -> None:
+    for page in PAGES:
+        for name in re.findall(r"examples/python/(\w+\.py)", page.read_text(encoding="utf-8")):
+            assert (ROOT / "examples" / "python" / name).exists()
+
+
+def script(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks" / name), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_results_in_the_readme_are_the_stored_ones() -> None:
+    done = script("readme_table.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_number_typed_by_hand_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    page.write_text(text.replace("<!-- end of results -->", "9.99\n<!-- end of results -->"), encoding="utf-8")
+    done = script("readme_table.py", "--check", "--readme", str(page))
+    assert done.returncode == 1
+    assert "run benchmarks/readme_table.py" in done.stderr
+
+
+@pytest.mark.skipif(not RESULT.exists(), reason="no stored results yet")
+def test_the_picture_is_drawn_from_the_stored_results() -> None:
+    done = script("plot.py", "--check")
+    assert done.returncode == 0, done.stderr
