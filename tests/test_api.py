@@ -397,6 +397,24 @@ def test_torch_in_torch_out() -> None:
         torch.testing.assert_close(out.double(), expected, rtol=1e-2, atol=1e-2)
     mixed = tw.gemm(a.float().numpy(), b.float().T)
     assert isinstance(mixed, np.ndarray)
+    packed = tw.pack(b.T)
+    for _ in range(2):
+        torch.testing.assert_close(tw.gemm(a, packed).double(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_known_call_does_not_hide_a_wrong_tensor() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = torch.ones(4, 6), torch.ones(6, 5)
+    for _ in range(2):
+        assert tw.gemm(a, b).shape == (4, 5)
+    with pytest.raises(tw.TilewrightError, match="detach"):
+        tw.gemm(torch.ones(4, 6, requires_grad=True), b)
+    with pytest.raises(tw.TilewrightError, match="meta"):
+        tw.gemm(a, torch.ones(6, 5, device="meta"))
+    memory = torch.zeros(4 * 6 * 4 + 4, dtype=torch.int8)
+    crooked = torch.frombuffer(memory.numpy(), dtype=torch.float32, count=24, offset=1).reshape(4, 6)
+    with pytest.raises(tw.TilewrightError, match="not a multiple"):
+        tw.gemm(crooked, b)
 
 
 def test_a_known_call_is_not_selected_again() -> None:

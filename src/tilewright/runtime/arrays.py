@@ -9,7 +9,6 @@ import ctypes
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,14 @@ import numpy as np
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError
 from tilewright.runtime import dlpack, torch_arrays
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.devices import HOST, Place, device, wrong_place
+from tilewright.runtime.numpy_types import numpy_dtype as numpy_dtype  # part of what this module offers
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Memory of the host as a kernel sees it; `owner` keeps it alive."""
+    """Memory as a kernel sees it; `owner` keeps it alive."""
 
     what: str  # the argument's name, for errors
     address: int
@@ -30,6 +32,7 @@ class View:
     dtype: str
     writeable: bool
     owner: object
+    place: Place = HOST
 
     @property
     def itemsize(self) -> int:
@@ -45,10 +48,10 @@ class View:
         """The same memory with the last two dimensions exchanged."""
         shape = (*self.shape[:-2], self.shape[-1], self.shape[-2])
         strides = (*self.strides[:-2], self.strides[-1], self.strides[-2])
-        return View(self.what, self.address, shape, strides, self.dtype, self.writeable, self.owner)
+        return View(self.what, self.address, shape, strides, self.dtype, self.writeable, self.owner, self.place)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The same memory as a NumPy array of the same element type."""
+        """The same memory as a NumPy array of the same element type; of a device, only to compare addresses."""
         if isinstance(self.owner, np.ndarray) and self.owner.shape == self.shape and _same_strides(self, self.owner):
             return self.owner
         low, high = self.bounds
@@ -82,18 +85,6 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> t
         else:
             high += reach
     return low * itemsize, (high + 1) * itemsize
-
-
-@lru_cache(maxsize=16)
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of one of our element types."""
-    spelled = DTYPES[name].numpy_name
-    if spelled in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        import ml_dtypes
-
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, spelled))
-        return found
-    return np.dtype(spelled)
 
 
 def dtype_name(what: str, dtype: np.dtype[Any]) -> str:
@@ -165,16 +156,26 @@ def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
     return View(what, address_of(array), array.shape, tuple(strides), name, array.flags.writeable, array)
 
 
-def view(what: str, array: Any) -> View:
-    """Any supported array as a view; alignment is checked, contents are not touched."""
+def view(what: str, array: Any, kind: str = "cpu") -> View:
+    """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
+    touched."""
     if isinstance(array, np.ndarray):
+        if kind != "cpu":
+            raise wrong_place(what, HOST, kind)
         found = _numpy_view(what, array)
-    elif torch_arrays.is_tensor(array) and (of_torch := torch_arrays.parts(what, array)) is not None:
-        found = View(what, *of_torch, True, array)
+    elif isinstance(array, DeviceArray):
+        if array.place.kind != kind:
+            raise wrong_place(what, array.place, kind)
+        found = View(what, array.address, array.shape, array.strides, array.dtype, True, array, array.place)
+    elif torch_arrays.is_tensor(array) and (of_torch := torch_arrays.parts(what, array, kind)) is not None:
+        address, shape, strides, dtype, place = of_torch
+        found = View(what, address, shape, strides, dtype, True, array, place)
     elif hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-        tensor = dlpack.read(what, array)
+        tensor = dlpack.read(what, array, kind)
         owner = (array, tensor.capsule)
-        found = View(what, tensor.address, tensor.shape, tensor.strides, tensor.dtype, tensor.writeable, owner)
+        found = View(
+            what, tensor.address, tensor.shape, tensor.strides, tensor.dtype, tensor.writeable, owner, tensor.place
+        )
     else:
         raise ProblemError(
             f"{what} is a {type(array).__name__}, not an array",
@@ -243,29 +244,40 @@ def _find_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
 address_of = _find_address_reader()
 
 
-def new_result(example: Any, shape: tuple[int, ...], dtype: str, column_major: bool = False) -> tuple[Any, int]:
+def memory_address(array: np.ndarray[Any, Any] | DeviceArray) -> int:
+    """The address of an array of ours, wherever it is."""
+    return array.address if isinstance(array, DeviceArray) else address_of(array)
+
+
+def new_result(
+    example: Any, shape: tuple[int, ...], dtype: str, column_major: bool = False, place: Place = HOST
+) -> tuple[Any, int]:
     """A new array for a result and its address: of the library `example` comes from where that takes DLPack,
-    NumPy's otherwise.  Column-major exchanges the last two dimensions in memory.
+    NumPy's (on a device: our own) otherwise.  Column-major exchanges the last two dimensions in memory.
     """
     if torch_arrays.is_tensor(example):
-        tensor = torch_arrays.empty(shape, dtype, column_major)
+        tensor = torch_arrays.empty(shape, dtype, column_major, place)
         if tensor is not None:
             return tensor, int(tensor.data_ptr())
+    if place is not HOST:
+        held = DeviceArray.empty(device(place), shape, dtype, column_major)
+        return _as_kind_of(example, held, held.exporter()), held.address
     if column_major:
         made = np.empty((*shape[:-2], shape[-1], shape[-2]), numpy_dtype(dtype)).swapaxes(-1, -2)
     else:
         made = np.empty(shape, numpy_dtype(dtype))
-    return _as_kind_of(example, made, dtype), address_of(made)
-
-
-def _as_kind_of(example: Any, made: np.ndarray[Any, Any], dtype: str) -> Any:
     if isinstance(example, np.ndarray):
-        return made
-    convert = dlpack.from_dlpack_of(example)
+        return made, address_of(made)
+    strides = tuple(one // made.itemsize for one in made.strides)
+    exporter = dlpack.Exporter(made, address_of(made), made.shape, strides, dtype)
+    return _as_kind_of(example, made, exporter), address_of(made)
+
+
+def _as_kind_of(example: Any, made: Any, exporter: dlpack.Exporter) -> Any:
+    convert = None if isinstance(example, DeviceArray) else dlpack.from_dlpack_of(example)
     if convert is None:
         return made
-    strides = tuple(one // made.itemsize for one in made.strides)
     try:
-        return convert(dlpack.Exporter(made, address_of(made), made.shape, strides, dtype))
+        return convert(exporter)
     except (TypeError, BufferError, RuntimeError, ValueError):
         return made  # that library has no such element type; NumPy's array is still right

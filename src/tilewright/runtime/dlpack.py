@@ -11,10 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import DeviceError, ProblemError
+from tilewright.errors import ProblemError
+from tilewright.runtime.devices import ANY, HOST, Place, wrong_place
+from tilewright.runtime.devices import device as device_at
 
 HOST_DEVICES = (1, 3, 11)  # plain CPU memory, and host memory pinned for CUDA or ROCm
-DEVICE_NAMES = {1: "CPU", 2: "CUDA", 3: "pinned host", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI"}
+# DLPack's device types as our kinds; the last two are host memory that every device of the kind reads too.
+KINDS = {1: "cpu", 2: "cuda", 7: "vulkan", 8: "metal", 10: "hip", 13: "cuda", 14: "oneapi", 3: "cuda", 11: "hip"}
+_PINNED = {3: "cuda", 11: "hip"}
+DEVICE_TYPES = {"cpu": 1, "cuda": 2, "hip": 10}
 
 # (type code, bits) -> our element type.
 _DTYPES = {
@@ -102,15 +107,20 @@ class Imported:
     dtype: str
     writeable: bool
     capsule: object
+    place: Place = HOST
 
 
-def refuse_device(what: str, kind: str, index: int) -> DeviceError:
-    return DeviceError(
-        f"{what} lives on device {kind}:{index}, and host kernels read host memory",
-        rule="array-device",
-        value=(kind, index),
-        remedy=f"move {what} to the CPU first (for example `.cpu()`), or name a target of that device",
-    )
+def place_of(what: str, device: tuple[int, int], kind: str) -> Place:
+    """Where memory of a DLPack device is for kernels of a kind, or an error where they cannot read it."""
+    code, index = int(device[0]), int(device[1])
+    if kind == "cpu" and code in HOST_DEVICES:
+        return HOST
+    if kind != "cpu" and _PINNED.get(code) == kind:
+        return Place(kind, ANY)
+    found = HOST if code in HOST_DEVICES else Place(KINDS.get(code, f"type {code}"), index)
+    if found.kind != kind:
+        raise wrong_place(what, found, kind)
+    return found
 
 
 def refuse_export(what: str, array: Any, why: str) -> ProblemError:
@@ -122,21 +132,19 @@ def refuse_export(what: str, array: Any, why: str) -> ProblemError:
     )
 
 
-def _capsule_of(what: str, array: Any) -> Any:
-    device = array.__dlpack_device__()
-    if int(device[0]) not in HOST_DEVICES:
-        kind = DEVICE_NAMES.get(int(device[0]), f"type {int(device[0])}")
-        raise refuse_device(what, kind, int(device[1]))
+def _capsule_of(what: str, array: Any, place: Place) -> Any:
+    # The producer orders its work before ours: it must know the stream our kernels go to.
+    stream: dict[str, Any] = {} if place.kind == "cpu" or place.ordinal == ANY else {"stream": _stream(place)}
     try:
         try:
-            return array.__dlpack__(max_version=(1, 0))
+            return array.__dlpack__(max_version=(1, 0), **stream)
         except TypeError:  # a producer older than DLPack 1.0 does not know the argument
-            return array.__dlpack__()
+            return array.__dlpack__(**stream)
     except (BufferError, RuntimeError, ValueError, TypeError) as error:
         raise refuse_export(what, array, str(error)) from error
 
 
-def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -144,9 +152,16 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def read(what: str, array: Any) -> Imported:
-    """The memory of a DLPack producer on the host, without a copy."""
-    capsule = _capsule_of(what, array)
+def _stream(place: Place) -> int:
+    """The current stream as DLPack numbers it: CUDA's default stream is 1, ROCm's 0."""
+    handle = device_at(place).stream()
+    return 1 if place.kind == "cuda" and not handle else handle
+
+
+def read(what: str, array: Any, kind: str = "cpu") -> Imported:
+    """The memory of a DLPack producer as kernels of a kind see it, without a copy."""
+    place = place_of(what, array.__dlpack_device__(), kind)
+    capsule = _capsule_of(what, array, place)
     if _is_valid(capsule, _NAME_VERSIONED):
         managed = _ManagedVersioned.from_address(_pointer(capsule, _NAME_VERSIONED))
         if managed.major != 1:
@@ -177,8 +192,9 @@ def read(what: str, array: Any) -> Imported:
         )
     rank = tensor.ndim
     shape = tuple(tensor.shape[:rank]) if rank else ()
-    strides = tuple(tensor.strides[:rank]) if rank and tensor.strides else _dense(shape)
-    return Imported((tensor.data or 0) + tensor.byte_offset, shape, strides, _DTYPES[code], writeable, capsule)
+    strides = tuple(tensor.strides[:rank]) if rank and tensor.strides else dense_strides(shape)
+    address = (tensor.data or 0) + tensor.byte_offset
+    return Imported(address, shape, strides, _DTYPES[code], writeable, capsule, place)
 
 
 # Exported tensors by address of their managed struct: struct, shape array and owner stay alive here until
@@ -204,11 +220,20 @@ _c_capsule_dies = _CapsuleDestructor(_capsule_dies)
 class Exporter:
     """Memory as a DLPack producer, for `from_dlpack` of any array library."""
 
-    def __init__(self, owner: object, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str):
+    def __init__(
+        self,
+        owner: object,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: str,
+        place: Place = HOST,
+    ) -> None:
         self._owner, self._address, self._shape, self._strides, self._dtype = owner, address, shape, strides, dtype
+        self._device = (DEVICE_TYPES[place.kind], place.ordinal)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return self._device
 
     def __dlpack__(self, *, stream: object = None, **_versions: object) -> Any:
         rank = len(self._shape)
@@ -216,7 +241,7 @@ class Exporter:
         managed = _Managed()
         tensor = managed.tensor
         tensor.data, tensor.byte_offset, tensor.ndim = self._address, 0, rank
-        tensor.device.type, tensor.device.id = 1, 0
+        tensor.device.type, tensor.device.id = self._device
         code, bits = _CODES[self._dtype]
         tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = code, bits, 1
         start = ctypes.addressof(sizes)

@@ -1,16 +1,23 @@
-"""What host kernels need around them: a team of threads, scratch memory, a clock."""
+"""What host kernels need around them: a team of threads, scratch memory, a clock; and the host as a device."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
 import time
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tilewright import settings
 from tilewright.arch import host_facts
-from tilewright.errors import LoadError
+from tilewright.errors import DeviceError, LoadError
 from tilewright.runtime.abi import ABI_VERSION
+from tilewright.runtime.devices import HOST, Launch, Place
+
+if TYPE_CHECKING:
+    from tilewright.runtime.loader import Kernel
+    from tilewright.runtime.timing import Stopwatch
 
 ALIGNMENT = 64
 
@@ -112,3 +119,100 @@ def aligned_buffer(size: int) -> tuple[object, int]:
     """New memory aligned to 64 and its address; the first value owns it."""
     memory = (ctypes.c_char * (size + ALIGNMENT))()
     return memory, -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
+
+
+class HostMemory:
+    """Bytes of the host, aligned as kernels want them."""
+
+    __slots__ = ("_memory", "address", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self._memory, self.address = aligned_buffer(nbytes)
+        self.nbytes = nbytes
+
+    def free(self) -> None:
+        self._memory, self.address = None, 0
+
+
+class Host:
+    """The host behind the contract of `runtime.devices.Device`; its streams are teams of threads."""
+
+    place: Place = HOST
+
+    @property
+    def name(self) -> str:
+        return host_facts().model
+
+    @property
+    def arch(self) -> str:
+        from tilewright.arch import best_host_arch
+
+        return best_host_arch().name
+
+    @property
+    def cache_bytes(self) -> int:
+        facts = host_facts()
+        return max(facts.l2_bytes, facts.l3_bytes)
+
+    def demand_arch(self, arch: str) -> None:
+        from tilewright.arch import runnable_host_archs
+
+        here = [one.name for one in runnable_host_archs()]
+        if arch not in here:
+            raise DeviceError(
+                f"kernels of {arch} do not run on this CPU ({self.name})",
+                rule="device-arch",
+                value=arch,
+                remedy=f"this machine runs {', '.join(here)}",
+            )
+
+    def allocate(self, nbytes: int) -> HostMemory:
+        return HostMemory(nbytes)
+
+    def write(self, address: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(address, source, nbytes)
+
+    def read(self, target: int, address: int, nbytes: int) -> None:
+        ctypes.memmove(target, address, nbytes)
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        ctypes.memset(address, byte, nbytes)
+
+    def stream(self) -> int:
+        return team(thread_count())
+
+    def synchronize(self) -> None:
+        """Host kernels have ended when their call returns."""
+
+    def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
+        launch, stream = kernel.launch, self.stream()
+
+        def run(args: int, _workspace: Any, _stream: Any) -> int:
+            status = launch(args, workspace(workspace_bytes) if workspace_bytes else None, stream)
+            if status:
+                raise kernel.failed(status)
+            return 0
+
+        return run
+
+    def stopwatch(self) -> Stopwatch:
+        from tilewright.runtime.timing import HostStopwatch
+
+        return HostStopwatch(self.cache_bytes)
+
+
+@lru_cache(maxsize=1)
+def device(index: int = 0) -> Host:
+    if index != 0:
+        raise DeviceError(
+            f"there is no cpu:{index}", rule="device-index", value=index, remedy="the host is one device, cpu:0"
+        )
+    return Host()
+
+
+def all_devices() -> tuple[Host, ...]:
+    return (device(0),)
+
+
+def current_index() -> int:
+    return 0

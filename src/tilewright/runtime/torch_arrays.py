@@ -9,7 +9,8 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-from tilewright.runtime.dlpack import refuse_device, refuse_export
+from tilewright.runtime.devices import ANY, HOST, Place, wrong_place
+from tilewright.runtime.dlpack import refuse_export
 
 # Our element types by the name PyTorch gives them.
 _NAMES = {
@@ -36,25 +37,46 @@ def is_tensor(array: Any) -> bool:
     return torch is not None and (kind is torch.Tensor or kind is torch.nn.Parameter)
 
 
-def parts(what: str, tensor: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], str] | None:
-    """Address, shape, strides and element type; None when DLPack should give its own answer."""
+def quick_key(tensor: Any) -> tuple[Any, ...] | None:
+    """What a plan depends on, for a tensor that `parts` would take without complaint; None otherwise."""
+    if not tensor.is_cpu or tensor.requires_grad or tensor.is_neg():
+        return None
+    return (tensor.shape, tensor.stride(), tensor.dtype)
+
+
+def place_of(tensor: Any, kind: str = "cpu") -> Place:
+    """Where a tensor is.  PyTorch calls AMD devices cuda too; pinned host memory is on every device of `kind`."""
+    device = tensor.device
+    if device.type == "cpu":
+        return Place(kind, ANY) if kind != "cpu" and tensor.is_pinned() else HOST
+    name = "hip" if device.type == "cuda" and sys.modules["torch"].version.hip is not None else device.type
+    return Place(name, device.index or 0)
+
+
+def parts(
+    what: str, tensor: Any, kind: str = "cpu"
+) -> tuple[int, tuple[int, ...], tuple[int, ...], str, Place] | None:
+    """Address, shape, strides, element type and place; None when DLPack should give its own answer."""
     name = _tables()[0].get(tensor.dtype)
     if name is None or tensor.layout is not sys.modules["torch"].strided or tensor.is_neg():
         return None
-    device = tensor.device
-    if device.type != "cpu":
-        raise refuse_device(what, device.type, device.index or 0)
+    place = place_of(tensor, kind)
+    if place.kind != kind:
+        raise wrong_place(what, place, kind)
     if tensor.requires_grad:
         raise refuse_export(what, tensor, "it requires grad, and kernels record no gradients")
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), name
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), name, place
 
 
-def empty(shape: tuple[int, ...], dtype: str, column_major: bool) -> Any:
+def empty(shape: tuple[int, ...], dtype: str, column_major: bool, place: Place = HOST) -> Any:
     """A new tensor for a result, or None where this PyTorch lacks the type."""
     kind = _tables()[1].get(dtype)
     if kind is None:
         return None
     torch = sys.modules["torch"]
-    if not column_major:
+    if place is HOST and not column_major:
         return torch.empty(shape, dtype=kind)
-    return torch.empty((*shape[:-2], shape[-1], shape[-2]), dtype=kind).transpose(-1, -2)
+    where = "cpu" if place.kind == "cpu" else f"cuda:{place.ordinal}"
+    if not column_major:
+        return torch.empty(shape, dtype=kind, device=where)
+    return torch.empty((*shape[:-2], shape[-1], shape[-2]), dtype=kind, device=where).transpose(-1, -2)

@@ -14,6 +14,7 @@ from tilewright.errors import InternalError
 
 if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec
+    from tilewright.runtime.devices import Device
     from tilewright.runtime.loader import Kernel
 
 
@@ -36,7 +37,11 @@ class Check(Protocol):
 
 
 class Planner(Protocol):
-    """What a binding asks of a registry: remembered plans, and new ones."""
+    """What a binding asks of a registry: where its kernels run, remembered plans, and new ones."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of device kernels of the target read memory of: the name of its backend."""
 
     def plans(self) -> MutableMapping[Any, Any]:
         """Plans by call key, valid for the settings in force."""
@@ -57,8 +62,8 @@ class Binding(Protocol):
     def prepare(self, kernel: Kernel, request: Any, threads: int, padded: Any = None) -> Any:
         """A plan: everything of a call but the pointers.  `padded` is the problem to run instead, in copies."""
 
-    def operands(self, problem: Any, seed: int = 0) -> Mapping[str, Any]:
-        """Fresh random operands of a problem, with a poisoned output."""
+    def operands(self, problem: Any, seed: int = 0, device: Device | None = None) -> Mapping[str, Any]:
+        """Fresh random operands of a problem, with a poisoned output, in the memory of a device (the host's)."""
 
     def call_arguments(
         self, planner: Any, problem: Any, operands: Mapping[str, Any]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import Check, verify
-from tilewright.runtime.arrays import address_of, view
+from tilewright.runtime.arrays import memory_address, view
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm import call, samples
 from tilewright.runtime.bindings.gemm.packed import PackedB, pack, pack_with
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
 from tilewright.runtime.bindings.gemm.request import Request, analyse, dense_request
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.devices import HOST, Device
 from tilewright.runtime.loader import Kernel
 
 __all__ = ["BINDING", "GemmPlan", "PackedB", "Request", "analyse", "pack"]
@@ -28,8 +31,9 @@ class GemmBinding:
     def prepare(self, kernel: Kernel, request: Request, threads: int, padded: GemmProblem | None = None) -> GemmPlan:
         return prepare(kernel, request, threads, padded)
 
-    def operands(self, problem: GemmProblem, seed: int = 0) -> Mapping[str, Any]:
-        return samples.operands(problem, seed)
+    def operands(self, problem: GemmProblem, seed: int = 0, device: Device | None = None) -> Mapping[str, Any]:
+        made = samples.operands(problem, seed)
+        return made if device is None or device.place is HOST else samples.on_device(made, device)
 
     def call_arguments(
         self, planner: Any, problem: GemmProblem, operands: Mapping[str, Any]
@@ -43,14 +47,17 @@ class GemmBinding:
         self, kernel: Kernel, problem: GemmProblem, operands: Mapping[str, Any], threads: int
     ) -> Callable[[], None]:
         request = dense_request(problem)
+        out = operands["out"]
+        if isinstance(out, DeviceArray):
+            request = replace(request, place=out.place)
         plan = prepare(kernel, request, threads)
-        b = address_of(operands["b"])
+        b = memory_address(operands["b"])
         keep: object = operands
         if problem.preshuffled:
-            packed = pack(kernel, request, view("b", operands["b"]), threads)
+            packed = pack(kernel, request, view("b", operands["b"], request.place.kind), threads)
             b, keep = packed.address, (operands, packed)
-        a, c, e = address_of(operands["a"]), address_of(operands["c"]), address_of(operands["out"])
-        ds = tuple(address_of(one) for one in operands["ds"])
+        a, c, e = memory_address(operands["a"]), memory_address(operands["c"]), memory_address(out)
+        ds = tuple(memory_address(one) for one in operands["ds"])
         alpha, beta = operands["alpha"], operands["beta"]
 
         def run(_keep: object = keep) -> None:
@@ -62,7 +69,8 @@ class GemmBinding:
         samples.poison(operands["out"])
 
     def check(self, problem: GemmProblem, operands: Mapping[str, Any]) -> Check:
-        return verify(problem, samples.logical(problem, operands), samples.result(problem, operands))
+        here = samples.on_host(operands)
+        return verify(problem, samples.logical(problem, here), samples.result(problem, here))
 
     def arguments(self, problem: GemmProblem) -> list[str]:
         return samples.arguments(problem)

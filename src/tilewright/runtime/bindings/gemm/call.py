@@ -13,12 +13,13 @@ import numpy as np
 
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import arrays, host
+from tilewright.runtime import arrays, host, torch_arrays
 from tilewright.runtime.arrays import View, address_of, extent, output_dtype, share_memory, view
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
 from tilewright.runtime.bindings.gemm.request import Request, analyse
+from tilewright.runtime.devices import HOST, kind_of
 from tilewright.runtime.loader import Kernel
 
 # Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
@@ -45,6 +46,8 @@ def run(
     plans = planner.plans()
     kind_b = type(b)
     if type(a) is not _ndarray or (kind_b is not _ndarray and kind_b is not PackedB):
+        if out is None and c is None and type(ds) is tuple and not ds and not beta and torch_arrays.is_tensor(a):
+            return _run_torch(planner, plans, a, b, alpha, epilogue, out_dtype)
         return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     key_b = (b.shape, b.strides, b.dtype) if kind_b is _ndarray else b.key
     if out is None and c is None and type(ds) is tuple and not ds and not beta:
@@ -63,6 +66,29 @@ def run(
         plan(at_a, at_b, 0, (), address_of(result), alpha, 0.0)
         return result
     return _run_fused(planner, plans, key_b, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
+
+
+def _run_torch(
+    planner: Planner, plans: MutableMapping[Any, Any], a: Any, b: Any, alpha: float, epilogue: str, out_dtype: Any
+) -> Any:
+    """The short path of PyTorch tensors."""
+    key_a = torch_arrays.quick_key(a)
+    key_b = b.key if type(b) is PackedB else torch_arrays.quick_key(b) if torch_arrays.is_tensor(b) else None
+    key: Any = None
+    plan = None
+    if key_a is not None and key_b is not None:
+        key = (key_a, key_b, epilogue, out_dtype)
+        try:
+            plan = plans.get(key)
+        except TypeError:
+            key = None
+    if plan is not None and not plan.column_major:
+        result = torch_arrays.empty(plan.shape, plan.dtype_name, False)
+        at_a, at_b = a.data_ptr(), b.address if type(b) is PackedB else b.data_ptr()
+        if result is not None and not at_a % plan.size_a and not at_b % plan.size_b:
+            plan(at_a, at_b, 0, (), result.data_ptr(), alpha, 0.0)
+            return result
+    return _run_views(planner, plans, key, a, b, None, alpha, 0.0, (), epilogue, None, out_dtype)
 
 
 def _run_fused(
@@ -116,7 +142,7 @@ def _run_fused(
 def _key(one: View | PackedB | None) -> Any:
     if one is None:
         return None
-    return one.key if isinstance(one, PackedB) else (one.shape, one.strides, one.dtype)
+    return one.key if isinstance(one, PackedB) else (one.shape, one.strides, one.dtype, one.place)
 
 
 def _run_views(
@@ -150,11 +176,12 @@ def _run_views(
         raise ProblemError(
             "ds must be a tuple or list of arrays", rule="ds-type", value=type(ds).__name__, remedy="write ds=(d0,)"
         )
-    of_a = view("a", a)
-    of_b = b if isinstance(b, PackedB) else view("b", b)
-    of_c = None if c is None else view("c", c)
-    of_ds = [view(f"ds[{index}]", one) for index, one in enumerate(ds)]
-    of_out = None if out is None else view("out", out)
+    kind = planner.kind
+    of_a = view("a", a, kind)
+    of_b = b if isinstance(b, PackedB) else view("b", b, kind)
+    of_c = None if c is None else view("c", c, kind)
+    of_ds = [view(f"ds[{index}]", one, kind) for index, one in enumerate(ds)]
+    of_out = None if out is None else view("out", out, kind)
     wanted = None if out_dtype is None else output_dtype(out_dtype)
     key = (_key(of_a), _key(of_b), _key(of_c), tuple(map(_key, of_ds)), _key(of_out), bool(beta), epilogue, wanted)
     plan = plans.get(key)
@@ -172,11 +199,11 @@ def _run_views(
         if len(plans) >= MOST_PLANS:
             plans.clear()
         plans[key] = plan
-    if fast_key is not None:
+    if fast_key is not None and plan.place is HOST:
         plans[fast_key] = plan
     result: Any = out
     if of_out is None:
-        result, at_out = arrays.new_result(a, plan.shape, plan.dtype_name, plan.column_major)
+        result, at_out = arrays.new_result(a, plan.shape, plan.dtype_name, plan.column_major, plan.place)
     else:
         at_out = of_out.address
         demand_apart([one for one in (of_a, of_b, *of_ds) if isinstance(one, View)], of_c, of_out)
@@ -221,6 +248,7 @@ class OneKernel:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
+        self.kind = kind_of(kernel.spec.arch)
         self._plans: dict[int, dict[Any, Any]] = {}
 
     def plans(self) -> MutableMapping[Any, Any]:

@@ -14,6 +14,7 @@ from tilewright.runtime import host
 from tilewright.runtime.arrays import View, view
 from tilewright.runtime.bindings.gemm.plan import copy_args, demand_runnable
 from tilewright.runtime.bindings.gemm.request import PackedShape, Request, dense_request, input_layout
+from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
 
 
@@ -30,7 +31,7 @@ class PackedB:
         self.address = address
         self.nbytes = nbytes
         self._memory = memory
-        self.key = (self.format, shape.k, shape.n, shape.batch, shape.repeated, shape.layout)
+        self.key = (self.format, shape.k, shape.n, shape.batch, shape.repeated, shape.layout, shape.place)
 
     def __repr__(self) -> str:
         one = self.shape
@@ -63,18 +64,27 @@ def pack(kernel: Kernel, request: Request, b: View, threads: int) -> PackedB:
     args.b = b.address
     nbytes = kernel.packed_bytes(args)
     assert kernel.pack is not None  # packed_bytes refused otherwise
-    memory, address = host.aligned_buffer(max(1, nbytes))
-    status = kernel.pack(ctypes.addressof(args), address, host.team(threads))
+    memory: object
+    if b.place is HOST:
+        memory, address = host.aligned_buffer(max(1, nbytes))
+        stream = host.team(threads)
+    else:
+        where = device(b.place)
+        where.demand_arch(kernel.spec.arch)
+        held = where.allocate(nbytes)
+        memory, address, stream = held, held.address, where.stream()
+    status = kernel.pack(ctypes.addressof(args), address, stream)
     if status:
         raise kernel.failed(status)
     p = request.problem
     batch = b.shape[0] if len(b.shape) == 3 else 0
-    return PackedB(kernel, PackedShape(p.k, p.n, batch, p.broadcast_b, p.dtype_b, p.layout[1]), memory, address, nbytes)
+    shape = PackedShape(p.k, p.n, batch, p.broadcast_b, p.dtype_b, p.layout[1], b.place)
+    return PackedB(kernel, shape, memory, address, nbytes)
 
 
 def pack_with(planner: Any, array: Any, m: int, dtype_a: str | None) -> PackedB:
     """Choose a preshuffle kernel for a B that will meet A of about m rows, and pack with it."""
-    b = view("b", array)
+    b = view("b", array, planner.kind)
     if len(b.shape) not in (2, 3):
         raise ProblemError(
             f"b has {len(b.shape)} dimensions, and a matrix has 2, a batch of them 3",

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DTYPES
-from tilewright.errors import DeviceError, ProblemError, TilewrightError
+from tilewright.errors import DeviceError, NoKernelError, ProblemError, TilewrightError
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import arrays, host
 from tilewright.runtime.abi import GemmArgs
 from tilewright.runtime.arrays import View, numpy_dtype
+from tilewright.runtime.devices import HOST, Launch, device
 from tilewright.runtime.bindings.gemm.request import Request, dense_request
 from tilewright.runtime.loader import Kernel
 
@@ -32,7 +33,7 @@ class GemmPlan:
 
     __slots__ = (
         "_free", "_launch", "_stream", "_workspace", "args", "column_major", "dtype", "dtype_name", "kernel", "num_d",
-        "reach", "request", "selection", "shape", "size_a", "size_b", "size_c", "size_d", "swapped", "threads", "use_c",
+        "place", "reach", "request", "selection", "shape", "size_a", "size_b", "size_c", "size_d", "swapped", "threads", "use_c",
     )  # fmt: skip
 
     def __init__(self, kernel: Kernel, request: Request, threads: int) -> None:
@@ -54,8 +55,9 @@ class GemmPlan:
         self.size_c, self.size_d = DTYPES[p.dtype_c].bytes, DTYPES[p.dtype_d].bytes
         self.reach: Any = None  # byte extents of the operands, set by the caller who has the views
         self._free: list[tuple[GemmArgs, int]] = []
-        self._launch = kernel.launch
-        self._stream = host.team(threads)
+        self.place = request.place
+        self._launch: Launch = kernel.launch
+        self._stream = host.team(threads) if self.place is HOST else 0
         probe = copy_args(self.args)
         # Check and workspace may look at pointers' presence, never at what they point to.
         probe.a = probe.b = probe.e = host.ALIGNMENT
@@ -66,6 +68,9 @@ class GemmPlan:
         probe.alpha = 1.0
         kernel.demand(probe)
         self._workspace = kernel.workspace_bytes(probe, threads)
+        if self.place is not HOST:
+            # The device has its own workspace and the stream of the moment.
+            self._launch, self._workspace = device(self.place).launcher(kernel, self._workspace), 0
 
     def apart(self, a: int, b: int, c: int, ds: tuple[int, ...], e: int) -> bool:
         """True when address ranges alone show that E meets no operand (or is exactly C)."""
@@ -207,7 +212,17 @@ def _padded_copy(
 def prepare(kernel: Kernel, request: Request, threads: int, padded: GemmProblem | None = None) -> GemmPlan:
     """A plan for this kernel; a kernel of an arch this machine lacks is refused."""
     demand_runnable(kernel.spec.arch)
-    return GemmPlan(kernel, request, threads) if padded is None else PaddedGemmPlan(kernel, request, padded, threads)
+    if padded is None:
+        return GemmPlan(kernel, request, threads)
+    if request.place is not HOST:
+        raise NoKernelError(
+            f"{kernel.name} has no edge code for {request.problem.describe()}, and operands on {request.place} are "
+            "not copied into padded buffers",
+            rule="padded-on-device",
+            value=kernel.name,
+            remedy="register kernels with padding along the odd sizes (pad_m, pad_n, pad_k)",
+        )
+    return PaddedGemmPlan(kernel, request, padded, threads)
 
 
 def demand_runnable(arch: str) -> None:

@@ -14,6 +14,7 @@ from tilewright.ops.gemm.problem import GemmProblem, default_output
 from tilewright.ops.gemm.spec import normal_epilogue
 from tilewright.runtime.abi import MAX_D, GemmArgs
 from tilewright.runtime.arrays import View, overlaps_itself
+from tilewright.runtime.devices import HOST, Place, common_place
 
 _COPY = "np.ascontiguousarray({0}) makes a copy that fits (Tilewright never copies by itself)"
 
@@ -28,6 +29,7 @@ class PackedShape:
     repeated: bool  # one matrix was packed for the whole batch
     dtype: str
     layout: str
+    place: Place = HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Request:
     shape: tuple[int, ...]  # of the result, as the user sees it
     dtype: str
     column_major: bool  # how a new result is laid out
+    place: Place = HOST  # where every operand is
 
 
 def _bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
@@ -212,6 +215,10 @@ def analyse(
     matrices = [one for one in (a, b, c, out) if isinstance(one, View)]
     for one in matrices:
         _matrix(one)
+    place = HOST
+    if a.place is not HOST:
+        places = [(one.what, one.place) for one in (*matrices, *ds)]
+        place = common_place(places if packed is None else [*places, ("the packed b", packed.place)])
     m, k = a.shape[-2:]
     k_b, n = (packed.k, packed.n) if packed is not None else b.shape[-2:]  # type: ignore[union-attr]
     if k != k_b:
@@ -257,7 +264,10 @@ def analyse(
         c = c.transposed() if c is not None else None
         out = out.transposed() if out is not None else None
         d_strides = [(column, row, step) for row, column, step in d_strides]
-    return _fill(left, right, c, out, d_strides, (m, n, k, count), use_c, epilogue, dtype, ds, swapped, shape, prefer)
+    filled = _fill(
+        left, right, c, out, d_strides, (m, n, k, count), use_c, epilogue, dtype, ds, swapped, shape, prefer
+    )
+    return filled if place is HOST else replace(filled, place=place)
 
 
 def _fill(

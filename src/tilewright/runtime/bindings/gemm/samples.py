@@ -10,6 +10,8 @@ import numpy as np
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 from tilewright.runtime.arrays import numpy_dtype
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.devices import Device
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -45,9 +47,28 @@ def operands(problem: GemmProblem, seed: int = 0) -> dict[str, Any]:
     return made
 
 
-def poison(out: Array) -> None:
+def poison(out: Array | DeviceArray) -> None:
     """Every byte 0xff: NaN in every float type, -1 in the integers; what a kernel skips shows."""
-    out.view(np.uint8)[...] = 0xFF
+    if isinstance(out, DeviceArray):
+        out.fill(0xFF)
+    else:
+        out.view(np.uint8)[...] = 0xFF
+
+
+_ARRAYS = ("a", "b", "c", "out")
+
+
+def on_device(made: Mapping[str, Any], device: Device) -> dict[str, Any]:
+    """The same operands in the memory of a device."""
+    moved = {name: DeviceArray.of(device, made[name]) for name in _ARRAYS}
+    return {**made, **moved, "ds": [DeviceArray.of(device, one) for one in made["ds"]]}
+
+
+def on_host(made: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The operands as NumPy arrays, read back where they are on a device."""
+    if not isinstance(made["out"], DeviceArray):
+        return made
+    return {**made, **{name: made[name].numpy() for name in _ARRAYS}, "ds": [one.numpy() for one in made["ds"]]}
 
 
 def _plain(memory: Array, letter: str, rows: int, columns: int) -> Array:
