@@ -109,11 +109,25 @@ def cmake(layout: Layout) -> dict[str, str]:
         f"add_library({LIBRARY} SHARED {objects})",
         f"set_target_properties({LIBRARY} PROPERTIES LINKER_LANGUAGE {rules.language})",
     ]
-    if layout.link_flags():
-        lines += [f"target_link_options({LIBRARY} PRIVATE {_cmake_words(layout.link_flags())})"]
-    if layout.libraries():
-        lines += [f"target_link_libraries({LIBRARY} PRIVATE {' '.join(map(_cmake, layout.libraries()))})"]
-    return {"CMakeLists.txt": _text(lines)}
+    return {"CMakeLists.txt": _text([*lines, *_cmake_linking(layout)])}
+
+
+def _cmake_linking(layout: Layout) -> list[str]:
+    flags, libraries = layout.link_flags(), layout.libraries()
+    lines: list[str] = []
+    if layout.first.language == "CUDA":
+        # CMake links CUDA with the host's compiler, which knows libraries but none of nvcc's own words.
+        runtime = next((word for word in (*flags, *libraries) if word.startswith("-cudart=")), "-cudart=static")
+        lines += [
+            f"set_target_properties({LIBRARY} PROPERTIES CUDA_RUNTIME_LIBRARY {runtime.partition('=')[2].capitalize()})"
+        ]
+        libraries = tuple(word for word in (*flags, *libraries) if word.startswith(("-l", "-L")))
+        flags = ()
+    if flags:
+        lines += [f"target_link_options({LIBRARY} PRIVATE {_cmake_words(flags)})"]
+    if libraries:
+        lines += [f"target_link_libraries({LIBRARY} PRIVATE {' '.join(map(_cmake, libraries))})"]
+    return lines
 
 
 def ninja(layout: Layout) -> dict[str, str]:

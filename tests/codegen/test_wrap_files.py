@@ -1,0 +1,172 @@
+"""Build files to the byte for each kind of compiler, and really used where a GPU compiler is on this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tilewright
+from tilewright.backends.base import ObjectRules
+from tilewright.build.ninja_run import ninja_binary
+from tilewright.codegen.build_files import BUILD_SYSTEMS, Layout, Unit
+
+HEADERS = (Path("/opt/some where/tilewright/include"), Path("/opt/some where/tilewright/backends/x/include"))
+
+CPU = ObjectRules(
+    "CXX", "CXX", ("c++",), ("-O3", "-fPIC", "-DTEXT=a 'b' \"c\" $d;e", "-mavx2"), HEADERS,
+    ("-pthread", "-nodefaultlibs"), ("-Wl,--as-needed", "-lm"),
+)  # fmt: skip
+HIP = ObjectRules(
+    "CXX", "HIPCXX", ("hipcc",), ("-x", "hip", "-std=c++17", "-O3", "-fPIC", "--offload-arch=gfx942"), HEADERS,
+    ("--offload-arch=gfx942",),
+)  # fmt: skip
+CUDA = ObjectRules(
+    "CUDA", "CUDACXX", ("nvcc",),
+    ("-std=c++17", "-O3", "-Xcompiler=-fPIC", "-gencode=arch=compute_90a,code=sm_90a"), HEADERS,
+    ("-gencode=arch=compute_90a,code=sm_90a", "-cudart=shared"), ("-lcuda",), "--options-file ",
+)  # fmt: skip
+
+
+def layout(suffix: str, rules: dict[str, ObjectRules]) -> Layout:
+    archs = list(rules)
+    units = (
+        Unit("kernel_a", f"kernel_a{suffix}", "kernel_a", archs[0]),
+        Unit("kernel b", f"kernel b{suffix}", "kernel_20b", archs[-1]),
+        Unit("kernel_c", f"kernel_c{suffix}", "kernel_c", archs[0]),
+    )
+    return Layout(units, rules, "../the kernels")
+
+
+LAYOUTS = {
+    "cpu": layout(".cpp", {"generic": replace(CPU, compile_flags=CPU.compile_flags[:-1]), "x86_64_v3": CPU}),
+    "hip": layout(".cpp", {"gfx942": HIP}),
+    "cuda": layout(".cu", {"sm_90a": CUDA}),
+}
+
+
+@pytest.mark.parametrize("system", BUILD_SYSTEMS)
+@pytest.mark.parametrize("target", LAYOUTS)
+def test_build_files_are_the_golden_ones(target: str, system: str, golden: Callable[[str, str], None]) -> None:
+    for name, text in BUILD_SYSTEMS[system](LAYOUTS[target]).items():
+        golden(f"wrap_{target}_{name}", text)
+
+
+@pytest.mark.parametrize("system", BUILD_SYSTEMS)
+@pytest.mark.parametrize("target", LAYOUTS)
+def test_each_include_folder_is_named_once(target: str, system: str) -> None:
+    text = "".join(BUILD_SYSTEMS[system](LAYOUTS[target]).values())
+    for folder in HEADERS:
+        assert text.count(str(folder)) == 1
+
+
+def test_flags_of_two_archs_are_joined_word_for_word() -> None:
+    both = layout(
+        ".cpp",
+        {
+            "gfx90a": replace(HIP, link_flags=("--offload-arch", "gfx90a"), libraries=("-lx",)),
+            "gfx942": replace(HIP, link_flags=("--offload-arch", "gfx942"), libraries=("-lx",)),
+        },
+    )
+    assert both.link_flags() == ("--offload-arch", "gfx90a", "--offload-arch", "gfx942")
+    assert both.libraries() == ("-lx",)
+
+
+# -- a stand-in for a generated kernel, small enough to compile in a second ----------------------------
+
+KERNEL = """
+#include <tilewright/export.h>
+#ifdef __HIP__
+#include <hip/hip_runtime.h>
+#endif
+namespace {
+__global__ void touch(float *x) { *x = NUMBER; }
+int check(const void *, char *, size_t) { return 0; }
+int64_t workspace(const void *, int64_t) { return NUMBER; }
+int launch(const void *, void *workspace, void *stream) {
+  touch<<<1, 1, 0, static_cast<STREAM>(stream)>>>(static_cast<float *>(workspace));
+  return 0;
+}
+}  // namespace
+TW_EXPORT_KERNEL("{}", check, workspace, launch, nullptr, nullptr)
+"""
+
+
+def _works(compiler: str) -> bool:
+    found = shutil.which(compiler)
+    return bool(found) and subprocess.run([str(found), "--version"], capture_output=True, check=False).returncode == 0
+
+
+def _run(folder: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+COMPILED = {
+    "cmake": re.compile(r"Building \w+ object \S+?/([^/\n]+)\.c\w+\.o"),
+    "ninja": re.compile(r"\] kernel (.+)"),
+    "make": re.compile(r"^\[\d+/\d+\] (.+)", re.MULTILINE),
+}
+
+
+def _build(folder: Path, system: str) -> list[str]:
+    if system == "cmake":
+        if not (folder / "build").exists():
+            _run(folder, "cmake", "-S", ".", "-B", "build")
+        said = _run(folder, "cmake", "--build", "build")
+    else:
+        said = _run(folder, ninja_binary() if system == "ninja" else "make")
+    return sorted(name.replace(" ", "_") for name in COMPILED[system].findall(said))  # as CMake shows them
+
+
+@pytest.mark.parametrize("system", BUILD_SYSTEMS)
+@pytest.mark.parametrize(
+    ("target", "stream"),
+    [
+        pytest.param(
+            "cuda", "cudaStream_t", marks=pytest.mark.skipif(not _works("nvcc"), reason="no nvcc on this machine")
+        ),
+        pytest.param(
+            "hip", "hipStream_t", marks=pytest.mark.skipif(not _works("hipcc"), reason="no hipcc on this machine")
+        ),
+    ],
+)
+def test_gpu_compilers_build_one_library_of_many(tmp_path: Path, target: str, stream: str, system: str) -> None:
+    if system != "ninja" and not shutil.which(system):
+        pytest.skip(f"{system} is not on this machine")
+    kernels, out = tmp_path / "the kernels", tmp_path / "out"
+    kernels.mkdir()
+    out.mkdir()
+    plan = LAYOUTS[target]
+    ours = tmp_path / "include"  # a copy: nobody edits it while we build
+    shutil.copytree(Path(tilewright.__file__).parent / "include", ours)
+    rules = {
+        name: replace(
+            one, include_dirs=(ours,), libraries=(), link_flags=tuple(w for w in one.link_flags if "cudart" not in w)
+        )
+        for name, one in plan.rules.items()
+    }
+    for number, unit in enumerate(plan.units, 1):
+        text = KERNEL.replace("NUMBER", str(number)).replace("STREAM", stream)
+        (kernels / f"{unit.name}.hpp").write_text(text, encoding="utf-8")
+        (out / unit.wrapper).write_text(f"#include <{unit.name}.hpp>\n", encoding="utf-8")
+    for name, text in BUILD_SYSTEMS[system](Layout(plan.units, rules, plan.kernel_dir)).items():
+        (out / name).write_text(text, encoding="utf-8")
+    assert _build(out, system) == ["kernel_a", "kernel_b", "kernel_c"]
+    library = ctypes.CDLL(str((out / "build" if system == "cmake" else out) / plan.library))
+    count = ctypes.c_int64(0)
+    library.tw_kernels(ctypes.byref(count))
+    assert count.value == 3
+    assert _build(out, system) == []
+    stamp = time.time() + 2
+    os.utime(kernels / "kernel b.hpp", (stamp, stamp))
+    assert _build(out, system) == ["kernel_b"]
