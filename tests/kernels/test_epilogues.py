@@ -111,7 +111,7 @@ ROUNDING = {
 @pytest.mark.parametrize(
     ("alpha", "wanted"),
     [
-        (0.5, [0, 1, 2, 2, 0, -2, -2, 50, -50, 127, -128]),  # halves go to the even neighbour
+        (0.5, [0, 2, 2, 2, 0, -2, -2, 50, -50, 127, -128]),  # halves go to the even neighbour
         (1.0, [1, 3, 4, 5, -1, -3, -4, 101, -101, 127, -128]),
         (4.0, [4, 12, 16, 20, -4, -12, -16, 127, -128, 127, -128]),  # saturates
     ],
