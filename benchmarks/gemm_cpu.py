@@ -127,7 +127,7 @@ def race(entrants: list[Entrant], options: argparse.Namespace) -> None:
 def ratio(over: Entrant, ours: Entrant) -> dict[str, float]:
     """The other's time over ours: of the medians, and how far single rounds stray from that."""
     paired = sorted(a / b for a, b in zip(over.samples, ours.samples, strict=False))
-    low, _, high = statistics.quantiles(paired, n=4) if len(paired) > 1 else paired * 3
+    low, _, high = statistics.quantiles(paired, n=4, method="inclusive") if len(paired) > 1 else paired * 3
     return {
         "ratio": over.median / ours.median,
         "low": paired[0],
