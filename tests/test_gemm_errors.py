@@ -118,7 +118,7 @@ def test_memory_of_a_gpu() -> None:
             raise AssertionError("must not be asked for")
 
     error = fails("array-device", OnGpu(), B, kind=DeviceError)
-    assert "ROCm:0" in str(error)
+    assert "hip:0" in str(error)
 
 
 def test_neither_rows_nor_columns_contiguous() -> None:

@@ -21,6 +21,7 @@ from tilewright.dispatch.records import Record, Records, Timing, machine
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import InternalError, NoKernelError, StoreError
 from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime import timing
 
 GEMM = ops.op("gemm")
 PROBLEM = tw.GemmProblem(m=16, n=24, k=8)
@@ -134,9 +135,9 @@ def test_a_record_that_names_a_choice_it_has_not_timed_is_ignored(tmp_path: Path
 
 def test_a_spec_of_an_older_schema_is_passed_over(tmp_path: Path) -> None:
     old = {**GENERIC.to_dict(), "schema": 0}
-    timing = Timing(GENERIC.digest, GENERIC.name, old, 1e-6, 0.0, 0.0)
+    written = Timing(GENERIC.digest, GENERIC.name, old, 1e-6, 0.0, 0.0)
     with settings.override(cache_dir=tmp_path):
-        Records(tmp_path).put(record(GENERIC, timings=(timing,)))
+        Records(tmp_path).put(record(GENERIC, timings=(written,)))
         assert choice(tw.Registry()).tier == "rule"
 
 
@@ -287,7 +288,7 @@ def test_nothing_to_measure_is_an_error() -> None:
 
 
 def entrant(name: str, *samples: float) -> Any:
-    return measure._Entrant(kernel=name, run=lambda: None, error=0.0, repeats=1, samples=list(samples))  # type: ignore[arg-type]
+    return measure._Entrant([lambda: None], kernel=name, error=0.0, samples=list(samples))  # type: ignore[arg-type]
 
 
 def test_ties_keep_the_incumbent_and_real_wins_do_not() -> None:
@@ -306,7 +307,7 @@ def test_rounds_are_interleaved() -> None:
     order: list[str] = []
     runners = [entrant(name) for name in "ab"]
     for one in runners:
-        one.run = lambda name=one.kernel: order.append(name)
-    measure._race(runners, measure.Method(rounds=4, sample_seconds=0.0, warmups=1))
+        one.runs = [lambda name=one.kernel: order.append(name)]
+    timing.race(runners, timing.Method(rounds=4, sample_seconds=0.0, warmups=1), timing.HostStopwatch(0))
     assert order == ["a", "b", "a", "b", "b", "a", "a", "b", "b", "a"]
     assert all(len(one.samples) == 4 for one in runners)

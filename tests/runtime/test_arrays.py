@@ -81,7 +81,7 @@ class Producer:
 
 
 def test_memory_of_a_gpu_is_refused_with_its_name() -> None:
-    with pytest.raises(DeviceError, match="CUDA:1") as caught:
+    with pytest.raises(DeviceError, match="cuda:1") as caught:
         view("a", Producer(device=(2, 1)))
     assert caught.value.rule == "array-device"
 

@@ -8,9 +8,8 @@ them alike; the median of the rounds counts.
 from __future__ import annotations
 
 import secrets
-import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilewright import events, ops
@@ -21,8 +20,10 @@ from tilewright.dispatch.records import Record, Timing, records
 from tilewright.errors import InternalError, NoKernelError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.bindings import binding
-from tilewright.runtime.host import clock, thread_count
+from tilewright.runtime.devices import Device, device_of
+from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.timing import Contestant, Method, race
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -33,57 +34,31 @@ NOISE_FLOOR = 0.02
 NOISE_CEILING = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """How the times were taken; part of the record."""
-
-    rounds: int = 9
-    sample_seconds: float = 0.002  # a sample repeats the call until it takes about this long
-    warmups: int = 2
-    seed: int = 0
-
-
 @dataclass(slots=True)
-class _Entrant:
-    kernel: Kernel
-    run: Callable[[], None]
-    error: float
-    repeats: int
-    samples: list[float]
+class _Entrant(Contestant):
+    """A kernel in the race, checked."""
 
-    @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
-
-    @property
-    def spread(self) -> float:
-        if len(self.samples) < 4 or self.median <= 0:
-            return 0.0
-        low, _, high = statistics.quantiles(self.samples, n=4)
-        return (high - low) / self.median
+    kernel: Kernel = field(kw_only=True)
+    error: float = field(kw_only=True)
 
 
-def _sample(run: Callable[[], None], repeats: int) -> float:
-    start = clock()
-    for _ in range(repeats):
-        run()
-    return (clock() - start) / repeats
-
-
-def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Method) -> list[_Entrant]:
+def _checked(
+    kernels: Sequence[Kernel], problem: Any, threads: int, method: Method, device: Device
+) -> list[_Entrant]:
     """Kernels that compute the problem right; a wrong one is reported and left out."""
     bound = binding(problem.op)
-    operands = bound.operands(problem, method.seed)
+    # The further sets only keep the caches from helping: their values need no check.
+    sets = [bound.operands(problem, method.seed, device) for _ in range(max(1, method.buffers))]
     entrants = []
     for kernel in kernels:
-        bound.poison(operands)
-        run = bound.runner(kernel, problem, operands, threads)
-        run()
-        check = bound.check(problem, operands)
+        bound.poison(sets[0])
+        runs = [bound.runner(kernel, problem, operands, threads) for operands in sets]
+        runs[0]()
+        check = bound.check(problem, sets[0])
         if not check.ok:
             events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
             continue
-        entrants.append(_Entrant(kernel, run, check.bound_ratio, 1, []))
+        entrants.append(_Entrant(runs, kernel=kernel, error=check.bound_ratio))
     if not entrants:
         raise InternalError(
             f"none of {len(kernels)} kernel(s) computes {problem.describe()} within its bound",
@@ -92,18 +67,6 @@ def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Meth
             remedy="report this with the output of `tilewright doctor`",
         )
     return entrants
-
-
-def _race(entrants: Sequence[_Entrant], method: Method) -> None:
-    for one in entrants:
-        for _ in range(method.warmups):
-            took = _sample(one.run, 1)
-        one.repeats = max(1, min(10_000, int(method.sample_seconds / max(took, 1e-7))))
-    for turn in range(method.rounds):
-        # Nobody always runs after the same neighbour.
-        shift = turn % len(entrants)
-        for one in (*entrants[shift:], *entrants[:shift]):
-            one.samples.append(_sample(one.run, one.repeats))
 
 
 def _winner(entrants: Sequence[_Entrant]) -> _Entrant:
@@ -138,21 +101,27 @@ def measure(
     candidates: Iterable[KernelSpec] | None = None,
     *,
     rounds: int = 9,
+    flush: bool = False,
+    buffers: int = 1,
     save: bool = True,
     max_workers: int | None = None,
     on_event: Callable[[events.Event], None] | None = None,
 ) -> Record:
-    """Build, check and time kernels for a problem; the record names the winner and is kept when `save`."""
+    """Build, check and time kernels for a problem; the record names the winner and is kept when `save`.
+
+    `flush` times every call with cold caches, `buffers` rotates through that many sets of operands.
+    """
     op = ops.op(problem.op)
     problem = op.measured_as(problem)
     threads = thread_count()
-    method = Method(rounds=rounds, seed=secrets.randbelow(2**32))
+    method = Method(rounds=rounds, seed=secrets.randbelow(2**32), flush=flush, buffers=buffers)
     specs = candidates_for(registry, problem, candidates)
     for name in {spec.arch for spec in specs}:
         registry.demand_runnable(name)
     kernels = loaded.kernels(specs, max_workers=max_workers, on_event=on_event)
-    entrants = _checked(kernels, problem, threads, method)
-    _race(entrants, method)
+    device = device_of(registry.target)
+    entrants = _checked(kernels, problem, threads, method, device)
+    race(entrants, method, device.stopwatch())
     best = _winner(entrants)
     for one in entrants:
         if events.active():

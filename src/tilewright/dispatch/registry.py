@@ -79,6 +79,11 @@ class Registry:
     def target(self) -> str:
         return self.arch.name
 
+    @property
+    def kind(self) -> str:
+        """The kind of device the target is: the name of its backend."""
+        return self.arch.backend
+
     def add(self, specs: KernelSpec | Iterable[KernelSpec]) -> Registry:
         """Register specs; an illegal one, or one of an arch the target cannot run, is an error."""
         given = [specs] if isinstance(specs, KernelSpec) else list(specs)

@@ -1,0 +1,200 @@
+"""The HIP runtime library: where it is, which devices it sees, and why it sees none."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright import settings
+from tilewright.arch import all_archs
+from tilewright.backends.driver import NO_DEVICE, DeviceFacts, Driver
+from tilewright.errors import DeviceError, TilewrightError
+
+# Versions of the library by the name the loader knows, newest first.  The properties struct below is that of
+# version 6 and later.
+NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
+PLACES = ("/opt/rocm/lib", "/opt/rocm/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
+DEVICE_FILE = Path("/dev/kfd")
+
+# hipDeviceProp_tR0600: its size, and the fields we read by offset.  Compared with the vendor's header by a test.
+PROPERTIES_BYTES = 1472
+PROPERTY_OFFSETS = {
+    "name": 0,
+    "totalGlobalMem": 288,
+    "warpSize": 308,
+    "clockRate": 348,
+    "multiProcessorCount": 388,
+    "pciBusID": 584,
+    "pciDeviceID": 588,
+    "pciDomainID": 592,
+    "l2CacheSize": 616,
+    "gcnArchName": 1160,
+}
+
+_lock = threading.Lock()
+_drivers: dict[str, Driver] = {}
+_devices: dict[str, tuple[DeviceFacts, ...]] = {}
+
+
+def _loaded_already() -> Iterator[str]:
+    """PyTorch brings its own copy of the library; two in one process would not know each other's memory."""
+    for name in ("libamdhip64.so", *NAMES):
+        try:
+            ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            continue
+        yield name
+
+
+def _candidates() -> Iterator[str]:
+    yield from _loaded_already()
+    yield from NAMES
+    rocm = settings.current().rocm_path
+    folders = [Path(rocm) / name for name in ("lib", "lib64", "usr/lib/x86_64-linux-gnu")] if rocm else []
+    folders += [Path(one) for one in PLACES]
+    # /opt/rocm-7.1.0 and its like, the newest first.
+    folders += sorted((path / "lib" for path in Path("/opt").glob("rocm-*")), reverse=True)
+    for folder in folders:
+        for name in NAMES:
+            if (folder / name).exists():
+                yield str(folder / name)
+
+
+def _open() -> Driver:
+    chosen = settings.current().hip_library
+    refused = []
+    for path in [chosen] if chosen else _candidates():
+        try:
+            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # kernel libraries resolve their calls in it
+        except OSError as error:
+            if os.sep in path:
+                refused.append(str(error))
+            continue
+        return Driver("hip", library, path, blocking_variable="AMD_SERIALIZE_KERNEL=3 in the environment")
+    if refused:
+        message = f"the HIP runtime cannot be loaded: {refused[0]}"
+    else:
+        message = f"the HIP runtime library ({NAMES[-1]}) was not found by the system loader or in {PLACES[0]}"
+    raise DeviceError(
+        message,
+        rule="device-library",
+        value=chosen or NAMES[-1],
+        remedy="install ROCm's HIP runtime (package hip-runtime-amd, or libamdhip64 of your distribution), "
+        "or set TILEWRIGHT_HIP_LIBRARY to the library",
+    )
+
+
+def driver() -> Driver:
+    """The library under the settings in force, loaded once."""
+    key = settings.current().hip_library
+    found = _drivers.get(key)
+    if found is None:
+        with _lock:
+            found = _drivers.get(key) or _drivers.setdefault(key, _open())
+    return found
+
+
+def _facts(library: Driver, index: int) -> DeviceFacts:
+    raw = ctypes.create_string_buffer(PROPERTIES_BYTES + 1024)  # later versions may write more
+    read = getattr(library.library, "hipGetDevicePropertiesR0600", None)
+    if read is None:
+        raise DeviceError(
+            f"{library.path} is a HIP runtime older than version 6",
+            rule="device-library",
+            value=library.path,
+            remedy="install ROCm 6 or later",
+        )
+    read.restype, read.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)
+    status = read(raw, index)
+    if status:
+        raise library.error("GetDeviceProperties", status)
+    said = raw.raw
+
+    def number(field: str) -> int:
+        return int.from_bytes(said[PROPERTY_OFFSETS[field] :][:4], "little", signed=True)
+
+    def text(field: str) -> str:
+        return said[PROPERTY_OFFSETS[field] :][:256].split(b"\0", 1)[0].decode("utf-8", "replace")
+
+    memory = int.from_bytes(said[PROPERTY_OFFSETS["totalGlobalMem"] :][:8], "little")
+    bus = f"{number('pciDomainID'):04x}:{number('pciBusID'):02x}:{number('pciDeviceID'):02x}"
+    return DeviceFacts(
+        index=index,
+        name=text("name") or "AMD GPU",
+        arch=text("gcnArchName").partition(":")[0],  # gfx942:sramecc+:xnack-
+        memory_bytes=memory,
+        compute_units=number("multiProcessorCount"),
+        warp_size=number("warpSize"),
+        clock_hz=number("clockRate") * 1000,
+        cache_bytes=number("l2CacheSize"),
+        bus=bus,
+    )
+
+
+def devices() -> tuple[DeviceFacts, ...]:
+    """Every device the library sees; none is an error that says what is missing."""
+    key = settings.current().hip_library
+    known = _devices.get(key)
+    if known is not None:
+        return known
+    library = driver()
+    count = ctypes.c_int(0)
+    status = library.status("GetDeviceCount", ctypes.byref(count))
+    if status and status not in NO_DEVICE:
+        raise library.error("GetDeviceCount", status)
+    if status or count.value == 0:
+        library.take_last_error()
+        raise _no_device(library.describe(status) if status else "it counts 0 devices")
+    found = tuple(_facts(library, index) for index in range(count.value))
+    _devices[key] = found
+    return found
+
+
+def _no_device(said: str) -> DeviceError:
+    if not DEVICE_FILE.exists():
+        why, remedy = f"{DEVICE_FILE} is missing", "load the amdgpu kernel driver, or use a machine with an AMD GPU"
+    elif not os.access(DEVICE_FILE, os.R_OK | os.W_OK):
+        why, remedy = f"this user may not open {DEVICE_FILE}", "add the user to the groups `render` and `video`"
+    else:
+        why, remedy = "the driver is there", "check `rocminfo`; HIP_VISIBLE_DEVICES may hide the devices"
+    return DeviceError(
+        f"the HIP runtime sees no device ({said}; {why})",
+        rule="no-device",
+        value=0,
+        remedy=f"{remedy}; kernels can be generated, built and inspected here without one",
+    )
+
+
+def forget() -> None:
+    """Look for library and devices anew at the next question."""
+    with _lock:
+        _drivers.clear()
+        _devices.clear()
+
+
+def available_archs() -> list[str]:
+    """Archs whose kernels run on a device of this machine, those of device 0 first."""
+    try:
+        found = devices()
+    except TilewrightError:
+        return []
+    known = all_archs()
+    names: dict[str, None] = {}
+    for one in found:
+        if one.arch in known:
+            names.update(dict.fromkeys((one.arch, *known[one.arch].includes)))
+    return list(names)
+
+
+def why_unavailable() -> str:
+    """Empty when an AMD device of a known arch is here, else what is missing."""
+    try:
+        found = devices()
+    except TilewrightError as error:
+        return f"{error.message}; {error.remedy}"
+    if available_archs():
+        return ""
+    return f"this machine has {', '.join(sorted({one.arch for one in found}))}, of which there are no arch facts"

@@ -1,0 +1,97 @@
+"""Arrays in the memory of a device: NumPy in, NumPy out, DLPack for everyone else."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
+from tilewright.errors import ProblemError
+from tilewright.runtime import dlpack
+from tilewright.runtime.devices import Device, Memory, Place
+from tilewright.runtime.numpy_types import numpy_dtype
+
+
+class DeviceArray:
+    """A strided array on a device.  Its memory goes back when the last view of it is gone."""
+
+    __slots__ = ("_memory", "address", "device", "dtype", "shape", "strides")
+
+    def __init__(
+        self, device: Device, memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
+    ) -> None:
+        self.device, self._memory = device, memory
+        self.address = memory.address
+        self.shape, self.strides, self.dtype = shape, strides, dtype  # strides in elements
+
+    @classmethod
+    def empty(cls, device: Device, shape: tuple[int, ...], dtype: str, column_major: bool = False) -> DeviceArray:
+        """New memory; column-major exchanges the last two dimensions in it."""
+        inner = (*shape[:-2], shape[-1], shape[-2]) if column_major else shape
+        count = int(np.prod(inner, dtype=np.int64)) if inner else 1
+        memory = device.allocate(count * DTYPES[dtype].bytes)
+        made = cls(device, memory, inner, dlpack.dense_strides(inner), dtype)
+        return made.T if column_major else made
+
+    @classmethod
+    def of(cls, device: Device, array: np.ndarray[Any, Any]) -> DeviceArray:
+        """A copy of a NumPy array on the device; a transposed view stays one."""
+        name = BY_NUMPY_NAME.get(array.dtype.name)
+        if name is None:
+            raise ProblemError(
+                f"the array has elements of type {array.dtype.name}, which no kernel takes",
+                rule="array-dtype",
+                value=array.dtype.name,
+                remedy=f"convert it to one of {', '.join(DTYPES)}",
+            )
+        flipped = array.ndim >= 2 and array.strides[-2] < array.strides[-1] and not array.flags.c_contiguous
+        source = np.ascontiguousarray(array.swapaxes(-1, -2) if flipped else array)
+        made = cls.empty(device, source.shape, name)
+        made._write(source)
+        return made.T if flipped else made
+
+    def _write(self, source: np.ndarray[Any, Any]) -> None:
+        self.device.write(self.address, source.ctypes.data, source.nbytes)
+
+    @property
+    def place(self) -> Place:
+        return self.device.place
+
+    @property
+    def nbytes(self) -> int:
+        return self._memory.nbytes
+
+    @property
+    def T(self) -> DeviceArray:  # noqa: N802  as every array library spells it
+        """The same memory with the last two dimensions exchanged."""
+        shape = (*self.shape[:-2], self.shape[-1], self.shape[-2])
+        strides = (*self.strides[:-2], self.strides[-1], self.strides[-2])
+        return DeviceArray(self.device, self._memory, shape, strides, self.dtype)
+
+    def fill(self, byte: int) -> None:
+        """Every byte of the memory, in the order of the current stream."""
+        self.device.fill(self._memory.address, byte, self._memory.nbytes)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy on the host, when the work queued so far is done."""
+        raw = ctypes.create_string_buffer(max(1, self._memory.nbytes))
+        self.device.read(ctypes.addressof(raw), self._memory.address, self._memory.nbytes)
+        kind = numpy_dtype(self.dtype)
+        steps = tuple(one * kind.itemsize for one in self.strides)
+        return np.ndarray(self.shape, kind, memoryview(raw), self.address - self._memory.address, steps).copy("K")
+
+    def exporter(self) -> dlpack.Exporter:
+        return dlpack.Exporter(self, self.address, self.shape, self.strides, self.dtype, self.place)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.exporter().__dlpack_device__()
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        # The work that fills this array is ordered on the current stream; whoever reads it elsewhere must wait.
+        self.device.synchronize()
+        return self.exporter().__dlpack__(**keywords)
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {'x'.join(map(str, self.shape))} {self.dtype} on {self.place}>"

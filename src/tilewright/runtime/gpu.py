@@ -1,0 +1,311 @@
+"""A GPU over its runtime library: memory, streams, events, workspaces and launches, for HIP and CUDA alike."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tilewright import events
+from tilewright.arch import all_archs
+from tilewright.backends.driver import DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
+from tilewright.errors import DeviceError, RequestError
+from tilewright.runtime import timing
+from tilewright.runtime.devices import Launch, Place
+from tilewright.runtime.loader import Kernel
+
+_NON_BLOCKING = 1  # a stream that does not wait for the default stream
+
+_scoped: ContextVar[Stream | None] = ContextVar("tilewright_stream", default=None)
+
+
+class GpuMemory:
+    """Bytes of a device.  Giving them back twice does nothing."""
+
+    __slots__ = ("__weakref__", "_release", "address", "nbytes", "place")
+
+    def __init__(self, device: Gpu, address: int, nbytes: int) -> None:
+        self.address, self.nbytes, self.place = address, nbytes, device.place
+        self._release = weakref.finalize(self, _give_back, device, address)
+
+    def free(self) -> None:
+        self._release()
+
+
+def _give_back(device: Gpu, address: int) -> None:
+    """Runs in finalizers, where nobody catches an error: it is reported, not raised."""
+    try:
+        with device.active():
+            device.driver("Free", address)
+    except DeviceError as error:
+        events.emit(events.Warned("device-free", error.message))
+
+
+class Stream:
+    """Work in order, beside other streams.  `with stream:` sends the calls of the body to it."""
+
+    __slots__ = ("__weakref__", "_release", "_tokens", "device", "handle")
+
+    def __init__(self, device: Gpu) -> None:
+        handle = ctypes.c_void_p()
+        with device.active():
+            device.driver("StreamCreateWithFlags", ctypes.byref(handle), _NON_BLOCKING)
+        self.device, self.handle = device, handle.value or 0
+        self._tokens: list[Any] = []
+        self._release = weakref.finalize(self, _destroy, device, "StreamDestroy", self.handle)
+
+    def __enter__(self) -> Stream:
+        self._tokens.append(_scoped.set(self))
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        _scoped.reset(self._tokens.pop())
+
+    def synchronize(self) -> None:
+        self.device.driver("StreamSynchronize", self.handle)
+
+    def wait(self, event: Event) -> None:
+        """Later work of this stream waits for the event."""
+        self.device.driver("StreamWaitEvent", self.handle, event.handle, 0)
+
+    def close(self) -> None:
+        self.device.drop_workspace(self.handle)
+        self._release()
+
+
+class Event:
+    """A mark in a stream, with the time the device reached it."""
+
+    __slots__ = ("__weakref__", "_release", "device", "handle")
+
+    def __init__(self, device: Gpu) -> None:
+        handle = ctypes.c_void_p()
+        with device.active():
+            device.driver("EventCreateWithFlags", ctypes.byref(handle), 0)
+        self.device, self.handle = device, handle.value or 0
+        self._release = weakref.finalize(self, _destroy, device, "EventDestroy", self.handle)
+
+    def record(self, stream: int | None = None) -> Event:
+        self.device.driver("EventRecord", self.handle, self.device.stream() if stream is None else stream)
+        return self
+
+    def synchronize(self) -> None:
+        self.device.driver("EventSynchronize", self.handle)
+
+    def seconds_since(self, start: Event) -> float:
+        took = ctypes.c_float()
+        self.device.driver("EventElapsedTime", ctypes.byref(took), start.handle, self.handle)
+        return took.value / 1e3
+
+    def close(self) -> None:
+        self._release()
+
+
+def _destroy(device: Gpu, call: str, handle: int) -> None:
+    status = device.driver.status(call, handle)
+    if status:
+        events.emit(events.Warned("device-free", device.driver.error(call, status).message))
+
+
+class Gpu:
+    """One device.  `kind` is the name of its backend."""
+
+    def __init__(self, kind: str, driver: Driver, facts: DeviceFacts) -> None:
+        self.driver = driver
+        self.facts = facts
+        self.place = Place(kind, facts.index)
+        self._lock = threading.RLock()
+        self._workspaces: dict[int, GpuMemory] = {}  # by stream: work of one stream never overlaps
+
+    def __repr__(self) -> str:
+        return f"<{self.place} {self.facts.name} ({self.facts.arch})>"
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def arch(self) -> str:
+        return self.facts.arch
+
+    @property
+    def cache_bytes(self) -> int:
+        # Runtimes report the L2; the memory-side cache behind it is in the arch facts only.
+        known = all_archs().get(self.facts.arch)
+        return max(self.facts.cache_bytes, known.last_cache_bytes if known is not None else 0)
+
+    def demand_arch(self, arch: str) -> None:
+        mine = self.facts.arch
+        known = all_archs().get(mine)
+        if arch == mine or (known is not None and arch in known.includes):
+            return
+        raise DeviceError(
+            f"{self.place} is a {self.facts.name} of arch {mine}, which does not run kernels of {arch}",
+            rule="device-arch",
+            value=mine,
+            remedy=f"use target {mine!r}" if known is not None else f"there are no kernels for {mine} yet",
+        )
+
+    # -- which device is current -------------------------------------------------------------------
+
+    def current_index(self) -> int:
+        index = ctypes.c_int()
+        self.driver("GetDevice", ctypes.byref(index))
+        return index.value
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make this the thread's current device for the body, and restore the one before."""
+        before = self.current_index()
+        if before == self.place.ordinal:
+            yield
+            return
+        self.driver("SetDevice", self.place.ordinal)
+        try:
+            yield
+        finally:
+            self.driver("SetDevice", before)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        with self.active():
+            self.driver("MemGetInfo", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def allocate(self, nbytes: int) -> GpuMemory:
+        if nbytes < 0:
+            raise RequestError(f"{nbytes} bytes cannot be allocated", rule="allocation", value=nbytes)
+        address = ctypes.c_void_p()
+        size = max(1, nbytes)
+        with self.active():
+            status = self.driver.status("Malloc", ctypes.byref(address), size)
+            if status == OUT_OF_MEMORY and self._workspaces:
+                self.driver.take_last_error()
+                self.drop_workspaces()  # memory we only keep to save time
+                status = self.driver.status("Malloc", ctypes.byref(address), size)
+            if status == OUT_OF_MEMORY:
+                raise self._out_of_memory(nbytes, status)
+            if status:
+                raise self.driver.error("Malloc", status)
+        return GpuMemory(self, address.value or 0, nbytes)
+
+    def _out_of_memory(self, nbytes: int, status: int) -> DeviceError:
+        self.driver.take_last_error()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        known = self.driver.status("MemGetInfo", ctypes.byref(free), ctypes.byref(total)) == 0
+        room = f"{free.value} of {total.value} bytes are free" if known else "how much is free cannot be told"
+        return DeviceError(
+            f"{nbytes} bytes do not fit on {self.place}: {room} ({self.driver.describe(status)})",
+            rule="device-memory",
+            value=nbytes,
+            remedy="free arrays, use a smaller problem, or give back what PyTorch keeps (torch.cuda.empty_cache())",
+        )
+
+    def write(self, address: int, source: int, nbytes: int) -> None:
+        self._copy(address, source, nbytes, HOST_TO_DEVICE)
+
+    def read(self, target: int, address: int, nbytes: int) -> None:
+        self._copy(target, address, nbytes, DEVICE_TO_HOST)
+
+    def _copy(self, target: int, source: int, nbytes: int, direction: int) -> None:
+        if not nbytes:
+            return
+        with self.active():
+            stream = self.stream()
+            self.driver("MemcpyAsync", target, source, nbytes, direction, stream)
+            self.driver("StreamSynchronize", stream)
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        if nbytes:
+            with self.active():
+                self.driver("MemsetAsync", address, byte, nbytes, self.stream())
+
+    # -- order -------------------------------------------------------------------------------------
+
+    def stream(self) -> int:
+        """That of a `with stream:` around us, else PyTorch's current one, else the default stream."""
+        scoped = _scoped.get()
+        if scoped is not None and scoped.device.place == self.place:
+            return scoped.handle
+        return torch_stream(self.place)
+
+    def new_stream(self) -> Stream:
+        return Stream(self)
+
+    def new_event(self) -> Event:
+        return Event(self)
+
+    def synchronize(self) -> None:
+        with self.active():
+            self.driver("DeviceSynchronize")
+
+    def stopwatch(self) -> timing.Stopwatch:
+        return timing.EventStopwatch(self)
+
+    # -- running kernels ---------------------------------------------------------------------------
+
+    def workspace(self, nbytes: int, stream: int) -> int:
+        """At least `nbytes` that work of this stream shares; hold the lock until the launch is queued."""
+        known = self._workspaces.get(stream)
+        if known is None or known.nbytes < nbytes:
+            # Freeing waits for the device, so a kernel that still uses the old one ends first.
+            self.drop_workspace(stream)
+            known = self._workspaces[stream] = self.allocate(nbytes)
+        return known.address
+
+    def drop_workspace(self, stream: int) -> None:
+        with self._lock:
+            known = self._workspaces.pop(stream, None)
+            if known is not None:
+                known.free()
+
+    def drop_workspaces(self) -> None:
+        """Give back every cached workspace."""
+        with self._lock:
+            for stream in list(self._workspaces):
+                self.drop_workspace(stream)
+
+    def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
+        self.demand_arch(kernel.spec.arch)
+        launch = kernel.launch
+
+        def run(args: int, _workspace: Any, _stream: Any) -> int:
+            with self.active():
+                stream = self.stream()
+                if workspace_bytes:
+                    with self._lock:
+                        status = launch(args, self.workspace(workspace_bytes, stream), stream)
+                else:
+                    status = launch(args, None, stream)
+                if status:
+                    raise self.launch_error(kernel, status)
+            return 0
+
+        return run
+
+    def launch_error(self, kernel: Kernel, status: int) -> Exception:
+        """What the runtime library says about a launch that failed; the kernel's own answer where it says nothing."""
+        held = self.driver.take_last_error()
+        if held:
+            return self.driver.error("LaunchKernel", held, what=f"the launch of {kernel.name} on {self.place}")
+        return kernel.failed(status)
+
+
+def torch_stream(place: Place) -> int:
+    """PyTorch's current stream of a device where this process uses PyTorch on it, else the default stream."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    version = getattr(torch, "version", None)
+    if cuda is None or (getattr(version, "hip", None) is not None) != (place.kind == "hip"):
+        return 0
+    if not cuda.is_initialized():  # asking for its stream would start PyTorch's own device context
+        return 0
+    return int(cuda.current_stream(place.ordinal).cuda_stream)
