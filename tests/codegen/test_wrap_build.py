@@ -99,7 +99,7 @@ def quick_compiles() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def include_dirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ...]:
     """A copy of our headers, in a folder whose name needs quoting, that a test may edit."""
     from tilewright.backends.cpu import toolchain

@@ -114,7 +114,6 @@ def _run(folder: Path, *command: str) -> str:
 COMPILED = {
     "cmake": re.compile(r"Building \w+ object \S+?/([^/\n]+)\.c\w+\.o"),
     "ninja": re.compile(r"\] kernel (.+)"),
-    "make": re.compile(r"^\[\d+/\d+\] (.+)", re.MULTILINE),
 }
 
 
@@ -124,11 +123,12 @@ def _build(folder: Path, system: str) -> list[str]:
             _run(folder, "cmake", "-S", ".", "-B", "build")
         said = _run(folder, "cmake", "--build", "build")
     else:
-        said = _run(folder, ninja_binary() if system == "ninja" else "make")
+        said = _run(folder, ninja_binary())
     return sorted(name.replace(" ", "_") for name in COMPILED[system].findall(said))  # as CMake shows them
 
 
-@pytest.mark.parametrize("system", BUILD_SYSTEMS)
+# Not Make: what it asks of the compiler is what Ninja asks, and each compile takes seconds.
+@pytest.mark.parametrize("system", ["cmake", "ninja"])
 @pytest.mark.parametrize(
     ("target", "stream"),
     [
@@ -141,12 +141,12 @@ def _build(folder: Path, system: str) -> list[str]:
     ],
 )
 def test_gpu_compilers_build_one_library_of_many(tmp_path: Path, target: str, stream: str, system: str) -> None:
-    if system != "ninja" and not shutil.which(system):
-        pytest.skip(f"{system} is not on this machine")
+    if system == "cmake" and not shutil.which("cmake"):
+        pytest.skip("cmake is not on this machine")
     kernels, out = tmp_path / "the kernels", tmp_path / "out"
     kernels.mkdir()
     out.mkdir()
-    plan = LAYOUTS[target]
+    plan = replace(LAYOUTS[target], units=LAYOUTS[target].units[:2])
     ours = tmp_path / "include"  # a copy: nobody edits it while we build
     shutil.copytree(Path(tilewright.__file__).parent / "include", ours)
     rules = {
@@ -161,11 +161,11 @@ def test_gpu_compilers_build_one_library_of_many(tmp_path: Path, target: str, st
         (out / unit.wrapper).write_text(f"#include <{unit.name}.hpp>\n", encoding="utf-8")
     for name, text in BUILD_SYSTEMS[system](Layout(plan.units, rules, plan.kernel_dir)).items():
         (out / name).write_text(text, encoding="utf-8")
-    assert _build(out, system) == ["kernel_a", "kernel_b", "kernel_c"]
+    assert _build(out, system) == ["kernel_a", "kernel_b"]
     library = ctypes.CDLL(str((out / "build" if system == "cmake" else out) / plan.library))
     count = ctypes.c_int64(0)
     library.tw_kernels(ctypes.byref(count))
-    assert count.value == 3
+    assert count.value == 2
     assert _build(out, system) == []
     stamp = time.time() + 2
     os.utime(kernels / "kernel b.hpp", (stamp, stamp))
