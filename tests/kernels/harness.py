@@ -19,8 +19,8 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import verify
 from tilewright.runtime import host
 from tilewright.runtime.abi import GemmArgs
-from tilewright.runtime.arrays import numpy_dtype
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.numpy_types import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = Callable[[np.random.Generator, tuple[int, ...], str], Array]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kernels import catalog
 from tests.kernels.conftest import Probe
-from tilewright.runtime.arrays import numpy_dtype
+from tilewright.runtime.numpy_types import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

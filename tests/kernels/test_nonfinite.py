@@ -11,8 +11,8 @@ from tests.kernels import catalog
 from tests.kernels.harness import Array, Call, Values, ordinary, prove
 from tests.kernels.shapes import calls
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime.arrays import numpy_dtype
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.numpy_types import numpy_dtype
 
 FLOATS = tuple(name for name, one in catalog.core().items() if one.signature.dtype_acc == "fp32")
 

@@ -18,7 +18,7 @@ from tilewright.errors import ProblemError
 from tilewright.runtime import dlpack, torch_arrays
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, wrong_place
-from tilewright.runtime.numpy_types import numpy_dtype as numpy_dtype  # part of what this module offers
+from tilewright.runtime.numpy_types import numpy_dtype
 
 
 @dataclass(frozen=True, slots=True)

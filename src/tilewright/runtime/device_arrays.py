@@ -64,7 +64,7 @@ class DeviceArray:
         return self._memory.nbytes
 
     @property
-    def T(self) -> DeviceArray:  # noqa: N802  as every array library spells it
+    def T(self) -> DeviceArray:
         """The same memory with the last two dimensions exchanged."""
         shape = (*self.shape[:-2], self.shape[-1], self.shape[-2])
         strides = (*self.strides[:-2], self.strides[-1], self.strides[-2])

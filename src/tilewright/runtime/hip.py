@@ -1,9 +1,9 @@
 """AMD devices through the HIP runtime library.
 
-    from tilewright.runtime import hip
-    device = hip.device()                 # or hip.all_devices()
-    with device.new_stream():
-        ...
+from tilewright.runtime import hip
+device = hip.device()                 # or hip.all_devices()
+with device.new_stream():
+    ...
 """
 
 from __future__ import annotations

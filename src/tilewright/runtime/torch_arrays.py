@@ -53,9 +53,7 @@ def place_of(tensor: Any, kind: str = "cpu") -> Place:
     return Place(name, device.index or 0)
 
 
-def parts(
-    what: str, tensor: Any, kind: str = "cpu"
-) -> tuple[int, tuple[int, ...], tuple[int, ...], str, Place] | None:
+def parts(what: str, tensor: Any, kind: str = "cpu") -> tuple[int, tuple[int, ...], tuple[int, ...], str, Place] | None:
     """Address, shape, strides, element type and place; None when DLPack should give its own answer."""
     name = _tables()[0].get(tensor.dtype)
     if name is None or tensor.layout is not sys.modules["torch"].strided or tensor.is_neg():

@@ -12,10 +12,11 @@ from tilewright.errors import DeviceError, NoKernelError, ProblemError, Tilewrig
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import arrays, host
 from tilewright.runtime.abi import GemmArgs
-from tilewright.runtime.arrays import View, numpy_dtype
-from tilewright.runtime.devices import HOST, Launch, device
+from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings.gemm.request import Request, dense_request
+from tilewright.runtime.devices import HOST, Launch, device
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.numpy_types import numpy_dtype
 
 _addressof = ctypes.addressof
 
@@ -33,7 +34,8 @@ class GemmPlan:
 
     __slots__ = (
         "_free", "_launch", "_stream", "_workspace", "args", "column_major", "dtype", "dtype_name", "kernel", "num_d",
-        "place", "reach", "request", "selection", "shape", "size_a", "size_b", "size_c", "size_d", "swapped", "threads", "use_c",
+        "place", "reach", "request", "selection", "shape", "size_a", "size_b", "size_c", "size_d", "swapped", "threads",
+        "use_c",
     )  # fmt: skip
 
     def __init__(self, kernel: Kernel, request: Request, threads: int) -> None:

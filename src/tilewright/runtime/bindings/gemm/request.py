@@ -264,9 +264,7 @@ def analyse(
         c = c.transposed() if c is not None else None
         out = out.transposed() if out is not None else None
         d_strides = [(column, row, step) for row, column, step in d_strides]
-    filled = _fill(
-        left, right, c, out, d_strides, (m, n, k, count), use_c, epilogue, dtype, ds, swapped, shape, prefer
-    )
+    filled = _fill(left, right, c, out, d_strides, (m, n, k, count), use_c, epilogue, dtype, ds, swapped, shape, prefer)
     return filled if place is HOST else replace(filled, place=place)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem, default_output
-from tilewright.runtime.arrays import numpy_dtype
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import Device
+from tilewright.runtime.numpy_types import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
