@@ -14,9 +14,13 @@
 #define TW_JOIN_(a, b) a##b
 #define TW_JOIN(a, b) TW_JOIN_(a, b)
 
-// One pass of a GPU compiler sees the code for the device: the table is the host's.
+// One pass of a GPU compiler makes the code for the device.  The table is the host's; yet the device pass must
+// see the entry, for what it refers to is what tells the compiler which device kernels to make.
 #if defined(__HIP_DEVICE_COMPILE__) || defined(__CUDA_ARCH__)
-#define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack)
+#define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack)          \
+  [[maybe_unused]] static tw_kernel TW_JOIN(tw_entry_, __COUNTER__) = {Manifest, Check,  \
+                                                                       Workspace, Launch, \
+                                                                       PackedBytes, Pack};
 #else
 
 #if defined(__APPLE__)

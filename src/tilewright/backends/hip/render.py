@@ -1,0 +1,63 @@
+"""Specs to HIP instance headers over CK Tile.  Pure: the same spec gives the same bytes anywhere.
+
+Everything a kernel needs to know is worked out here and filled into a Config; the C++ asserts that
+the templates come to the same widths and LDS sizes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import resources
+
+import jinja2
+
+from tilewright.backends.base import Source
+from tilewright.backends.hip.profiles import Profile, profile
+from tilewright.errors import InternalError
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import amd_shape as shape
+
+
+@lru_cache(maxsize=8)
+def _template(op: str) -> jinja2.Template:
+    place = resources.files("tilewright.backends.hip").joinpath(f"templates/{op}.hpp.jinja")
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
+    )
+    try:
+        return environment.from_string(place.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InternalError(f"the hip backend has no template for op {op!r}", rule="template") from None
+
+
+def _named(table: str, names: Profile, value: str) -> object:
+    known = getattr(names, table)
+    if value not in known:
+        raise InternalError(
+            f"profile {names.name} has no {table} {value!r}, though legality let it pass",
+            rule="header-profile",
+            value=value,
+        )
+    return known[value]
+
+
+def render(spec: KernelSpec) -> Source:
+    names, s, h = profile(), spec.signature, spec.schedule
+    text = _template(spec.op).render(
+        name=spec.name,
+        space=f"tw_{spec.digest[:16]}",
+        manifest=spec.to_json(),
+        glue=names.glue,
+        s=s,
+        h=h,
+        types={one: _named("types", names, getattr(s, f"dtype_{one}")) for one in ("a", "b", "acc", "c", "d")},
+        pipeline=_named("pipelines", names, h.pipeline),
+        store=_named("stores", names, h.store),
+        scheduler=_named("schedulers", names, h.scheduler),
+        width_a=shape.width_a(s, h),
+        width_b=shape.width_b(s, h),
+        width_c=shape.width_c(s, h),
+        width_d=shape.width_d(s, h),
+        lds_bytes=shape.lds_bytes(s, h),
+    )
+    return Source(f"{spec.name}.hpp", text, "hip")
