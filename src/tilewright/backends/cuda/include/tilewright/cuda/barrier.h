@@ -1,0 +1,49 @@
+// Transaction barriers in shared memory: producers announce bytes, consumers wait for a phase.
+#pragma once
+#include <tilewright/cuda/device.h>
+
+namespace tw {
+
+struct Barrier {
+  uint64_t word;
+
+  TW_DEVICE void init(uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals) : "memory");
+  }
+  TW_DEVICE void expect(uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)), "r"(bytes) : "memory");
+  }
+  TW_DEVICE void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
+  }
+  // The same barrier in another block of the cluster.
+  TW_DEVICE void arrive_at(uint32_t rank) {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(
+            shared_address(&word)),
+        "r"(rank)
+        : "memory");
+  }
+  TW_DEVICE void wait(uint32_t phase) {
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again; }" ::"r"(shared_address(&word)),
+        "r"(phase)
+        : "memory");
+  }
+};
+
+// Barriers just made become visible to the copy engine and to the cluster.
+TW_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// A place in a ring of stages: which one, and how often the ring has gone round.
+template <int Stages> struct Ring {
+  int stage = 0;
+  uint32_t phase = 0;
+  TW_DEVICE void next() {
+    if (++stage == Stages) { stage = 0; phase ^= 1; }
+  }
+};
+
+}  // namespace tw

@@ -1,0 +1,327 @@
+// The tma_ws pipeline: one warpgroup feeds tiles of A and B through a ring of stages with the copy
+// engine, two multiply them with wgmma.  Blocks stay and take stretch after stretch of the work; the
+// blocks of a cluster that need the same rows of A or columns of B each fetch a part for all of them.
+//
+// `cooperative`: both multiply halves of one tile.  `pingpong`: each has a tile of its own, and one
+// multiplies while the other stores.
+//
+// `swapped`: the problem is turned, E^T = B^T A^T, so that a handful of rows of A lie along n, where
+// a tile may be as narrow as 8.
+#pragma once
+#include <tilewright/cuda/tma.h>
+#include <tilewright/cuda/wgmma.h>
+
+namespace tw {
+
+struct TmaWsArgs {
+  int m, n, k, batch;        // as the kernel sees them (already swapped)
+  int tiles_m, tiles_n;      // of a cluster's tiles
+  int group;                 // rows of tiles finished before the next columns
+  int share;                 // k steps of one cluster; 0: whole tiles, round robin
+  float alpha;
+  void *e;                   // for results that leave by ordinary stores
+  long long e_stride, e_batch_stride;
+  float *partial;            // share > 0: one tile of sums for each block, and a flag each
+  unsigned *flags;
+};
+
+template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Swapped_ = false, bool TmaStore_ = true,
+          int MajorA_ = 0, int MajorB_ = 0>
+struct TmaWs {
+  using In = In_;
+  static constexpr int BM = BM_, BN = BN_, Stages = Stages_, ClusterM = ClusterM_, ClusterN = ClusterN_, MajorA = MajorA_, MajorB = MajorB_;
+  static constexpr int Cluster = ClusterM * ClusterN;
+  static constexpr bool PingPong = PingPong_, Swapped = Swapped_, TmaStore = TmaStore_;
+  static constexpr int BK = 128 / sizeof(In);          // one swizzled row
+  static constexpr int threads = 384;
+  static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
+  static constexpr int blocks_m = rows / 64;
+  static constexpr int a_bytes = BM * 128, b_bytes = BN * 128, stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
+  // Results leave 64 rows at a time, as wide as divides the tile: 128, 64 or 32 bytes, swizzled.
+  static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16;
+  static constexpr int chunk = 64 * chunk_columns * 2;
+  static constexpr int chunks = TmaStore ? 4 : 0;
+  static constexpr int shared_bytes = Stages * stage_bytes + chunks * chunk + 1024 + 256;
+  static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
+  static_assert(!TmaStore || BN % 16 == 0, "results leave 16 columns at a time");
+};
+
+struct Segment { int m, n, z, k0, k1; };
+
+// The work of one cluster, the same for the feeding and the multiplying warpgroups.
+template <class S> struct Work {
+  const TmaWsArgs &x;
+  int steps, tiles, at, end, stride;
+
+  TW_DEVICE Work(const TmaWsArgs &args) : x(args) {
+    steps = (x.k + S::BK - 1) / S::BK;
+    tiles = x.tiles_m * x.tiles_n * x.batch;
+    int mine = blockIdx.x / S::Cluster, clusters = gridDim.x / S::Cluster;
+    if (x.share) {
+      at = mine * x.share;
+      end = min(at + x.share, tiles * steps);
+      stride = 0;
+    } else {
+      at = mine;
+      end = tiles;
+      stride = clusters;
+    }
+  }
+  TW_DEVICE bool next(Segment &s) {
+    if (at >= end) return false;
+    int index = at;
+    s.k0 = 0;
+    s.k1 = steps;
+    if (x.share) {
+      index = at / steps;
+      s.k0 = at - index * steps;
+      s.k1 = min(steps, s.k0 + end - at);
+      at += s.k1 - s.k0;
+    } else {
+      at += stride;
+    }
+    // Bands of `group` rows: the columns of B a band needs stay in the second-level cache.
+    int per = x.tiles_m * x.tiles_n;
+    s.z = index / per;
+    index -= s.z * per;
+    int band = x.group * x.tiles_n, first = index / band * x.group;
+    int height = min(x.group, x.tiles_m - first), inside = index % band;
+    s.m = first + inside % height;
+    s.n = inside / height;
+    return true;
+  }
+};
+
+// The block's place in its cluster: blocks of one row share A, blocks of one column share B.
+template <class S> struct Place {
+  int m, n;
+  TW_DEVICE Place() {
+    uint32_t rank = S::Cluster > 1 ? cluster_rank() : 0;
+    m = rank % S::ClusterM;
+    n = rank / S::ClusterM;
+  }
+  TW_DEVICE uint16_t row() const {
+    uint16_t mask = 0;
+#pragma unroll
+    for (int i = 0; i < S::ClusterN; ++i) mask |= uint16_t(1u << (m + i * S::ClusterM));
+    return mask;
+  }
+  TW_DEVICE uint16_t column() const { return uint16_t(((1u << S::ClusterM) - 1) << (n * S::ClusterM)); }
+};
+
+// `Whole` rows or columns of an operand, of which this block fetches one of `Parts` for all in `mask`.
+template <int Whole, int Parts, int Major>
+TW_DEVICE void fetch(const TensorMap &map, Barrier *done, char *to, int k, int at, int z, int part, uint16_t mask) {
+  constexpr int here = Whole / Parts;
+  static_assert(Major == 0 || here % 64 == 0, "parts of an m- or n-contiguous operand are 64 wide");
+  if constexpr (Major == 0) {
+    char *place = to + part * here * 128;
+    if constexpr (Parts == 1) tma_load(&map, done, place, k, at, z);
+    else tma_load_multicast(&map, done, place, k, at + part * here, z, mask);
+  } else {
+#pragma unroll
+    for (int i = 0; i < here / 64; ++i) {
+      char *place = to + (part * here / 64 + i) * 8192;
+      if constexpr (Parts == 1) tma_load(&map, done, place, at + i * 64, k, z);
+      else tma_load_multicast(&map, done, place, at + part * here + i * 64, k, z, mask);
+    }
+  }
+}
+
+template <class S>
+TW_DEVICE void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, char *shared, Barrier *full, Barrier *empty) {
+  tma_prefetch(&map_a);
+  tma_prefetch(&map_b);
+  Place<S> place;
+  Ring<S::Stages> ring;
+  Work<S> work(x);
+  Segment s;
+  while (work.next(s)) {
+    int row = (s.m * S::ClusterM + place.m) * S::BM, column = (s.n * S::ClusterN + place.n) * S::BN;
+    for (int step = s.k0; step < s.k1; ++step, ring.next()) {
+      empty[ring.stage].wait(ring.phase ^ 1);
+      char *a = shared + ring.stage * S::stage_bytes;
+      Barrier *done = &full[ring.stage];
+      done->expect(S::a_bytes + S::b_bytes);
+      fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, step * S::BK, row, s.z, place.n, place.row());
+      fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, a + S::a_bytes, step * S::BK, column, s.z, place.m, place.column());
+    }
+  }
+  if constexpr (S::Cluster > 1)  // nobody leaves while a neighbour may still write here or arrive here
+    for (int i = 0; i < S::Stages; ++i, ring.next()) empty[ring.stage].wait(ring.phase ^ 1);
+}
+
+// Every block that writes into this one's stages hears that one is free.
+template <class S> TW_DEVICE void give_back(Barrier *empty, int stage, const Place<S> &place) {
+  int target = threadIdx.x % 128;
+  if constexpr (S::Cluster == 1) {
+    if (target == 0) empty[stage].arrive();
+  } else {
+    if (target < S::Cluster && (target % S::ClusterM == place.m || target / S::ClusterM == place.n)) empty[stage].arrive_at(target);
+  }
+}
+
+// Two neighbouring results as one word.
+TW_DEVICE uint32_t pair(bf16, float x, float y) { uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+TW_DEVICE uint32_t pair(fp16, float x, float y) { uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+
+template <class S, class Out>
+TW_DEVICE void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
+  const int who = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = threadIdx.x % 32, warp = thread / 32;
+  Place<S> place;
+  Ring<S::Stages> ring;
+  char *chunks = out + who * 2 * S::chunk;
+  int turn = 0, number = 0;
+  if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
+  Work<S> work(x);
+  Segment s;
+  while (work.next(s)) {
+    int steps = s.k1 - s.k0;
+    if (S::PingPong && (number++ & 1) != who) {  // the other's: its stages go by
+      int at = ring.stage + steps;
+      ring.phase ^= (at / S::Stages) & 1;
+      ring.stage = at % S::Stages;
+      continue;
+    }
+    float d[S::blocks_m][S::BN / 2];
+    if (S::PingPong) named_barrier(4 + who, 256);
+    int before = 0;
+    for (int step = 0; step < steps; ++step) {
+      full[ring.stage].wait(ring.phase);
+      char *stage = shared + ring.stage * S::stage_bytes;
+      char *a = stage + (S::PingPong ? 0 : who * S::rows * 128), *b = stage + S::a_bytes;
+#pragma unroll
+      for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
+      wgmma_fence();
+      uint64_t at_a = S::MajorA ? operand(a, 1024, 8192) : operand(a), at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
+      constexpr int a_next = S::MajorA ? 16 * 128 / 16 : 2, b_next = S::MajorB ? 16 * 128 / 16 : 2;  // one instruction's k
+#pragma unroll
+      for (int kk = 0; kk < 4; ++kk)
+#pragma unroll
+        for (int i = 0; i < S::blocks_m; ++i)
+          Wgmma<S::BN, typename S::In, S::MajorA, S::MajorB>::run(d[i], at_a + i * 8192 / 16 + kk * a_next, at_b + kk * b_next,
+                                                                  step | kk);
+      wgmma_commit();
+#pragma unroll
+      for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
+      // One multiply stays in flight; the stage before it is done and goes back.
+      wgmma_wait<1>();
+      if (step > 0) give_back<S>(empty, before, place);
+      before = ring.stage;
+      ring.next();
+    }
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
+    give_back<S>(empty, before, place);
+    if (S::PingPong) named_arrive(4 + (who ^ 1), 256);
+
+    int row = (s.m * S::ClusterM + place.m) * S::BM + (S::PingPong ? 0 : who * S::rows);
+    int column = (s.n * S::ClusterN + place.n) * S::BN;
+    if (x.share) {
+      // Sums of one tile are spread over neighbouring blocks; the block with the first k collects,
+      // in the order of k, so that every run adds in the same order.
+      constexpr int tile = S::BM * S::BN;
+      if (s.k0 > 0) {
+        float *to = x.partial + (long long)blockIdx.x * tile + (S::PingPong ? 0 : who * S::rows * S::BN) + thread;
+#pragma unroll
+        for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+          for (int j = 0; j < S::BN / 2; ++j) __stcg(to + (i * (S::BN / 2) + j) * 128, d[i][j]);
+        __threadfence();
+        named_barrier(2 + who, 128);
+        if (thread == 0) atomicExch(&x.flags[blockIdx.x * 2 + (S::PingPong ? 0 : who)], 1u);
+        continue;
+      }
+      for (int got = s.k1, from = blockIdx.x + S::Cluster; got < work.steps; got += x.share, from += S::Cluster) {
+        unsigned *flag = &x.flags[from * 2 + (S::PingPong ? 0 : who)];
+        if (thread == 0) {
+          while (atomicAdd(flag, 0u) == 0u) {}
+          atomicExch(flag, 0u);  // ready for the next launch
+          __threadfence();
+        }
+        named_barrier(2 + who, 128);
+        const float *at = x.partial + (long long)from * tile + (S::PingPong ? 0 : who * S::rows * S::BN) + thread;
+#pragma unroll
+        for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+          for (int j = 0; j < S::BN / 2; ++j) d[i][j] += __ldcg(at + (i * (S::BN / 2) + j) * 128);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+      for (int j = 0; j < S::BN / 2; ++j) d[i][j] *= x.alpha;
+
+    if constexpr (S::TmaStore) {
+      // Through two buffers, written by the copy engine.
+#pragma unroll
+      for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+        for (int c = 0; c < S::BN; c += S::chunk_columns) {
+          char *buffer = chunks + (turn & 1) * S::chunk;
+          ++turn;
+          if (thread == 0) tma_wait_read<1>();
+          named_barrier(2 + who, 128);
+#pragma unroll
+          for (int j = 0; j < S::chunk_columns / 8; j += 2) {
+            const float *v = &d[i][(c / 8 + j) * 4];
+            int r = warp * 16 + lane % 16, column16 = j + lane / 16;
+            int swizzle = S::chunk_columns == 64 ? r & 7 : S::chunk_columns == 32 ? r >> 1 & 3 : r >> 2 & 1;
+            uint32_t to = shared_address(buffer) + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
+            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(pair(Out{}, v[0], v[1])),
+                         "r"(pair(Out{}, v[2], v[3])), "r"(pair(Out{}, v[4], v[5])), "r"(pair(Out{}, v[6], v[7]))
+                         : "memory");
+          }
+          fence_async_proxy();
+          named_barrier(2 + who, 128);
+          if (thread == 0) {
+            tma_store(&map_e, buffer, column + c, row + i * 64, s.z);
+            tma_commit();
+          }
+        }
+    } else {
+      Out *e = static_cast<Out *>(x.e) + s.z * x.e_batch_stride;
+#pragma unroll
+      for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+        for (int j = 0; j < S::BN / 8; ++j)
+#pragma unroll
+          for (int q = 0; q < 4; ++q) {
+            int r = row + i * 64 + warp * 16 + lane / 4 + (q / 2) * 8, c = column + j * 8 + lane % 4 * 2 + (q & 1);
+            if (r < x.m && c < x.n) {
+              uint16_t bits = uint16_t(pair(Out{}, d[i][j * 4 + q], 0.f));
+              e[S::Swapped ? c * x.e_stride + r : r * x.e_stride + c].bits = bits;
+            }
+          }
+    }
+  }
+  if (S::TmaStore && thread == 0) tma_wait_read<0>();
+}
+
+template <class S, class Out>
+TW_DEVICE void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_e, const TmaWsArgs &x) {
+  extern __shared__ char raw[];
+  char *shared = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
+  char *out = shared + S::Stages * S::stage_bytes;
+  Barrier *full = reinterpret_cast<Barrier *>(out + S::chunks * S::chunk), *empty = full + S::Stages;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::Stages; ++i) {
+      full[i].init(1);
+      empty[i].init((S::ClusterM + S::ClusterN - 1) * (S::PingPong ? 1 : 2));
+    }
+    fence_barriers();
+  }
+  if (S::Cluster > 1) cluster_sync();
+  else __syncthreads();
+  if (threadIdx.x < 128) {
+    give_registers<40>();
+    if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared, full, empty);
+  } else {
+    take_registers<232>();
+    multiply<S, Out>(map_e, x, shared, out, full, empty);
+  }
+  if (S::Cluster > 1) cluster_sync();
+}
+
+}  // namespace tw
