@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,17 +104,26 @@ class Backend(Protocol):
 
 
 @lru_cache(maxsize=1)
-def all_backends() -> dict[str, Backend]:
-    found: dict[str, Backend] = {}
-    for point in entry_points(group="tilewright.backends"):
-        found[point.name] = point.load()()
-    return dict(sorted(found.items()))
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in sorted(entry_points(group="tilewright.backends"), key=lambda one: one.name)}
 
 
+def backend_names() -> list[str]:
+    """Every backend that is installed, none of them loaded."""
+    return list(_entry_points())
+
+
+@lru_cache(maxsize=32)
 def backend(name: str) -> Backend:
-    try:
-        return all_backends()[name]
-    except KeyError:
+    """One backend, loaded on first use: another that is broken or slow to import does not matter."""
+    point = _entry_points().get(name)
+    if point is None:
         raise UnknownNameError(
-            f"{name!r} is not a backend", rule="backend-name", value=name, remedy=nearest(name, list(all_backends()))
-        ) from None
+            f"{name!r} is not a backend", rule="backend-name", value=name, remedy=nearest(name, backend_names())
+        )
+    made: Backend = point.load()()
+    return made
+
+
+def all_backends() -> dict[str, Backend]:
+    return {name: backend(name) for name in backend_names()}

@@ -21,7 +21,7 @@ from typing import Any
 from tilewright import arch as arch_facts
 from tilewright import events, ops, settings
 from tilewright.arch import Arch
-from tilewright.backends.base import all_backends, backend
+from tilewright.backends.base import backend, backend_names
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import Record, records
@@ -43,7 +43,7 @@ def resolve_target(target: str | None) -> Arch:
     name = target or settings.current().target
     if not name:
         return arch_facts.best_host_arch()
-    if name in all_backends() and name not in arch_facts.all_archs():
+    if name in backend_names() and name not in arch_facts.all_archs():
         here = backend(name).available_archs()
         if not here:
             raise DeviceError(
