@@ -18,6 +18,7 @@ import tilewright
 from tilewright.backends.base import ObjectRules
 from tilewright.build.ninja_run import ninja_binary
 from tilewright.codegen.build_files import BUILD_SYSTEMS, Layout, Unit
+from tilewright.runtime.abi import KernelEntry
 
 HEADERS = (Path("/opt/some where/tilewright/include"), Path("/opt/some where/tilewright/backends/x/include"))
 
@@ -127,6 +128,22 @@ def _build(folder: Path, system: str) -> list[str]:
     return sorted(name.replace(" ", "_") for name in COMPILED[system].findall(said))  # as CMake shows them
 
 
+def _kernels_of(library: Path) -> int:
+    """How many kernels its table lists; where the GPU's runtime is missing, how many fit into its section."""
+    try:
+        loaded = ctypes.CDLL(str(library))
+    except OSError as error:
+        if "cannot open shared object file" not in str(error) or str(library) in str(error):
+            raise
+        line = next(
+            one for one in _run(library.parent, "readelf", "-SW", str(library)).splitlines() if "tw_table" in one
+        )
+        return int(line.split("PROGBITS")[1].split()[2], 16) // ctypes.sizeof(KernelEntry)
+    count = ctypes.c_int64(0)
+    loaded.tw_kernels(ctypes.byref(count))
+    return count.value
+
+
 # Not Make: what it asks of the compiler is what Ninja asks, and each compile takes seconds.
 @pytest.mark.parametrize("system", ["cmake", "ninja"])
 @pytest.mark.parametrize(
@@ -162,10 +179,7 @@ def test_gpu_compilers_build_one_library_of_many(tmp_path: Path, target: str, st
     for name, text in BUILD_SYSTEMS[system](Layout(plan.units, rules, plan.kernel_dir)).items():
         (out / name).write_text(text, encoding="utf-8")
     assert _build(out, system) == ["kernel_a", "kernel_b"]
-    library = ctypes.CDLL(str((out / "build" if system == "cmake" else out) / plan.library))
-    count = ctypes.c_int64(0)
-    library.tw_kernels(ctypes.byref(count))
-    assert count.value == 2
+    assert _kernels_of((out / "build" if system == "cmake" else out) / plan.library) == 2
     assert _build(out, system) == []
     stamp = time.time() + 2
     os.utime(kernels / "kernel b.hpp", (stamp, stamp))
