@@ -111,7 +111,7 @@ def covering() -> tuple[KernelSpec, ...]:
     rng.shuffle(candidates)
     pairs_of = {one: frozenset(_pairs(one)) for one in candidates}
     missing = {pair for pairs in pairs_of.values() for pair in pairs}
-    chosen = []
+    chosen: list[KernelSpec] = []
     while missing:
         take = max(candidates, key=lambda one: len(pairs_of[one] & missing))
         missing -= pairs_of[take]

@@ -51,9 +51,7 @@ class Block:
     dtype: str
 
     @staticmethod
-    def make(
-        batch: int, lines: int, length: int, ld: int, gap: int, dtype: str, allocate: Allocate = heap
-    ) -> Block:
+    def make(batch: int, lines: int, length: int, ld: int, gap: int, dtype: str, allocate: Allocate = heap) -> Block:
         size = DTYPES[dtype].bytes
         apart = lines * ld + gap
         reach = (batch - 1) * apart + (lines - 1) * ld + length if batch and lines and length else 0

@@ -27,7 +27,7 @@ def sizes(spec: KernelSpec) -> tuple[list[int], list[int], list[int]]:
         # One stretch of sums, several, and the lines a fold takes at once.
         many = _around(1, 8, width, h.tile[1], 2 * h.tile[1] + 7)
         return few, many, _around(1, step, 2 * step, width * step, h.tile[2], 2 * h.tile[2] + step)
-    m = _around(1, h.warp_tile[0], h.tile[0], 2 * h.tile[0]) + [8 * h.tile[0] + 1, 31]
+    m = [*_around(1, h.warp_tile[0], h.tile[0], 2 * h.tile[0]), 8 * h.tile[0] + 1, 31]
     n = [*_around(1, width, h.warp_tile[1], h.tile[1]), 2 * h.tile[1] + width + 1]
     return m, n, [*_around(1, step, 2 * step, width * step, h.tile[2]), 2 * h.tile[2] + 1, 3 * h.tile[2] + step]
 

@@ -116,9 +116,7 @@ ROUNDING = {
         (4.0, [4, 12, 16, 20, -4, -12, -16, 127, -128, 127, -128]),  # saturates
     ],
 )
-def test_int8_rounds_to_even_and_saturates(
-    kernels: dict[KernelSpec, Kernel], alpha: float, wanted: list[int]
-) -> None:
+def test_int8_rounds_to_even_and_saturates(kernels: dict[KernelSpec, Kernel], alpha: float, wanted: list[int]) -> None:
     sums = np.array([1, 3, 4, 5, -1, -3, -4, 101, -101, 16129, -16256])  # the last two are 127 * 127 and -128 * 127
     a = np.array([[1, 127]], np.int8)
     b = np.zeros((2, sums.size), np.int8)

@@ -37,7 +37,10 @@ def _sprinkled(special: tuple[float, ...], zeros: float) -> Values:
     return values
 
 
-@pytest.mark.parametrize("special", [(np.nan,), (np.inf, -np.inf), (np.nan, np.inf, -np.inf)], ids=["nan", "inf", "all"])
+SPECIALS = {"nan": (np.nan,), "inf": (np.inf, -np.inf), "all": (np.nan, np.inf, -np.inf)}
+
+
+@pytest.mark.parametrize("special", list(SPECIALS.values()), ids=list(SPECIALS))
 @pytest.mark.parametrize("name", FLOATS)
 def test_like_the_reference(kernels: dict[KernelSpec, Kernel], name: str, special: tuple[float, ...]) -> None:
     spec = catalog.core()[name]

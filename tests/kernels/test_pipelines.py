@@ -90,7 +90,5 @@ def test_long_and_thin(kernels: dict[KernelSpec, Kernel], name: str) -> None:
     spec = catalog.core()[name]
     s, rng = spec.signature, random.Random(name)
     for m, n, k in ((1, 30_011, 3), (30_011, 1, 2), (2, 3, 50_021), (4, 20_021, 1), (10_007, 3, 5)):
-        problem = GemmProblem(
-            m=m, n=n, k=k, dtype_a=s.dtype_a, layout=s.layout, preshuffled=s.variant == "preshuffle"
-        )
+        problem = GemmProblem(m=m, n=n, k=k, dtype_a=s.dtype_a, layout=s.layout, preshuffled=s.variant == "preshuffle")
         prove(kernels[spec], Call(problem, threads=rng.choice((1, 2, 5)), seed=k))

@@ -1,0 +1,99 @@
+"""Every ISA level: its instructions are in the code, and those of higher levels are not.
+
+Levels this machine runs are executed by test_pipelines; the bf16 level is compiled here, and its
+packing runs with the dot instruction spelled out in plain arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.kernels import catalog
+from tests.kernels.harness import prove
+from tests.kernels.shapes import calls
+from tilewright import settings
+from tilewright.arch import arch as facts_of
+from tilewright.backends.base import backend
+from tilewright.backends.cpu.toolchain import find_toolchain
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import cpu, legality
+from tilewright.runtime.loader import Kernel, load_kernel
+
+X86 = find_toolchain().machine in facts_of("x86_64_v3").machines
+BF16 = ("bf16", "bf16", "bf16")
+INT8 = ("int8", "int8", "int32")
+FP32 = ("fp32", "fp32", "fp32")
+PACKING = [one for one in cpu.PIPELINES if one != "generic"]
+
+BF16_SPECS = {one: catalog.spec(one, "x86_64_v4_bf16", BF16, "rrr", block=2, split_k=2) for one in PACKING}
+BF16_SPECS["packed_turned"] = catalog.spec("packed", "x86_64_v4_bf16", BF16, "ccr", block=1)
+BF16_SPECS["stream_turned"] = catalog.spec("stream", "x86_64_v4_bf16", BF16, "ccr", block=1)
+# What must be in the code of a level (any line matching), and what must not.
+LEVELS = {
+    ("generic", FP32): (r"mulps.*%xmm", r"%[yz]mm"),
+    ("x86_64_v3", FP32): (r"vfmadd\w+ps.*%ymm", r"%zmm"),
+    ("x86_64_v3", INT8): (r"vpmaddwd.*%ymm", r"%zmm|vpdpbusd"),
+    ("x86_64_v4", FP32): (r"vfmadd\w+ps.*%zmm", r"vpdpbusd|vdpbf16ps"),
+    ("x86_64_v4", INT8): (r"vpmaddwd.*%zmm", r"vpdpbusd|vdpbf16ps"),
+    ("x86_64_v4_vnni", INT8): (r"vpdpbusd.*%zmm", r"vdpbf16ps"),
+}
+LEVEL_SPECS = {
+    (level, pipeline): catalog.spec(pipeline, level[0], level[1], "rrr")
+    for level in LEVELS
+    for pipeline in ("packed", "stream")
+}
+
+pytestmark = pytest.mark.skipif(not X86, reason="the compiler aims at another machine")
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[KernelSpec, Kernel]:
+    return catalog.build([*BF16_SPECS.values(), *LEVEL_SPECS.values()])
+
+
+def _code(kernel: Kernel) -> str:
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        pytest.skip("objdump is not installed")
+    command = [objdump, "-d", "--no-show-raw-insn", str(kernel.library_path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("name", sorted(BF16_SPECS))
+def test_bf16_kernels_use_their_instruction(kernels: dict[KernelSpec, Kernel], name: str) -> None:
+    assert legality.check(BF16_SPECS[name]) == []
+    assert BF16_SPECS[name].schedule.warp_tile[2] == 2
+    assert re.search(r"vdpbf16ps.*%zmm", _code(kernels[BF16_SPECS[name]]))
+
+
+@pytest.mark.parametrize(("level", "pipeline"), list(LEVEL_SPECS), ids=str)
+def test_levels_use_what_they_have(
+    kernels: dict[KernelSpec, Kernel], level: tuple[str, tuple[str, str, str]], pipeline: str
+) -> None:
+    code = _code(kernels[LEVEL_SPECS[level, pipeline]])
+    present, absent = LEVELS[level]
+    assert re.search(present, code)
+    assert not re.search(absent, code)
+
+
+@pytest.mark.parametrize("name", sorted(BF16_SPECS))
+def test_packing_of_bf16_pairs(name: str, tmp_path: Path) -> None:
+    """The kernel as rendered for the bf16 level, compiled for AVX-512 with the instruction emulated."""
+    if "x86_64_v4" not in catalog.runnable():
+        pytest.skip("needs AVX-512")
+    spec = BF16_SPECS[name]
+    text = backend("cpu").render(spec)
+    source, library = tmp_path / text.file_name, tmp_path / "kernel.so"
+    source.write_text(text.text, encoding="utf-8")
+    with settings.override(cxxflags="-DTW_EMULATE_BF16"):
+        command = find_toolchain().command(source, library, "x86_64_v4")
+    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (built.returncode, built.stderr) == (0, "")
+    kernel = load_kernel(library, spec)
+    for call in calls(spec, seed=900):
+        prove(kernel, call)
