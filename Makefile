@@ -2,6 +2,7 @@
 #   make demo    declare, generate, compile, pick, run and verify a small kernel set
 #   make test    lint, types, import directions, then the whole test suite
 #   make lint    only the static part of `make test`
+#   make test-amd-emulated   build AMD kernels and execute them in tinygrad's emulator (docs/amd.md says how)
 #   make bench   every benchmark; results land in benchmarks/results/
 #   make clean   remove what these commands made
 # PYTHON picks the interpreter, PYTEST_ARGS adds options (make test PYTEST_ARGS="-k filter").
@@ -24,13 +25,18 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-amd-emulated lint bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
 
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Needs a HIP compiler (tilewright toolchain install rocm) and TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.
+test-amd-emulated: $(DEV)
+	@$(BIN)/python -m pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \
+	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/amd.md && exit $$status
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -1,0 +1,140 @@
+"""The AMD kernels that are built and executed: few, small, and with everything a kernel can be made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.problem import accumulator
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+
+FP8 = {"gfx90a": "fp8_e4m3fnuz", "gfx942": "fp8_e4m3fnuz"}  # elsewhere OCP
+BF8 = {"gfx90a": "fp8_e5m2fnuz", "gfx942": "fp8_e5m2fnuz"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel and why it is here."""
+
+    label: str
+    spec: KernelSpec
+
+
+def spec(
+    arch: str,
+    pipeline: str,
+    dtype: str,
+    layout: str = "rcr",
+    store: str = "cshuffle",
+    *,
+    tile: Shape = (64, 64, 32),
+    grid: Shape = (2, 2, 1),
+    warp_tile: Shape = (32, 32, 16),
+    scheduler: str = "",
+    out: str = "",
+    pad: bool = True,
+    split_k: int = 1,
+    persistent: bool = False,
+    epilogue: str = "PassThrough",
+    num_d: int = 0,
+    vector_c: int = 0,
+) -> KernelSpec:
+    element = {"fp8": FP8.get(arch, "fp8_e4m3"), "bf8": BF8.get(arch, "fp8_e5m2")}.get(dtype, dtype)
+    output = out or {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(dtype, dtype)
+    plain = epilogue == "PassThrough"
+    preshuffle = pipeline == "preshuffle"
+    signature = GemmSignature(
+        variant="preshuffle" if preshuffle else "standard" if plain else "multi_d",
+        dtype_a=element,
+        dtype_b=element,
+        dtype_acc=accumulator(element),
+        dtype_c=output,
+        dtype_d=output,
+        layout=layout,
+        epilogue=epilogue,
+        num_d=num_d,
+    )
+    schedule = GemmSchedule(
+        pipeline,
+        tile,
+        warp_tile,
+        grid,
+        scheduler=scheduler or ("default" if preshuffle else "intrawave"),
+        store=store,
+        pad=(pad, pad, pad and not preshuffle),
+        persistent=persistent,
+        split_k=split_k,
+        vector=(0, 0, vector_c),
+    )
+    return KernelSpec("gemm", signature, schedule, arch)
+
+
+G2, G3, G4 = "gfx90a", "gfx942", "gfx950"
+TURNS = "interwave"
+SMALL: Shape = (16, 32, 32)
+ONE: Shape = (1, 1, 1)
+W16: Shape = (16, 16, 16)
+W32: Shape = (16, 16, 32)
+W8: Shape = (32, 32, 16)  # of 8-bit types
+LONG: Shape = (64, 128, 64)
+ACROSS: Shape = (1, 4, 1)
+DUAL: Shape = (1, 1, 2)
+
+
+def cases() -> tuple[Case, ...]:
+    found = [
+        ("compv3 fp16", spec(G3, "compv3", "fp16")),
+        ("mem fp16, all tails", spec(G3, "mem", "fp16", "crr", scheduler=TURNS, tile=SMALL, grid=ONE, warp_tile=W16)),
+        ("compv4 fp16", spec(G3, "compv4", "fp16", "ccr", "direct")),
+        ("compv5 fp16", spec(G3, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL)),
+        ("preshuffle fp16", spec(G3, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
+        ("split-K fp16", spec(G3, "compv3", "fp16", split_k=3)),
+        ("MultiDAdd, one D", spec(G3, "compv3", "fp16", epilogue="MultiDAdd", num_d=1)),
+        ("compv3 fp16 on gfx90a", spec(G2, "compv3", "fp16", "rrr")),
+        ("compv4 fp16 on gfx950", spec(G4, "compv4", "fp16")),
+        # every dtype with every pipeline, layouts and stores mixed in
+        ("compv3 fp8", spec(G3, "compv3", "fp8", "ccr", "direct")),
+        ("compv4 bf16", spec(G3, "compv4", "bf16", "rrr", pad=False)),
+        ("mem int8", spec(G3, "mem", "int8", "rcr", "direct", tile=(64, 64, 64), warp_tile=W32)),
+        ("compv3 int8", spec(G3, "compv3", "int8", "crr")),
+        ("compv3 bf16", spec(G3, "compv3", "bf16", "rrr", "direct", warp_tile=W32)),
+        ("compv4 int8", spec(G3, "compv4", "int8", "rrr", "direct")),
+        ("compv4 fp8", spec(G3, "compv4", "fp8", "crr", out="bf16")),
+        ("mem bf16", spec(G3, "mem", "bf16", "ccr", "direct", warp_tile=(32, 32, 8))),
+        ("mem fp8", spec(G3, "mem", "fp8", "rrr", scheduler=TURNS, tile=(32, 64, 32), grid=(1, 2, 1), out="fp32")),
+        ("compv5 bf16", spec(G3, "compv5", "bf16", "rcr", "direct", tile=(32, 32, 64), grid=DUAL)),
+        ("preshuffle bf16", spec(G3, "preshuffle", "bf16", tile=LONG, grid=ACROSS, warp_tile=W32)),
+        ("preshuffle int8", spec(G3, "preshuffle", "int8", tile=LONG, grid=ACROSS, warp_tile=W8)),
+        ("preshuffle fp8", spec(G3, "preshuffle", "fp8", tile=LONG, grid=ACROSS, warp_tile=W8)),
+        ("compv5 int8", spec(G3, "compv5", "int8", tile=(32, 32, 64), grid=DUAL)),
+        ("compv5 fp8", spec(G3, "compv5", "fp8", tile=(32, 32, 64), grid=DUAL, out="fp32")),
+        # split-K: each output type is added by another instruction
+        ("split-K bf16", spec(G3, "compv3", "bf16", split_k=2)),
+        ("split-K int8", spec(G3, "mem", "int8", split_k=2, tile=(32, 32, 32), grid=ONE, warp_tile=W8)),
+        ("split-K fp8 to fp32", spec(G3, "compv4", "fp8", "rrr", "direct", split_k=2, out="fp32")),
+        # the fused operations
+        ("MultiDAdd, two Ds, bf16", spec(G3, "compv4", "bf16", epilogue="MultiDAdd", num_d=2)),
+        ("MultiDMultiply", spec(G3, "compv3", "fp16", "crr", epilogue="MultiDMultiply", num_d=2)),
+        ("Relu without D", spec(G3, "compv3", "fp16", "ccr", epilogue="Relu")),
+        ("Gelu", spec(G3, "compv3", "fp16", epilogue="Gelu", num_d=1)),
+        ("FastGelu", spec(G3, "compv4", "fp16", epilogue="FastGelu", num_d=2)),
+        ("Silu", spec(G3, "compv3", "bf16", epilogue="Silu")),
+        ("Sigmoid", spec(G3, "mem", "fp16", epilogue="Sigmoid", num_d=1, tile=(64, 64, 64))),
+        ("Tanh", spec(G3, "compv3", "fp8", epilogue="Tanh", num_d=1, out="fp32")),
+        ("MultiDAdd int32", spec(G3, "compv3", "int8", epilogue="MultiDAdd", num_d=2)),
+        # the other GPUs
+        ("compv3 bf16 on gfx950", spec(G4, "compv3", "bf16", "rrr")),
+        ("compv3 fp8 on gfx950", spec(G4, "compv3", "fp8", tile=(64, 64, 128), warp_tile=(16, 16, 128))),
+        ("mem int8 on gfx950", spec(G4, "mem", "int8", tile=(64, 64, 64), warp_tile=W32)),
+        ("compv4 bf16 on gfx90a", spec(G2, "compv4", "bf16", "ccr", "direct")),
+        ("split-K fp16 on gfx90a", spec(G2, "compv3", "fp16", split_k=2)),
+        ("mem fp16 on gfx90a", spec(G2, "mem", "fp16", scheduler=TURNS, tile=(64, 64, 64))),
+        ("compv3 fp8 on gfx90a", spec(G2, "compv3", "fp8")),
+        ("preshuffle fp16 on gfx950", spec(G4, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
+        # the rest
+        ("persistent compv3", spec(G3, "compv3", "fp16", persistent=True)),
+        ("a wide warp tile", spec(G3, "compv3", "fp16", "rcr", "direct", grid=ONE, warp_tile=(64, 4, 16))),
+        ("bf8", spec(G3, "compv3", "bf8")),
+        ("narrow stores", spec(G3, "compv3", "fp16", vector_c=2)),
+    ]  # fmt: skip
+    return tuple(Case(label, one) for label, one in found)

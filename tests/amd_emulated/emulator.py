@@ -1,0 +1,396 @@
+"""AMD code objects executed on the host, by the instruction emulator of a tinygrad checkout.
+
+The checkout decodes instructions and turns most of them into native functions.  What it lacks or has
+otherwise than the hardware is executed by `cdna_ops.c`: matrix and buffer instructions, atomics, the program
+counter as data.  The launch loop is ours too: waves of a workgroup take turns of random length, so that a
+missing barrier shows, and registers and local memory start out poisoned, so that a value nobody wrote shows.
+
+This module is imported only in the worker process, whose module path holds the checkout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import mmap
+import random
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from tests.amd_emulated.code_object import CodeObject, KernelInfo, parse, unbundle
+
+HERE = Path(__file__).parent
+LANES, EXEC, POISON = 64, 126, 0x7FC5A5A5  # POISON: a NaN, also as two halves, and no plausible address or index
+MOST_INSTRUCTIONS = 20_000_000
+QUANTUM, ENDED, BARRIER, UNKNOWN, OUTSIDE, ERROR = 0, 1, 2, 3, 4, 16
+REASONS = {1: "a broadcast pattern that is not modelled", 2: "an access outside local memory", 3: "a scalar operand"}
+
+
+class EmulationError(RuntimeError):
+    """The code did what the emulator cannot do, or what no code may do."""
+
+
+class Wave(ctypes.Structure):
+    _fields_ = (
+        ("sgpr", ctypes.c_void_p),
+        ("vgpr", ctypes.c_void_p),
+        ("acc", ctypes.c_void_p),
+        ("lds", ctypes.c_void_p),
+        ("lds_bytes", ctypes.c_uint64),
+    )
+
+
+class Step(ctypes.Structure):
+    _fields_ = (
+        ("native", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("compiled", ctypes.c_void_p),
+        ("argument_count", ctypes.c_uint8),
+        ("arguments", ctypes.c_uint8 * 6),
+        ("barrier", ctypes.c_uint8),
+        ("count", ctypes.c_uint64),
+    )
+
+
+class MfmaShape(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int32) for name in ("m", "n", "k", "blocks", "type_a", "type_b"))
+
+
+class MemoryOp(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int32) for name in ("bytes", "store", "sign", "half", "atomic"))
+
+
+def compile_c(source: Path, *flags: str, name: str = "") -> Path:
+    """A shared library from a C file of this folder, kept in the system's temporary folder by content."""
+    compiler = next((one for one in ("clang", "cc", "gcc") if shutil.which(one)), None)
+    if compiler is None:
+        raise EmulationError("no C compiler (clang, cc or gcc) on the path")
+    text = source.read_bytes() + " ".join((compiler, *flags)).encode()
+    folder = Path(tempfile.gettempdir()) / "tilewright-amd-emulated" / hashlib.sha256(text).hexdigest()[:16]
+    library = folder / (name or f"{source.stem}.so")
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{library.name}.part"
+        command = [compiler, "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", *flags, "-o", str(part), str(source), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or done.stderr:
+            raise EmulationError(f"{source.name} does not compile cleanly: {done.stderr[:2000]}")
+        part.replace(library)
+    return library
+
+
+TYPES = {"F16": 0, "BF16": 1, "F32": 2, "I8": 3, "FP8": 4, "BF8": 5}
+FNUZ = {4: 6, 5: 7}  # gfx942 reads 8-bit floats without infinities and with another bias
+# gfx90a numbers a few matrix instructions otherwise than its successors.
+GFX90A_MFMA = {0x66: (32, 32, 8, 1, "BF16"), 0x67: (16, 16, 16, 1, "BF16"), 0x63: (32, 32, 4, 2, "BF16"),
+               0x64: (16, 16, 4, 4, "BF16"), 0x65: (4, 4, 4, 16, "BF16"),
+               0x54: (32, 32, 8, 1, "I8"), 0x55: (16, 16, 16, 1, "I8")}  # fmt: skip
+ONLY_GFX950 = ("F8F6F4", "16X16X32_BF16", "16X16X32_F16", "32X32X16_BF16", "32X32X16_F16", "16X16X64_I8", "32X32X32_I8")
+MFMA_CODES = range(0x2D, 0x80)
+ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
+
+
+def _mfma_of(name: str, target: str) -> MfmaShape | None:
+    """`V_MFMA_F32_32X32X8_F16`, `..._4X4X4_16B_F16`, `..._BF8_FP8` as numbers; None where the GPU lacks it."""
+    words = name.removeprefix("V_MFMA_").split("_")
+    m, n, k = (int(one) for one in words[1].split("X"))
+    rest = words[2:]
+    blocks = int(rest.pop(0)[:-1]) if rest[0].endswith("B") and rest[0][:-1].isdigit() else 1
+    if rest == ["F8F6F4"]:
+        rest = ["FP8", "FP8"]
+    if any(one not in TYPES for one in rest) or (target != "gfx950" and any(one in name for one in ONLY_GFX950)):
+        return None
+    types = [TYPES[one] for one in (*rest, rest[0])[:2]]
+    if target == "gfx90a" and (min(types) > 3 or (types[0] == 3 and blocks == 1)):
+        return None
+    if target == "gfx942":
+        types = [FNUZ.get(one, one) for one in types]
+    return MfmaShape(m, n, k, blocks, *types)
+
+
+def _buffer_of(name: str) -> MemoryOp | None:
+    word = name.removeprefix("BUFFER_")
+    if word.startswith("ATOMIC_"):
+        kind = word.removeprefix("ATOMIC_")
+        return MemoryOp(4, 2, 0, 0, ATOMICS[kind]) if kind in ATOMICS else None
+    action, _, what = word.partition("_")
+    if action not in ("LOAD", "STORE") or "FORMAT" in what:
+        return None
+    half = 2 if "D16_HI" in what else 1 if "D16" in what else 0
+    kind = what.replace("_D16_HI", "").replace("_D16", "")
+    size = {"UBYTE": 1, "SBYTE": 1, "BYTE": 1, "USHORT": 2, "SSHORT": 2, "SHORT": 2}.get(kind, 0)
+    if not size:
+        size = 4 * int(kind.removeprefix("DWORD").removeprefix("X") or "1")
+    return MemoryOp(size, int(action == "STORE"), int(kind in ("SBYTE", "SSHORT")), half, 0)
+
+
+class Checkout:
+    """The emulator module of the checkout, and the tables of what is executed natively."""
+
+    def __init__(self) -> None:
+        self.emu: Any = importlib.import_module("test.mockgpu.amd.emu")
+        self.native = ctypes.CDLL(str(compile_c(HERE / "cdna_ops.c")))
+        self.native.tw_run.argtypes = (
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64
+        )  # fmt: skip
+        self.kept: list[Any] = []  # C structs that steps point at
+        self.found: dict[tuple[str, int, int], tuple[str, Any] | None] = {}
+
+    def _address(self, function: str) -> int:
+        return int(ctypes.cast(getattr(self.native, function), ctypes.c_void_p).value or 0)
+
+    def special(self, code: int, target: str) -> tuple[str, Any] | None:
+        """(C function, its data) for an instruction's first word, or None: the checkout does it."""
+        emu = self.emu
+        if code >> 23 == 0x1A7 and (code >> 16 & 0x7F) in MFMA_CODES:
+            return self._lookup("mfma", code >> 16 & 0x7F, target)
+        if code >> 26 == 0x38:
+            return self._lookup("buffer", code >> 18 & 0x7F, target)
+        if code >> 26 == 0x37 and (code >> 14 & 3) in (0, 2):
+            return self._lookup("flat" if code >> 14 & 3 == 0 else "global", code >> 18 & 0x7F, target)
+        if code >> 26 == 0x36 and (code >> 17 & 0xFF) in (226, 227):  # ds_read_b64_tr_b8, _b16
+            return "tw_read_transposed", ctypes.c_int32((code >> 17 & 0xFF) - 225)
+        if code >> 23 == 0x17D:
+            names = {int(one.value): one.name for one in emu.irc.SOP1Op}
+            kind = {"S_GETPC_B64": 0, "S_SETPC_B64": 1, "S_SWAPPC_B64": 2}.get(names.get(code >> 8 & 0xFF, ""))
+            return None if kind is None else ("tw_pc", ctypes.c_int32(kind))
+        return None
+
+    def _lookup(self, family: str, op: int, target: str) -> tuple[str, Any] | None:
+        key = (family + target, op, 0)
+        if key not in self.found:
+            self.found[key] = self._make(family, op, target)
+        return self.found[key]
+
+    def _make(self, family: str, op: int, target: str) -> tuple[str, Any] | None:
+        irc = self.emu.irc
+        if family == "mfma" and target == "gfx90a" and op in GFX90A_MFMA:
+            m, n, k, blocks, kind = GFX90A_MFMA[op]
+            return "tw_mfma", MfmaShape(m, n, k, blocks, TYPES[kind], TYPES[kind])
+        enum = {"mfma": irc.VOP3POp, "buffer": irc.MUBUFOp, "flat": irc.FLATOp, "global": irc.GLOBALOp}[family]
+        name = next((one.name for one in enum if int(one.value) == op), "")
+        if family == "mfma" and name.startswith("V_MFMA") and "SCALE" not in name:
+            shape = _mfma_of(name, target)
+            if shape is None:
+                raise EmulationError(f"{name} on {target} is not modelled")
+            return "tw_mfma", shape
+        if family == "buffer" and name:
+            described = _buffer_of(name)
+            return None if described is None else ("tw_buffer", described)
+        if "_ATOMIC_" in name:
+            kind = name.partition("_ATOMIC_")[2]
+            return ("tw_global_atomic", MemoryOp(4, 2, 0, 0, ATOMICS[kind])) if kind in ATOMICS else None
+        return None
+
+    def fill(self, step: Step, pc: int, target: str) -> str:
+        """Prepare the instruction at an address; returns its name for the counts."""
+        emu = self.emu
+        words = struct.unpack("<4I", ctypes.string_at(pc, 16))
+        native = self.special(words[0], target)
+        if native is not None:
+            function, data = native
+            self.kept.append(data)
+            step.data, step.native = ctypes.addressof(data), self._address(function)
+            return self._native_name(words[0], function)
+        (program, runtime), inst = emu._decode_at(pc, "cdna")
+        arguments = program.arg.globals
+        step.argument_count = len(arguments)
+        for index, one in enumerate(arguments):
+            step.arguments[index] = one
+        step.barrier = int(isinstance(inst, emu.irc.SOPP) and inst.op in emu._BARRIER_OPS)
+        self.kept.append(runtime)
+        step.compiled = ctypes.cast(runtime.fxn, ctypes.c_void_p).value
+        return str(emu._op_name(inst))
+
+    def _native_name(self, code: int, function: str) -> str:
+        if function == "tw_mfma":
+            return f"V_MFMA_{code >> 16 & 0x7F:02X}"
+        return function
+
+
+@dataclass(slots=True)
+class Program:
+    """A code object in memory, with the steps met so far."""
+
+    code: CodeObject
+    memory: mmap.mmap
+    base: int
+    steps: Any
+    names: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_lds: int
+    kernarg: bytes
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one launch executed, by instruction name, in wave instructions."""
+
+    instructions: Counter[str] = field(default_factory=Counter)
+    workgroups: int = 0
+
+    @property
+    def matrix(self) -> int:
+        return sum(count for name, count in self.instructions.items() if name.startswith("V_MFMA"))
+
+
+def load(image: bytes) -> Program:
+    code = parse(image)
+    size = -(-code.span // 4096) * 4096 + 4096  # the decoder reads a few words ahead
+    memory = mmap.mmap(-1, size)
+    for one in code.segments:
+        memory[one.address : one.address + len(one.data)] = one.data
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return Program(code, memory, base, (Step * (size // 4))())
+
+
+def device_image(bundle: bytes, target: str) -> bytes:
+    for name, image in unbundle(bundle).items():
+        if name.rpartition("--")[2].partition(":")[0] == target:
+            return image
+    raise EmulationError(f"the library holds no code for {target}: {', '.join(unbundle(bundle))}")
+
+
+_HIDDEN: dict[str, tuple[str, str, int]] = {
+    **{f"hidden_block_count_{axis}": ("<I", "grid", index) for index, axis in enumerate("xyz")},
+    **{f"hidden_group_size_{axis}": ("<H", "block", index) for index, axis in enumerate("xyz")},
+    "hidden_grid_dims": ("<H", "dims", 0),
+    "hidden_dynamic_lds_size": ("<I", "lds", 0),
+}
+
+
+def kernarg_block(
+    info: KernelInfo, grid: tuple[int, ...], block: tuple[int, ...], lds: int, explicit: list[bytes]
+) -> bytes:
+    """The argument segment: the given values at their offsets, and the hidden ones the compiler asked for."""
+    out = bytearray(info.kernarg_bytes)
+    given = iter(explicit)
+    facts = {"grid": grid, "block": block, "dims": (3,), "lds": (lds,)}
+    for one in info.args:
+        if not one.kind.startswith("hidden_"):
+            value = next(given)
+        elif one.kind in _HIDDEN:
+            layout, source, index = _HIDDEN[one.kind]
+            value = struct.pack(layout, facts[source][index])
+        else:
+            continue  # remainders, offsets and unused pointers are zero
+        if len(value) != one.size:
+            raise EmulationError(f"argument at {one.offset} has {len(value)} bytes, expected {one.size}")
+        out[one.offset : one.offset + one.size] = value
+    return bytes(out)
+
+
+class Device:
+    """Runs launches; one a worker."""
+
+    def __init__(self, checkout: Checkout, seed: int = 0) -> None:
+        self.checkout = checkout
+        self.random = random.Random(seed)
+
+    def run(self, program: Program, name: str, launch: Launch) -> Counts:
+        info = program.code.kernels[name]
+        if launch.block[0] * launch.block[1] * launch.block[2] > 1024:
+            raise EmulationError(f"{launch.block} is more than 1024 threads")
+        arguments = ctypes.create_string_buffer(launch.kernarg, len(launch.kernarg) + 64)
+        for step in program.steps:
+            step.count = 0
+        counts = Counts()
+        places = list(product(range(launch.grid[2]), range(launch.grid[1]), range(launch.grid[0])))
+        self.random.shuffle(places)  # no order of workgroups is promised
+        for z, y, x in places:
+            self._workgroup(program, info, launch, ctypes.addressof(arguments), (x, y, z))
+            counts.workgroups += 1
+        for index, known in program.names.items():
+            counts.instructions[known] += program.steps[index].count
+        return counts
+
+    def _workgroup(
+        self, program: Program, info: KernelInfo, launch: Launch, kernarg: int, place: tuple[int, int, int]
+    ) -> None:
+        size = info.lds + launch.dynamic_lds
+        lds = ctypes.create_string_buffer(b"\xff" * size, size + 64)
+        waves = list(self._waves(program, info, launch, kernarg, place, lds, size))
+        running, waiting = list(range(len(waves))), set[int]()
+        spent = 0
+        while running:
+            ready = [one for one in running if one not in waiting]
+            if not ready:
+                waiting.clear()
+                continue
+            index = self.random.choice(ready)
+            quantum = self.random.choice((3, 17, 60, 400, 3000))
+            state = self._turn(program, *waves[index][:2], quantum)
+            spent += quantum
+            if state == ENDED:
+                running.remove(index)
+            elif state == BARRIER:
+                waiting.add(index)
+            if spent > MOST_INSTRUCTIONS:
+                raise EmulationError("the kernel does not end")
+
+    def _turn(self, program: Program, wave: Wave, buffers: Any, quantum: int) -> int:
+        checkout, code = self.checkout, program.code
+        while True:
+            state = int(
+                checkout.native.tw_run(ctypes.addressof(wave), buffers, program.steps, program.base, code.span, quantum)
+            )
+            if state in (QUANTUM, ENDED, BARRIER):
+                return state
+            words = ctypes.cast(wave.sgpr, ctypes.POINTER(ctypes.c_uint32))
+            pc = words[256] | words[257] << 32
+            if state != UNKNOWN:
+                why = "a jump out of the code" if state == OUTSIDE else REASONS.get(state - ERROR, "an error")
+                raise EmulationError(f"{why} at {pc - program.base:#x}")
+            index = (pc - program.base) // 4
+            program.names[index] = checkout.fill(program.steps[index], pc, code.target)
+
+    def _waves(
+        self,
+        program: Program,
+        info: KernelInfo,
+        launch: Launch,
+        kernarg: int,
+        place: tuple[int, int, int],
+        lds: Any,
+        size: int,
+    ) -> Iterator[tuple[Wave, Any, Any]]:
+        emu = self.checkout.emu
+        bx, by, bz = launch.block
+        total = bx * by * bz
+        user = _user_registers(info, kernarg)
+        for start in range(0, total, LANES):
+            state = emu._init_wave(
+                program.base + info.entry, start, total, bx, by, bz, kernarg, info.rsrc2, info.scratch, "cdna",
+                *place, user, LANES,
+            )  # fmt: skip
+            vgpr = state._vgpr_mv
+            for at in range(LANES, len(vgpr)):
+                vgpr[at] = POISON
+            scratch = ctypes.create_string_buffer(max(1, info.scratch * LANES))
+            addresses = [state.sgpr_buf._buf.va_addr, state.vgpr_buf._buf.va_addr, 0, ctypes.addressof(lds),
+                         ctypes.addressof(scratch), state.accvgpr_buf._buf.va_addr]  # fmt: skip
+            wave = Wave(addresses[0], addresses[1], addresses[5], addresses[3], size)
+            yield wave, (ctypes.c_void_p * 6)(*addresses), (state, scratch)
+
+
+def _user_registers(info: KernelInfo, kernarg: int) -> list[int]:
+    """User scalar registers in the order of the descriptor's property bits; only the arguments are real."""
+    values: list[int] = []
+    for bit, count in enumerate((4, 2, 2, 2, 2, 2, 1)):
+        if info.properties >> bit & 1:
+            values += [kernarg & 0xFFFFFFFF, kernarg >> 32] if bit == 3 else [0] * count
+    return values + [0] * (info.user_sgprs - len(values))

@@ -1,0 +1,69 @@
+"""Compiled AMD kernels, executed: every pipeline, dtype, layout, store, fused operation and GPU of the catalog.
+
+`make test-amd-emulated` runs these; without a toolchain or an emulator they are skipped, saying so.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+import pytest
+
+from tests.amd_emulated.catalog import Case, cases
+from tests.amd_emulated.proof import calls
+from tests.amd_emulated.results import Results
+from tests.amd_emulated.workers import Workers
+from tilewright.backends.base import backend
+from tilewright.build import Builder
+from tilewright.errors import TilewrightError
+from tilewright.ops.gemm import legality
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda one: one.label)
+def test_the_kernel_computes_what_the_reference_does(case: Case, workers: Workers, results: Results) -> None:
+    spec = case.spec
+    record: dict[str, Any] = {
+        "name": spec.name,
+        "arch": spec.arch,
+        "compiler": backend("hip").toolchain().identity.version,
+    }
+    started = time.perf_counter()
+    try:
+        artifact = Builder().build_one(spec)
+    except TilewrightError as error:
+        results.put(case.label, {**record, "compiled": False, "detail": str(error)[:500], "results": []})
+        raise
+    record["build_seconds"] = round(time.perf_counter() - started, 1)
+    seed = secrets.randbelow(2**31)  # fresh numbers every run; a failure names its seed
+    try:
+        found = workers.prove(spec, artifact.path, calls(spec), seed)
+    except AssertionError as error:
+        results.put(case.label, {**record, "compiled": True, "detail": str(error), "results": [], "seed": seed})
+        raise
+    results.put(case.label, {**record, "compiled": True, "results": found["results"], "seed": seed})
+    wrong = [f"{one['why']} ({one['sizes']}): {one['detail']}" for one in found["results"] if not one["ok"]]
+    assert not wrong, f"{spec.name}, seed {seed}:\n" + "\n".join(wrong)
+    assert found["results"], "nothing was executed"
+
+
+def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:
+    held = [one.spec for one in cases()]
+    assert not [(one.name, broken) for one in held for broken in legality.check(one)]
+    for pipeline in ("mem", "compv3", "compv4", "compv5", "preshuffle"):
+        mine = [one for one in held if one.schedule.pipeline == pipeline]
+        kinds = {one.signature.dtype_a.removesuffix("fnuz").removesuffix("_e4m3") for one in mine}
+        assert kinds >= {"fp16", "bf16", "int8", "fp8"}, pipeline
+        if pipeline not in ("compv5", "preshuffle"):  # those two have one layout
+            assert {one.signature.layout for one in mine} == {"rcr", "rrr", "crr", "ccr"}, pipeline
+            assert {one.schedule.store for one in mine} == {"cshuffle", "direct"}, pipeline
+    assert {one.arch for one in held} == {"gfx90a", "gfx942", "gfx950"}
+    epilogues = {one.signature.epilogue for one in held}
+    assert epilogues == {
+        "PassThrough", "MultiDAdd", "MultiDMultiply", "Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh"
+    }  # fmt: skip
+    assert {one.schedule.scheduler for one in held} == {"intrawave", "interwave", "default"}
+    split = {one.signature.dtype_c for one in held if one.schedule.split_k > 1}
+    assert split == {"fp16", "bf16", "int32", "fp32"}
+    assert len({case.label for case in cases()}) == len(held)

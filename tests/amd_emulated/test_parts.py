@@ -1,0 +1,123 @@
+"""What the proof rests on, tested by itself: number formats, matrix layouts, the readers of code objects."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import struct
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.amd_emulated import code_object
+from tests.amd_emulated.emulator import HERE, MfmaShape, Wave, compile_c
+
+NO_COMPILER = not any(shutil.which(one) for one in ("clang", "cc", "gcc"))
+needs_c = pytest.mark.skipif(NO_COMPILER, reason="no C compiler for the emulator's instructions")
+
+
+@pytest.fixture(scope="module")
+def ops() -> Any:
+    library = ctypes.CDLL(str(compile_c(HERE / "cdna_ops.c")))
+    library.tw_element.restype = ctypes.c_float
+    library.tw_round.argtypes = (ctypes.c_float, ctypes.c_int)
+    library.tw_round.restype = ctypes.c_uint32
+    return library
+
+
+@needs_c
+@pytest.mark.parametrize(
+    ("code", "dtype"),
+    [
+        (4, ml_dtypes.float8_e4m3fn),
+        (5, ml_dtypes.float8_e5m2),
+        (6, ml_dtypes.float8_e4m3fnuz),
+        (7, ml_dtypes.float8_e5m2fnuz),
+    ],
+)
+def test_every_byte_is_the_number_its_format_says(ops: Any, code: int, dtype: Any) -> None:
+    expected = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+    for place in range(4):
+        got = np.array([ops.tw_element(one << 8 * place, place, code) for one in range(256)], np.float32)
+        assert np.array_equal(got, expected, equal_nan=True)
+
+
+@needs_c
+def test_half_precision_both_ways(ops: Any) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    expected = halves.view(np.float16).astype(np.float32)
+    got = np.array([ops.tw_element(int(one), 0, 0) for one in halves], np.float32)
+    assert np.array_equal(got, expected, equal_nan=True)
+    rng = np.random.default_rng(3)
+    words = rng.integers(0, 1 << 32, 20000, dtype=np.uint64).astype(np.uint32)
+    near = (rng.standard_normal(20000) * 2.0 ** rng.integers(-28, 18, 20000)).astype(np.float32)
+    for values in (words.view(np.float32), near):
+        with np.errstate(all="ignore"):
+            wanted = {0: values.astype(np.float16), 1: values.astype(ml_dtypes.bfloat16)}
+        for code, rounded in wanted.items():
+            bits = np.array([ops.tw_round(float(one), code) for one in values], np.uint16)
+            same = (bits == rounded.view(np.uint16)) | np.isnan(values)
+            assert same.all()
+
+
+def _wave(registers: np.ndarray[Any, Any], scalars: np.ndarray[Any, Any]) -> Wave:
+    return Wave(scalars.ctypes.data, registers.ctypes.data, registers.ctypes.data, 0, 0)
+
+
+@needs_c
+@pytest.mark.parametrize(("m", "k", "blocks"), [(32, 8, 1), (16, 16, 1), (16, 32, 1), (32, 16, 1), (4, 4, 16)])
+def test_matrix_instructions_multiply(ops: Any, m: int, k: int, blocks: int) -> None:
+    """A and B are laid out as the instruction set manual says, D is read back the same way."""
+    rng = np.random.default_rng(m + k)
+    a = rng.standard_normal((blocks, m, k)).astype(np.float16)
+    b = rng.standard_normal((blocks, k, m)).astype(np.float16)
+    registers = np.zeros((256, 64), np.uint32)
+    groups = 64 // m if blocks == 1 else 1
+    share = k // groups
+    for lane in range(64):
+        block, part = (0, lane // m) if blocks == 1 else (lane // m, 0)
+        for name, first in (("a", 0), ("b", 16)):
+            row = a[block, lane % m] if name == "a" else b[block, :, lane % m]
+            packed = np.ascontiguousarray(row[part * share : (part + 1) * share]).view(np.uint32)
+            registers[first : first + len(packed), lane] = packed
+    # vdst v32, src0 v0, src1 v16, src2 the constant 0 (128)
+    code = 32 | 0x1A7 << 23 | (256 << 32) | ((256 + 16) << 41) | (128 << 50)
+    program = ctypes.create_string_buffer(struct.pack("<Q", code))
+    scalars = np.zeros(260, np.uint32)
+    at = ctypes.addressof(program)
+    scalars[256], scalars[257] = at & 0xFFFFFFFF, at >> 32
+    wave, shape = _wave(registers, scalars), MfmaShape(m, m, k, blocks, 0, 0)
+    assert ops.tw_mfma(ctypes.byref(wave), ctypes.byref(shape)) == 0
+    assert int(scalars[256]) | int(scalars[257]) << 32 == at + 8
+    got = np.zeros((blocks, m, m), np.float32)
+    for lane in range(64):
+        for reg in range(m * m * blocks // 64):
+            value = registers[32 + reg, lane : lane + 1].view(np.float32)[0]
+            if m == 32:
+                got[0, 8 * (reg // 4) + 4 * (lane // 32) + reg % 4, lane % 32] = value
+            elif m == 16:
+                got[0, 4 * (lane // 16) + reg, lane % 16] = value
+            else:
+                got[lane // 4, reg, lane % 4] = value
+    assert np.allclose(got, a.astype(np.float32) @ b.astype(np.float32), atol=1e-4)
+
+
+def test_metadata_is_read() -> None:
+    message = b"\x83\xa1a\x01\xa1b\x92\xc2\xff\xd9\x01c\xcd\x01\x00"
+    assert code_object.unpack_message(message) == {"a": 1, "b": [False, -1], "c": 256}
+    with pytest.raises(code_object.BadCodeObject):
+        code_object.unpack_message(b"\xc1")
+
+
+def test_bundles_are_opened_and_other_files_refused() -> None:
+    name, image = b"hipv4-amdgcn-amd-amdhsa--gfx942", b"code"
+    head = code_object.BUNDLE_MAGIC + struct.pack("<QQQQ", 1, 100, len(image), len(name)) + name
+    blob = head.ljust(100, b"\0") + image
+    assert code_object.unbundle(blob) == {name.decode(): image}
+    assert code_object.bundle_bytes(lambda offset, size: blob[offset : offset + size]) == len(blob)
+    with pytest.raises(code_object.BadCodeObject):
+        code_object.unbundle(b"CCOB" + blob)
+    with pytest.raises(code_object.BadCodeObject):
+        code_object.parse(b"MZ" + bytes(100))

@@ -1,0 +1,50 @@
+"""The process that emulates: a line of JSON in, a line of JSON out.
+
+A process of its own because the module path holds the checkout here, and because code that reads where it
+must not ends the process: the test then says so and goes on with a fresh one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.amd_emulated.proof import Call, Result, prove
+from tests.amd_emulated.session import Session
+from tilewright.ops import op
+from tilewright.runtime.loader import load_kernel
+
+UNITS = 2  # compute units the fake device claims: persistent kernels then have several tiles a block
+
+
+def answer(request: dict[str, Any], sessions: dict[str, Session]) -> dict[str, Any]:
+    spec = op(request["spec"]["op"]).spec_from_dict(request["spec"])
+    if spec.arch not in sessions:
+        if sessions:
+            raise RuntimeError("one arch a worker: the fake runtime has one device")
+        sessions[spec.arch] = Session(spec.arch, request["seed"])
+        sessions[spec.arch].runtime.tw_fake_hip_device(UNITS, 64)
+    session = sessions[spec.arch]
+    kernel = load_kernel(Path(request["library"]), spec)
+    results = []
+    for index, one in enumerate(request["calls"]):
+        call = Call(**one)
+        try:
+            results.append(prove(kernel, call, request["seed"] + index, session))
+        except Exception as error:  # said in the result: the other calls still tell something
+            results.append(Result(call.why, "", False, detail=f"{type(error).__name__}: {error}"))
+    return {"results": [asdict(one) for one in results], "instructions": dict(session.instructions)}
+
+
+def main() -> None:
+    sessions: dict[str, Session] = {}
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(answer(json.loads(line), sessions)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
