@@ -23,8 +23,12 @@ enum tw_status {
   TW_DIVISIBILITY = 2,  /* the kernel has no edge code and a size is not a multiple */
   TW_LIMIT = 3,         /* a size this kernel was not made for (gemv with many rows, ...) */
   TW_ALIGNMENT = 4,     /* a pointer or stride is not aligned as the kernel needs */
-  TW_DEVICE = 5         /* the device runtime reported an error */
+  TW_DEVICE = 5         /* the device runtime reported an error; its own code may stand above bit 8 */
 };
+
+/* On GPUs the first bytes of every workspace are flags: whoever allocates one clears them, and every
+ * launch leaves them clear. */
+#define TW_WORKSPACE_FLAGS 16384
 
 #define TW_MAX_D 2
 

@@ -14,11 +14,11 @@ from tilewright.arch import Arch, all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.errors import nearest
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm import amd, cpu
+from tilewright.ops.gemm import amd, cpu, nvidia
 from tilewright.ops.gemm.problem import GemmProblem, accumulator, problem_violations
 from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, VARIANTS, GemmSchedule, GemmSignature, epilogue_d_counts
 
-FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd}
+FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd, "nvidia": nvidia}
 
 Rule = Callable[[GemmSignature, GemmSchedule, Arch], Iterator[Violation]]
 
@@ -37,7 +37,7 @@ def names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Itera
 
 
 def positive(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    for what in ("tile", "warp_tile", "warp_grid"):
+    for what in ("tile", "warp_tile", "warp_grid", "cluster"):
         for axis, value in zip("mnk", getattr(schedule, what), strict=True):
             if value <= 0:
                 yield Violation("positive", f"{what}_{axis} is {value}", "use 1 or more")
@@ -90,7 +90,12 @@ def accumulates(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
         )
 
 
-COMMON: tuple[Rule, ...] = (names, positive, divisible, fused, accumulates)
+def clustered(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.cluster != (1, 1, 1) and "clusters" not in arch.features:
+        yield Violation("cluster", f"cluster {schedule.cluster}: {arch.name} has no clusters of blocks", "use 1x1x1")
+
+
+COMMON: tuple[Rule, ...] = (names, positive, divisible, fused, accumulates, clustered)
 
 
 def check(spec: KernelSpec) -> list[Violation]:

@@ -52,6 +52,7 @@ class GemmProblem:
     c_stride: int = 0
     broadcast_a: bool = False
     broadcast_b: bool = False
+    aligned: bool = True  # on a device: A, B, E and their batch strides are multiples of 16 bytes
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -82,6 +82,7 @@ class GemmSchedule:
     unroll: int = 1  # k steps in one turn of the inner loop
     prefetch: int = 0  # CPU: how many k steps ahead; GPU: stages in flight
     vector: Shape = (0, 0, 0)  # widths of A, B, C accesses in elements; 0 is the native one
+    cluster: Shape = (1, 1, 1)  # blocks that share what they fetch, along m, n, k
 
     def label(self) -> str:
         def shape(value: Shape) -> str:
@@ -90,6 +91,8 @@ class GemmSchedule:
         parts = [self.pipeline, shape(self.tile), shape(self.warp_grid), shape(self.warp_tile)]
         if self.split_k > 1:
             parts.append(f"splitk{self.split_k}")
+        if self.cluster != (1, 1, 1):
+            parts.append(f"cluster{shape(self.cluster)}")
         if self.persistent:
             parts.append("persistent")
         if not all(self.pad):

@@ -2,7 +2,9 @@
 #pragma once
 #include <stdint.h>
 
+#ifndef TW_DEVICE
 #define TW_DEVICE __device__ __forceinline__
+#endif
 
 namespace tw {
 

@@ -5,17 +5,9 @@
 // thread takes eight neighbouring k of its row.  The warps of a block share its rows of B and split
 // k; their sums are added in shared memory, warp after warp.
 #pragma once
-#include <tilewright/cuda/wgmma.h>
+#include <tilewright/cuda/skinny_shape.h>
 
 namespace tw {
-
-struct SkinnyArgs {
-  const void *a, *b;  // a: m x k, b: n x k, both k-contiguous, rows 16-byte aligned
-  void *e;
-  int m, n, k, batch;
-  long long a_stride, b_stride, e_stride, a_batch, b_batch, e_batch;
-  float alpha;
-};
 
 TW_DEVICE void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, bf16) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -35,14 +27,8 @@ TW_DEVICE uint4 read_once(const void *p, bool there) {
   return v;
 }
 
-// RowTiles * 16 rows of B and TokenTiles * 8 rows of A a block, k split over Warps.
-template <class In_, int RowTiles_, int TokenTiles_, int Warps_> struct Skinny {
-  using In = In_;
-  static constexpr int RowTiles = RowTiles_, TokenTiles = TokenTiles_, Warps = Warps_, threads = Warps * 32;
-  static constexpr int rows = RowTiles * 16, tokens = TokenTiles * 8;
-};
-
-template <class S, class Out> TW_DEVICE void gemm_skinny(const SkinnyArgs &x) {
+// Config: C (the output type), D, epilogue, num_d.
+template <class S, class Config> TW_DEVICE void gemm_skinny(const SkinnyArgs &x) {
   __shared__ float sums[S::Warps][S::rows][S::tokens + 1];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
   const int first = blockIdx.x * S::rows;
@@ -98,16 +84,16 @@ template <class S, class Out> TW_DEVICE void gemm_skinny(const SkinnyArgs &x) {
 #pragma unroll
       for (int q = 0; q < 4; ++q) sums[warp][i * 16 + line + q / 2 * 8][j * 8 + quad * 2 + q % 2] = d[i][j][q];
   __syncthreads();
-  auto *e = static_cast<Out *>(x.e) + blockIdx.y * x.e_batch;
+  const Finish<Config> finish(x.finish);
+  auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
   for (int at = threadIdx.x; at < S::rows * S::tokens; at += S::threads) {
-    int token = at / S::rows, row = at % S::rows;
-    if (token >= x.m || first + row >= x.n) continue;
+    int token = at / S::rows, row = at % S::rows, many = first + row;
+    if (token >= x.m || many >= x.n) continue;
     float total = 0;
 #pragma unroll
     for (int u = 0; u < S::Warps; ++u) total += sums[u][row][token];
-    uint32_t word;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(0.f), "f"(total * x.alpha));
-    e[token * x.e_stride + first + row].bits = uint16_t(word);
+    if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
+    else e[token * x.e_stride + many] = finish(total, blockIdx.y, token, many);
   }
 }
 

@@ -9,42 +9,10 @@
 // a tile may be as narrow as 8.
 #pragma once
 #include <tilewright/cuda/tma.h>
+#include <tilewright/cuda/tma_ws_shape.h>
 #include <tilewright/cuda/wgmma.h>
 
 namespace tw {
-
-struct TmaWsArgs {
-  int m, n, k, batch;        // as the kernel sees them (already swapped)
-  int tiles_m, tiles_n;      // of a cluster's tiles
-  int group;                 // rows of tiles finished before the next columns
-  int share;                 // k steps of one cluster; 0: whole tiles, round robin
-  float alpha;
-  void *e;                   // for results that leave by ordinary stores
-  long long e_stride, e_batch_stride;
-  float *partial;            // share > 0: one tile of sums for each block, and a flag each
-  unsigned *flags;
-};
-
-template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Swapped_ = false, bool TmaStore_ = true,
-          int MajorA_ = 0, int MajorB_ = 0>
-struct TmaWs {
-  using In = In_;
-  static constexpr int BM = BM_, BN = BN_, Stages = Stages_, ClusterM = ClusterM_, ClusterN = ClusterN_, MajorA = MajorA_, MajorB = MajorB_;
-  static constexpr int Cluster = ClusterM * ClusterN;
-  static constexpr bool PingPong = PingPong_, Swapped = Swapped_, TmaStore = TmaStore_;
-  static constexpr int BK = 128 / sizeof(In);          // one swizzled row
-  static constexpr int threads = 384;
-  static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
-  static constexpr int blocks_m = rows / 64;
-  static constexpr int a_bytes = BM * 128, b_bytes = BN * 128, stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
-  // Results leave 64 rows at a time, as wide as divides the tile: 128, 64 or 32 bytes, swizzled.
-  static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16;
-  static constexpr int chunk = 64 * chunk_columns * 2;
-  static constexpr int chunks = TmaStore ? 4 : 0;
-  static constexpr int shared_bytes = Stages * stage_bytes + chunks * chunk + 1024 + 256;
-  static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
-  static_assert(!TmaStore || BN % 16 == 0, "results leave 16 columns at a time");
-};
 
 struct Segment { int m, n, z, k0, k1; };
 
@@ -57,7 +25,7 @@ template <class S> struct Work {
     steps = (x.k + S::BK - 1) / S::BK;
     tiles = x.tiles_m * x.tiles_n * x.batch;
     int mine = blockIdx.x / S::Cluster, clusters = gridDim.x / S::Cluster;
-    if (x.share) {
+    if (S::StreamK) {
       at = mine * x.share;
       end = min(at + x.share, tiles * steps);
       stride = 0;
@@ -72,7 +40,7 @@ template <class S> struct Work {
     int index = at;
     s.k0 = 0;
     s.k1 = steps;
-    if (x.share) {
+    if (S::StreamK) {
       index = at / steps;
       s.k0 = at - index * steps;
       s.k1 = min(steps, s.k0 + end - at);
@@ -138,13 +106,14 @@ TW_DEVICE void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsA
   Segment s;
   while (work.next(s)) {
     int row = (s.m * S::ClusterM + place.m) * S::BM, column = (s.n * S::ClusterN + place.n) * S::BN;
+    int z_a = s.z * x.every_a, z_b = s.z * x.every_b;
     for (int step = s.k0; step < s.k1; ++step, ring.next()) {
       empty[ring.stage].wait(ring.phase ^ 1);
       char *a = shared + ring.stage * S::stage_bytes;
       Barrier *done = &full[ring.stage];
       done->expect(S::a_bytes + S::b_bytes);
-      fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, step * S::BK, row, s.z, place.n, place.row());
-      fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, a + S::a_bytes, step * S::BK, column, s.z, place.m, place.column());
+      fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, step * S::BK, row, z_a, place.n, place.row());
+      fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, a + S::a_bytes, step * S::BK, column, z_b, place.m, place.column());
     }
   }
   if constexpr (S::Cluster > 1)  // nobody leaves while a neighbour may still write here or arrive here
@@ -165,9 +134,12 @@ template <class S> TW_DEVICE void give_back(Barrier *empty, int stage, const Pla
 TW_DEVICE uint32_t pair(bf16, float x, float y) { uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
 TW_DEVICE uint32_t pair(fp16, float x, float y) { uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
 
-template <class S, class Out>
+// Config: C (the output type), D, epilogue, num_d.
+template <class S, class Config>
 TW_DEVICE void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
   const int who = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = threadIdx.x % 32, warp = thread / 32;
+  using Out = typename Config::C;
+  const Finish<Config> finish(x.finish);
   Place<S> place;
   Ring<S::Stages> ring;
   char *chunks = out + who * 2 * S::chunk;
@@ -218,7 +190,7 @@ TW_DEVICE void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared
 
     int row = (s.m * S::ClusterM + place.m) * S::BM + (S::PingPong ? 0 : who * S::rows);
     int column = (s.n * S::ClusterN + place.n) * S::BN;
-    if (x.share) {
+    if constexpr (S::StreamK) {
       // Sums of one tile are spread over neighbouring blocks; the block with the first k collects,
       // in the order of k, so that every run adds in the same order.
       constexpr int tile = S::BM * S::BN;
@@ -248,58 +220,75 @@ TW_DEVICE void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared
           for (int j = 0; j < S::BN / 2; ++j) d[i][j] += __ldcg(at + (i * (S::BN / 2) + j) * 128);
       }
     }
+    if constexpr (S::TmaStore) {
+      if (finish.only_scales()) {
+        // Through two buffers, written by the copy engine.
+        const float alpha = float(x.finish.alpha);
+#pragma unroll
+        for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+          for (int j = 0; j < S::BN / 2; ++j) d[i][j] *= alpha;
+#pragma unroll
+        for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+          for (int c = 0; c < S::BN; c += S::chunk_columns) {
+            char *buffer = chunks + (turn & 1) * S::chunk;
+            ++turn;
+            if (thread == 0) tma_wait_read<1>();
+            named_barrier(2 + who, 128);
+#pragma unroll
+            for (int j = 0; j < S::chunk_columns / 8; j += 2) {
+              const float *v = &d[i][(c / 8 + j) * 4];
+              int r = warp * 16 + lane % 16, column16 = j + lane / 16;
+              int swizzle = S::chunk_columns == 64 ? r & 7 : S::chunk_columns == 32 ? r >> 1 & 3 : r >> 2 & 1;
+              uint32_t to = shared_address(buffer) + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
+              asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(pair(Out{}, v[0], v[1])),
+                           "r"(pair(Out{}, v[2], v[3])), "r"(pair(Out{}, v[4], v[5])), "r"(pair(Out{}, v[6], v[7]))
+                           : "memory");
+            }
+            fence_async_proxy();
+            named_barrier(2 + who, 128);
+            if (thread == 0) {
+              tma_store(&map_e, buffer, column + c, row + i * 64, s.z);
+              tma_commit();
+            }
+          }
+        continue;
+      }
+    }
+    // Through one sheet of floats (its columns swizzled over the banks), from which threads go along
+    // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
+    float *sheet = reinterpret_cast<float *>(chunks);
+    Out *e = static_cast<Out *>(x.e) + s.z * x.e_batch_stride;
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
-      for (int j = 0; j < S::BN / 2; ++j) d[i][j] *= x.alpha;
-
-    if constexpr (S::TmaStore) {
-      // Through two buffers, written by the copy engine.
+      for (int c = 0; c < S::BN; c += S::chunk_columns) {
+        named_barrier(2 + who, 128);
 #pragma unroll
-      for (int i = 0; i < S::blocks_m; ++i)
+        for (int j = 0; j < S::chunk_columns / 8; ++j)
 #pragma unroll
-        for (int c = 0; c < S::BN; c += S::chunk_columns) {
-          char *buffer = chunks + (turn & 1) * S::chunk;
-          ++turn;
-          if (thread == 0) tma_wait_read<1>();
-          named_barrier(2 + who, 128);
-#pragma unroll
-          for (int j = 0; j < S::chunk_columns / 8; j += 2) {
-            const float *v = &d[i][(c / 8 + j) * 4];
-            int r = warp * 16 + lane % 16, column16 = j + lane / 16;
-            int swizzle = S::chunk_columns == 64 ? r & 7 : S::chunk_columns == 32 ? r >> 1 & 3 : r >> 2 & 1;
-            uint32_t to = shared_address(buffer) + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
-            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(pair(Out{}, v[0], v[1])),
-                         "r"(pair(Out{}, v[2], v[3])), "r"(pair(Out{}, v[4], v[5])), "r"(pair(Out{}, v[6], v[7]))
-                         : "memory");
+          for (int up = 0; up < 2; ++up) {
+            const float *v = &d[i][(c / 8 + j) * 4 + up * 2];
+            int r = warp * 16 + up * 8 + lane / 4, at = (j * 8 + lane % 4 * 2) ^ r * 8 % S::chunk_columns;
+            *reinterpret_cast<float2 *>(sheet + r * S::chunk_columns + at) = float2{v[0], v[1]};
           }
-          fence_async_proxy();
-          named_barrier(2 + who, 128);
-          if (thread == 0) {
-            tma_store(&map_e, buffer, column + c, row + i * 64, s.z);
-            tma_commit();
-          }
+        named_barrier(2 + who, 128);
+#pragma unroll 2
+        for (int at = thread; at < 64 * S::chunk_columns; at += 128) {
+          int r = S::Swapped ? at % 64 : at / S::chunk_columns, q = S::Swapped ? at / 64 : at % S::chunk_columns;
+          float sum = sheet[r * S::chunk_columns + (q ^ r * 8 % S::chunk_columns)];
+          int to_row = row + i * 64 + r, to_column = column + c + q;
+          if (to_row >= x.m || to_column >= x.n) continue;
+          if constexpr (S::Swapped) e[to_column * x.e_stride + to_row] = finish(sum, s.z, to_column, to_row);
+          else e[to_row * x.e_stride + to_column] = finish(sum, s.z, to_row, to_column);
         }
-    } else {
-      Out *e = static_cast<Out *>(x.e) + s.z * x.e_batch_stride;
-#pragma unroll
-      for (int i = 0; i < S::blocks_m; ++i)
-#pragma unroll
-        for (int j = 0; j < S::BN / 8; ++j)
-#pragma unroll
-          for (int q = 0; q < 4; ++q) {
-            int r = row + i * 64 + warp * 16 + lane / 4 + (q / 2) * 8, c = column + j * 8 + lane % 4 * 2 + (q & 1);
-            if (r < x.m && c < x.n) {
-              uint16_t bits = uint16_t(pair(Out{}, d[i][j * 4 + q], 0.f));
-              e[S::Swapped ? c * x.e_stride + r : r * x.e_stride + c].bits = bits;
-            }
-          }
-    }
+      }
   }
   if (S::TmaStore && thread == 0) tma_wait_read<0>();
 }
 
-template <class S, class Out>
+template <class S, class Config>
 TW_DEVICE void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_e, const TmaWsArgs &x) {
   extern __shared__ char raw[];
   char *shared = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
@@ -319,7 +308,7 @@ TW_DEVICE void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const
     if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared, full, empty);
   } else {
     take_registers<232>();
-    multiply<S, Out>(map_e, x, shared, out, full, empty);
+    multiply<S, Config>(map_e, x, shared, out, full, empty);
   }
   if (S::Cluster > 1) cluster_sync();
 }

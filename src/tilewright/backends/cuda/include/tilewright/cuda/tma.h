@@ -1,10 +1,9 @@
 // The bulk tensor copy engine: boxes of a tensor map to shared memory and back.
 #pragma once
 #include <tilewright/cuda/barrier.h>
+#include <tilewright/cuda/tma_ws_shape.h>
 
 namespace tw {
-
-struct alignas(64) TensorMap { uint64_t words[16]; };  // opaque: the driver's CUtensorMap
 
 TW_DEVICE void tma_prefetch(const TensorMap *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

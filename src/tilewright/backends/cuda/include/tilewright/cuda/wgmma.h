@@ -4,13 +4,9 @@
 // (The lists are long and dull; a script of a few lines wrote them.)
 #pragma once
 #include <tilewright/cuda/device.h>
+#include <tilewright/gpu/types.h>
 
 namespace tw {
-
-struct bf16 { uint16_t bits; };
-struct fp16 { uint16_t bits; };
-struct fp8_e4m3 { uint8_t bits; };
-struct fp8_e5m2 { uint8_t bits; };
 
 // Where an operand lies in shared memory, 128-byte swizzled: rows of 128 bytes, eight rows to an
 // atom of 1024.  k-contiguous: `stride` is from atom to atom along m or n.  m- or n-contiguous:

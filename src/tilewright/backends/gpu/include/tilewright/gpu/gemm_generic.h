@@ -1,0 +1,85 @@
+// The generic pipeline: any element types, layouts, strides, alignment and batch.  A block of 256
+// threads makes 64 x 64 results; 16 k at a time go through shared memory as floats (int8: as ints).
+// Plain on purpose: it is the floor under every problem the others do not take.
+#pragma once
+#include <tilewright/gpu/epilogue.h>
+
+namespace tw {
+
+struct GenericArgs {
+  long long m, n, k, batch;
+  long long tiles_m, tiles_n;
+  const void *a, *b;
+  void *e;
+  long long a_stride, b_stride, e_stride, a_batch, b_batch, e_batch;
+  EpilogueArgs finish;
+};
+
+struct Generic { static constexpr int tile = 64, deep = 16, threads = 256, each = 4; };
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+
+template <class T> TW_DEVICE auto widen(T x) {
+  if constexpr (is_integer<T>::value) return int32_t(x);
+  else return to_float(x);
+}
+
+// `tile` lines (rows of A or columns of B) by `deep` k into shared memory; lanes run along the
+// contiguous direction.  Outside the matrix: zeros.
+template <bool KContiguous, class T, class Sum>
+TW_DEVICE void stage(const T *from, long long stride, long long lines, long long line0, long long k, long long k0,
+                     Sum (&to)[Generic::deep][Generic::tile + 1]) {
+  constexpr int count = Generic::tile * Generic::deep / Generic::threads;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    int at = threadIdx.x + i * Generic::threads;
+    int line = KContiguous ? at / Generic::deep : at % Generic::tile, depth = KContiguous ? at % Generic::deep : at / Generic::tile;
+    long long l = line0 + line, d = k0 + depth;
+    bool inside = l < lines && d < k;
+    to[depth][line] = inside ? widen(from[KContiguous ? l * stride + d : d * stride + l]) : Sum(0);
+  }
+}
+
+// Config: A, B, a_rows, b_rows and what Finish needs.
+template <class Config> TW_DEVICE void gemm_generic(const GenericArgs &x) {
+  using G = Generic;
+  using Sum = typename sum_of<typename Config::A>::type;
+  __shared__ Sum a[G::deep][G::tile + 1], b[G::deep][G::tile + 1];
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  const Finish<Config> finish(x.finish);
+  const long long tiles = x.tiles_m * x.tiles_n * x.batch;
+  for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    long long z = tile / (x.tiles_m * x.tiles_n), inside = tile % (x.tiles_m * x.tiles_n);
+    long long row0 = inside / x.tiles_n * G::tile, column0 = inside % x.tiles_n * G::tile;
+    auto *from_a = static_cast<const typename Config::A *>(x.a) + z * x.a_batch;
+    auto *from_b = static_cast<const typename Config::B *>(x.b) + z * x.b_batch;
+    Sum sums[G::each][G::each] = {};
+    for (long long k0 = 0; k0 < x.k; k0 += G::deep) {
+      stage<Config::a_rows>(from_a, x.a_stride, x.m, row0, x.k, k0, a);
+      stage<!Config::b_rows>(from_b, x.b_stride, x.n, column0, x.k, k0, b);
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < G::deep; ++k) {
+        Sum left[G::each], right[G::each];
+#pragma unroll
+        for (int i = 0; i < G::each; ++i) left[i] = a[k][ty + 16 * i], right[i] = b[k][tx + 16 * i];
+#pragma unroll
+        for (int i = 0; i < G::each; ++i)
+#pragma unroll
+          for (int j = 0; j < G::each; ++j) sums[i][j] += left[i] * right[j];
+      }
+      __syncthreads();
+    }
+    auto *e = static_cast<typename Config::C *>(x.e) + z * x.e_batch;
+#pragma unroll
+    for (int i = 0; i < G::each; ++i)
+#pragma unroll
+      for (int j = 0; j < G::each; ++j) {
+        long long row = row0 + ty + 16 * i, column = column0 + tx + 16 * j;
+        if (row < x.m && column < x.n) e[row * x.e_stride + column] = finish(sums[i][j], z, row, column);
+      }
+  }
+}
+
+#endif
+}  // namespace tw

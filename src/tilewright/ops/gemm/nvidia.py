@@ -1,0 +1,299 @@
+"""GEMM on NVIDIA GPUs over our own tile headers: what is legal, and what a legal kernel was not made for.
+
+    tma_ws   sm_90a: the copy engine feeds wgmma, warp-specialised, persistent; `cooperative` or `pingpong`, each
+             also with `_stream_k`: the k steps of all tiles are shared out evenly, sums added in a fixed order
+    skinny   few rows (`rows`) or few columns (`columns`) against a large k-contiguous matrix, at the speed of memory
+    generic  the floor: any element types, strides and alignment
+
+In tma_ws a warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.arch import Arch
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import Violation
+from tilewright.ops.gemm.nvidia_schedules import (
+    K_BYTES,
+    SKINNY_LINES,
+    accumulators,
+    chunk_columns,
+    generic_schedule,
+    schedules,
+    shared_bytes,
+)
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+
+__all__ = ["RULES", "generic_schedule", "limits", "pack_format", "pad_grain", "schedules", "signature_rules"]
+
+PIPELINES = ("tma_ws", "skinny", "generic")
+SCHEDULERS = {
+    "tma_ws": ("cooperative", "pingpong", "cooperative_stream_k", "pingpong_stream_k"),
+    "skinny": ("rows", "columns"),
+    "generic": ("default",),
+}
+FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
+FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
+INT_OUTPUTS = ("int32", "int8", "fp32")
+TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2")
+# Columns of the wgmma shapes the headers spell out.
+WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
+MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
+MAX_STAGES = 16
+MAX_CLUSTER = 8  # what every Hopper GPU can place
+SKINNY_MAX = 32  # rows of A (or columns of B) a skinny kernel may hold
+MAX_SIZE = 1 << 31
+
+
+def _x(value: Shape) -> str:
+    return "x".join(map(str, value))
+
+
+def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
+    """Which dtypes go together."""
+    a, b, c, d = signature.dtype_a, signature.dtype_b, signature.dtype_c, signature.dtype_d
+    if signature.variant == "preshuffle":
+        yield Violation("nv-preshuffle", "NVIDIA kernels read B as it is: there is no packed form", "give b unpacked")
+    if a == "int8" or b == "int8":
+        if a != b:
+            yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
+        outputs: tuple[str, ...] = INT_OUTPUTS
+    else:
+        for field, value in (("dtype_a", a), ("dtype_b", b)):
+            if value not in FLOATS:
+                remedy = f"use {', '.join(FLOATS)} or int8"
+                yield Violation("dtype-mix", f"{field} {value} is not an input type", remedy)
+        outputs = FLOAT_OUTPUTS
+    if c not in outputs:
+        yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {', '.join(outputs)}")
+    allowed = (c,) if c in ("int32", "int8", "fp32") else (c, "fp32")
+    if signature.num_d and d not in allowed:
+        yield Violation("dtype-d", f"D tensors of {d} do not go with an output of {c}", f"use {' or '.join(allowed)}")
+
+
+def _signature(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from signature_rules(signature, arch)
+
+
+def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    pipeline = schedule.pipeline
+    if pipeline not in PIPELINES:
+        yield Violation("nv-pipeline", f"there is no pipeline {pipeline!r}", f"use {', '.join(PIPELINES)}")
+        return
+    if pipeline == "tma_ws" and not {"wgmma", "tma"} <= arch.features:
+        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+    known = SCHEDULERS[pipeline]
+    if schedule.scheduler not in known:
+        yield Violation(
+            "nv-scheduler", f"{pipeline} has no scheduler {schedule.scheduler!r}", f"use {', '.join(known)}"
+        )
+    stores = ("tma", "direct") if pipeline == "tma_ws" else ("direct",)
+    if schedule.store not in stores:
+        yield Violation("nv-store", f"{pipeline} has no store {schedule.store!r}", f"use {' or '.join(stores)}")
+    for field, value, expected in (
+        ("persistent", schedule.persistent, pipeline == "tma_ws"),
+        ("unroll", schedule.unroll, 1),
+        ("split_k", schedule.split_k, 1),
+        ("vector", schedule.vector, (0, 0, 0)),
+        ("pad", schedule.pad, (True, True, True)),
+    ):
+        if value != expected:
+            more = " (k is split by the stream_k schedulers)" if field == "split_k" else ""
+            yield Violation("nv-field", f"{field} {value!r}: {pipeline} fixes it{more}", f"use {expected!r}")
+    if pipeline != "tma_ws":
+        for field, value, plain in (("prefetch", schedule.prefetch, 0), ("cluster", schedule.cluster, (1, 1, 1))):
+            if value != plain:
+                yield Violation("nv-field", f"{field} {value!r}: {pipeline} fixes it", f"use {plain!r}")
+
+
+def _tma_ws(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "tma_ws":
+        return
+    a, b = signature.dtype_a, signature.dtype_b
+    if a != b or a not in TENSOR_INPUTS:
+        yield Violation(
+            "nv-inputs", f"wgmma does not multiply {a} by {b}", f"use one of {', '.join(TENSOR_INPUTS)} for both"
+        )
+        return
+    size = DTYPES[a].bytes
+    m, n, k = schedule.tile
+    if size == 1 and signature.layout[:2] != "rc":
+        yield Violation(
+            "nv-fp8-layout", f"wgmma reads fp8 along k only, and the layout is {signature.layout}", "use layout rcr"
+        )
+    if n not in WGMMA_COLUMNS:
+        nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - n))
+        yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", f"use {nearest}")
+    groups = 1 if schedule.scheduler.startswith("pingpong") else 2
+    for what, value, expected in (
+        ("warp tile", schedule.warp_tile, (64, n, 32 // size)),
+        ("warp grid", schedule.warp_grid, (groups, 1, 1)),
+    ):
+        if value != expected:
+            yield Violation(
+                "nv-warp",
+                f"{what} {_x(value)}, but {schedule.scheduler} warpgroups multiply {_x(expected)}",
+                f"use {_x(expected)}",
+            )
+    if k * size != K_BYTES:
+        yield Violation("nv-tile-k", f"tile_k {k} is not {K_BYTES} bytes of {a}", f"use {K_BYTES // size}")
+    if m % (64 * groups) or m > 256:
+        yield Violation("nv-tile-m", f"tile_m {m} with {schedule.scheduler}", f"use a multiple of {64 * groups} to 256")
+    if schedule.store == "tma" and (n % 16 or DTYPES[signature.dtype_c].bytes != 2):
+        yield Violation(
+            "nv-tma-store",
+            f"the copy engine stores 16 columns of two-byte results, not tile_n {n} of {signature.dtype_c}",
+            "use the direct store",
+        )
+    yield from _cluster(signature, schedule)
+    yield from _resources(signature, schedule, arch)
+
+
+def _cluster(signature: GemmSignature, schedule: GemmSchedule) -> Iterator[Violation]:
+    """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
+    along_m, along_n, along_k = schedule.cluster
+    if along_k != 1 or along_m * along_n > MAX_CLUSTER:
+        yield Violation(
+            "nv-cluster", f"cluster {_x(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks along m and n"
+        )
+        return
+    for what, line, parts, contiguous in (
+        ("A", schedule.tile[0], along_n, signature.layout[0] == "r"),
+        ("B", schedule.tile[1], along_m, signature.layout[1] == "c"),
+    ):
+        grain = 8 if contiguous else 64
+        if line % parts or line // parts % grain:
+            yield Violation(
+                "nv-cluster-part",
+                f"{line} lines of {what} in {parts} part(s) are not multiples of {grain}",
+                f"use a cluster or tile that leaves multiples of {grain}",
+            )
+
+
+def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    need = accumulators(schedule)
+    if need > MAX_ACCUMULATORS:
+        yield Violation(
+            "nv-registers",
+            f"tile {_x(schedule.tile)} keeps {need} sums a thread, over {MAX_ACCUMULATORS}",
+            "use a smaller tile",
+        )
+    if not 2 <= schedule.prefetch <= MAX_STAGES:
+        yield Violation("nv-stages", f"{schedule.prefetch} stages", f"use 2 to {MAX_STAGES} (field prefetch)")
+    shared = shared_bytes(schedule)
+    if shared > arch.scratch_bytes:
+        one = shared_bytes(schedule) - shared_bytes_without(schedule)
+        most = (arch.scratch_bytes - shared_bytes_without(schedule)) // (one // schedule.prefetch)
+        yield Violation(
+            "nv-shared-memory",
+            f"{schedule.prefetch} stages of {_x(schedule.tile)} take {shared} bytes of shared memory, "
+            f"{arch.name} has {arch.scratch_bytes}",
+            f"use {most} stages" if most >= 2 else "use a smaller tile",
+        )
+
+
+def shared_bytes_without(schedule: GemmSchedule) -> int:
+    """Shared memory beside the stages."""
+    return 4 * 64 * chunk_columns(schedule.tile[1]) * 2 + 1024 + 256
+
+
+def _skinny(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "skinny":
+        return
+    if signature.dtype_a != signature.dtype_b or signature.dtype_a not in ("bf16", "fp16"):
+        yield Violation(
+            "nv-inputs",
+            f"the skinny pipeline multiplies bf16 or fp16, not {signature.dtype_a} by {signature.dtype_b}",
+            "use bf16 or fp16 for both, or another pipeline",
+        )
+    if signature.layout[:2] != "rc":
+        yield Violation(
+            "nv-skinny-layout",
+            f"the skinny pipeline reads both operands along k, and the layout is {signature.layout}",
+            "use layout rcr",
+        )
+    columns = schedule.scheduler == "columns"
+    few, many = (schedule.tile[1], schedule.tile[0]) if columns else schedule.tile[:2]
+    warps = schedule.warp_grid[2]
+    wanted = (16, 8, 16) if columns else (8, 16, 16)
+    if schedule.warp_tile != wanted or schedule.warp_grid[:2] != (1, 1) or warps not in (2, 4, 8, 16):
+        yield Violation(
+            "nv-skinny-warps",
+            f"warp grid {_x(schedule.warp_grid)} of {_x(schedule.warp_tile)}",
+            f"use 1x1x2 to 1x1x16 of {_x(wanted)}: the warps share k",
+        )
+    if few > SKINNY_MAX or few % 8 or many not in (16, 32, 64):
+        yield Violation(
+            "nv-skinny-tile",
+            f"tile {_x(schedule.tile)} with {schedule.scheduler}",
+            f"use 8 to {SKINNY_MAX} of the few in steps of 8, and 16, 32 or 64 of the many",
+        )
+    elif schedule.tile[2] != 64 * warps:
+        yield Violation("nv-tile-k", f"tile_k {schedule.tile[2]}, but {warps} warps take 64 each", f"use {64 * warps}")
+    static = warps * many * (few + 1) * 4
+    if static > 48 * 1024:
+        yield Violation(
+            "nv-shared-memory",
+            f"the sums of {warps} warps take {static} bytes of shared memory, over {48 * 1024}",
+            "use fewer warps or a smaller tile",
+        )
+
+
+def _generic(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "generic":
+        return
+    fixed = generic_schedule(signature, arch)
+    if (schedule.tile, schedule.warp_tile, schedule.warp_grid) != (fixed.tile, fixed.warp_tile, fixed.warp_grid):
+        yield Violation("nv-generic", "the generic pipeline has one tile", f"use tile {_x(fixed.tile)}")
+
+
+RULES = (_signature, _names, _tma_ws, _skinny, _generic)
+
+
+def _unaligned(stride: int, dtype: str) -> bool:
+    return stride * DTYPES[dtype].bytes % 16 != 0
+
+
+def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
+    """Problems a legal kernel was not made for; the C check of the built kernel says the same."""
+    p = problem
+    if schedule.pipeline == "generic" or 0 in (p.m, p.n, p.batch):
+        return
+    if p.k == 0:
+        yield Violation("nv-empty-k", f"k is 0, and {schedule.pipeline} has nothing to copy", "use the generic pipeline")
+    if max(p.m, p.n, p.k) >= MAX_SIZE:
+        yield Violation("nv-size", f"a size of {max(p.m, p.n, p.k)} is 2^31 or more", "use the generic pipeline")
+    tma = schedule.pipeline == "tma_ws" and schedule.store == "tma"
+    wrong = [name for name in ("a", "b") if _unaligned(getattr(p, f"{name}_stride"), getattr(p, f"dtype_{name}"))]
+    if tma and _unaligned(p.c_stride, p.dtype_c):
+        wrong.append("e")
+    if wrong or not p.aligned:
+        what = f"the leading stride of {', '.join(wrong).upper()}" if wrong else "an operand's address or batch stride"
+        yield Violation(
+            "nv-alignment",
+            f"{what} is not a multiple of 16 bytes, which {schedule.pipeline} needs",
+            "align it, or use a kernel with the direct store" if wrong == ["e"] else "align it, or use generic",
+        )
+    if schedule.pipeline == "skinny":
+        few = p.n if schedule.scheduler == "columns" else p.m
+        most = schedule.tile[1] if schedule.scheduler == "columns" else schedule.tile[0]
+        if few > most:
+            yield Violation("nv-skinny-size", f"{few} {schedule.scheduler} are over the {most} of this kernel", "use tma_ws")
+        if p.k % SKINNY_LINES:
+            yield Violation("nv-skinny-k", f"k {p.k} is not a multiple of {SKINNY_LINES}", "use tma_ws or generic")
+        if p.batch > 65535:
+            yield Violation("nv-size", f"a batch of {p.batch} is over 65535", "use tma_ws or generic")
+    elif -(-p.m // schedule.tile[0]) * -(-p.n // schedule.tile[1]) * p.batch * -(-p.k // schedule.tile[2]) >= MAX_SIZE:
+        yield Violation("nv-size", "2^31 or more steps of tiles along k", "use the generic pipeline")
+
+
+def pad_grain(schedule: GemmSchedule) -> Shape:
+    """Every kernel has edge code, so nothing is ever padded."""
+    return (1, 1, 1)
+
+
+def pack_format(schedule: GemmSchedule) -> tuple[object, ...]:
+    return ()

@@ -1,0 +1,157 @@
+"""The schedules worth proposing for NVIDIA GPUs, and the arithmetic of their resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from tilewright.arch import Arch
+from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+
+K_BYTES = 128  # of one swizzled row: the k of a stage
+SKINNY_LINES = 8  # k elements of one 16-byte load
+
+
+def chunk_columns(tile_n: int) -> int:
+    """Columns of results that leave together."""
+    return next(width for width in (64, 32, 16, 8) if tile_n % width == 0 or width == 8)
+
+
+def shared_bytes(schedule: GemmSchedule) -> int:
+    """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
+    m, n, _ = schedule.tile
+    stage = m * K_BYTES + -(-n * K_BYTES // 1024) * 1024
+    return schedule.prefetch * stage + 4 * 64 * chunk_columns(n) * 2 + 1024 + 256
+
+
+def accumulators(schedule: GemmSchedule) -> int:
+    """Sums each thread of a multiplying warpgroup keeps."""
+    m, n, _ = schedule.tile
+    return m // schedule.warp_grid[0] // 64 * (n // 2)
+
+
+def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
+    """The floor: 256 threads on a 64 x 64 tile, 16 k at a time, element by element."""
+    return GemmSchedule("generic", (64, 64, 16), (4, 4, 1), (16, 16, 1))
+
+
+def tma_ws(
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    stages: int,
+    cluster: tuple[int, int],
+    scheduler: str = "cooperative",
+    store: str = "",
+) -> GemmSchedule:
+    size = DTYPES[signature.dtype_a].bytes
+    if not store:
+        store = "tma" if DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 else "direct"
+    groups = 1 if scheduler.startswith("pingpong") else 2
+    return GemmSchedule(
+        "tma_ws",
+        (m, n, K_BYTES // size),
+        (64, n, 32 // size),
+        (groups, 1, 1),
+        scheduler,
+        store,
+        persistent=True,
+        prefetch=stages,
+        cluster=(*cluster, 1),
+    )
+
+
+def skinny(row_tiles: int, token_tiles: int, warps: int, scheduler: str = "rows") -> GemmSchedule:
+    few, many = token_tiles * 8, row_tiles * 16
+    tile = (many, few, 64 * warps) if scheduler == "columns" else (few, many, 64 * warps)
+    return GemmSchedule(
+        "skinny", tile, (16, 8, 16) if scheduler == "columns" else (8, 16, 16), (1, 1, warps), scheduler, "direct"
+    )
+
+
+_C, _P, _CS, _PS = "cooperative", "pingpong", "cooperative_stream_k", "pingpong_stream_k"
+
+# Tile, stages, cluster and scheduler of kernels that won a shape on an H200 (bf16, rcr), the all-round ones first.
+_WINNERS: tuple[tuple[int, int, int, tuple[int, int], str], ...] = (
+    (128, 256, 4, (2, 1), _C),
+    (256, 128, 4, (1, 2), _C),
+    (128, 128, 6, (2, 1), _P),
+    (64, 64, 8, (1, 1), _P),
+    (128, 256, 4, (1, 1), _CS),
+    (128, 128, 6, (2, 1), _PS),
+    (64, 64, 8, (1, 1), _PS),
+    (128, 192, 4, (2, 1), _C),
+    (128, 224, 4, (2, 1), _C),
+    (128, 176, 5, (2, 1), _C),
+    (128, 160, 5, (1, 2), _C),
+    (128, 96, 6, (1, 1), _C),
+    (256, 128, 4, (1, 1), _C),
+    (128, 256, 4, (1, 1), _C),
+    (128, 128, 6, (1, 2), _C),
+    (128, 128, 6, (1, 2), _P),
+    (64, 128, 7, (1, 2), _P),
+    (64, 128, 7, (1, 2), _PS),
+    (128, 96, 6, (1, 1), _CS),
+    (128, 96, 6, (1, 4), _C),
+    (64, 64, 8, (1, 4), _PS),
+    (128, 192, 4, (1, 2), _C),  # for layouts whose B cannot be fetched in parts of 96
+)
+_SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8))
+
+
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    if "wgmma" in arch.features:
+        for m, n, stages, cluster, scheduler in _WINNERS:
+            yield tma_ws(signature, m, n, stages, cluster, scheduler)
+        if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
+            yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
+            yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
+            yield tma_ws(signature, 64, 64, 8, (1, 1), _PS, "direct")
+    for one in _SKINNY:
+        yield skinny(*one)
+    yield skinny(1, 1, 8, "columns")
+    yield skinny(1, 2, 8, "columns")
+
+
+def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    """Every axis turned; `profiler` turns them further than `full`."""
+    far = pool == "profiler"
+    if "wgmma" in arch.features:
+        columns = range(32, 257, 16) if far else (64, 96, 128, 160, 192, 224, 256)
+        clusters = ((1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1)) if far else ((1, 1), (2, 1), (1, 2))
+        for m, n, cluster, scheduler in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS)):
+            for stages in range(2, 13) if far else (4, 6, 8):
+                yield tma_ws(signature, m, n, stages, cluster, scheduler)
+    for rows, tokens, warps in product((1, 2, 4), (1, 2), (2, 4, 8, 16)):
+        for scheduler in ("rows", "columns"):
+            yield skinny(rows, tokens, warps, scheduler)
+
+
+def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    """What the pool proposes for one signature; some of it may be illegal."""
+    if pool in ("full", "profiler"):
+        yield from _swept(pool, signature, arch)
+    elif pool == "default":
+        yield from _default(signature, arch)
+        if "wgmma" not in arch.features:
+            yield generic_schedule(signature, arch)
+    elif pool == "tiny":
+        if "wgmma" in arch.features and signature.dtype_a in ("bf16", "fp16"):
+            yield tma_ws(signature, 128, 128, 4, (1, 1))
+        else:
+            yield generic_schedule(signature, arch)
+    else:  # tests: one of everything the headers can do
+        yield generic_schedule(signature, arch)
+        yield skinny(1, 2, 4)
+        yield skinny(2, 1, 8, "columns")
+        if "wgmma" in arch.features:
+            for m, n, stages, cluster, scheduler in (
+                (128, 128, 4, (1, 1), _C),
+                (64, 64, 4, (1, 1), _P),
+                (128, 128, 4, (2, 1), _CS),
+                (64, 128, 4, (1, 2), _PS),
+                (256, 64, 4, (2, 2), _C),
+            ):
+                yield tma_ws(signature, m, n, stages, cluster, scheduler)
+            yield tma_ws(signature, 128, 64, 4, (1, 1), _C, "direct")
