@@ -107,6 +107,10 @@ class DeviceError(MachineError):
     """No usable device for a target, or the device reported an error."""
 
 
+class InspectionError(MachineError):
+    """A built code object cannot be read, or is not what its spec promises."""
+
+
 class InternalError(TilewrightError):
     """A bug in Tilewright; please report it with the text of this error."""
 
