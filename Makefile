@@ -1,6 +1,7 @@
 # The common jobs, each one command on a fresh clone that has Python, pip and make.
 #   make demo    declare, generate, compile, pick, run and verify a small kernel set
 #   make test    lint, types, import directions, then the whole test suite
+#   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
 #   make lint    only the static part of `make test`
 #   make test-amd-emulated   build AMD kernels and execute them in tinygrad's emulator (docs/amd.md says how)
 #   make bench   every benchmark; results land in benchmarks/results/
@@ -25,7 +26,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-amd-emulated lint bench clean
+.PHONY: demo test test-amd test-amd-emulated lint bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -37,6 +38,11 @@ test: lint
 test-amd-emulated: $(DEV)
 	@$(BIN)/python -m pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \
 	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/amd.md && exit $$status
+
+# Where the toolchain cannot be had (no network, no Debian packages), the tests say so and are skipped.
+test-amd: $(DEV)
+	@$(BIN)/tilewright toolchain install rocm --yes --if-possible
+	$(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

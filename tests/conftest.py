@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings as hypothesis_settings
 
+from tilewright.errors import ToolchainError
+from tilewright.settings import Settings
+
 GOLDEN = Path(__file__).parent / "golden"
 
 # Deadlines would make the suite depend on the machine's mood, random seeds on the day.
@@ -25,6 +28,25 @@ def pytest_configure(config: pytest.Config) -> None:
     # In the environment, so that processes the tests start use the same place.
     if "TILEWRIGHT_CACHE_DIR" not in os.environ:
         os.environ["TILEWRIGHT_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / "tilewright-store")
+        # A toolchain the user installed lies in the store the tests do not use.
+        toolchain = Settings().cache_dir.expanduser() / "toolchains" / "rocm"
+        if "TILEWRIGHT_ROCM_PATH" not in os.environ and (toolchain / "manifest.json").exists():
+            os.environ["TILEWRIGHT_ROCM_PATH"] = str(toolchain)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `amd` need a HIP compiler and the CK Tile headers; without them they say so."""
+    del config
+    marked = [item for item in items if item.get_closest_marker("amd")]
+    if not marked:
+        return
+    from tilewright.backends.hip.toolchain import find_toolchain
+
+    try:
+        find_toolchain().ck_tile()
+    except ToolchainError as error:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=f"{error.message}; {error.remedy}"))
 
 
 @pytest.fixture

@@ -87,11 +87,15 @@ def install(
     prefix: _Prefix = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before downloading.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a toolchain that is there.")] = False,
+    if_possible: Annotated[
+        bool, typer.Option("--if-possible", help="No failure where there is no network or no Debian archive.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every package.")] = False,
 ) -> None:
     """Set up a cross-compiler for AMD GPUs, without root, from the archive apt is configured for."""
+    from tilewright.errors import ToolchainError
     from tilewright.toolchains import installed
-    from tilewright.toolchains.install import install_rocm
+    from tilewright.toolchains.install import OUTSIDE_CAUSES, install_rocm
 
     _known(name)
     progress = _Lines(verbose)
@@ -111,6 +115,12 @@ def install(
 
     try:
         found, new = install_rocm(prefix, force=force, progress=progress, confirm=confirm)
+    except ToolchainError as error:
+        if not if_possible or error.rule not in OUTSIDE_CAUSES:
+            raise
+        progress.end()
+        say(f"not installed: {error.message}")
+        return
     finally:
         progress.end()
     made = f"{found.manifest['bytes'] >> 20} MiB in {found.manifest['seconds']} s"

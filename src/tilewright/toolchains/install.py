@@ -26,13 +26,17 @@ from tilewright.toolchains.archive import Release, read_packages, read_release
 from tilewright.toolchains.deb import prepare_root, unpack_deb, unpack_tar
 from tilewright.toolchains.fetch import Advance, Fetcher, Item, Unreachable, free_bytes, shown
 from tilewright.toolchains.launchers import write_launchers
-from tilewright.toolchains.packages import Index
-from tilewright.toolchains.recipe import Plan, Recipe, load_recipe, make_plan, moved_on
+from tilewright.toolchains.packages import Index, Package
+from tilewright.toolchains.recipe import Plan, Recipe, load_recipe, make_plan, moved_on, plan_sysroot
 
 ELSEWHERE = (
     "install ROCm's own packages instead (hipcc, hip-dev or hip-devel, rocm-device-libs, composablekernel-dev or "
     "-devel from the ROCm repository; on Fedora: hipcc rocm-hip-devel rocm-device-libs) and, unless they are in "
     "/opt/rocm, set TILEWRIGHT_ROCM_PATH to their folder"
+)
+# Rules of errors that say nothing about the toolchain itself: what it is made of cannot be had here.
+OUTSIDE_CAUSES = frozenset(
+    ("not-debian-like", "no-rocm-in-archive", "no-headers", "no-pip", "no-space", "download-failed")
 )
 HEADERS_BYTES = 60 << 20  # the source distribution and what is kept of it
 SPARE_BYTES = 200 << 20  # room that stays free
@@ -131,7 +135,11 @@ def find_sources(recipe: Recipe, downloads: Path, progress: Progress, apt_dir: P
             for release in releases:
                 for component in recipe.components:
                     index.add(read_packages(fetcher, release, component, downloads), release.suite, archive.url)
-            plan = make_plan(recipe, index, base, overlays)
+            if not index.versions("hipcc"):
+                problems.append(f"{shown(archive.url)} has no hipcc in {base}")
+                continue
+            sysroot = _sysroot(recipe, fetcher, archive, releases, index, downloads)
+            plan = make_plan(recipe, index, base, overlays, sysroot)
             if plan is None:
                 have = ", ".join(one.version for one in index.versions("hipcc")) or "none"
                 problems.append(f"{shown(archive.url)} has no ROCm {recipe.lines[-1]} in {base} (hipcc: {have})")
@@ -158,6 +166,42 @@ def _releases(fetcher: Fetcher, archive: apt_sources.Archive, base: str, overlay
         except Unreachable as error:
             if not error.missing:
                 raise
+    return found
+
+
+def _sysroot(
+    recipe: Recipe,
+    fetcher: Fetcher,
+    archive: apt_sources.Archive,
+    releases: list[Release],
+    newest: Index,
+    downloads: Path,
+) -> list[Package]:
+    """The C and C++ libraries of the first configured suite that has them, else of the newest."""
+    read = {one.suite for one in releases}
+    for suite in archive.suites:
+        if suite in read:
+            continue
+        try:
+            release = read_release(fetcher, archive.url, suite, archive.signed_by)
+        except Unreachable as error:
+            if error.missing:
+                continue
+            raise
+        index = Index()
+        index.add(read_packages(fetcher, release, recipe.components[0], downloads), suite, archive.url)
+        found = plan_sysroot(recipe, index)
+        if found is not None:
+            releases.append(release)
+            return found
+    found = plan_sysroot(recipe, newest)
+    if found is None:
+        raise ToolchainError(
+            f"{shown(archive.url)} has no C and C++ development packages",
+            rule="no-rocm-in-archive",
+            value=archive.url,
+            remedy=ELSEWHERE,
+        )
     return found
 
 
@@ -270,12 +314,12 @@ def install_rocm(
         if confirm is not None and not confirm(sources):
             raise RequestError("nothing was installed", rule="not-confirmed", remedy="answer yes, or give --yes")
         began = time.monotonic()
-        debs, headers = _fetch(sources, downloads, progress)
+        headers = _fetch(sources, downloads, progress)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.", suffix=".partial", dir=prefix.parent))
         try:
             work.chmod(0o755)
-            _unpack(recipe, sources, debs, headers, work, progress)
+            _unpack(recipe, sources, downloads, headers, work, progress)
             progress.step("checking the compiler")
             seconds = self_check(work)
             _write_manifest(recipe, sources, work, time.monotonic() - began, seconds)
@@ -288,27 +332,29 @@ def install_rocm(
     return found, True
 
 
-def _fetch(sources: Sources, downloads: Path, progress: Progress) -> tuple[list[Path], Path]:
-    items = [Item(one.url, one.file_name, one.sha256, one.size) for one in sources.plan.packages]
+def _fetch(sources: Sources, downloads: Path, progress: Progress) -> Path:
+    items = [Item(one.url, one.file_name, one.sha256, one.size) for one in sources.plan.all_packages]
     progress.step(f"fetching {len(items)} packages, {sources.plan.download_bytes >> 20} MiB")
     advance: Advance = progress.advance
-    debs = _apt_fetcher().fetch_all(items, downloads, advance)
+    _apt_fetcher().fetch_all(items, downloads, advance)
     progress.step(f"fetching {sources.headers.name}")
-    headers = python_index.pip_config().fetcher().fetch(sources.headers, downloads)
-    return debs, headers
+    return python_index.pip_config().fetcher().fetch(sources.headers, downloads)
 
 
-def _unpack(recipe: Recipe, sources: Sources, debs: list[Path], headers: Path, work: Path, progress: Progress) -> None:
-    root = work / "root"
-    prepare_root(root)
-    progress.step(f"unpacking {len(debs)} packages")
-    for done, deb in enumerate(debs, 1):
-        unpack_deb(deb, root, recipe.keeps)
-        progress.advance(done, len(debs))
+def _unpack(recipe: Recipe, sources: Sources, downloads: Path, headers: Path, work: Path, progress: Progress) -> None:
+    plan = sources.plan
+    # The compiler with the libraries it runs on, and apart from it what programs are linked against.
+    jobs = [(one, work / "root") for one in plan.packages] + [(one, work / "sysroot") for one in plan.sysroot]
+    progress.step(f"unpacking {len(jobs)} packages")
+    for root in dict.fromkeys(root for _, root in jobs):
+        prepare_root(root)
+    for done, (package, root) in enumerate(jobs, 1):
+        unpack_deb(downloads / package.file_name, root, recipe.keeps)
+        progress.advance(done, len(jobs))
     progress.step("unpacking the CK Tile headers")
     _unpack_headers(recipe.headers, headers, work / "include")
-    plan = sources.plan
-    tools = [one for one in recipe.tools if (root / "usr/lib" / f"llvm-{plan.llvm}" / "bin" / one).exists()]
+    binaries = work / "root" / "usr" / "lib" / f"llvm-{plan.llvm}" / "bin"
+    tools = [one for one in recipe.tools if (binaries / one).exists()]
     hip = ".".join(plan.rocm.split(".")[:2])
     write_launchers(work / "bin", tools, plan.llvm, plan.gcc, hip)
 
@@ -390,9 +436,8 @@ def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float
         "tested": not moved_on(recipe, plan) and sources.headers_version == recipe.headers["version"],
         "notes": list(sources.notes),
         "suites": {one.suite: {"date": one.date, "signature": one.signature} for one in sources.releases},
-        "packages": {
-            one.name: {"version": one.version, "suite": one.suite, "sha256": one.sha256} for one in plan.packages
-        },
+        "packages": _versions(plan.packages),
+        "sysroot": _versions(plan.sysroot),
         "headers": {
             "project": recipe.headers["project"],
             "version": sources.headers_version,
@@ -404,6 +449,10 @@ def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float
         "probe_seconds": round(probe_seconds, 1),
     }
     (work / installed.MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _versions(packages: tuple[Package, ...]) -> dict[str, dict[str, str]]:
+    return {one.name: {"version": one.version, "suite": one.suite, "sha256": one.sha256} for one in packages}
 
 
 def _publish(work: Path, prefix: Path) -> None:

@@ -26,10 +26,10 @@ _RUN = """exec "$root/lib64/ld-linux-x86-64.so.2" --argv0 "$0" \\
 
 _CLANG = """case $1 in
 -cc1*) ;;
-*) set -- -no-canonical-prefixes -resource-dir "$llvm/lib/clang/@LLVM@" --sysroot="$root" \\
-       --gcc-install-dir="$root/usr/lib/gcc/x86_64-linux-gnu/@GCC@" \\
+*) set -- -no-canonical-prefixes -resource-dir "$llvm/lib/clang/@LLVM@" --sysroot="$here/../sysroot" \\
+       --gcc-install-dir="$here/../sysroot/usr/lib/gcc/x86_64-linux-gnu/@GCC@" \\
        --rocm-path="$root/usr" --rocm-device-lib-path="$llvm/lib/clang/@LLVM@/amdgcn/bitcode" \\
-       --hip-version=@HIP@ -fuse-ld=lld -Wno-unused-command-line-argument "$@";;
+       --hip-version=@HIP@ -L"$root/usr/lib/x86_64-linux-gnu" -fuse-ld=lld -Wno-unused-command-line-argument "$@";;
 esac
 """
 

@@ -21,9 +21,11 @@ class Recipe:
     lines: tuple[str, ...]  # version lines in the order of preference; the first is the tested one
     line_sources: tuple[str, ...]  # source packages whose version is ROCm's
     roots: tuple[str, ...]
+    sysroot_roots: tuple[str, ...]  # what programs are compiled and linked against; * stands for the newest
     editions: tuple[tuple[str, tuple[str, ...]], ...]  # (base suite, suites on top of it)
     components: tuple[str, ...]
     skip: tuple[str, ...]  # packages a compiler run from its folder never needs
+    sysroot_skip: tuple[str, ...]
     leave_out: tuple[str, ...]  # files of the others it never needs
     tools: tuple[str, ...]
     headers: dict[str, Any]
@@ -63,24 +65,36 @@ def in_line(version: str, line: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The packages to unpack and the versions that name the folders inside."""
+    """The packages to unpack and the versions that name the folders inside.
+
+    The compiler comes from the newest suites and runs with its own libraries.  What it compiles is
+    linked against the libraries of this machine's suite (`sysroot`), or it would not load here.
+    """
 
     packages: tuple[Package, ...]
+    sysroot: tuple[Package, ...]
     line: str
     rocm: str  # 7.2.4
     llvm: str  # 22
     gcc: str  # 16
 
     @property
+    def all_packages(self) -> tuple[Package, ...]:
+        """Each once: a machine of the newest suite has some in both."""
+        return tuple({one.sha256: one for one in (*self.packages, *self.sysroot)}.values())
+
+    @property
     def download_bytes(self) -> int:
-        return sum(one.size for one in self.packages)
+        return sum(one.size for one in self.all_packages)
 
     @property
     def installed_bytes(self) -> int:
-        return sum(one.installed_bytes for one in self.packages)
+        return sum(one.installed_bytes for one in self.all_packages)
 
 
-def make_plan(recipe: Recipe, index: Index, base: str, overlays: Sequence[str]) -> Plan | None:
+def make_plan(
+    recipe: Recipe, index: Index, base: str, overlays: Sequence[str], sysroot: Sequence[Package]
+) -> Plan | None:
     """Which versions to take; None where the archive has no ROCm of a known line."""
     hipcc = index.versions("hipcc")
     line = next((one for one in recipe.lines if any(in_line(have.version, one) for have in hipcc)), None)
@@ -98,36 +112,71 @@ def make_plan(recipe: Recipe, index: Index, base: str, overlays: Sequence[str]) 
     root = next(one for one in packages if one.name == "hipcc")
     return Plan(
         packages=tuple(packages),
+        sysroot=tuple(sysroot),
         line=line,
         rocm=upstream(root.version).split("+")[0],
-        llvm=_number_after(root, "rocm-device-libs-", ""),
-        gcc=_number_after(root, "libstdc++-", "-dev"),
+        llvm=_llvm_of(root),
+        gcc=_gcc_of(sysroot),
     )
 
 
-def _number_after(package: Package, before: str, after: str) -> str:
-    """The compiler's major version is part of package names: rocm-device-libs-22, libstdc++-16-dev."""
-    pattern = re.compile(re.escape(before) + r"(\d+)" + re.escape(after) + "$")
+def plan_sysroot(recipe: Recipe, index: Index) -> list[Package] | None:
+    """The C and C++ libraries of the suites in `index`, the newest of each; None where they are not complete."""
+    roots = []
+    for pattern in recipe.sysroot_roots:
+        names = sorted(index.names(pattern), key=lambda name: [int(one) for one in re.findall(r"\d+", name)])
+        if not names:
+            return None
+        roots.append(Relation(names[-1]))
+
+    def prefer(versions: Sequence[Package]) -> list[Package]:
+        return sorted(versions, key=lambda one: version_key(one.version), reverse=True)
+
+    return closure(index, roots, prefer, recipe.sysroot_skip)
+
+
+def _llvm_of(package: Package) -> str:
+    """LLVM's major version, which is part of package names: rocm-device-libs-22."""
+    pattern = re.compile(r"rocm-device-libs-(\d+)$")
     for group in relations(package.depends):
         for one in group:
             match = pattern.match(one.name)
             if match:
                 return match[1]
     raise ToolchainError(
-        f"{package.name} {package.version} depends on no {before}N{after}: its packages are laid out in a new way",
+        f"{package.name} {package.version} depends on no rocm-device-libs-N: its packages are laid out in a new way",
         rule="no-rocm-in-archive",
         value=package.version,
         remedy="use ROCm's own packages, or a newer Tilewright",
     )
 
 
+def _gcc_of(sysroot: Sequence[Package]) -> str:
+    matches = [re.match(r"libstdc\+\+-(\d+)-dev$", one.name) for one in sysroot]
+    return next(one[1] for one in matches if one)
+
+
 def moved_on(recipe: Recipe, plan: Plan) -> list[str]:
     """Sentences about everything that is not the tested version."""
-    tested: dict[str, Any] = recipe.tested.get("packages", {})
     notes = []
     if plan.line != recipe.lines[0]:
         notes.append(f"the archive has no ROCm {recipe.lines[0]} any more; {plan.rocm} is untested with Tilewright")
-    for one in plan.packages:
+    notes += _differences(recipe.tested.get("packages", {}), plan.packages)
+    suite, tested_suite = _suite(plan.sysroot), recipe.tested.get("sysroot_suite", "")
+    if suite != tested_suite:
+        notes.append(f"programs are linked against the libraries of {suite}: tested with those of {tested_suite}")
+    else:
+        notes += _differences(recipe.tested.get("sysroot", {}), plan.sysroot)
+    return notes
+
+
+def _suite(packages: Sequence[Package]) -> str:
+    return packages[0].suite if packages else ""
+
+
+def _differences(tested: dict[str, Any], packages: Sequence[Package]) -> list[str]:
+    notes = []
+    for one in packages:
         known = tested.get(one.name)
         if known is None:
             notes.append(f"{one.name} {one.version}: not among the packages it was tested with")
