@@ -1,13 +1,16 @@
-"""A C++ text as a loaded library, through the same toolchain and store as kernels."""
+"""C++ texts as loaded libraries, through the same toolchain and store as kernels; a HIP runtime that is faked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.runtime.fakes import HERE, FakeHip
+from tilewright import settings
 from tilewright.backends.base import Source
+from tilewright.backends.hip import driver
 from tilewright.build import build_source
 
 
@@ -17,3 +20,15 @@ def library_of() -> Callable[[str], Path]:
         return build_source(Source("sample.cpp", text, "c++"), "generic").path
 
     return build
+
+
+@pytest.fixture
+def fake_hip(library_of: Callable[[str], Path]) -> Iterator[FakeHip]:
+    """The HIP runtime of this test is the fake one; at the end nothing of it may be left."""
+    path = library_of((HERE / "fake_hip.cpp").read_text(encoding="utf-8"))
+    fake = FakeHip(path, library_of)
+    fake.reset()
+    driver.forget()
+    with settings.override(hip_library=str(path)):
+        yield fake
+    driver.forget()

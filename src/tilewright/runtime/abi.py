@@ -6,6 +6,7 @@ import ctypes
 
 ABI_VERSION = 1
 MAX_D = 2
+WORKSPACE_FLAGS = 16384  # bytes at the start of a GPU workspace that are zero between launches
 
 STATUS_NAMES = {
     0: "TW_OK",

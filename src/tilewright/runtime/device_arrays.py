@@ -47,7 +47,7 @@ class DeviceArray:
                 remedy=f"convert it to one of {', '.join(DTYPES)}",
             )
         flipped = array.ndim >= 2 and array.strides[-2] < array.strides[-1] and not array.flags.c_contiguous
-        source = np.ascontiguousarray(array.swapaxes(-1, -2) if flipped else array)
+        source = np.asarray(array.swapaxes(-1, -2) if flipped else array, order="C")
         made = cls.empty(device, source.shape, name)
         made._write(source)
         return made.T if flipped else made

@@ -24,6 +24,11 @@ _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _scoped: ContextVar[Stream | None] = ContextVar("tilewright_stream", default=None)
 
 
+def scoped_stream() -> Stream | None:
+    """The stream of the innermost `with stream:`, of whichever device."""
+    return _scoped.get()
+
+
 class GpuMemory:
     """Bytes of a device.  Giving them back twice does nothing."""
 

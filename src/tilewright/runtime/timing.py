@@ -7,6 +7,7 @@ On the host the clock is the processor's; on a device it is the device's own, re
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ class HostStopwatch:
 
     def __init__(self, cache_bytes: int) -> None:
         self._flush_bytes = flush_bytes(cache_bytes)
-        self._buffer: bytearray | None = None
+        self._buffer: ctypes.Array[ctypes.c_char] | None = None
 
     def sample(self, runs: Sequence[Run], repeats: int, flush: bool = False) -> float:
         clock, count = time.perf_counter, len(runs)
@@ -64,10 +65,9 @@ class HostStopwatch:
 
     def _empty_caches(self, turn: int) -> None:
         if self._buffer is None:
-            self._buffer = bytearray(self._flush_bytes)
-        # One write replaces what the caches hold; the value differs so that no write is for nothing.
-        view = memoryview(self._buffer)
-        view[:] = bytes([turn & 0xFF]) * len(view)
+            self._buffer = ctypes.create_string_buffer(self._flush_bytes)
+        # The value differs from turn to turn, so that no write is for nothing.
+        ctypes.memset(self._buffer, turn & 0xFF, self._flush_bytes)
 
 
 class EventStopwatch:

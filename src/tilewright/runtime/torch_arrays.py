@@ -37,11 +37,21 @@ def is_tensor(array: Any) -> bool:
     return torch is not None and (kind is torch.Tensor or kind is torch.nn.Parameter)
 
 
-def quick_key(tensor: Any) -> tuple[Any, ...] | None:
+def quick_key(tensor: Any, kind: str = "cpu") -> tuple[Any, ...] | None:
     """What a plan depends on, for a tensor that `parts` would take without complaint; None otherwise."""
-    if not tensor.is_cpu or tensor.requires_grad or tensor.is_neg():
+    if tensor.requires_grad or tensor.is_neg():
         return None
-    return (tensor.shape, tensor.stride(), tensor.dtype)
+    if kind == "cpu":
+        return (tensor.shape, tensor.stride(), tensor.dtype) if tensor.is_cpu else None
+    if not tensor.is_cuda or (sys.modules["torch"].version.hip is not None) != (kind == "hip"):
+        return None
+    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
+
+
+def empty_like_plan(example: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """A new row-major tensor beside `example`, on its device."""
+    kind = _tables()[1].get(dtype)
+    return None if kind is None else example.new_empty(shape, dtype=kind)
 
 
 def place_of(tensor: Any, kind: str = "cpu") -> Place:

@@ -25,6 +25,9 @@ from tilewright.runtime.loader import Kernel
 # Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
 MOST_PLANS = 8192
 
+# What addresses and batch strides on a device must be multiples of for a problem to count as aligned.
+DEVICE_GRAIN = 16
+
 _ndarray = np.ndarray
 _empty = np.empty
 
@@ -72,8 +75,9 @@ def _run_torch(
     planner: Planner, plans: MutableMapping[Any, Any], a: Any, b: Any, alpha: float, epilogue: str, out_dtype: Any
 ) -> Any:
     """The short path of PyTorch tensors."""
-    key_a = torch_arrays.quick_key(a)
-    key_b = b.key if type(b) is PackedB else torch_arrays.quick_key(b) if torch_arrays.is_tensor(b) else None
+    kind = planner.kind
+    key_a = torch_arrays.quick_key(a, kind)
+    key_b = b.key if type(b) is PackedB else torch_arrays.quick_key(b, kind) if torch_arrays.is_tensor(b) else None
     key: Any = None
     plan = None
     if key_a is not None and key_b is not None:
@@ -83,9 +87,11 @@ def _run_torch(
         except TypeError:
             key = None
     if plan is not None and not plan.column_major:
-        result = torch_arrays.empty(plan.shape, plan.dtype_name, False)
+        result = torch_arrays.empty_like_plan(a, plan.shape, plan.dtype_name)
         at_a, at_b = a.data_ptr(), b.address if type(b) is PackedB else b.data_ptr()
-        if result is not None and not at_a % plan.size_a and not at_b % plan.size_b:
+        # Plans of a device may count on aligned operands.
+        grain_a, grain_b = (plan.size_a, plan.size_b) if kind == "cpu" else (DEVICE_GRAIN, DEVICE_GRAIN)
+        if result is not None and not at_a % grain_a and not at_b % grain_b:
             plan(at_a, at_b, 0, (), result.data_ptr(), alpha, 0.0)
             return result
     return _run_views(planner, plans, key, a, b, None, alpha, 0.0, (), epilogue, None, out_dtype)

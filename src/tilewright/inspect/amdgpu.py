@@ -1,0 +1,183 @@
+"""AMD code objects: what the compiler's metadata and the instructions say."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.arch import Arch, all_archs
+from tilewright.errors import InspectionError
+from tilewright.inspect import bundle, disassembly, elf, msgpack
+from tilewright.inspect.disassembly import Instruction, NoDisassembly
+from tilewright.inspect.elf import Elf, damaged
+from tilewright.inspect.report import Function, Inspection, Instructions, Occupancy, Resources
+
+_METADATA_NOTE = ("AMDGPU", 32)
+_MATRIX = ("v_mfma_", "v_smfmac_", "v_wmma_", "v_swmmac_")
+_MEMORY = re.compile(r"^(?:global|buffer|flat|tbuffer)_(load|store)_(?:lds_)?(.+)$")
+_LDS_GRANULE = 512
+
+# The end of a mnemonic names what one lane moves.  Longer names first: dwordx4 also ends what begins as dword.
+_WIDTHS = (
+    ("dwordx4", 16), ("b128", 16), ("dwordx3", 12), ("b96", 12), ("dwordx2", 8), ("b64", 8),
+    ("dword", 4), ("b32", 4), ("short", 2), ("u16", 2), ("i16", 2), ("b16", 2), ("byte", 1), ("u8", 1), ("i8", 1),
+    ("b8", 1), ("format_xyzw", 16), ("format_x", 4),
+)  # fmt: skip
+
+
+def code_objects(data: bytes, what: str) -> Iterator[tuple[str, bytes]]:
+    """Every AMD code object of a file with its target: the file itself, or the bundles in a host library."""
+    if data[: len(bundle.MAGIC)] == bundle.MAGIC or data[:4] == bundle.COMPRESSED:
+        yield from _of_bundle(data, what)
+        return
+    found = Elf(data, what)
+    if found.machine == elf.MACHINE_AMDGPU:
+        yield "", data
+        return
+    section = found.section(".hip_fatbin")
+    if section is not None:
+        yield from _of_bundle(found.bytes_of(section), what)
+
+
+def _of_bundle(data: bytes, what: str) -> Iterator[tuple[str, bytes]]:
+    for one in bundle.members(data, what):
+        if "amdgcn" in one.target:
+            yield one.target, one.data
+
+
+def metadata(code: Elf) -> Mapping[str, Any]:
+    """The compiler's description of every kernel."""
+    for owner, kind, content in code.notes():
+        if (owner, kind) == _METADATA_NOTE:
+            try:
+                found = msgpack.decode(content)
+            except ValueError as error:
+                raise damaged(code.what, f"its metadata is no MessagePack: {error}") from None
+            if not isinstance(found, dict):
+                raise damaged(code.what, "its metadata is no table")
+            return found
+    raise damaged(code.what, "it has no AMDGPU metadata note")
+
+
+def occupancy(arch: Arch, registers: int, shared_bytes: int, threads: int) -> Occupancy | None:
+    """Warps of one kernel a SIMD can hold: by the hardware, by registers, and by whole blocks in LDS."""
+    if not (arch.simds and arch.simd_registers and arch.register_granule):
+        return None
+    warps_of_block = max(1, -(-threads // arch.warp_size))
+    granule = arch.register_granule
+    reserved = max(granule, -(-registers // granule) * granule)
+    by_registers = arch.simd_registers // reserved
+    limits = {"the hardware": arch.warps_per_simd, "registers": by_registers}
+    if shared_bytes:
+        blocks = arch.scratch_bytes // (-(-shared_bytes // _LDS_GRANULE) * _LDS_GRANULE)
+        # Blocks come whole; their warps spread over the SIMDs.
+        limits["LDS"] = -(-blocks * warps_of_block // arch.simds)
+    limited_by = min(limits, key=lambda name: limits[name])
+    return Occupancy(limits[limited_by], arch.warps_per_simd, limited_by, threads)
+
+
+def count(code: Sequence[Instruction]) -> Instructions:
+    matrix: Counter[str] = Counter()
+    moves: dict[str, Counter[int]] = {"load": Counter(), "store": Counter()}
+    for one in code:
+        if one.mnemonic.startswith(_MATRIX):
+            matrix[re.sub(r"_e(?:32|64)$", "", one.mnemonic)] += 1
+            continue
+        memory = _MEMORY.match(one.mnemonic)
+        if memory:
+            # ubyte_d16_hi and the like: the half of a register it goes to does not change the width.
+            kind = re.sub(r"_d16(?:_hi)?|^d16_(?:hi_)?", "", memory.group(2))
+            width = next((size for name, size in _WIDTHS if kind.endswith(name)), 0)
+            moves[memory.group(1)][width] += 1
+    return Instructions(len(code), dict(matrix.most_common()), dict(moves["load"]), dict(moves["store"]))
+
+
+def _function(kernel: Mapping[str, Any], code: Elf, arch: Arch | None, found: dict[str, list[Instruction]]) -> Function:
+    def number(key: str) -> int:
+        return int(kernel.get(key, 0))
+
+    symbol = str(kernel.get(".name", kernel.get(".symbol", "?")))
+    place = next((one for one in code.symbols() if one.name == symbol and one.is_function), None)
+    size = place.size if place is not None else 0
+    agprs = number(".agpr_count")
+    # Where the two kinds share one file the count of VGPRs holds both.
+    shared_file = arch is not None and arch.accumulator_registers > 0
+    vgprs = number(".vgpr_count") - (agprs if shared_file else 0)
+    threads = number(".max_flat_workgroup_size")
+    resources = Resources(
+        vgprs=vgprs,
+        agprs=agprs,
+        sgprs=number(".sgpr_count"),
+        shared_bytes=number(".group_segment_fixed_size"),
+        scratch_bytes=number(".private_segment_fixed_size"),
+        vgpr_spills=number(".vgpr_spill_count"),
+        sgpr_spills=number(".sgpr_spill_count"),
+    )
+    use = None if arch is None else occupancy(arch, number(".vgpr_count"), resources.shared_bytes, threads)
+    instructions = None
+    if symbol in found:
+        inside = [one for one in found[symbol] if place is None or one.address < place.address + size]
+        instructions = count(inside)
+    return Function(symbol, size, resources, use, instructions)
+
+
+def _target(said: Mapping[str, Any], bundled: str) -> str:
+    """gfx942 of amdgcn-amd-amdhsa--gfx942:xnack-."""
+    return str(said.get("amdhsa.target") or bundled).rpartition("-")[2].partition(":")[0]
+
+
+def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspection:
+    """Look into a code object, or into those of one arch in a host library (the only one, if none is named)."""
+    data, what = path.read_bytes(), path.name
+    notes: list[str] = []
+    try:
+        objects = [(Elf(raw, what), raw, target) for target, raw in code_objects(data, what)]
+    except bundle.NoDecoder:
+        raise InspectionError(
+            f"{what} holds device code compressed with zstd, which this Python cannot decompress",
+            rule="compressed-code",
+            value=what,
+            remedy="install the package `zstandard`, or compile without --offload-compress",
+        ) from None
+    described = [(metadata(one), one, raw, target) for one, raw, target in objects]
+    archs = sorted({_target(said, target) for said, _, _, target in described})
+    wanted = arch or (archs[0] if len(archs) == 1 else "")
+    if not described or wanted not in archs:
+        held = ", ".join(archs) or "no AMD device code"
+        raise InspectionError(
+            f"{what} holds {held}" + (f", not {arch}" if arch and archs else "" if not archs else "; name one"),
+            rule="code-object",
+            value=held,
+            remedy="give a code object or library of one AMD arch",
+        )
+    facts = all_archs().get(wanted)
+    if facts is None:
+        notes.append(f"there are no arch facts of {wanted}: no occupancy")
+    functions: list[Function] = []
+    size = 0
+    for said, code, raw, target in described:
+        if _target(said, target) != wanted:
+            continue
+        size += code.code_bytes()
+        try:
+            text = _disassembled(raw, tools)
+        except NoDisassembly as error:
+            text = {}
+            if str(error) not in notes:
+                notes.append(str(error))
+        functions += [_function(kernel, code, facts, text) for kernel in said.get("amdhsa.kernels", ())]
+    if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
+        notes.append("scratch memory is slow: a smaller tile or fewer threads a block may avoid it")
+    return Inspection(str(path), "amdgpu", wanted, size, tuple(functions), tuple(notes))
+
+
+def _disassembled(raw: bytes, tools: Sequence[Path]) -> dict[str, list[Instruction]]:
+    tool = disassembly.find_disassembler(tools)
+    with tempfile.TemporaryDirectory(prefix="tilewright-inspect-") as folder:
+        path = Path(folder) / "code.o"
+        path.write_bytes(raw)
+        return disassembly.disassemble(path, tool)

@@ -1,0 +1,90 @@
+"""Machine code as text, through whatever objdump there is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright import settings
+
+ANSWER_SECONDS = 300.0
+
+_LABEL = re.compile(r"^([0-9a-f]+) <(.+)>:$")
+# GNU and LLVM for x86: "  401000:\tvmovups (%rax),%zmm0"; LLVM for AMD: "\tv_mfma... // 000000001858: D3CD..."
+_BEFORE = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
+_BEHIND = re.compile(r"^\s+(\S+)\s*(.*?)\s*// ([0-9A-F]+):")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    address: int
+    mnemonic: str
+    operands: str
+
+
+def find_disassembler(preferred: Sequence[Path] = ()) -> str:
+    """The setting's, else the first of `preferred` that exists, else one on the path; empty when there is none."""
+    chosen = settings.current().objdump
+    if chosen:
+        return chosen
+    for one in preferred:
+        if one.exists():
+            return str(one)
+    for name in ("llvm-objdump", "objdump"):
+        found = shutil.which(name)
+        if found:
+            return found
+    return ""
+
+
+class NoDisassembly(Exception):
+    """The text says why there is none."""
+
+
+def disassemble(path: Path, tool: str) -> dict[str, list[Instruction]]:
+    """Instructions by symbol; NoDisassembly where the tool cannot read this code."""
+    if not tool:
+        raise NoDisassembly(
+            "no disassembler was found (llvm-objdump, objdump, or the setting `objdump`): instructions are not counted"
+        )
+    try:
+        done = subprocess.run(
+            [tool, "-d", "--no-show-raw-insn", str(path)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            env=settings.child_environment(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoDisassembly(f"{tool} did not answer ({error}): instructions are not counted") from error
+    if done.returncode:
+        said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({said}): instructions are not counted")
+    found: dict[str, list[Instruction]] = {}
+    for symbol, one in _parsed(done.stdout.splitlines()):
+        found.setdefault(symbol, []).append(one)
+    if not found:
+        raise NoDisassembly(f"{Path(tool).name} found no code: instructions are not counted")
+    return found
+
+
+def _parsed(lines: Sequence[str]) -> Iterator[tuple[str, Instruction]]:
+    symbol = ""
+    for line in lines:
+        label = _LABEL.match(line)
+        if label:
+            symbol = label.group(2)
+            continue
+        behind = _BEHIND.match(line)
+        if behind:
+            yield symbol, Instruction(int(behind.group(3), 16), behind.group(1), behind.group(2))
+            continue
+        before = _BEFORE.match(line)
+        if before:
+            yield symbol, Instruction(int(before.group(1), 16), before.group(2), before.group(3))

@@ -1,0 +1,163 @@
+"""The findings of an inspection: numbers for machines, a page for people, and the one test that can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tilewright.errors import InspectionError
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Warps a SIMD holds at once."""
+
+    warps: int
+    limit: int  # of the hardware
+    limited_by: str
+    threads: int  # a block, as the kernel was compiled for
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a GPU sets aside for a kernel.  AGPRs are apart from VGPRs."""
+
+    vgprs: int
+    agprs: int
+    sgprs: int
+    shared_bytes: int  # LDS or shared memory of a block, as far as it is fixed when compiled
+    scratch_bytes: int  # private memory of a thread
+    vgpr_spills: int
+    sgpr_spills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """Counts in the code as written, not as executed."""
+
+    total: int
+    matrix: Mapping[str, int] = field(default_factory=dict)  # multiply-accumulate instructions by mnemonic
+    loads: Mapping[int, int] = field(default_factory=dict)  # from memory: bytes (of a lane) -> count
+    stores: Mapping[int, int] = field(default_factory=dict)
+    vector_bits: Mapping[int, int] = field(default_factory=dict)  # CPU: register width -> count
+    extensions: tuple[str, ...] = ()  # CPU: ISA extensions the instructions belong to
+    stack_moves: int | None = None  # CPU: vector moves to and from the stack, a guess at spills
+
+    @property
+    def matrix_count(self) -> int:
+        return sum(self.matrix.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One kernel of a GPU code object, or the hottest function of a CPU library."""
+
+    symbol: str
+    code_bytes: int
+    resources: Resources | None = None
+    occupancy: Occupancy | None = None
+    instructions: Instructions | None = None  # None: there was no disassembler
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    path: str
+    kind: str  # "amdgpu", "x86-64": whose instructions these are
+    arch: str
+    code_bytes: int
+    functions: tuple[Function, ...]
+    notes: tuple[str, ...] = ()  # what could not be shown, and why
+    name: str = ""
+    digest: str = ""
+    promises: tuple[str, ...] = ()  # beginnings of mnemonics, one of which the code must hold; by the spec
+
+    @property
+    def disassembled(self) -> bool:
+        return any(one.instructions is not None for one in self.functions)
+
+    @property
+    def matrix_count(self) -> int:
+        return sum(one.instructions.matrix_count for one in self.functions if one.instructions is not None)
+
+    @property
+    def keeps_promises(self) -> bool | None:
+        """None where nothing was promised or nobody could look."""
+        if not self.promises or not self.disassembled:
+            return None
+        found = {name for one in self.functions if one.instructions is not None for name in one.instructions.matrix}
+        return any(name.startswith(self.promises) for name in found)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "matrix_count": self.matrix_count, "keeps_promises": self.keeps_promises}
+
+    def __str__(self) -> str:
+        lines = [f"kernel      {self.name}"] if self.name else []
+        lines += [f"digest      {self.digest}"] if self.digest else []
+        lines += [
+            f"file        {self.path}",
+            f"arch        {self.arch or 'not known'} ({self.kind} code)",
+            f"code        {self.code_bytes} bytes in {len(self.functions)} function(s) shown",
+        ]
+        for one in self.functions:
+            lines += ["", one.symbol, *(f"  {line}" for line in _lines(one))]
+        if self.notes:
+            lines += ["", *(f"note: {note}" for note in self.notes)]
+        return "\n".join(lines)
+
+
+def _lines(one: Function) -> list[str]:
+    lines = []
+    had, use = one.resources, one.occupancy
+    if had is not None:
+        lines += [
+            f"registers   VGPR {had.vgprs}, AGPR {had.agprs}, SGPR {had.sgprs}",
+            f"LDS         {had.shared_bytes} bytes a block",
+            f"scratch     {had.scratch_bytes} bytes a thread",
+            f"spills      {_spills(had)}",
+        ]
+    if use is not None:
+        lines.append(
+            f"occupancy   {use.warps} of {use.limit} warps a SIMD at {use.threads} threads a block, "
+            f"limited by {use.limited_by}"
+        )
+    code = one.instructions
+    lines.append(f"code        {one.code_bytes} bytes" + (f", {code.total} instructions" if code else ""))
+    if code is None:
+        return lines
+    lines.append(f"matrix      {_counts(code.matrix)}")
+    unit = " B" if had is not None else "-byte"
+    lines.append(f"loads       {_counts({f'{size}{unit}': count for size, count in sorted(code.loads.items())})}")
+    lines.append(f"stores      {_counts({f'{size}{unit}': count for size, count in sorted(code.stores.items())})}")
+    if code.vector_bits:
+        lines.append(f"vectors     {_counts({f'{bits}-bit': n for bits, n in sorted(code.vector_bits.items())})}")
+    if code.extensions:
+        lines.append(f"extensions  {', '.join(code.extensions)}")
+    if code.stack_moves is not None:
+        lines.append(f"spills      about {code.stack_moves} vector moves to or from the stack (a heuristic)")
+    return lines
+
+
+def _spills(had: Resources) -> str:
+    if not had.vgpr_spills and not had.sgpr_spills:
+        return "none"
+    return f"{had.vgpr_spills} VGPR, {had.sgpr_spills} SGPR"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} x{count}" for name, count in counts.items()) or "none"
+
+
+def demand_promises(found: Inspection) -> Inspection:
+    """Raise where the spec promises a matrix instruction and the code holds none; builders and tests call this."""
+    if found.keeps_promises is False:
+        wanted = " or ".join(f"{one}*" for one in found.promises)
+        raise InspectionError(
+            f"{found.name or found.path} should multiply with {wanted} and holds none "
+            f"(of {sum(one.instructions.total for one in found.functions if one.instructions)} instructions)",
+            rule="no-matrix-instruction",
+            value=found.matrix_count,
+            remedy="the compiler fell back to plain arithmetic: look at the source with `tilewright generate`, "
+            "and report the kernel with the output of `tilewright doctor`",
+        )
+    return found

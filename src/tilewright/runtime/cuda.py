@@ -1,0 +1,156 @@
+"""NVIDIA devices through the CUDA driver.
+
+from tilewright.runtime import cuda
+device = cuda.device()                # or cuda.all_devices()
+with device.new_stream():
+    ...
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.backends.cuda import driver as library
+from tilewright.backends.cuda.driver import CudaDriver
+from tilewright.backends.driver import DeviceFacts
+from tilewright.errors import DeviceError
+from tilewright.runtime import abi
+from tilewright.runtime.devices import Launch
+from tilewright.runtime.gpu import Event, Gpu, GpuMemory, Stream, torch_stream
+from tilewright.runtime.gpu import scoped_stream as _scoped_stream
+from tilewright.runtime.loader import Kernel
+
+__all__ = ["DLPACK_TYPES", "CudaGpu", "Event", "GpuMemory", "Stream", "all_devices", "current_index", "device", "facts"]
+
+DLPACK_TYPES = (2, 3)  # memory of a CUDA device, host memory pinned for CUDA
+FLAG_BYTES = abi.WORKSPACE_FLAGS
+# More than any kernel of today asks for, so that a stream's workspace is made once and never moves.
+LEAST_WORKSPACE = 32 << 20
+_RELAXED = 2
+
+_lock = threading.Lock()
+_known: dict[tuple[str, int], CudaGpu] = {}
+
+
+class CudaGpu(Gpu):
+    """One NVIDIA device.
+
+    Workspaces live as long as the process: a captured graph keeps their addresses.  Their first bytes, the
+    flags, are zero from the start, and kernels leave them zero.
+    """
+
+    driver: CudaDriver
+
+    def __init__(self, driver: CudaDriver, facts: DeviceFacts) -> None:
+        super().__init__("cuda", driver, facts)
+        self._retired: list[GpuMemory] = []
+        self._housekeeping: Stream | None = None
+
+    def stream(self) -> int:
+        scoped = _scoped_stream()
+        if scoped is not None and scoped.device.place == self.place:
+            return scoped.handle
+        torch = sys.modules.get("torch")
+        raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+        if raw is None or not torch.cuda.is_initialized():  # type: ignore[union-attr]
+            return torch_stream(self.place)
+        return int(raw(self.place.ordinal))
+
+    @contextmanager
+    def _capture_or_not(self) -> Iterator[None]:
+        """Calls that are allowed although a stream of this thread is being captured."""
+        mode = ctypes.c_int(_RELAXED)
+        self.driver("CaptureMode", ctypes.byref(mode))
+        try:
+            yield
+        finally:
+            self.driver("CaptureMode", ctypes.byref(mode))
+
+    def workspace(self, nbytes: int, stream: int) -> int:
+        known = self._workspaces.get(stream)
+        if known is None or known.nbytes < nbytes:
+            if known is not None:
+                self._retired.append(known)
+            known = self._workspaces[stream] = self._new_workspace(max(nbytes, LEAST_WORKSPACE))
+        return known.address
+
+    def _new_workspace(self, nbytes: int) -> GpuMemory:
+        with self.active(), self._capture_or_not():
+            made = self.allocate(nbytes)
+            # On a stream of its own: on the caller's it might only be recorded.
+            if self._housekeeping is None:
+                self._housekeeping = Stream(self)
+            self.driver("MemsetAsync", made.address, 0, FLAG_BYTES, self._housekeeping.handle)
+            self._housekeeping.synchronize()
+        return made
+
+    def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
+        self.demand_arch(kernel.spec.arch)
+        launch = kernel.launch
+        context = self.driver.context(self.place.ordinal)
+        current = self.driver.library.cuCtxGetCurrent
+        pointer, byref = ctypes.c_void_p, ctypes.byref
+
+        def queue(args: int) -> None:
+            stream = self.stream()
+            if workspace_bytes:
+                with self._lock:
+                    status = launch(args, self.workspace(workspace_bytes, stream), stream)
+            else:
+                status = launch(args, None, stream)
+            if status:
+                raise self.launch_error(kernel, status)
+
+        def run(args: int, _workspace: Any, _stream: Any) -> int:
+            now = pointer()
+            if current(byref(now)) == 0 and now.value == context:
+                queue(args)
+            else:
+                with self.active():
+                    queue(args)
+            return 0
+
+        return run
+
+    def launch_error(self, kernel: Kernel, status: int) -> Exception:
+        code = status >> 8
+        if code:
+            return self.driver.error("cuLaunchKernelEx", code, what=f"the launch of {kernel.name} on {self.place}")
+        return kernel.failed(status)
+
+
+def facts() -> tuple[DeviceFacts, ...]:
+    """What each device says of itself."""
+    return library.devices()
+
+
+def device(index: int = 0) -> CudaGpu:
+    """The device with this index; none is an error that says what is missing."""
+    found = library.devices()
+    if not 0 <= index < len(found):
+        raise DeviceError(
+            f"there is no cuda:{index}; the CUDA driver sees {len(found)} device(s)",
+            rule="device-index",
+            value=index,
+            remedy=f"use an index from 0 to {len(found) - 1}",
+        )
+    driver = library.driver()
+    with _lock:
+        known = _known.get((driver.path, index))
+        if known is None or known.driver is not driver:
+            known = _known[driver.path, index] = CudaGpu(driver, found[index])
+    return known
+
+
+def all_devices() -> tuple[CudaGpu, ...]:
+    return tuple(device(one.index) for one in library.devices())
+
+
+def current_index() -> int:
+    """The device CUDA calls of this thread go to."""
+    return device(0).current_index()
