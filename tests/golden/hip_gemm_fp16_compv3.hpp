@@ -1,0 +1,36 @@
+// gemm_fp16_rcr_compv3_128x128x64_2x2x1_32x32x16_gfx942_e3cd406b
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/hip/ck_tile_mid_2025.h>
+#include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
+#include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
+#include <ck_tile/ops/gemm/pipeline/gemm_universal_pipeline_ag_bg_cr_policy.hpp>
+#include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v3.hpp>
+
+namespace tw_e3cd406b820470ca {
+struct Config {
+  using A = ck_tile::half_t;
+  using B = ck_tile::half_t;
+  using Acc = float;
+  using C = ck_tile::half_t;
+  using D = ck_tile::half_t;
+  static constexpr bool a_rows = true, b_rows = false;
+  static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
+  static constexpr int num_d = 0;
+  template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrCompV3<Problem>;
+  template <class Problem> using PipelineBase = ck_tile::BaseGemmPipelineAgBgCrCompV3<Problem>;
+  template <class Config> using Store = tw::hip::Shuffled<Config>;
+  static constexpr auto scheduler = ck_tile::GemmPipelineScheduler::Intrawave;
+  static constexpr int tile_m = 128, tile_n = 128, tile_k = 64;
+  static constexpr int warp_grid_m = 2, warp_grid_n = 2, warp_grid_k = 1;
+  static constexpr int warp_tile_m = 32, warp_tile_n = 32, warp_tile_k = 16;
+  static constexpr bool pad_m = true, pad_n = true, pad_k = true;
+  static constexpr bool preshuffle = false, persistent = false;
+  static constexpr int split_k = 1, wave_groups = 1, lds_buffers = 1;
+  static constexpr int least_loops = 1, loop_step = 1;
+  static constexpr int width_a = 8, width_b = 8, width_c = 8, width_d = 8;
+  static constexpr bool narrow_c = false;
+  static constexpr int lds_bytes = 32768;
+};
+}  // namespace tw_e3cd406b820470ca
+
+TW_EXPORT_GEMM(tw_e3cd406b820470ca::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"compv3","prefetch":0,"scheduler":"intrawave","split_k":1,"store":"cshuffle","tile":[128,128,64],"unroll":1,"vector":[0,0,0],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -1,0 +1,281 @@
+"""AMD legality: every rule has an example that breaks it, a sentence and a remedy."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from typing import Any
+
+import pytest
+
+from tilewright.arch import all_archs
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, amd, amd_shape
+
+GEMM = op("gemm")
+FP16 = GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr")
+INT8 = GemmSignature("standard", "int8", "int8", "int32", "int32", "int32", "rcr")
+PACKED = dataclasses.replace(FP16, variant="preshuffle")
+FUSED = dataclasses.replace(FP16, variant="multi_d", epilogue="Relu", num_d=1)
+WIDE, NARROW = (32, 32, 16), (16, 16, 32)
+EDGES_MN = (True, True, False)
+
+
+def make(
+    pipeline: str = "compv3", signature: GemmSignature = FP16, arch: str = "gfx942", **changes: Any
+) -> KernelSpec:
+    """A legal kernel of the pipeline with some of its schedule changed."""
+    base: dict[str, dict[str, Any]] = {
+        "compv3": {"tile": (128, 128, 64)},
+        "compv4": {"tile": (128, 128, 32)},
+        "mem": {"tile": (64, 64, 64), "warp_tile": NARROW, "scheduler": "interwave"},
+        "compv5": {"tile": (64, 64, 64), "warp_grid": (1, 1, 2)},
+        "preshuffle": {
+            "tile": (128, 128, 64), "warp_tile": NARROW, "warp_grid": (1, 4, 1), "scheduler": "default", "pad": EDGES_MN,
+        },
+    }  # fmt: skip
+    fields = {"warp_tile": WIDE, "warp_grid": (2, 2, 1), "scheduler": "intrawave", "store": "cshuffle", **base[pipeline]}
+    return KernelSpec("gemm", signature, GemmSchedule(pipeline, **{**fields, **changes}), arch)
+
+
+LEGAL = [
+    make(), make("compv4"), make("mem"), make("compv5"), make("preshuffle", PACKED), make(signature=FUSED),
+    make(signature=INT8), make(split_k=4), make(persistent=True), make(store="direct"), make(arch="gfx90a"),
+    make("compv4", arch="gfx950"), make(signature=FUSED, vector=(0, 0, 1)),
+]  # fmt: skip
+
+
+def signed(signature: GemmSignature, **changes: Any) -> GemmSignature:
+    return dataclasses.replace(signature, **changes)
+
+
+MIXED = signed(FP16, dtype_a="fp8_e4m3fnuz", dtype_b="fp8_e5m2fnuz")
+
+BROKEN: dict[str, list[KernelSpec]] = {
+    "amd-wmma": [make(arch="gfx1100"), make(arch="gfx1201", signature=INT8)],
+    "amd-fp8-encoding": [
+        make(signature=signed(FP16, dtype_a="fp8_e4m3", dtype_b="fp8_e4m3")),
+        make(signature=signed(FP16, dtype_a="fp8_e5m2fnuz", dtype_b="fp8_e5m2fnuz"), arch="gfx950"),
+    ],
+    "dtype-mix": [
+        make(signature=signed(FP16, dtype_a="fp32", dtype_b="fp32", dtype_c="fp32", dtype_d="fp32")),
+        make(signature=signed(FP16, dtype_b="bf16")),
+        make(signature=INT8, arch="gfx90a"),  # its int8 code multiplies nothing, or floats
+    ],
+    "dtype-output": [make(signature=signed(INT8, dtype_c="int8")), make(signature=signed(FP16, dtype_c="int32"))],
+    "dtype-d": [make(signature=signed(FUSED, dtype_d="fp32"))],
+    "amd-int-epilogue": [make(signature=signed(INT8, variant="multi_d", epilogue="Gelu"))],
+    "amd-pipeline": [dataclasses.replace(make(), schedule=dataclasses.replace(make().schedule, pipeline="compv6"))],
+    "amd-scheduler": [
+        make(scheduler="interwave"),
+        make("compv4", scheduler="interwave"),
+        make("compv5", scheduler="interwave"),
+        make("mem", scheduler="default"),
+        make("preshuffle", PACKED, scheduler="intrawave"),
+    ],
+    "amd-store": [make(store="tma")],
+    "amd-persistent": [make("compv4", persistent=True), make("compv5", persistent=True)],
+    "amd-field": [make(unroll=2), make(prefetch=2)],
+    "amd-vector": [
+        make(vector=(4, 0, 0)),
+        make(vector=(0, 4, 0)),
+        make(vector=(0, 0, 8)),
+        make(vector=(0, 0, 3)),
+        make(vector=(0, 0, 1), store="direct"),
+    ],
+    "amd-preshuffle": [
+        make(signature=PACKED),
+        make("preshuffle"),
+        make("preshuffle", signed(PACKED, layout="rrr")),
+        make("preshuffle", PACKED, store="direct"),
+        make("preshuffle", PACKED, pad=(True, True, True)),
+        make("preshuffle", PACKED, warp_tile=(64, 4, 16), warp_grid=(1, 4, 1)),
+        make("preshuffle", PACKED, tile=(64, 128, 1024), warp_grid=(1, 4, 1)),
+        make("preshuffle", PACKED, tile=(96, 128, 32)),
+        make("preshuffle", PACKED, tile=(64, 64, 64), warp_tile=(16, 16, 16), warp_grid=(4, 1, 1)),
+    ],
+    "amd-warp-grid": [make(warp_grid=(4, 4, 1)), make(arch="gfx90a", warp_grid=(2, 1, 1))],
+    "amd-warp-grid-k": [make("compv5", warp_grid=(2, 2, 1)), make(warp_grid=(2, 1, 2)), make("compv5", warp_grid=(2, 1, 2))],
+    "amd-warp-tile": [make(warp_tile=(16, 16, 64)), make(signature=INT8, warp_tile=(32, 32, 8))],
+    "amd-tile-size": [make(tile=(8, 128, 64)), make("preshuffle", PACKED, tile=(32, 128, 64))],
+    "amd-tile-k-power": [make(tile=(128, 128, 192))],
+    "amd-threads": [make(warp_grid=(8, 4, 1), tile=(256, 128, 64))],
+    "amd-lds": [
+        make("compv4", tile=(256, 256, 64)),
+        make(tile=(256, 256, 128)),
+        make("compv5", tile=(256, 128, 32)),  # A and B would fit; the sums that pass through LDS do not
+    ],
+    "amd-registers": [make(tile=(256, 256, 32), warp_grid=(1, 2, 1)), make("compv5", tile=(128, 128, 32))],
+    "amd-tile-vector": [
+        make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
+        make(signature=signed(FP16, layout="rrr"), tile=(128, 192, 64), warp_tile=NARROW),
+    ],
+    "amd-fused-store": [make(signature=FUSED, store="direct")],
+    "amd-odd-repeat": [
+        make(tile=(192, 128, 64)),
+        make(tile=(128, 192, 64)),
+        make(tile=(96, 128, 64), warp_tile=NARROW),
+    ],
+    "amd-split-k": [
+        make(split_k=65),
+        make(split_k=2, signature=FUSED),
+        make("preshuffle", PACKED, split_k=2),
+        make(split_k=2, store="direct"),
+        make(split_k=2, vector=(0, 0, 1)),
+    ],
+    "amd-compv5-layout": [make("compv5", signed(FP16, layout="rrr"))],
+    "amd-mixed-pipeline": [make(signature=MIXED), make("mem", MIXED, warp_tile=WIDE)],
+    "amd-transposed-load": [
+        make(signature=signed(FP16, layout="rrr"), warp_tile=(64, 4, 16), tile=(256, 16, 64), warp_grid=(4, 1, 1), arch="gfx950"),
+        make(
+            signature=signed(FP16, layout="crr", dtype_a="fp8_e4m3", dtype_b="fp8_e4m3"), warp_tile=(16, 16, 64), arch="gfx950"
+        ),
+        make("compv5", signed(FP16, layout="crr"), arch="gfx950", warp_tile=(32, 32, 8)),
+    ],
+}
+
+Unserved = tuple[KernelSpec, GemmProblem]
+
+
+def fp16(m: int, n: int, k: int, **more: Any) -> GemmProblem:
+    return GemmProblem(m, n, k, dtype_a=more.pop("dtype_a", "fp16"), layout=more.pop("layout", "rcr"), **more)
+
+
+UNSERVED: dict[str, list[Unserved]] = {
+    "amd-beta": [(make(), fp16(128, 128, 128, beta=True))],
+    "amd-alignment": [
+        (make(), fp16(128, 128, 257)),
+        (make(), fp16(128, 129, 256)),
+        (make(), fp16(128, 128, 128, a_stride=129)),
+        (make(), fp16(128, 128, 128, c_stride=129)),
+        (make(signature=signed(FP16, layout="crr")), fp16(100, 128, 128, layout="crr")),
+    ],
+    "amd-operand-size": [(make(), fp16(1 << 20, 128, 1 << 10)), (make(), fp16(128, 1 << 20, 1 << 10))],
+    "amd-k-loops": [(make("compv4"), fp16(128, 128, 32)), (make(), fp16(128, 128, 0))],
+    "amd-split-k-parts": [(make(split_k=4), fp16(128, 128, 192))],
+    "amd-split-k-rows": [
+        (make(split_k=4, signature=signed(FP16, dtype_a="bf16", dtype_b="bf16", dtype_c="bf16", dtype_d="bf16")),
+         fp16(100, 128, 256, dtype_a="bf16"))
+    ],
+    "amd-preshuffle-columns": [(make("preshuffle", PACKED), fp16(128, 136, 128, preshuffled=True))],
+    "no-edge-code": [
+        (make(pad=(False, True, True)), fp16(100, 128, 128)),
+        (make("preshuffle", PACKED), fp16(128, 128, 64, preshuffled=True)),  # its k tiles come in pairs
+    ],
+}  # fmt: skip
+
+
+def rules_in_the_source() -> set[str]:
+    return {
+        node.args[0].value
+        for node in ast.walk(ast.parse(inspect.getsource(amd)))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Violation"
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    }
+
+
+def test_every_rule_has_an_example_here() -> None:
+    examples = {*BROKEN, *UNSERVED} - {"no-edge-code"}
+    assert rules_in_the_source() == examples, "a rule came or went: add or remove its failing example"
+
+
+@pytest.mark.parametrize("spec", LEGAL, ids=lambda spec: spec.name)
+def test_the_specs_the_examples_start_from_are_legal(spec: KernelSpec) -> None:
+    assert GEMM.check(spec) == []
+
+
+def cases(table: dict[str, list[Any]]) -> list[Any]:
+    return [pytest.param(rule, one, id=f"{rule}-{i}") for rule, many in table.items() for i, one in enumerate(many)]
+
+
+@pytest.mark.parametrize(("rule", "spec"), cases(BROKEN))
+def test_a_broken_spec_is_told_rule_sentence_and_remedy(rule: str, spec: KernelSpec) -> None:
+    violations = {one.rule: one for one in GEMM.check(spec)}
+    assert rule in violations, violations
+    assert violations[rule].message
+    assert violations[rule].remedy
+
+
+@pytest.mark.parametrize(("rule", "case"), cases(UNSERVED))
+def test_a_kernel_says_why_it_cannot_serve(rule: str, case: Unserved) -> None:
+    spec, problem = case
+    assert GEMM.check(spec) == []
+    violations = {one.rule: one for one in GEMM.supports(spec, problem)}
+    assert rule in violations, violations
+    assert violations[rule].remedy
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_rdna_is_refused_for_one_reason(arch: str) -> None:
+    problem = fp16(128, 128, 128)
+    for violations in (GEMM.check(make(arch=arch))[:1], GEMM.problem_violations(problem, arch)):
+        assert [one.rule for one in violations] == ["amd-wmma"]
+        assert "no WMMA" in violations[0].message
+
+
+@pytest.mark.parametrize("spec", LEGAL, ids=lambda spec: spec.name)
+def test_a_legal_kernel_serves_a_problem_of_whole_tiles(spec: KernelSpec) -> None:
+    s, (m, n, k) = spec.signature, spec.schedule.tile
+    problem = GemmProblem(
+        m * 2, n * 2, k * 2 * spec.schedule.split_k, dtype_a=s.dtype_a, dtype_c=s.dtype_c, layout=s.layout,
+        epilogue=s.epilogue, num_d=s.num_d, preshuffled=s.variant == "preshuffle",
+    )  # fmt: skip
+    assert GEMM.supports(spec, problem) == []
+
+
+@pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("signature", [FP16, FUSED, signed(FP16, dtype_a="bf16", dtype_b="bf16", dtype_c="fp32", dtype_d="fp32")])
+def test_the_floor_serves_sizes_that_nothing_divides(signature: GemmSignature, arch: str, layout: str) -> None:
+    wanted = signed(signature, layout=layout)
+    floor = GEMM.generic_spec(wanted, arch)
+    assert GEMM.check(floor) == []
+    problem = fp16(
+        37, 41, 53, dtype_a=wanted.dtype_a, dtype_c=wanted.dtype_c, layout=layout, epilogue=wanted.epilogue, num_d=wanted.num_d
+    )
+    assert GEMM.supports(floor, problem) == []
+
+
+# Numbers of builds that were looked at with the compiler's tools: LDS bytes of fp16 rcr 128x128x64 and neighbours.
+@pytest.mark.parametrize(
+    ("spec", "lds"),
+    [
+        (make(), 32768),
+        (make("compv4", tile=(128, 128, 64)), 65536),
+        (make("mem", tile=(128, 128, 64), warp_tile=WIDE), 32768),
+        (make(signature=INT8), 16384),
+        (make("preshuffle", PACKED), 16384),
+    ],
+)
+def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
+    assert amd_shape.lds_bytes(spec.signature, spec.schedule) == lds
+
+
+def test_compv5_needs_room_for_its_sums() -> None:
+    schedule = dataclasses.replace(make("compv5").schedule, tile=(128, 128, 64))
+    assert amd_shape.lds_bytes(FP16, schedule) == 128 * 128 * 4
+
+
+def test_a_mem_kernel_has_as_many_stages_as_keep_32_kilobytes_under_way() -> None:
+    assert amd_shape.prefetch_stages(FP16, make("mem").schedule) == 2
+    small = make("mem", tile=(16, 32, 32), warp_tile=(16, 16, 16), warp_grid=(1, 1, 1)).schedule
+    assert amd_shape.prefetch_stages(FP16, small) == 3
+
+
+def test_the_arch_table_knows_the_gpus() -> None:
+    found = {name: one for name, one in all_archs().items() if one.backend == "hip"}
+    assert set(found) == {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}
+    for name, one in found.items():
+        assert one.compile_flags == (f"--offload-arch={name}",)
+        assert one.warp_size == (64 if one.family == "cdna" else 32)
+        assert one.compute_units > 0
+        assert one.max_threads == 1024
+        assert one.warp_grids
+        assert one.warp_tiles
+        assert one.vector_registers
+        assert one.scalar_registers
+

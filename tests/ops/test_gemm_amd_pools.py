@@ -1,0 +1,97 @@
+"""AMD pools and preselected sets: only legal kernels come out, and enough of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tilewright.arch import all_archs
+from tilewright.codegen import Selection, collect
+from tilewright.ops import op
+from tilewright.ops.gemm import preselected
+from tilewright.ops.gemm.spec import LAYOUTS
+
+GEMM = op("gemm")
+ARCHS = ("gfx90a", "gfx942", "gfx950")
+# Name and number of kernels, as users of CK Tile's dispatcher know them.
+SETS = {
+    "fp16_rcr_compute": 7, "fp16_rcr_memory": 8, "fp16_rcr_latency": 2, "fp16_rcr_multi_d": 8, "fp16_rcr_preshuffle": 2,
+    "fp16_rcr_all": 27, "fp16_rcr_essential": 6, "bf16_rcr_essential": 2, "int8_rcr_essential": 2, "fp8_rcr_essential": 2,
+    "mixed_precision": 2,
+}  # fmt: skip
+
+
+def inputs(arch: str) -> tuple[str, ...]:
+    fnuz = "fnuz" if "fp8-fnuz" in all_archs()[arch].features else ""
+    found = ("fp16", "bf16", f"fp8_e4m3{fnuz}", f"fp8_e5m2{fnuz}")
+    return found if arch == "gfx90a" else (*found, "int8")
+
+
+def demand_sound(selection: Selection) -> None:
+    for spec in selection.specs:
+        assert GEMM.check(spec) == [], spec.name
+    assert len({spec.name for spec in selection.specs}) == len(selection.specs)
+    for rejection in selection.rejected:
+        assert all(one.rule and one.message and one.remedy for one in rejection.violations)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("pool", ["tiny", "tests", "default"])
+def test_a_small_pool_serves_every_datatype_layout_and_variant(pool: str, arch: str) -> None:
+    for datatype, layout, variant in product(inputs(arch), LAYOUTS, ("standard", "multi_d", "preshuffle")):
+        axes = {"datatypes": [datatype], "layouts": [layout], "variants": [variant]}
+        selection = collect("gemm", arch, pool=pool, axes=axes)
+        demand_sound(selection)
+        assert bool(selection.specs) == (variant != "preshuffle" or layout == "rcr"), (datatype, layout, variant)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("pool", ["full", "profiler"])
+def test_a_large_pool_gives_only_legal_specs(pool: str, arch: str) -> None:
+    for datatype, variant in product(("fp16", inputs(arch)[-1]), ("standard", "preshuffle")):
+        axes = {"datatypes": [datatype], "layouts": ["rcr"], "variants": [variant]}
+        selection = collect("gemm", arch, pool=pool, axes=axes, limit=800)
+        demand_sound(selection)
+        assert len(selection.specs) > 50, (datatype, variant)
+
+
+def test_the_full_pool_has_every_pipeline_scheduler_and_store() -> None:
+    specs = collect("gemm", "gfx942", pool="full", axes={"datatypes": ["fp16"], "layouts": ["rcr"]}).specs
+    traits = {(one.schedule.pipeline, one.schedule.scheduler, one.schedule.store) for one in specs}
+    wanted = {("mem", "interwave"), ("mem", "intrawave"), ("compv3", "intrawave"), ("compv4", "intrawave"), ("compv5", "intrawave")}
+    assert traits == {(*one, store) for one in wanted for store in ("cshuffle", "direct")}
+    assert {one.schedule.persistent for one in specs} == {True, False}
+    assert 2000 < len(specs) < 8000
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", SETS)
+def test_a_preselected_set_is_legal_and_what_it_says(name: str, arch: str) -> None:
+    if arch == "gfx90a" and name.startswith("int8"):
+        pytest.skip("gfx90a has no int8 matrix code in these headers")
+    selection = collect("gemm", arch, preselected=name)
+    demand_sound(selection)
+    assert not selection.rejected
+    meant = preselected.SETS[name]
+    assert meant.purpose
+    assert {one.signature.layout for one in selection.specs} == {"rcr"}
+    assert {one.signature.dtype_a for one in selection.specs} == {preselected.native_encoding(meant.datatype, all_archs()[arch])}
+    # With four waves a block, several small tiles grow into the same one.
+    assert len(selection.specs) == SETS[name] or (arch == "gfx90a" and 0 < len(selection.specs) < SETS[name])
+
+
+def test_the_sets_of_old_are_all_here() -> None:
+    assert {name for name, one in preselected.SETS.items() if one.family == "cdna"} == set(SETS)
+
+
+def test_mixed_precision_is() -> None:
+    specs = collect("gemm", "gfx942", preselected="mixed_precision").specs
+    assert {(one.signature.dtype_a, one.signature.dtype_c) for one in specs} == {("bf16", "fp32")}
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_rdna_gets_no_kernel_and_the_reason(arch: str) -> None:
+    selection = collect("gemm", arch, axes={"datatypes": ["fp16"], "layouts": ["rcr"]})
+    assert not selection.specs
+    assert "amd-wmma" in selection.rejections_by_rule()
