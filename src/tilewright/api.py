@@ -8,14 +8,20 @@ packs B once for many uses; `print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from tilewright import settings
+from tilewright.backends.base import all_backends
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
+from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
-from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
+from tilewright.runtime.bindings.gemm.packed import PackedB, pack_withfrom tilewright.runtime.devices import HOST, Place, device
 
+_ndarray = np.ndarray
 _registries: dict[str, Registry] = {}
 
 
@@ -44,10 +50,26 @@ def gemm(
     int8, fp32 for fp8 and mixed inputs).  Without `out` it is a new array: of the library `a` comes
     from where that takes DLPack (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
     """
-    registry = _registries.get(target or settings.current().target)
+    name = target or settings.current().target or _place_of(a)
+    registry = _registries.get(name)
     if registry is None:
-        registry = _registry(target)
+        registry = _registry(name)
     return _run_gemm(registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype)
+
+
+def _place_of(a: Any) -> str:
+    """The target that the place of an array names: empty for the host, else the arch of its device."""
+    if type(a) is _ndarray:
+        return ""
+    place = array_place(a)
+    if place is HOST or place.kind not in all_backends():
+        return ""  # reading the array says what is wrong with its place
+    return place.kind if place.ordinal < 0 else _arch_of(place)
+
+
+@lru_cache(maxsize=64)
+def _arch_of(place: Place) -> str:
+    return device(place).arch
 
 
 def _registry(target: str | None) -> Registry:

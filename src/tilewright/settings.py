@@ -38,6 +38,8 @@ class Settings:
     objdump: str = ""  # disassembler that `inspect` asks; empty means the toolchain's, then the system's
     hipcc: str = ""  # HIP compiler; empty means search
     rocm_path: str = ""  # folder of a ROCm installation or of an installed toolchain; empty means search
+    nvcc: str = ""  # CUDA compiler; empty means search
+    cuda_library: str = ""  # the CUDA driver (libcuda); empty means search
     ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
     measure: bool = True  # use recorded measurements when selecting
     events: str = ""  # path of a JSONL file that receives every event; empty means none
@@ -142,6 +144,7 @@ def override(**changes: Any) -> Iterator[Settings]:
 _NOT_INHERITED = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES",
     "CCC_OVERRIDE_OPTIONS", "HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND", "HIP_PLATFORM",
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN",
 )  # fmt: skip
 
 

@@ -188,6 +188,19 @@ def view(what: str, array: Any, kind: str = "cpu") -> View:
     return found
 
 
+def array_place(array: Any) -> Place:
+    """Where an array says it is; what is no array counts as the host's, and `view` says what is wrong with it."""
+    if isinstance(array, DeviceArray):
+        return array.place
+    if torch_arrays.is_tensor(array):
+        return HOST if array.is_cpu else torch_arrays.place_of(array)
+    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
+        return HOST
+    code, index = array.__dlpack_device__()
+    kind = dlpack.KINDS.get(int(code), "")
+    return HOST if kind == "cpu" or int(code) in dlpack.HOST_DEVICES else Place(kind, int(index))
+
+
 def misaligned(what: str, address: int, itemsize: int) -> ProblemError:
     return ProblemError(
         f"{what} starts at address {address:#x}, which is not a multiple of its {itemsize}-byte elements",

@@ -134,8 +134,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmS
         yield from _swept(pool, signature, arch)
     elif pool == "default":
         yield from _default(signature, arch)
-        if "wgmma" not in arch.features:
-            yield generic_schedule(signature, arch)
+        yield generic_schedule(signature, arch)
     elif pool == "tiny":
         if "wgmma" in arch.features and signature.dtype_a in ("bf16", "fp16"):
             yield tma_ws(signature, 128, 128, 4, (1, 1))

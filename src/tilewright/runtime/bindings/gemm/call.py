@@ -7,6 +7,7 @@ analysed and a kernel chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,16 @@ def _key(one: View | PackedB | None) -> Any:
     return one.key if isinstance(one, PackedB) else (one.shape, one.strides, one.dtype, one.place)
 
 
+def _aligned(operands: Sequence[View | PackedB]) -> bool:
+    """Whether addresses and batch strides of operands on a device are multiples of DEVICE_GRAIN bytes."""
+    for one in operands:
+        if one.address % DEVICE_GRAIN:
+            return False
+        if isinstance(one, View) and len(one.shape) == 3 and one.strides[0] * one.itemsize % DEVICE_GRAIN:
+            return False
+    return True
+
+
 def _run_views(
     planner: Planner,
     plans: MutableMapping[Any, Any],
@@ -189,7 +200,8 @@ def _run_views(
     of_ds = [view(f"ds[{index}]", one, kind) for index, one in enumerate(ds)]
     of_out = None if out is None else view("out", out, kind)
     wanted = None if out_dtype is None else output_dtype(out_dtype)
-    key = (_key(of_a), _key(of_b), _key(of_c), tuple(map(_key, of_ds)), _key(of_out), bool(beta), epilogue, wanted)
+    aligned = kind == "cpu" or _aligned([one for one in (of_a, of_b, of_out) if one is not None])
+    key = (_key(of_a), _key(of_b), _key(of_c), tuple(map(_key, of_ds)), _key(of_out), bool(beta), epilogue, wanted, aligned)
     plan = plans.get(key)
     if plan is None or (of_out is not None and not of_out.writeable):
         shape_b: Any = of_b
@@ -200,12 +212,14 @@ def _run_views(
         request = analyse(
             of_a, shape_b, of_c, of_ds, of_out, use_c=bool(beta), epilogue=epilogue, out_dtype=wanted, prefer=prefer
         )
+        if not aligned:
+            request = replace(request, problem=replace(request.problem, aligned=False))
         plan = planner.plan("gemm", request, where)
         plan.reach = _reach(of_a, of_b, of_c, of_ds, of_out)
         if len(plans) >= MOST_PLANS:
             plans.clear()
         plans[key] = plan
-    if fast_key is not None and plan.place is HOST:
+    if fast_key is not None and aligned and (kind == "cpu") == (plan.place is HOST):
         plans[fast_key] = plan
     result: Any = out
     if of_out is None:

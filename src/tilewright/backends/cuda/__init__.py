@@ -1,0 +1,5 @@
+"""NVIDIA GPUs through our own tile headers."""
+
+from tilewright.backends.cuda.backend import CudaBackend
+
+__all__ = ["CudaBackend"]
