@@ -19,7 +19,8 @@ from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
-from tilewright.runtime.bindings.gemm.packed import PackedB, pack_withfrom tilewright.runtime.devices import HOST, Place, device
+from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
+from tilewright.runtime.devices import HOST, Place, device
 
 _ndarray = np.ndarray
 _registries: dict[str, Registry] = {}

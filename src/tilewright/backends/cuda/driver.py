@@ -57,7 +57,17 @@ _MORE: dict[str, tuple[Any, ...]] = {
     "cuGetErrorName": (_I, _P),
     "cuGetErrorString": (_I, _P),
 }
-_ATTRIBUTES = {"warp": 10, "clock": 13, "units": 16, "bus": 33, "slot": 34, "cache": 38, "domain": 50, "major": 75, "minor": 76}
+_ATTRIBUTES = {
+    "warp": 10,
+    "clock": 13,
+    "units": 16,
+    "bus": 33,
+    "slot": 34,
+    "cache": 38,
+    "domain": 50,
+    "major": 75,
+    "minor": 76,
+}
 _IMAGE = frozenset((200, 209, 218, 222))  # the driver cannot load the code it was given
 _STICKY = STICKY | {715, 716, 717, 718}
 

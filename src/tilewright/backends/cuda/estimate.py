@@ -1,5 +1,7 @@
 """placeholder"""
+
 from typing import Any
+
 from tilewright.ops.base import KernelSpec
 
 

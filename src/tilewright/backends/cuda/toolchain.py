@@ -85,7 +85,17 @@ class CudaToolchain:
         """Only the device's code: what is run, and all there is to inspect."""
         # nvcc has the host's preprocessor run first; it must be one it knows, not just any C++ compiler.
         beside = ["-ccbin", self.host.driver[0]] if self.host.kind in ("gcc", "clang") else []
-        return [*self.driver, "-cubin", *beside, *self._code(arch), *more, *self._places(), "-o", str(output), str(source)]
+        return [
+            *self.driver,
+            "-cubin",
+            *beside,
+            *self._code(arch),
+            *more,
+            *self._places(),
+            "-o",
+            str(output),
+            str(source),
+        ]
 
     def environment(self, work: Path) -> Mapping[str, str]:
         return {**self.host.environment(work), "TMPDIR": str(work)}
@@ -178,7 +188,9 @@ def identify(driver: tuple[str, ...], where: str) -> CudaToolchain:
         raise _broken(driver, "it does not tell its release")
     version = (int(release[1]), int(release[2]))
     if version < OLDEST:
-        raise _broken(driver, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later")
+        raise _broken(
+            driver, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later"
+        )
     beside = host.find_toolchain()
     digest = hashlib.sha256("\n".join([*lines, *driver[1:], beside.identity.digest]).encode()).hexdigest()
     shown = f"nvcc {lines[-1]}, {beside.identity.version}"

@@ -263,7 +263,9 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
     if schedule.pipeline == "generic" or 0 in (p.m, p.n, p.batch):
         return
     if p.k == 0:
-        yield Violation("nv-empty-k", f"k is 0, and {schedule.pipeline} has nothing to copy", "use the generic pipeline")
+        yield Violation(
+            "nv-empty-k", f"k is 0, and {schedule.pipeline} has nothing to copy", "use the generic pipeline"
+        )
     if max(p.m, p.n, p.k) >= MAX_SIZE:
         yield Violation("nv-size", f"a size of {max(p.m, p.n, p.k)} is 2^31 or more", "use the generic pipeline")
     tma = schedule.pipeline == "tma_ws" and schedule.store == "tma"
@@ -281,7 +283,9 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
         few = p.n if schedule.scheduler == "columns" else p.m
         most = schedule.tile[1] if schedule.scheduler == "columns" else schedule.tile[0]
         if few > most:
-            yield Violation("nv-skinny-size", f"{few} {schedule.scheduler} are over the {most} of this kernel", "use tma_ws")
+            yield Violation(
+                "nv-skinny-size", f"{few} {schedule.scheduler} are over the {most} of this kernel", "use tma_ws"
+            )
         if p.k % SKINNY_LINES:
             yield Violation("nv-skinny-k", f"k {p.k} is not a multiple of {SKINNY_LINES}", "use tma_ws or generic")
         if p.batch > 65535:

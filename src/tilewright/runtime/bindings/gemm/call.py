@@ -201,7 +201,17 @@ def _run_views(
     of_out = None if out is None else view("out", out, kind)
     wanted = None if out_dtype is None else output_dtype(out_dtype)
     aligned = kind == "cpu" or _aligned([one for one in (of_a, of_b, of_out) if one is not None])
-    key = (_key(of_a), _key(of_b), _key(of_c), tuple(map(_key, of_ds)), _key(of_out), bool(beta), epilogue, wanted, aligned)
+    key = (
+        _key(of_a),
+        _key(of_b),
+        _key(of_c),
+        tuple(map(_key, of_ds)),
+        _key(of_out),
+        bool(beta),
+        epilogue,
+        wanted,
+        aligned,
+    )
     plan = plans.get(key)
     if plan is None or (of_out is not None and not of_out.writeable):
         shape_b: Any = of_b
