@@ -22,9 +22,7 @@ WIDE, NARROW = (32, 32, 16), (16, 16, 32)
 EDGES_MN = (True, True, False)
 
 
-def make(
-    pipeline: str = "compv3", signature: GemmSignature = FP16, arch: str = "gfx942", **changes: Any
-) -> KernelSpec:
+def make(pipeline: str = "compv3", signature: GemmSignature = FP16, arch: str = "gfx942", **changes: Any) -> KernelSpec:
     """A legal kernel of the pipeline with some of its schedule changed."""
     base: dict[str, dict[str, Any]] = {
         "compv3": {"tile": (128, 128, 64)},
@@ -32,10 +30,17 @@ def make(
         "mem": {"tile": (64, 64, 64), "warp_tile": NARROW, "scheduler": "interwave"},
         "compv5": {"tile": (64, 64, 64), "warp_grid": (1, 1, 2)},
         "preshuffle": {
-            "tile": (128, 128, 64), "warp_tile": NARROW, "warp_grid": (1, 4, 1), "scheduler": "default", "pad": EDGES_MN,
+            "tile": (128, 128, 64), "warp_tile": NARROW, "warp_grid": (1, 4, 1), "scheduler": "default",
+            "pad": EDGES_MN,
         },
     }  # fmt: skip
-    fields = {"warp_tile": WIDE, "warp_grid": (2, 2, 1), "scheduler": "intrawave", "store": "cshuffle", **base[pipeline]}
+    fields = {
+        "warp_tile": WIDE,
+        "warp_grid": (2, 2, 1),
+        "scheduler": "intrawave",
+        "store": "cshuffle",
+        **base[pipeline],
+    }
     return KernelSpec("gemm", signature, GemmSchedule(pipeline, **{**fields, **changes}), arch)
 
 
@@ -96,7 +101,11 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("preshuffle", PACKED, tile=(64, 64, 64), warp_tile=(16, 16, 16), warp_grid=(4, 1, 1)),
     ],
     "amd-warp-grid": [make(warp_grid=(4, 4, 1)), make(arch="gfx90a", warp_grid=(2, 1, 1))],
-    "amd-warp-grid-k": [make("compv5", warp_grid=(2, 2, 1)), make(warp_grid=(2, 1, 2)), make("compv5", warp_grid=(2, 1, 2))],
+    "amd-warp-grid-k": [
+        make("compv5", warp_grid=(2, 2, 1)),
+        make(warp_grid=(2, 1, 2)),
+        make("compv5", warp_grid=(2, 1, 2)),
+    ],
     "amd-warp-tile": [make(warp_tile=(16, 16, 64)), make(signature=INT8, warp_tile=(32, 32, 8))],
     "amd-tile-size": [make(tile=(8, 128, 64)), make("preshuffle", PACKED, tile=(32, 128, 64))],
     "amd-tile-k-power": [make(tile=(128, 128, 192))],
@@ -127,9 +136,17 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "amd-compv5-layout": [make("compv5", signed(FP16, layout="rrr"))],
     "amd-mixed-pipeline": [make(signature=MIXED), make("mem", MIXED, warp_tile=WIDE)],
     "amd-transposed-load": [
-        make(signature=signed(FP16, layout="rrr"), warp_tile=(64, 4, 16), tile=(256, 16, 64), warp_grid=(4, 1, 1), arch="gfx950"),
         make(
-            signature=signed(FP16, layout="crr", dtype_a="fp8_e4m3", dtype_b="fp8_e4m3"), warp_tile=(16, 16, 64), arch="gfx950"
+            signature=signed(FP16, layout="rrr"),
+            warp_tile=(64, 4, 16),
+            tile=(256, 16, 64),
+            warp_grid=(4, 1, 1),
+            arch="gfx950",
+        ),
+        make(
+            signature=signed(FP16, layout="crr", dtype_a="fp8_e4m3", dtype_b="fp8_e4m3"),
+            warp_tile=(16, 16, 64),
+            arch="gfx950",
         ),
         make("compv5", signed(FP16, layout="crr"), arch="gfx950", warp_tile=(32, 32, 8)),
     ],
@@ -229,13 +246,22 @@ def test_a_legal_kernel_serves_a_problem_of_whole_tiles(spec: KernelSpec) -> Non
 
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
-@pytest.mark.parametrize("signature", [FP16, FUSED, signed(FP16, dtype_a="bf16", dtype_b="bf16", dtype_c="fp32", dtype_d="fp32")])
+@pytest.mark.parametrize(
+    "signature", [FP16, FUSED, signed(FP16, dtype_a="bf16", dtype_b="bf16", dtype_c="fp32", dtype_d="fp32")]
+)
 def test_the_floor_serves_sizes_that_nothing_divides(signature: GemmSignature, arch: str, layout: str) -> None:
     wanted = signed(signature, layout=layout)
     floor = GEMM.generic_spec(wanted, arch)
     assert GEMM.check(floor) == []
     problem = fp16(
-        37, 41, 53, dtype_a=wanted.dtype_a, dtype_c=wanted.dtype_c, layout=layout, epilogue=wanted.epilogue, num_d=wanted.num_d
+        37,
+        41,
+        53,
+        dtype_a=wanted.dtype_a,
+        dtype_c=wanted.dtype_c,
+        layout=layout,
+        epilogue=wanted.epilogue,
+        num_d=wanted.num_d,
     )
     assert GEMM.supports(floor, problem) == []
 
@@ -278,4 +304,3 @@ def test_the_arch_table_knows_the_gpus() -> None:
         assert one.warp_tiles
         assert one.vector_registers
         assert one.scalar_registers
-

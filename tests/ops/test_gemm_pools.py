@@ -27,7 +27,9 @@ SETS = [
     for name, one in preselected.SETS.items()
     for arch in ARCHS
     if all_archs()[arch].family == one.family
-    and not any(violation.rule == "dtype-mix" for spec in GEMM.preselected(name, arch) for violation in GEMM.check(spec))
+    and not any(
+        violation.rule == "dtype-mix" for spec in GEMM.preselected(name, arch) for violation in GEMM.check(spec)
+    )
 ]
 INPUTS = ("fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3:bf16")
 SMALL_POOLS = ("tiny", "tests", "default")

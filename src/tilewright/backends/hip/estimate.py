@@ -34,7 +34,8 @@ def seconds(spec: KernelSpec, problem: Any) -> float:
     # Small tiles are fed from LDS too often; narrow accesses feed it too slowly.
     reuse = min(1.0, (m * n / (m + n)) / 48)
     narrow = min(shape.width_a(spec.signature, h), shape.width_b(spec.signature, h)) * size / shape.NATIVE_BYTES
-    speed = MACS_A_CLOCK * (2 / size) * CLOCK * _SHARE[h.pipeline] * max(0.1, reuse) * max(0.2, narrow) * min(1, waves / 4)
+    peak = MACS_A_CLOCK * (2 / size) * CLOCK * min(1, waves / 4)
+    speed = peak * _SHARE[h.pipeline] * max(0.1, reuse) * max(0.2, narrow)
     compute = rounds * turns * m * n * k / speed
     moved = problem.bytes + (2 * h.split_k * problem.m * problem.n * 4 if h.split_k > 1 else 0)
-    return START * (2 if h.split_k > 1 else 1) * max(1, problem.batch) + max(compute, moved / MEMORY)
+    return float(START * (2 if h.split_k > 1 else 1) * max(1, problem.batch) + max(compute, moved / MEMORY))

@@ -115,7 +115,9 @@ def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
 def _vector(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
     a, b, c = schedule.vector
     if a or b:
-        yield Violation("amd-vector", f"vector {schedule.vector}: A and B are loaded in native widths", "use 0 for both")
+        yield Violation(
+            "amd-vector", f"vector {schedule.vector}: A and B are loaded in native widths", "use 0 for both"
+        )
     if not c:
         return
     native = shape.NATIVE_BYTES // shape.bytes_of(signature.dtype_c)
@@ -136,8 +138,8 @@ def _shapes(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
     if (schedule.pipeline == "compv5") != (schedule.warp_grid[2] > 1) or schedule.warp_grid[2] > 2:
         yield Violation(
             "amd-warp-grid-k",
-            f"{schedule.pipeline} with warp grid {_x(schedule.warp_grid)}: compv5 is two waves that take turns along k, "
-            "every other pipeline has one",
+            f"{schedule.pipeline} with warp grid {_x(schedule.warp_grid)}: compv5 is two waves that take turns "
+            "along k, every other pipeline has one",
             "use 1x1x2 for compv5, a grid with k 1 otherwise",
         )
     elif schedule.pipeline == "compv5" and schedule.warp_grid != (1, 1, 2):
@@ -284,7 +286,7 @@ def _preshuffle(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
     if schedule.pipeline != "preshuffle" or not _sound(signature, schedule):
         return
     size = shape.bytes_of(signature.dtype_a)
-    m, n, k = schedule.tile
+    m, _, k = schedule.tile
     waves = shape.threads(schedule) // shape.WAVE
     if signature.layout != "rcr":
         yield Violation("amd-preshuffle", f"layout {signature.layout} with a preshuffled B", "use rcr")
@@ -292,12 +294,12 @@ def _preshuffle(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
         yield Violation("amd-preshuffle", f"the {schedule.store} store with a preshuffled B", "use cshuffle")
     if schedule.warp_tile[1] not in (16, 32):
         yield Violation(
-            "amd-preshuffle", f"warp_tile_n {schedule.warp_tile[1]} has no packed order", "use a 16- or 32-wide warp tile"
+            "amd-preshuffle",
+            f"warp_tile_n {schedule.warp_tile[1]} has no packed order",
+            "use a 16- or 32-wide warp tile",
         )
     if schedule.pad[2]:
-        yield Violation(
-            "amd-preshuffle", "a packed B ends with k: there is no edge code along k", "use pad_k false"
-        )
+        yield Violation("amd-preshuffle", "a packed B ends with k: there is no edge code along k", "use pad_k false")
     share = schedule.warp_tile[0] * schedule.warp_tile[2] * size * shape.repeat(schedule)[0] // shape.WAVE
     if share % shape.NATIVE_BYTES:
         yield Violation(
@@ -381,7 +383,9 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's C check says the same."""
     signature = problem.signature
     if problem.beta:
-        yield Violation("amd-beta", "CK Tile kernels add no beta * C", "add C afterwards, or as a D tensor of MultiDAdd")
+        yield Violation(
+            "amd-beta", "CK Tile kernels add no beta * C", "add C afterwards, or as a D tensor of MultiDAdd"
+        )
     if not problem.m or not problem.n or not problem.batch:
         return
     for what, extent, stride, width in _contiguous(schedule, problem, signature):
@@ -432,12 +436,18 @@ def _contiguous(
     schedule: GemmSchedule, problem: GemmProblem, signature: GemmSignature
 ) -> Iterator[tuple[str, int, int, int]]:
     """Name, contiguous extent, stride and access width of each operand."""
-    yield "A", (problem.k if problem.layout[0] == "r" else problem.m), problem.a_stride, shape.width_a(
-        signature, schedule
+    yield (
+        "A",
+        (problem.k if problem.layout[0] == "r" else problem.m),
+        problem.a_stride,
+        shape.width_a(signature, schedule),
     )
     if not problem.preshuffled:
-        yield "B", (problem.n if problem.layout[1] == "r" else problem.k), problem.b_stride, shape.width_b(
-            signature, schedule
+        yield (
+            "B",
+            (problem.n if problem.layout[1] == "r" else problem.k),
+            problem.b_stride,
+            shape.width_b(signature, schedule),
         )
     yield "E", problem.n, problem.c_stride, shape.width_c(signature, schedule)
 

@@ -40,7 +40,9 @@ def compute(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     yield _make("compv3", (256, 256, 32), (2, 2, 1), WIDE, pad=(False, False, False), persistent=True)
 
 
-def _small(arch: Arch, sizes: tuple[tuple[Shape, Shape, Shape], ...], scheduler: str, store: str) -> Iterator[GemmSchedule]:
+def _small(
+    arch: Arch, sizes: tuple[tuple[Shape, Shape, Shape], ...], scheduler: str, store: str
+) -> Iterator[GemmSchedule]:
     """Small tiles with their waves; on an arch with four waves a block they grow along the waves."""
     seen: set[GemmSchedule] = set()
     for tile, grid, step in sizes:
@@ -101,7 +103,12 @@ def essential(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
         return
     one_byte = signature.dtype_a in ("int8",) or signature.dtype_a.startswith("fp8")
     for side in (256, 128):
-        yield _make("compv4", (side, side, 64 if one_byte else 32), (2, 2, 1), warp_tile(signature, arch, 32, deep=False) if one_byte else WIDE)
+        yield _make(
+            "compv4",
+            (side, side, 64 if one_byte else 32),
+            (2, 2, 1),
+            warp_tile(signature, arch, 32, deep=False) if one_byte else WIDE,
+        )
     if signature.dtype_a == "fp16":
         sizes = (((32, 64, 32), (1, 1, 1), WIDE), ((64, 32, 32), (1, 1, 1), WIDE))
         yield from _small(arch, sizes, "interwave", "cshuffle")

@@ -45,4 +45,5 @@ def profile(name: str = DEFAULT) -> Profile:
         raise InternalError(
             f"header profile {name} has the fields {sorted(data)}, not {sorted(known)}", rule="header-profile"
         )
-    return Profile(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    return Profile(**values)
