@@ -6,6 +6,12 @@
 #include <tilewright/abi.h>
 #include <tilewright/export.h>
 
+#if !defined(__HIP_DEVICE_COMPILE__) && defined(__ELF__) && defined(__GLIBCXX__)
+// <iostream>, which CK Tile includes, names this symbol only to tie a library to the newest C++ runtime: nothing
+// calls it.  Defined here, a library built against a new runtime also loads where the runtime is older.
+__asm__(".weak _ZSt21ios_base_library_initv\n.hidden _ZSt21ios_base_library_initv\n.set _ZSt21ios_base_library_initv, 0");
+#endif
+
 namespace tw::hip {
 
 // A packed B is panels of warp_tile_n columns.  A panel holds blocks of warp_tile_k, and a block is in the order
