@@ -29,7 +29,7 @@ ANSWER_SECONDS = 60.0
 USUAL = Path("/opt")  # rocm and rocm-<version> lie here
 REMEDY = "`tilewright toolchain install rocm` sets one up without root; or set TILEWRIGHT_HIPCC or TILEWRIGHT_ROCM_PATH"
 
-# No -amdgpu-early-inline-all: with LLVM 22 it costs ten minutes a kernel in loop-invariant code motion, without it 20 s.
+# No -amdgpu-early-inline-all: LLVM 22 then spends ten minutes a kernel in loop-invariant code motion, else 20 s in all.
 _CODE = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-mllvm", "-enable-noalias-to-md-conversion=0")
 _DEVICE_ONLY = ("--cuda-device-only", "--no-gpu-bundle-output")
 
