@@ -102,7 +102,7 @@ class CudaDriver(Driver):
             "GetDevice": self._get_device,
             "SetDevice": self._set_device,
             "MemcpyAsync": lambda to, source, size, _way, stream: raw["cuMemcpyAsync"](to, source, size, stream),
-            "MemsetAsync": lambda to, byte, size, stream: raw["cuMemsetD8Async"](to, byte, size, stream),
+            "MemsetAsync": raw["cuMemsetD8Async"],
             "GetLastError": lambda: 0,  # the driver keeps no error for later
         }
         self._name = self._words("cuGetErrorName")

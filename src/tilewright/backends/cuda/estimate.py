@@ -1,9 +1,115 @@
-"""placeholder"""
+"""Predicted seconds of a CUDA kernel: enough to order candidates, never to report.
+
+tma_ws: a block works through its tiles one k step after the other.  A step takes as long as the slowest of
+its multiply, its share of the second-level cache and its share of memory; around the steps there are the
+filling of the ring and the way out of the results.  Whole tiles are dealt out in rounds, so the busiest block
+counts; stream-K deals out steps, and pays for sums that change hands.  skinny: the bytes of the large matrix
+over a bandwidth that grows with the loads in flight.  The constants were fitted to runs on an H200 (bf16, cold
+caches); only their proportions matter for a choice.
+"""
+
+from __future__ import annotations
 
 from typing import Any
 
+from tilewright.arch import all_archs
+from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.spec import GemmSchedule
+
+START = 4.22e-6  # an empty kernel, seen from outside
+MACS = 3.5e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+CACHE = 9.38e12  # bytes a second from the second-level cache, all multiprocessors together
+MEMORY = 3.83e12
+ONE_CACHE = 74.6e9  # bytes a second that one multiprocessor takes in
+FILL = 1.18e-6  # until the first stage is there
+LEAVE = 2.46e-6  # what is left to do after the last multiply, of a 128 x 256 tile
+TURN = 0.0635e-6  # between two tiles of one block, where nothing else multiplies meanwhile
+HAND_OVER = 5.03e-6  # stream-K: sums written, flag seen, sums read
+PER_STEP = 0.0111e-6
+PER_NEIGHBOUR = 0.0385e-6  # a step waits for the slowest block of its cluster
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.285, 193.0, 0.945  # of narrow and of short multiplies
+PINGPONG_TURN = 0.0064  # of the turn that ping-pong still feels
+# skinny: registers beside the loads, the part of a last round that is lost, the bandwidth of one lonely load, bytes
+# in flight that fill it, and what a warp's start and a turn of its loop cost.
+SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 34.1, 0.119, 0.428, 11.6e6
+SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 0.0651e-6, 0.0995e-6, 42.7e12
+GENERIC_MACS = 6e12  # a second, of the whole GPU
+
+
+def _up(x: int, y: int) -> int:
+    return -(-x // y)
+
+
+def _rate(rows: int, columns: int) -> float:
+    """The share of the peak a warpgroup's multiply reaches: narrow ones wait for shared memory."""
+    return min(1.0, RATE_FLOOR + columns / RATE_COLUMNS) * (1.0 if rows >= 128 else RATE_ROWS)
 
 
 def seconds(spec: KernelSpec, problem: Any) -> float:
-    return 1.0
+    schedule: GemmSchedule = spec.schedule
+    units = all_archs()[spec.arch].compute_units
+    floor = START + problem.bytes / MEMORY
+    if schedule.pipeline == "tma_ws":
+        return max(floor, START + _tma_ws(schedule, problem, units))
+    if schedule.pipeline == "skinny":
+        return START + _skinny(schedule, problem, units)
+    return max(floor, START + problem.m * problem.n * problem.k * problem.batch / GENERIC_MACS)
+
+
+def _tma_ws(schedule: GemmSchedule, problem: Any, units: int) -> float:
+    (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.cluster
+    size = DTYPES[problem.dtype_a].bytes
+    pingpong, stream = schedule.scheduler.startswith("pingpong"), schedule.scheduler.endswith("stream_k")
+    clusters = units // (along_m * along_n)
+    tiles = _up(problem.m, m * along_m) * _up(problem.n, n * along_n) * problem.batch
+    steps = _up(problem.k, k)
+    busy = min(clusters, tiles * steps // 4 if stream else tiles) or 1
+    blocks = busy * along_m * along_n
+
+    multiply = m * n * k * size / 2 / (MACS * _rate(m if pingpong else m // 2, n))
+    fetched = 128 * (m / along_n + n / along_m)  # by one block; its neighbours fetch the rest
+    # What all blocks read from memory, spread over the steps of the whole run.
+    once = (problem.bytes - problem.m * problem.n * DTYPES[problem.dtype_c].bytes * problem.batch) / MEMORY
+    step = (
+        max(multiply, fetched * blocks / CACHE, fetched / ONE_CACHE)
+        + PER_STEP
+        + PER_NEIGHBOUR * (along_m * along_n - 1)
+    )
+    leave = LEAVE * (m * n) / (128 * 256)
+
+    if stream:
+        share = max(4, _up(tiles * steps, clusters))
+        hand = HAND_OVER + leave * 1.5 if share % steps else 0.0
+        more = max(0, _up(steps, share) - 1) * leave * 0.7 if share < steps else 0.0
+        rounds = share / steps
+        body = (
+            max(share * step, once)
+            + max(0.0, rounds - 1) * (PINGPONG_TURN if pingpong else 1.0) * (TURN + leave * 0.5)
+            + hand
+            + more
+        )
+    else:
+        rounds = _up(tiles, clusters)
+        body = max(rounds * steps * step, once) + (rounds - 1) * (PINGPONG_TURN if pingpong else 1.0) * (
+            TURN + leave * 0.5
+        )
+    return FILL + body + leave
+
+
+def _skinny(schedule: GemmSchedule, problem: Any, units: int) -> float:
+    columns = schedule.scheduler == "columns"
+    many = problem.m if columns else problem.n
+    few, lines = (schedule.tile[1], schedule.tile[0]) if columns else schedule.tile[:2]
+    warps = schedule.warp_grid[2]
+    blocks = _up(many, lines) * problem.batch
+    # Two turns of 64 k for each row of both tiles wait in the registers of a warp.
+    registers = SKINNY_REGISTERS + 2 * (lines + few)
+    held = max(1, min(2048 // (32 * warps), int(65536 / (registers * 32 * warps))))
+    rounds = max(1.0, blocks / (units * held))
+    idle = 1 + (_up(blocks, units * held) - rounds) * SKINNY_TAIL / rounds
+    flight = min(blocks, units * held) * warps * lines * 256
+    speed = MEMORY * min(1.0, SKINNY_LEAST + flight / SKINNY_FLIGHT)
+    turns = _up(_up(problem.k, 64), warps)
+    shared = _up(problem.k, 64) * few * 128 * blocks / SKINNY_REREAD  # every block reads the few rows again
+    return problem.bytes / speed * idle + SKINNY_WARP * warps + SKINNY_TURN * turns + shared
