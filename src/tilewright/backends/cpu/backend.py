@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.arch import runnable_host_archs
 from tilewright.backends.base import ObjectRules, Source, Toolchain
 from tilewright.backends.cpu import estimate, render
+from tilewright.dtypes import DTYPES
+from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
 
@@ -37,6 +41,31 @@ class CpuBackend:
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return estimate.seconds(spec, problem, threads)
 
+    def recognises(self, data: bytes) -> bool:
+        from tilewright.inspect import x86
+
+        return x86.recognises(data)
+
+    def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
+        from tilewright.inspect import x86
+
+        found = x86.inspect(path, arch=spec.arch if spec is not None else "")
+        return found.of(spec, _promises(spec)) if spec is not None else found
+
     def host_library_source(self) -> Source | None:
         text = resources.files("tilewright.backends.cpu").joinpath("host/team.cpp").read_text(encoding="utf-8")
         return Source("tilewright_team.cpp", text, "c++")
+
+
+def _promises(spec: KernelSpec) -> tuple[str, ...]:
+    """Multiply-add instructions that a kernel of this arch must hold; none of the plain loops of `generic`."""
+    from tilewright.inspect.x86 import FMA
+
+    features, dtype = arch_by_name(spec.arch).features, spec.signature.dtype_a
+    if spec.schedule.pipeline == "generic":
+        return ()
+    if DTYPES[dtype].kind == "int":
+        return ("vpdp",) if "vnni" in features else ()
+    if "fma" not in features:
+        return ()
+    return (*FMA, "vdpbf16ps") if dtype == "bf16" and "bf16" in features else FMA

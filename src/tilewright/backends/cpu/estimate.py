@@ -20,10 +20,10 @@ CYCLES_PER_SECOND = 2.8e9
 CALL = 1500.0  # cycles of any call
 WAKE = 3500.0  # more when a team is woken
 MEMORY = 8.5  # bytes a cycle one core gets from memory
-PACK_A, TURN_A = 0.15, 0.45  # cycles a word: rows copied, columns turned
-PACK_B_NEAR, PACK_B_FAR, TURN_B = 0.35, 0.9, 0.45  # B in the second-level cache, or beyond it
+PACK_A, PACK_A_FAR, TURN_A = 0.15, 0.8, 0.5  # cycles a word: rows copied (from beyond the cache), columns turned
+PACK_B_NEAR, PACK_B_FAR, TURN_B = 0.35, 1.05, 0.45  # B in the second-level cache, or beyond it
 WAYS = 16  # of a second-level cache of today
-SMALLEST_SHARE = 1 << 17  # as in gemm_packed.h: multiply-adds below which a thread is not woken
+SMALLEST_SHARE = 1 << 19  # as in gemm_packed.h: multiply-adds below which a thread is not woken
 
 
 def _up(x: int, multiple: int) -> int:
@@ -51,8 +51,10 @@ def _streamed(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
     few, many = (problem.m, problem.n) if problem.m <= spec.schedule.tile[0] else (problem.n, problem.m)
     lines = _up(many, 16 * team) / team
     convert = 0.0 if problem.dtype_b == "fp32" else 0.8
-    # Each vector of the matrix is loaded (and widened) once, then multiplied with every one of the few.
-    each = 0.88 * few + (0.2 * few if few > 64 else 0.0) + 4.5 + convert
+    # Each vector of the matrix is loaded (and widened) once, then multiplied with every one of the few;
+    # lines of k are folded in registers, lines across k add into sums in the first-level cache.
+    folded = (problem.layout[1] == "c") if few == problem.m else (problem.layout[0] == "r")
+    each = (0.78 * few + 3.5 if folded else 0.88 * few + 4.0) + (0.2 * few if few > 64 else 0.0) + convert
     penalty = 0.999 if spec.schedule.pipeline == "gemv" else 1.0
     return penalty * lines * problem.batch * (-(-problem.k // words) * each + 6.0)
 
@@ -75,7 +77,7 @@ def _blocked(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
             cycles = columns / columns_block * groups * _rows_direct(rows, rows_block, columns_block // width)
         else:
             rows = _up(rows, rows_block)
-            cycles = rows * columns / width * groups_here / 1.88
+            cycles = rows * columns / width * groups_here / (1.91 if columns_block == 3 * width else 1.86)
         tiles = (rows / rows_block + 0.5) * (columns / columns_block + 0.5)
         near = columns * groups * 4 <= host_facts().l2_bytes * 0.8
         if direct:
@@ -84,7 +86,8 @@ def _blocked(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
             blocks = -(-groups_here * step // schedule.tile[2]) or 1
             cycles += tiles * blocks * (40.0 + 1.6 * rows_block * columns_block / width)
             times = -(-columns // schedule.tile[1])
-            cycles += rows * groups_here * times * (PACK_A if problem.layout[0] == "r" else TURN_A)
+            far = columns <= 128 and rows * groups_here * 4 > host_facts().l2_bytes * 0.5
+            cycles += rows * groups_here * times * (TURN_A if problem.layout[0] != "r" else PACK_A_FAR if far else PACK_A)
             if not prepacked:
                 turn = problem.layout[1] != "r"
                 cycles += columns * groups_here * ((TURN_B if turn else PACK_B_NEAR) if near else PACK_B_FAR)
@@ -116,9 +119,12 @@ def _reread(spec: KernelSpec, problem: GemmProblem, rows: int, columns: int, gro
     sets, pitch = max(1, host_facts().l2_bytes // (64 * WAYS)), problem.b_stride * bytes_b
     if pitch % 64 == 0 and problem.k * gcd(pitch // 64, sets) > 0.75 * WAYS * sets:
         full = max(full, 2.0)
-    cost = 0.0 if full <= 0.35 else 0.006 if full <= 0.6 else 0.02 if full <= 1.3 else 0.06
+    cost = 0.0 if full <= 0.2 else 0.004 if full <= 0.35 else 0.014 if full <= 0.6 else 0.02 if full <= 1.3 else 0.06
     passes = rows / spec.schedule.warp_tile[0]
     extra = passes * size * cost
+    written = rows * columns * DTYPES[problem.dtype_c].bytes
+    if written > host_facts().l2_bytes:
+        extra += written * 0.05  # results leave in narrow columns, page after page
     if full > 1.3:
         extra += size * 0.25  # the first pass jumps from page to page, where nothing looks ahead
     if problem.dtype_b != "fp32":

@@ -261,7 +261,10 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     packed = "preshuffle" if signature.variant == "preshuffle" else "packed"
     deep = 384 if wide else 256
     yield _packed(packed, signature, arch, rows, vectors, (12, 48 if wide else 32, deep), unroll=2, prefetch=8 * wide)
-    yield _packed(packed, signature, arch, other_rows, other_vectors, (12, 16, 256), unroll=2)
+    if wide:
+        yield _packed(packed, signature, arch, other_rows, other_vectors, (32, 32, 384), unroll=2, prefetch=8)
+    else:
+        yield _packed(packed, signature, arch, other_rows, other_vectors, (12, 16, 256), unroll=2)
     if packed == "preshuffle":
         return
     yield _stream_one("stream", signature, arch, STREAM_MAX, 512, 8)

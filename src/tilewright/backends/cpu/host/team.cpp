@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <tilewright/abi.h>
 #ifdef __linux__
@@ -22,17 +23,18 @@ namespace {
 constexpr int64_t max_threads = 1024;
 constexpr int spin_turns = 1500;  // some tens of microseconds: longer than the gap between two calls
 
+// Fields that different threads write lie on different cache lines.
 struct Team {
-  int64_t workers;  // started threads, without the caller
-  int busy;         // a caller is inside
-  uint32_t epoch;   // raised for each body; workers wait on it
-  int32_t sleepers;
-  int32_t open;     // indices of this epoch may be taken
-  int64_t inside;   // workers between looking at `open` and having left
+  alignas(64) uint32_t epoch;   // raised for each body; workers wait on it
+  int32_t open;                 // indices of this epoch may be taken
   int64_t count, wanted;
   void (*body)(void *, int64_t, int64_t);
   void *context;
-  int64_t next;     // next index to hand out
+  alignas(64) int64_t next;     // next index to hand out
+  alignas(64) int64_t inside;   // workers between looking at `open` and having left
+  alignas(64) int32_t sleepers;
+  alignas(64) int busy;         // a caller is inside
+  int64_t workers;              // started threads, without the caller
   // One handle a thread count: callers that want different counts share the workers.
   tw_host_team handles[max_threads + 1];
 };
@@ -145,8 +147,10 @@ __attribute__((visibility("default"))) tw_host_team *tw_team(int64_t threads) {
   if (threads < 1) threads = 1;
   if (threads > max_threads) threads = max_threads;
   if (!the_team) {
-    the_team = static_cast<Team *>(calloc(1, sizeof(Team)));
-    if (!the_team) return nullptr;
+    void *room = nullptr;
+    if (posix_memalign(&room, alignof(Team), sizeof(Team))) return nullptr;
+    memset(room, 0, sizeof(Team));
+    the_team = static_cast<Team *>(room);
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
   }
   Team *team = the_team;

@@ -33,10 +33,14 @@ template <class Config> struct GemmDirect {
   static __attribute__((noinline)) void block(int64_t depth, const uint32_t *__restrict a, int64_t a_stride,
                                               const B *__restrict b, int64_t ldb, uint32_t *__restrict out, int64_t ldo) {
     typename D::Sum sums[Rows][Vectors];
+    // The results' lines are far away; ask for them now, they are needed when k has gone by.
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] = D::zero();
+      for (int v = 0; v < Vectors; ++v) {
+        __builtin_prefetch(out + i * ldo + v * lanes, 1, 3);
+        sums[i][v] = D::zero();
+      }
     int64_t groups = depth / D::step;
     for (int64_t g = 0; g < groups; ++g) {
       vu columns[Vectors];
@@ -96,25 +100,33 @@ template <class Config> struct GemmDirect {
       pack_a<D, Config::a_rows>(Config::a_rows ? a + m0 * x.a_stride : a + m0, x.a_stride, m1 - m0, m1 - m0, x.k, packed, stride);
       words = packed;
     }
-    for (int64_t j = n0; j < n1; j += NR) {
-      int64_t columns = least(NR, n1 - j), ldb = x.b_stride;
-      const B *at = b + j;
-      if (columns < NR) {  // the last columns are copied out, so that whole vectors may be read
-        [[maybe_unused]] int64_t width = up(columns, lanes);
-        for (int64_t k = 0; k < x.k; ++k) {
-          if constexpr (sizeof(B) == 4) {
-            for (int64_t t = 0; t < columns; t += lanes) store_u(edge + k * NR + t, load_words(at + k * ldb + t, columns - t));
-          } else {
-            __builtin_memcpy(edge + k * NR, at + k * ldb, size_t(columns) * sizeof(B));
-            __builtin_memset(edge + k * NR + columns, 0, size_t(width - columns) * sizeof(B));
-          }
+    // Some rows at a time, all columns of them: the rows of A stay near, and so do the pages of E.
+    int64_t some = most(8 * MR, least(24 * MR, (48 << 10) / most(1, x.k) / MR * MR));
+    for (int64_t i = m0; i < m1; i += some)
+      for (int64_t j = n0; j < n1; j += NR) {
+        int64_t columns = least(NR, n1 - j), ldb = x.b_stride;
+        const B *at = b + j;
+        if (columns < NR) {  // the last columns are copied out, so that whole vectors may be read
+          if (i == m0) copy_out(at, ldb, x.k, columns, edge);
+          at = edge;
+          ldb = NR;
         }
-        at = edge;
-        ldb = NR;
+        with_fixed<vectors>((columns + lanes - 1) / lanes, [&](auto v) {
+          panel<MR, decltype(v)::value>(x, z, i, least(m1, i + some), j, columns, words + (i - m0) * stride, stride, at, ldb, scratch);
+        });
       }
-      with_fixed<vectors>((columns + lanes - 1) / lanes, [&](auto v) {
-        panel<MR, decltype(v)::value>(x, z, m0, m1, j, columns, words, stride, at, ldb, scratch);
-      });
+  }
+
+  // `columns` columns of B, filled up with zeros to whole vectors, rows NR apart.
+  static __attribute__((noinline)) void copy_out(const B *from, int64_t ld, int64_t depth, int64_t columns, B *to) {
+    [[maybe_unused]] int64_t width = up(columns, lanes);
+    for (int64_t k = 0; k < depth; ++k) {
+      if constexpr (sizeof(B) == 4) {
+        for (int64_t t = 0; t < columns; t += lanes) store_u(to + k * NR + t, load_words(from + k * ld + t, columns - t));
+      } else {
+        __builtin_memcpy(to + k * NR, from + k * ld, size_t(columns) * sizeof(B));
+        __builtin_memset(to + k * NR + columns, 0, size_t(width - columns) * sizeof(B));
+      }
     }
   }
 

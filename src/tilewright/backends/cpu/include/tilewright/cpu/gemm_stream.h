@@ -22,7 +22,7 @@ template <class Config> struct GemmStream {
   static constexpr int64_t sums_bytes = 32 << 10;             // what they may take of the first-level cache
   static constexpr int lines_at_once = vector_bytes == 64 ? 8 : 4;
   static constexpr int rows_at_once = vector_bytes == 64 ? 3 : 2;
-  static constexpr int deep = vector_bytes == 64 ? 16 : 8;     // lines of k added in one go
+  static constexpr int deep = 8;                               // lines of k added in one go
   static constexpr int64_t k_block = Config::tile_k;           // k elements of a fold between two saves of its sums
   static_assert(k_block % (lanes * D::step) == 0, "tile_k must be whole vectors of words");
 
@@ -130,11 +130,7 @@ template <class Config> struct GemmStream {
     for (int64_t l = 0; l < count; l += lanes) {
       vu words[Deep];
 #pragma GCC unroll 16
-      for (int u = 0; u < Deep; ++u) {
-        const T *at = matrix + u * D::step * ld + l;
-        if (Config::prefetch > 0 && Deep > 1) __builtin_prefetch(at + Deep * D::step * ld);
-        words[u] = D::across(at, ld);
-      }
+      for (int u = 0; u < Deep; ++u) words[u] = D::across(matrix + u * D::step * ld + l, ld);
       int64_t r = 0;
       for (; r + together <= rows; r += together)
         add_rows<together>(words, vectors + r * stride, stride, out + r * ld_out + l, ld_out);

@@ -38,6 +38,12 @@ template <class Dot, class T> TW_INLINE vu words_across(const T *p, int64_t ld, 
   return count >= lanes && depth >= Dot::step ? Dot::across(p, ld) : words_across_edge<Dot>(p, ld, count, depth);
 }
 
+// The word of one element, where words hold one.
+template <class T> TW_INLINE uint32_t one_word(T x) {
+  if constexpr (is_int<T>) return uint32_t(int32_t(x));
+  else return as_bits(to_float(x));
+}
+
 template <class Dot> TW_INLINE vu bias_a(vu words) {
   if constexpr (Dot::offset) return words ^ 0x80808080u;
   return words;
@@ -100,6 +106,10 @@ TW_INLINE void pack_a(const T *a, int64_t ld, int64_t rows, int64_t rows_up, int
       for (; (g + lanes) * Dot::step <= depth; g += lanes) store_u(to + g, bias_a<Dot>(Dot::along_k(from + g * Dot::step)));
       if (g < groups) store_words(to + g, bias_a<Dot>(words_along<Dot>(from + g * Dot::step, depth - g * Dot::step)), groups - g);
     }
+  } else if (Dot::step == 1 && rows < lanes / 2) {
+    // A few short rows: one element after the other is quicker than squares that are mostly empty.
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t g = 0; g < groups; ++g) out[i * stride + g] = one_word(a[g * ld + i]);
   } else {
     for (int64_t g = 0; g < groups; g += lanes)
       for (int64_t i = 0; i < rows; i += lanes)
