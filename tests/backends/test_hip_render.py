@@ -50,7 +50,7 @@ SPECS = {
     "hip_gemm_fp16_compv5": KernelSpec(
         "gemm",
         GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr"),
-        GemmSchedule("compv5", (64, 64, 64), (32, 32, 16), (1, 1, 2), "intrawave", "cshuffle", (False, False, False)),
+        GemmSchedule("compv5", (64, 64, 32), (32, 32, 16), (1, 1, 2), "intrawave", "cshuffle", (False, False, False)),
         "gfx942",
     ),
 }

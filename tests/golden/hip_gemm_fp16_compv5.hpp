@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_compv5_64x64x64_1x1x2_32x32x16_pad_gfx942_96508d1c
+// gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_pad_gfx942_b7d3c660
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1_custom_policy.hpp>
@@ -7,7 +7,7 @@
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v5.hpp>
 
-namespace tw_96508d1c82620079 {
+namespace tw_b7d3c660fa400283 {
 struct Config {
   using A = ck_tile::half_t;
   using B = ck_tile::half_t;
@@ -21,7 +21,7 @@ struct Config {
   template <class Problem> using PipelineBase = ck_tile::BaseGemmPipelineAgBgCrCompV5<Problem>;
   template <class Config> using Store = tw::hip::Shuffled<Config>;
   static constexpr auto scheduler = ck_tile::GemmPipelineScheduler::Intrawave;
-  static constexpr int tile_m = 64, tile_n = 64, tile_k = 64;
+  static constexpr int tile_m = 64, tile_n = 64, tile_k = 32;
   static constexpr int warp_grid_m = 1, warp_grid_n = 1, warp_grid_k = 2;
   static constexpr int warp_tile_m = 32, warp_tile_n = 32, warp_tile_k = 16;
   static constexpr bool pad_m = false, pad_n = false, pad_k = false;
@@ -32,6 +32,6 @@ struct Config {
   static constexpr bool narrow_c = false;
   static constexpr int lds_bytes = 16384;
 };
-}  // namespace tw_96508d1c82620079
+}  // namespace tw_b7d3c660fa400283
 
-TW_EXPORT_GEMM(tw_96508d1c82620079::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[false,false,false],"persistent":false,"pipeline":"compv5","prefetch":0,"scheduler":"intrawave","split_k":1,"store":"cshuffle","tile":[64,64,64],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,2],"warp_tile":[32,32,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_b7d3c660fa400283::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[false,false,false],"persistent":false,"pipeline":"compv5","prefetch":0,"scheduler":"intrawave","split_k":1,"store":"cshuffle","tile":[64,64,32],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,2],"warp_tile":[32,32,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -28,7 +28,7 @@ def make(pipeline: str = "compv3", signature: GemmSignature = FP16, arch: str = 
         "compv3": {"tile": (128, 128, 64)},
         "compv4": {"tile": (128, 128, 32)},
         "mem": {"tile": (64, 64, 64), "warp_tile": NARROW, "scheduler": "interwave"},
-        "compv5": {"tile": (64, 64, 64), "warp_grid": (1, 1, 2)},
+        "compv5": {"tile": (64, 64, 32), "warp_grid": (1, 1, 2)},
         "preshuffle": {
             "tile": (128, 128, 64), "warp_tile": NARROW, "warp_grid": (1, 4, 1), "scheduler": "default",
             "pad": EDGES_MN,
@@ -115,7 +115,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(tile=(256, 256, 128)),
         make("compv5", tile=(256, 128, 32)),  # A and B would fit; the sums that pass through LDS do not
     ],
-    "amd-registers": [make(tile=(256, 256, 32), warp_grid=(1, 2, 1)), make("compv5", tile=(128, 128, 32))],
+    "amd-registers": [make(tile=(256, 256, 32), warp_grid=(1, 2, 1)), make("compv5", tile=(64, 64, 64))],
     "amd-tile-vector": [
         make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
         make(signature=signed(FP16, layout="rrr"), tile=(128, 192, 64), warp_tile=NARROW),

@@ -196,12 +196,12 @@ def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
             f"{arch.name} has {arch.scratch_bytes}",
             "use a smaller tile" + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
-    held = shape.accumulators(schedule)
+    held = shape.held_registers(signature, schedule)
     if held > arch.accumulator_registers:
         yield Violation(
             "amd-registers",
-            f"tile {_x(schedule.tile)} on warp grid {_x(schedule.warp_grid)} leaves {held} sums to a lane, "
-            f"over the {arch.accumulator_registers} accumulator registers",
+            f"tile {_x(schedule.tile)} with {schedule.pipeline} on warp grid {_x(schedule.warp_grid)} "
+            f"binds {held} registers of a lane, over {arch.accumulator_registers}",
             "use a smaller tile or more waves",
         )
 

@@ -84,7 +84,7 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     yield make("mem", (64, 64, 64), (2, 2, 1), 16, scheduler="interwave")
     yield make("mem", (16, 64, 64), (1, 4, 1), 16)
     yield make("mem", (64, 16, 64), (4, 1, 1), 16)
-    yield make("compv5", (64, 64, 64), (1, 1, 2), 32)
+    yield make("compv5", (64, 64, 32), (1, 1, 2), 32)
     if signature.variant == "standard":
         yield make("compv3", (128, 128, 64), (2, 2, 1), 32, split_k=4)
         yield make("mem", (64, 64, 64), (2, 2, 1), 16, split_k=8)

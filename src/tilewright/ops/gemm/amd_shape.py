@@ -101,11 +101,15 @@ def lds_bytes(signature: GemmSignature, schedule: GemmSchedule) -> int:
     return max(stage, exchange) * (2 if schedule.pipeline == "compv4" else 1)
 
 
-def accumulators(schedule: GemmSchedule) -> int:
-    """32-bit sums one lane holds."""
-    m, n, _ = schedule.tile
-    held = m * n // (WAVE * schedule.warp_grid[0] * schedule.warp_grid[1])
-    return held * (2 if schedule.pipeline == "compv5" else 1)  # its two waves each know both sums
+def held_registers(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    """32-bit registers a lane cannot let go of: its sums, and with compv5 the tiles its wave computes on alone."""
+    m, n, k = schedule.tile
+    sums = m * n // (WAVE * schedule.warp_grid[0] * schedule.warp_grid[1])
+    if schedule.pipeline != "compv5":
+        return sums
+    # Each wave names the sums and the tiles of both, and holds a third pair on its way to LDS.
+    tiles = (m * bytes_of(signature.dtype_a) + n * bytes_of(signature.dtype_b)) * k // WAVE // 4
+    return 2 * sums + 3 * tiles
 
 
 def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) -> str:
