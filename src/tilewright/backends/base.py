@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright.errors import UnknownNameError, nearest
+from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
 
@@ -98,6 +99,12 @@ class Backend(Protocol):
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         """Predicted seconds, for choosing among kernels that were never measured."""
+
+    def recognises(self, data: bytes) -> bool:
+        """True where a file holds code of this backend: a library or a code object."""
+
+    def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
+        """What is inside a built library or code object, with what the spec promises of it."""
 
     def host_library_source(self) -> Source | None:
         """Source of the support library the runtime needs (the host's thread team), if any."""

@@ -49,6 +49,15 @@ def _of_bundle(data: bytes, what: str) -> Iterator[tuple[str, bytes]]:
             yield one.target, one.data
 
 
+def recognises(data: bytes) -> bool:
+    if data[: len(bundle.MAGIC)] == bundle.MAGIC or data[:4] == bundle.COMPRESSED:
+        return True
+    if data[:4] != elf.MAGIC:
+        return False
+    code = Elf(data, "the file")
+    return code.machine == elf.MACHINE_AMDGPU or code.section(".hip_fatbin") is not None
+
+
 def metadata(code: Elf) -> Mapping[str, Any]:
     """The compiler's description of every kernel."""
     for owner, kind, content in code.notes():
@@ -127,7 +136,7 @@ def _function(kernel: Mapping[str, Any], code: Elf, arch: Arch | None, found: di
 
 def _target(said: Mapping[str, Any], bundled: str) -> str:
     """gfx942 of amdgcn-amd-amdhsa--gfx942:xnack-."""
-    return str(said.get("amdhsa.target") or bundled).rpartition("-")[2].partition(":")[0]
+    return str(said.get("amdhsa.target") or bundled).partition(":")[0].rpartition("-")[2]
 
 
 def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspection:
@@ -149,7 +158,7 @@ def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspectio
     if not described or wanted not in archs:
         held = ", ".join(archs) or "no AMD device code"
         raise InspectionError(
-            f"{what} holds {held}" + (f", not {arch}" if arch and archs else "" if not archs else "; name one"),
+            f"{what} holds {held}" + (f", not {arch}" if arch else "; name one" if archs else ""),
             rule="code-object",
             value=held,
             remedy="give a code object or library of one AMD arch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tilewright.errors import InspectionError
@@ -71,6 +71,10 @@ class Inspection:
     name: str = ""
     digest: str = ""
     promises: tuple[str, ...] = ()  # beginnings of mnemonics, one of which the code must hold; by the spec
+
+    def of(self, spec: Any, promises: tuple[str, ...]) -> Inspection:
+        """The same as the findings about a spec."""
+        return replace(self, name=spec.name, digest=spec.digest, arch=spec.arch, promises=promises)
 
     @property
     def disassembled(self) -> bool:

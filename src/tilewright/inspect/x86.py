@@ -17,8 +17,8 @@ from tilewright.inspect.elf import Elf, damaged
 from tilewright.inspect.report import Function, Inspection, Instructions
 
 FMA = ("vfmadd", "vfmsub", "vfnmadd", "vfnmsub")
-DOT = ("vpdpbusd", "vpdpbssd", "vpdpwssd", "vdpbf16ps", "vdpphps", "tdp")
-_MULTIPLY = (*FMA, *DOT)
+DOT = ("vpdp", "vdpbf16ps", "vdpphps", "vpmaddwd", "vpmaddubsw", "pmaddwd", "tdp")
+_SCALAR = ("ss", "sd", "sh")  # one multiply-add of a scalar is no vector work
 
 _REGISTER = re.compile(r"%([xyz])mm\d+")
 _BITS = {"x": 128, "y": 256, "z": 512}
@@ -40,6 +40,14 @@ _SIGNS: tuple[tuple[str, re.Pattern[str], re.Pattern[str] | None], ...] = (
 )
 
 
+def recognises(data: bytes) -> bool:
+    """A library of the host without device code inside."""
+    if data[:4] != elf.MAGIC:
+        return False
+    code = Elf(data, "the file")
+    return code.machine == elf.MACHINE_X86_64 and not any("fatbin" in one.name.lower() for one in code.sections)
+
+
 def count(code: Sequence[Instruction]) -> Instructions:
     matrix: Counter[str] = Counter()
     vectors: Counter[int] = Counter()
@@ -49,7 +57,7 @@ def count(code: Sequence[Instruction]) -> Instructions:
     stack = 0
     for one in code:
         registers = _REGISTER.findall(one.operands)
-        if one.mnemonic.startswith(_MULTIPLY):
+        if one.mnemonic.startswith(DOT) or (one.mnemonic.startswith(FMA) and not one.mnemonic.endswith(_SCALAR)):
             matrix[one.mnemonic] += 1
         if not registers:
             continue
