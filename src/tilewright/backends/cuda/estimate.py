@@ -35,6 +35,7 @@ PINGPONG_TURN = 0.0064  # of the turn that ping-pong still feels
 SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 34.1, 0.119, 0.428, 11.6e6
 SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 0.0651e-6, 0.0995e-6, 42.7e12
 GENERIC_MACS = 6e12  # a second, of the whole GPU
+GENERIC_TURN = 0.6e-6  # a turn of its loop, however small
 
 
 def _up(x: int, y: int) -> int:
@@ -54,7 +55,10 @@ def seconds(spec: KernelSpec, problem: Any) -> float:
         return max(floor, START + _tma_ws(schedule, problem, units))
     if schedule.pipeline == "skinny":
         return START + _skinny(schedule, problem, units)
-    return max(floor, START + problem.m * problem.n * problem.k * problem.batch / GENERIC_MACS)
+    tiles = _up(problem.m, schedule.tile[0]) * _up(problem.n, schedule.tile[1]) * problem.batch
+    turns = _up(tiles, units * 4) * _up(problem.k, schedule.tile[2])
+    work = problem.m * problem.n * problem.k * problem.batch / GENERIC_MACS
+    return max(floor, START + max(work, turns * GENERIC_TURN))
 
 
 def _tma_ws(schedule: GemmSchedule, problem: Any, units: int) -> float:

@@ -1,0 +1,179 @@
+// A CUDA driver whose device is the host's memory: what the tests run against where there is no NVIDIA GPU.
+// It counts what is alive, fails any call it is told to fail, and keeps the last launch to look at.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#define SHOWN extern "C" __attribute__((visibility("default")))
+
+namespace {
+std::mutex lock;
+std::map<std::string, int> faults, calls;
+std::map<void *, size_t> memory;
+std::set<void *> streams, events;
+int device_count = 1, capability = 90, version = 13000, sticky = 0, capture_mode = 0;
+size_t capacity = size_t(1) << 30, used = 0;
+char contexts[8];
+thread_local void *current = nullptr;
+std::string module_function;  // of the last launch
+
+struct Launch {
+  uint32_t grid[3], block[3], shared, cluster, parameters;
+  void *stream;
+  unsigned char first[512];  // what the last parameter points at
+} last;
+
+int told(const char *name) {
+  ++calls[name];
+  if (sticky) return sticky;
+  auto found = faults.find(name);
+  if (found == faults.end()) return 0;
+  int error = found->second;
+  faults.erase(found);
+  if (error == 700 || error == 719 || error == 716) sticky = error;
+  return error;
+}
+}  // namespace
+
+#define ENTER(name)                        \
+  std::lock_guard<std::mutex> guard(lock); \
+  if (int error = told(name)) return error;
+
+SHOWN void fake_cuda_reset() {
+  std::lock_guard<std::mutex> guard(lock);
+  for (auto &one : memory) std::free(one.first);
+  faults.clear(); calls.clear(); memory.clear(); streams.clear(); events.clear();
+  device_count = 1; capability = 90; version = 13000; sticky = capture_mode = 0;
+  capacity = size_t(1) << 30; used = 0; current = nullptr; last = Launch{};
+}
+SHOWN void fake_cuda_devices(int count, int cc) { device_count = count; capability = cc; }
+SHOWN void fake_cuda_version(int number) { version = number; }
+SHOWN void fake_cuda_capacity(size_t bytes) { capacity = bytes; }
+SHOWN void fake_cuda_fail(const char *name, int error) { faults[name] = error; }
+SHOWN int fake_cuda_calls(const char *name) { return calls[name]; }
+SHOWN int fake_cuda_alive() { return int(memory.size()); }
+SHOWN int fake_cuda_capture_mode() { return capture_mode; }
+SHOWN const Launch *fake_cuda_last() { return &last; }
+SHOWN const char *fake_cuda_function() { return module_function.c_str(); }
+
+SHOWN int cuInit(unsigned) { ENTER("cuInit") return device_count ? 0 : 100; }
+SHOWN int cuDriverGetVersion(int *number) { ENTER("cuDriverGetVersion") *number = version; return 0; }
+SHOWN int cuDeviceGetCount(int *count) { ENTER("cuDeviceGetCount") *count = device_count; return 0; }
+SHOWN int cuDeviceGetName(char *name, int, int) { ENTER("cuDeviceGetName") std::strcpy(name, "Fake H200"); return 0; }
+SHOWN int cuDeviceTotalMem_v2(size_t *bytes, int) { ENTER("cuDeviceTotalMem") *bytes = capacity; return 0; }
+SHOWN int cuDeviceGetAttribute(int *value, int attribute, int) {
+  ENTER("cuDeviceGetAttribute")
+  switch (attribute) {
+    case 10: *value = 32; break;
+    case 13: *value = 1980000; break;
+    case 16: *value = 132; break;
+    case 38: *value = 60 << 20; break;
+    case 75: *value = capability / 10; break;
+    case 76: *value = capability % 10; break;
+    default: *value = 0;
+  }
+  return 0;
+}
+SHOWN int cuDevicePrimaryCtxRetain(void **context, int device) {
+  ENTER("cuDevicePrimaryCtxRetain")
+  if (device < 0 || device >= device_count) return 101;
+  *context = contexts + device;
+  return 0;
+}
+SHOWN int cuCtxGetCurrent(void **context) { ENTER("cuCtxGetCurrent") *context = current; return 0; }
+SHOWN int cuCtxSetCurrent(void *context) { ENTER("cuCtxSetCurrent") current = context; return 0; }
+SHOWN int cuCtxGetDevice(int *device) {
+  ENTER("cuCtxGetDevice")
+  if (!current) return 201;
+  *device = int(static_cast<char *>(current) - contexts);
+  return 0;
+}
+SHOWN int cuCtxSynchronize() { ENTER("cuCtxSynchronize") return 0; }
+SHOWN int cuMemAlloc_v2(void **address, size_t bytes) {
+  ENTER("cuMemAlloc")
+  if (!current) return 201;
+  if (used + bytes > capacity) return 2;
+  void *made = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  std::memset(made, 0xcd, bytes);  // what fresh memory holds is anyone's guess
+  memory[made] = bytes;
+  used += bytes;
+  *address = made;
+  return 0;
+}
+SHOWN int cuMemFree_v2(void *address) {
+  ENTER("cuMemFree")
+  if (!memory.count(address)) return 1;
+  used -= memory[address];
+  memory.erase(address);
+  std::free(address);
+  return 0;
+}
+SHOWN int cuMemGetInfo_v2(size_t *free, size_t *total) { ENTER("cuMemGetInfo") *free = capacity - used; *total = capacity; return 0; }
+SHOWN int cuMemcpyAsync(void *to, const void *from, size_t bytes, void *) { ENTER("cuMemcpyAsync") std::memcpy(to, from, bytes); return 0; }
+SHOWN int cuMemsetD8Async(void *to, unsigned char value, size_t bytes, void *) { ENTER("cuMemsetD8Async") std::memset(to, value, bytes); return 0; }
+SHOWN int cuStreamCreate(void **stream, unsigned) { ENTER("cuStreamCreate") streams.insert(*stream = std::malloc(8)); return 0; }
+SHOWN int cuStreamDestroy_v2(void *stream) { ENTER("cuStreamDestroy") streams.erase(stream); return 0; }
+SHOWN int cuStreamSynchronize(void *) { ENTER("cuStreamSynchronize") return 0; }
+SHOWN int cuStreamWaitEvent(void *, void *, unsigned) { ENTER("cuStreamWaitEvent") return 0; }
+SHOWN int cuEventCreate(void **event, unsigned) { ENTER("cuEventCreate") events.insert(*event = std::malloc(8)); return 0; }
+SHOWN int cuEventDestroy_v2(void *event) { ENTER("cuEventDestroy") events.erase(event); return 0; }
+SHOWN int cuEventRecord(void *, void *) { ENTER("cuEventRecord") return 0; }
+SHOWN int cuEventSynchronize(void *) { ENTER("cuEventSynchronize") return 0; }
+SHOWN int cuEventElapsedTime(float *took, void *, void *) { ENTER("cuEventElapsedTime") *took = 0.5f; return 0; }
+SHOWN int cuThreadExchangeStreamCaptureMode(int *mode) {
+  ENTER("cuThreadExchangeStreamCaptureMode")
+  int before = capture_mode;
+  capture_mode = *mode;
+  *mode = before;
+  return 0;
+}
+SHOWN int cuModuleLoadData(void **module, const void *image) {
+  ENTER("cuModuleLoadData")
+  if (std::memcmp(image, "\177ELF", 4)) return 200;
+  *module = const_cast<void *>(image);
+  return 0;
+}
+SHOWN int cuModuleGetFunction(void **function, void *, const char *name) {
+  ENTER("cuModuleGetFunction")
+  *function = strdup(name);
+  return 0;
+}
+SHOWN int cuFuncSetAttribute(void *, int, int) { ENTER("cuFuncSetAttribute") return 0; }
+SHOWN int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,
+                                 const uint32_t *box, const uint32_t *, int, int swizzle, int, int) {
+  ENTER("cuTensorMapEncodeTiled")
+  // The driver's own conditions.
+  if (rank != 3 || reinterpret_cast<uintptr_t>(address) % 16 || reinterpret_cast<uintptr_t>(map) % 64) return 1;
+  const int bytes = type == 0 ? 1 : type == 7 ? 4 : 2, most = swizzle == 3 ? 128 : swizzle == 2 ? 64 : swizzle == 1 ? 32 : 1 << 20;
+  for (int i = 0; i < 3; ++i)
+    if (!sizes[i] || sizes[i] > (uint64_t(1) << 32) || !box[i] || box[i] > 256) return 1;
+  if (strides[0] % 16 || strides[1] % 16 || !strides[0] || !strides[1] || int(box[0]) * bytes > most) return 1;
+  std::memset(map, 0xab, 128);
+  return 0;
+}
+SHOWN int cuLaunchKernelEx(const void *raw, void *function, void **parameters, void **) {
+  ENTER("cuLaunchKernelEx")
+  module_function = static_cast<const char *>(function);
+  struct Attribute { int id; char pad[4]; uint32_t value[16]; };
+  struct Config { uint32_t grid[3], block[3], shared; void *stream; Attribute *attributes; unsigned count; };
+  auto *config = static_cast<const Config *>(raw);
+  std::memcpy(last.grid, config->grid, 24);
+  last.shared = config->shared;
+  last.stream = config->stream;
+  last.cluster = config->count ? config->attributes[0].value[0] : 1;
+  if (last.grid[0] % last.cluster || !last.grid[0] || !last.grid[1]) return 1;
+  // Kernels of the tma_ws pipeline have four parameters, the others one; all fit in 256 bytes.
+  std::memcpy(last.first, parameters[config->shared > 48 * 1024 ? 3 : 0], 216);
+  return 0;
+}
+SHOWN int cuGetErrorName(int error, const char **name) {
+  *name = error == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : error == 100 ? "CUDA_ERROR_NO_DEVICE" : error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+        : error == 716 ? "CUDA_ERROR_MISALIGNED_ADDRESS" : error == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU"
+        : error == 701 ? "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" : "CUDA_ERROR_UNKNOWN";
+  return 0;
+}
+SHOWN int cuGetErrorString(int, const char **text) { *text = "what the driver says"; return 0; }
