@@ -51,10 +51,20 @@ def test_the_target_defaults_to_the_best_of_this_machine() -> None:
 
 @pytest.mark.parametrize(
     "several",
-    [("--datatype", "fp32", "--datatype", "bf16"), ("--datatype", "fp32,bf16"), ("--datatype", "bf16, fp32,")],
+    [
+        ("--datatype", "fp32", "--datatype", "bf16"),
+        ("--datatype", "fp32,bf16"),
+        ("--datatype", "bf16, fp32,"),
+        ("--datatype", "fp32", "bf16", "--layout", "rrr"),
+    ],
 )
 def test_an_option_takes_several_values(several: tuple[str, ...]) -> None:
     assert values(specs(*BASE, *several), "signature", "dtype_a") == {"fp32", "bf16"}
+
+
+def test_a_word_before_the_op_is_never_taken_for_the_op() -> None:
+    done = run("specs", "--datatype", "fp32", "gemm", *BASE)
+    assert done.exit_code == 0, done.stderr
 
 
 def test_each_axis_reaches_the_specs() -> None:

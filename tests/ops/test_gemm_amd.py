@@ -229,7 +229,7 @@ def test_a_kernel_says_why_it_cannot_serve(rule: str, case: Unserved) -> None:
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 def test_rdna_is_refused_for_one_reason(arch: str) -> None:
     problem = fp16(128, 128, 128)
-    for violations in (GEMM.check(make(arch=arch))[:1], GEMM.problem_violations(problem, arch)):
+    for violations in (GEMM.check(make(arch=arch)), GEMM.problem_violations(problem, arch)):
         assert [one.rule for one in violations] == ["amd-wmma"]
         assert "no WMMA" in violations[0].message
 

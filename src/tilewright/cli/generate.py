@@ -12,7 +12,7 @@ from tilewright.cli.common import print_json, progress, say
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(generate)
+    app.command(cls=chosen.WordLists)(generate)
 
 
 def generate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from tilewright.cli.common import console, numbers, resolve_target, say, words
 from tilewright.errors import RequestError
@@ -37,6 +38,30 @@ Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many spec
 WhyNot = Annotated[bool, typer.Option("--why-not", help="List the rejected proposals by rule; with -v each of them.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+class WordLists(typer.core.TyperCommand):
+    """A command whose list options take several words at once: `--variants standard multi_d`.
+
+    Only once the command's own arguments have been given: before that a word might be one of them.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        takes_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
+        lists = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        missing = sum(one.param_type_name == "argument" for one in self.params)
+        folded: list[str] = []
+        rest = list(args)
+        while rest:
+            word = rest.pop(0)
+            folded.append(word)
+            if word in takes_value and word.startswith("-") and rest:
+                folded.append(rest.pop(0))
+                while word in lists and not missing and rest and not rest[0].startswith("-"):
+                    folded += [word, rest.pop(0)]
+            elif not word.startswith("-"):
+                missing = max(0, missing - 1)
+        return super().parse_args(ctx, folded)
 
 
 def choose(

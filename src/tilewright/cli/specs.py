@@ -9,7 +9,7 @@ from tilewright.cli.common import print_json, say
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(specs)
+    app.command(cls=chosen.WordLists)(specs)
 
 
 def specs(

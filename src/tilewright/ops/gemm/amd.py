@@ -363,9 +363,17 @@ def _transposed_loads(signature: GemmSignature, schedule: GemmSchedule, arch: Ar
         yield Violation("amd-transposed-load", "compv5 has no transposed read", "use another pipeline, or rcr")
 
 
-RULES = (
-    _signature, _names, _vector, _shapes, _resources, _dealt, _stored, _split, _preshuffle, _pipelines,
-)  # fmt: skip
+_SCHEDULES = (_names, _vector, _shapes, _resources, _dealt, _stored, _split, _preshuffle, _pipelines)
+
+
+def _schedule(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if "wmma" in arch.features:
+        return  # there is one reason, and no schedule mends it
+    for rule in _SCHEDULES:
+        yield from rule(signature, schedule, arch)
+
+
+RULES = (_signature, _schedule)
 
 
 def _spans(problem: GemmProblem) -> Iterator[tuple[str, int]]:
