@@ -49,6 +49,7 @@ TARGETS = {
 FLOOR = 0.8  # no fp32 shape under this
 SLOW_SECONDS = 0.5  # a peer this slow is timed in few rounds: its place is clear
 SLOW_ROUNDS = 3
+HOPELESS_SECONDS = 1.0
 
 
 class Worker:
@@ -106,6 +107,8 @@ class Entrant:
         took = self.turn()
         self.repeats = max(1, min(100_000, round(options.turn / max(took, 1e-7))))
         self.rounds = options.rounds if took < SLOW_SECONDS else min(options.rounds, SLOW_ROUNDS)
+        if took > HOPELESS_SECONDS:  # seconds a call: the first turn says enough
+            self.rounds, self.samples = 1, [took]
 
     @property
     def median(self) -> float:

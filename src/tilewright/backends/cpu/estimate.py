@@ -87,7 +87,8 @@ def _blocked(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
             cycles += tiles * blocks * (40.0 + 1.6 * rows_block * columns_block / width)
             times = -(-columns // schedule.tile[1])
             far = columns <= 128 and rows * groups_here * 4 > host_facts().l2_bytes * 0.5
-            cycles += rows * groups_here * times * (TURN_A if problem.layout[0] != "r" else PACK_A_FAR if far else PACK_A)
+            each = TURN_A if problem.layout[0] != "r" else PACK_A_FAR if far else PACK_A
+            cycles += rows * groups_here * times * each
             if not prepacked:
                 turn = problem.layout[1] != "r"
                 cycles += columns * groups_here * ((TURN_B if turn else PACK_B_NEAR) if near else PACK_B_FAR)
