@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright import errors, events, settings
-    from tilewright.api import explain, gemm, pack
+    from tilewright.api import explain, gemm, pack, to_device
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.selection import Explanation, Selection
     from tilewright.errors import TilewrightError
@@ -39,6 +39,7 @@ _HOMES = {
     "load_library": "tilewright.runtime.loader",
     "pack": "tilewright.api",
     "settings": "",
+    "to_device": "tilewright.api",
 }
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "load_library",
     "pack",
     "settings",
+    "to_device",
 ]
 
 

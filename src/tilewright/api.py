@@ -15,12 +15,13 @@ import numpy as np
 
 from tilewright import settings
 from tilewright.backends.base import all_backends
-from tilewright.dispatch.registry import Registry, default_registry
+from tilewright.dispatch.registry import Registry, default_registry, resolve_target
 from tilewright.dispatch.selection import Explanation
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
 from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
-from tilewright.runtime.devices import HOST, Place, device
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.devices import HOST, Place, device, device_of
 
 _ndarray = np.ndarray
 _registries: dict[str, Registry] = {}
@@ -85,6 +86,15 @@ def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None
     The packed bytes belong to this machine's target and are not meant to be stored.
     """
     return pack_with(_registry(target), b, m, dtype_a)
+
+
+def to_device(array: Any, target: str | None = None, index: int | None = None) -> DeviceArray:
+    """A copy of a NumPy array in the memory of the device that runs the target's kernels.
+
+    `index` names one of several devices.  `.numpy()` of the result copies back; other libraries read
+    it through DLPack.
+    """
+    return DeviceArray.of(device_of(resolve_target(target).name, index), array)
 
 
 def explain(

@@ -105,8 +105,8 @@ def elf(machine: int, sections: list[tuple[str, int, int, bytes, int]]) -> bytes
         offsets.append(len(names))
         names += name.encode() + b"\0"
     body, table = b"", b"\0" * 64
-    for (_, kind, flags, content, link), name in zip((*sections, ("", 3, 0, names, 0)), offsets, strict=True):
-        table += struct.pack("<IIQQQQIIQQ", name, kind, flags, 0, 64 + len(body), len(content), link, 0, 4, 0)
+    for (_, kind, flags, content, link), at in zip((*sections, ("", 3, 0, names, 0)), offsets, strict=True):
+        table += struct.pack("<IIQQQQIIQQ", at, kind, flags, 0, 64 + len(body), len(content), link, 0, 4, 0)
         body += content
     head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     count = len(sections) + 2

@@ -170,6 +170,18 @@ def test_copies_there_and_back(fake_hip: FakeHip, arrays: Arrays) -> None:
     assert np.isnan(moved.numpy())
 
 
+def test_numpy_arrays_go_to_the_device_of_a_target(fake_hip: FakeHip, arrays: Arrays) -> None:
+    fake_hip.has(3, "gfx90a,gfx942,gfx942")
+    assert tw.to_device(arrays[0], "gfx942").place == Place("hip", 1)
+    assert tw.to_device(arrays[0], "gfx942", 2).place == Place("hip", 2)
+    np.testing.assert_array_equal(tw.to_device(arrays[1], "hip").numpy(), arrays[1])
+    with pytest.raises(DeviceError):
+        tw.to_device(arrays[0], "gfx942", 0)
+    here = tw.to_device(arrays[0], "generic")
+    assert here.place == devices.HOST
+    np.testing.assert_array_equal(here.numpy(), arrays[0])
+
+
 def test_memory_is_on_the_device_asked_for_and_the_current_one_stays(fake_hip: FakeHip) -> None:
     fake_hip.has(2)
     memory = hip.device(1).allocate(64)
@@ -291,7 +303,7 @@ def test_host_arrays_are_refused_by_a_device_and_device_arrays_by_the_host(
     assert caught.value.rule == "array-device"
     assert "to_device" in caught.value.remedy
     with pytest.raises(DeviceError, match="hip:0, and host kernels read host memory"):
-        tw.gemm(there(arrays[0]), there(arrays[1]))
+        tw.gemm(there(arrays[0]), there(arrays[1]), target="generic")
 
 
 def test_a_failing_launch_has_the_vendors_name(fake_hip: FakeHip, kernel: Kernel, arrays: Arrays) -> None:

@@ -139,7 +139,7 @@ def wrong_place(what: str, place: Place, kind: str) -> DeviceError:
     """An array is not where kernels of a kind read it; where there is no such device, that is the error."""
     if kind != "cpu":
         _module(kind).all_devices()
-        remedy = f"move {what} to the device (PyTorch: `.cuda()`; NumPy: `tilewright.to_device({what})`)"
+        remedy = f"move {what} to the device (PyTorch: `.cuda()`; NumPy: `tilewright.to_device({what}, target)`)"
         if place != HOST:
             remedy = f"move {what} to a {kind} device, or name a target of {place.kind}"
         return DeviceError(
