@@ -1,4 +1,4 @@
-// gemm_fp8_e4m3xfp8_e5m2_to_fp16_crr_FastGelu_d2_direct_24x64x64_1x1x1_6x16x1_x86_64_v3_1360d9ef
+// gemm_fp8_e4m3xfp8_e5m2_to_fp16_crr_FastGelu_d2_direct_24x64x64_1x1x1_6x16x1_x86_64_v3_52756569
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cpu/gemm.h>
 
@@ -20,4 +20,4 @@ struct Config {
 };
 }  // namespace
 
-TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v3","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"direct","prefetch":0,"scheduler":"default","split_k":1,"store":"direct","tile":[24,64,64],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[6,16,1]},"schema":1,"signature":{"dtype_a":"fp8_e4m3","dtype_acc":"fp32","dtype_b":"fp8_e5m2","dtype_c":"fp16","dtype_d":"fp32","epilogue":"FastGelu","layout":"crr","num_d":2,"variant":"multi_d"}})json")
+TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v3","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"direct","prefetch":0,"scheduler":"default","split_k":1,"store":"direct","tile":[24,64,64],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[6,16,1]},"schema":1,"signature":{"dtype_a":"fp8_e4m3","dtype_acc":"fp32","dtype_b":"fp8_e5m2","dtype_c":"fp16","dtype_d":"fp32","epilogue":"FastGelu","layout":"crr","num_d":2,"variant":"multi_d"}})json")

@@ -73,6 +73,7 @@ BROKEN: dict[str, list[Breaker]] = {
         lambda: signed(legal("packed"), variant="multi_d"),
     ],
     "accumulator": [lambda: signed(legal("packed"), dtype_acc="int32")],
+    "cluster": [lambda: scheduled(legal("packed"), cluster=(2, 1, 1))],
     "dtype-mix": [
         lambda: signed(legal("packed"), dtype_b="int8"),
         lambda: signed(legal("packed"), dtype_a="int32", dtype_b="int32"),

@@ -40,6 +40,10 @@ class Toolchain(Protocol):
     """Turns one source into one shared library, through command lines a build file can hold."""
 
     @property
+    def driver(self) -> tuple[str, ...]:
+        """The compiler's own words, before any flag."""
+
+    @property
     def identity(self) -> CompilerIdentity: ...
 
     @property

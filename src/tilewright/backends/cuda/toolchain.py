@@ -22,8 +22,7 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import steps
-from tilewright.backends.base import CompilerIdentity, ObjectRules
-from tilewright.backends.cpu import toolchain as host
+from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend
 from tilewright.errors import ToolchainError
 
 ANSWER_SECONDS = 60.0
@@ -44,7 +43,7 @@ class CudaToolchain:
     """nvcc and a host compiler behind the contract of `tilewright.backends.base.Toolchain`."""
 
     driver: tuple[str, ...]
-    host: host.CpuToolchain
+    host: Toolchain
     where: str  # how nvcc was found, for people
     version: tuple[int, int]
     identity: CompilerIdentity
@@ -84,7 +83,7 @@ class CudaToolchain:
     def cubin_command(self, source: Path, output: Path, arch: str, *more: str) -> list[str]:
         """Only the device's code: what is run, and all there is to inspect."""
         # nvcc has the host's preprocessor run first; it must be one it knows, not just any C++ compiler.
-        beside = ["-ccbin", self.host.driver[0]] if self.host.kind in ("gcc", "clang") else []
+        beside = ["-ccbin", self.host.driver[0]] if self.host.identity.kind in ("gcc", "clang") else []
         return [
             *self.driver,
             "-cubin",
@@ -191,7 +190,7 @@ def identify(driver: tuple[str, ...], where: str) -> CudaToolchain:
         raise _broken(
             driver, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later"
         )
-    beside = host.find_toolchain()
+    beside = backend("cpu").toolchain()
     digest = hashlib.sha256("\n".join([*lines, *driver[1:], beside.identity.digest]).encode()).hexdigest()
     shown = f"nvcc {lines[-1]}, {beside.identity.version}"
     return CudaToolchain(driver, beside, where, version, CompilerIdentity("nvcc", shown, digest))
