@@ -1,0 +1,162 @@
+"""NVIDIA legality: every rule has an example that breaks it, a sentence and a remedy; pools and candidates."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from typing import Any
+
+import pytest
+
+from tilewright.arch import all_archs
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, nvidia
+from tilewright.ops.gemm import nvidia_schedules as make
+from tilewright.ops.gemm.pools import POOL_NAMES, proposals
+from tilewright.ops.gemm.spec import LAYOUTS
+
+GEMM = op("gemm")
+BF16 = GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr")
+FP8 = GemmSignature("standard", "fp8_e4m3", "fp8_e4m3", "fp32", "fp32", "fp32", "rcr")
+
+
+def spec(schedule: GemmSchedule, signature: GemmSignature = BF16, arch: str = "sm_90a", **changes: Any) -> KernelSpec:
+    return KernelSpec("gemm", signature, dataclasses.replace(schedule, **changes), arch)
+
+
+def tma(signature: GemmSignature = BF16, arch: str = "sm_90a", **changes: Any) -> KernelSpec:
+    return spec(make.tma_ws(signature, 128, 128, 4, (1, 1)), signature, arch, **changes)
+
+
+def skinny(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
+    return spec(make.skinny(1, 1, 8), signature, **changes)
+
+
+def generic(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
+    return spec(make.generic_schedule(signature, all_archs()["sm_90a"]), signature, **changes)
+
+
+def signed(**changes: Any) -> GemmSignature:
+    return dataclasses.replace(BF16, **changes)
+
+
+BROKEN: dict[str, list[KernelSpec]] = {
+    "nv-preshuffle": [generic(signed(variant="preshuffle"))],
+    "dtype-mix": [generic(signed(dtype_b="int8")), generic(signed(dtype_a="int32"))],
+    "dtype-output": [generic(signed(dtype_c="int32"))],
+    "dtype-d": [generic(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],
+    "nv-pipeline": [tma(pipeline="compv3")],
+    "nv-arch": [tma(arch="sm_80")],
+    "nv-scheduler": [tma(scheduler="rows"), skinny(scheduler="cooperative"), generic(scheduler="rows")],
+    "nv-store": [tma(store="cshuffle"), skinny(store="tma")],
+    "nv-field": [
+        tma(persistent=False), skinny(persistent=True), tma(unroll=2), tma(split_k=2), tma(vector=(8, 8, 8)),
+        tma(pad=(True, False, True)), skinny(prefetch=4), generic(cluster=(2, 1, 1)),
+    ],
+    "nv-inputs": [tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")), skinny(FP8)],
+    "nv-fp8-layout": [tma(dataclasses.replace(FP8, layout="rrr"))],
+    "nv-columns": [tma(tile=(128, 40, 64), warp_tile=(64, 40, 16)), tma(tile=(128, 512, 64), warp_tile=(64, 512, 16))],
+    "nv-warp": [tma(warp_tile=(16, 16, 16)), tma(warp_grid=(1, 1, 1)), tma(scheduler="pingpong")],
+    "nv-tile-k": [tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 128))],
+    "nv-tile-m": [tma(tile=(384, 128, 64)), tma(tile=(64, 128, 64))],
+    "nv-tma-store": [
+        tma(signed(dtype_c="fp32"), store="tma"),
+        tma(tile=(128, 24, 64), warp_tile=(64, 24, 16), store="tma"),
+    ],
+    "nv-cluster": [tma(cluster=(4, 4, 1)), tma(cluster=(1, 1, 2))],
+    "nv-cluster-part": [
+        tma(signed(layout="rrr"), cluster=(4, 1, 1)),
+        tma(signed(layout="crr"), cluster=(1, 4, 1)),
+        tma(tile=(128, 24, 64), warp_tile=(64, 24, 16), cluster=(2, 1, 1), store="direct"),
+    ],
+    "nv-registers": [tma(tile=(256, 256, 64), warp_tile=(64, 256, 16), prefetch=2)],
+    "nv-stages": [tma(prefetch=1), tma(prefetch=17)],
+    "nv-shared-memory": [tma(prefetch=8), skinny(tile=(32, 64, 512), warp_tile=(8, 16, 16))],
+    "nv-skinny-layout": [skinny(signed(layout="rrr"))],
+    "nv-skinny-warps": [skinny(warp_grid=(1, 1, 3)), skinny(warp_tile=(16, 8, 16), tile=(16, 16, 512))],
+    "nv-skinny-tile": [skinny(tile=(40, 16, 512)), skinny(tile=(8, 128, 512))],
+    "nv-generic": [generic(tile=(128, 64, 16))],
+}  # fmt: skip
+
+ODD = {"dtype_a": "bf16", "layout": "rcr"}
+UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
+    "nv-empty-k": [(tma(), GemmProblem(8, 8, 0, **ODD)), (skinny(), GemmProblem(8, 8, 0, **ODD))],
+    "nv-size": [
+        (tma(), GemmProblem(1 << 31, 8, 8, **ODD)),
+        (tma(), GemmProblem(1 << 20, 1 << 20, 1 << 20, **ODD)),
+        (skinny(), GemmProblem(8, 8, 8, batch=1 << 16, **ODD)),
+    ],
+    "nv-alignment": [
+        (tma(), GemmProblem(8, 8, 9, **ODD)),
+        (tma(), GemmProblem(8, 9, 8, **ODD)),
+        (tma(), GemmProblem(8, 8, 8, aligned=False, **ODD)),
+        (skinny(), GemmProblem(8, 8, 8, a_stride=12, **ODD)),
+    ],
+    "nv-skinny-size": [(skinny(), GemmProblem(9, 64, 64, **ODD))],
+    "nv-skinny-k": [(skinny(), GemmProblem(8, 64, 60, a_stride=64, b_stride=64, **ODD))],
+}
+
+
+def rules_in_the_source() -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(nvidia))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Violation":
+            rule = node.args[0]
+            assert isinstance(rule, ast.Constant)
+            found.add(str(rule.value))
+    return found
+
+
+def test_every_rule_has_an_example_here() -> None:
+    assert rules_in_the_source() == {*BROKEN, *UNSERVED}
+
+
+@pytest.mark.parametrize(("rule", "number"), [(rule, i) for rule, cases in BROKEN.items() for i in range(len(cases))])
+def test_a_broken_spec_is_told_rule_sentence_and_remedy(rule: str, number: int) -> None:
+    violations = {one.rule: one for one in GEMM.check(BROKEN[rule][number])}
+    assert rule in violations, violations
+    assert violations[rule].message
+    assert violations[rule].remedy
+
+
+@pytest.mark.parametrize(("rule", "number"), [(rule, i) for rule, cases in UNSERVED.items() for i in range(len(cases))])
+def test_a_kernel_says_why_it_cannot_serve(rule: str, number: int) -> None:
+    one, problem = UNSERVED[rule][number]
+    violations = {found.rule: found for found in GEMM.supports(one, problem)}
+    assert rule in violations, violations
+    assert violations[rule].message
+    assert violations[rule].remedy
+
+
+def test_the_specs_the_examples_start_from_are_legal() -> None:
+    assert [GEMM.check(one) for one in (tma(), tma(FP8), skinny(), generic())] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("pool", POOL_NAMES)
+def test_every_pool_proposes_something_legal(pool: str, arch: str) -> None:
+    found = [one for one in proposals(pool, arch, datatypes=["bf16"], layouts=["rcr"]) if not GEMM.check(one)]
+    assert found
+    assert len({one.digest for one in found}) == len(found)
+    assert len({one.name for one in found}) == len(found)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8"])
+def test_every_problem_has_a_kernel(arch: str, layout: str, dtype: str) -> None:
+    for size in ((0, 0, 0), (1, 1, 1), (7, 5, 0), (4097, 333, 65), (1 << 20, 8, 8)):
+        problem = GemmProblem(*size, dtype, layout=layout, aligned=False)
+        assert GEMM.problem_violations(problem, arch) == []
+        floor = GEMM.generic_spec(problem.signature, arch)
+        assert GEMM.check(floor) == []
+        assert GEMM.supports(floor, problem) == []
+
+
+def test_an_aligned_problem_of_every_layout_goes_to_the_tensor_cores() -> None:
+    for layout in LAYOUTS:
+        for m, n in ((512, 512), (64, 4096), (8192, 64)):
+            problem = GemmProblem(m, n, 1024, "bf16", layout=layout)
+            served = [one for one in GEMM.candidates(problem.signature, "sm_90a") if not GEMM.supports(one, problem)]
+            assert sum(one.schedule.pipeline == "tma_ws" for one in served) >= 10, layout
