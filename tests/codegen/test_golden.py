@@ -46,7 +46,22 @@ SPECS = {
         GemmSchedule("direct", (24, 64, 64), (6, 16, 1)),
         "x86_64_v3",
     ),
-}
+    "gemm_cuda_tma_ws": KernelSpec(
+        "gemm",
+        GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
+        GemmSchedule(
+            "tma_ws", (128, 256, 64), (64, 256, 16), (2, 1, 1), "cooperative", "tma",
+            persistent=True, prefetch=4, cluster=(2, 1, 1),
+        ),
+        "sm_90a",
+    ),
+    "gemm_cuda_skinny": KernelSpec(
+        "gemm",
+        GemmSignature("multi_d", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr", "Silu", 1),
+        GemmSchedule("skinny", (8, 16, 512), (8, 16, 16), (1, 1, 8), "rows", "direct"),
+        "sm_80",
+    ),
+}  # fmt: skip
 
 
 def rendered(name: str) -> str:
@@ -56,7 +71,7 @@ def rendered(name: str) -> str:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_emitted_source_is_the_golden_one(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.cpp", rendered(name))
+    golden(f"{name}.{'cu' if '_cuda_' in name else 'cpp'}", rendered(name))
 
 
 @pytest.mark.parametrize("name", SPECS)

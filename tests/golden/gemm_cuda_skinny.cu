@@ -1,0 +1,26 @@
+// gemm_fp16_rcr_Silu_d1_skinny_8x16x512_1x1x8_8x16x16_sm_80_af3df6b5
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cuda/gemm.h>
+#ifdef __CUDACC__
+#include <tilewright/cuda/gemm_skinny.h>
+#endif
+
+namespace {
+struct Config {
+  using A = tw::fp16;
+  using B = tw::fp16;
+  using C = tw::fp16;
+  using D = tw::fp16;
+  static constexpr bool a_rows = true, b_rows = false;
+  static constexpr auto epilogue = tw::Epilogue::Silu;
+  static constexpr int num_d = 1;
+  static constexpr auto pipeline = tw::Pipeline::skinny;
+  static constexpr int tile_m = 8, tile_n = 16, warps = 8, stages = 0;
+  static constexpr int cluster_m = 1, cluster_n = 1;
+  static constexpr bool pingpong = false, stream_k = false;
+  static constexpr bool tma_store = false, few_columns = false;
+};
+}  // namespace
+
+TW_DEVICE_SKINNY(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_1x1x8_8x16x16_sm_80_af3df6b5)
+TW_EXPORT_GEMM(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_1x1x8_8x16x16_sm_80_af3df6b5, R"json({"arch":"sm_80","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"skinny","prefetch":0,"scheduler":"rows","split_k":1,"store":"direct","tile":[8,16,512],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,8],"warp_tile":[8,16,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"Silu","layout":"rcr","num_d":1,"variant":"multi_d"}})json")

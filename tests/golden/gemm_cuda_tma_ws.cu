@@ -1,0 +1,26 @@
+// gemm_bf16_rcr_tma_ws_128x256x64_2x1x1_64x256x16_cluster2x1x1_persistent_sm_90a_522a0d13
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cuda/gemm.h>
+#ifdef __CUDACC__
+#include <tilewright/cuda/gemm_tma_ws.h>
+#endif
+
+namespace {
+struct Config {
+  using A = tw::bf16;
+  using B = tw::bf16;
+  using C = tw::bf16;
+  using D = tw::bf16;
+  static constexpr bool a_rows = true, b_rows = false;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
+  static constexpr int num_d = 0;
+  static constexpr auto pipeline = tw::Pipeline::tma_ws;
+  static constexpr int tile_m = 128, tile_n = 256, warps = 1, stages = 4;
+  static constexpr int cluster_m = 2, cluster_n = 1;
+  static constexpr bool pingpong = false, stream_k = false;
+  static constexpr bool tma_store = true, few_columns = false;
+};
+}  // namespace
+
+TW_DEVICE_TMA_WS(Config, gemm_bf16_rcr_tma_ws_128x256x64_2x1x1_64x256x16_cluster2x1x1_persistent_sm_90a_522a0d13)
+TW_EXPORT_GEMM(Config, gemm_bf16_rcr_tma_ws_128x256x64_2x1x1_64x256x16_cluster2x1x1_persistent_sm_90a_522a0d13, R"json({"arch":"sm_90a","op":"gemm","schedule":{"cluster":[2,1,1],"pad":[true,true,true],"persistent":true,"pipeline":"tma_ws","prefetch":4,"scheduler":"cooperative","split_k":1,"store":"tma","tile":[128,256,64],"unroll":1,"vector":[0,0,0],"warp_grid":[2,1,1],"warp_tile":[64,256,16]},"schema":1,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
