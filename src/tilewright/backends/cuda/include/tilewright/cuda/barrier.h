@@ -7,24 +7,24 @@ namespace tw {
 struct Barrier {
   uint64_t word;
 
-  TW_DEVICE void init(uint32_t arrivals) {
+  TW_GPU void init(uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals) : "memory");
   }
-  TW_DEVICE void expect(uint32_t bytes) {
+  TW_GPU void expect(uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)), "r"(bytes) : "memory");
   }
-  TW_DEVICE void arrive() {
+  TW_GPU void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
   }
   // The same barrier in another block of the cluster.
-  TW_DEVICE void arrive_at(uint32_t rank) {
+  TW_GPU void arrive_at(uint32_t rank) {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(
             shared_address(&word)),
         "r"(rank)
         : "memory");
   }
-  TW_DEVICE void wait(uint32_t phase) {
+  TW_GPU void wait(uint32_t phase) {
     asm volatile(
         "{ .reg .pred done;\n"
         "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -35,13 +35,13 @@ struct Barrier {
 };
 
 // Barriers just made become visible to the copy engine and to the cluster.
-TW_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+TW_GPU void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 // A place in a ring of stages: which one, and how often the ring has gone round.
 template <int Stages> struct Ring {
   int stage = 0;
   uint32_t phase = 0;
-  TW_DEVICE void next() {
+  TW_GPU void next() {
     if (++stage == Stages) { stage = 0; phase ^= 1; }
   }
 };

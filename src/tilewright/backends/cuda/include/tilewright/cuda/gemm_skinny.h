@@ -9,17 +9,17 @@
 
 namespace tw {
 
-TW_DEVICE void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, bf16) {
+TW_GPU void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, bf16) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-TW_DEVICE void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, fp16) {
+TW_GPU void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, fp16) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // Sixteen bytes that are read once and not kept.
-TW_DEVICE uint4 read_once(const void *p, bool there) {
+TW_GPU uint4 read_once(const void *p, bool there) {
   uint4 v = {0, 0, 0, 0};
   if (there)
     asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -28,7 +28,7 @@ TW_DEVICE uint4 read_once(const void *p, bool there) {
 }
 
 // Config: C (the output type), D, epilogue, num_d.
-template <class S, class Config> TW_DEVICE void gemm_skinny(const SkinnyArgs &x) {
+template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
   __shared__ float sums[S::Warps][S::rows][S::tokens + 1];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
   const int first = blockIdx.x * S::rows;

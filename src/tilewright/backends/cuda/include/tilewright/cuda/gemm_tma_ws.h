@@ -21,7 +21,7 @@ template <class S> struct Work {
   const TmaWsArgs &x;
   int steps, tiles, at, end, stride;
 
-  TW_DEVICE Work(const TmaWsArgs &args) : x(args) {
+  TW_GPU Work(const TmaWsArgs &args) : x(args) {
     steps = (x.k + S::BK - 1) / S::BK;
     tiles = x.tiles_m * x.tiles_n * x.batch;
     int mine = blockIdx.x / S::Cluster, clusters = gridDim.x / S::Cluster;
@@ -35,7 +35,7 @@ template <class S> struct Work {
       stride = clusters;
     }
   }
-  TW_DEVICE bool next(Segment &s) {
+  TW_GPU bool next(Segment &s) {
     if (at >= end) return false;
     int index = at;
     s.k0 = 0;
@@ -63,23 +63,23 @@ template <class S> struct Work {
 // The block's place in its cluster: blocks of one row share A, blocks of one column share B.
 template <class S> struct Place {
   int m, n;
-  TW_DEVICE Place() {
+  TW_GPU Place() {
     uint32_t rank = S::Cluster > 1 ? cluster_rank() : 0;
     m = rank % S::ClusterM;
     n = rank / S::ClusterM;
   }
-  TW_DEVICE uint16_t row() const {
+  TW_GPU uint16_t row() const {
     uint16_t mask = 0;
 #pragma unroll
     for (int i = 0; i < S::ClusterN; ++i) mask |= uint16_t(1u << (m + i * S::ClusterM));
     return mask;
   }
-  TW_DEVICE uint16_t column() const { return uint16_t(((1u << S::ClusterM) - 1) << (n * S::ClusterM)); }
+  TW_GPU uint16_t column() const { return uint16_t(((1u << S::ClusterM) - 1) << (n * S::ClusterM)); }
 };
 
 // `Whole` rows or columns of an operand, of which this block fetches one of `Parts` for all in `mask`.
 template <int Whole, int Parts, int Major>
-TW_DEVICE void fetch(const TensorMap &map, Barrier *done, char *to, int k, int at, int z, int part, uint16_t mask) {
+TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k, int at, int z, int part, uint16_t mask) {
   constexpr int here = Whole / Parts;
   static_assert(Major == 0 || here % 64 == 0, "parts of an m- or n-contiguous operand are 64 wide");
   if constexpr (Major == 0) {
@@ -97,7 +97,7 @@ TW_DEVICE void fetch(const TensorMap &map, Barrier *done, char *to, int k, int a
 }
 
 template <class S>
-TW_DEVICE void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, char *shared, Barrier *full, Barrier *empty) {
+TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, char *shared, Barrier *full, Barrier *empty) {
   tma_prefetch(&map_a);
   tma_prefetch(&map_b);
   Place<S> place;
@@ -121,7 +121,7 @@ TW_DEVICE void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsA
 }
 
 // Every block that writes into this one's stages hears that one is free.
-template <class S> TW_DEVICE void give_back(Barrier *empty, int stage, const Place<S> &place) {
+template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<S> &place) {
   int target = threadIdx.x % 128;
   if constexpr (S::Cluster == 1) {
     if (target == 0) empty[stage].arrive();
@@ -131,12 +131,12 @@ template <class S> TW_DEVICE void give_back(Barrier *empty, int stage, const Pla
 }
 
 // Two neighbouring results as one word.
-TW_DEVICE uint32_t pair(bf16, float x, float y) { uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
-TW_DEVICE uint32_t pair(fp16, float x, float y) { uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+TW_GPU uint32_t pair(bf16, float x, float y) { uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+TW_GPU uint32_t pair(fp16, float x, float y) { uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
 
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config>
-TW_DEVICE void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
+TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
   const int who = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = threadIdx.x % 32, warp = thread / 32;
   using Out = typename Config::C;
   const Finish<Config> finish(x.finish);
@@ -289,7 +289,7 @@ TW_DEVICE void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared
 }
 
 template <class S, class Config>
-TW_DEVICE void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_e, const TmaWsArgs &x) {
+TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_e, const TmaWsArgs &x) {
   extern __shared__ char raw[];
   char *shared = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
   char *out = shared + S::Stages * S::stage_bytes;

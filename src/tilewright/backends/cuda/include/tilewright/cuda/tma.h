@@ -5,12 +5,12 @@
 
 namespace tw {
 
-TW_DEVICE void tma_prefetch(const TensorMap *map) {
+TW_GPU void tma_prefetch(const TensorMap *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 // Box at (x, y, z), x the contiguous dimension.
-TW_DEVICE void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
+TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
           shared_address(to)),
@@ -18,20 +18,20 @@ TW_DEVICE void tma_load(const TensorMap *map, Barrier *full, void *to, int x, in
       : "memory");
 }
 // The same box to the same place in every block of the cluster whose bit is set.
-TW_DEVICE void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
+TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, "
       "%5}], [%2], %6;" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "h"(blocks)
       : "memory");
 }
-TW_DEVICE void tma_store(const TensorMap *map, const void *from, int x, int y, int z) {
+TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
                "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
-TW_DEVICE void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+TW_GPU void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // All but the newest `Left` stores have read their shared memory.
-template <int Left> TW_DEVICE void tma_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Left) : "memory"); }
+template <int Left> TW_GPU void tma_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Left) : "memory"); }
 
 }  // namespace tw

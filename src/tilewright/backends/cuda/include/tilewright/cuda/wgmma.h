@@ -11,16 +11,16 @@ namespace tw {
 // Where an operand lies in shared memory, 128-byte swizzled: rows of 128 bytes, eight rows to an
 // atom of 1024.  k-contiguous: `stride` is from atom to atom along m or n.  m- or n-contiguous:
 // `stride` is from atom to atom along k, `leading` from one 64-element column to the next.
-TW_DEVICE uint64_t operand(const void *p, uint32_t stride = 1024, uint32_t leading = 16) {
+TW_GPU uint64_t operand(const void *p, uint32_t stride = 1024, uint32_t leading = 16) {
   uint64_t address = (shared_address(p) & 0x3ffff) >> 4;
   return address | uint64_t(leading >> 4) << 16 | uint64_t(stride >> 4) << 32 | uint64_t(1) << 62;
 }
 
-TW_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-TW_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int Left> TW_DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory"); }
+TW_GPU void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+TW_GPU void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int Left> TW_GPU void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory"); }
 // The compiler may not move uses of the sums across the wait.
-template <int Count> TW_DEVICE void hold(float (&d)[Count]) {
+template <int Count> TW_GPU void hold(float (&d)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
@@ -104,7 +104,7 @@ template <int N, class T, int MajorA, int MajorB> struct Wgmma;
 
 #define TW_WGMMA_ONE(N, T, MajorA, MajorB, Name, Tail)                                            \
   template <> struct Wgmma<N, T, MajorA, MajorB> {                                                \
-    static TW_DEVICE void run(float (&d)[N / 2], uint64_t a, uint64_t b, int add) { TW_WGMMA_##N(Name, Tail); } \
+    static TW_GPU void run(float (&d)[N / 2], uint64_t a, uint64_t b, int add) { TW_WGMMA_##N(Name, Tail); } \
   };
 #define TW_WGMMA_ALL(N)                                                                           \
   TW_WGMMA_ONE(N, bf16, 0, 0, "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16", ", 0, 0") \

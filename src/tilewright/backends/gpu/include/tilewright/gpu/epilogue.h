@@ -18,7 +18,7 @@ struct EpilogueArgs {
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 
-template <Epilogue Kind> TW_DEVICE float activate(float x) {
+template <Epilogue Kind> TW_GPU float activate(float x) {
   if constexpr (Kind == Epilogue::Relu) return x < 0.0f ? 0.0f : x;  // NaN passes
   if constexpr (Kind == Epilogue::Sigmoid) return 1.0f / (1.0f + expf(-x));
   if constexpr (Kind == Epilogue::Tanh) return tanhf(x);
@@ -33,7 +33,7 @@ template <Epilogue Kind> TW_DEVICE float activate(float x) {
   return x;
 }
 // For integer results: rare, and exact to the last integer.
-template <Epilogue Kind> TW_DEVICE double activate(double x) {
+template <Epilogue Kind> TW_GPU double activate(double x) {
   if constexpr (Kind == Epilogue::Relu) return x < 0 ? 0 : x;
   if constexpr (Kind == Epilogue::Sigmoid) return 1 / (1 + exp(-x));
   if constexpr (Kind == Epilogue::Silu) return x / (1 + exp(-x));
@@ -56,12 +56,12 @@ template <class Config> struct Finish {
   static constexpr bool fused = Config::epilogue != Epilogue::PassThrough || Config::num_d > 0;
 
   const EpilogueArgs &x;
-  TW_DEVICE explicit Finish(const EpilogueArgs &args) : x(args) {}
+  TW_GPU explicit Finish(const EpilogueArgs &args) : x(args) {}
 
   // Whether all there is to do is to multiply by alpha.
-  TW_DEVICE bool only_scales() const { return !fused && x.beta == 0; }
+  TW_GPU bool only_scales() const { return !fused && x.beta == 0; }
 
-  template <class Real, class Sum> TW_DEVICE Real value(Sum sum, long long z, long long row, long long column) const {
+  template <class Real, class Sum> TW_GPU Real value(Sum sum, long long z, long long row, long long column) const {
     Real v = Real(x.alpha) * Real(sum);
     if (x.beta != 0) v += Real(x.beta) * real<Real>(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
 #pragma unroll
@@ -72,7 +72,7 @@ template <class Config> struct Finish {
     return activate<Config::epilogue>(v);
   }
   // The element of E for a sum.
-  template <class Sum> TW_DEVICE C operator()(Sum sum, long long z, long long row, long long column) const {
+  template <class Sum> TW_GPU C operator()(Sum sum, long long z, long long row, long long column) const {
     C result;
     if constexpr (exact) round_to(value<double>(sum, z, row, column), result);
     else round_to(value<float>(sum, z, row, column), result);
@@ -80,7 +80,7 @@ template <class Config> struct Finish {
   }
 
  private:
-  template <class Real, class T> static TW_DEVICE Real real(T x) {
+  template <class Real, class T> static TW_GPU Real real(T x) {
     if constexpr (exact) return Real(x);
     else return Real(to_float(x));
   }

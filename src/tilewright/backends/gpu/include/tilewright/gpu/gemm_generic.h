@@ -19,7 +19,7 @@ struct Generic { static constexpr int tile = 64, deep = 16, threads = 256, each 
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 
-template <class T> TW_DEVICE auto widen(T x) {
+template <class T> TW_GPU auto widen(T x) {
   if constexpr (is_integer<T>::value) return int32_t(x);
   else return to_float(x);
 }
@@ -27,7 +27,7 @@ template <class T> TW_DEVICE auto widen(T x) {
 // `tile` lines (rows of A or columns of B) by `deep` k into shared memory; lanes run along the
 // contiguous direction.  Outside the matrix: zeros.
 template <bool KContiguous, class T, class Sum>
-TW_DEVICE void stage(const T *from, long long stride, long long lines, long long line0, long long k, long long k0,
+TW_GPU void stage(const T *from, long long stride, long long lines, long long line0, long long k, long long k0,
                      Sum (&to)[Generic::deep][Generic::tile + 1]) {
   constexpr int count = Generic::tile * Generic::deep / Generic::threads;
 #pragma unroll
@@ -41,7 +41,7 @@ TW_DEVICE void stage(const T *from, long long stride, long long lines, long long
 }
 
 // Config: A, B, a_rows, b_rows and what Finish needs.
-template <class Config> TW_DEVICE void gemm_generic(const GenericArgs &x) {
+template <class Config> TW_GPU void gemm_generic(const GenericArgs &x) {
   using G = Generic;
   using Sum = typename sum_of<typename Config::A>::type;
   __shared__ Sum a[G::deep][G::tile + 1], b[G::deep][G::tile + 1];

@@ -20,17 +20,17 @@ template <> struct sum_of<int8> { using type = int32_t; };
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 
-#ifndef TW_DEVICE
-#define TW_DEVICE __device__ __forceinline__
+#ifndef TW_GPU
+#define TW_GPU __device__ __forceinline__
 #endif
 
 namespace tw {
 
-TW_DEVICE float to_float(float x) { return x; }
-TW_DEVICE float to_float(int32_t x) { return float(x); }
-TW_DEVICE float to_float(int8_t x) { return float(x); }
-TW_DEVICE float to_float(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
-TW_DEVICE float to_float(fp16 x) {
+TW_GPU float to_float(float x) { return x; }
+TW_GPU float to_float(int32_t x) { return float(x); }
+TW_GPU float to_float(int8_t x) { return float(x); }
+TW_GPU float to_float(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
+TW_GPU float to_float(fp16 x) {
 #ifdef __CUDA_ARCH__
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
@@ -39,16 +39,16 @@ TW_DEVICE float to_float(fp16 x) {
   return float(__builtin_bit_cast(_Float16, x.bits));
 #endif
 }
-TW_DEVICE float to_float(fp8_e5m2 x) { return to_float(fp16{uint16_t(x.bits << 8)}); }
-TW_DEVICE float to_float(fp8_e4m3 x) {
+TW_GPU float to_float(fp8_e5m2 x) { return to_float(fp16{uint16_t(x.bits << 8)}); }
+TW_GPU float to_float(fp8_e4m3 x) {
   uint32_t sign = uint32_t(x.bits & 0x80) << 24, rest = x.bits & 0x7f;
   if (rest == 0x7f) return __uint_as_float(sign | 0x7fc00000);
   // As a float with the exponent of e4m3, then scaled: subnormals come out right by themselves.
   return __uint_as_float(sign | rest << 20) * 0x1p120f;
 }
 
-TW_DEVICE void round_to(float x, float &y) { y = x; }
-TW_DEVICE void round_to(float x, bf16 &y) {
+TW_GPU void round_to(float x, float &y) { y = x; }
+TW_GPU void round_to(float x, bf16 &y) {
 #ifdef __CUDA_ARCH__
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 #else
@@ -56,7 +56,7 @@ TW_DEVICE void round_to(float x, bf16 &y) {
   y.bits = x != x ? uint16_t(bits >> 16 | 0x40) : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 #endif
 }
-TW_DEVICE void round_to(float x, fp16 &y) {
+TW_GPU void round_to(float x, fp16 &y) {
 #ifdef __CUDA_ARCH__
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 #else
@@ -64,9 +64,9 @@ TW_DEVICE void round_to(float x, fp16 &y) {
 #endif
 }
 // To the nearest integer, halves to even, cut to the type's range; NaN becomes 0.
-TW_DEVICE double within(double x, double low, double high) { return x != x ? 0 : x < low ? low : x > high ? high : rint(x); }
-TW_DEVICE void round_to(double x, int32_t &y) { y = int32_t(within(x, -2147483648.0, 2147483647.0)); }
-TW_DEVICE void round_to(double x, int8_t &y) { y = int8_t(within(x, -128, 127)); }
+TW_GPU double within(double x, double low, double high) { return x != x ? 0 : x < low ? low : x > high ? high : rint(x); }
+TW_GPU void round_to(double x, int32_t &y) { y = int32_t(within(x, -2147483648.0, 2147483647.0)); }
+TW_GPU void round_to(double x, int8_t &y) { y = int8_t(within(x, -128, 127)); }
 
 }  // namespace tw
 #endif
