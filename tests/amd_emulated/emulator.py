@@ -143,7 +143,36 @@ class Checkout:
             ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64
         )  # fmt: skip
         self.kept: list[Any] = []  # C structs that steps point at
+        self._whole: dict[type, type] = {}
+        decode = self.emu.decode_inst
+        setattr(self.emu, "decode_inst", lambda code, arch: self._whole_registers(decode(code, arch), arch))  # noqa: B010
         self.found: dict[tuple[str, int, int], tuple[str, Any] | None] = {}
+
+    def _whole_registers(self, inst: Any, arch: str) -> Any:
+        """On CDNA a 16-bit operand in v128 and above is that register, not the high half of one 128 below.
+
+        The checkout knows only the other reading, and decides by operand widths: said to be 32 bits wide, an
+        operand is read and written whole, and the operation itself still takes its low half.  A class of its own
+        keeps such instructions apart in the checkout's cache.
+        """
+        kind = type(inst)
+        if arch != "cdna" or kind.__name__ not in ("VOP1", "VOP2", "VOPC"):
+            return inst
+        widths = inst.canonical_op_bits
+        fields = {
+            name: inst._raw >> one.lo & one.mask for name, one in kind._fields if name in ("src0", "vsrc1", "vdst")
+        }
+        if 16 not in widths.values():
+            return inst
+        if 240 <= fields["src0"] <= 248:  # an inline number, which is converted by its width
+            if max(fields.get("vsrc1", 0), fields.get("vdst", 0)) >= 128:
+                raise EmulationError(f"{inst!r}: a 16-bit constant with a register above v127 is not modelled")
+            return inst
+        if kind not in self._whole:
+            self._whole[kind] = type(kind.__name__, (kind,), {"__module__": kind.__module__})
+        inst.__class__ = self._whole[kind]
+        inst.__dict__["canonical_op_bits"] = {name: 32 if width == 16 else width for name, width in widths.items()}
+        return inst
 
     def _address(self, function: str) -> int:
         return int(ctypes.cast(getattr(self.native, function), ctypes.c_void_p).value or 0)
