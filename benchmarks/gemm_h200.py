@@ -61,9 +61,13 @@ def captured(run: Run, stream: Any) -> Any:
     return graph
 
 
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
 def race(runs: Sequence[Run], rounds: int, cold: bool, flush: Any) -> list[float]:
     """The median microseconds of each, all in turn in every round."""
-    stream = torch.cuda.Stream()
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     graphs = [captured(run, stream) for run in runs]
     times: list[list[float]] = [[] for _ in runs]
     with torch.cuda.stream(stream):
@@ -75,7 +79,7 @@ def race(runs: Sequence[Run], rounds: int, cold: bool, flush: Any) -> list[float
                     flush.zero_()
                 else:
                     graph.replay()
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start, end = (_event(), _event())
                 start.record()
                 graph.replay()
                 end.record()
@@ -257,14 +261,16 @@ def main() -> None:
         raise SystemExit(f"no NVIDIA GPU: {driver.why_unavailable()}")
     if options.quick:
         options.dtypes, options.temperatures = ["bf16"], ["cold"]
-    shapes = [tuple(one) for one in options.shape] if options.shape else QUICK if options.quick else SHAPES
+    shapes: Sequence[tuple[int, ...]] = (
+        [tuple(one) for one in options.shape] if options.shape else QUICK if options.quick else SHAPES
+    )
     bench = Bench(options)
     for dtype in options.dtypes:
-        for shape in shapes:
-            bench.shape(*shape, dtype)
+        for m, n, k in shapes:
+            bench.shape(m, n, k, dtype)
     if not options.shape:
         bench.fp8()
-    result = {
+    result: dict[str, Any] = {
         "machine": machine(),
         "summary": summary(bench.rows),
         "host_us_of_a_cached_call": bench.host_time(),

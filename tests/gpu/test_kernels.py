@@ -39,9 +39,9 @@ def wrong(one: GemmSignature, arch: str, **more: object) -> list[str]:
         for m, n, k in SIZES:
             # Rows of E a little longer than they must be, so that writing past their end shows.
             stride = -(-n // 8) * 8 + 8
-            asked = problem(one, m, n, k, c_stride=stride, **more)  # type: ignore[arg-type]
+            asked = problem(one, m, n, k, c_stride=stride, **more)
             if GEMM.supports(spec, asked):
-                asked = problem(one, m, n, k, **more)  # type: ignore[arg-type]
+                asked = problem(one, m, n, k, **more)
             if not GEMM.supports(spec, asked):
                 found.append(judge(spec, asked))
     assert found, "no kernel served any size"

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.errors import DeviceError, ProblemError
+from tilewright.runtime import cuda
 
 torch = pytest.importorskip("torch")
 
@@ -97,7 +98,7 @@ def test_each_mistake_has_its_error_and_the_process_goes_on() -> None:
     with pytest.raises(ProblemError):
         tw.gemm(a, random(65, 64))
     with pytest.raises(DeviceError):
-        tw.runtime.cuda.device(99)
+        cuda.device(99)
     assert close(tw.gemm(a, b), a, b)
 
 

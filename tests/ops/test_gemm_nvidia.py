@@ -79,7 +79,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "nv-generic": [generic(tile=(128, 64, 16))],
 }  # fmt: skip
 
-ODD = {"dtype_a": "bf16", "layout": "rcr"}
+ODD: dict[str, Any] = {"dtype_a": "bf16", "layout": "rcr"}
 UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
     "nv-empty-k": [(tma(), GemmProblem(8, 8, 0, **ODD)), (skinny(), GemmProblem(8, 8, 0, **ODD))],
     "nv-size": [

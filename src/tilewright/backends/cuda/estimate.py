@@ -10,11 +10,10 @@ caches); only their proportions matter for a choice.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.arch import all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import GemmSchedule
 
 START = 4.22e-6  # an empty kernel, seen from outside
@@ -47,7 +46,7 @@ def _rate(rows: int, columns: int) -> float:
     return min(1.0, RATE_FLOOR + columns / RATE_COLUMNS) * (1.0 if rows >= 128 else RATE_ROWS)
 
 
-def seconds(spec: KernelSpec, problem: Any) -> float:
+def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
     schedule: GemmSchedule = spec.schedule
     units = all_archs()[spec.arch].compute_units
     floor = START + problem.bytes / MEMORY
@@ -61,7 +60,7 @@ def seconds(spec: KernelSpec, problem: Any) -> float:
     return max(floor, START + max(work, turns * GENERIC_TURN))
 
 
-def _tma_ws(schedule: GemmSchedule, problem: Any, units: int) -> float:
+def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
     (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.cluster
     size = DTYPES[problem.dtype_a].bytes
     pingpong, stream = schedule.scheduler.startswith("pingpong"), schedule.scheduler.endswith("stream_k")
@@ -101,7 +100,7 @@ def _tma_ws(schedule: GemmSchedule, problem: Any, units: int) -> float:
     return FILL + body + leave
 
 
-def _skinny(schedule: GemmSchedule, problem: Any, units: int) -> float:
+def _skinny(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
     columns = schedule.scheduler == "columns"
     many = problem.m if columns else problem.n
     few, lines = (schedule.tile[1], schedule.tile[0]) if columns else schedule.tile[:2]
