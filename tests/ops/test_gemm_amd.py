@@ -115,7 +115,11 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(tile=(256, 256, 128)),
         make("compv5", tile=(256, 128, 32)),  # A and B would fit; the sums that pass through LDS do not
     ],
-    "amd-registers": [make(tile=(256, 256, 32), warp_grid=(1, 2, 1)), make("compv5", tile=(64, 64, 64))],
+    "amd-registers": [
+        make("compv4", tile=(256, 256, 32)),
+        make(tile=(256, 256, 32), warp_grid=(1, 2, 1)),
+        make("compv5", tile=(128, 128, 32)),
+    ],
     "amd-tile-vector": [
         make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
         make(signature=signed(FP16, layout="rrr"), tile=(128, 192, 64), warp_tile=NARROW),
@@ -279,6 +283,21 @@ def test_the_floor_serves_sizes_that_nothing_divides(signature: GemmSignature, a
 )
 def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
     assert amd_shape.lds_bytes(spec.signature, spec.schedule) == lds
+
+
+@pytest.mark.parametrize(
+    ("spec", "spills"),
+    [
+        (make(tile=(256, 256, 32)), False),
+        (make("compv5", tile=(64, 64, 64)), False),
+        (make("preshuffle", PACKED, tile=(128, 256, 64)), False),
+        (make(tile=(256, 256, 64)), True),
+        (make("compv4", tile=(256, 256, 32)), True),
+        (make("compv4", signature=INT8, tile=(256, 256, 64)), True),
+    ],
+)
+def test_what_spilled_when_built_is_refused(spec: KernelSpec, spills: bool) -> None:
+    assert ("amd-registers" in {one.rule for one in GEMM.check(spec)}) == spills
 
 
 def test_compv5_needs_room_for_its_sums() -> None:

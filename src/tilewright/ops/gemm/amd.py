@@ -196,13 +196,14 @@ def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
             f"{arch.name} has {arch.scratch_bytes}",
             "use a smaller tile" + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
-    held = shape.held_registers(signature, schedule)
-    if held > arch.accumulator_registers:
+    held = shape.registers(signature, schedule)
+    most = (arch.vector_registers + arch.accumulator_registers) * 3 // 4
+    if held > most:
         yield Violation(
             "amd-registers",
-            f"tile {_x(schedule.tile)} with {schedule.pipeline} on warp grid {_x(schedule.warp_grid)} "
-            f"binds {held} registers of a lane, over {arch.accumulator_registers}",
-            "use a smaller tile or more waves",
+            f"tile {_x(schedule.tile)} with {schedule.pipeline} on warp grid {_x(schedule.warp_grid)} wants {held} "
+            f"registers of a lane; over {most} it spills",
+            "use a smaller tile or more waves" + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
 
 

@@ -2,7 +2,8 @@
 
 Where an entry of old was illegal its nearest legal neighbour stands here:
 * waves 4x4x1, 4x2x1 and 2x4x1 are no warp grid of these archs: 2x2x1 computes the same tile;
-* compv4 keeps two buffers, so 256x256x64 needs 128 KB of LDS: compv3 has one;
+* on four waves compv4 spills with 256x256 (202 registers when built): compv3 does not;
+* 256x256x64 needs 128 KB of LDS with compv4 and spills with compv3: 256x128x64 is the largest of its k;
 * compv4 knows no persistence: the persistent kernel uses compv3;
 * the preshuffle pair asked for compv4, which reads no packed B: the preshuffle pipeline does, on waves
   1x4x1 and with the tiles its loads can cover;
@@ -34,9 +35,10 @@ NARROW: Shape = (16, 16, 16)
 
 def compute(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     """Large products, where the matrix units are the limit."""
-    for tile in ((256, 256, 32), (256, 128, 32), (128, 256, 32), (128, 128, 32), (128, 128, 64)):
+    for tile in ((256, 256, 32), (256, 128, 64)):
+        yield _make("compv3", tile, (2, 2, 1), WIDE)
+    for tile in ((256, 128, 32), (128, 256, 32), (128, 128, 32), (128, 128, 64)):
         yield _make("compv4", tile, (2, 2, 1), WIDE)
-    yield _make("compv3", (256, 256, 64), (2, 2, 1), WIDE)
     yield _make("compv3", (256, 256, 32), (2, 2, 1), WIDE, pad=(False, False, False), persistent=True)
 
 
@@ -101,14 +103,10 @@ def essential(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     if signature.variant == "multi_d":
         yield from fused(signature, arch)
         return
-    one_byte = signature.dtype_a in ("int8",) or signature.dtype_a.startswith("fp8")
-    for side in (256, 128):
-        yield _make(
-            "compv4",
-            (side, side, 64 if one_byte else 32),
-            (2, 2, 1),
-            warp_tile(signature, arch, 32, deep=False) if one_byte else WIDE,
-        )
+    one_byte = signature.dtype_a == "int8" or signature.dtype_a.startswith("fp8")
+    deep, step = (64, warp_tile(signature, arch, 32, deep=False)) if one_byte else (32, WIDE)
+    yield _make("compv3", (256, 256, deep), (2, 2, 1), step)
+    yield _make("compv4", (128, 128, deep), (2, 2, 1), step)
     if signature.dtype_a == "fp16":
         sizes = (((32, 64, 32), (1, 1, 1), WIDE), ((64, 32, 32), (1, 1, 1), WIDE))
         yield from _small(arch, sizes, "interwave", "cshuffle")
