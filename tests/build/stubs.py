@@ -72,6 +72,7 @@ class FakeTools:
     identity: CompilerIdentity = _SOMEONE
     options: tuple[str, ...] = ("-O3", "-fPIC")
     library_suffix: str = ".so"
+    driver: tuple[str, ...] = ("fake-c++",)
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def flags(self, arch: str) -> tuple[str, ...]:

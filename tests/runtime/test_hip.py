@@ -546,6 +546,6 @@ def test_the_offsets_are_those_of_the_vendors_header(tmp_path: Path) -> None:
     )
     source = tmp_path / "offsets.hip"
     source.write_text(OFFSETS.format(size=hip_driver.PROPERTIES_BYTES, fields=fields))
-    command = [*toolchain.driver, "--cuda-host-only", "-fsyntax-only", "-std=c++17", str(source)]  # type: ignore[attr-defined]
+    command = [*toolchain.driver, "--cuda-host-only", "-fsyntax-only", "-std=c++17", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

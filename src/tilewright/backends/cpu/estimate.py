@@ -46,16 +46,16 @@ def seconds(spec: KernelSpec, problem: GemmProblem, threads: int) -> float:
 
 
 def _streamed(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
-    arch = all_archs()[spec.arch]
-    words = arch.vector_bytes // 4 * spec.schedule.warp_tile[2]
-    few, many = (problem.m, problem.n) if problem.m <= spec.schedule.tile[0] else (problem.n, problem.m)
+    schedule: GemmSchedule = spec.schedule
+    words = all_archs()[spec.arch].vector_bytes // 4 * schedule.warp_tile[2]
+    few, many = (problem.m, problem.n) if problem.m <= schedule.tile[0] else (problem.n, problem.m)
     lines = _up(many, 16 * team) / team
     convert = 0.0 if problem.dtype_b == "fp32" else 0.8
     # Each vector of the matrix is loaded (and widened) once, then multiplied with every one of the few;
     # lines of k are folded in registers, lines across k add into sums in the first-level cache.
     folded = (problem.layout[1] == "c") if few == problem.m else (problem.layout[0] == "r")
     each = (0.78 * few + 3.5 if folded else 0.88 * few + 4.0) + (0.2 * few if few > 64 else 0.0) + convert
-    penalty = 0.999 if spec.schedule.pipeline == "gemv" else 1.0
+    penalty = 0.999 if schedule.pipeline == "gemv" else 1.0
     return penalty * lines * problem.batch * (-(-problem.k // words) * each + 6.0)
 
 
@@ -121,7 +121,8 @@ def _reread(spec: KernelSpec, problem: GemmProblem, rows: int, columns: int, gro
     if pitch % 64 == 0 and problem.k * gcd(pitch // 64, sets) > 0.75 * WAYS * sets:
         full = max(full, 2.0)
     cost = 0.0 if full <= 0.2 else 0.004 if full <= 0.35 else 0.014 if full <= 0.6 else 0.02 if full <= 1.3 else 0.06
-    passes = rows / spec.schedule.warp_tile[0]
+    block: int = spec.schedule.warp_tile[0]
+    passes = rows / block
     extra = passes * size * cost
     written = rows * columns * DTYPES[problem.dtype_c].bytes
     if written > host_facts().l2_bytes:

@@ -232,7 +232,15 @@ _BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {
 
 
 def _packed(
-    pipeline: str, signature: GemmSignature, arch: Arch, rows: int, vectors: int, blocks: Shape, **more: int
+    pipeline: str,
+    signature: GemmSignature,
+    arch: Arch,
+    rows: int,
+    vectors: int,
+    blocks: Shape,
+    unroll: int = 1,
+    prefetch: int = 0,
+    split_k: int = 1,
 ) -> GemmSchedule:
     """A packed schedule whose cache block is `blocks` register blocks by m and n, and words by k."""
     width, step = lanes(arch), dot_step(signature, arch)
@@ -240,7 +248,9 @@ def _packed(
         pipeline,
         (rows * blocks[0], vectors * width * blocks[1], blocks[2] * step),
         (rows, vectors * width, step),
-        **more,
+        unroll=unroll,
+        prefetch=prefetch,
+        split_k=split_k,
     )
 
 
