@@ -7,11 +7,12 @@ both; how the library is found and what a device says of itself is in each backe
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import DeviceError, LoadError
+from tilewright.arch import all_archs
+from tilewright.errors import DeviceError, LoadError, TilewrightError
 
 _INT, _UINT, _SIZE, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_float, ctypes.c_void_p
 
@@ -129,3 +130,28 @@ def _declared(library: ctypes.CDLL, symbol: str, result: Any, kinds: tuple[Any, 
     function = getattr(library, symbol)
     function.restype, function.argtypes = result, kinds
     return function
+
+
+def runnable_archs(devices: Callable[[], Sequence[DeviceFacts]]) -> list[str]:
+    """Archs whose kernels run on a device of this machine, those of device 0 first."""
+    try:
+        found = devices()
+    except TilewrightError:
+        return []
+    known = all_archs()
+    names: dict[str, None] = {}
+    for one in found:
+        if one.arch in known:
+            names.update(dict.fromkeys((one.arch, *known[one.arch].includes)))
+    return list(names)
+
+
+def why_nothing_runs(devices: Callable[[], Sequence[DeviceFacts]]) -> str:
+    """Empty when a device of a known arch is here, else what is missing."""
+    try:
+        found = devices()
+    except TilewrightError as error:
+        return f"{error.message}; {error.remedy}"
+    if runnable_archs(devices):
+        return ""
+    return f"this machine has {', '.join(sorted({one.arch for one in found}))}, of which there are no arch facts"

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import settings
-from tilewright.arch import all_archs
-from tilewright.backends.driver import NO_DEVICE, STICKY, DeviceFacts, Driver
-from tilewright.errors import DeviceError, LoadError, TilewrightError
+from tilewright.backends.driver import NO_DEVICE, STICKY, DeviceFacts, Driver, runnable_archs, why_nothing_runs
+from tilewright.errors import DeviceError, LoadError
 
 NAMES = ("libcuda.so.1", "libcuda.so")
 PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64")
@@ -291,24 +290,9 @@ def forget() -> None:
 
 def available_archs() -> list[str]:
     """Archs whose kernels run on a device of this machine, those of device 0 first."""
-    try:
-        found = devices()
-    except TilewrightError:
-        return []
-    known = all_archs()
-    names: dict[str, None] = {}
-    for one in found:
-        if one.arch in known:
-            names.update(dict.fromkeys((one.arch, *known[one.arch].includes)))
-    return list(names)
+    return runnable_archs(devices)
 
 
 def why_unavailable() -> str:
-    """Empty when an NVIDIA device of a known arch is here, else what is missing."""
-    try:
-        found = devices()
-    except TilewrightError as error:
-        return f"{error.message}; {error.remedy}"
-    if available_archs():
-        return ""
-    return f"this machine has {', '.join(sorted({one.arch for one in found}))}, of which there are no arch facts"
+    """Empty when a device of a known arch is here, else what is missing."""
+    return why_nothing_runs(devices)

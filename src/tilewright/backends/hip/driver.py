@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright import settings
-from tilewright.arch import all_archs
-from tilewright.backends.driver import NO_DEVICE, DeviceFacts, Driver
-from tilewright.errors import DeviceError, TilewrightError
+from tilewright.backends.driver import NO_DEVICE, DeviceFacts, Driver, runnable_archs, why_nothing_runs
+from tilewright.errors import DeviceError
 
 # Versions of the library by the name the loader knows, newest first.  The properties struct below is that of
 # version 6 and later.
@@ -177,24 +176,9 @@ def forget() -> None:
 
 def available_archs() -> list[str]:
     """Archs whose kernels run on a device of this machine, those of device 0 first."""
-    try:
-        found = devices()
-    except TilewrightError:
-        return []
-    known = all_archs()
-    names: dict[str, None] = {}
-    for one in found:
-        if one.arch in known:
-            names.update(dict.fromkeys((one.arch, *known[one.arch].includes)))
-    return list(names)
+    return runnable_archs(devices)
 
 
 def why_unavailable() -> str:
-    """Empty when an AMD device of a known arch is here, else what is missing."""
-    try:
-        found = devices()
-    except TilewrightError as error:
-        return f"{error.message}; {error.remedy}"
-    if available_archs():
-        return ""
-    return f"this machine has {', '.join(sorted({one.arch for one in found}))}, of which there are no arch facts"
+    """Empty when a device of a known arch is here, else what is missing."""
+    return why_nothing_runs(devices)
