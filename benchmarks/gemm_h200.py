@@ -62,12 +62,12 @@ def captured(run: Run, stream: Any) -> Any:
 
 
 def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)
 
 
 def race(runs: Sequence[Run], rounds: int, cold: bool, flush: Any) -> list[float]:
     """The median microseconds of each, all in turn in every round."""
-    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream: Any = torch.cuda.Stream()
     graphs = [captured(run, stream) for run in runs]
     times: list[list[float]] = [[] for _ in runs]
     with torch.cuda.stream(stream):
