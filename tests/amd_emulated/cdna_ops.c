@@ -247,6 +247,14 @@ int tw_global_atomic(wave *w, const memory_op *op) {
     uint64_t base = w->vgpr[addr * LANES + lane];
     if (segment == 2 && saddr != 0x7f) base += w->sgpr[saddr] | (uint64_t)w->sgpr[saddr + 1] << 32;
     else base |= (uint64_t)w->vgpr[(addr + 1) * LANES + lane] << 32;
+    if (op->bytes == 8) { /* a compare-and-swap of two words */
+      uint64_t held, wanted = file[(data + 2) * LANES + lane] | (uint64_t)file[(data + 3) * LANES + lane] << 32;
+      uint64_t next = file[data * LANES + lane] | (uint64_t)file[(data + 1) * LANES + lane] << 32;
+      memcpy(&held, (void *)(base + (uint64_t)offset), 8);
+      if (held == wanted) memcpy((void *)(base + (uint64_t)offset), &next, 8);
+      if (returns) file[dst * LANES + lane] = (uint32_t)held, file[(dst + 1) * LANES + lane] = (uint32_t)(held >> 32);
+      continue;
+    }
     uint32_t old = atomic((uint32_t *)(base + (uint64_t)offset), op->atomic, file[data * LANES + lane],
                           op->atomic == CMPSWAP ? file[(data + 1) * LANES + lane] : 0);
     if (returns) file[dst * LANES + lane] = old;

@@ -217,6 +217,8 @@ class Checkout:
             return None if described is None else ("tw_buffer", described)
         if "_ATOMIC_" in name:
             kind = name.partition("_ATOMIC_")[2]
+            if kind == "CMPSWAP_X2":
+                return "tw_global_atomic", MemoryOp(8, 2, 0, 0, ATOMICS["CMPSWAP"])
             return ("tw_global_atomic", MemoryOp(4, 2, 0, 0, ATOMICS[kind])) if kind in ATOMICS else None
         return None
 

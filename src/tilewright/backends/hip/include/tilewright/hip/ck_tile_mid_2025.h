@@ -37,7 +37,7 @@ constexpr int block_threads = 64 * Config::warp_grid_m * Config::warp_grid_n * C
 
 // The store through LDS: wide writes, D tensors, any epilogue.
 template <class Config>
-using Shuffled = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
+using ThroughLds = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
     typename Config::A, typename Config::B, typename Repeated<typename Config::D, Config::num_d>::type, typename Config::Acc,
     typename Config::C, typename Repeated<Rows, Config::num_d>::type, Rows, Fused<Config::epilogue>, block_threads<Config>,
     Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n, Config::warp_tile_m, Config::warp_tile_n,
@@ -45,9 +45,21 @@ using Shuffled = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
 
 // The store straight from the registers.  Not the raw form: that one skips the bounds check along n.
 template <class Config>
-using Direct = ck_tile::DefaultGemm2DEpilogue<ck_tile::DefaultGemm2DEpilogueProblem<
+using FromRegisters = ck_tile::DefaultGemm2DEpilogue<ck_tile::DefaultGemm2DEpilogueProblem<
     typename Config::A, typename Config::B, typename Config::Acc, typename Config::C, Rows, Config::pad_m, Config::pad_n,
     Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, false, operation<Config>>>;
+
+// A persistent block goes on with its next tile: the first writes of that to LDS must wait until every wave has read
+// what it needs of this one.  CK Tile leaves that barrier out.
+template <class Config, class Base> struct Finished : Base {
+  template <class Out, class Sums, class Ds>
+  CK_TILE_DEVICE void operator()(Out &out, const Sums &sums, const Ds &ds, void *lds) {
+    Base::template operator()<Out, Sums, Ds>(out, sums, ds, lds);
+    if constexpr (Config::persistent) ck_tile::block_sync_lds();
+  }
+};
+template <class Config> using Shuffled = Finished<Config, ThroughLds<Config>>;
+template <class Config> using Direct = Finished<Config, FromRegisters<Config>>;
 
 template <class Config> struct Device {
   using Shape = ck_tile::TileGemmShape<ck_tile::sequence<Config::tile_m, Config::tile_n, Config::tile_k>,

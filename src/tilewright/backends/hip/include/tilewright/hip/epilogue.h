@@ -27,7 +27,7 @@ template <Epilogue Kind> struct Fused {
     constexpr bool multiplies = Kind == Epilogue::MultiDMultiply;
     if constexpr (Kind == Epilogue::PassThrough) {
       e = c;
-    } else if constexpr (std::is_integral_v<E>) {
+    } else if constexpr (std::is_same_v<E, ck_tile::int32_t>) {  // bf16_t is an integer type to C++
       E x = c;
       ((x = multiplies ? x * d : x + d), ...);
       e = Kind == Epilogue::Relu && x < 0 ? 0 : x;
