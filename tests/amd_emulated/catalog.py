@@ -123,7 +123,8 @@ def cases() -> tuple[Case, ...]:
         ("Tanh", spec(G3, "compv3", "fp8", epilogue="Tanh", num_d=1, out="fp32")),
         ("MultiDAdd int32", spec(G3, "compv3", "int8", epilogue="MultiDAdd", num_d=2)),
         # the other GPUs
-        ("compv3 bf16 on gfx950", spec(G4, "compv3", "bf16", "rrr")),
+        ("compv4 bf16 on gfx950", spec(G4, "compv4", "bf16", "rrr")),
+        ("mem fp16 on gfx950", spec(G4, "mem", "fp16", "ccr", scheduler=TURNS, tile=(64, 64, 64))),
         ("compv3 fp8 on gfx950", spec(G4, "compv3", "fp8", tile=(64, 64, 128), warp_tile=(16, 16, 128))),
         ("mem int8 on gfx950", spec(G4, "mem", "int8", tile=(64, 64, 64), warp_tile=W32)),
         ("compv4 bf16 on gfx90a", spec(G2, "compv4", "bf16", "ccr", "direct")),

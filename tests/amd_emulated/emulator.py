@@ -96,6 +96,7 @@ GFX90A_MFMA = {0x66: (32, 32, 8, 1, "BF16"), 0x67: (16, 16, 16, 1, "BF16"), 0x63
                0x54: (32, 32, 8, 1, "I8"), 0x55: (16, 16, 16, 1, "I8")}  # fmt: skip
 ONLY_GFX950 = ("F8F6F4", "16X16X32_BF16", "16X16X32_F16", "32X32X16_BF16", "32X32X16_F16", "16X16X64_I8", "32X32X32_I8")
 MFMA_CODES = range(0x2D, 0x80)
+SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one of 16 bytes
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
 
@@ -145,8 +146,16 @@ class Checkout:
         self.kept: list[Any] = []  # C structs that steps point at
         self._whole: dict[type, type] = {}
         decode = self.emu.decode_inst
-        setattr(self.emu, "decode_inst", lambda code, arch: self._whole_registers(decode(code, arch), arch))  # noqa: B010
+        setattr(self.emu, "decode_inst", lambda code, arch: self._decode(decode, code, arch))  # noqa: B010
         self.found: dict[tuple[str, int, int], tuple[str, Any] | None] = {}
+
+    def _decode(self, decode: Any, code: bytes, arch: str) -> Any:
+        inst = decode(code, arch)
+        if type(inst).__name__ == "VOP3PX2" and code[2:4] != SCALED_PREFIX:
+            inst = decode(
+                code[:8] + bytes(8), arch
+            )  # told by the words after: a short one before an MFMA
+        return self._whole_registers(inst, arch)
 
     def _whole_registers(self, inst: Any, arch: str) -> Any:
         """On CDNA a 16-bit operand in v128 and above is that register, not the high half of one 128 below.

@@ -362,6 +362,12 @@ def _transposed_loads(signature: GemmSignature, schedule: GemmSchedule, arch: Ar
         )
     elif schedule.pipeline == "compv5":
         yield Violation("amd-transposed-load", "compv5 has no transposed read", "use another pipeline, or rcr")
+    elif schedule.pipeline == "compv3":
+        yield Violation(
+            "amd-transposed-load",
+            "compv3 with two turns of the k loop stores its second tile turned, and reads it as if it were not",
+            "use compv4 or mem, or rcr",
+        )
 
 
 _SCHEDULES = (_names, _vector, _shapes, _resources, _dealt, _stored, _split, _preshuffle, _pipelines)

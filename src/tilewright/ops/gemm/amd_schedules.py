@@ -48,8 +48,9 @@ def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
     step = warp_tile(signature, arch, 16, deep=False)
     grid = (2, 2, 1)
     fused = signature.variant == "multi_d"
+    turned = "lds-transpose" in arch.features and signature.layout != "rcr"  # there compv3 has a wrong tail
     return GemmSchedule(
-        "compv4" if signature.dtype_a != signature.dtype_b else "compv3",
+        "compv4" if signature.dtype_a != signature.dtype_b else "mem" if turned else "compv3",
         (grid[0] * step[0], grid[1] * step[1], max(step[2], 16)),
         step,
         grid,
