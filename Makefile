@@ -39,10 +39,11 @@ test-amd-emulated: $(DEV)
 	@$(BIN)/python -m pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \
 	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/amd.md && exit $$status
 
-# Where the toolchain cannot be had (no network, no Debian packages), the tests say so and are skipped.
+# In a folder of its own, so that the other tests never meet it.  Where the toolchain cannot be had (no network, no
+# Debian packages), the tests say so and are skipped.
 test-amd: $(DEV)
-	@$(BIN)/tilewright toolchain install rocm --yes --if-possible
-	$(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
+	@$(BIN)/tilewright toolchain install rocm --prefix build/toolchains/rocm --yes --if-possible
+	TILEWRIGHT_ROCM_PATH=$(CURDIR)/build/toolchains/rocm $(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .
