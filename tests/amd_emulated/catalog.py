@@ -84,7 +84,8 @@ DUAL: Shape = (1, 1, 2)
 def cases() -> tuple[Case, ...]:
     found = [
         ("compv3 fp16", spec(G3, "compv3", "fp16")),
-        ("mem fp16, all tails", spec(G3, "mem", "fp16", "crr", scheduler=TURNS, tile=SMALL, grid=ONE, warp_tile=W16)),
+        ("mem fp16, one wave", spec(G3, "mem", "fp16", "crr", scheduler=TURNS, tile=SMALL, grid=ONE, warp_tile=W16)),
+        ("mem fp16, eight stages: all tails", spec(G3, "mem", "fp16", tile=(32, 32, 32), warp_tile=W16)),
         ("compv4 fp16", spec(G3, "compv4", "fp16", "ccr", "direct")),
         ("compv5 fp16", spec(G3, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL)),
         ("preshuffle fp16", spec(G3, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),

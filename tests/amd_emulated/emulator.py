@@ -152,9 +152,7 @@ class Checkout:
     def _decode(self, decode: Any, code: bytes, arch: str) -> Any:
         inst = decode(code, arch)
         if type(inst).__name__ == "VOP3PX2" and code[2:4] != SCALED_PREFIX:
-            inst = decode(
-                code[:8] + bytes(8), arch
-            )  # told by the words after: a short one before an MFMA
+            inst = decode(code[:8] + bytes(8), arch)  # told by the words after: a short one before an MFMA
         return self._whole_registers(inst, arch)
 
     def _whole_registers(self, inst: Any, arch: str) -> Any:

@@ -19,6 +19,7 @@ from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.errors import TilewrightError
 from tilewright.ops.gemm import legality
+from tilewright.ops.gemm.amd_shape import prefetch_stages
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda one: one.label)
@@ -64,6 +65,8 @@ def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:
         "PassThrough", "MultiDAdd", "MultiDMultiply", "Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh"
     }  # fmt: skip
     assert {one.schedule.scheduler for one in held} == {"intrawave", "interwave", "default"}
+    stages = {prefetch_stages(one.signature, one.schedule) for one in held if one.schedule.pipeline == "mem"}
+    assert 8 in stages  # that kernel has every tail there is
     split = {one.signature.dtype_c for one in held if one.schedule.split_k > 1}
     assert split == {"fp16", "bf16", "int32", "fp32"}
     assert len({case.label for case in cases()}) == len(held)
