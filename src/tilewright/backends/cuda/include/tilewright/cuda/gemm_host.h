@@ -157,8 +157,9 @@ template <class Config> struct Gemm {
       if (x.k % 8) return is(TW_DIVISIBILITY, "k is not a multiple of 8");
       if (x.batch > 65535) return is(TW_LIMIT, "the batch is over 65535");
     } else {
-      if (Config::tma_store && (odd(x.e) || odd(x.e_stride, sizeof(C)) || (x.batch > 1 && odd(x.e_batch_stride, sizeof(C)))))
-        return is(TW_ALIGNMENT, "E, its leading stride or its batch stride is not a multiple of 16 bytes");
+      if (Config::tma_store && (odd(x.e) || odd(x.e_stride, sizeof(C)) || odd(x.n, sizeof(C)) ||
+                                (x.batch > 1 && odd(x.e_batch_stride, sizeof(C)))))
+        return is(TW_ALIGNMENT, "E, its row, its leading stride or its batch stride is not a multiple of 16 bytes");
       if (ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n) * x.batch * ceil_div(x.k, 128 / sizeof(A)) >= most)
         return is(TW_LIMIT, "2^31 or more steps of tiles along k");
     }
