@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def fake_hip(library_of: Callable[[str], Path]) -> Iterator[FakeHip]:
     """The HIP runtime of this test is the fake one; at the end nothing of it may be left."""
     path = library_of((HERE / "fake_hip.cpp").read_text(encoding="utf-8"))
     fake = FakeHip(path, library_of)
+    gc.collect()  # arrays an earlier test left in a traceback would free addresses that are in use again here
     fake.reset()
     driver.forget()
     with settings.override(hip_library=str(path)):

@@ -4,6 +4,7 @@ and every error that needs no GPU."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -51,6 +52,7 @@ def fake(library_of: Callable[[str], Path]) -> Iterator[ctypes.CDLL]:
     library.fake_cuda_last.restype = ctypes.POINTER(Launch)
     library.fake_cuda_capacity.argtypes = (ctypes.c_size_t,)
     library.fake_cuda_function.restype = ctypes.c_char_p
+    gc.collect()  # as for the HIP fake: nothing of an earlier test may free addresses that are in use again here
     library.fake_cuda_reset()
     cuda_driver.forget()
     with settings.override(cuda_library=str(path)):
