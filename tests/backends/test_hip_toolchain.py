@@ -154,7 +154,7 @@ def test_commands_hold_their_flags(tmp_path: Path) -> None:
     assert library[0] == str(rocm / "bin" / "hipcc")
     assert {"--offload-arch=gfx942", "-shared", "-fPIC", "-O3", "-std=c++17"} <= set(library)
     assert library[library.index("-isystem") + 1] == str(rocm / "include")
-    assert library[-2:] == [str(output), str(source)]
+    assert library[-4:] == [str(output), "-x", "hip", str(source)]
     one = found.object_command(source, Path("k.o"), "gfx90a")
     assert "-c" in one
     assert "-shared" not in one
@@ -164,6 +164,16 @@ def test_commands_hold_their_flags(tmp_path: Path) -> None:
     # No place is a flag: flags are part of the key.
     assert not any("/" in flag for flag in found.flags("gfx942"))
     assert found.environment(tmp_path) == {"TMPDIR": str(tmp_path)}
+
+
+def test_a_kernel_is_hip_whatever_its_name_ends_in(tmp_path: Path) -> None:
+    """hipcc goes by the ending, and takes the .hpp our kernels have for a C++ header: no HIP headers are found then."""
+    make_rocm(tmp_path / "opt" / "rocm")
+    found = hip.find_toolchain()
+    for make in (found.command, found.object_command, found.code_object_command):
+        words = make(Path("k.hpp"), Path("k.out"), "gfx942")
+        assert words[-3:] == ["-x", "hip", "k.hpp"], make.__name__
+    assert hip.object_rules("gfx942").compile_flags[:2] == ("-x", "hip")
 
 
 def test_a_host_arch_is_refused(tmp_path: Path) -> None:
@@ -206,7 +216,7 @@ extern "C" int run(ck_tile::half_t* x) { twice<<<1, 64>>>(x); return hipGetLastE
 
 @pytest.mark.amd
 class TestRealCompiler:
-    """With the toolchain this machine has."""
+    """With the toolchain TILEWRIGHT_ROCM_PATH names."""
 
     @pytest.fixture
     def tools(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[hip.HipToolchain]:
@@ -222,8 +232,9 @@ class TestRealCompiler:
         answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert answer.returncode == 0, answer.stderr
 
-    def test_a_code_object_holds_the_kernel(self, tools: hip.HipToolchain, tmp_path: Path) -> None:
-        source, output = tmp_path / "twice.cpp", tmp_path / "twice.hsaco"
+    @pytest.mark.parametrize("ending", [".cpp", ".hpp"])
+    def test_a_code_object_holds_the_kernel(self, tools: hip.HipToolchain, tmp_path: Path, ending: str) -> None:
+        source, output = tmp_path / f"twice{ending}", tmp_path / "twice.hsaco"
         source.write_text(KERNEL)
         tools.ck_tile()
         self.run(tools, tools.code_object_command(source, output, "gfx942"), tmp_path)

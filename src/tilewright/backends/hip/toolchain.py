@@ -33,6 +33,9 @@ REMEDY = "`tilewright toolchain install rocm` sets one up without root; or set T
 _CODE = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-mllvm", "-enable-noalias-to-md-conversion=0")
 _DEVICE_ONLY = ("--cuda-device-only", "--no-gpu-bundle-output")
 
+# Kernels are .hpp files, which hipcc takes for C++ headers to be precompiled: no HIP include folders, no device code.
+_LANGUAGE = ("-x", "hip")
+
 # Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
 MEMORY_PER_JOB = 1 << 30
 
@@ -86,21 +89,22 @@ class HipToolchain:
         return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
 
     def command(self, source: Path, output: Path, arch: str) -> list[str]:
-        return [*self.driver, *self.flags(arch), *self._places(), "-o", str(output), str(source)]
+        return [*self.driver, *self.flags(arch), *self._places(), "-o", str(output), *_LANGUAGE, str(source)]
 
     def object_command(self, source: Path, output: Path, arch: str) -> list[str]:
         """Host and device code in one object, for a library of many kernels."""
-        return [*self.driver, *self._code(arch), *self._places(), "-c", "-o", str(output), str(source)]
+        return [*self.driver, *self._code(arch), *self._places(), "-c", "-o", str(output), *_LANGUAGE, str(source)]
 
     def code_object_command(self, source: Path, output: Path, arch: str) -> list[str]:
         """Only the device's code: half the time of a library, and all there is to inspect or emulate."""
-        return [*self.driver, *self._code(arch), *_DEVICE_ONLY, *self._places(), "-o", str(output), str(source)]
+        options = (*self._code(arch), *_DEVICE_ONLY, *self._places())
+        return [*self.driver, *options, "-o", str(output), *_LANGUAGE, str(source)]
 
     def precompile_command(self, header: Path, output: Path, arch: str, *, device: bool) -> list[str]:
         """A precompiled header for the device's or the host's half of a compile (`use_precompiled` names it)."""
         # Only with -S does the device's half stop before its linker, which knows no such file.
         half = ("--cuda-device-only", "-S") if device else ("--cuda-host-only", "-c")
-        emit = ("-x", "hip", "-Xclang", "-emit-pch")
+        emit = (*_LANGUAGE, "-Xclang", "-emit-pch")
         return [*self.driver, *self._code(arch), *half, *self._places(), *emit, "-o", str(output), str(header)]
 
     def use_precompiled(self, output: Path) -> tuple[str, ...]:
@@ -315,7 +319,7 @@ def object_rules(arch: str) -> ObjectRules:
         language="CXX",
         variable="HIPCXX",
         compiler=driver,
-        compile_flags=(*_CODE, *arch_by_name(arch).compile_flags),
+        compile_flags=(*_LANGUAGE, *_CODE, *arch_by_name(arch).compile_flags),
         include_dirs=folders,
         link_flags=tuple(arch_by_name(arch).compile_flags),
     )
