@@ -66,7 +66,7 @@ def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
     pingpong, stream = schedule.scheduler.startswith("pingpong"), schedule.scheduler.endswith("stream_k")
     clusters = units // (along_m * along_n)
     tiles = _up(problem.m, m * along_m) * _up(problem.n, n * along_n) * problem.batch
-    steps = _up(problem.k, k)
+    steps = max(1, _up(problem.k, k))  # an empty problem may have no k either
     busy = min(clusters, tiles * steps // 4 if stream else tiles) or 1
     blocks = busy * along_m * along_n
 
