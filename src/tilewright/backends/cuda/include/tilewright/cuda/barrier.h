@@ -1,6 +1,7 @@
 // Transaction barriers in shared memory: producers announce bytes, consumers wait for a phase.
 #pragma once
 #include <tilewright/cuda/device.h>
+#include <tilewright/gpu/ring.h>
 
 namespace tw {
 
@@ -36,14 +37,5 @@ struct Barrier {
 
 // Barriers just made become visible to the copy engine and to the cluster.
 TW_GPU void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
-// A place in a ring of stages: which one, and how often the ring has gone round.
-template <int Stages> struct Ring {
-  int stage = 0;
-  uint32_t phase = 0;
-  TW_GPU void next() {
-    if (++stage == Stages) { stage = 0; phase ^= 1; }
-  }
-};
 
 }  // namespace tw

@@ -10,6 +10,12 @@ namespace tw {
 
 TW_GPU uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
+// The shared memory a launch asked for.
+TW_GPU char *dynamic_shared() {
+  extern __shared__ char memory[];
+  return memory;
+}
+
 // One lane of the warp, always the same one.
 TW_GPU bool elect_one() {
   uint32_t chosen;

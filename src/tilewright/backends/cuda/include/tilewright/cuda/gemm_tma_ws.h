@@ -130,10 +130,6 @@ template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<
   }
 }
 
-// Two neighbouring results as one word.
-TW_GPU uint32_t pair(bf16, float x, float y) { uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
-TW_GPU uint32_t pair(fp16, float x, float y) { uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
-
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config>
 TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
@@ -241,10 +237,8 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
               const float *v = &d[i][(c / 8 + j) * 4];
               int r = warp * 16 + lane % 16, column16 = j + lane / 16;
               int swizzle = S::chunk_columns == 64 ? r & 7 : S::chunk_columns == 32 ? r >> 1 & 3 : r >> 2 & 1;
-              uint32_t to = shared_address(buffer) + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
-              asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(pair(Out{}, v[0], v[1])),
-                           "r"(pair(Out{}, v[2], v[3])), "r"(pair(Out{}, v[4], v[5])), "r"(pair(Out{}, v[6], v[7]))
-                           : "memory");
+              char *to = buffer + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
+              store_matrices(to, pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]), pair(Out{}, v[4], v[5]), pair(Out{}, v[6], v[7]));
             }
             fence_async_proxy();
             named_barrier(2 + who, 128);
@@ -290,7 +284,7 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
 
 template <class S, class Config>
 TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_e, const TmaWsArgs &x) {
-  extern __shared__ char raw[];
+  char *raw = dynamic_shared();
   char *shared = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
   char *out = shared + S::Stages * S::stage_bytes;
   Barrier *full = reinterpret_cast<Barrier *>(out + S::chunks * S::chunk), *empty = full + S::Stages;

@@ -3,18 +3,10 @@
 // A macro for each N holds the operand list; the element types come in as the instruction's name.
 // (The lists are long and dull; a script of a few lines wrote them.)
 #pragma once
-#include <tilewright/cuda/device.h>
+#include <tilewright/cuda/operand.h>
 #include <tilewright/gpu/types.h>
 
 namespace tw {
-
-// Where an operand lies in shared memory, 128-byte swizzled: rows of 128 bytes, eight rows to an
-// atom of 1024.  k-contiguous: `stride` is from atom to atom along m or n.  m- or n-contiguous:
-// `stride` is from atom to atom along k, `leading` from one 64-element column to the next.
-TW_GPU uint64_t operand(const void *p, uint32_t stride = 1024, uint32_t leading = 16) {
-  uint64_t address = (shared_address(p) & 0x3ffff) >> 4;
-  return address | uint64_t(leading >> 4) << 16 | uint64_t(stride >> 4) << 32 | uint64_t(1) << 62;
-}
 
 TW_GPU void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 TW_GPU void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -136,5 +128,17 @@ TW_WGMMA_ALL(208)
 TW_WGMMA_ALL(224)
 TW_WGMMA_ALL(240)
 TW_WGMMA_ALL(256)
+
+// Two neighbouring results as one word.
+TW_GPU uint32_t pair(bf16, float x, float y) { uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+TW_GPU uint32_t pair(fp16, float x, float y) { uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+
+// A warp stores four 8 x 8 matrices of two-byte elements, spread over its lanes as sums are: lanes 8i to
+// 8i + 7 say where the rows of the i-th go.
+TW_GPU void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(first),
+               "r"(second), "r"(third), "r"(fourth)
+               : "memory");
+}
 
 }  // namespace tw

@@ -1,0 +1,15 @@
+// How wgmma is told where an operand lies.
+#pragma once
+#include <tilewright/cuda/device.h>
+
+namespace tw {
+
+// Where an operand lies in shared memory, 128-byte swizzled: rows of 128 bytes, eight rows to an
+// atom of 1024.  k-contiguous: `stride` is from atom to atom along m or n.  m- or n-contiguous:
+// `stride` is from atom to atom along k, `leading` from one 64-element column to the next.
+TW_GPU uint64_t operand(const void *p, uint32_t stride = 1024, uint32_t leading = 16) {
+  uint64_t address = (shared_address(p) & 0x3ffff) >> 4;
+  return address | uint64_t(leading >> 4) << 16 | uint64_t(stride >> 4) << 32 | uint64_t(1) << 62;
+}
+
+}  // namespace tw
