@@ -34,16 +34,20 @@ demo: $(CORE)
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-# Needs a HIP compiler (tilewright toolchain install rocm) and TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.
-test-amd-emulated: $(DEV)
-	@$(BIN)/python -m pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \
-	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/amd.md && exit $$status
+# The tests of AMD kernels use the toolchain TILEWRIGHT_ROCM_PATH names and no other; without one, their own in a folder
+# where nothing else meets it.  Where that cannot be had (no network, no Debian packages) they say so and are skipped.
+ROCM := $(or $(TILEWRIGHT_ROCM_PATH),$(CURDIR)/build/toolchains/rocm)
+INSTALL_ROCM = $(if $(TILEWRIGHT_ROCM_PATH),,$(BIN)/tilewright toolchain install rocm --prefix $(ROCM) --yes --if-possible)
 
-# In a folder of its own, so that the other tests never meet it.  Where the toolchain cannot be had (no network, no
-# Debian packages), the tests say so and are skipped.
 test-amd: $(DEV)
-	@$(BIN)/tilewright toolchain install rocm --prefix build/toolchains/rocm --yes --if-possible
-	TILEWRIGHT_ROCM_PATH=$(CURDIR)/build/toolchains/rocm $(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
+	@$(INSTALL_ROCM)
+	TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
+
+# Needs TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.
+test-amd-emulated: $(DEV)
+	@$(INSTALL_ROCM)
+	@TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \
+	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/amd.md && exit $$status
 
 lint: $(DEV)
 	$(BIN)/ruff check .

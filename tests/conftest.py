@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from tilewright.errors import ToolchainError
-from tilewright.settings import Settings
+from tests import amd_toolchain
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -23,30 +22,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
 
 
+STORE = "tilewright-store"  # of the tests
+WHY_NO_AMD = pytest.StashKey[str]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    # Kernels built by the tests stay out of the user's store, yet are found again by the next run.
-    # In the environment, so that processes the tests start use the same place.
-    if "TILEWRIGHT_CACHE_DIR" not in os.environ:
-        os.environ["TILEWRIGHT_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / "tilewright-store")
-        # A toolchain the user installed lies in the store the tests do not use.
-        toolchain = Settings().cache_dir.expanduser() / "toolchains" / "rocm"
-        if "TILEWRIGHT_ROCM_PATH" not in os.environ and (toolchain / "manifest.json").exists():
-            os.environ["TILEWRIGHT_ROCM_PATH"] = str(toolchain)
+    """In the environment, so that processes the tests start use the same places."""
+    # Kernels built by the tests stay out of the user's store, yet are found again by the next run.  A folder of their
+    # own in any case: a toolchain that was installed into the cache must change no verdict.
+    given = Path(os.environ.get("TILEWRIGHT_CACHE_DIR") or config.rootpath / ".pytest_cache").expanduser().absolute()
+    if given.name != STORE:  # a worker's is that of the process that started it
+        os.environ["TILEWRIGHT_CACHE_DIR"] = str(given / STORE)
+    amd_toolchain.hide()
 
 
+# Last: tests that -m or -k left out are gone by then.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `amd` need a HIP compiler and the CK Tile headers; without them they say so."""
-    del config
+    """Tests marked `amd` need the toolchain TILEWRIGHT_ROCM_PATH named; without one they say so."""
     marked = [item for item in items if item.get_closest_marker("amd")]
-    if not marked:
-        return
-    from tilewright.backends.hip.toolchain import find_toolchain
-
-    try:
-        find_toolchain().ck_tile()
-    except ToolchainError as error:
+    why = amd_toolchain.why_none() if marked else ""
+    if why:
+        config.stash[WHY_NO_AMD] = f"{len(marked)} tests of the AMD compiler are skipped: {why}"
         for item in marked:
-            item.add_marker(pytest.mark.skip(reason=f"{error.message}; {error.remedy}"))
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if WHY_NO_AMD in config.stash:
+        terminalreporter.write_line(config.stash[WHY_NO_AMD])
+
+
+@pytest.fixture(autouse=True)
+def toolchain_of_amd_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests marked `amd` see the toolchain they were given; no other test does."""
+    if request.node.get_closest_marker("amd") is None:
+        yield
+        return
+    monkeypatch.setenv(amd_toolchain.GIVEN, amd_toolchain.place())
+    with amd_toolchain.in_force():
+        yield
 
 
 @pytest.fixture

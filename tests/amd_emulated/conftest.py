@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import amd_toolchain
 from tests.amd_emulated.results import Results
 from tests.amd_emulated.workers import Workers
 from tilewright.backends.base import backend
@@ -28,13 +29,20 @@ def checkout() -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def toolchain() -> Iterator[None]:
+    with amd_toolchain.in_force():
+        yield
+
+
 @pytest.fixture(scope="session")
 def workers() -> Iterator[Workers]:
     folder = checkout()
     if shutil.which("clang") is None:
         pytest.skip("AMD kernels are not executed: the emulator needs clang on the path")
     try:
-        backend("hip").toolchain()
+        with amd_toolchain.in_force():
+            backend("hip").toolchain()
     except ToolchainError as error:
         pytest.skip(f"AMD kernels are not executed: {error}")
     found = Workers(folder)

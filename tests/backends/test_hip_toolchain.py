@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import amd_toolchain
 from tilewright import settings
 from tilewright.backends.hip import toolchain as hip
 from tilewright.backends.hip.ck_tile import MID_2025, NEWER, OLDER, profile_of, read_headers
@@ -222,9 +223,7 @@ class TestRealCompiler:
     def tools(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[hip.HipToolchain]:
         monkeypatch.undo()
         hip.forget()
-        outside = settings.from_environment()
-        names = ("cache_dir", "hipcc", "rocm_path", "ck_tile")
-        with settings.override(**{name: getattr(outside, name) for name in names}):
+        with amd_toolchain.in_force():
             yield hip.find_toolchain()
 
     def run(self, tools: hip.HipToolchain, command: list[str], work: Path) -> None:
