@@ -1,290 +1,366 @@
 """Our GEMM kernels beside torch.matmul (cuBLAS) on an NVIDIA GPU, interleaved in one run.
 
-    python benchmarks/gemm_h200.py                      # everything: bf16 and fp16, cold and warm, default and measured
-    python benchmarks/gemm_h200.py --quick              # a dozen shapes, bf16, cold
-    python benchmarks/gemm_h200.py --no-measured --output result.json
+    python benchmarks/gemm_h200.py                      everything: bf16 and fp16, cold and warm, default and measured
+    python benchmarks/gemm_h200.py --quick              a dozen shapes, bf16, cold
+    python benchmarks/gemm_h200.py --sweep sweep.json   every default kernel on every shape (for fit_cuda.py)
+    python benchmarks/gemm_h200.py --kernels PART...    the kernels whose names contain a part, beside cuBLAS
+    python benchmarks/gemm_h200.py --dry-run            a rehearsal without a GPU: nothing of it means anything
 
-Every contestant is a captured CUDA graph, so that host time is not in the numbers; contestants take turns in each
-round and the median of the rounds counts.  Cold: a buffer twice the second-level cache is written before each replay,
-outside the timed span.  Results are checked against float64 before anything is timed.
+Every kernel is checked against float64 (on the GPU, through PyTorch) before it is timed.  How the time is taken
+says _cuda_timing.py: graph replays, contestants in turn, the median of the rounds counts.  Default: what the
+registry selects with nothing measured.  Measured: the fastest default kernel of a race of its own on this
+machine; the numbers reported come from another race, so that luck in the first does not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from _cuda_report import copy_goal, goals, line, provenance, summary
+from _cuda_timing import Clock, GraphClock, HostClock, Run, copy_bandwidth, spread
+from _h200_shapes import FP8, QUICK, SHAPES, Shape, group_of, name_of
 
 import tilewright as tw
-from tilewright.backends.cuda import driver, toolchain
+from tilewright import ops
+from tilewright.backends.base import backend
+from tilewright.backends.cuda import driver
+from tilewright.dispatch import kernels
 from tilewright.dispatch.registry import Registry
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.runtime import cuda
-from tilewright.runtime.loader import Kernel
 
-WEIGHTS = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (2112, 7168), (7168, 2048))
-SHAPES: tuple[tuple[int, int, int], ...] = (
-    *((size, size, size) for size in (512, 1024, 2048, 4096, 8192)),
-    *((m, n, k) for m in (1, 16, 64, 256, 1024, 4096, 8192) for n, k in WEIGHTS),
-    (4097, 4097, 4097),
-    (1000, 1000, 1000),
-    (333, 777, 555),
-    (8192, 64, 8192),
-    (64, 64, 65536),
-    (128, 50304, 768),
-    (16384, 1024, 256),
-)
-QUICK = ((512,) * 3, (2048,) * 3, (8192,) * 3, (1, 28672, 4096), (16, 4096, 4096), (64, 4096, 14336), (256, 6144, 4096),
-         (1024, 2112, 7168), (4096, 7168, 2048), (4097,) * 3, (333, 777, 555), (64, 64, 65536))  # fmt: skip
-FP8 = ((4096,) * 3, (8192,) * 3)
-Run = Callable[[], Any]
+GEMM = ops.op("gemm")
+RESULT = Path(__file__).parent / "results" / "gemm_h200.json"
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8_e4m3": torch.float8_e4m3fn}
+OUTPUT_ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+HOPELESS = 1.5  # a sweep looks at a kernel once more only below this multiple of the best so far
+FAR = 4.0  # what the estimate calls that many times slower than the best is not measured
+NEAR = 1.15  # a measured selection's second race takes kernels below this multiple
 
 
-def captured(run: Run, stream: Any) -> Any:
-    """The call as a graph, after one call outside it (code is loaded, workspaces are made)."""
-    with torch.cuda.stream(stream):
+def problem_of(shape: Shape, dtype: str) -> GemmProblem:
+    return GemmProblem(*shape, dtype, dtype_c="bf16" if dtype.startswith("fp8") else dtype, layout="rcr")
+
+
+class Wrong(Exception):
+    """A kernel whose result is not the product."""
+
+
+class Operands:
+    """Fresh random operands of a shape, and the exact product with its tolerance, made when first asked for."""
+
+    def __init__(self, shape: Shape, dtype: str, device: str) -> None:
+        m, n, k = shape
+        self.shape, self.problem = shape, problem_of(shape, dtype)
+        kind, out = TYPES[dtype], TYPES[self.problem.dtype_c]
+        self.a, self.b = (torch.randn(rows, k, device=device, dtype=out).to(kind) for rows in (m, n))
+        self.out = torch.empty(m, n, device=device, dtype=out)
+        self._exact: tuple[Any, Any] | None = None
+
+    def exact(self) -> tuple[Any, Any]:
+        if self._exact is None:
+            p = self.problem
+            # Sums in fp32, in any order; the tensor cores add fp8 products with about 14 bits.
+            part = 2.0**-11 if p.dtype_a.startswith("fp8") else 1e-5
+            a, b = self.a.double(), self.b.double().T
+            value = a @ b
+            tolerance = (a.abs_() @ b.abs_()).mul_(part).add_(value.abs(), alpha=OUTPUT_ROUNDING[p.dtype_c])
+            self._exact = value, tolerance
+        return self._exact
+
+    def check(self, name: str, run: Run, clock: Clock) -> None:
+        self.out.fill_(float("nan"))
+        clock.wait()
         run()
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            run()
-    return graph
-
-
-def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)
-
-
-def race(runs: Sequence[Run], rounds: int, cold: bool, flush: Any) -> list[float]:
-    """The median microseconds of each, all in turn in every round."""
-    stream: Any = torch.cuda.Stream()
-    graphs = [captured(run, stream) for run in runs]
-    times: list[list[float]] = [[] for _ in runs]
-    with torch.cuda.stream(stream):
-        for graph in graphs:
-            graph.replay()
-        for _ in range(rounds):
-            for index, graph in enumerate(graphs):
-                if cold:
-                    flush.zero_()
-                else:
-                    graph.replay()
-                start, end = (_event(), _event())
-                start.record()
-                graph.replay()
-                end.record()
-                stream.synchronize()
-                times[index].append(start.elapsed_time(end) * 1e3)
-    return [statistics.median(one) for one in times]
-
-
-def wrong(a: Any, b: Any, out: Any, run: Run) -> bool:
-    """Whether the result is outside the rounding of its type; large ones are judged on a sample of rows."""
-    out.fill_(float("nan"))
-    run()
-    torch.cuda.synchronize()
-    rows = slice(None) if a.shape[0] <= 512 else torch.randperm(a.shape[0], device="cuda")[:512]
-    left, right = a[rows].double(), b.double()
-    exact, scale = left @ right.T, left.abs() @ right.abs().T
-    error = (out[rows].double() - exact).abs()
-    return not bool((error <= exact.abs() * 2.0**-8 + scale * 1e-5).all())
-
-
-def problem_of(a: Any, b: Any, dtype: str) -> GemmProblem:
-    return GemmProblem(a.shape[0], b.shape[0], a.shape[1], dtype, layout="rcr")
-
-
-def kernel_run(kernel: Kernel, a: Any, b: Any, out: Any) -> Run:
-    return lambda: kernel(a, b.T, out=out)
+        clock.wait()
+        value, tolerance = self.exact()
+        error = (self.out.double() - value).abs_()
+        if not bool((error <= tolerance).all()):  # NaN is never within it
+            bad = int((~(error <= tolerance)).sum())
+            raise Wrong(f"{name} is wrong on {name_of(self.shape)}: {bad} of {error.numel()} elements")
 
 
 class Bench:
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.registry = Registry(cuda.device().arch)
-        self.flush = torch.empty(2 * cuda.device().cache_bytes, dtype=torch.uint8, device="cuda")
+    def __init__(self, options: argparse.Namespace, clock: Clock, arch: str) -> None:
+        self.options, self.clock = options, clock
+        self.dry = isinstance(clock, HostClock)
+        self.registry = Registry(arch)
+        self.wrong: list[str] = []
         self.rows: list[dict[str, Any]] = []
+        self.fp8_rows: list[dict[str, Any]] = []
 
-    def operands(self, m: int, n: int, k: int, dtype: str) -> tuple[Any, Any, Any]:
-        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
-        a, b = (torch.randn(rows, k, device="cuda").to(kind) for rows in (m, n))
-        return a, b, torch.empty(m, n, device="cuda", dtype=kind)
+    # -- kernels -----------------------------------------------------------------------------------------------------
 
-    def shape(self, m: int, n: int, k: int, dtype: str) -> None:
-        a, b, out = self.operands(m, n, k, dtype)
-        problem = problem_of(a, b, dtype)
-        default = self.registry.select(problem)
-        ours = {"default": default.spec}
+    def default(self, problem: GemmProblem) -> KernelSpec:
+        """What the registry selects where nothing was measured."""
+        with tw.settings.override(measure=False):
+            return self.registry.select(problem).spec
+
+    def candidates(self, problem: GemmProblem) -> list[KernelSpec]:
+        """The default kernels that serve the problem, those with the lowest estimate first.
+
+        Outside a sweep without those the estimate gives no hope: of the floor kernel, one look can take a second.
+        """
+        serving = [one for one in self.registry.candidates(problem) if not GEMM.supports(one, problem)]
+        estimates = {one.digest: backend("cuda").estimate(one, problem, 1) for one in serving}
+        most = float("inf") if self.options.sweep else FAR * min(estimates.values(), default=0.0)
+        hopeful = [one for one in serving if estimates[one.digest] <= most]
+        return sorted(hopeful, key=lambda one: estimates[one.digest])
+
+    def build(self, problems: Iterable[GemmProblem], every: bool) -> None:
+        """All kernels of the run in one parallel build."""
+        wanted: dict[str, KernelSpec] = {}
+        for one in problems:
+            for spec in self.candidates(one) if every else [self.default(one)]:
+                wanted.setdefault(spec.digest, spec)
+        self.build_specs(list(wanted.values()))
+
+    def build_specs(self, specs: Sequence[KernelSpec]) -> None:
+        started = time.perf_counter()
+        if not self.dry:
+            kernels.kernels(specs)
+        print(f"{len(specs)} kernels built and loaded in {time.perf_counter() - started:.1f} s", flush=True)
+
+    def run_of(self, spec: KernelSpec, one: Operands) -> Run:
+        if self.dry:
+            return lambda: one.out.copy_(one.a.double() @ one.b.double().T)
+        kernel = kernels.kernel(spec)
+        return lambda: kernel(one.a, one.b.T, out=one.out)
+
+    def checked(self, specs: Iterable[KernelSpec], one: Operands) -> dict[str, tuple[KernelSpec, Run]]:
+        """Kernels that compute the product, ready to be timed; a wrong one is told and left out."""
+        found = {}
+        for spec in specs:
+            run = self.run_of(spec, one)
+            try:
+                one.check(spec.name, run, self.clock)
+            except Wrong as error:
+                self.wrong.append(str(error))
+                print(f"WRONG: {error}", flush=True)
+                continue
+            found[spec.name] = spec, self.clock.captured(run)
+        return found
+
+    # -- the comparison ----------------------------------------------------------------------------------------------
+
+    def fastest(self, one: Operands) -> KernelSpec | None:
+        """The measured choice: every kernel in a short race, then the near ones in a longer one."""
+        entrants = self.checked(self.candidates(one.problem), one)
+        near: list[str] = list(entrants)
+        medians: dict[str, float] = {}
+        for rounds in (3, max(5, self.options.rounds // 2)):
+            times = self.clock.rounds([entrants[name][1] for name in near], rounds, cold=True)
+            medians = {name: statistics.median(taken) for name, taken in zip(near, times, strict=True)}
+            best = min(medians.values(), default=0.0)
+            near = [name for name in near if medians[name] <= NEAR * best]
+        return entrants[min(near, key=medians.__getitem__)][0] if near else None
+
+    def shape(self, shape: Shape, dtype: str) -> None:
+        one = Operands(shape, dtype, self.clock.device)
+        ours: dict[str, KernelSpec] = {"default": self.default(one.problem)}
         if self.options.measured:
-            ours["measured"] = self.fastest(problem, a, b, out)
-        runs: list[Run] = [lambda: torch.matmul(a, b.T, out=out)]
-        for spec in ours.values():
-            run = kernel_run(self.registry.kernel(spec), a, b, out)
-            if wrong(a, b, out, run):
-                raise SystemExit(f"{spec.name} is wrong on {m}x{n}x{k} {dtype}")
-            runs.append(run)
-        for temperature in self.options.temperatures:
-            took = race(runs, self.options.rounds, temperature == "cold", self.flush)
-            row: dict[str, Any] = {"m": m, "n": n, "k": k, "dtype": dtype, "l2": temperature, "cublas_us": took[0]}
-            for name, spec, one in zip(ours, ours.values(), took[1:], strict=True):
-                row |= {f"{name}_us": one, f"{name}_ratio": took[0] / one, f"{name}_kernel": spec.name}
-            row["tflops"] = 2 * m * n * k / took[-1] / 1e6
-            row["gbytes"] = problem.bytes / took[-1] / 1e3
-            self.rows.append(row)
-            self.say(row)
+            measured = self.fastest(one)
+            if measured is not None:
+                ours["measured"] = measured
+        ready = self.checked({spec.digest: spec for spec in ours.values()}.values(), one)
+        calls = {"cublas": self.clock.captured(lambda: torch.matmul(one.a, one.b.T, out=one.out))}
+        # The same kernel twice would only lengthen the race: both names then share its times.
+        calls |= {name: call for name, (_, call) in ready.items()}
+        for l2 in self.options.l2:
+            times = self.clock.rounds(list(calls.values()), self.options.rounds, l2 == "cold")
+            self.row(shape, dtype, l2, one.problem, ours, dict(zip(calls, times, strict=True)))
 
-    def fastest(self, problem: GemmProblem, a: Any, b: Any, out: Any) -> Any:
-        """The measured choice: the default kernels that serve the problem, raced; the winner is remembered."""
-        from tilewright import ops
-
-        op = ops.op("gemm")
-        specs = [one for one in self.registry.candidates(problem) if not op.supports(one, problem)]
-        # The estimate is good to a tenth: what it calls twice as slow is not worth a compile.
-        from tilewright.backends.base import backend
-
-        guess = {one.digest: backend("cuda").estimate(one, problem, 1) for one in specs}
-        least = min(guess.values())
-        specs = [
-            one for one in specs if guess[one.digest] <= 1.6 * least and one.schedule.pipeline != "generic"
-        ] or specs
-        self.registry_build(specs)
-        runs = [kernel_run(self.registry.kernel(one), a, b, out) for one in specs]
-        took = race(runs, max(3, self.options.rounds // 2), True, self.flush)
-        return specs[took.index(min(took))]
-
-    def registry_build(self, specs: Sequence[Any]) -> None:
-        from tilewright.dispatch import kernels
-
-        kernels.build(specs)
+    def row(
+        self,
+        shape: Shape,
+        dtype: str,
+        l2: str,
+        problem: GemmProblem,
+        ours: dict[str, KernelSpec],
+        times: dict[str, list[float]],
+    ) -> None:
+        m, n, k = shape
+        made: dict[str, Any] = {"shape": name_of(shape), "group": group_of(shape), "m": m, "n": n, "k": k}
+        made |= {"dtype": dtype, "l2": l2, "seconds": {"cublas": statistics.median(times["cublas"])}, "kernels": {}}
+        for name, spec in ours.items():
+            if spec.name not in times:
+                continue
+            made["seconds"][name] = statistics.median(times[spec.name])
+            made["kernels"][name] = spec.name
+            made[f"{name}_over_cublas"] = spread(times["cublas"], times[spec.name])
+        if not made["kernels"]:
+            return
+        best = min(made["seconds"][name] for name in made["kernels"])
+        made |= {"tflops": problem.flops / best / 1e12, "bytes_per_second": problem.bytes / best}
+        self.rows.append(made)
+        print(line(made), flush=True)
 
     def fp8(self) -> None:
-        """fp8 beside our own bf16, on large squares."""
-        for m, n, k in FP8:
-            a, b, out = self.operands(m, n, k, "bf16")
-            a8, b8 = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
-            half = self.registry.select(problem_of(a, b, "bf16")).spec
-            byte_problem = GemmProblem(m, n, k, "fp8_e4m3", dtype_c="bf16", layout="rcr")
-            byte = self.registry.select(byte_problem).spec
-            runs = [
-                kernel_run(self.registry.kernel(half), a, b, out),
-                kernel_run(self.registry.kernel(byte), a8, b8, out),
-            ]
-            took = race(runs, self.options.rounds, True, self.flush)
-            row = {"m": m, "n": n, "k": k, "dtype": "fp8_e4m3", "l2": "cold", "our_bf16_us": took[0], "fp8_us": took[1]}
-            self.rows.append(row | {"fp8_over_bf16": took[0] / took[1], "fp8_kernel": byte.name})
-            print(f"fp8 {m}x{n}x{k}: {took[1]:.1f} us, {took[0] / took[1]:.2f} times our bf16", flush=True)
+        """fp8 beside our own bf16 on large squares, each with its default and its fastest kernel."""
+        for shape in self.options.fp8:
+            half, byte = (Operands(shape, dtype, self.clock.device) for dtype in ("bf16", "fp8_e4m3"))
+            for name in ("default", "measured") if self.options.measured else ("default",):
+                specs = [self.default(one.problem) if name == "default" else self.fastest(one) for one in (half, byte)]
+                ready = [self.checked([spec], one) for spec, one in zip(specs, (half, byte), strict=True) if spec]
+                calls = [call for found in ready for _, call in found.values()]
+                if len(calls) < 2:
+                    continue
+                bf16, fp8 = self.clock.rounds(calls, self.options.rounds, cold=True)
+                ratio = spread(bf16, fp8)
+                made: dict[str, Any] = {
+                    "shape": name_of(shape),
+                    "selection": name,
+                    "dtype": "fp8_e4m3",
+                    "over_bf16": ratio,
+                }
+                made |= {"bf16": statistics.median(bf16), "fp8": statistics.median(fp8), "kernel": next(iter(ready[1]))}
+                self.fp8_rows.append(made)
+                took = f"{made['fp8'] * 1e6:.1f} us"
+                print(f"fp8 {made['shape']} {name}: {took}, {ratio['ratio']:.2f} of our bf16", flush=True)
 
-    def host_time(self) -> float:
-        a, b, _ = self.operands(16, 64, 64, "bf16")
-        tw.gemm(a, b.T)
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(5000):
-            tw.gemm(a, b.T)
-        took = (time.perf_counter() - started) / 5000
-        torch.cuda.synchronize()
-        return took * 1e6
+    # -- other modes -------------------------------------------------------------------------------------------------
 
-    def copy_bandwidth(self) -> float:
-        one = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
-        two = torch.empty_like(one)
-        return 2 * (1 << 30) / race([lambda: two.copy_(one)], 8, False, self.flush)[0] / 1e3
+    def sweep_shape(self, shape: Shape, dtype: str, specs: Sequence[KernelSpec] | None = None) -> dict[str, Any]:
+        """Seconds of every kernel, cold; a hopeless one is looked at once."""
+        one = Operands(shape, dtype, self.clock.device)
+        peer = self.clock.captured(lambda: torch.matmul(one.a, one.b.T, out=one.out))
+        took = {"cublas": statistics.median(self.clock.rounds([peer], 5, cold=True)[0])}
+        best, once = float("inf"), []
+        wanted = self.candidates(one.problem) if specs is None else specs
+        for spec in wanted:
+            for name, (_, call) in self.checked([spec], one).items():
+                seconds = self.clock.rounds([call], 1, cold=True)[0]
+                if seconds[0] <= HOPELESS * best:
+                    seconds += self.clock.rounds([call], self.options.rounds - 1, cold=True)[0]
+                else:
+                    once.append(name)
+                took[name] = statistics.median(seconds)
+                best = min(best, took[name])
+        m, n, k = shape
+        fastest = min((name for name in took if name != "cublas"), key=took.__getitem__, default="none")
+        print(f"{dtype} {name_of(shape)}: cuBLAS {took['cublas'] * 1e6:.1f} us, best of {len(took) - 1} "
+              f"{best * 1e6:.1f} us ({took['cublas'] / best:.3f}) {fastest}", flush=True)  # fmt: skip
+        return {"m": m, "n": n, "k": k, "dtype": dtype, "layout": "rcr", "seconds": took, "looked_at_once": once}
 
-    @staticmethod
-    def say(row: dict[str, Any]) -> None:
-        text = f"{row['dtype']} {row['l2']:4} {row['m']}x{row['n']}x{row['k']}: cuBLAS {row['cublas_us']:.1f} us"
-        for name in ("default", "measured"):
-            if f"{name}_us" in row:
-                text += f" | {name} {row[f'{name}_us']:.1f} us, {row[f'{name}_ratio']:.3f}"
-        shown = row.get("measured_kernel", row["default_kernel"])
-        print(f"{text} | {row['tflops']:.0f} TFLOP/s {row['gbytes']:.0f} GB/s {shown}", flush=True)
+    def sweep(self, shapes: Sequence[Shape], place: Path) -> None:
+        problems = [problem_of(shape, dtype) for dtype in self.options.dtypes for shape in shapes]
+        self.build(problems, every=True)
+        specs = {spec.name: spec.to_dict() for one in problems for spec in self.candidates(one)}
+        result = provenance(self.options, self.clock) | {"specs": specs, "rows": []}
+        for dtype in self.options.dtypes:
+            for shape in shapes:
+                result["rows"].append(self.sweep_shape(shape, dtype))
+                write(place, result)  # a run cut short keeps what it has
+
+    def named(self, shapes: Sequence[Shape], parts: Sequence[str], place: Path | None) -> None:
+        """The kernels whose names contain one of the parts, from the smallest pool that has any."""
+        rows = []
+        for dtype in self.options.dtypes:
+            arch, problems = self.registry.target, [problem_of(shape, dtype) for shape in shapes]
+            specs: list[KernelSpec] = []
+            for pool in ("default", "tests", "full", "profiler"):
+                proposed = GEMM.proposals(pool, arch, datatypes=[dtype], layouts=["rcr"])
+                specs = [one for one in proposed if any(part in one.name for part in parts) and not GEMM.check(one)]
+                if specs:
+                    break
+            if not specs:
+                raise SystemExit(f"no pool has a {dtype} kernel whose name contains {' or '.join(parts)}")
+            specs = list({one.digest: one for one in specs}.values())
+            self.build_specs(specs)
+            for shape, problem in zip(shapes, problems, strict=True):
+                serving = [one for one in specs if not GEMM.supports(one, problem)]
+                rows.append(self.sweep_shape(shape, dtype, serving))
+                for name, seconds in sorted(rows[-1]["seconds"].items(), key=lambda one: one[1]):
+                    ratio = rows[-1]["seconds"]["cublas"] / seconds
+                    print(f"    {seconds * 1e6:9.1f} us {ratio:6.3f} {name}", flush=True)
+        if place is not None:
+            write(place, provenance(self.options, self.clock) | {"rows": rows})
+
+    def compare(self, shapes: Sequence[Shape], place: Path) -> None:
+        problems = [problem_of(shape, dtype) for dtype in self.options.dtypes for shape in shapes]
+        problems += [problem_of(shape, dtype) for shape in self.options.fp8 for dtype in ("bf16", "fp8_e4m3")]
+        self.build(problems, every=self.options.measured)
+        result = provenance(self.options, self.clock)
+        result["copy_bytes_per_second"] = copy_bandwidth(self.clock, 1 << 22 if self.dry else 1 << 30)
+        print(f"copy bandwidth: {result['copy_bytes_per_second'] / 1e9:.0f} GB/s", flush=True)
+        for dtype in self.options.dtypes:
+            for shape in shapes:
+                self.shape(shape, dtype)
+        self.fp8()
+        for row in self.rows:
+            copy_goal(row, result["copy_bytes_per_second"])
+        result |= {"summary": summary(self.rows), "goals": goals(self.rows, self.fp8_rows)}
+        result |= {"wrong": self.wrong, "rows": self.rows, "fp8": self.fp8_rows}
+        write(place, result)
+        for name, value in result["summary"].items():
+            print(f"{name}: {value:.3f}")
+        for goal in result["goals"]:
+            print(f"{'met   ' if goal['met'] else 'missed'} {goal['goal']}: {goal['found']:.3f}")
+        print(f"written: {place}")
 
 
-def mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
+def write(place: Path, result: dict[str, Any]) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name in ("default", "measured"):
-        for temperature in ("cold", "warm"):
-            mine = [one for one in rows if one["l2"] == temperature and f"{name}_ratio" in one]
-            if mine:
-                ratios = [one[f"{name}_ratio"] for one in mine]
-                found[f"{name} {temperature} geometric mean"] = mean(ratios)
-                found[f"{name} {temperature} least"] = min(ratios)
-                found[f"{name} {temperature} M<=16"] = mean([one[f"{name}_ratio"] for one in mine if one["m"] <= 16])
-    return found
-
-
-def machine() -> dict[str, Any]:
-    one = cuda.device()
-    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        version = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        version = ""
-    return {
-        "gpu": one.name,
-        "multiprocessors": one.facts.compute_units,
-        "driver": version,
-        "torch": torch.__version__,
-        "cublas": torch.version.cuda,
-        "compiler": toolchain.find_toolchain().identity.version,
-        "tilewright": tw.__version__,
-        "python": sys.version.split()[0],
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a dozen shapes, bf16, cold")
-    parser.add_argument("--dtypes", nargs="+", choices=("bf16", "fp16"), default=["bf16", "fp16"])
-    parser.add_argument("--l2", nargs="+", choices=("cold", "warm"), default=["cold", "warm"], dest="temperatures")
+    parser.add_argument("--sweep", type=Path, metavar="OUT.json", help="time every default kernel, cold")
+    parser.add_argument("--kernels", nargs="+", metavar="PART", help="time the kernels with such a name, cold")
+    parser.add_argument("--dry-run", action="store_true", help="rehearse on the CPU with torch.matmul as every kernel")
+    parser.add_argument("--dtypes", nargs="+", choices=("bf16", "fp16"))
+    parser.add_argument("--l2", nargs="+", choices=("cold", "warm"), default=["cold", "warm"])
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, help="default: 21, in a sweep 5")
     parser.add_argument("--shape", nargs=3, type=int, action="append", metavar=("M", "N", "K"), help="only these")
     parser.add_argument("--output", type=Path, help="where the JSON goes (default: benchmarks/results/gemm_h200.json)")
     options = parser.parse_args()
-    if driver.why_unavailable():
-        raise SystemExit(f"no NVIDIA GPU: {driver.why_unavailable()}")
+    looks = options.sweep or options.kernels
+    options.rounds = max(2, options.rounds or (5 if looks else 21))
+    options.dtypes = options.dtypes or (["bf16"] if looks or options.quick else ["bf16", "fp16"])
     if options.quick:
-        options.dtypes, options.temperatures = ["bf16"], ["cold"]
-    shapes: Sequence[tuple[int, ...]] = (
-        [tuple(one) for one in options.shape] if options.shape else QUICK if options.quick else SHAPES
-    )
-    bench = Bench(options)
-    for dtype in options.dtypes:
-        for m, n, k in shapes:
-            bench.shape(m, n, k, dtype)
-    if not options.shape:
-        bench.fp8()
-    result: dict[str, Any] = {
-        "machine": machine(),
-        "summary": summary(bench.rows),
-        "host_us_of_a_cached_call": bench.host_time(),
-        "copy_gbytes": bench.copy_bandwidth(),
-        "rows": bench.rows,
-    }
-    for name, value in result["summary"].items():
-        print(f"{name}: {value:.3f}")
-    print(f"host time of a cached call: {result['host_us_of_a_cached_call']:.2f} us")
-    print(f"copy bandwidth: {result['copy_gbytes']:.0f} GB/s")
-    place = options.output or Path(__file__).parent / "results" / "gemm_h200.json"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {place}")
+        options.l2 = ["cold"]
+    options.fp8 = () if options.shape or looks else FP8[:1] if options.quick else FP8
+    return options
+
+
+def main() -> None:
+    options = parsed()
+    why = driver.why_unavailable()
+    if why and not options.dry_run:
+        raise SystemExit(f"no NVIDIA GPU: {why}")
+    if options.dry_run:
+        clock: Clock = HostClock()
+        arch = "sm_90a"
+        options.fp8 = ((256, 256, 256),) if options.fp8 else ()
+    else:
+        from tilewright.runtime import cuda
+
+        clock, arch = GraphClock(cuda.device().cache_bytes), cuda.device().arch
+    shapes: Sequence[Any] = [tuple(one) for one in options.shape or ()] or (QUICK if options.quick else SHAPES)
+    whole = not (options.shape or options.quick or options.dry_run)
+    if not whole and not (options.output or options.sweep or options.kernels):
+        raise SystemExit("a run of a part is not the result of this benchmark: say where it goes with --output")
+    bench = Bench(options, clock, arch)
+    started = time.perf_counter()
+    if options.sweep:
+        bench.sweep(shapes, options.sweep)
+    elif options.kernels:
+        bench.named(shapes, options.kernels, options.output)
+    else:
+        bench.compare(shapes, options.output or RESULT)
+    print(f"{time.perf_counter() - started:.0f} s after the start")
+    if bench.wrong:
+        raise SystemExit("wrong results:\n" + "\n".join(bench.wrong))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,151 @@
+"""How a GPU is timed by the benchmarks: graph replays between events, contestants in turn, the cache cold or warm.
+
+Cold: before every timed replay, outside the events, a buffer of twice the second-level cache is written and
+another of that size is read, so that the cache holds neither operands nor lines that must still be written back.
+Warm: the same graph is replayed once untimed, and a kernel that only waits follows it.  Either way the GPU is
+busy while the host queues the events and the replay, so that no host time is between the events.
+
+`HostClock` stands in where there is no GPU: a rehearsal of the scripts, its numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+Run = Callable[[], Any]
+
+WAIT_CYCLES = 60_000  # about 30 microseconds: more than the host needs to queue two events and a replay
+MOST_QUEUED = 256  # timed replays between two looks at the clock
+
+
+class Clock(Protocol):
+    """Something that times calls on a device."""
+
+    device: str
+    flush_bytes: int
+
+    def captured(self, run: Run) -> Run:
+        """The call in the form that is timed; it has run once when this returns."""
+
+    def rounds(self, calls: Sequence[Run], rounds: int, cold: bool) -> list[list[float]]:
+        """Seconds of every call in every round; in a round all take their turn."""
+
+    def wait(self) -> None:
+        """Until the device is done."""
+
+
+class GraphClock:
+    device = "cuda"
+
+    def __init__(self, cache_bytes: int) -> None:
+        self.flush_bytes = 2 * cache_bytes
+        self._written = torch.empty(self.flush_bytes, dtype=torch.uint8, device="cuda")
+        self._read = torch.zeros(self.flush_bytes // 4, dtype=torch.float32, device="cuda")
+        self._sum = torch.zeros((), dtype=torch.float32, device="cuda")
+        self._stream: Any = torch.cuda.Stream()
+        self._pool = torch.cuda.graph_pool_handle()
+        self._marks = [
+            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(MOST_QUEUED)
+        ]
+
+    def captured(self, run: Run) -> Run:
+        """As a graph, after one call outside it: code is loaded then, and workspaces are made.
+
+        `torch.cuda.graph` would also collect garbage and empty PyTorch's cache, far longer than a capture takes.
+        """
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            run()
+            self._stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin(pool=self._pool)
+            try:
+                run()
+            finally:
+                graph.capture_end()
+        replay: Run = graph.replay
+        return replay
+
+    def rounds(self, calls: Sequence[Run], rounds: int, cold: bool) -> list[list[float]]:
+        times: list[list[float]] = [[] for _ in calls]
+        with torch.cuda.stream(self._stream):
+            for call in calls:
+                call()
+            queued: list[int] = []
+            for turn in range(rounds):
+                shift = turn % len(calls)  # nobody always follows the same neighbour
+                for index in (*range(shift, len(calls)), *range(shift)):
+                    self._queue(calls[index], len(queued), cold)
+                    queued.append(index)
+                    if len(queued) == MOST_QUEUED:
+                        self._collect(queued, times)
+            self._collect(queued, times)
+        return times
+
+    def _queue(self, call: Run, slot: int, cold: bool) -> None:
+        start, end = self._marks[slot]
+        if cold:
+            self._written.fill_(slot & 0xFF)
+            torch.sum(self._read, 0, out=self._sum)
+        else:
+            call()
+            torch.cuda._sleep(WAIT_CYCLES)
+        start.record(self._stream)
+        call()
+        end.record(self._stream)
+
+    def _collect(self, queued: list[int], times: list[list[float]]) -> None:
+        self._stream.synchronize()
+        for (start, end), index in zip(self._marks, queued, strict=False):
+            times[index].append(start.elapsed_time(end) / 1e3)
+        queued.clear()
+
+    def wait(self) -> None:
+        torch.cuda.synchronize()
+
+
+class HostClock:
+    device = "cpu"
+    flush_bytes = 1 << 20
+
+    def captured(self, run: Run) -> Run:
+        run()
+        return run
+
+    def rounds(self, calls: Sequence[Run], rounds: int, cold: bool) -> list[list[float]]:
+        times: list[list[float]] = [[] for _ in calls]
+        for _ in range(rounds):
+            for index, call in enumerate(calls):
+                started = time.perf_counter()
+                call()
+                times[index].append(max(1e-9, time.perf_counter() - started))
+        return times
+
+    def wait(self) -> None:
+        pass
+
+
+def spread(peer: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
+    """The peer's time over ours: of the medians, and how far single rounds stray from that."""
+    paired = sorted(a / b for a, b in zip(peer, ours, strict=True))
+    low, _, high = statistics.quantiles(paired, n=4, method="inclusive") if len(paired) > 1 else paired * 3
+    return {
+        "ratio": statistics.median(peer) / statistics.median(ours),
+        "low": paired[0],
+        "quartile_1": low,
+        "quartile_3": high,
+        "high": paired[-1],
+    }
+
+
+def copy_bandwidth(clock: Clock, nbytes: int = 1 << 30) -> float:
+    """Bytes read plus bytes written a second by the device's own copy of a large buffer."""
+    source = torch.full((nbytes,), 90, dtype=torch.uint8, device=clock.device)
+    target = torch.empty_like(source)
+    copy = clock.captured(lambda: target.copy_(source))
+    return 2 * nbytes / statistics.median(clock.rounds([copy], 9, cold=True)[0])
