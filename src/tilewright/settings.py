@@ -19,6 +19,7 @@ from typing import Any
 from tilewright.errors import RequestError, UnknownNameError, nearest
 
 PREFIX = "TILEWRIGHT_"
+CUDA_COMPILERS = ("auto", "nvcc", "nvrtc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,9 @@ class Settings:
     objdump: str = ""  # disassembler that `inspect` asks; empty means the toolchain's, then the system's
     hipcc: str = ""  # HIP compiler; empty means search
     rocm_path: str = ""  # folder of a ROCm installation or of an installed toolchain; empty means search
+    cuda_compiler: str = "auto"  # nvcc, nvrtc, or auto: nvcc where there is one, else NVRTC
     nvcc: str = ""  # CUDA compiler; empty means search
+    nvrtc: str = ""  # the library NVRTC (libnvrtc); empty means search
     cuda_library: str = ""  # the CUDA driver (libcuda); empty means search
     ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
     measure: bool = True  # use recorded measurements when selecting
@@ -73,6 +76,13 @@ def _check(values: Settings) -> Settings:
                 value=getattr(values, name),
                 remedy="use 0 for the automatic choice" if name != "cache_max_bytes" else "give a number of bytes",
             )
+    if values.cuda_compiler not in CUDA_COMPILERS:
+        raise RequestError(
+            f"cuda_compiler is {values.cuda_compiler!r}",
+            rule="setting-value",
+            value=values.cuda_compiler,
+            remedy=f"use one of {', '.join(CUDA_COMPILERS)}",
+        )
     return dataclasses.replace(values, cache_dir=values.cache_dir.expanduser())
 
 

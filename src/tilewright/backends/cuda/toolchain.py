@@ -1,18 +1,18 @@
-"""The CUDA compiler, found, identified and turned into command lines.
+"""The CUDA compilers, found, identified and turned into command lines.
 
-Looked at, in this order: the setting `nvcc`, the path, the usual places of a CUDA installation, NVIDIA's
-wheels (the extra `cuda`).  nvcc makes the device's code; the host's half, with that code inside, is
-compiled by the host's compiler: together a third of the time nvcc takes for both.
+nvcc or NVRTC makes the device's code; the host's half, with that code inside, is compiled by the host's
+compiler: together a third of the time nvcc takes for both.  Looked for, in this order: the settings `nvcc`
+and `nvrtc`, the path, the usual places of a CUDA installation, NVIDIA's wheels (the extra `cuda`, or those
+PyTorch brings).  The setting `cuda_compiler` picks one kind; else nvcc comes first: NVRTC is faster, but it
+makes other code of the same source, and what is known of our kernels' speed was measured with nvcc.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
 import shlex
-import shutil
-import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,32 +21,54 @@ from pathlib import Path
 import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends import steps
+from tilewright.backends import search, steps
 from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend
+from tilewright.backends.cuda import nvrtc, places
 from tilewright.errors import ToolchainError
 
-ANSWER_SECONDS = 60.0
-USUAL = Path("/usr/local")  # cuda and cuda-<version> lie here
 OLDEST = (12, 3)  # wgmma with every shape, cluster launches
-REMEDY = "install the CUDA toolkit (12.3 or later), or `pip install tilewright[cuda]`; or set TILEWRIGHT_NVCC"
+REMEDY = (
+    "install the CUDA toolkit (12.3 or later), or `pip install tilewright[cuda]`; "
+    "or set TILEWRIGHT_NVCC or TILEWRIGHT_NVRTC"
+)
 
 # 177: a Config says more than any one pipeline reads.
 _CODE = ("-std=c++17", "-O3", "-diag-suppress=177")
-_HOST = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
+# NVRTC knows no host: what is not marked is the device's.  nvcc has INFINITY from the C library.
+_NVRTC_CODE = (
+    "-std=c++17", "-diag-suppress=177", "-default-device", "-DINFINITY=__int_as_float(0x7f800000)",
+)  # fmt: skip
+_HOST = (
+    "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+    "-Wall", "-Wextra",
+)  # fmt: skip
 _HOST_LIBRARIES = ("-ldl",)
 
 MEMORY_PER_JOB = 600 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A compiler that would be tried: nvcc by its words, NVRTC by its library, and how it was found."""
+
+    kind: str
+    driver: tuple[str, ...]
+    where: str
+
+    @property
+    def shown(self) -> str:
+        return shlex.join(self.driver)
+
+
 @dataclass(frozen=True)
 class CudaToolchain:
-    """nvcc and a host compiler behind the contract of `tilewright.backends.base.Toolchain`."""
+    """nvcc or NVRTC and a host compiler behind the contract of `tilewright.backends.base.Toolchain`."""
 
-    driver: tuple[str, ...]
+    driver: tuple[str, ...]  # nvcc, or the program that drives NVRTC
     host: Toolchain
-    where: str  # how nvcc was found, for people
+    where: str  # how it was found, for people
     version: tuple[int, int]
-    identity: CompilerIdentity
+    identity: CompilerIdentity  # its kind is that of the candidate
 
     @property
     def library_suffix(self) -> str:
@@ -59,42 +81,37 @@ class CudaToolchain:
         facts = arch_by_name(arch)
         if facts.backend != "cuda":
             raise ToolchainError(
-                f"nvcc compiles for NVIDIA GPUs, and {arch} is a target of the {facts.backend} backend",
+                f"{self.identity.kind} compiles for NVIDIA GPUs, and {arch} is a target of the {facts.backend} backend",
                 rule="arch-backend",
                 value=arch,
                 remedy="ask the toolchain of the arch's own backend",
             )
+        if self.identity.kind == "nvrtc":
+            return (*_NVRTC_CODE, f"--gpu-architecture={arch}")
         return (*_CODE, *facts.compile_flags)
 
     def include_dirs(self) -> tuple[Path, ...]:
-        return include_dirs()
-
-    def _places(self) -> list[str]:
-        return [f"-I{one}" for one in self.include_dirs()]
+        return (*include_dirs(), _STAND_INS) if self.identity.kind == "nvrtc" else include_dirs()
 
     def command(self, source: Path, output: Path, arch: str) -> list[str]:
         cubin = output.with_suffix(".cubin")
-        library = [
-            *self.host.driver, "-x", "c++", *_HOST, f'-DTW_CUBIN="{cubin}"', *self._places(),
+        return steps.joined([self.cubin_command(source, cubin, arch), self.host_command(source, cubin, output)])
+
+    def host_command(self, source: Path, cubin: Path, output: Path) -> list[str]:
+        """The library around the device's code."""
+        return [
+            *self.host.driver, "-x", "c++", *_HOST, f'-DTW_CUBIN="{cubin}"', *_included(include_dirs()),
             "-o", str(output), str(source), *_HOST_LIBRARIES,
         ]  # fmt: skip
-        return steps.joined([self.cubin_command(source, cubin, arch), library])
 
     def cubin_command(self, source: Path, output: Path, arch: str, *more: str) -> list[str]:
         """Only the device's code: what is run, and all there is to inspect."""
+        flags = [*self._code(arch), *more, *_included(self.include_dirs())]
+        if self.identity.kind == "nvrtc":
+            return [*self.driver, str(source), str(output), *flags]
         # nvcc has the host's preprocessor run first; it must be one it knows, not just any C++ compiler.
         beside = ["-ccbin", self.host.driver[0]] if self.host.identity.kind in ("gcc", "clang") else []
-        return [
-            *self.driver,
-            "-cubin",
-            *beside,
-            *self._code(arch),
-            *more,
-            *self._places(),
-            "-o",
-            str(output),
-            str(source),
-        ]
+        return [*self.driver, "-cubin", *beside, *flags, "-o", str(output), str(source)]
 
     def environment(self, work: Path) -> Mapping[str, str]:
         return {**self.host.environment(work), "TMPDIR": str(work)}
@@ -112,113 +129,96 @@ def include_dirs() -> tuple[Path, ...]:
     )
 
 
-def _numbers(path: Path) -> list[int]:
-    return [int(one) for one in re.findall(r"\d+", path.name)]
+_STAND_INS = Path(__file__).parent / "nvrtc_include"
 
 
-def _wheels() -> list[Path]:
-    """nvcc of NVIDIA's wheels: all of a CUDA version lie in one folder of the package `nvidia`."""
-    found = importlib.util.find_spec("nvidia")
-    folders = [Path(one) for one in found.submodule_search_locations or ()] if found is not None else []
-    versions = [one for folder in folders for one in sorted(folder.glob("cu[0-9]*"), key=_numbers, reverse=True)]
-    return [one / "bin" / "nvcc" for one in versions]
+def _included(folders: tuple[Path, ...]) -> list[str]:
+    return [f"-I{one}" for one in folders]
 
 
-def candidates() -> list[tuple[tuple[str, ...], str]]:
-    """Every compiler that would be tried with how it was found, in order; one given by a setting is the only one."""
+def _nvccs() -> list[Candidate]:
     given = settings.current().nvcc
     if given:
-        words = tuple(shlex.split(given))
-        found = shutil.which(words[0]) if words else None
-        if found is None:
+        words = search.given_words(given, "nvcc", "the CUDA compiler", rule="no-nvcc", remedy=REMEDY)
+        return [Candidate("nvcc", words, "the setting nvcc")]
+    return [Candidate("nvcc", (str(path),), where) for path, where in places.compilers()]
+
+
+def _nvrtcs() -> list[Candidate]:
+    given = settings.current().nvrtc
+    if given:
+        if not Path(given).expanduser().is_file():
             raise ToolchainError(
-                f"the CUDA compiler {given!r} of the setting nvcc is not on this machine",
-                rule="no-nvcc",
+                f"the library {given!r} of the setting nvrtc is not on this machine",
+                rule="no-nvrtc",
                 value=given,
-                remedy=f"unset TILEWRIGHT_NVCC to search for one; else {REMEDY}",
+                remedy=f"unset TILEWRIGHT_NVRTC to search for one; else {REMEDY}",
             )
-        return [((found, *words[1:]), "the setting nvcc")]
-    on_path = shutil.which("nvcc")
-    places = [(Path(on_path), "the path")] if on_path else []
-    folders = [USUAL / "cuda", *sorted(USUAL.glob("cuda-*"), key=_numbers, reverse=True)]
-    places += [(one / "bin" / "nvcc", "the usual place") for one in folders]
-    places += [(one, "NVIDIA's wheels") for one in _wheels()]
-    unique: dict[Path, tuple[tuple[str, ...], str]] = {}
-    for path, where in places:
-        if path.is_file():
-            unique.setdefault(path.resolve(), ((str(path),), where))
-    return list(unique.values())
+        return [Candidate("nvrtc", (str(Path(given).expanduser()),), "the setting nvrtc")]
+    return [Candidate("nvrtc", (str(path),), where) for path, where in places.nvrtc_libraries()]
 
 
-def _ask(driver: tuple[str, ...]) -> str:
-    try:
-        answer = subprocess.run(
-            [*driver, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_SECONDS,
-            check=False,
-            env=settings.child_environment(),
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _broken(driver, str(error)) from error
-    if answer.returncode != 0 or "release" not in answer.stdout:
-        said = (answer.stderr or answer.stdout).strip()[:200]
-        raise _broken(driver, f"--version exited with {answer.returncode}: {said or 'no answer'}")
-    return answer.stdout
+def candidates() -> list[Candidate]:
+    """Every compiler that would be tried, in order; one given by a setting is the only one."""
+    now = settings.current()
+    if now.cuda_compiler == "nvcc" or (now.nvcc and now.cuda_compiler == "auto"):
+        return _nvccs()
+    if now.cuda_compiler == "nvrtc" or now.nvrtc:
+        return _nvrtcs()
+    return [*_nvccs(), *_nvrtcs()]
 
 
-def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
+def _broken(one: Candidate, what: str) -> ToolchainError:
+    name = "CUDA compiler" if one.kind == "nvcc" else "NVRTC"
     return ToolchainError(
-        f"{shlex.join(driver)} is no usable CUDA compiler: {what}",
-        rule="broken-nvcc",
-        value=shlex.join(driver),
-        remedy=REMEDY,
+        f"{one.shown} is no usable {name}: {what}", rule=f"broken-{one.kind}", value=one.shown, remedy=REMEDY
     )
 
 
-def identify(driver: tuple[str, ...], where: str) -> CudaToolchain:
+def identify(one: Candidate) -> CudaToolchain:
     """Ask a compiler who it is; one too old is refused by name."""
-    lines = [one.strip() for one in _ask(driver).splitlines() if one.strip()]
-    release = next((re.search(r"release (\d+)\.(\d+)", one) for one in lines if "release" in one), None)
+    # The program is ours and needs no name in the identity; the words behind nvcc change its code.
+    driver = one.driver if one.kind == "nvcc" else (sys.executable, "-I", "-S", nvrtc.__file__, *one.driver)
+    words = ("--version",) if one.kind == "nvcc" else ()
+    said = search.ask(driver, *words, broken=lambda what: _broken(one, what), expect="release")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    release = re.search(r"release (\d+)\.(\d+)", said)
     if release is None:
-        raise _broken(driver, "it does not tell its release")
+        raise _broken(one, "it does not tell its release")
     version = (int(release[1]), int(release[2]))
     if version < OLDEST:
         raise _broken(
-            driver, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later"
+            one, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later"
         )
     beside = backend("cpu").toolchain()
-    digest = hashlib.sha256("\n".join([*lines, *driver[1:], beside.identity.digest]).encode()).hexdigest()
-    shown = f"nvcc {lines[-1]}, {beside.identity.version}"
-    return CudaToolchain(driver, beside, where, version, CompilerIdentity("nvcc", shown, digest))
+    parts = [*lines, *(one.driver[1:] if one.kind == "nvcc" else ("nvrtc",)), beside.identity.digest]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    shown = f"{one.kind} {lines[-1]}, {beside.identity.version}"
+    return CudaToolchain(driver, beside, one.where, version, CompilerIdentity(one.kind, shown, digest))
 
 
-@lru_cache(maxsize=32)
-def _find(nvcc: str, cxx: str, path: str) -> CudaToolchain:
-    del nvcc, cxx, path  # what the answer depends on, read again by candidates()
-    errors: list[ToolchainError] = []
-    for driver, where in candidates():
-        try:
-            return identify(driver, where)
-        except ToolchainError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    raise ToolchainError(
-        f"no CUDA compiler: nvcc is not on the path, in {USUAL}/cuda or in NVIDIA's wheels",
-        rule="no-nvcc",
+def _none() -> ToolchainError:
+    kind = settings.current().cuda_compiler
+    what = "nvcc and NVRTC are" if kind == "auto" else f"{'NVRTC' if kind == 'nvrtc' else kind} is"
+    return ToolchainError(
+        f"no CUDA compiler: {what} not on the path, in {places.USUAL}/cuda or in NVIDIA's wheels",
+        rule="no-nvrtc" if kind == "nvrtc" else "no-nvcc",
         value="",
         remedy=REMEDY,
     )
 
 
+@lru_cache(maxsize=32)
+def _find(kind: str, nvcc: str, nvrtc_library: str, cxx: str, path: str) -> CudaToolchain:
+    del kind, nvcc, nvrtc_library, cxx, path  # what the answer depends on, read again by candidates()
+    return search.first_usable(candidates(), identify, _none)
+
+
 def find_toolchain() -> CudaToolchain:
     """The CUDA compiler, found once for each setting; none is a ToolchainError with the remedy."""
     now = settings.current()
-    return _find(now.nvcc, now.cxx, settings.child_environment().get("PATH", ""))
+    path = settings.child_environment().get("PATH", "")
+    return _find(now.cuda_compiler, now.nvcc, now.nvrtc, now.cxx, path)
 
 
 def forget() -> None:
@@ -229,16 +229,15 @@ def forget() -> None:
 def object_rules(arch: str) -> ObjectRules:
     """For build files: nvcc alone, which makes both halves of a kernel in one object."""
     try:
-        driver = find_toolchain().driver
+        with settings.override(cuda_compiler="nvcc"):
+            driver = find_toolchain().driver
     except ToolchainError:
         driver = ("nvcc",)
-    name = Path(driver[0]).name
-    driver = (name if shutil.which(name) == driver[0] else driver[0], *driver[1:])
     flags = tuple(arch_by_name(arch).compile_flags)
     return ObjectRules(
         language="CUDA",
         variable="CUDACXX",
-        compiler=driver,
+        compiler=search.portable(driver),
         compile_flags=(*_CODE, *flags, "-Xcompiler=-fPIC,-fvisibility=hidden"),
         include_dirs=include_dirs(),
         link_flags=(*flags, "-cudart=static"),

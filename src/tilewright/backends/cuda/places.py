@@ -1,0 +1,74 @@
+"""Where CUDA lies: folders of installations and of NVIDIA's wheels, and what is in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.backends.search import numbers
+
+USUAL = Path("/usr/local")  # cuda and cuda-<version> lie here
+SYSTEM_LIBRARIES = (Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"))
+_LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib")
+
+
+def _package(name: str) -> list[Path]:
+    """The folders of an installed package, which is not imported."""
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    return [Path(one) for one in found.submodule_search_locations or ()] if found is not None else []
+
+
+def _wheels() -> list[Path]:
+    """Wheels from CUDA 13 on share one folder of the package `nvidia`; older ones have a folder each."""
+    folders = _package("nvidia")
+    shared = [one for folder in folders for one in sorted(folder.glob("cu[0-9]*"), key=numbers, reverse=True)]
+    return shared + [folder / name for folder in folders for name in ("cuda_nvcc", "cuda_nvrtc")]
+
+
+def roots() -> Iterator[tuple[Path, str]]:
+    """Folders that may hold bin/nvcc and lib/libnvrtc, with how they were found, in order."""
+    on_path = shutil.which("nvcc")
+    if on_path:
+        yield Path(on_path).parent.parent, "the path"
+    for one in (USUAL / "cuda", *sorted(USUAL.glob("cuda-*"), key=numbers, reverse=True)):
+        yield one, "the usual place"
+    for one in _wheels():
+        yield one, "NVIDIA's wheels"
+
+
+def compilers() -> list[tuple[Path, str]]:
+    """Every nvcc, each once."""
+    on_path = shutil.which("nvcc")
+    found = [(Path(on_path), "the path")] if on_path else []
+    found += [(root / "bin" / "nvcc", where) for root, where in roots()]
+    unique: dict[Path, tuple[Path, str]] = {}
+    for path, where in found:
+        if path.is_file():
+            unique.setdefault(path.resolve(), (path, where))
+    return list(unique.values())
+
+
+def nvrtc_libraries() -> list[tuple[Path, str]]:
+    """Every NVRTC, each once, the newest of a folder first."""
+    unique: dict[Path, tuple[Path, str]] = {}
+    folders = [(root / name, where) for root, where in roots() for name in _LIBRARY_FOLDERS]
+    folders += [(one, "the usual place") for one in SYSTEM_LIBRARIES]
+    for folder, where in folders:
+        for path in sorted(folder.glob("libnvrtc.so.[0-9]*"), key=numbers, reverse=True):
+            unique.setdefault(path.resolve(), (path, where))
+    return list(unique.values())
+
+
+def tool(name: str) -> Path | None:
+    """A program of CUDA's such as nvdisasm: on the path, beside a compiler, in the wheels (Triton's has some too)."""
+    on_path = shutil.which(name)
+    if on_path:
+        return Path(on_path)
+    folders = [root / "bin" for root, _ in roots()]
+    folders += [one / "backends" / "nvidia" / "bin" for one in _package("triton")]
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)

@@ -1,0 +1,79 @@
+"""What searches for compilers have in common: words of a setting, questions to a program, the first that answers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tilewright import settings
+from tilewright.errors import ToolchainError
+
+ANSWER_SECONDS = 60.0  # a compiler on a cold network disk is slow; something else may never answer
+
+Candidate = TypeVar("Candidate")
+Found = TypeVar("Found")
+
+
+def numbers(path: Path) -> list[int]:
+    """For sorting folders by the version in their names."""
+    return [int(one) for one in re.findall(r"\d+", path.name)]
+
+
+def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -> tuple[str, ...]:
+    """The words of a program a setting names, its first one found on this machine or refused."""
+    words = tuple(shlex.split(text))
+    found = shutil.which(words[0]) if words else None
+    if found is None:
+        raise ToolchainError(
+            f"{what} {text!r} of the setting {setting} is not on this machine",
+            rule=rule,
+            value=text,
+            remedy=f"unset {settings.PREFIX}{setting.upper()} to search for one; else {remedy}",
+        )
+    return (found, *words[1:])
+
+
+def ask(driver: Sequence[str], *words: str, broken: Callable[[str], ToolchainError], expect: str = "") -> str:
+    """What a program says; one that does not answer, fails or leaves out `expect` is `broken`."""
+    said = " ".join(words)
+    try:
+        answer = subprocess.run(
+            [*driver, *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            check=False,
+            env=settings.child_environment(),
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise broken(f"{said} failed: {error}") from error
+    if answer.returncode != 0 or expect not in answer.stdout:
+        told = (answer.stderr or answer.stdout).strip()[:200]
+        raise broken(f"{said} exited with {answer.returncode}: {told or 'no answer'}")
+    return answer.stdout
+
+
+def first_usable(
+    candidates: Iterable[Candidate], identify: Callable[[Candidate], Found], none: Callable[[], ToolchainError]
+) -> Found:
+    """The first candidate that can be identified; else why the first one cannot, or that there is none."""
+    errors: list[ToolchainError] = []
+    for one in candidates:
+        try:
+            return identify(one)
+        except ToolchainError as error:
+            errors.append(error)
+    raise errors[0] if errors else none()
+
+
+def portable(driver: tuple[str, ...]) -> tuple[str, ...]:
+    """For build files: the name alone where the path leads to it, so that the file suits other machines too."""
+    name = Path(driver[0]).name
+    return (name if shutil.which(name) == driver[0] else driver[0], *driver[1:])
