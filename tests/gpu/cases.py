@@ -1,107 +1,317 @@
-"""Kernels and sizes of the GPU suite, and how one result is judged."""
+"""The kernels and sizes of the GPU suite, operands with guard bands, and how one result is judged.
+
+Nothing here needs a GPU by itself: tests/test_gpu_suite.py shows on the CPU that the judge finds what is wrong.
+"""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
+from tests.gpu.reference import TYPES, Expected, expected, outside
+from tests.gpu.torch_here import torch
 from tilewright import ops
 from tilewright.arch import arch as facts
-from tilewright.dispatch import kernels
+from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import GemmProblem
+from tilewright.ops.gemm import GemmProblem, nvidia
 from tilewright.ops.gemm import nvidia_schedules as make
+from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
-from tilewright.runtime import cuda
-from tilewright.runtime.bindings import binding
-from tilewright.runtime.bindings.gemm import samples
-from tilewright.runtime.device_arrays import DeviceArray
 
 GEMM = ops.op("gemm")
+GUARD = 4096  # bytes of poison on either side of every operand
+POISON = 0xFF  # NaN in every float type
+REPEATS = 3
 
-# Sizes along m, n, k: whole tiles, one off either way, less than one instruction, long k, many tiles.
-SIZES = (
+Size = tuple[int, int, int]
+
+# Along m, n, k: whole tiles, one off either way, less than one instruction, primes, long k, many tiles.
+SIZES: tuple[Size, ...] = (
     (1, 1, 1),
-    (1, 8, 8),
-    (3, 24, 16),
-    (8, 16, 264),
-    (16, 520, 1032),
     (64, 64, 64),
-    (63, 65, 67),
-    (128, 256, 64),
     (129, 257, 72),
-    (256, 96, 8),
-    (304, 520, 712),
+    (16, 528, 1032),
     (333, 777, 555),
-    (1000, 1000, 1000),
+    (1, 16, 16),
+    (127, 131, 137),
+    (128, 256, 64),
+    (7, 13, 1),
+    (304, 520, 712),
+    (3, 32, 61),
     (64, 64, 8192),
+    (31, 1, 64),
+    (256, 96, 8),
+    (1000, 1000, 1000),
+    (2, 3, 5),
     (2048, 1536, 128),
+    (8, 4104, 264),
+    (4104, 8, 264),
+    (63, 65, 2047),
     (5, 7, 0),
+)
+SEVERAL_TILES: tuple[Size, ...] = (
+    (1000, 1032, 520),
+    (2056, 520, 1032),
+    (16, 4104, 520),
+    (4104, 16, 520),
+    (4104, 8, 520),
+    (1, 2112, 7168),
 )
 
 
-def pipelines(signature: GemmSignature, arch: str) -> Iterator[KernelSpec]:
-    """One legal kernel for each thing the headers can do with a signature, and every default candidate's shape once."""
-    specs = [KernelSpec("gemm", signature, one, arch) for one in _schedules(signature, arch)]
-    return (one for one in specs if not GEMM.check(one))
+def sizes(start: int, step: int) -> tuple[Size, ...]:
+    """Every so many of the sizes; those that kernels for few rows and few columns take are always among them."""
+    return tuple(dict.fromkeys((*SIZES[start % step :: step], (16, 528, 1032), (4104, 8, 264))))
 
 
-def _schedules(signature: GemmSignature, arch: str) -> Iterator[GemmSchedule]:
-    yield from make.schedules("tests", signature, facts(arch))
-    if "wgmma" in facts(arch).features:
-        yield make.tma_ws(signature, 128, 256, 4, (2, 1))
-        yield make.tma_ws(signature, 128, 96, 5, (1, 1), "cooperative_stream_k")
-        yield make.tma_ws(signature, 128, 24, 8, (1, 1), "cooperative", "direct")
+@dataclass(frozen=True)
+class Case:
+    """One test: kernels of a signature on sizes.  `specs` and `problems` need no GPU."""
+
+    name: str
+    signature: GemmSignature
+    choose: Callable[[GemmSignature, str], list[KernelSpec]]
+    sizes: Sequence[Size] = SIZES
+    more: dict[str, Any] = field(default_factory=dict)  # of the problem: beta, batch, ...
+
+    def specs(self, arch: str) -> list[KernelSpec]:
+        return self.choose(self.signature, arch)
+
+    def problems(self, spec: KernelSpec) -> Iterator[GemmProblem]:
+        """Each size that the kernel takes, with gaps between rows, without, and at odd addresses."""
+        for index, size in enumerate(self.sizes):
+            for way in ("gaps", "dense", "odd") if index % 2 == 0 else ("gaps", "odd"):
+                asked = problem(self.signature, size, way, **self.more)
+                if not GEMM.supports(spec, asked):
+                    yield asked
 
 
-def problem(signature: GemmSignature, m: int, n: int, k: int, **more: Any) -> GemmProblem:
+def signature(datatype: str, output: str, layout: str = "rcr", epilogue: str = "", count: int = 0) -> GemmSignature:
+    variant = "multi_d" if epilogue else "standard"
+    return next(iter(signatures([datatype], [layout], [variant], [epilogue] if epilogue else (), [output], [count])))
+
+
+def problem(of: GemmSignature, size: Size, way: str = "dense", **more: Any) -> GemmProblem:
+    """gaps: rows are whole 16-byte pieces apart and further than they must be; odd: neither rows nor addresses are."""
+    m, n, k = size
+    lengths = {"a": k if of.layout[0] == "r" else m, "b": n if of.layout[1] == "r" else k, "c": n}
+    strides: dict[str, Any] = {}
+    if way != "dense":
+        for name, length in lengths.items():
+            whole = 16 // DTYPES[getattr(of, f"dtype_{name}")].bytes
+            strides[f"{name}_stride"] = (-(-length // whole) + 1) * whole if way == "gaps" else length + 3
     return GemmProblem(
-        m, n, k, signature.dtype_a, signature.dtype_b, signature.dtype_c, signature.dtype_d, signature.layout,
-        epilogue=signature.epilogue, num_d=signature.num_d, **more,
+        m, n, k, of.dtype_a, of.dtype_b, of.dtype_c, of.dtype_d, of.layout, epilogue=of.epilogue, num_d=of.num_d,
+        aligned=way != "odd", **strides, **more,
     )  # fmt: skip
 
 
-def judge(spec: KernelSpec, one: GemmProblem) -> str:
-    """Run the kernel three times on fresh random data into poisoned outputs; what is wrong, or nothing."""
-    bound = binding("gemm")
-    kernel = kernels.kernel(spec)
-    operands = bound.operands(one, secrets.randbelow(2**32), cuda.device())
-    run = bound.runner(kernel, one, operands, 1)
-    first: np.ndarray[Any, Any] | None = None
-    for _ in range(3):
-        bound.poison(operands)
-        run()
-        cuda.device().synchronize()
-        out: DeviceArray = operands["out"]
-        found = out.numpy().view(np.uint8)
+# -- which kernels ---------------------------------------------------------------------------------------------------
+
+
+def everything(of: GemmSignature, arch: str) -> list[KernelSpec]:
+    """The pool that has one of everything the headers can do, and corners of the axes beyond it."""
+    return _legal(of, arch, [*make.schedules("tests", of, facts(arch)), *_corners(of, arch)])
+
+
+def _corners(of: GemmSignature, arch: str) -> Iterator[GemmSchedule]:
+    if "wgmma" in facts(arch).features:
+        yield make.tma_ws(of, 128, 256, 4, (2, 1))
+        yield make.tma_ws(of, 128, 96, 5, (1, 1), "cooperative_stream_k")
+        yield make.tma_ws(of, 128, 24, 8, (1, 1), "cooperative", "direct")
+        yield make.tma_ws(of, 64, 8, 8, (1, 1), "pingpong", "direct")
+        yield make.tma_ws(of, 128, 128, 4, (1, 4), "pingpong")
+        yield make.tma_ws(of, 128, 128, 4, (4, 1), "cooperative")
+        yield make.tma_ws(of, 64, 128, 5, (2, 2), "pingpong_stream_k")
+        for scheduler in nvidia.SCHEDULERS["tma_ws"]:
+            yield make.tma_ws(of, 128, 128, 4, (1, 1), scheduler)
+
+
+def _legal(of: GemmSignature, arch: str, schedules: Sequence[GemmSchedule]) -> list[KernelSpec]:
+    specs = {one.digest: one for one in (KernelSpec("gemm", of, schedule, arch) for schedule in schedules)}
+    return [one for one in specs.values() if not GEMM.check(one)]
+
+
+def some(turn: int) -> Callable[[GemmSignature, str], list[KernelSpec]]:
+    """One kernel of each pipeline and store of the same pool, another one each turn."""
+
+    def choose(of: GemmSignature, arch: str) -> list[KernelSpec]:
+        kinds: dict[tuple[str, str], list[KernelSpec]] = {}
+        for one in _legal(of, arch, list(make.schedules("tests", of, facts(arch)))):
+            kinds.setdefault((one.schedule.pipeline, one.schedule.store), []).append(one)
+        return [specs[turn % len(specs)] for specs in kinds.values()]
+
+    return choose
+
+
+def candidates(of: GemmSignature, arch: str) -> list[KernelSpec]:
+    """What selection can choose."""
+    return list(GEMM.candidates(of, arch))
+
+
+# -- operands --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Matrix:
+    """Lines in poisoned memory: `data` is what belongs to the operand, everything else must stay as it is."""
+
+    memory: Any  # uint8
+    start: int
+    batch: int
+    lines: int
+    length: int
+    stride: int
+    dtype: str
+
+    @property
+    def address(self) -> int:
+        return int(self.memory.data_ptr()) + self.start
+
+    def _lines(self) -> Any:
+        size = DTYPES[self.dtype].bytes
+        body = self.memory[self.start : self.start + self.batch * self.lines * self.stride * size]
+        return body.reshape(self.batch, self.lines, self.stride * size)
+
+    @property
+    def data(self) -> Any:
+        """A copy of the elements: (batch, lines, length)."""
+        inner = self._lines()[:, :, : self.length * DTYPES[self.dtype].bytes].contiguous()
+        return inner.view(TYPES[self.dtype]).reshape(self.batch, self.lines, self.length)
+
+    def put(self, values: Any) -> None:
+        flat = values.to(TYPES[self.dtype]).contiguous().view(torch.uint8)
+        width = self.length * DTYPES[self.dtype].bytes
+        self._lines()[:, :, :width] = flat.reshape(self.batch, self.lines, width)
+
+    def poison(self) -> None:
+        self.memory.fill_(POISON)
+
+    def touched_outside(self) -> Any:
+        """Whether a byte that is no element lost its poison (a tensor, so that one look serves for all)."""
+        body = self.batch * self.lines * self.stride * DTYPES[self.dtype].bytes
+        gaps = self._lines()[:, :, self.length * DTYPES[self.dtype].bytes :]
+        around = self.memory[: self.start], self.memory[self.start + body :]
+        return torch.stack([(one != POISON).any() for one in (*around, gaps)]).any()
+
+
+def matrix(p: GemmProblem, dtype: str, shape: tuple[int, int, int], stride: int, device: str) -> Matrix:
+    """Memory for (batch, lines, length); at an address that is no multiple of 16 where the problem is not aligned."""
+    size = DTYPES[dtype].bytes
+    start = GUARD + (0 if p.aligned else size)
+    batch, lines, length = shape
+    memory = torch.full((start + batch * lines * stride * size + GUARD,), POISON, dtype=torch.uint8, device=device)
+    return Matrix(memory, start, batch, lines, length, stride, dtype)
+
+
+def _random(dtype: str, shape: tuple[int, ...], device: str) -> Any:
+    if DTYPES[dtype].kind == "int":
+        high = 127 if dtype == "int8" else 1000
+        return torch.randint(-high, high + 1, shape, device=device, dtype=torch.int32)
+    return torch.randn(shape, device=device)
+
+
+@dataclass
+class Operands:
+    """Fresh random operands of a problem."""
+
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    ds: list[Matrix]
+    e: Matrix
+    alpha: float
+    beta: float
+
+    @classmethod
+    def of(cls, p: GemmProblem, device: str) -> Operands:
+        def filled(dtype: str, shape: tuple[int, int, int], stride: int) -> Matrix:
+            made = matrix(p, dtype, shape, stride, device)
+            made.put(_random(dtype, shape, device))
+            return made
+
+        shape_a = (p.m, p.k) if p.layout[0] == "r" else (p.k, p.m)
+        shape_b = (p.k, p.n) if p.layout[1] == "r" else (p.n, p.k)
+        whole = DTYPES[p.dtype_a].kind == "int"
+        return cls(
+            filled(p.dtype_a, (1 if p.broadcast_a else p.batch, *shape_a), p.a_stride),
+            filled(p.dtype_b, (1 if p.broadcast_b else p.batch, *shape_b), p.b_stride),
+            filled(p.dtype_c, (p.batch, p.m, p.n), p.c_stride),
+            [filled(p.dtype_d, (p.batch, p.m, p.n), p.n) for _ in range(p.num_d)],
+            matrix(p, p.dtype_c, (p.batch, p.m, p.n), p.c_stride, device),
+            1.0 if whole else 1.25,
+            0.0 if not p.beta else 1.0 if whole else -0.75,
+        )
+
+    def expected(self, p: GemmProblem, narrow_sums: bool) -> Expected:
+        a = self.a.data if p.layout[0] == "r" else self.a.data.transpose(1, 2)
+        b = self.b.data if p.layout[1] == "r" else self.b.data.transpose(1, 2)
+        ds = [one.data for one in self.ds]
+        return expected(p, a, b, self.c.data, ds, self.alpha, self.beta, narrow_sums)
+
+    def __iter__(self) -> Iterator[Matrix]:
+        return iter((self.a, self.b, self.c, *self.ds))
+
+
+def launcher(spec: KernelSpec, p: GemmProblem) -> Callable[[Operands], None]:
+    """The kernel on operands on the GPU, in the current stream."""
+    from tilewright.dispatch import kernels
+    from tilewright.runtime.bindings.gemm.plan import prepare
+    from tilewright.runtime.bindings.gemm.request import dense_request
+    from tilewright.runtime.devices import Place
+
+    plan = prepare(kernels.kernel(spec), replace(dense_request(p), place=Place("cuda", 0)), 1)
+
+    def run(on: Operands) -> None:
+        ds = tuple(one.address for one in on.ds)
+        plan(on.a.address, on.b.address, on.c.address, ds, on.e.address, on.alpha, on.beta)
+
+    return run
+
+
+def judge(p: GemmProblem, run: Callable[[Operands], None], narrow_sums: bool = False, device: str = "cuda") -> str:
+    """Run on fresh random data into poisoned memory, several times; what is wrong, or an empty string."""
+    operands = Operands.of(p, device)
+    e, first, differs = operands.e, None, torch.zeros((), dtype=torch.bool, device=device)
+    for _ in range(REPEATS):
+        e.poison()
+        run(operands)
         if first is None:
-            first = found
-        elif not np.array_equal(first, found):
-            return f"{spec.name} on {one.describe()}: two runs differ in {int((first != found).sum())} bytes"
-    check = bound.check(one, operands)
-    if not check.ok and not _fp8_sums(spec, one, operands):
-        return f"{spec.name} on {one.describe()}: {check.detail} (error {check.bound_ratio:.3g} of its bound)"
-    return _outside(one, operands)
+            first = e.memory.clone()
+        else:
+            differs |= (first != e.memory).any()
+    wrong = outside(p, e.data, operands.expected(p, narrow_sums)).sum()
+    # One transfer for everything there is to know.
+    spilled = e.touched_outside()
+    count, moved, spill = torch.stack([wrong, differs.long(), spilled.long()]).tolist()
+    found = []
+    if count:
+        found.append(f"{count} of {p.batch * p.m * p.n} elements are wrong")
+    if moved:
+        found.append("two runs differ")
+    if spill:
+        found.append("something was written beside the elements of E")
+    return f"{p.describe()} strides {p.a_stride}, {p.b_stride}, {p.c_stride}: {', '.join(found)}" if found else ""
 
 
-def _fp8_sums(spec: KernelSpec, one: GemmProblem, operands: Any) -> bool:
-    """Hopper's tensor cores add fp8 products with about 14 bits: right within that, where plain float sums are not."""
-    if spec.schedule.pipeline != "tma_ws" or not one.dtype_a.startswith("fp8") or one.epilogue != "PassThrough":
-        return False
-    here = samples.on_host(operands)
-    parts = samples.logical(one, here)
-    a, b = np.asarray(parts["a"], np.float64), np.asarray(parts["b"], np.float64)
-    exact, scale = a @ b, np.abs(a) @ np.abs(b)
-    got = np.asarray(samples.result(one, here), np.float64)
-    return bool((np.abs(got - exact) <= scale * 2.0**-11 + np.abs(exact) * 2.0**-7).all())
+def narrow_sums(spec: KernelSpec) -> bool:
+    """Whether the tensor cores add fp8 products here."""
+    return bool(spec.signature.dtype_a.startswith("fp8") and spec.schedule.pipeline != "generic")
 
 
-def _outside(one: GemmProblem, operands: Any) -> str:
-    """Bytes between the rows of E must keep their poison."""
-    if one.c_stride == one.n:
-        return ""
-    tail = operands["out"].numpy()[:, :, one.n :].view(np.uint8)
-    return "" if (tail == 0xFF).all() else f"{one.describe()}: something was written between the rows of E"
+def wrong(case: Case, arch: str) -> list[str]:
+    """Everything wrong with the kernels of a case; a kernel that took no size is wrong too."""
+    specs, found = case.specs(arch), []
+    if not specs:
+        return [f"no kernel of {case.signature.label()} is legal on {arch}"]
+    for spec in specs:
+        problems = list(case.problems(spec))
+        if not problems:
+            found.append(f"{spec.name} serves none of the sizes")
+        for p in problems:
+            text = judge(p, launcher(spec, p), narrow_sums(spec))
+            if text:
+                found.append(f"{spec.name} on {text}")
+    return found

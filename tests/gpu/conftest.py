@@ -1,11 +1,15 @@
 """The suite for a machine with an NVIDIA GPU: `python -m pytest tests/gpu -q`.  Elsewhere it skips itself, saying why.
 
-It needs PyTorch only for the tests of tensors, streams and graphs; the others copy NumPy arrays.
+Results are judged on the GPU, with PyTorch.  The kernels of all chosen tests are built together, in parallel,
+before the first test runs.
 """
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +27,11 @@ def _missing() -> str:
         toolchain.find_toolchain()
     except ToolchainError as error:
         return error.message
-    return ""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed, and the results are judged with it"
+    import torch
+
+    return "" if torch.cuda.is_available() else "PyTorch sees no CUDA device"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,3 +44,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def arch() -> str:
     return driver.available_archs()[0]
+
+
+def _wanted(item: pytest.Item, arch: str) -> Iterator[Any]:
+    """The specs a test will ask for: of its case, or selected for the problems its module names."""
+    from tilewright.dispatch.registry import default_registry
+
+    case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]
+    if case is not None:
+        yield from case.specs(arch)
+    for problem in getattr(item.module, "PROBLEMS", ()):  # type: ignore[attr-defined]
+        yield default_registry(arch).select(problem).spec
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built(request: pytest.FixtureRequest) -> None:
+    """One parallel build for the session, and every kernel loaded."""
+    from tilewright.dispatch import kernels
+
+    if _missing():
+        return
+    arch = driver.available_archs()[0]
+    mine = [one for one in request.session.items if HERE in one.path.parents]
+    specs = {spec.digest: spec for item in mine for spec in _wanted(item, arch)}
+    kernels.kernels(list(specs.values()))

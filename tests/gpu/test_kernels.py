@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu.cases import GEMM, SIZES, judge, pipelines, problem
-from tilewright.dispatch import kernels
-from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, GemmSignature, epilogue_d_counts
+from tests.gpu.cases import SEVERAL_TILES, Case, candidates, everything, signature, sizes, some, wrong
+from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, epilogue_d_counts
 
 DATATYPES = (
     ("bf16", "bf16"),
@@ -18,71 +16,57 @@ DATATYPES = (
     ("fp8_e4m3", "bf16"),
     ("fp8_e5m2", "fp16"),
     ("fp32", "fp32"),
+    ("fp32", "bf16"),
     ("int8", "int32"),
     ("int8", "int8"),
+    ("int8", "fp32"),
     ("fp8_e4m3:fp8_e5m2", "fp32"),
     ("bf16:fp16", "fp32"),
 )
+FUSED = [(name, count) for name in EPILOGUES if name != "PassThrough" for count in epilogue_d_counts(name)]
 
 
-def signature(datatype: str, output: str, layout: str = "rcr", epilogue: str = "", count: int = 0) -> GemmSignature:
-    variant = "multi_d" if epilogue else "standard"
-    made = signatures([datatype], [layout], [variant], [epilogue] if epilogue else (), [output], [count])
-    return next(iter(made))
+def cases() -> list[Case]:
+    """What the suite asks of the kernels."""
+    made = [Case(f"everything-{layout}", signature("bf16", "bf16", layout), everything) for layout in LAYOUTS]
+    made += [
+        Case(f"everything-{datatype}-{output}", signature(datatype, output), everything, sizes(0, 2))
+        for datatype, output in (("fp8_e4m3", "bf16"), ("fp32", "fp32"), ("int8", "int32"))
+    ]
+    turn = 0
+    for datatype, output in DATATYPES:
+        for layout in LAYOUTS:
+            one = signature(datatype, output, layout)
+            made.append(Case(f"types-{one.label()}", one, some(turn), sizes(turn, 2)))
+            turn += 1
+    for turn, (epilogue, count) in enumerate(FUSED):
+        one = signature("bf16", ("bf16", "fp32")[turn % 2], "rcr", epilogue, count)
+        made.append(Case(f"fused-{one.label()}", one, some(turn), sizes(turn, 3)))
+    made += [Case(f"fused-{one.label()}", one, some(turn), sizes(0, 4)) for turn, one in enumerate((
+        signature("fp16", "fp16", "rrr", "Relu", 1),
+        signature("fp8_e4m3", "bf16", "rcr", "MultiDMultiply", 2),
+        signature("int8", "int32", "rcr", "MultiDAdd", 1),
+        signature("fp32", "fp32", "ccr", "Gelu", 0),
+        signature("bf16", "bf16", "crr", "MultiDAdd", 2),
+    ))]  # fmt: skip
+    for name, more in (
+        ("beta", {"beta": True}),
+        ("batch", {"batch": 3}),
+        ("batch-beta-one-b", {"batch": 2, "broadcast_b": True, "beta": True}),
+        ("batch-one-a", {"batch": 2, "broadcast_a": True}),
+        ("batch-one-of-both", {"batch": 2, "broadcast_a": True, "broadcast_b": True}),
+    ):
+        made.append(Case(f"{name}-bf16", signature("bf16", "bf16"), everything, sizes(0, 3), more))
+        made.append(Case(f"{name}-int8", signature("int8", "int32"), everything, sizes(1, 4), more))
+        made.append(Case(f"{name}-fused", signature("bf16", "bf16", "rcr", "Relu", 1), some(1), sizes(2, 4), more))
+    made += [
+        Case(f"default-{layout}", signature("bf16", "bf16", layout), candidates, SEVERAL_TILES)
+        for layout in ("rcr", "rrr")
+    ]
+    return made
 
 
-def wrong(one: GemmSignature, arch: str, **more: object) -> list[str]:
-    specs = list(pipelines(one, arch))
-    kernels.build(specs)
-    found = []
-    for spec in specs:
-        for m, n, k in SIZES:
-            # Rows of E a little longer than they must be, so that writing past their end shows.
-            stride = -(-n // 8) * 8 + 8
-            asked = problem(one, m, n, k, c_stride=stride, **more)
-            if GEMM.supports(spec, asked):
-                asked = problem(one, m, n, k, **more)
-            if not GEMM.supports(spec, asked):
-                found.append(judge(spec, asked))
-    assert found, "no kernel served any size"
-    return [text for text in found if text]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("datatype", "output"), DATATYPES)
-def test_every_dtype_and_layout(arch: str, datatype: str, output: str, layout: str) -> None:
-    assert wrong(signature(datatype, output, layout), arch) == []
-
-
-@pytest.mark.parametrize("output", ["bf16", "fp32"])
-@pytest.mark.parametrize(
-    ("epilogue", "count"),
-    [(name, count) for name in EPILOGUES if name != "PassThrough" for count in epilogue_d_counts(name)],
-)
-def test_every_epilogue(arch: str, epilogue: str, count: int, output: str) -> None:
-    assert wrong(signature("bf16", output, "rcr", epilogue, count), arch) == []
-
-
-@pytest.mark.parametrize("datatype", ["bf16", "int8"])
-def test_beta_and_batches(arch: str, datatype: str) -> None:
-    output = "bf16" if datatype == "bf16" else "int32"
-    one = signature(datatype, output)
-    assert wrong(one, arch, beta=True) == []
-    assert wrong(one, arch, batch=3) == []
-    assert wrong(one, arch, batch=2, broadcast_b=True, beta=True) == []
-    assert wrong(one, arch, batch=2, broadcast_a=True) == []
-
-
-@pytest.mark.parametrize("layout", ["rcr", "rrr"])
-def test_every_default_candidate(arch: str, layout: str) -> None:
-    """The kernels that selection can choose, on a size that gives each several tiles and an edge."""
-    one = signature("bf16", "bf16", layout)
-    specs = list(GEMM.candidates(one, arch))
-    kernels.build(specs)
-    found = []
-    for spec in specs:
-        for size in ((1000, 1032, 520), (4096, 520, 1032), (16, 4104, 520), (4104, 16, 520), (1, 2112, 7168)):
-            asked = problem(one, *size)
-            if not GEMM.supports(spec, asked):
-                found.append(judge(spec, asked))
-    assert [text for text in found if text] == []
+@pytest.mark.parametrize("case", cases(), ids=lambda one: one.name)
+def test_right_everywhere_and_nowhere_else(arch: str, case: Case) -> None:
+    """Fresh random data, poisoned memory between and around the rows, three runs of the same bits."""
+    assert wrong(case, arch) == []
