@@ -17,7 +17,8 @@ struct Config {
   static constexpr auto pipeline = tw::Pipeline::skinny;
   static constexpr int tile_m = 8, tile_n = 16, warps = 8, stages = 0;
   static constexpr int cluster_m = 1, cluster_n = 1;
-  static constexpr bool pingpong = false, stream_k = false;
+  static constexpr bool pingpong = false, turned = false;
+  static constexpr auto deal = tw::Deal::tiles;
   static constexpr bool tma_store = false, few_columns = false;
 };
 }  // namespace

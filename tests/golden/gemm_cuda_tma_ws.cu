@@ -17,7 +17,8 @@ struct Config {
   static constexpr auto pipeline = tw::Pipeline::tma_ws;
   static constexpr int tile_m = 128, tile_n = 256, warps = 1, stages = 4;
   static constexpr int cluster_m = 2, cluster_n = 1;
-  static constexpr bool pingpong = false, stream_k = false;
+  static constexpr bool pingpong = false, turned = false;
+  static constexpr auto deal = tw::Deal::tiles;
   static constexpr bool tma_store = true, few_columns = false;
 };
 }  // namespace

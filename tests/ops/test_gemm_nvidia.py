@@ -88,7 +88,6 @@ UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
         (skinny(), GemmProblem(8, 8, 8, batch=1 << 16, **ODD)),
     ],
     "nv-alignment": [
-        (tma(), GemmProblem(8, 8, 9, **ODD)),
         (tma(), GemmProblem(8, 9, 8, **ODD)),
         (tma(), GemmProblem(8, 8, 8, aligned=False, **ODD)),
         (skinny(), GemmProblem(8, 8, 8, a_stride=12, **ODD)),

@@ -4,10 +4,9 @@ and every error that needs no GPU."""
 from __future__ import annotations
 
 import ctypes
-import gc
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.runtime.fakes import HERE
 from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.backends.cuda import driver as cuda_driver
@@ -44,20 +42,10 @@ class Launch(ctypes.Structure):
 
 
 @pytest.fixture
-def fake(library_of: Callable[[str], Path]) -> Iterator[ctypes.CDLL]:
+def fake(fake_cuda: ctypes.CDLL) -> ctypes.CDLL:
     """The CUDA driver of this test is the fake one."""
-    path = library_of((HERE / "fake_cuda.cpp").read_text(encoding="utf-8"))
-    ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)  # kernels are linked without it, the fake needs it
-    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    library.fake_cuda_last.restype = ctypes.POINTER(Launch)
-    library.fake_cuda_capacity.argtypes = (ctypes.c_size_t,)
-    library.fake_cuda_function.restype = ctypes.c_char_p
-    gc.collect()  # as for the HIP fake: nothing of an earlier test may free addresses that are in use again here
-    library.fake_cuda_reset()
-    cuda_driver.forget()
-    with settings.override(cuda_library=str(path)):
-        yield library
-    cuda_driver.forget()
+    fake_cuda.fake_cuda_last.restype = ctypes.POINTER(Launch)
+    return fake_cuda
 
 
 def needs_nvcc() -> None:
@@ -175,7 +163,7 @@ def test_a_cluster_launch_is_what_the_driver_wants(fake: ctypes.CDLL) -> None:
     # 3 x 5 tiles, two blocks of a column to a cluster: 2 x 5 clusters.
     assert (list(seen.grid), list(seen.block), seen.cluster) == ([20, 1, 1], [384, 1, 1], 2)
     assert seen.shared == make.shared_bytes(schedule)
-    assert numbers(seen, 8) == [300, 520, 200, 1, 2, 5, 4, 0]
+    assert numbers(seen, 10) == [300, 520, 200, 1, 2, 5, 4, 4, 0, 1]
     assert fake.fake_cuda_function().decode() == registry.specs()[0].name
     maps, loads = fake.fake_cuda_calls(b"cuTensorMapEncodeTiled"), fake.fake_cuda_calls(b"cuModuleLoadData")
     assert (maps, loads) == (3, 1)
@@ -195,14 +183,52 @@ def test_stream_k_gets_a_workspace_with_clear_flags(fake: ctypes.CDLL) -> None:
     registry.run("gemm", a, b.T)
     seen = fake.fake_cuda_last().contents
     # 16 tiles of 64 steps over 132 blocks: 8 steps a block, 128 blocks.
-    assert (seen.grid[0], numbers(seen, 8)[7]) == (128, 8)
-    flags = int.from_bytes(bytes(seen.first)[72:80], "little")
+    assert (seen.grid[0], numbers(seen, 9)[8]) == (128, 8)
+    flags = int.from_bytes(bytes(seen.first)[80:88], "little")
     assert bytes((ctypes.c_char * cuda.FLAG_BYTES).from_address(flags)) == bytes(cuda.FLAG_BYTES)
     assert fake.fake_cuda_capture_mode() == 0
     before = fake.fake_cuda_calls(b"cuMemAlloc")
     out = there(np.zeros((256, 256), ml_dtypes.bfloat16))
     registry.run("gemm", a, b.T, out=out)
     assert fake.fake_cuda_calls(b"cuMemAlloc") == before + 1  # of `out` alone
+
+
+def test_split_k_launches_no_more_parts_than_run_at_a_time(fake: ctypes.CDLL) -> None:
+    needs_nvcc()
+    problem = GemmProblem(256, 512, 4096, "bf16", layout="rcr")
+    registry = registry_with(problem, make.tma_ws(problem.signature, 128, 128, 4, (2, 1), "cooperative_split_k"))
+
+    def run(m: int, n: int, k: int) -> tuple[int, list[int]]:
+        registry.run("gemm", there(ones(m, k)), there(ones(n, k)).T)
+        seen = fake.fake_cuda_last().contents
+        return seen.grid[0], numbers(seen, 10)[4:]
+
+    # tiles_m, tiles_n, group, steps, share, parts; two blocks a cluster, 66 clusters at a time.
+    assert run(256, 512, 4096) == (2 * 64, [1, 4, 4, 64, 4, 16])
+    assert run(256, 4096, 4096) == (2 * 64, [1, 32, 4, 64, 32, 2])
+    assert run(256, 8192, 4096) == (2 * 64, [1, 64, 4, 64, 64, 1])
+    assert run(256, 512, 64 * 7) == (2 * 4, [1, 4, 4, 7, 7, 1])
+
+
+def test_a_turned_kernel_sees_the_problem_transposed(fake: ctypes.CDLL) -> None:
+    needs_nvcc()
+    problem = GemmProblem(5, 1000, 4096, "bf16", layout="rcr")
+    registry = registry_with(problem, make.tma_ws(problem.signature, 8, 64, 8, (1, 1), "pingpong_turned_split_k"))
+    registry.run("gemm", there(ones(5, 4096)), there(ones(1000, 4096)).T)
+    seen = fake.fake_cuda_last().contents
+    assert (seen.grid[0], numbers(seen, 10)) == (128, [1000, 5, 4096, 1, 16, 1, 8, 64, 8, 8])
+
+
+def test_operands_the_copy_engine_cannot_read_are_copied_first(fake: ctypes.CDLL) -> None:
+    needs_nvcc()
+    problem = GemmProblem(64, 64, 63, "bf16", layout="rcr")
+    registry = registry_with(problem, make.tma_ws(problem.signature, 128, 64, 4, (1, 1), "cooperative", "direct"))
+    b = there(ones(64, 63))
+    registry.run("gemm", there(ones(64, 63)), b.T)
+    assert fake.fake_cuda_calls(b"cuLaunchKernelEx") == 2
+    assert "repack" not in fake.fake_cuda_function().decode()
+    # Rows of 126 bytes become rows of 128: A and B lie behind each other in the workspace.
+    assert numbers(fake.fake_cuda_last().contents, 3) == [64, 64, 63]
 
 
 def test_few_rows_and_few_columns_go_to_the_same_kernel_the_other_way_round(fake: ctypes.CDLL) -> None:

@@ -3,9 +3,9 @@
 tma_ws: a block works through its tiles one k step after the other.  A step takes as long as the slowest of
 its multiply, its share of the second-level cache and its share of memory; around the steps there are the
 filling of the ring and the way out of the results.  Whole tiles are dealt out in rounds, so the busiest block
-counts; stream-K deals out steps, and pays for sums that change hands.  skinny: the bytes of the large matrix
-over a bandwidth that grows with the loads in flight.  The constants were fitted to runs on an H200 (bf16, cold
-caches); only their proportions matter for a choice.
+counts; stream-K deals out steps, split-K parts of tiles, and both pay for sums that change hands. skinny: the bytes
+of the large matrix over a bandwidth that grows with the loads in flight. The constants were fitted to runs on an H200
+(bf16, cold caches); only their proportions matter for a choice.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from tilewright.arch import all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.nvidia_schedules import tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import GemmSchedule
 
@@ -25,6 +26,9 @@ FILL = 1.18e-6  # until the first stage is there
 LEAVE = 2.46e-6  # what is left to do after the last multiply, of a 128 x 256 tile
 TURN = 0.0635e-6  # between two tiles of one block, where nothing else multiplies meanwhile
 HAND_OVER = 5.03e-6  # stream-K: sums written, flag seen, sums read
+MEET = 3.0e-6  # split-K: sums written, all parts there, sums read
+SUMS = 5.0e12  # bytes a second of sums that change hands
+COPY_START, COPY = 3.0e-6, 2.2e12  # of operands that are copied first: a launch more, and bytes a second
 PER_STEP = 0.0111e-6
 PER_NEIGHBOUR = 0.0385e-6  # a step waits for the slowest block of its cluster
 RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.285, 193.0, 0.945  # of narrow and of short multiplies
@@ -61,13 +65,17 @@ def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
 
 
 def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
-    (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.cluster
+    view = tma_view(schedule)
+    m, n, along_m, along_n, k = view.rows, view.columns, view.cluster_rows, view.cluster_columns, schedule.tile[2]
+    lines_m, lines_n = (problem.n, problem.m) if view.turned else (problem.m, problem.n)
     size = DTYPES[problem.dtype_a].bytes
-    pingpong, stream = schedule.scheduler.startswith("pingpong"), schedule.scheduler.endswith("stream_k")
+    pingpong = schedule.scheduler.startswith("pingpong")
+    stream, split = schedule.scheduler.endswith("stream_k"), schedule.scheduler.endswith("split_k")
     clusters = units // (along_m * along_n)
-    tiles = _up(problem.m, m * along_m) * _up(problem.n, n * along_n) * problem.batch
-    steps = max(1, _up(problem.k, k))  # an empty problem may have no k either
-    busy = min(clusters, tiles * steps // 4 if stream else tiles) or 1
+    tiles = _up(lines_m, m * along_m) * _up(lines_n, n * along_n) * problem.batch
+    steps = _up(problem.k, k)
+    parts = _parts(tiles, steps, clusters) if split else 1
+    busy = min(clusters, tiles * steps // 4 if stream else tiles * parts) or 1
     blocks = busy * along_m * along_n
 
     multiply = m * n * k * size / 2 / (MACS * _rate(m if pingpong else m // 2, n))
@@ -92,12 +100,35 @@ def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
             + hand
             + more
         )
+    elif parts > 1:
+        body = max(_up(steps, parts) * step, once) + MEET + 8.0 * m * n * blocks / SUMS
     else:
         rounds = _up(tiles, clusters)
         body = max(rounds * steps * step, once) + (rounds - 1) * (PINGPONG_TURN if pingpong else 1.0) * (
             TURN + leave * 0.5
         )
-    return FILL + body + leave
+    return FILL + body + leave + _copies(problem)
+
+
+def _parts(tiles: int, steps: int, clusters: int) -> int:
+    """As the host's half of a split_k kernel (`deal` in gemm_host.h) decides."""
+    wanted = clusters // tiles if tiles < clusters else 1
+    if wanted > steps // 4:
+        wanted = 1 if steps < 8 else steps // 4
+    return _up(steps, _up(steps, wanted))
+
+
+def _copies(problem: GemmProblem) -> float:
+    """Operands the copy engine cannot read are copied first."""
+    again = 0.0
+    for stride, lines, dtype in (
+        (problem.a_stride, problem.m, problem.dtype_a),
+        (problem.b_stride, problem.n, problem.dtype_b),
+    ):
+        size = DTYPES[dtype].bytes
+        if stride * size % 16 or not problem.aligned:
+            again += 2.0 * lines * problem.k * problem.batch * size
+    return COPY_START + again / COPY if again else 0.0
 
 
 def _skinny(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:

@@ -1,7 +1,9 @@
 """GEMM on NVIDIA GPUs over our own tile headers: what is legal, and what a legal kernel was not made for.
 
     tma_ws   sm_90a: the copy engine feeds wgmma, warp-specialised, persistent; `cooperative` or `pingpong`, each
-             also with `_stream_k`: the k steps of all tiles are shared out evenly, sums added in a fixed order
+             also with `_turned` (rows of the problem along wgmma's narrow side, for few rows), `_stream_k` (the k
+             steps of all tiles are shared out evenly) or `_split_k` (tiles are made in parts of k); sums that change
+             hands are added in a fixed order; operands the copy engine cannot read are copied first
     skinny   few rows (`rows`) or few columns (`columns`) against a large k-contiguous matrix, at the speed of memory
     generic  the floor: any element types, strides and alignment
 
@@ -18,20 +20,33 @@ from tilewright.ops.base import Violation
 from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
     SKINNY_LINES,
-    accumulators,
-    chunk_columns,
     generic_schedule,
+    most_stages,
     schedules,
     shared_bytes,
+    tma_view,
 )
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
 
-__all__ = ["RULES", "generic_schedule", "limits", "pack_format", "pad_grain", "schedules", "signature_rules"]
+__all__ = [
+    "RULES",
+    "generic_schedule",
+    "limits",
+    "pack_format",
+    "pad_grain",
+    "schedules",
+    "signature_rules",
+]
 
 PIPELINES = ("tma_ws", "skinny", "generic")
 SCHEDULERS = {
-    "tma_ws": ("cooperative", "pingpong", "cooperative_stream_k", "pingpong_stream_k"),
+    "tma_ws": tuple(
+        group + turned + dealt
+        for dealt in ("", "_stream_k", "_split_k")
+        for turned in ("", "_turned")
+        for group in ("cooperative", "pingpong")
+    ),
     "skinny": ("rows", "columns"),
     "generic": ("default",),
 }
@@ -42,7 +57,7 @@ TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2")
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
 MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
-MAX_STAGES = 16
+MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 SKINNY_MAX = 32  # rows of A (or columns of B) a skinny kernel may hold
 MAX_SIZE = 1 << 31
@@ -101,7 +116,7 @@ def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
         ("pad", schedule.pad, (True, True, True)),
     ):
         if value != expected:
-            more = " (k is split by the stream_k schedulers)" if field == "split_k" else ""
+            more = " (k is split by the stream_k and split_k schedulers)" if field == "split_k" else ""
             yield Violation("nv-field", f"{field} {value!r}: {pipeline} fixes it{more}", f"use {expected!r}")
     if pipeline != "tma_ws":
         for field, value, plain in (("prefetch", schedule.prefetch, 0), ("cluster", schedule.cluster, (1, 1, 1))):
@@ -119,18 +134,18 @@ def _tma_ws(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
         )
         return
     size = DTYPES[a].bytes
-    m, n, k = schedule.tile
+    view = tma_view(schedule)
+    field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
     if size == 1 and signature.layout[:2] != "rc":
         yield Violation(
             "nv-fp8-layout", f"wgmma reads fp8 along k only, and the layout is {signature.layout}", "use layout rcr"
         )
-    if n not in WGMMA_COLUMNS:
-        nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - n))
-        yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", f"use {nearest}")
-    groups = 1 if schedule.scheduler.startswith("pingpong") else 2
+    if view.columns not in WGMMA_COLUMNS:
+        nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - view.columns))
+        yield Violation("nv-columns", f"{field} {view.columns} is not one wgmma wide", f"use {nearest}")
     for what, value, expected in (
-        ("warp tile", schedule.warp_tile, (64, n, 32 // size)),
-        ("warp grid", schedule.warp_grid, (groups, 1, 1)),
+        ("warp tile", schedule.warp_tile, (*view.warp_tile, 32 // size)),
+        ("warp grid", schedule.warp_grid, view.warp_grid),
     ):
         if value != expected:
             yield Violation(
@@ -138,14 +153,21 @@ def _tma_ws(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
                 f"{what} {_x(value)}, but {schedule.scheduler} warpgroups multiply {_x(expected)}",
                 f"use {_x(expected)}",
             )
-    if k * size != K_BYTES:
-        yield Violation("nv-tile-k", f"tile_k {k} is not {K_BYTES} bytes of {a}", f"use {K_BYTES // size}")
-    if m % (64 * groups) or m > 256:
-        yield Violation("nv-tile-m", f"tile_m {m} with {schedule.scheduler}", f"use a multiple of {64 * groups} to 256")
-    if schedule.store == "tma" and (n % 16 or DTYPES[signature.dtype_c].bytes != 2):
+    if schedule.tile[2] * size != K_BYTES:
+        yield Violation(
+            "nv-tile-k", f"tile_k {schedule.tile[2]} is not {K_BYTES} bytes of {a}", f"use {K_BYTES // size}"
+        )
+    if view.rows % (64 * view.groups) or view.rows > 256:
+        yield Violation(
+            "nv-tile-m",
+            f"{side} {view.rows} with {schedule.scheduler}",
+            f"use a multiple of {64 * view.groups} to 256",
+        )
+    if schedule.store == "tma" and (view.columns % 16 or view.turned or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
             "nv-tma-store",
-            f"the copy engine stores 16 columns of two-byte results, not tile_n {n} of {signature.dtype_c}",
+            f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}"
+            + (" turned" if view.turned else ""),
             "use the direct store",
         )
     yield from _cluster(signature, schedule)
@@ -174,7 +196,7 @@ def _cluster(signature: GemmSignature, schedule: GemmSchedule) -> Iterator[Viola
 
 
 def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    need = accumulators(schedule)
+    need = tma_view(schedule).accumulators
     if need > MAX_ACCUMULATORS:
         yield Violation(
             "nv-registers",
@@ -185,19 +207,13 @@ def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
         yield Violation("nv-stages", f"{schedule.prefetch} stages", f"use 2 to {MAX_STAGES} (field prefetch)")
     shared = shared_bytes(schedule)
     if shared > arch.scratch_bytes:
-        one = shared_bytes(schedule) - shared_bytes_without(schedule)
-        most = (arch.scratch_bytes - shared_bytes_without(schedule)) // (one // schedule.prefetch)
+        most = most_stages(schedule, arch.scratch_bytes)
         yield Violation(
             "nv-shared-memory",
             f"{schedule.prefetch} stages of {_x(schedule.tile)} take {shared} bytes of shared memory, "
             f"{arch.name} has {arch.scratch_bytes}",
             f"use {most} stages" if most >= 2 else "use a smaller tile",
         )
-
-
-def shared_bytes_without(schedule: GemmSchedule) -> int:
-    """Shared memory beside the stages."""
-    return 4 * 64 * chunk_columns(schedule.tile[1]) * 2 + 1024 + 256
 
 
 def _skinny(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
@@ -268,18 +284,19 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
         )
     if max(p.m, p.n, p.k) >= MAX_SIZE:
         yield Violation("nv-size", f"a size of {max(p.m, p.n, p.k)} is 2^31 or more", "use the generic pipeline")
-    tma = schedule.pipeline == "tma_ws" and schedule.store == "tma"
-    wrong = [name for name in ("a", "b") if _unaligned(getattr(p, f"{name}_stride"), getattr(p, f"dtype_{name}"))]
+    # tma_ws copies operands it cannot read; what it stores must fit, and so must all that skinny reads.
+    tma = schedule.pipeline == "tma_ws"
+    wrong = [] if tma else [x for x in "ab" if _unaligned(getattr(p, f"{x}_stride"), getattr(p, f"dtype_{x}"))]
     # A row of E that ends inside 16 bytes: on an H200 the copy engine's stores were seen to reach past it.
-    if tma and (_unaligned(p.c_stride, p.dtype_c) or _unaligned(p.n, p.dtype_c)):
+    if tma and schedule.store == "tma" and (_unaligned(p.c_stride, p.dtype_c) or _unaligned(p.n, p.dtype_c)):
         wrong.append("e")
-    if wrong or not p.aligned:
+    if wrong or (not p.aligned and (not tma or schedule.store == "tma")):
         named = f"the row or leading stride of {', '.join(wrong).upper()}"
         what = named if wrong else "an operand's address or batch stride"
         yield Violation(
             "nv-alignment",
             f"{what} is not a multiple of 16 bytes, which {schedule.pipeline} needs",
-            "align it, or use a kernel with the direct store" if wrong == ["e"] else "align it, or use generic",
+            "align it, or use a kernel with the direct store" if tma else "align it, or use tma_ws or generic",
         )
     if schedule.pipeline == "skinny":
         few = p.n if schedule.scheduler == "columns" else p.m

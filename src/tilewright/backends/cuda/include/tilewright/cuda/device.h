@@ -1,10 +1,6 @@
 // What a Hopper thread needs to know about itself and its neighbours: addresses, votes, barriers.
 #pragma once
-#include <stdint.h>
-
-#ifndef TW_GPU
-#define TW_GPU __device__ __forceinline__
-#endif
+#include <tilewright/gpu/device.h>
 
 namespace tw {
 

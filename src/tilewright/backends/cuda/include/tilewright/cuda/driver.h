@@ -31,6 +31,8 @@ struct Driver {
   int (*find)(Function *, void *, const char *) = nullptr;
   int (*set_attribute)(Function, int, int) = nullptr;
   int (*launch)(const LaunchConfig *, Function, void **, void **) = nullptr;
+  int (*module_of)(void **, Function) = nullptr;
+  int (*resident)(int *, Function, const LaunchConfig *) = nullptr;  // clusters at a time
   int (*encode)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int,
                 int, int) = nullptr;
   bool whole = false;
@@ -44,7 +46,10 @@ struct Driver {
             take(&device_attribute, "cuDeviceGetAttribute") && take(&load, "cuModuleLoadData") &&
             take(&find, "cuModuleGetFunction") && take(&set_attribute, "cuFuncSetAttribute") &&
             take(&launch, "cuLaunchKernelEx");
-    take(&encode, "cuTensorMapEncodeTiled");  // from CUDA 12 on; only TMA kernels ask for it
+    // From CUDA 12 on; only TMA kernels ask for them.
+    take(&encode, "cuTensorMapEncodeTiled");
+    take(&module_of, "cuFuncGetModule");
+    take(&resident, "cuOccupancyMaxActiveClusters");
   }
 };
 

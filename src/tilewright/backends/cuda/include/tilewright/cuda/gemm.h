@@ -8,6 +8,7 @@
 #include <tilewright/abi.h>
 #include <tilewright/export.h>
 #include <tilewright/gpu/gemm_generic.h>
+#include <tilewright/gpu/repack.h>
 
 #include <tilewright/cuda/skinny_shape.h>
 #include <tilewright/cuda/tma_ws_shape.h>
@@ -17,8 +18,9 @@ namespace tw {
 enum class Pipeline { tma_ws, skinny, generic };
 
 template <class C> using tma_ws_of =
-    TmaWs<typename C::A, C::tile_m, C::tile_n, C::stages, C::cluster_m, C::cluster_n, C::pingpong, false, C::tma_store,
-          C::a_rows ? 0 : 1, C::b_rows ? 1 : 0, C::stream_k>;
+    TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,
+          C::turned ? C::cluster_n : C::cluster_m, C::turned ? C::cluster_m : C::cluster_n, C::pingpong, C::turned, C::tma_store,
+          C::turned ? C::b_rows : !C::a_rows, C::turned ? !C::a_rows : C::b_rows, C::deal>;
 template <class C> using skinny_of =
     Skinny<typename C::A, (C::few_columns ? C::tile_m : C::tile_n) / 16, (C::few_columns ? C::tile_n : C::tile_m) / 8, C::warps,
            C::few_columns>;
@@ -31,6 +33,10 @@ template <class C> using skinny_of =
       Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::TensorMap b,                            \
              const __grid_constant__ tw::TensorMap e, const __grid_constant__ tw::TmaWsArgs x) {                          \
     tw::gemm_tma_ws<tw::tma_ws_of<Config>, Config>(a, b, e, x);                                                           \
+  }                                                                                                                       \
+  extern "C" __global__ void __launch_bounds__(tw::Repack::threads)                                                       \
+      Symbol##_repack(const __grid_constant__ tw::RepackArgs x) {                                                         \
+    tw::repack(x, blockIdx.x, gridDim.x, threadIdx.x);                                                                    \
   }
 #define TW_DEVICE_SKINNY(Config, Symbol)                                                                                  \
   extern "C" __global__ void __launch_bounds__(tw::skinny_of<Config>::threads)                                            \
@@ -64,7 +70,8 @@ template <class C> using skinny_of =
 #endif
 #define TW_EXPORT_GEMM(Config, Symbol, Manifest)                                                                          \
   TW_IMAGE(Symbol)                                                                                                        \
-  static tw::cuda::Loaded tw_loaded_##Symbol{#Symbol, tw_image_##Symbol};                                                 \
+  static tw::cuda::Loaded tw_loaded_##Symbol{                                                                             \
+      #Symbol, Config::pipeline == tw::Pipeline::tma_ws ? #Symbol "_repack" : nullptr, tw_image_##Symbol};                \
   struct tw_gemm_##Symbol : tw::cuda::Gemm<Config> {                                                                      \
     static int launch(const void *args, void *workspace, void *stream) { return run(tw_loaded_##Symbol, args, workspace, stream); } \
   };                                                                                                                      \

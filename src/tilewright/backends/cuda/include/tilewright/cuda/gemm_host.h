@@ -12,17 +12,26 @@ namespace tw::cuda {
 
 inline int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-// A kernel's function in each context that used it, loaded on first use.
+// How a function is launched: what decides how many blocks run at a time.
+struct LaunchShape { unsigned threads, shared_bytes, cluster; };
+
+inline int start(Function function, unsigned blocks, unsigned batch, const LaunchShape &shape, void *stream, void **parameters) {
+  LaunchAttribute attribute{cluster_dimension, {}, {shape.cluster, 1, 1}};
+  LaunchConfig config{{blocks, batch, 1}, {shape.threads, 1, 1}, shape.shared_bytes, stream, &attribute, shape.cluster > 1 ? 1u : 0u};
+  return driver().launch(&config, function, parameters, nullptr);
+}
+
+// A kernel's functions in each context that used it, loaded on first use.
 struct Loaded {
-  struct Place { Context context; Function function; int multiprocessors; };
-  const char *symbol;
+  struct Place { Context context; Function function, repack; int multiprocessors, clusters; };
+  const char *symbol, *repack;  // the second may be null
   const void *(*image)();
   Lock lock{};
   int count = 0;
   Place places[16] = {};
 
   // 0 and the place, or the driver's error.
-  int get(Place &place, int shared_bytes) {
+  int get(Place &place, const LaunchShape &shape) {
     const Driver &cu = driver();
     if (!cu.whole) return 3;  // CUDA_ERROR_NOT_INITIALIZED
     Context context = nullptr;
@@ -31,30 +40,42 @@ struct Loaded {
     lock.take();
     int error = 0, at = 0;
     while (at < count && places[at].context != context) ++at;
-    if (at == count) error = load(at % 16, context, shared_bytes);
+    if (at == count) error = load(at % 16, context, shape);
     place = places[at % 16];
     lock.give();
     return error;
   }
 
  private:
-  int load(int at, Context context, int shared_bytes) {
+  int load(int at, Context context, const LaunchShape &shape) {
     const Driver &cu = driver();
-    Place made{context, nullptr, 0};
+    Place made{context, nullptr, nullptr, 0, 0};
     int device = 0;
+    void *module = nullptr;
 #ifdef __CUDACC__
     cudaFunction_t found = nullptr;
     int error = cudaGetFuncBySymbol(&found, image());
     made.function = found;
+    if (!error && repack) error = cu.module_of ? cu.module_of(&module, made.function) : 36;
 #else
-    void *module = nullptr;
     int error = cu.load(&module, image());
     if (!error) error = cu.find(&made.function, module, symbol);
 #endif
-    if (!error && shared_bytes > 48 * 1024) error = cu.set_attribute(made.function, max_dynamic_shared, shared_bytes);
+    if (!error && repack) error = cu.find(&made.repack, module, repack);
+    if (!error && shape.shared_bytes > 48 * 1024) error = cu.set_attribute(made.function, max_dynamic_shared, int(shape.shared_bytes));
     if (!error) error = cu.get_device(&device);
     if (!error) error = cu.device_attribute(&made.multiprocessors, multiprocessors, device);
     if (error) return error;
+    // Not every multiprocessor has neighbours left to form a cluster with.
+    made.clusters = made.multiprocessors / int(shape.cluster);
+    if (shape.cluster > 1 && cu.resident) {
+      LaunchAttribute attribute{cluster_dimension, {}, {shape.cluster, 1, 1}};
+      LaunchConfig config{{shape.cluster, 1, 1}, {shape.threads, 1, 1}, shape.shared_bytes, nullptr, &attribute, 1};
+      int most = 0;
+      error = cu.resident(&most, made.function, &config);
+      if (error) return error;
+      if (most > 0 && most < made.clusters) made.clusters = most;
+    }
     places[at] = made;
     if (count < 16) ++count;
     return 0;
@@ -85,6 +106,7 @@ template <> struct map_type<fp8_e5m2> { static constexpr int value = 0; };
 
 // Maps of the problems seen last, so that a repeated call encodes nothing.
 template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
+  static constexpr int Promotion = 3;  // into the second-level cache 256 bytes at a time: the next step's too
   static constexpr int size = 8;
   Lock lock{};
   unsigned turn = 0;
@@ -106,7 +128,7 @@ template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
                                  uint64_t(key.z > 1 ? key.batch_stride : key.stride * key.y) * bytes};
     const uint32_t box[3] = {BoxX, BoxY, 1}, steps[3] = {1, 1, 1};
     int error = driver().encode(&map, map_type<T>::value, 3, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
-                                Swizzle, 2, 0);
+                                Swizzle, Promotion, 0);
     if (!error) {
       unsigned at = turn++ % size;
       keys[at] = key;
@@ -127,6 +149,8 @@ template <class Config> struct Gemm {
   static bool empty(const tw_gemm_args &x) { return x.m == 0 || x.n == 0 || x.batch == 0; }
   static bool odd(int64_t elements, int64_t bytes) { return elements * bytes % 16 != 0; }
   static bool odd(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; }
+  static bool odd_a(const tw_gemm_args &x) { return odd(x.a) || odd(x.a_stride, sizeof(A)) || (x.batch > 1 && odd(x.a_batch_stride, sizeof(A))); }
+  static bool odd_b(const tw_gemm_args &x) { return odd(x.b) || odd(x.b_stride, sizeof(B)) || (x.batch > 1 && odd(x.b_batch_stride, sizeof(B))); }
 
   // The first rule that is broken, as a code and a sentence.  The op's `supports` says the same in Python.
   static int broken(const tw_gemm_args *args, const char **why) {
@@ -147,19 +171,18 @@ template <class Config> struct Gemm {
     if constexpr (pipeline == Pipeline::generic) return is(TW_OK, "");
     if (x.k == 0) return is(TW_LIMIT, "k is 0: this pipeline has nothing to copy");
     if (x.m >= most || x.n >= most || x.k >= most) return is(TW_LIMIT, "a size is 2^31 or more");
-    if (odd(x.a) || odd(x.a_stride, sizeof(A)) || (x.batch > 1 && odd(x.a_batch_stride, sizeof(A))))
-      return is(TW_ALIGNMENT, "A, its leading stride or its batch stride is not a multiple of 16 bytes");
-    if (odd(x.b) || odd(x.b_stride, sizeof(B)) || (x.batch > 1 && odd(x.b_batch_stride, sizeof(B))))
-      return is(TW_ALIGNMENT, "B, its leading stride or its batch stride is not a multiple of 16 bytes");
     if constexpr (pipeline == Pipeline::skinny) {
+      if (odd_a(x)) return is(TW_ALIGNMENT, "A, its leading stride or its batch stride is not a multiple of 16 bytes");
+      if (odd_b(x)) return is(TW_ALIGNMENT, "B, its leading stride or its batch stride is not a multiple of 16 bytes");
       using S = skinny_of<Config>;
       if ((Config::few_columns ? x.n : x.m) > S::tokens) return is(TW_LIMIT, "more rows (or columns) than this kernel holds");
       if (x.k % 8) return is(TW_DIVISIBILITY, "k is not a multiple of 8");
       if (x.batch > 65535) return is(TW_LIMIT, "the batch is over 65535");
     } else {
-      if (Config::tma_store && (odd(x.e) || odd(x.e_stride, sizeof(C)) || odd(x.n, sizeof(C)) ||
-                                (x.batch > 1 && odd(x.e_batch_stride, sizeof(C)))))
-        return is(TW_ALIGNMENT, "E, its row, its leading stride or its batch stride is not a multiple of 16 bytes");
+      // What is not said of a problem one by one (addresses, batch strides) must hold for all three.
+      const bool batched = x.batch > 1 && (odd(x.a_batch_stride, sizeof(A)) || odd(x.b_batch_stride, sizeof(B)) || odd(x.e_batch_stride, sizeof(C)));
+      if (Config::tma_store && (odd(x.a) || odd(x.b) || odd(x.e) || batched || odd(x.e_stride, sizeof(C)) || odd(x.n, sizeof(C))))
+        return is(TW_ALIGNMENT, "an address, a batch stride, or a row of E or its stride is not a multiple of 16 bytes");
       if (ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n) * x.batch * ceil_div(x.k, 128 / sizeof(A)) >= most)
         return is(TW_LIMIT, "2^31 or more steps of tiles along k");
     }
@@ -174,12 +197,16 @@ template <class Config> struct Gemm {
     return code;
   }
 
-  // Stream-K: flags, then a tile of sums for each block; no sm_90 GPU has more multiprocessors.
+  // Flags, then what sums that change hands need, then copies of operands the copy engine cannot read.
+  // No sm_90 GPU has more multiprocessors.
   static constexpr int most_blocks = 144;
+  static constexpr bool dealt = pipeline == Pipeline::tma_ws && Config::deal != Deal::tiles;
+  static constexpr int64_t sums_bytes = dealt ? int64_t(most_blocks) * Config::tile_m * Config::tile_n * 4 : 0;
   static int64_t workspace(const void *args, int64_t) {
     auto &x = *static_cast<const tw_gemm_args *>(args);
-    if (!Config::stream_k || empty(x)) return 0;
-    return TW_WORKSPACE_FLAGS + int64_t(most_blocks) * Config::tile_m * Config::tile_n * 4;
+    if (pipeline != Pipeline::tma_ws || empty(x)) return 0;
+    int64_t bytes = sums_bytes + (odd_a(x) ? copy_bytes(x, true) : 0) + (odd_b(x) ? copy_bytes(x, false) : 0);
+    return bytes ? TW_WORKSPACE_FLAGS + bytes : 0;
   }
 
   static int run(Loaded &loaded, const void *args, void *workspace, void *stream) {
@@ -189,26 +216,83 @@ template <class Config> struct Gemm {
     int error;
     if constexpr (pipeline == Pipeline::tma_ws) {
       if (!driver().encode) return TW_DEVICE | 36 << 8;  // the driver is older than CUDA 12
-      error = loaded.get(place, tma_ws_of<Config>::shared_bytes);
+      error = loaded.get(place, shape());
       if (!error) error = run_tma_ws(x, place, workspace, stream);
     } else {
-      error = loaded.get(place, 0);
+      error = loaded.get(place, LaunchShape{0, 0, 1});
       if (!error) error = pipeline == Pipeline::skinny ? run_skinny(x, place, stream) : run_generic(x, place, stream);
     }
     return error < 0 ? -error : error ? TW_DEVICE | error << 8 : TW_OK;
   }
 
  private:
-  static int start(Function function, unsigned blocks, unsigned batch, unsigned threads, unsigned shared, unsigned cluster,
-                   void *stream, void **parameters) {
-    LaunchAttribute attribute{cluster_dimension, {}, {cluster, 1, 1}};
-    LaunchConfig config{{blocks, batch, 1}, {threads, 1, 1}, shared, stream, &attribute, cluster > 1 ? 1u : 0u};
-    return driver().launch(&config, function, parameters, nullptr);
+  // An operand with rows that start at multiples of 128 bytes; a broadcast one is copied once.
+  static RepackJob copy_of(const tw_gemm_args &x, bool of_a, char *to) {
+    const int64_t bytes = of_a ? sizeof(A) : sizeof(B), batch_stride = of_a ? x.a_batch_stride : x.b_batch_stride;
+    const int64_t length = (of_a ? Config::a_rows : !Config::b_rows) ? x.k : of_a ? x.m : x.n, lines = (of_a ? x.m : x.n) + x.k - length;
+    return RepackJob{static_cast<const char *>(of_a ? x.a : x.b), to, length * bytes, lines, batch_stride ? x.batch : 1,
+                     (of_a ? x.a_stride : x.b_stride) * bytes, batch_stride * bytes, ceil_div(length * bytes, 128) * 128};
+  }
+  static int64_t copy_bytes(const tw_gemm_args &x, bool of_a) {
+    const RepackJob job = copy_of(x, of_a, nullptr);
+    return job.to_stride * job.lines * job.batch;
+  }
+  static constexpr LaunchShape shape() {
+    using S = tma_ws_of<Config>;
+    return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster)};
   }
 
-  static int run_tma_ws(const tw_gemm_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+  // Operands the copy engine cannot read are copied first; the problem is then about the copies.
+  static int repack_odd(tw_gemm_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+    const bool a = odd_a(x), b = odd_b(x);
+    if (!a && !b) return 0;
+    if (!workspace) return -TW_BAD_ARGS;
+    char *free = static_cast<char *>(workspace) + TW_WORKSPACE_FLAGS + sums_bytes;
+    RepackArgs t{};
+    int jobs = 0;
+    int64_t blocks[2] = {0, 0};
+    for (int which = 0; which < 2; ++which) {
+      const bool of_a = which == 0;
+      if (!(of_a ? a : b)) continue;
+      RepackJob &job = t.job[jobs] = copy_of(x, of_a, free);
+      free += copy_bytes(x, of_a);
+      const int64_t elements = job.to_stride / (of_a ? sizeof(A) : sizeof(B)), every = job.batch > 1 ? elements * job.lines : 0;
+      (of_a ? x.a : x.b) = job.to;
+      (of_a ? x.a_stride : x.b_stride) = elements;
+      (of_a ? x.a_batch_stride : x.b_batch_stride) = every;
+      const int64_t most = ceil_div(job.lines * job.batch, Repack::lines_at_once), fair = int64_t(place.multiprocessors) * 8;
+      blocks[jobs++] = most < fair ? most : fair;
+    }
+    t.first = unsigned(blocks[0]);
+    void *parameters[] = {&t};
+    return start(place.repack, unsigned(blocks[0] + blocks[1]), 1, LaunchShape{unsigned(Repack::threads), 0, 1}, stream, parameters);
+  }
+
+  // How the work is dealt out; the number of clusters to launch comes back.
+  template <class S> static int64_t deal(TileOrder &order, int64_t clusters) {
+    const int64_t tiles = int64_t(order.tiles_m) * order.tiles_n * order.batch, steps = order.steps;
+    order.parts = 1;
+    if constexpr (S::Dealt == Deal::stream_k) {
+      const int64_t share = ceil_div(tiles * steps, clusters);
+      order.share = int(share < 4 ? 4 : share);
+      return ceil_div(tiles * steps, order.share);
+    }
+    if constexpr (S::Dealt == Deal::split_k) {
+      // As many parts as run at the same time (they wait for each other), of at least four steps.
+      int64_t parts = tiles < clusters ? clusters / tiles : 1;
+      if (parts > steps / 4) parts = steps < 8 ? 1 : steps / 4;
+      order.share = int(ceil_div(steps, parts));
+      order.parts = int(ceil_div(steps, order.share));
+      if (order.parts > 1) return tiles * order.parts;
+    }
+    return tiles < clusters ? tiles : clusters;
+  }
+
+  static int run_tma_ws(tw_gemm_args x, const Loaded::Place &place, void *workspace, void *stream) {
     if constexpr (pipeline == Pipeline::tma_ws) {
       using S = tma_ws_of<Config>;
+      if (dealt && !workspace) return -TW_BAD_ARGS;
+      if (int error = repack_odd(x, place, workspace, stream)) return error;
       constexpr int k_box = S::BK;
       // k-contiguous: rows of 128 bytes; else 64 lines of 64 elements.
       using MapA = MapCache<A, S::MajorA ? 64 : k_box, S::MajorA ? 64 : S::BM / S::ClusterN, 3>;
@@ -217,39 +301,37 @@ template <class Config> struct Gemm {
       static MapA maps_a;
       static MapB maps_b;
       TensorMap a, b, e = {};
-      auto key = [&x](const void *p, bool swapped, int64_t lines, int64_t length, int64_t stride, int64_t batch_stride) {
+      // As the kernel sees them: turned, it is B that lies along its m.
+      struct Operand { const void *at; int64_t lines, stride, batch_stride; };
+      Operand first{x.a, x.m, x.a_stride, x.a_batch_stride}, second{x.b, x.n, x.b_stride, x.b_batch_stride};
+      if constexpr (S::Turned) { Operand was = first; first = second; second = was; }
+      auto key = [&x](const Operand &o, bool lines_first) {
         // One matrix for the whole batch: every z reads the same one (every_a, every_b).
-        return MapKey{p, swapped ? lines : length, swapped ? length : lines, batch_stride ? x.batch : 1, stride, batch_stride};
+        return MapKey{o.at, lines_first ? o.lines : x.k, lines_first ? x.k : o.lines, o.batch_stride ? x.batch : 1, o.stride, o.batch_stride};
       };
-      int error = maps_a.get(key(x.a, S::MajorA, x.m, x.k, x.a_stride, x.a_batch_stride), a);
-      if (!error) error = maps_b.get(key(x.b, S::MajorB, x.n, x.k, x.b_stride, x.b_batch_stride), b);
+      int error = maps_a.get(key(first, S::MajorA), a);
+      if (!error) error = maps_b.get(key(second, S::MajorB), b);
       if constexpr (S::TmaStore) {
         static MapE maps_e;
         if (!error) error = maps_e.get(MapKey{x.e, x.n, x.m, x.batch, x.e_stride, x.e_batch_stride}, e);
       }
       if (error) return error;
       TmaWsArgs t{};
-      t.m = int(x.m), t.n = int(x.n), t.k = int(x.k), t.batch = int(x.batch);
-      t.tiles_m = int(ceil_div(x.m, S::BM * S::ClusterM)), t.tiles_n = int(ceil_div(x.n, S::BN * S::ClusterN));
-      t.group = S::ClusterM < 8 ? 8 / S::ClusterM : 1;
-      t.every_a = x.a_batch_stride ? 1 : 0, t.every_b = x.b_batch_stride ? 1 : 0;
+      t.m = int(first.lines), t.n = int(second.lines), t.k = int(x.k);
+      t.order.batch = int(x.batch), t.order.steps = int(ceil_div(x.k, S::BK));
+      t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)), t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
+      t.order.group = S::ClusterM < 8 ? 8 / S::ClusterM : 1;
+      t.every_a = first.batch_stride ? 1 : 0, t.every_b = second.batch_stride ? 1 : 0;
       t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;
-      t.finish = epilogue_args(x);
-      int64_t tiles = int64_t(t.tiles_m) * t.tiles_n * x.batch, steps = ceil_div(x.k, S::BK);
-      int64_t clusters = (place.multiprocessors < most_blocks ? place.multiprocessors : most_blocks) / S::Cluster;
-      if (clusters < 1) clusters = 1;
-      if constexpr (S::StreamK) {
-        if (!workspace) return -TW_BAD_ARGS;
-        int64_t share = ceil_div(tiles * steps, clusters);
-        t.share = int(share < 4 ? 4 : share);
-        clusters = ceil_div(tiles * steps, t.share);
+      if (dealt) {
         t.flags = static_cast<unsigned *>(workspace);
         t.partial = reinterpret_cast<float *>(static_cast<char *>(workspace) + TW_WORKSPACE_FLAGS);
-      } else if (tiles < clusters) {
-        clusters = tiles;
       }
+      t.finish = epilogue_args(x);
+      constexpr int64_t limit = most_blocks / S::Cluster;
+      const int64_t clusters = deal<S>(t.order, place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters);
       void *parameters[] = {&a, &b, &e, &t};
-      return start(place.function, unsigned(clusters * S::Cluster), 1, S::threads, S::shared_bytes, S::Cluster, stream, parameters);
+      return start(place.function, unsigned(clusters * S::Cluster), 1, shape(), stream, parameters);
     }
     return 0;
   }
@@ -263,7 +345,7 @@ template <class Config> struct Gemm {
         t.a = x.b, t.b = x.a, t.m = int(x.n), t.n = int(x.m), t.a_stride = x.b_stride, t.b_stride = x.a_stride,
         t.a_batch = x.b_batch_stride, t.b_batch = x.a_batch_stride;
       void *parameters[] = {&t};
-      return start(place.function, unsigned(ceil_div(t.n, S::rows)), unsigned(x.batch), S::threads, 0, 1, stream, parameters);
+      return start(place.function, unsigned(ceil_div(t.n, S::rows)), unsigned(x.batch), LaunchShape{unsigned(S::threads), 0, 1}, stream, parameters);
     }
     return 0;
   }
@@ -273,7 +355,7 @@ template <class Config> struct Gemm {
                   x.a_stride, x.b_stride, x.e_stride, x.a_batch_stride, x.b_batch_stride, x.e_batch_stride, epilogue_args(x)};
     int64_t tiles = t.tiles_m * t.tiles_n * x.batch, blocks = tiles < (1 << 30) ? tiles : 1 << 30;
     void *parameters[] = {&t};
-    return start(place.function, unsigned(blocks), 1, Generic::threads, 0, 1, stream, parameters);
+    return start(place.function, unsigned(blocks), 1, LaunchShape{unsigned(Generic::threads), 0, 1}, stream, parameters);
   }
 };
 

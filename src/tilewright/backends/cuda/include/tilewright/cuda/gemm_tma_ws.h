@@ -1,64 +1,19 @@
 // The tma_ws pipeline: one warpgroup feeds tiles of A and B through a ring of stages with the copy
-// engine, two multiply them with wgmma.  Blocks stay and take stretch after stretch of the work; the
+// engine, two multiply them with wgmma.  Blocks stay and take segment after segment of the work; the
 // blocks of a cluster that need the same rows of A or columns of B each fetch a part for all of them.
 //
 // `cooperative`: both multiply halves of one tile.  `pingpong`: each has a tile of its own, and one
 // multiplies while the other stores.
 //
-// `swapped`: the problem is turned, E^T = B^T A^T, so that a handful of rows of A lie along n, where
+// `turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n, where
 // a tile may be as narrow as 8.
 #pragma once
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/tma_ws_shape.h>
 #include <tilewright/cuda/wgmma.h>
+#include <tilewright/gpu/split_k.h>
 
 namespace tw {
-
-struct Segment { int m, n, z, k0, k1; };
-
-// The work of one cluster, the same for the feeding and the multiplying warpgroups.
-template <class S> struct Work {
-  const TmaWsArgs &x;
-  int steps, tiles, at, end, stride;
-
-  TW_GPU Work(const TmaWsArgs &args) : x(args) {
-    steps = (x.k + S::BK - 1) / S::BK;
-    tiles = x.tiles_m * x.tiles_n * x.batch;
-    int mine = blockIdx.x / S::Cluster, clusters = gridDim.x / S::Cluster;
-    if (S::StreamK) {
-      at = mine * x.share;
-      end = min(at + x.share, tiles * steps);
-      stride = 0;
-    } else {
-      at = mine;
-      end = tiles;
-      stride = clusters;
-    }
-  }
-  TW_GPU bool next(Segment &s) {
-    if (at >= end) return false;
-    int index = at;
-    s.k0 = 0;
-    s.k1 = steps;
-    if (S::StreamK) {
-      index = at / steps;
-      s.k0 = at - index * steps;
-      s.k1 = min(steps, s.k0 + end - at);
-      at += s.k1 - s.k0;
-    } else {
-      at += stride;
-    }
-    // Bands of `group` rows: the columns of B a band needs stay in the second-level cache.
-    int per = x.tiles_m * x.tiles_n;
-    s.z = index / per;
-    index -= s.z * per;
-    int band = x.group * x.tiles_n, first = index / band * x.group;
-    int height = min(x.group, x.tiles_m - first), inside = index % band;
-    s.m = first + inside % height;
-    s.n = inside / height;
-    return true;
-  }
-};
 
 // The block's place in its cluster: blocks of one row share A, blocks of one column share B.
 template <class S> struct Place {
@@ -102,7 +57,7 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
   tma_prefetch(&map_b);
   Place<S> place;
   Ring<S::Stages> ring;
-  Work<S> work(x);
+  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster);
   Segment s;
   while (work.next(s)) {
     int row = (s.m * S::ClusterM + place.m) * S::BM, column = (s.n * S::ClusterN + place.n) * S::BN;
@@ -130,6 +85,70 @@ template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<
   }
 }
 
+// A sum on its way to E, as the kernel counts rows and columns.
+template <class S, class Out, class Finished>
+TW_GPU void put(Out *e, const TmaWsArgs &x, const Finished &finish, float sum, int z, int row, int column) {
+  if (row >= x.m || column >= x.n) return;
+  if constexpr (S::Turned) e[column * x.e_stride + row] = finish(sum, z, column, row);
+  else e[row * x.e_stride + column] = finish(sum, z, row, column);
+}
+
+// Sums of one tile that are spread over blocks come together here, in the order of k.  True: this
+// warpgroup has nothing left to do for the segment.
+template <class S, class Emit>
+TW_GPU bool collect(float (&d)[S::blocks_m][S::BN / 2], const Segment &s, const TmaWsArgs &x, int who, int thread, Emit emit) {
+  constexpr int tile = S::BM * S::BN, octets = S::BN / 8;
+  const int piece = S::PingPong ? 0 : who * S::rows * S::BN, rank = blockIdx.x % S::Cluster;
+  auto place = [&](long long block, int i, int j) {
+    return reinterpret_cast<float4 *>(x.partial + block * tile + piece) + (i * octets + j) * 128 + thread;
+  };
+  auto hand_in = [&](long long block) {
+#pragma unroll
+    for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+      for (int j = 0; j < octets; ++j) store_through(place(block, i, j), float4{d[i][j * 4], d[i][j * 4 + 1], d[i][j * 4 + 2], d[i][j * 4 + 3]});
+    __threadfence();
+    named_barrier(2 + who, 128);
+  };
+  if constexpr (S::Dealt == Deal::split_k) {
+    const int parts = x.order.parts;
+    if (parts == 1) return false;
+    const long long first = (long long)s.tile * parts * S::Cluster + rank;
+    hand_in(first + s.part * S::Cluster);
+    if (thread == 0) meet(x.flags + 2 * ((s.tile * S::Cluster + rank) * 2 + (S::PingPong ? 0 : who)), parts);
+    named_barrier(2 + who, 128);
+    add_up<128>(x.partial + first * tile + piece, S::Cluster * tile, S::blocks_m * octets * 128, s.part, parts, thread, emit);
+    return true;
+  } else {
+    // The block with a tile's first k collects from its neighbours.
+    const int half = S::PingPong ? 0 : who;
+    if (s.k0 > 0) {
+      hand_in(blockIdx.x);
+      if (thread == 0) atomicExch(&x.flags[blockIdx.x * 2 + half], 1u);
+      return true;
+    }
+    int from = blockIdx.x;
+    for (int got = s.k1; got < x.order.steps; got += x.order.share) {
+      from += S::Cluster;
+      if (thread == 0) {
+        unsigned *flag = &x.flags[from * 2 + half];
+        while (atomicAdd(flag, 0u) == 0u) TW_SPIN();
+        atomicExch(flag, 0u);  // ready for the next launch
+        __threadfence();
+      }
+      named_barrier(2 + who, 128);
+#pragma unroll
+      for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+        for (int j = 0; j < octets; ++j) {
+          float4 v = load_through(place(from, i, j));
+          d[i][j * 4] += v.x, d[i][j * 4 + 1] += v.y, d[i][j * 4 + 2] += v.z, d[i][j * 4 + 3] += v.w;
+        }
+    }
+    return false;
+  }
+}
+
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config>
 TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
@@ -138,10 +157,10 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
   const Finish<Config> finish(x.finish);
   Place<S> place;
   Ring<S::Stages> ring;
-  char *chunks = out + who * 2 * S::chunk;
+  char *chunks = out + who * S::buffers * S::chunk;
   int turn = 0, number = 0;
   if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
-  Work<S> work(x);
+  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster);
   Segment s;
   while (work.next(s)) {
     int steps = s.k1 - s.k0;
@@ -186,52 +205,35 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
 
     int row = (s.m * S::ClusterM + place.m) * S::BM + (S::PingPong ? 0 : who * S::rows);
     int column = (s.n * S::ClusterN + place.n) * S::BN;
-    if constexpr (S::StreamK) {
-      // Sums of one tile are spread over neighbouring blocks; the block with the first k collects,
-      // in the order of k, so that every run adds in the same order.
-      constexpr int tile = S::BM * S::BN;
-      if (s.k0 > 0) {
-        float *to = x.partial + (long long)blockIdx.x * tile + (S::PingPong ? 0 : who * S::rows * S::BN) + thread;
+    Out *e = static_cast<Out *>(x.e) + s.z * x.e_batch_stride;
+    if constexpr (S::Dealt != Deal::tiles) {
+      if (collect<S>(d, s, x, who, thread, [&](int index, const float4 &v) {
+            // Where a float4 of a thread's sums belongs: two columns of two rows, eight apart.
+            const int unit = index / 128, owner = index % 128, i = unit / (S::BN / 8);
+            const int r = row + i * 64 + owner / 32 * 16 + owner % 32 / 4, c = column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
+            const float sums[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-        for (int i = 0; i < S::blocks_m; ++i)
-#pragma unroll
-          for (int j = 0; j < S::BN / 2; ++j) __stcg(to + (i * (S::BN / 2) + j) * 128, d[i][j]);
-        __threadfence();
-        named_barrier(2 + who, 128);
-        if (thread == 0) atomicExch(&x.flags[blockIdx.x * 2 + (S::PingPong ? 0 : who)], 1u);
+            for (int q = 0; q < 4; ++q) put<S>(e, x, finish, sums[q], s.z, r + q / 2 * 8, c + q % 2);
+          }))
         continue;
-      }
-      for (int got = s.k1, from = blockIdx.x + S::Cluster; got < work.steps; got += x.share, from += S::Cluster) {
-        unsigned *flag = &x.flags[from * 2 + (S::PingPong ? 0 : who)];
-        if (thread == 0) {
-          while (atomicAdd(flag, 0u) == 0u) {}
-          atomicExch(flag, 0u);  // ready for the next launch
-          __threadfence();
-        }
-        named_barrier(2 + who, 128);
-        const float *at = x.partial + (long long)from * tile + (S::PingPong ? 0 : who * S::rows * S::BN) + thread;
-#pragma unroll
-        for (int i = 0; i < S::blocks_m; ++i)
-#pragma unroll
-          for (int j = 0; j < S::BN / 2; ++j) d[i][j] += __ldcg(at + (i * (S::BN / 2) + j) * 128);
-      }
     }
     if constexpr (S::TmaStore) {
       if (finish.only_scales()) {
-        // Through two buffers, written by the copy engine.
+        // Through buffers the copy engine empties.
         const float alpha = float(x.finish.alpha);
 #pragma unroll
         for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
           for (int j = 0; j < S::BN / 2; ++j) d[i][j] *= alpha;
+        constexpr int across = S::BN / S::chunk_columns;
 #pragma unroll
-        for (int i = 0; i < S::blocks_m; ++i)
+        for (int first = 0; first < S::needed; first += S::batch) {
+          if (thread == 0) tma_wait_read<S::buffers / S::batch - 1>();  // of what these buffers held before
+          named_barrier(2 + who, 128);
 #pragma unroll
-          for (int c = 0; c < S::BN; c += S::chunk_columns) {
-            char *buffer = chunks + (turn & 1) * S::chunk;
-            ++turn;
-            if (thread == 0) tma_wait_read<1>();
-            named_barrier(2 + who, 128);
+          for (int g = 0; g < S::batch; ++g) {
+            const int i = (first + g) / across, c = (first + g) % across * S::chunk_columns;
+            char *buffer = chunks + (turn + g) * S::chunk;
 #pragma unroll
             for (int j = 0; j < S::chunk_columns / 8; j += 2) {
               const float *v = &d[i][(c / 8 + j) * 4];
@@ -240,20 +242,24 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
               char *to = buffer + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
               store_matrices(to, pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]), pair(Out{}, v[4], v[5]), pair(Out{}, v[6], v[7]));
             }
-            fence_async_proxy();
-            named_barrier(2 + who, 128);
-            if (thread == 0) {
-              tma_store(&map_e, buffer, column + c, row + i * 64, s.z);
-              tma_commit();
-            }
           }
+          fence_async_proxy();
+          named_barrier(2 + who, 128);
+          if (thread == 0) {
+#pragma unroll
+            for (int g = 0; g < S::batch; ++g)
+              tma_store(&map_e, chunks + (turn + g) * S::chunk, column + (first + g) % across * S::chunk_columns,
+                        row + (first + g) / across * 64, s.z);
+            tma_commit();
+          }
+          turn = turn + S::batch >= S::buffers ? 0 : turn + S::batch;
+        }
         continue;
       }
     }
     // Through one sheet of floats (its columns swizzled over the banks), from which threads go along
     // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
     float *sheet = reinterpret_cast<float *>(chunks);
-    Out *e = static_cast<Out *>(x.e) + s.z * x.e_batch_stride;
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
@@ -270,12 +276,9 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
         named_barrier(2 + who, 128);
 #pragma unroll 2
         for (int at = thread; at < 64 * S::chunk_columns; at += 128) {
-          int r = S::Swapped ? at % 64 : at / S::chunk_columns, q = S::Swapped ? at / 64 : at % S::chunk_columns;
+          int r = S::Turned ? at % 64 : at / S::chunk_columns, q = S::Turned ? at / 64 : at % S::chunk_columns;
           float sum = sheet[r * S::chunk_columns + (q ^ r * 8 % S::chunk_columns)];
-          int to_row = row + i * 64 + r, to_column = column + c + q;
-          if (to_row >= x.m || to_column >= x.n) continue;
-          if constexpr (S::Swapped) e[to_column * x.e_stride + to_row] = finish(sum, s.z, to_column, to_row);
-          else e[to_row * x.e_stride + to_column] = finish(sum, s.z, to_row, to_column);
+          put<S>(e, x, finish, sum, s.z, row + i * 64 + r, column + c + q);
         }
       }
   }
@@ -287,7 +290,7 @@ TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const Te
   char *raw = dynamic_shared();
   char *shared = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
   char *out = shared + S::Stages * S::stage_bytes;
-  Barrier *full = reinterpret_cast<Barrier *>(out + S::chunks * S::chunk), *empty = full + S::Stages;
+  Barrier *full = reinterpret_cast<Barrier *>(out + 2 * S::buffers * S::chunk), *empty = full + S::Stages;
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::Stages; ++i) {
       full[i].init(1);

@@ -16,7 +16,7 @@ struct EpilogueArgs {
   long long d_row[2], d_column[2], d_batch[2];
 };
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#ifdef TW_ON_GPU
 
 template <Epilogue Kind> TW_GPU float activate(float x) {
   if constexpr (Kind == Epilogue::Relu) return x < 0.0f ? 0.0f : x;  // NaN passes

@@ -17,7 +17,7 @@ struct GenericArgs {
 
 struct Generic { static constexpr int tile = 64, deep = 16, threads = 256, each = 4; };
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#ifdef TW_ON_GPU
 
 template <class T> TW_GPU auto widen(T x) {
   if constexpr (is_integer<T>::value) return int32_t(x);

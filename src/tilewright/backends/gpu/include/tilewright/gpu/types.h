@@ -2,6 +2,7 @@
 // only; what a vendor has an instruction for uses it, the rest is done on the bits.
 #pragma once
 #include <stdint.h>
+#include <tilewright/gpu/device.h>
 
 namespace tw {
 
@@ -18,11 +19,7 @@ template <> struct sum_of<int8> { using type = int32_t; };
 
 }  // namespace tw
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
-
-#ifndef TW_GPU
-#define TW_GPU __device__ __forceinline__
-#endif
+#ifdef TW_ON_GPU
 
 namespace tw {
 

@@ -1,0 +1,206 @@
+// The multistage pipeline: tiles of A and B come through a ring of stages in shared memory, copied while
+// earlier ones are multiplied; any size, any alignment, every layout.
+//
+// Written over a thin layer of device functions: copies (copy_async, commit_copies, wait_copies), words of
+// shared memory, block_barrier, and Matrix, a unit of a warp's multiplication.  cuda/copies.h, cuda/mma.h
+// and cuda/matrix.h are one such layer.
+#pragma once
+#include <tilewright/gpu/split_k.h>
+#include <tilewright/gpu/tile_copy.h>
+
+#ifdef TW_ON_GPU
+namespace tw {
+
+// One operand on its way: the copies of stages, and for those that need it the tile settled one step later.
+template <class S, class O> struct Side {
+  Fetch<O, S::threads> fetch;
+  Settle<O, S::threads> settle;
+  char *ring, *settled;  // this operand's place in stage 0; two settled tiles
+  int into = 0, out_of = 0, turn = 0;
+  int left;  // steps to fetch
+
+  TW_GPU Side(const void *matrix, long long stride, int lines, int deep, int line, int k, int steps, char *ring_at, char *settled_at)
+      : fetch(matrix, stride, lines, deep, line, k), settle(matrix, stride), ring(ring_at), settled(settled_at), left(steps) {}
+
+  static TW_GPU int after(int stage) { return stage == S::Stages - 1 ? 0 : stage + 1; }
+
+  template <bool First = false> TW_GPU void copy_next() {
+    if (left > 0) {
+      fetch.template stage<First>(ring + into * S::stage_bytes);
+      fetch.next();
+    }
+    --left;
+    into = after(into);
+  }
+  // A part of moving the next raw stage into the tile after this one.
+  template <int Part, int Parts> TW_GPU void settle_next() {
+    if constexpr (O::settled) settle.template part<Part, Parts>(ring + out_of * S::stage_bytes, settled + (turn ^ 1) * O::Place::bytes);
+  }
+  TW_GPU void next() {
+    out_of = after(out_of);
+    turn ^= 1;
+  }
+  // The tile to multiply.
+  TW_GPU const char *tile() const { return O::settled ? settled + turn * O::Place::bytes : ring + out_of * S::stage_bytes; }
+};
+
+template <class S, class Config> struct MultistageBlock {
+  using TileA = typename S::A::Place;
+  using TileB = typename S::B::Place;
+  using M = Matrix<Config, TileA, TileB>;
+  using Sum = typename S::Sum;
+  static constexpr int units_m = S::warp_m / M::m, units_n = S::warp_n / M::n, units_k = S::BK / M::k;
+  // Settled operands are fetched one step earlier than others.
+  static constexpr int lead = S::A::settled || S::B::settled ? 1 : 0;
+  static constexpr int spread = units_k > 1 ? units_k - 1 : 1;
+  static_assert(units_k >= 2 || !M::ahead, "fragments are loaded one unit ahead");
+  static_assert(M::m == Config::unit_m && M::n == Config::unit_n, "the unit the spec names");
+
+  Sum sums[units_m][units_n][M::sums];
+  int warp_row, warp_column;  // of the tile
+
+  TW_GPU MultistageBlock() {
+    const int warp = thread_index() / 32;
+    warp_row = warp % Config::warps_m * S::warp_m;
+    warp_column = warp / Config::warps_m * S::warp_n;
+#pragma unroll
+    for (int i = 0; i < units_m; ++i)
+#pragma unroll
+      for (int j = 0; j < units_n; ++j)
+#pragma unroll
+        for (int q = 0; q < M::sums; ++q) sums[i][j][q] = 0;
+  }
+
+  struct Fragments { uint32_t a[units_m][M::a_words], b[units_n][M::b_words]; };
+
+  TW_GPU void load(Fragments &f, const char *a, const char *b, int step) const {
+#pragma unroll
+    for (int i = 0; i < units_m; ++i) M::load_a(f.a[i], a, warp_row + i * M::m, step);
+#pragma unroll
+    for (int j = 0; j < units_n; ++j) M::load_b(f.b[j], b, warp_column + j * M::n, step);
+  }
+  TW_GPU void multiply(const Fragments &f) {
+#pragma unroll
+    for (int i = 0; i < units_m; ++i)
+#pragma unroll
+      for (int j = 0; j < units_n; ++j) M::multiply(sums[i][j], f.a[i], f.b[j]);
+  }
+
+  // What happens beside a unit of k: the next copies, a part of settling.
+  template <int Unit, class SideA, class SideB> TW_GPU void beside(SideA &a, SideB &b) {
+    if constexpr (Unit == 0) {
+      a.copy_next();
+      b.copy_next();
+      commit_copies();
+    }
+    if constexpr (Unit < spread) {
+      a.template settle_next<Unit, spread>();
+      b.template settle_next<Unit, spread>();
+    }
+  }
+  // The units of one step from `Unit` on, written out: what is done beside each is known to the compiler.
+  template <int Unit, class SideA, class SideB> TW_GPU void units(SideA &a, SideB &b, Fragments (&f)[M::ahead ? 2 : 1]) {
+    if constexpr (Unit < units_k) {
+      constexpr bool last = Unit == units_k - 1;
+      if constexpr (M::ahead) {
+        if constexpr (last) turn_over(a, b);
+        load(f[(Unit + 1) % 2], a.tile(), b.tile(), last ? 0 : Unit + 1);
+        beside<Unit>(a, b);
+        multiply(f[Unit % 2]);
+      } else {
+        load(f[0], a.tile(), b.tile(), Unit);
+        beside<Unit>(a, b);
+        multiply(f[0]);
+        if constexpr (last) turn_over(a, b);
+      }
+      units<Unit + 1>(a, b, f);
+    }
+  }
+  // The next stage is there for all, and all are done with the one before this.
+  template <class SideA, class SideB> TW_GPU void turn_over(SideA &a, SideB &b) {
+    wait_copies<S::Stages - 2>();
+    block_barrier();
+    a.next();
+    b.next();
+  }
+
+  template <class SideA, class SideB> TW_GPU void run(SideA &a, SideB &b, int steps) {
+    static_assert(!M::ahead || units_k % 2 == 0, "a step leaves the fragments where the next one looks");
+    if (S::A::settled || lead == 0) a.template copy_next<true>();
+    if (S::B::settled || lead == 0) b.template copy_next<true>();
+    commit_copies();
+#pragma unroll 1
+    for (int i = 1; i < S::Stages - 1 + lead; ++i) {
+      a.copy_next();
+      b.copy_next();
+      commit_copies();
+    }
+    wait_copies<S::Stages - 2>();
+    block_barrier();
+    if constexpr (lead) {
+      a.turn = b.turn = 1;
+      a.template settle_next<0, 1>();
+      b.template settle_next<0, 1>();
+      a.turn = b.turn = 0;
+      if constexpr (S::A::settled) a.out_of = 1 % S::Stages;
+      if constexpr (S::B::settled) b.out_of = 1 % S::Stages;
+      block_barrier();
+    }
+    Fragments f[M::ahead ? 2 : 1];
+    if constexpr (M::ahead) load(f[0], a.tile(), b.tile(), 0);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) units<0>(a, b, f);
+    wait_copies<0>();
+    block_barrier();  // the ring is free for other use
+  }
+
+  // Through a sheet of sums, from which threads go along rows: what is fused reads its tensors and
+  // writes E in whole lines, whatever their alignment.
+  TW_GPU void leave(char *shared, const MultistageArgs &x, int z, int row0, int column0) const {
+    using C = typename Config::C;
+    const Finish<Config> finish(x.finish);
+    C *e = static_cast<C *>(x.e) + z * x.e_batch;
+#pragma unroll
+    for (int i = 0; i < units_m; ++i) {
+      if (i > 0) block_barrier();
+#pragma unroll
+      for (int j = 0; j < units_n; ++j)
+#pragma unroll
+        for (int q = 0; q < M::sums; ++q)
+          store_shared(shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4, sums[i][j][q]);
+      block_barrier();
+#pragma unroll 4
+      for (int at = thread_index(); at < S::sheet_rows * S::BN; at += S::threads) {
+        const int r = at / S::BN, c = at % S::BN;
+        const int row = row0 + r / M::m * S::warp_m + i * M::m + r % M::m, column = column0 + c;
+        if (row >= x.m || column >= x.n) continue;
+        const Sum sum = load_shared<Sum>(shared + sheet(r, c) * 4);
+        e[row * x.e_stride + column] = finish(sum, z, row, column);
+      }
+    }
+  }
+  // Crossed so that neither the lanes of a unit nor those of a row meet in a bank.
+  static constexpr int cross = S::BN % 32 == 0 ? 32 : 16;
+  static TW_GPU int sheet(int r, int c) { return r * S::BN + (c ^ r * 8 % cross ^ (r >> 2 & 1)); }
+};
+
+template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
+  char *shared = dynamic_shared();
+  Work<Deal::tiles> work(x.order, block_index(), block_count());
+  Segment s;
+  if (!work.next(s)) return;
+  const int row = s.m * S::BM, column = s.n * S::BN;
+  auto *a = static_cast<const typename Config::A *>(x.a) + s.z * x.a_batch;
+  auto *b = static_cast<const typename Config::B *>(x.b) + s.z * x.b_batch;
+  char *settled = shared + S::settled_at;
+  const int steps = s.k1 - s.k0;
+  Side<S, typename S::A> side_a(a, x.a_stride, x.m, x.k, row, s.k0 * S::BK, steps, shared, settled);
+  Side<S, typename S::B> side_b(b, x.b_stride, x.n, x.k, column, s.k0 * S::BK, steps, shared + S::A::stage_bytes,
+                                settled + S::A::settled_bytes);
+  MultistageBlock<S, Config> block;
+  block.run(side_a, side_b, steps);
+  block.leave(shared, x, s.z, row, column);
+}
+
+}  // namespace tw
+#endif

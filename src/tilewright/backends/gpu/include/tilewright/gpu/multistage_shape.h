@@ -1,0 +1,56 @@
+// The numbers of the multistage pipeline, for the host that launches and the device that runs.
+#pragma once
+#include <tilewright/gpu/epilogue.h>
+#include <tilewright/gpu/tile_memory.h>
+#include <tilewright/gpu/tile_order.h>
+
+namespace tw {
+
+struct MultistageArgs {
+  int m, n, k;
+  TileOrder order;
+  const void *a, *b;
+  void *e;
+  long long a_stride, b_stride, e_stride, a_batch, b_batch, e_batch;  // in elements
+  float *partial;   // split-K: a tile of sums for each block
+  unsigned *flags;  // zero before a launch and after it
+  EpilogueArgs finish;
+};
+
+// How an operand comes into shared memory.  Vector: the bytes its rows are aligned to.  From four on they
+// are copied as they are, that many at a time.  Below, whole 16-byte words around the wanted bytes are
+// copied (raw rows have room for one more), and a pass over shared memory moves them into place; bytes
+// whose lines are contiguous are also turned there, for matrix instructions read bytes along k.
+template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct Operand {
+  using Element = T;
+  static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
+  static constexpr bool KContiguous = KContiguous_;
+  static constexpr bool turned = size == 1 && !KContiguous, settled = turned || Vector < 4;
+  using Place = Tile<T, Lines, Deep, KContiguous || turned>;
+  static constexpr int rows = KContiguous ? Lines : Deep, width = (KContiguous ? Deep : Lines) * size;  // of the source
+  static constexpr int piece = settled ? 16 : Vector, pieces = width / piece;                            // of a row
+  static constexpr int raw_row = width + 16;
+  static constexpr int stage_bytes = settled ? rows * raw_row : Place::bytes;
+  static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;
+};
+
+// Config: A, B, C, a_rows, b_rows, tile_m, tile_n, tile_k, warps_m, warps_n, unit_m, unit_n (one matrix
+// instruction, or what counts as one), stages, vector_a, vector_b (bytes).
+template <class Config> struct Multistage {
+  using A = Operand<typename Config::A, Config::tile_m, Config::tile_k, Config::a_rows, Config::vector_a>;
+  using B = Operand<typename Config::B, Config::tile_n, Config::tile_k, !Config::b_rows, Config::vector_b>;
+  using Sum = typename sum_of<typename Config::A>::type;
+  static constexpr int BM = Config::tile_m, BN = Config::tile_n, BK = Config::tile_k, Stages = Config::stages;
+  static constexpr int warps = Config::warps_m * Config::warps_n, threads = warps * 32;
+  static constexpr int warp_m = BM / Config::warps_m, warp_n = BN / Config::warps_n;
+  static constexpr int stage_bytes = A::stage_bytes + B::stage_bytes, settled_at = Stages * stage_bytes;
+  static constexpr int ring_bytes = settled_at + A::settled_bytes + B::settled_bytes;
+  // Results leave through a sheet of sums: one unit's rows of every warp at a time.
+  static constexpr int sheet_rows = Config::warps_m * Config::unit_m, sheet_bytes = sheet_rows * BN * 4;
+  static constexpr int shared_bytes = ring_bytes > sheet_bytes ? ring_bytes : sheet_bytes;
+  static_assert(warp_m % Config::unit_m == 0 && warp_n % Config::unit_n == 0, "a warp's part is whole units");
+  static_assert(threads % A::pieces == 0 && threads % B::pieces == 0, "a thread's pieces lie in one column");
+  static_assert(Stages >= 2, "stages");
+};
+
+}  // namespace tw

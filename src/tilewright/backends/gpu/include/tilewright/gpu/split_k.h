@@ -1,0 +1,62 @@
+// Sums of one tile that several groups of threads made, each over its part of k: handed over through
+// memory and added in the order of k, so that every run adds in the same order.
+//
+// A group is whoever shares a piece of a tile: a block or a part of one.  It brings its own barrier
+// (`sync`), and may only wait for groups that are running at the same time.
+#pragma once
+#include <tilewright/gpu/device.h>
+
+namespace tw {
+
+#ifdef TW_ON_GPU
+
+// One thread: says that its group's writes are there, and waits until all `parts` groups said so.  The
+// two words are zero before and after.
+TW_GPU void meet(unsigned *words, unsigned parts) {
+  __threadfence();
+  atomicAdd(words, 1u);
+  while (atomicAdd(words, 0u) < parts) TW_SPIN();
+  if (atomicAdd(words + 1, 1u) == parts - 1) {  // all have seen it
+    atomicExch(words, 0u);
+    atomicExch(words + 1, 0u);
+  }
+  __threadfence();
+}
+
+TW_GPU void add(float4 &x, const float4 &y) { x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w; }
+
+// All groups of a piece of a tile add it up together: each takes one of `parts` stretches of its float4s,
+// and gives every total to `emit(index, total)`.  `from` is the first group's sums, `stride` floats from
+// group to group, `count` float4s in a piece.  Where a stretch is shorter than the group, several threads
+// share a float4: each adds every so many parts, and the warp adds these.
+template <int Threads, class Emit>
+TW_GPU void add_up(const float *from, long long stride, int count, int part, int parts, int thread, Emit emit) {
+  const int low = int((long long)count * part / parts), high = int((long long)count * (part + 1) / parts), mine = high - low;
+  int readers = 1;
+  while (readers < 32 && 2 * readers * mine <= Threads) readers *= 2;
+  const int columns = 32 / readers, lane = thread % 32, reader = lane / columns;
+  for (int base = 0; base < mine; base += Threads / readers) {
+    const int at = base + thread / 32 * columns + lane % columns;
+    float4 total = {0, 0, 0, 0};
+    if (at < mine) {
+      const float *p = from + (long long)(low + at) * 4;
+      int q = reader;
+      for (; q + 7 * readers < parts; q += 8 * readers) {  // eight loads in flight, added in order
+        float4 v[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] = load_through(reinterpret_cast<const float4 *>(p + (q + i * readers) * stride));
+#pragma unroll
+        for (int i = 0; i < 8; ++i) add(total, v[i]);
+      }
+      for (; q < parts; q += readers) add(total, load_through(reinterpret_cast<const float4 *>(p + q * stride)));
+    }
+    for (int apart = columns; apart < 32; apart *= 2) {
+      float4 other = {lane_xor(total.x, apart), lane_xor(total.y, apart), lane_xor(total.z, apart), lane_xor(total.w, apart)};
+      add(total, other);
+    }
+    if (reader == 0 && at < mine) emit(low + at, total);
+  }
+}
+
+#endif
+}  // namespace tw

@@ -1,0 +1,71 @@
+// Which work a block (or a cluster of blocks) does, in which order: the same answer for everybody in it.
+//
+// `tiles`: whole tiles, dealt out in turn.  `stream_k`: the k steps of all tiles, laid end to end and cut
+// into equal stretches.  `split_k`: each tile's k steps in `parts` equal parts, one for each worker.
+#pragma once
+#include <tilewright/gpu/device.h>
+
+namespace tw {
+
+enum class Deal { tiles, stream_k, split_k };
+
+struct TileOrder {
+  int batch, tiles_m, tiles_n;  // tiles_m and tiles_n count what one worker makes at a time
+  int group;                    // rows of tiles finished before the next columns
+  int steps;                    // of k in a tile
+  int share;                    // stream_k, split_k: steps of one worker
+  int parts;                    // split_k: workers of one tile; 1 for the others
+};
+
+struct Segment { int m, n, z, k0, k1, tile, part; };
+
+#ifdef TW_ON_GPU
+
+template <Deal Way> struct Work {
+  const TileOrder &x;
+  int at, end, stride;
+
+  TW_GPU Work(const TileOrder &order, int worker, int workers) : x(order) {
+    const int tiles = x.tiles_m * x.tiles_n * x.batch;
+    at = Way == Deal::stream_k ? worker * x.share : worker;
+    end = Way == Deal::stream_k ? at + x.share : tiles * x.parts;
+    if (Way == Deal::stream_k && end > tiles * x.steps) end = tiles * x.steps;
+    stride = workers;
+  }
+  TW_GPU bool next(Segment &s) {
+    if (at >= end) return false;
+    int index = at;
+    s.k0 = 0;
+    s.k1 = x.steps;
+    s.part = 0;
+    if constexpr (Way == Deal::stream_k) {
+      index = at / x.steps;
+      s.k0 = at - index * x.steps;
+      if (s.k1 > s.k0 + end - at) s.k1 = s.k0 + end - at;
+      at += s.k1 - s.k0;
+    } else {
+      at += stride;
+    }
+    if constexpr (Way == Deal::split_k) {
+      // Neighbours work on the same k of different tiles, and find each other's operands in the cache.
+      const int tiles = x.tiles_m * x.tiles_n * x.batch;
+      s.part = index / tiles;
+      index -= s.part * tiles;
+      s.k0 = s.part * x.share;
+      if (s.k1 > s.k0 + x.share) s.k1 = s.k0 + x.share;
+    }
+    s.tile = index;
+    // Bands of `group` rows: the columns of B a band needs stay in the cache.
+    const int per = x.tiles_m * x.tiles_n;
+    s.z = index / per;
+    index -= s.z * per;
+    const int band = x.group * x.tiles_n, first = index / band * x.group, inside = index % band;
+    const int height = x.group < x.tiles_m - first ? x.group : x.tiles_m - first;
+    s.m = first + inside % height;
+    s.n = inside / height;
+    return true;
+  }
+};
+
+#endif
+}  // namespace tw
