@@ -186,7 +186,7 @@ def test_a_compiler_that_vanished_is_told_apart(store: Store, use_stub: UseStub,
     with pytest.raises(ToolchainError, match="gone or cannot be run") as caught:
         build_many(specs)
     assert caught.value.rule == "no-compiler"
-    assert "ziglang" in caught.value.remedy
+    assert "tilewright doctor" in caught.value.remedy
 
 
 @pytest.mark.parametrize("count", [1, 3])

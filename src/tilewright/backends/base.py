@@ -110,6 +110,12 @@ class Backend(Protocol):
     def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
         """What is inside a built library or code object, with what the spec promises of it."""
 
+    def promises(self, spec: KernelSpec) -> tuple[str, ...]:
+        """Beginnings of mnemonics, one of which a kernel's code must hold; none where nothing is promised."""
+
+    def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
+        """Whether a built library holds one of them; NoDisassembly where there is nobody to ask."""
+
     def host_library_source(self) -> Source | None:
         """Source of the support library the runtime needs (the host's thread team), if any."""
 

@@ -25,8 +25,9 @@ from tilewright.build.jobs import JobLimit, job_limit
 from tilewright.build.key import KeyInputs, key_inputs
 from tilewright.build.locks import FileLock
 from tilewright.build.ninja_run import Compile, run_many, run_one
+from tilewright.build.promises import demand_kept
 from tilewright.build.store import Entry, Store, store_error
-from tilewright.errors import CompileError, NoKernelError, StoreError, TilewrightError
+from tilewright.errors import CompileError, InspectionError, NoKernelError, StoreError, TilewrightError
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec, demand_legal
 
@@ -275,7 +276,7 @@ class _Run:
         now = header_digests(request.source.text, request.toolchain.include_dirs())
         before = request.inputs.values["headers"]
         if now == before:
-            self._publish(request, compiled, outcome, work)
+            self._publish_as_promised(request, compiled, outcome, work)
             return
         # The compiler may have read either text: publishing would put a wrong library under this key.
         changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
@@ -285,10 +286,21 @@ class _Run:
             value=request.name,
             remedy="build again",
         )
+        self._refuse(request, error)
+
+    def _refuse(self, request: _Request, error: TilewrightError) -> None:
         self.failures[request.key] = error
         self.tell(events.BuildFailed(request.name, error.message, ""))
 
-    def _publish(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
+    def _publish_as_promised(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
+        try:
+            promises = demand_kept(request.spec, compiled.output)
+        except InspectionError as error:
+            self._refuse(request, error)
+        else:
+            self._publish(request, compiled, outcome, work, promises)
+
+    def _publish(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path, promises: str) -> None:
         texts = {request.source.file_name: request.source.text}
         if outcome.log.strip():
             texts["compiler.log"] = outcome.log.replace(str(work), ".")  # its warnings
@@ -299,6 +311,7 @@ class _Run:
             "inputs": request.inputs.values,
             "compiler": identity.version,
             "seconds": round(outcome.seconds, 4),
+            "promises": promises,
             "built_at": round(time.time(), 3),
         }
         entry = self.store.publish(request.key, work, compiled.output, texts, facts)

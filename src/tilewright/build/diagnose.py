@@ -69,10 +69,10 @@ def compile_failure(
         )
     if outcome.code in (126, 127) and shutil.which(argv[0]) is None:
         return ToolchainError(
-            f"the C++ compiler {argv[0]} is gone or cannot be run",
+            f"the compiler {argv[0]} is gone or cannot be run",
             rule="no-compiler",
             value=argv[0],
-            remedy="install g++ or `pip install ziglang`, and see `tilewright doctor`",
+            remedy="`tilewright doctor` says what is there and what to install",
         )
     if _KILLED.search(log) or sign in _KILLING:
         cause = sign.name if sign is not None else first_error(log)
@@ -96,7 +96,7 @@ def compile_failure(
             f"the compiler {shlex.quote(argv[0])} crashed ({sign.name}) while it built {name}{where}",
             rule="compiler-crashed",
             value=name,
-            remedy="use another compiler (TILEWRIGHT_CXX) or report the crash to its makers",
+            remedy="use another compiler (`tilewright doctor` shows the one in use) or report the crash to its makers",
             reproduce=reproduce,
         )
     what = f"does not compile: {first_error(log)}" if outcome.code else "compiled without error, but made no library"

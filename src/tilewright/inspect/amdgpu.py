@@ -141,17 +141,9 @@ def _target(said: Mapping[str, Any], bundled: str) -> str:
 
 def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspection:
     """Look into a code object, or into those of one arch in a host library (the only one, if none is named)."""
-    data, what = path.read_bytes(), path.name
+    what = path.name
     notes: list[str] = []
-    try:
-        objects = [(Elf(raw, what), raw, target) for target, raw in code_objects(data, what)]
-    except bundle.NoDecoder:
-        raise InspectionError(
-            f"{what} holds device code compressed with zstd, which this Python cannot decompress",
-            rule="compressed-code",
-            value=what,
-            remedy="install the package `zstandard`, or compile without --offload-compress",
-        ) from None
+    objects = [(Elf(raw, what), raw, target) for target, raw in _objects(path)]
     described = [(metadata(one), one, raw, target) for one, raw, target in objects]
     archs = sorted({_target(said, target) for said, _, _, target in described})
     wanted = arch or (archs[0] if len(archs) == 1 else "")
@@ -182,6 +174,33 @@ def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspectio
     if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
         notes.append("scratch memory is slow: a smaller tile or fewer threads a block may avoid it")
     return Inspection(str(path), "amdgpu", wanted, size, tuple(functions), tuple(notes))
+
+
+def holds(path: Path, beginnings: Sequence[str], tools: Sequence[Path] = ()) -> bool:
+    """Whether device code with one of these mnemonics is inside; NoDisassembly where nobody can look."""
+    tool = disassembly.find_disassembler(tools)
+    objects = [raw for _, raw in _objects(path)]
+    if not objects:
+        raise damaged(path.name, "it holds no AMD device code")
+    with tempfile.TemporaryDirectory(prefix="tilewright-inspect-") as folder:
+        code = Path(folder) / "code.o"
+        for raw in objects:
+            code.write_bytes(raw)
+            if disassembly.shows(disassembly.listing(code, tool), beginnings):
+                return True
+    return False
+
+
+def _objects(path: Path) -> list[tuple[str, bytes]]:
+    try:
+        return list(code_objects(path.read_bytes(), path.name))
+    except bundle.NoDecoder:
+        raise InspectionError(
+            f"{path.name} holds device code compressed with zstd, which this Python cannot decompress",
+            rule="compressed-code",
+            value=path.name,
+            remedy="install the package `zstandard`, or compile without --offload-compress",
+        ) from None
 
 
 def _disassembled(raw: bytes, tools: Sequence[Path]) -> dict[str, list[Instruction]]:

@@ -45,8 +45,8 @@ class NoDisassembly(Exception):
     """The text says why there is none."""
 
 
-def disassemble(path: Path, tool: str) -> dict[str, list[Instruction]]:
-    """Instructions by symbol; NoDisassembly where the tool cannot read this code."""
+def listing(path: Path, tool: str) -> str:
+    """What the tool writes; NoDisassembly where it cannot read this code."""
     if not tool:
         raise NoDisassembly(
             "no disassembler was found (llvm-objdump, objdump, or the setting `objdump`): instructions are not counted"
@@ -66,8 +66,26 @@ def disassemble(path: Path, tool: str) -> dict[str, list[Instruction]]:
     if done.returncode:
         said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
         raise NoDisassembly(f"{Path(tool).name} cannot read this code ({said}): instructions are not counted")
+    return done.stdout
+
+
+def shows(text: str, beginnings: Sequence[str], *, ends: str = "") -> bool:
+    """Whether a mnemonic in a listing begins so and ends as the pattern `ends` says: ten times quicker than parsing.
+
+    NoDisassembly where none does and the tool did not know every instruction: the one looked for may be among them.
+    """
+    names = "|".join(map(re.escape, beginnings))
+    if re.search(rf"\s(?:{names})\w*{ends}\s", text):
+        return True
+    if "(bad)" in text or "<unknown>" in text:
+        raise NoDisassembly("the disassembler does not know every instruction of this code")
+    return False
+
+
+def disassemble(path: Path, tool: str) -> dict[str, list[Instruction]]:
+    """Instructions by symbol; NoDisassembly where the tool cannot read this code."""
     found: dict[str, list[Instruction]] = {}
-    for symbol, one in _parsed(done.stdout.splitlines()):
+    for symbol, one in _parsed(listing(path, tool).splitlines()):
         found.setdefault(symbol, []).append(one)
     if not found:
         raise NoDisassembly(f"{Path(tool).name} found no code: instructions are not counted")

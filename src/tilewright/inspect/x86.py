@@ -45,7 +45,9 @@ def recognises(data: bytes) -> bool:
     if data[:4] != elf.MAGIC:
         return False
     code = Elf(data, "the file")
-    return code.machine == elf.MACHINE_X86_64 and not any("fatbin" in one.name.lower() for one in code.sections)
+    if code.machine != elf.MACHINE_X86_64 or any("fatbin" in one.name.lower() for one in code.sections):
+        return False
+    return next(elf.embedded(data, elf.MACHINE_CUDA), None) is None
 
 
 def count(code: Sequence[Instruction]) -> Instructions:
@@ -101,6 +103,17 @@ def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspectio
     except NoDisassembly as error:
         notes.append(str(error))
     return Inspection(str(path), "x86-64", arch, code.code_bytes(), functions, tuple(notes))
+
+
+def holds(path: Path, beginnings: Sequence[str], tools: Sequence[Path] = ()) -> bool:
+    """Whether vector code with one of these mnemonics is inside; NoDisassembly where nobody can look."""
+    text = disassembly.listing(path, disassembly.find_disassembler(tools))
+    scalar_ends = "".join(f"(?<!{end})" for end in _SCALAR)  # of FMA only: vpdpbusd ends like one
+    fused = [one for one in beginnings if one.startswith(FMA)]
+    others = [one for one in beginnings if one not in fused]
+    return (bool(fused) and disassembly.shows(text, fused, ends=scalar_ends)) or (
+        bool(others) and disassembly.shows(text, others)
+    )
 
 
 def _hottest(code: Elf, text: dict[str, list[Instruction]]) -> Function:

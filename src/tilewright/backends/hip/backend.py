@@ -54,7 +54,19 @@ class HipBackend:
         from tilewright.inspect import amdgpu
 
         found = amdgpu.inspect(path, _disassemblers(), spec.arch if spec is not None else "")
-        return found.of(spec, _promises(spec)) if spec is not None else found
+        return found.of(spec, self.promises(spec)) if spec is not None else found
+
+    def promises(self, spec: KernelSpec) -> tuple[str, ...]:
+        """Matrix instructions where the arch has them; none of the plain loops of `generic`."""
+        if spec.schedule.pipeline == "generic":
+            return ()
+        features = arch_by_name(spec.arch).features
+        return tuple(name for feature, names in _MATRIX.items() if feature in features for name in names)
+
+    def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
+        from tilewright.inspect import amdgpu
+
+        return amdgpu.holds(path, beginnings, _disassemblers())
 
     def host_library_source(self) -> Source | None:
         return None
@@ -72,9 +84,3 @@ def _disassemblers() -> list[Path]:
 
 # The matrix instructions of an arch by its feature.
 _MATRIX = {"mfma": ("v_mfma_", "v_smfmac_"), "wmma": ("v_wmma_", "v_swmmac_")}
-
-
-def _promises(spec: KernelSpec) -> tuple[str, ...]:
-    """Every kernel of ours multiplies with matrix instructions where the arch has them."""
-    features = arch_by_name(spec.arch).features
-    return tuple(name for feature, names in _MATRIX.items() if feature in features for name in names)

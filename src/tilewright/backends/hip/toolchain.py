@@ -83,20 +83,32 @@ class HipToolchain:
         self.headers.require()
         return self.headers
 
+    def _demand_headers(self, source: Path) -> None:
+        """Missing headers, or those of another version, are one clear error and no page of template errors."""
+        try:
+            text = source.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return  # the compiler says so in its own words
+        if "ck_tile" in text:
+            self.ck_tile()
+
     def _places(self) -> list[str]:
         ours = [f"-I{one}" for one in self.include_dirs()]
         # As a system folder: warnings about others' headers help nobody.
         return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
 
     def command(self, source: Path, output: Path, arch: str) -> list[str]:
+        self._demand_headers(source)
         return [*self.driver, *self.flags(arch), *self._places(), "-o", str(output), *_LANGUAGE, str(source)]
 
     def object_command(self, source: Path, output: Path, arch: str) -> list[str]:
         """Host and device code in one object, for a library of many kernels."""
+        self._demand_headers(source)
         return [*self.driver, *self._code(arch), *self._places(), "-c", "-o", str(output), *_LANGUAGE, str(source)]
 
     def code_object_command(self, source: Path, output: Path, arch: str) -> list[str]:
         """Only the device's code: half the time of a library, and all there is to inspect or emulate."""
+        self._demand_headers(source)
         options = (*self._code(arch), *_DEVICE_ONLY, *self._places())
         return [*self.driver, *options, "-o", str(output), *_LANGUAGE, str(source)]
 
