@@ -168,8 +168,11 @@ class Scratch:
         return all(bool((one == POISON).all()) for one in outside)
 
 
-def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap) -> Outcome:
-    """Make operands, call the kernel through its table, check every fence."""
+def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap, flags: int = 0) -> Outcome:
+    """Make operands, call the kernel through its table, check every fence.
+
+    `flags`: so many bytes at the start of the workspace are zero before the launch, and must be after it.
+    """
     p, rng = call.problem, np.random.default_rng(call.seed)
     blocks = _inputs(call, rng, values, allocate)
     if call.alias:
@@ -195,17 +198,19 @@ def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocat
         args.b, args.b_stride = packed.address, 0
     assert kernel.refusal(args) == ""
     scratch = Scratch(kernel.workspace_bytes(args, call.threads))
+    scratch.memory[scratch.start : scratch.start + min(flags, scratch.size)] = 0
     assert kernel.launch(at, scratch.address, team) == 0
     assert scratch.intact(), f"launch left its workspace: {call}"
+    assert not scratch.memory[scratch.start : scratch.start + min(flags, scratch.size)].any(), f"flags left set: {call}"
     assert e.untouched_around(), f"launch wrote outside E: {call}"
     for name, memory in before.items():
         assert np.array_equal(memory, blocks[name].memory), f"launch changed {name}: {call}"
     return Outcome(arrays, e.view())
 
 
-def prove(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap) -> Outcome:
+def prove(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap, flags: int = 0) -> Outcome:
     """Run and compare with the reference."""
-    outcome = run(kernel, call, values, allocate)
+    outcome = run(kernel, call, values, allocate, flags)
     check = verify(call.problem, outcome.arrays, outcome.result)
     assert check.ok, f"{kernel.name}: {check.detail}\n{call}"
     return outcome

@@ -1,0 +1,113 @@
+"""Kernels of the tma_ws pipeline compiled for the host over emulated instructions, and run there.
+
+The generated file, the pipeline's header and the host half are the real ones; only the headers that spell out
+instructions are replaced (`include/`).  Each call runs in a process of its own: a kernel that runs wild takes no
+test with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tests.kernels import harness
+from tests.kernels.harness import Array, Call
+from tilewright.backends.base import backend
+from tilewright.backends.cuda.toolchain import include_dirs
+from tilewright.ops import KernelSpec, op
+from tilewright.runtime import abi
+from tilewright.runtime.loader import Kernel, load_library
+
+HERE = Path(__file__).parent
+GEMM = op("gemm")
+FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-w")
+DEFINED = ("-D__CUDACC__", "-DTW_EMULATED")
+
+LATE, EAGER, CHANCE = 0, 1, 2  # when copies and products land: as late as waits allow, at once, at random
+
+
+def _compile(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:4000]
+
+
+class Emulator:
+    """Builds kernels into a folder; what is there already is not built again."""
+
+    def __init__(self, folder: Path, compiler: str) -> None:
+        self.folder = folder
+        self.compiler = compiler
+        self.engine = folder / "hopper.o"
+        _compile([compiler, *FLAGS, "-O2", "-c", "-o", str(self.engine), str(HERE / "hopper.cpp")])
+
+    def kernel(self, spec: KernelSpec, edit: Callable[[str], str] | None = None, edited: str = "") -> Kernel:
+        """The kernel of a spec; `edit` changes the pipeline's header first, for tests of the emulator itself."""
+        assert GEMM.check(spec) == []
+        name = spec.name + "".join(one if one.isalnum() else "_" for one in edited)
+        library = self.folder / f"{name}.so"
+        if not library.exists():
+            places = [HERE / "include", *include_dirs()]
+            if edit is not None:
+                places.insert(0, self._edited(edit, name))
+            source = self.folder / f"{name}.cpp"
+            text = backend("cuda").render(spec).text
+            source.write_text(f"#include <tilewright/emulated/launch.h>\n{text}", encoding="utf-8")
+            _compile(
+                [self.compiler, *FLAGS, *DEFINED, "-O1", "-shared", *(f"-I{one}" for one in places),
+                 "-o", str(library), str(source), str(self.engine), "-ldl"]
+            )  # fmt: skip
+        return next(one for one in load_library(library) if one.spec.digest == spec.digest)
+
+    def _edited(self, edit: Callable[[str], str], name: str) -> Path:
+        relative = Path("tilewright") / "cuda" / "gemm_tma_ws.h"
+        real = next(one / relative for one in include_dirs() if (one / relative).exists()).read_text(encoding="utf-8")
+        changed = edit(real)
+        assert changed != real, "the edit found nothing to change"
+        folder = self.folder / f"{name}.include"
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+        (folder / relative).write_text(changed, encoding="utf-8")
+        return folder
+
+
+def aligned(size: int, itemsize: int) -> tuple[Array, int]:
+    """Fenced memory at an odd multiple of 16 bytes: what the copy engine needs, and no more."""
+    memory = np.empty(size + 2 * harness.FENCE + 32, np.uint8)
+    start = int(memory.ctypes.data) + harness.FENCE
+    return memory, -(-(start - 16) // 32) * 32 + 16 - int(memory.ctypes.data)
+
+
+def judge(kernel: Kernel, call: Call, mode: int = LATE, seed: int = 0, multiprocessors: int = 4) -> str:
+    """What is wrong with a kernel's answer to a call, or nothing."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        text = _judge(kernel, call, mode, seed, multiprocessors)
+        os.write(write, text.encode()[:60000])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        text = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    return text if os.WIFEXITED(status) else f"killed by signal {os.WTERMSIG(status)}"
+
+
+def _judge(kernel: Kernel, call: Call, mode: int, seed: int, multiprocessors: int) -> str:
+    library = ctypes.CDLL(str(kernel.library_path))
+    library.tw_emulate.argtypes = (ctypes.c_int, ctypes.c_uint64, ctypes.c_int)
+    library.tw_emulated_report.restype = ctypes.c_char_p
+    library.tw_emulate(mode, seed, multiprocessors)
+    try:
+        harness.prove(kernel, call, allocate=aligned, flags=abi.WORKSPACE_FLAGS)
+    except AssertionError as error:
+        report = library.tw_emulated_report().decode()
+        return report or str(error) or traceback.format_exc()
+    except BaseException:
+        return traceback.format_exc()
+    return ""

@@ -1,0 +1,634 @@
+// An emulated Hopper GPU: blocks in clusters, shared memory, barriers, the copy engine, wgmma, and the
+// driver's calls that a kernel's host half makes.  As PTX documents them; where it leaves the moment
+// open, the worst one is taken: copies and products land when nobody can go on without them (`late`),
+// at once (`eager`), or whenever chance says (`random`).  What is not there yet is poison.
+#include "hopper.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <deque>
+#include <unordered_map>
+
+#include "fibers.h"
+#include "products.h"
+
+struct Index { unsigned x, y, z; };
+Index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulated {
+namespace {
+
+enum Mode { late, eager, chance };
+Mode mode = late;
+uint64_t state = 1;
+int multiprocessors = 4;
+std::string report;
+Scheduler scheduler;
+
+uint32_t dice(uint32_t sides) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return uint32_t(state >> 33) % sides;
+}
+[[noreturn]] void fault(const std::string &why) { scheduler.fail(why); }
+std::string number(long long x) { return std::to_string(x); }
+
+constexpr uint32_t window = 1024 + 16;  // where dynamic shared memory starts: not aligned for anybody
+constexpr uint32_t fence_bytes = 4096;
+constexpr uint64_t barrier_mark = 0x6d62617272696572;
+constexpr int poison = 0xff, sms_shared = 232448;
+
+struct TransactionBarrier {
+  uint32_t expected, pending, phase;
+  long long bytes;
+};
+struct NamedBarrier { int arrived = 0, expected = 0; uint64_t generation = 0; };
+struct Product {
+  Element kind;
+  int columns, major_a, major_b, add, issued;
+  uint64_t a, b;
+  bool executed;
+  void *sums[128];
+};
+struct Accumulator { void *real; std::vector<uint32_t> values; int in_flight; };
+struct Warpgroup { std::deque<Product> products; uint64_t first = 0, executed = 0, retired = 0; };
+struct Warp {
+  int deposited = 0;
+  uint64_t generation = 0;
+  char slots[2][32][48];
+  std::vector<std::pair<uint32_t, uint32_t>> unfenced;  // offset, bytes
+};
+struct Late { char bytes[16]; int size; };
+struct Block;
+struct Cluster {
+  std::vector<Block *> blocks;
+  int arrived = 0, threads = 0;
+  uint64_t generation = 0;
+};
+struct Block {
+  int number;
+  uint32_t rank;
+  Cluster *cluster;
+  std::vector<char> memory;  // the window, and a fence behind it
+  std::unordered_map<uint32_t, TransactionBarrier> barriers;
+  NamedBarrier named[16];
+  std::vector<Warpgroup> groups;
+  std::vector<Warp> warps;
+  std::vector<uint8_t> dirty;  // written by a warp that has not fenced since
+  std::unordered_map<char *, Late> written;
+  int alive;
+  char *base() { return memory.data(); }
+};
+struct Map {
+  uint64_t address, sizes[3], strides[2];
+  uint32_t box[3];
+  int bytes, swizzle;
+  uint32_t mark;
+};
+static_assert(sizeof(Map) <= 128);
+constexpr uint32_t map_mark = 0x54a90e01;
+
+struct Copy {
+  bool is_box;
+  Map map;
+  int at[3];
+  const char *from;  // of plain bytes
+  uint32_t bytes, offset, barrier;
+  Block *block;
+};
+struct Store {
+  Map map;
+  int at[3];
+  Block *block;
+  uint32_t offset, bytes;
+  bool read = false, written = false;
+  std::vector<char> data;
+};
+struct Thread {
+  Block *block;
+  int index;
+  bool fenced = false;
+  uint64_t issued = 0;
+  std::vector<uint64_t> committed;
+  std::vector<Accumulator> accumulators;
+  std::vector<size_t> open_stores;
+  std::vector<std::vector<size_t>> store_groups;
+  std::unordered_map<char *, Late> written;
+};
+
+std::vector<Thread> threads;
+std::vector<Block> blocks;
+std::vector<Cluster> clusters;
+std::vector<Copy> copies;
+std::vector<Store> stores;
+uint32_t shared_bytes;
+void (*kernel)(void **);
+void **parameters;
+
+Thread &me() { return threads[size_t(scheduler.current())]; }
+
+uint32_t offset_of(const void *p, uint32_t bytes, const char *what) {
+  Block &b = *me().block;
+  long long at = static_cast<const char *>(p) - b.base();
+  if (at < 0 || at + bytes > shared_bytes) fault(std::string(what) + " outside the shared memory asked for");
+  return uint32_t(at);
+}
+
+TransactionBarrier &barrier_of(Block &b, uint32_t offset) {
+  uint64_t word;
+  memcpy(&word, b.base() + offset, 8);
+  auto found = b.barriers.find(offset);
+  if (found == b.barriers.end()) fault("a barrier at +" + number(offset) + " that was never made");
+  if (word != barrier_mark) fault("the barrier at +" + number(offset) + " of block " + number(b.number) + " was overwritten");
+  return found->second;
+}
+void complete(TransactionBarrier &t) {
+  ++scheduler.progress;
+  if (t.pending || t.bytes) return;
+  t.phase ^= 1;
+  t.pending = t.expected;
+}
+
+// Swizzles move 16-byte pieces by address bits: 128 bytes by bits 7 to 9, 64 by 7 and 8, 32 by 7.
+uint32_t swizzled(uint32_t address, int kind) { return address ^ ((address >> 7 & ((1u << kind) - 1)) << 4); }
+
+template <class Move> void each_piece(const Map &m, const int *at, uint32_t offset, Move move) {
+  const uint32_t row = m.box[0] * uint32_t(m.bytes);
+  for (uint32_t y = 0; y < m.box[1]; ++y)
+    for (uint32_t x = 0; x < m.box[0]; ++x) {
+      long long gx = at[0] + (long long)x, gy = at[1] + (long long)y, gz = at[2];
+      bool inside = gx >= 0 && gy >= 0 && gz >= 0 && gx < (long long)m.sizes[0] && gy < (long long)m.sizes[1] && gz < (long long)m.sizes[2];
+      char *global = inside ? reinterpret_cast<char *>(m.address) + gx * m.bytes + gy * (long long)m.strides[0] + gz * (long long)m.strides[1] : nullptr;
+      uint32_t to = swizzled(window + offset + y * row + x * uint32_t(m.bytes), m.swizzle) - window;
+      move(to, global);
+    }
+}
+
+void land(size_t which) {
+  Copy c = copies[which];
+  copies.erase(copies.begin() + long(which));
+  char *base = c.block->base();
+  if (c.is_box)
+    each_piece(c.map, c.at, c.offset, [&](uint32_t to, const char *from) {
+      if (from) memcpy(base + to, from, size_t(c.map.bytes));
+      else memset(base + to, 0, size_t(c.map.bytes));
+    });
+  else memcpy(base + c.offset, c.from, c.bytes);
+  TransactionBarrier &t = barrier_of(*c.block, c.barrier);
+  t.bytes -= c.bytes;
+  complete(t);
+}
+void read(Store &s) {
+  if (s.read) return;
+  s.read = true;
+  s.data.clear();
+  char *base = s.block->base();
+  each_piece(s.map, s.at, s.offset, [&](uint32_t from, char *) { s.data.insert(s.data.end(), base + from, base + from + s.map.bytes); });
+}
+void write(Store &s) {
+  read(s);
+  if (s.written) return;
+  s.written = true;
+  size_t next = 0;
+  each_piece(s.map, s.at, s.offset, [&](uint32_t, char *to) {
+    if (to) memcpy(to, s.data.data() + next, size_t(s.map.bytes));
+    next += size_t(s.map.bytes);
+  });
+}
+
+void queue(Copy c) {
+  if (!c.block->alive) fault("a copy into block " + number(c.block->number) + ", which has ended");
+  if (c.offset + c.bytes > shared_bytes) fault("a copy behind shared memory");
+  barrier_of(*c.block, c.barrier);
+  for (const Copy &o : copies)
+    if (o.block == c.block && o.offset < c.offset + c.bytes && c.offset < o.offset + o.bytes)
+      fault("two copies in flight into +" + number(c.offset) + " of block " + number(c.block->number));
+  memset(c.block->base() + c.offset, poison, c.bytes);  // from now on nobody can rely on what was there
+  copies.push_back(c);
+  if (mode == eager) land(copies.size() - 1);
+}
+
+// What nobody waits for explicitly happens now.
+bool idle() {
+  if (copies.empty()) return false;
+  land(mode == chance ? dice(uint32_t(copies.size())) : copies.size() - 1);  // the newest first
+  return true;
+}
+void between() {
+  if (mode != chance) return;
+  if (!copies.empty() && dice(16) == 0) land(dice(uint32_t(copies.size())));
+  if (!stores.empty() && dice(16) == 0) write(stores[dice(uint32_t(stores.size()))]);
+}
+
+void execute(Block &b, int group, Product &p) {
+  p.executed = true;
+  static float sums[64 * 256];
+  static int32_t whole[64 * 256];
+  OperandReader reader{b.base(), window, shared_bytes, [](const std::string &why) { fault(why); }};
+  if (p.kind == int8_element) multiply_integers(reader, p.columns, p.a, p.b, whole);
+  else multiply_floats(reader, p.kind, p.columns, p.major_a, p.major_b, p.a, p.b, sums);
+  for (int t = 0; t < 128; ++t) {
+    Thread &thread = threads[size_t(b.number) * blockDim.x + size_t(group * 128 + t)];
+    uint32_t *values = nullptr;
+    for (Accumulator &one : thread.accumulators)
+      if (one.real == p.sums[t]) values = one.values.data();
+    for (int i = 0; i < p.columns / 2; ++i) {
+      int row = t / 32 * 16 + t % 32 / 4 + (i / 2 % 2) * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
+      int from = row * p.columns + column;
+      if (p.kind == int8_element) {
+        int32_t old;
+        memcpy(&old, values + i, 4);
+        values[i] = uint32_t(p.add ? old : 0) + uint32_t(whole[from]);
+      } else {
+        float old;
+        memcpy(&old, values + i, 4);
+        float now = (p.add ? old : 0.0f) + sums[from];
+        memcpy(values + i, &now, 4);
+      }
+    }
+  }
+}
+void execute_to(Block &b, int group, uint64_t target) {
+  Warpgroup &g = b.groups[size_t(group)];
+  for (; g.executed < target; ++g.executed) execute(b, group, g.products[g.executed - g.first]);
+}
+// The sums of finished products appear in the registers.
+void retire_to(Block &b, int group, uint64_t target) {
+  Warpgroup &g = b.groups[size_t(group)];
+  for (; g.retired < target; ++g.retired) {
+    Product &p = g.products[g.retired - g.first];
+    for (int t = 0; t < 128; ++t)
+      for (Accumulator &one : threads[size_t(b.number) * blockDim.x + size_t(group * 128 + t)].accumulators)
+        if (one.real == p.sums[t] && --one.in_flight == 0) memcpy(one.real, one.values.data(), one.values.size() * 4);
+  }
+  while (g.first < g.retired) g.products.pop_front(), ++g.first;
+}
+
+void flush(std::unordered_map<char *, Late> &written) {
+  for (auto &[to, value] : written) memcpy(to, value.bytes, size_t(value.size));
+  written.clear();
+}
+
+std::string name(int fiber) {
+  Thread &t = threads[size_t(fiber)];
+  return "block " + number(t.block->number) + " thread " + number(t.index);
+}
+void resumed(int fiber) {
+  Thread &t = threads[size_t(fiber)];
+  threadIdx.x = unsigned(t.index);
+  blockIdx.x = unsigned(t.block->number) % gridDim.x;
+  blockIdx.y = unsigned(t.block->number) / gridDim.x % gridDim.y;
+  blockIdx.z = unsigned(t.block->number) / gridDim.x / gridDim.y;
+}
+void enter(int) {
+  kernel(parameters);
+  Thread &t = me();
+  if (!t.committed.empty() && t.block->groups[size_t(t.index / 128)].retired < t.issued) fault("ended with products in flight");
+  if (!t.open_stores.empty()) fault("ended with stores that were never committed");
+  for (auto &group : t.store_groups)
+    for (size_t s : group)
+      if (!stores[s].read) fault("ended before the copy engine had read its results");
+  flush(t.written);
+  Block &b = *t.block;
+  ++scheduler.progress;
+  if (--b.alive) return;
+  flush(b.written);
+  for (const Copy &c : copies)
+    if (c.block == &b) fault("ended with copies into its shared memory in flight");
+  for (uint32_t i = shared_bytes; i < b.memory.size(); ++i)
+    if (b.memory[i] != char(poison)) fault("something was written behind its shared memory");
+}
+
+bool run(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block, unsigned cluster, unsigned shared) {
+  const unsigned count = grid_x * grid_y * grid_z;
+  gridDim = {grid_x, grid_y, grid_z};
+  blockDim = {block, 1, 1};
+  threadIdx = blockIdx = {0, 0, 0};
+  shared_bytes = shared;
+  copies.clear();
+  stores.clear();
+  blocks.assign(count, Block{});
+  clusters.assign(count / cluster, Cluster{});
+  threads.assign(size_t(count) * block, Thread{});
+  for (unsigned i = 0; i < count; ++i) {
+    Block &b = blocks[i];
+    b.number = int(i), b.rank = i % cluster, b.cluster = &clusters[i / cluster], b.alive = int(block);
+    b.cluster->blocks.push_back(&b);
+    b.cluster->threads += int(block);
+    b.memory.assign(shared + fence_bytes, char(poison));
+    b.dirty.assign(shared, 0);
+    b.groups.resize((block + 127) / 128);
+    b.warps.resize((block + 31) / 32);
+    for (unsigned t = 0; t < block; ++t) threads[size_t(i) * block + t].block = &b, threads[size_t(i) * block + t].index = int(t);
+  }
+  scheduler.entry = enter;
+  scheduler.resumed = resumed;
+  scheduler.idle = idle;
+  scheduler.between = between;
+  scheduler.name = name;
+  bool ok = scheduler.run(int(threads.size()));
+  if (ok)  // in any order, after everything else
+    while (!stores.empty()) {
+      size_t which = dice(uint32_t(stores.size()));
+      write(stores[which]);
+      stores[which] = std::move(stores.back());
+      stores.pop_back();
+    }
+  report = scheduler.failure;
+  return ok;
+}
+
+// The driver.
+struct LaunchAttribute { int id; char pad[4]; uint32_t value[16]; };
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  void *stream;
+  LaunchAttribute *attributes;
+  unsigned attribute_count;
+};
+int allowed_shared = 48 * 1024;
+
+int get_context(void **context) { *context = &report; return 0; }
+int get_device(int *device) { *device = 0; return 0; }
+int device_attribute(int *value, int which, int) {
+  *value = which == 16 ? multiprocessors : which == 75 ? 9 : 0;
+  return 0;
+}
+int set_attribute(void *, int which, int value) {
+  if (which == 8 && value > sms_shared) return 1;
+  if (which == 8) allowed_shared = value;
+  return 0;
+}
+int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
+  unsigned cluster = 1;
+  for (unsigned i = 0; i < c->attribute_count; ++i)
+    if (c->attributes[i].id == 4) cluster = c->attributes[i].value[0] * c->attributes[i].value[1] * c->attributes[i].value[2];
+  report.clear();
+  if (int(c->shared_bytes) > allowed_shared || c->grid[0] % cluster || cluster > 8 || c->grid[0] == 0 || c->block[0] > 1024) {
+    report = "a launch the driver refuses";
+    return 1;
+  }
+  kernel = reinterpret_cast<void (*)(void **)>(function);
+  parameters = arguments;
+  return run(c->grid[0], c->grid[1], c->grid[2], c->block[0], cluster, c->shared_bytes) ? 0 : 719;
+}
+int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
+           const uint32_t *steps, int interleave, int swizzle, int, int fill) {
+  static const int bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
+  if (rank != 3 || type < 0 || type > 11 || interleave || fill || uintptr_t(address) % 16) return 1;
+  Map m{};
+  m.bytes = bytes_of[type];
+  m.swizzle = swizzle;
+  m.mark = map_mark;
+  m.address = uint64_t(uintptr_t(address));
+  for (int i = 0; i < 3; ++i) {
+    if (!sizes[i] || sizes[i] > uint64_t(1) << 32 || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
+    m.sizes[i] = sizes[i], m.box[i] = box[i];
+    if (i < 2 && (strides[i] % 16 || strides[i] >= uint64_t(1) << 40)) return 1;
+    if (i < 2) m.strides[i] = strides[i];
+  }
+  const uint32_t row = box[0] * uint32_t(m.bytes);
+  if (row % 16 || swizzle < 0 || swizzle > 3 || (swizzle && row > 16u << swizzle)) return 1;
+  memset(to, 0, 128);
+  memcpy(to, &m, sizeof m);
+  return 0;
+}
+int no_module(void **, const void *) { return 200; }
+int no_function(void **, void *, const char *) { return 500; }
+
+Map map_at(const void *p) {
+  Map m;
+  memcpy(&m, p, sizeof m);
+  if (m.mark != map_mark) fault("a tensor map that was never encoded");
+  return m;
+}
+
+}  // namespace
+
+uint32_t shared_address(const void *p) { return window + offset_of(p, 0, "an address"); }
+char *dynamic_shared() { return me().block->base(); }
+uint32_t cluster_rank() { return me().block->rank; }
+void cluster_sync() {
+  Cluster &c = *me().block->cluster;
+  uint64_t mine = c.generation;
+  ++scheduler.progress;
+  if (++c.arrived == c.threads) c.arrived = 0, ++c.generation;
+  scheduler.wait([&] { return c.generation != mine; }, [&] { return "cluster barrier: " + number(c.arrived) + " of " + number(c.threads) + " threads came"; });
+}
+void named_barrier(int id, int count, bool waits) {
+  Thread &t = me();
+  NamedBarrier &b = t.block->named[id];
+  if (b.arrived && b.expected != count) fault("barrier " + number(id) + " with " + number(count) + " threads, others said " + number(b.expected));
+  for (auto &one : t.written) t.block->written[one.first] = one.second;
+  t.written.clear();
+  b.expected = count;
+  uint64_t mine = b.generation;
+  ++scheduler.progress;
+  if (++b.arrived == count) b.arrived = 0, ++b.generation;
+  if (waits)
+    scheduler.wait([&] { return b.generation != mine; },
+                   [&] { return "barrier " + number(id) + " of block " + number(t.block->number) + ": " + number(b.arrived) + " of " + number(b.expected) + " threads came"; });
+}
+void fence_async_proxy() {
+  Block &b = *me().block;
+  Warp &w = b.warps[size_t(me().index / 32)];
+  for (auto [at, bytes] : w.unfenced) memset(b.dirty.data() + at, 0, bytes);
+  w.unfenced.clear();
+}
+
+// Every lane brings something; once all have, `last` runs once and each goes on.
+template <class Last> static void warp_meet(const void *mine, int bytes, Last last, void *theirs, int other) {
+  Thread &t = me();
+  Warp &w = t.block->warps[size_t(t.index / 32)];
+  uint64_t turn = w.generation;
+  memcpy(w.slots[turn % 2][t.index % 32], mine, size_t(bytes));
+  ++scheduler.progress;
+  if (++w.deposited == 32) {
+    last(w, w.slots[turn % 2]);
+    w.deposited = 0;
+    ++w.generation;
+  }
+  scheduler.wait([&] { return w.generation != turn; }, [&] { return "the other lanes of its warp: " + number(w.deposited) + " of 32 came"; });
+  if (theirs) memcpy(theirs, w.slots[turn % 2][other], size_t(bytes));
+}
+void warp_exchange(const void *mine, int bytes, int other, void *theirs) {
+  warp_meet(mine, bytes, [](Warp &, char (*)[48]) {}, theirs, other);
+}
+void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
+  struct Lane { uint32_t at, values[4]; } lane{offset_of(row, 16, "stmatrix"), {first, second, third, fourth}};
+  if (lane.at % 16) fault("stmatrix to a row that is not aligned to 16 bytes");
+  Block &b = *me().block;
+  warp_meet(
+      &lane, sizeof lane,
+      [&](Warp &w, char (*slots)[48]) {
+        Lane all[32];
+        for (int i = 0; i < 32; ++i) memcpy(&all[i], slots[i], sizeof(Lane));
+        for (int i = 0; i < 32; ++i) {  // lane i says where row i % 8 of matrix i / 8 goes
+          for (int j = 0; j < 4; ++j) memcpy(b.base() + all[i].at + j * 4, &all[i % 8 * 4 + j].values[i / 8], 4);
+          memset(b.dirty.data() + all[i].at, 1, 16);
+          w.unfenced.push_back({all[i].at, 16});
+        }
+      },
+      nullptr, 0);
+}
+
+void barrier_init(void *word, uint32_t arrivals) {
+  uint32_t at = offset_of(word, 8, "a barrier");
+  memcpy(word, &barrier_mark, 8);
+  me().block->barriers[at] = TransactionBarrier{arrivals, arrivals, 0, 0};
+}
+void barrier_arrive(void *word, uint32_t bytes, int rank) {
+  Block *b = me().block;
+  uint32_t at = offset_of(word, 8, "a barrier");
+  if (rank >= 0) {
+    if (rank >= int(b->cluster->blocks.size())) fault("arrives in block " + number(rank) + " of its cluster, which there is not");
+    b = b->cluster->blocks[size_t(rank)];
+  }
+  if (!b->alive) fault("arrives in a block that has ended");
+  TransactionBarrier &t = barrier_of(*b, at);
+  if (!t.pending) fault("more arrivals at the barrier at +" + number(at) + " than it was made for");
+  t.bytes += bytes;
+  --t.pending;
+  complete(t);
+}
+void barrier_wait(void *word, uint32_t phase) {
+  Block *b = me().block;
+  uint32_t at = offset_of(word, 8, "a barrier");
+  TransactionBarrier &t = barrier_of(*b, at);
+  scheduler.wait([&] { return t.phase != phase; }, [&] {
+    return "phase " + number(phase) + " of the barrier at +" + number(at) + " of block " + number(b->number) + ": " + number(t.pending) +
+           " arrivals and " + number(t.bytes) + " bytes to come";
+  });
+}
+
+static void to_blocks(Copy c, uint32_t mask) {
+  Block &b = *me().block;
+  if (!mask) mask = 1u << b.rank;
+  if (mask >> b.cluster->blocks.size()) fault("a copy to blocks that are not in its cluster");
+  for (uint32_t i = 0; i < b.cluster->blocks.size(); ++i)
+    if (mask >> i & 1) {
+      c.block = b.cluster->blocks[i];
+      queue(c);
+    }
+}
+void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t mask) {
+  Copy c{true, map_at(map), {x, y, z}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
+  c.bytes = c.map.box[0] * c.map.box[1] * c.map.box[2] * uint32_t(c.map.bytes);
+  c.offset = offset_of(to, c.bytes, "a copy");
+  if ((window + c.offset) % 128) fault("a copy to an address that is not a multiple of 128");
+  to_blocks(c, mask);
+}
+void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t mask) {
+  if (uintptr_t(from) % 16 || bytes % 16 || !bytes) fault("a bulk copy that is not in multiples of 16 bytes");
+  to_blocks(Copy{false, {}, {0, 0, 0}, static_cast<const char *>(from), bytes, offset_of(to, bytes, "a copy"), offset_of(word, 8, "a barrier"), nullptr}, mask);
+}
+void store_box(const void *map, const void *from, int x, int y, int z) {
+  Store s;
+  s.map = map_at(map);
+  s.at[0] = x, s.at[1] = y, s.at[2] = z;
+  s.block = me().block;
+  s.bytes = s.map.box[0] * s.map.box[1] * s.map.box[2] * uint32_t(s.map.bytes);
+  s.offset = offset_of(from, s.bytes, "a store");
+  if ((window + s.offset) % 128) fault("a store from an address that is not a multiple of 128");
+  for (uint32_t i = 0; i < s.bytes; ++i)
+    if (s.block->dirty[s.offset + i]) fault("a store of what was written without fence.proxy.async since");
+  stores.push_back(s);
+  if (mode == eager) write(stores.back());
+  me().open_stores.push_back(stores.size() - 1);
+}
+void commit_stores() {
+  Thread &t = me();
+  t.store_groups.push_back(std::move(t.open_stores));
+  t.open_stores.clear();
+}
+void wait_stores(int left) {
+  Thread &t = me();
+  for (size_t i = 0; i + size_t(left) < t.store_groups.size(); ++i)
+    for (size_t s : t.store_groups[i]) read(stores[s]);
+}
+
+void wgmma_fence() { me().fenced = true; }
+void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add) {
+  Thread &t = me();
+  if (!t.fenced) fault("wgmma before wgmma.fence");
+  const int group = t.index / 128;
+  Warpgroup &g = t.block->groups[size_t(group)];
+  Product mine{kind, columns, major_a, major_b, add != 0, 0, a, b, false, {}};
+  if (t.issued == g.first + g.products.size()) g.products.push_back(mine);
+  Product &p = g.products[t.issued - g.first];
+  if (p.kind != kind || p.columns != columns || p.major_a != major_a || p.major_b != major_b || p.add != mine.add || p.a != a || p.b != b)
+    fault("wgmma with other operands than the rest of its warpgroup");
+  p.sums[t.index % 128] = sums;
+  Accumulator *held = nullptr;
+  for (Accumulator &one : t.accumulators)
+    if (one.real == sums) held = &one;
+  if (!held) {
+    t.accumulators.push_back(Accumulator{sums, std::vector<uint32_t>(size_t(columns / 2)), 0});
+    held = &t.accumulators.back();
+  }
+  if (held->in_flight++ == 0) {
+    memcpy(held->values.data(), sums, held->values.size() * 4);
+    memset(sums, poison, held->values.size() * 4);
+  }
+  ++t.issued;
+  ++scheduler.progress;
+  if (++p.issued == 128 && (mode == eager || (mode == chance && dice(2)))) execute_to(*t.block, group, t.issued);
+}
+void wgmma_commit() { me().committed.push_back(me().issued); }
+void wgmma_wait(int left) {
+  Thread &t = me();
+  if (left == 0) t.fenced = false;
+  if (t.committed.size() <= size_t(left)) return;
+  const uint64_t target = t.committed[t.committed.size() - 1 - size_t(left)];
+  const int group = t.index / 128;
+  Warpgroup &g = t.block->groups[size_t(group)];
+  if (g.retired >= target) return;
+  scheduler.wait([&] { return g.retired >= target || (g.first + g.products.size() >= target && g.products[target - 1 - g.first].issued == 128); },
+                 [&] { return std::string("its warpgroup to issue the same wgmma"); });
+  if (g.retired >= target) return;
+  execute_to(*t.block, group, target);
+  retire_to(*t.block, group, target);
+}
+
+void store_late(void *to, const void *value, int bytes) {
+  Late one{{}, bytes};
+  memcpy(one.bytes, value, size_t(bytes));
+  me().written[static_cast<char *>(to)] = one;
+}
+void load_late(const void *from, void *value, int bytes) {
+  memcpy(value, from, size_t(bytes));
+  char *key = static_cast<char *>(const_cast<void *>(from));
+  for (auto *list : {&me().block->written, &me().written})
+    if (!list->empty())
+      if (auto found = list->find(key); found != list->end()) memcpy(value, found->second.bytes, size_t(bytes));
+}
+void thread_fence() {
+  flush(me().written);
+  flush(me().block->written);
+  ++scheduler.progress;
+}
+void spin(const char *what) { scheduler.spin(what); }
+void changed() { ++scheduler.progress; }
+
+void *find(const char *name) {
+  static const struct { const char *name; void *function; } all[] = {
+      {"cuCtxGetCurrent", reinterpret_cast<void *>(&get_context)},   {"cuCtxGetDevice", reinterpret_cast<void *>(&get_device)},
+      {"cuDeviceGetAttribute", reinterpret_cast<void *>(&device_attribute)},
+      {"cuModuleLoadData", reinterpret_cast<void *>(&no_module)},    {"cuModuleGetFunction", reinterpret_cast<void *>(&no_function)},
+      {"cuFuncSetAttribute", reinterpret_cast<void *>(&set_attribute)}, {"cuLaunchKernelEx", reinterpret_cast<void *>(&launch)},
+      {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&encode)},
+  };
+  for (auto &one : all)
+    if (!strcmp(one.name, name)) return one.function;
+  return nullptr;
+}
+
+}  // namespace emulated
+
+extern "C" __attribute__((visibility("default"))) void tw_emulate(int mode, uint64_t seed, int multiprocessors) {
+  emulated::mode = emulated::Mode(mode);
+  emulated::state = seed * 2 + 1;
+  emulated::scheduler.seed = mode == emulated::chance ? seed + 1 : 0;
+  emulated::multiprocessors = multiprocessors;
+}
+extern "C" __attribute__((visibility("default"))) const char *tw_emulated_report() { return emulated::report.c_str(); }

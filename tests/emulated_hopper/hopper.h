@@ -1,0 +1,43 @@
+// What the emulated headers call: one function for each thing a Hopper thread can do.
+#pragma once
+#include <stdint.h>
+
+namespace emulated {
+
+enum Element { bf16_element, fp16_element, e4m3_element, e5m2_element, int8_element };
+
+uint32_t shared_address(const void *p);
+char *dynamic_shared();
+uint32_t cluster_rank();
+void cluster_sync();
+void named_barrier(int id, int threads, bool waits);
+void fence_async_proxy();
+void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);
+void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth);
+
+void barrier_init(void *word, uint32_t arrivals);
+void barrier_arrive(void *word, uint32_t bytes, int rank);  // rank -1: this block
+void barrier_wait(void *word, uint32_t phase);
+
+void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t blocks);  // blocks 0: this one
+void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t blocks);
+void store_box(const void *map, const void *from, int x, int y, int z);
+void commit_stores();
+void wait_stores(int left);
+
+void wgmma_fence();
+void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add);
+void wgmma_commit();
+void wgmma_wait(int left);
+
+// Memory other blocks read: a store is seen by them after a fence only.
+void store_late(void *to, const void *value, int bytes);
+void load_late(const void *from, void *value, int bytes);
+void thread_fence();
+void spin(const char *what);
+void changed();
+
+// The driver's calls, by name.
+void *find(const char *name);
+
+}  // namespace emulated

@@ -1,0 +1,18 @@
+// Emulated: cuda/device.h.
+#pragma once
+#include <tilewright/emulated/device.h>
+
+namespace tw {
+
+TW_GPU uint32_t shared_address(const void *p) { return emulated::shared_address(p); }
+TW_GPU char *dynamic_shared() { return emulated::dynamic_shared(); }
+TW_GPU bool elect_one() { return threadIdx.x % 32 == 0; }
+TW_GPU void named_barrier(int id, int threads) { emulated::named_barrier(id, threads, true); }
+TW_GPU void named_arrive(int id, int threads) { emulated::named_barrier(id, threads, false); }
+template <int Registers> TW_GPU void give_registers() {}
+template <int Registers> TW_GPU void take_registers() {}
+TW_GPU uint32_t cluster_rank() { return emulated::cluster_rank(); }
+TW_GPU void cluster_sync() { emulated::cluster_sync(); }
+TW_GPU void fence_async_proxy() { emulated::fence_async_proxy(); }
+
+}  // namespace tw

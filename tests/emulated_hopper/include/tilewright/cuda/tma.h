@@ -1,0 +1,19 @@
+// Emulated: cuda/tma.h.
+#pragma once
+#include <tilewright/cuda/barrier.h>
+#include <tilewright/cuda/tma_ws_shape.h>
+
+namespace tw {
+
+TW_GPU void tma_prefetch(const TensorMap *) {}
+TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
+  emulated::copy_box(map, &full->word, to, x, y, z, 0);
+}
+TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
+  emulated::copy_box(map, &full->word, to, x, y, z, blocks);
+}
+TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) { emulated::store_box(map, from, x, y, z); }
+TW_GPU void tma_commit() { emulated::commit_stores(); }
+template <int Left> TW_GPU void tma_wait_read() { emulated::wait_stores(Left); }
+
+}  // namespace tw

@@ -1,0 +1,18 @@
+// The thin device layer of vendor-neutral GPU headers, emulated.  CUDA's own words come with it.
+#pragma once
+#include <tilewright/emulated/cuda_words.h>
+
+#define TW_GPU inline
+#define TW_SPIN() emulated::spin("a word that another block writes")
+
+namespace tw {
+
+TW_GPU float lane_xor(float x, int bits) {
+  float y;
+  emulated::warp_exchange(&x, sizeof x, int(threadIdx.x % 32) ^ bits, &y);
+  return y;
+}
+TW_GPU float4 load_through(const float4 *p) { return __ldcg(p); }
+TW_GPU void store_through(float4 *p, float4 x) { __stcg(p, x); }
+
+}  // namespace tw

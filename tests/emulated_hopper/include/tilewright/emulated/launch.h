@@ -1,0 +1,23 @@
+// Included before a kernel's file: its device half is compiled for the host, and its launch calls it.
+#pragma once
+#include <tilewright/emulated/device.h>
+
+#include <tilewright/cuda/gemm.h>
+#include <tilewright/cuda/gemm_tma_ws.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace emulated {
+
+template <class... P, size_t... I> void call(void (*kernel)(P...), void **values, std::index_sequence<I...>) {
+  kernel(*static_cast<std::remove_const_t<P> *>(values[I])...);
+}
+template <class... P> void call(void (*kernel)(P...), void **values) { call(kernel, values, std::index_sequence_for<P...>{}); }
+
+}  // namespace emulated
+
+#undef TW_IMAGE
+#define TW_IMAGE(Symbol)                                                             \
+  static void tw_emulated_##Symbol(void **values) { emulated::call(Symbol, values); } \
+  static const void *tw_image_##Symbol() { return reinterpret_cast<const void *>(&tw_emulated_##Symbol); }

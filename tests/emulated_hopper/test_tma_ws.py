@@ -1,0 +1,183 @@
+"""The real tma_ws pipeline on an emulated Hopper GPU: every scheduler, cluster, store and layout, and every edge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, judge
+from tests.kernels.harness import Call
+from tilewright.ops import KernelSpec
+from tilewright.ops.gemm import GemmProblem
+from tilewright.ops.gemm import nvidia_schedules as make
+from tilewright.ops.gemm.pools import signatures
+from tilewright.ops.gemm.spec import GemmSignature
+
+SCHEDULERS = ("cooperative", "pingpong", "cooperative_stream_k", "pingpong_stream_k")
+
+
+def signature(
+    datatype: str = "bf16", layout: str = "rcr", output: str = "bf16", epilogue: str = "", count: int = 0
+) -> GemmSignature:
+    variant = "multi_d" if epilogue else "standard"
+    made = signatures([datatype], [layout], [variant], [epilogue] if epilogue else (), [output], [count])
+    return next(iter(made))
+
+
+def tma_ws(one: GemmSignature, *how: object) -> KernelSpec:
+    return KernelSpec("gemm", one, make.tma_ws(one, *how), "sm_90a")  # type: ignore[arg-type]
+
+
+def problem(one: GemmSignature, m: int, n: int, k: int, **more: object) -> GemmProblem:
+    """With every leading stride a little longer than it must be, in steps the copy engine takes."""
+
+    def stride(length: int) -> int:
+        return -(-length // 16) * 16 + 16
+
+    return GemmProblem(
+        m, n, k, one.dtype_a, one.dtype_b, one.dtype_c, one.dtype_d, one.layout,
+        epilogue=one.epilogue, num_d=one.num_d,
+        a_stride=stride(k if one.layout[0] == "r" else m),
+        b_stride=stride(n if one.layout[1] == "r" else k),
+        c_stride=stride(n), **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def wrong(emulator: Emulator, spec: KernelSpec, *calls: Call, multiprocessors: int = 4) -> list[str]:
+    """What is wrong with the kernel: each call once with a landing of its own, and none may be refused."""
+    kernel = emulator.kernel(spec)
+    found = []
+    for number, call in enumerate(calls):
+        assert GEMM.supports(spec, call.problem) == [], (spec.name, call.problem)
+        mode = (LATE, CHANCE, EAGER)[number % 3]
+        text = judge(kernel, replace(call, seed=number), mode, number, multiprocessors)
+        if text:
+            found.append(f"{spec.name} {call.problem.describe()} mode {mode}: {text}")
+    return found
+
+
+def edges(one: GemmSignature) -> tuple[Call, ...]:
+    """Less than a tile, several tiles with tails along each axis, long k for few tiles."""
+    return tuple(
+        Call(problem(one, m, n, k), alpha=alpha)
+        for m, n, k, alpha in (
+            (8, 8, 8, 1.0),
+            (300, 264, 200, 0.5),
+            (129, 136, 1000, 1.0),
+            (264, 520, 64, -2.0),
+        )
+    )
+
+
+@pytest.mark.parametrize("cluster", [(1, 1), (2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_every_scheduler_and_cluster(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> None:
+    one = signature()
+    m = 64 if scheduler.startswith("pingpong") else 128
+    store = "direct" if cluster in ((1, 2), (2, 1)) else "tma"
+    assert wrong(emulator, tma_ws(one, m, 64, 3, cluster, scheduler, store), *edges(one)) == []
+
+
+@pytest.mark.parametrize("layout", ["rrr", "crr", "ccr"])
+@pytest.mark.parametrize("scheduler", ["cooperative", "pingpong_stream_k"])
+def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
+    one = signature("fp16", layout, "fp16")
+    spec = tma_ws(one, 128, 128, 2, (2, 1) if scheduler == "cooperative" else (1, 2), scheduler)
+    assert wrong(emulator, spec, *edges(one)) == []
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "stages", "cluster", "scheduler"),
+    [
+        (256, 128, 4, (1, 2), "cooperative"),  # two rows of wgmma a warpgroup
+        (128, 256, 4, (2, 1), "cooperative"),
+        (128, 176, 5, (2, 1), "cooperative"),  # results leave 16 columns at a time
+        (64, 96, 8, (1, 1), "pingpong"),  # 32 at a time
+        (64, 24, 8, (1, 1), "pingpong_stream_k"),  # and 8, by ordinary stores
+    ],
+)
+def test_every_width_of_results(
+    emulator: Emulator, m: int, n: int, stages: int, cluster: tuple[int, int], scheduler: str
+) -> None:
+    one = signature()
+    assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
+
+
+@pytest.mark.parametrize(("datatype", "output"), [("fp8_e4m3", "bf16"), ("fp8_e5m2", "fp32"), ("fp16", "fp32")])
+def test_other_inputs_and_outputs(emulator: Emulator, datatype: str, output: str) -> None:
+    one = signature(datatype, output=output)
+    calls = [Call(problem(one, m, n, k)) for m, n, k in ((16, 16, 16), (200, 144, 400))]
+    assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1)), *calls) == []
+
+
+@pytest.mark.parametrize("scheduler", ["cooperative", "pingpong_stream_k"])
+def test_batches(emulator: Emulator, scheduler: str) -> None:
+    one = signature()
+    calls = [
+        Call(problem(one, 136, 72, 136, batch=3), gap=24),
+        Call(problem(one, 72, 136, 200, batch=2, broadcast_a=True)),
+        Call(problem(one, 72, 136, 200, batch=2, broadcast_b=True), beta=0.5, broadcast_c=True),
+    ]
+    assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1), scheduler), *calls) == []
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "count", "output"), [("Gelu", 2, "bf16"), ("MultiDMultiply", 1, "fp32"), ("Relu", 0, "fp16")]
+)
+@pytest.mark.parametrize("scheduler", ["cooperative_stream_k", "pingpong"])
+def test_epilogues(emulator: Emulator, epilogue: str, count: int, output: str, scheduler: str) -> None:
+    one = signature("bf16" if output != "fp16" else "fp16", "rcr", output, epilogue, count)
+    kinds = ("full", "row")[:count]
+    calls = [
+        Call(problem(one, 129, 135, 200, beta=True), alpha=0.5, beta=-1.0, d_kinds=kinds),
+        Call(problem(one, 64, 264, 72), d_kinds=tuple(reversed(kinds))),
+        Call(problem(one, 70, 70, 72, beta=True), beta=1.0, d_kinds=kinds, alias=True),
+    ]
+    assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1), scheduler, "direct"), *calls) == []
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 3, 7])
+def test_any_number_of_blocks(emulator: Emulator, multiprocessors: int) -> None:
+    one = signature()
+    for scheduler in SCHEDULERS:
+        spec = tma_ws(one, 64 if "pingpong" in scheduler else 128, 64, 3, (1, 1), scheduler, "tma")
+        assert wrong(emulator, spec, *edges(one)[1:3], multiprocessors=multiprocessors) == []
+
+
+def test_many_orders_of_landing(emulator: Emulator) -> None:
+    one = signature()
+    for spec in (tma_ws(one, 64, 64, 3, (2, 2), "pingpong_stream_k"), tma_ws(one, 128, 64, 3, (2, 2), "cooperative")):
+        kernel = emulator.kernel(spec)
+        for seed in range(6):
+            assert judge(kernel, Call(problem(one, 200, 200, 456)), CHANCE, seed, 9) == ""
+
+
+MISTAKES = {
+    "no wait for the copies": ("full[ring.stage].wait(ring.phase);", ""),
+    "no wait for a free stage": ("empty[ring.stage].wait(ring.phase ^ 1);\n      char", "char"),
+    "a stage given back too early": ("wgmma_wait<1>();\n", ""),
+    "sums used in flight": ("wgmma_wait<0>();\n", ""),
+    "no fence before wgmma": ("wgmma_fence();\n", ""),
+    "no fence before a store": ("fence_async_proxy();\n", ""),
+    "too many bytes announced": ("expect(S::a_bytes + S::b_bytes)", "expect(S::a_bytes + S::b_bytes + 16)"),
+    "too few arrivals": ("(S::PingPong ? 1 : 2));", "(S::PingPong ? 1 : 3));"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_emulator_sees_mistakes(emulator: Emulator, mistake: str) -> None:
+    """Without these the other tests could not fail: each mistake must show in a wrong result or a report."""
+    before, after = MISTAKES[mistake]
+    one = signature()
+
+    def edit(header: str) -> str:
+        assert before in header, f"{before!r} is not in the header any more"
+        return header.replace(before, after)
+
+    kernel = emulator.kernel(tma_ws(one, 128, 64, 3, (1, 1), "cooperative", "tma"), edit, mistake)
+    call = Call(problem(one, 264, 264, 456))
+    assert any(judge(kernel, call, mode, 1) for mode in (LATE, EAGER, CHANCE))
+    if mistake == "too many bytes announced":
+        assert "16 bytes to come" in judge(kernel, call, LATE)
+        assert "deadlock" in judge(kernel, call, LATE)
