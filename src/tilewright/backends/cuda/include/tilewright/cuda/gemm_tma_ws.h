@@ -53,8 +53,6 @@ TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k, int at, 
 
 template <class S>
 TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, char *shared, Barrier *full, Barrier *empty) {
-  tma_prefetch(&map_a);
-  tma_prefetch(&map_b);
   Place<S> place;
   Ring<S::Stages> ring;
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster);
@@ -292,6 +290,8 @@ TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const Te
   char *out = shared + S::Stages * S::stage_bytes;
   Barrier *full = reinterpret_cast<Barrier *>(out + 2 * S::buffers * S::chunk), *empty = full + S::Stages;
   if (threadIdx.x == 0) {
+    tma_prefetch(&map_a);
+    tma_prefetch(&map_b);
     for (int i = 0; i < S::Stages; ++i) {
       full[i].init(1);
       empty[i].init((S::ClusterM + S::ClusterN - 1) * (S::PingPong ? 1 : 2));
