@@ -53,7 +53,7 @@ def inspect_file(path: Path) -> Inspection:
         f"{path.name} holds no code that can be inspected",
         rule="inspect-file",
         value=str(path),
-        remedy="give a library (.so) or an AMD code object that a build made, or the name of a kernel",
+        remedy="give a library (.so), a cubin or an AMD code object that a build made, or the name of a kernel",
     )
 
 

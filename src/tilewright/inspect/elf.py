@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tilewright.errors import InspectionError
 
 MAGIC = b"\x7fELF"
-MACHINE_X86_64, MACHINE_AMDGPU = 62, 224
+MACHINE_X86_64, MACHINE_CUDA, MACHINE_AMDGPU = 62, 190, 224
 
-_NOTE, _SYMBOLS, _DYNAMIC_SYMBOLS = 7, 2, 11
+_NOTE, _SYMBOLS, _DYNAMIC_SYMBOLS, _NO_BITS = 7, 2, 11, 8
 _FUNCTION = 2
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -83,7 +83,7 @@ class Elf:
         return next((one for one in self.sections if one.name == name), None)
 
     def bytes_of(self, section: Section) -> bytes:
-        return b"" if section.kind == 8 else self._slice(section.offset, section.size)  # 8: no bits in the file
+        return b"" if section.kind == _NO_BITS else self._slice(section.offset, section.size)
 
     def code_bytes(self) -> int:
         """Bytes of the sections the machine may execute."""
@@ -119,6 +119,22 @@ class Elf:
                     raise damaged(self.what, "a note ends after its section")
                 yield owner, kind, data[at : at + size]
                 at += -(-size // 4) * 4
+
+
+def embedded(data: bytes, machine: int) -> Iterator[bytes]:
+    """Files for another machine that lie whole inside this one, as our CUDA libraries hold their device code."""
+    at = data.find(MAGIC, 1)
+    while at >= 0:
+        end = at + 1
+        if data[at + 4 : at + 6] == b"\x02\x01" and at + _HEADER.size <= len(data):
+            head = _HEADER.unpack_from(data, at)
+            if head[2] == machine:
+                # The file ends with the last of its tables and sections, whichever that is.
+                whole = Elf(data[at:], "the code inside")
+                ends = [one.offset + one.size for one in whole.sections if one.kind != _NO_BITS]
+                end = at + max(*ends, head[6] + head[11] * head[12], head[5] + head[9] * head[10])
+                yield data[at:end]
+        at = data.find(MAGIC, end)
 
 
 def _text(names: bytes, at: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from tilewright.errors import InspectionError
@@ -11,7 +12,7 @@ from tilewright.errors import InspectionError
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Warps a SIMD holds at once."""
+    """Warps a SIMD (on NVIDIA: a scheduler) holds at once."""
 
     warps: int
     limit: int  # of the hardware
@@ -21,7 +22,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a GPU sets aside for a kernel.  AGPRs are apart from VGPRs."""
+    """What a GPU sets aside for a kernel.  AGPRs are apart from VGPRs; NVIDIA's only registers count as VGPRs."""
 
     vgprs: int
     agprs: int
@@ -30,6 +31,7 @@ class Resources:
     scratch_bytes: int  # private memory of a thread
     vgpr_spills: int
     sgpr_spills: int
+    dynamic_shared_bytes: int = 0  # NVIDIA: what each launch asks for beyond that; by the spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Instructions:
     stores: Mapping[int, int] = field(default_factory=dict)
     vector_bits: Mapping[int, int] = field(default_factory=dict)  # CPU: register width -> count
     extensions: tuple[str, ...] = ()  # CPU: ISA extensions the instructions belong to
-    stack_moves: int | None = None  # CPU: vector moves to and from the stack, a guess at spills
+    stack_moves: int | None = None  # CPU, NVIDIA: moves to and from the stack, a guess at spills
+    copies: Mapping[str, int] = field(default_factory=dict)  # NVIDIA: TMA and asynchronous copies by mnemonic
 
     @property
     def matrix_count(self) -> int:
@@ -63,7 +66,7 @@ class Function:
 @dataclass(frozen=True, slots=True)
 class Inspection:
     path: str
-    kind: str  # "amdgpu", "x86-64": whose instructions these are
+    kind: str  # "amdgpu", "nvidia", "x86-64": whose instructions these are
     arch: str
     code_bytes: int
     functions: tuple[Function, ...]
@@ -71,10 +74,12 @@ class Inspection:
     name: str = ""
     digest: str = ""
     promises: tuple[str, ...] = ()  # beginnings of mnemonics, one of which the code must hold; by the spec
+    copy_promises: tuple[str, ...] = ()  # beginnings of mnemonics of copies, all of which the code must hold
 
-    def of(self, spec: Any, promises: tuple[str, ...]) -> Inspection:
+    def of(self, spec: Any, promises: tuple[str, ...], copy_promises: tuple[str, ...] = ()) -> Inspection:
         """The same as the findings about a spec."""
-        return replace(self, name=spec.name, digest=spec.digest, arch=spec.arch, promises=promises)
+        names = {"name": spec.name, "digest": spec.digest, "arch": spec.arch}
+        return replace(self, **names, promises=promises, copy_promises=copy_promises)
 
     @property
     def disassembled(self) -> bool:
@@ -87,10 +92,17 @@ class Inspection:
     @property
     def keeps_promises(self) -> bool | None:
         """None where nothing was promised or nobody could look."""
-        if not self.promises or not self.disassembled:
+        if not (self.promises or self.copy_promises) or not self.disassembled:
             return None
-        found = {name for one in self.functions if one.instructions is not None for name in one.instructions.matrix}
-        return any(name.startswith(self.promises) for name in found)
+        return not self.missing
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What was promised and is not in the code; of several that would do, all are named."""
+        codes = [one.instructions for one in self.functions if one.instructions is not None]
+        matrix, copies = ({name for one in codes for name in part(one)} for part in (_MATRIX, _COPIES))
+        lacks = () if any(name.startswith(self.promises) for name in matrix) else self.promises
+        return (*lacks, *(one for one in self.copy_promises if not any(name.startswith(one) for name in copies)))
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "matrix_count": self.matrix_count, "keeps_promises": self.keeps_promises}
@@ -104,16 +116,27 @@ class Inspection:
             f"code        {self.code_bytes} bytes in {len(self.functions)} function(s) shown",
         ]
         for one in self.functions:
-            lines += ["", one.symbol, *(f"  {line}" for line in _lines(one))]
+            lines += ["", one.symbol, *(f"  {line}" for line in _lines(one, self.kind))]
         if self.notes:
             lines += ["", *(f"note: {note}" for note in self.notes)]
         return "\n".join(lines)
 
 
-def _lines(one: Function) -> list[str]:
+_MATRIX, _COPIES = attrgetter("matrix"), attrgetter("copies")
+
+
+def _lines(one: Function, kind: str) -> list[str]:
     lines = []
     had, use = one.resources, one.occupancy
-    if had is not None:
+    nvidia = kind == "nvidia"
+    unit = "scheduler" if nvidia else "SIMD"
+    if had is not None and nvidia:
+        lines += [
+            f"registers   {had.vgprs} a thread",
+            f"shared      {had.shared_bytes} bytes a block, and {had.dynamic_shared_bytes} that launches ask for",
+            f"local       {had.scratch_bytes} bytes a thread" + ("" if had.scratch_bytes else ": nothing is spilled"),
+        ]
+    elif had is not None:
         lines += [
             f"registers   VGPR {had.vgprs}, AGPR {had.agprs}, SGPR {had.sgprs}",
             f"LDS         {had.shared_bytes} bytes a block",
@@ -122,7 +145,7 @@ def _lines(one: Function) -> list[str]:
         ]
     if use is not None:
         lines.append(
-            f"occupancy   {use.warps} of {use.limit} warps a SIMD at {use.threads} threads a block, "
+            f"occupancy   {use.warps} of {use.limit} warps a {unit} at {use.threads} threads a block, "
             f"limited by {use.limited_by}"
         )
     code = one.instructions
@@ -130,14 +153,18 @@ def _lines(one: Function) -> list[str]:
     if code is None:
         return lines
     lines.append(f"matrix      {_counts(code.matrix)}")
-    unit = " B" if had is not None else "-byte"
-    lines.append(f"loads       {_counts({f'{size}{unit}': count for size, count in sorted(code.loads.items())})}")
-    lines.append(f"stores      {_counts({f'{size}{unit}': count for size, count in sorted(code.stores.items())})}")
+    if nvidia:
+        lines.append(f"copies      {_counts(code.copies)}")
+    size_unit = " B" if had is not None else "-byte"
+    lines.append(f"loads       {_counts({f'{size}{size_unit}': count for size, count in sorted(code.loads.items())})}")
+    lines.append(f"stores      {_counts({f'{size}{size_unit}': count for size, count in sorted(code.stores.items())})}")
     if code.vector_bits:
         lines.append(f"vectors     {_counts({f'{bits}-bit': n for bits, n in sorted(code.vector_bits.items())})}")
     if code.extensions:
         lines.append(f"extensions  {', '.join(code.extensions)}")
-    if code.stack_moves is not None:
+    if code.stack_moves is not None and nvidia:
+        lines.append(f"spills      {code.stack_moves} moves to or from local memory")
+    elif code.stack_moves is not None:
         lines.append(f"spills      about {code.stack_moves} vector moves to or from the stack (a heuristic)")
     return lines
 
@@ -155,11 +182,14 @@ def _counts(counts: Mapping[str, int]) -> str:
 def demand_promises(found: Inspection) -> Inspection:
     """Raise where the spec promises a matrix instruction and the code holds none; builders and tests call this."""
     if found.keeps_promises is False:
-        wanted = " or ".join(f"{one}*" for one in found.promises)
+        matrix = [one for one in found.missing if one in found.promises]
+        copies = [one for one in found.missing if one not in found.promises]
+        does = [f"{verb} {' or '.join(f'{one}*' for one in some)}"
+                for verb, some in (("multiply with", matrix), ("copy with", copies)) if some]  # fmt: skip
         raise InspectionError(
-            f"{found.name or found.path} should multiply with {wanted} and holds none "
+            f"{found.name or found.path} should {' and '.join(does)} and holds none "
             f"(of {sum(one.instructions.total for one in found.functions if one.instructions)} instructions)",
-            rule="no-matrix-instruction",
+            rule="no-matrix-instruction" if matrix else "no-copy-instruction",
             value=found.matrix_count,
             remedy="the compiler fell back to plain arithmetic: look at the source with `tilewright generate`, "
             "and report the kernel with the output of `tilewright doctor`",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from tilewright import settings
 from tilewright.backends.base import ObjectRules, Source, Toolchain
 from tilewright.backends.cuda import estimate
+from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
 
@@ -41,5 +44,48 @@ class CudaBackend:
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return estimate.seconds(spec, problem)
 
+    def recognises(self, data: bytes) -> bool:
+        from tilewright.inspect import nvidia
+
+        return nvidia.recognises(data)
+
+    def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
+        from tilewright.backends.cuda import places
+        from tilewright.inspect import nvidia
+
+        tool = settings.current().objdump or str(places.tool("nvdisasm") or "")
+        if spec is None:
+            return nvidia.inspect(path, tool)
+        found = nvidia.inspect(path, tool, spec.arch, _dynamic_shared(spec))
+        return found.of(spec, self.promises(spec), _copy_promises(spec))
+
+    def promises(self, spec: KernelSpec) -> tuple[str, ...]:
+        """Tensor cores for all but plain loops and exact fp32, which no tensor core computes."""
+        from tilewright.inspect import nvidia
+
+        if spec.schedule.pipeline == "tma_ws":
+            return nvidia.WARPGROUP
+        plain = spec.schedule.pipeline not in ("skinny", "multistage") or spec.signature.dtype_a == "fp32"
+        return () if plain else nvidia.WARP
+
+    def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
+        from tilewright.inspect import nvidia
+
+        return nvidia.holds(path, beginnings)
+
     def host_library_source(self) -> Source | None:
         return None
+
+
+def _dynamic_shared(spec: KernelSpec) -> int:
+    from tilewright.ops.gemm.nvidia_schedules import shared_bytes
+
+    return shared_bytes(spec.schedule) if spec.schedule.pipeline == "tma_ws" else 0
+
+
+def _copy_promises(spec: KernelSpec) -> tuple[str, ...]:
+    """Operands come through the copy engine; results that are not fused with anything leave through it, where asked."""
+    if spec.schedule.pipeline != "tma_ws":
+        return ()
+    plain = spec.signature.epilogue == "PassThrough" and spec.signature.num_d == 0
+    return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" and plain else ("UTMALDG",)

@@ -34,10 +34,8 @@ REMEDY = (
 
 # 177: a Config says more than any one pipeline reads.
 _CODE = ("-std=c++17", "-O3", "-diag-suppress=177")
-# NVRTC knows no host: what is not marked is the device's.  nvcc has INFINITY from the C library.
-_NVRTC_CODE = (
-    "-std=c++17", "-diag-suppress=177", "-default-device", "-DINFINITY=__int_as_float(0x7f800000)",
-)  # fmt: skip
+# nvcc has INFINITY from the C library, which NVRTC lacks.
+_NVRTC_CODE = ("-std=c++17", "-diag-suppress=177", "-DINFINITY=__int_as_float(0x7f800000)")
 _HOST = (
     "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
     "-Wall", "-Wextra",

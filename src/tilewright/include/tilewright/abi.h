@@ -77,9 +77,11 @@ typedef struct tw_kernel {
   int (*pack)(const void *args, void *packed, void *stream);
 } tw_kernel;
 
+#ifndef __CUDACC_RTC__ /* which knows no host */
 /* Every library exports these two. */
 int64_t tw_abi_version(void);
 const tw_kernel *tw_kernels(int64_t *count);
+#endif
 
 #ifdef __cplusplus
 }

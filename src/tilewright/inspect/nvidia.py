@@ -1,0 +1,293 @@
+"""NVIDIA cubins: what ptxas wrote about a kernel, and its instructions; in full where nvdisasm is at hand."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tilewright import settings
+from tilewright.arch import Arch, all_archs
+from tilewright.errors import InspectionError
+from tilewright.inspect import elf, sass
+from tilewright.inspect.disassembly import ANSWER_SECONDS, Instruction, NoDisassembly
+from tilewright.inspect.elf import Elf, damaged
+from tilewright.inspect.report import Function, Inspection, Instructions, Occupancy, Resources
+
+KIND = "nvidia"
+# Multiply-accumulate of whole tiles: by a warpgroup (wgmma), by a warp (mma.sync).
+WARPGROUP, WARP = ("HGMMA", "QGMMA", "IGMMA"), ("HMMA", "QMMA", "IMMA", "DMMA")
+# What moves tiles without registers: the copy engine (TMA) and asynchronous copies of a thread (cp.async).
+COPIES = ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "LDGSTS")
+
+_INFO = ".nv.info"
+_FORM_WITH_SIZE = 4  # of an attribute; the others keep their value in the same word
+# Attributes: symbol and number in the file's section, three numbers in that of the function.
+_REGISTERS, _FRAME, _STACK, _THREADS = 0x2F, 0x11, 0x12, 0x05
+_RESERVED_SHARED = 1024  # the system's own of every block
+_SHARED_GRANULE = 128
+_WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+_LINE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_LABEL = re.compile(r"^\.text\.(\S+):$")
+
+
+def cubins(data: bytes, what: str) -> Iterator[bytes]:
+    """Every cubin of a file: the file itself, or those inside a host library."""
+    if Elf(data, what).machine == elf.MACHINE_CUDA:
+        yield data
+    else:
+        yield from elf.embedded(data, elf.MACHINE_CUDA)
+
+
+def recognises(data: bytes) -> bool:
+    if data[:4] != elf.MAGIC:
+        return False
+    code = Elf(data, "the file")
+    return code.section(".nv_fatbin") is not None or next(cubins(data, "the file"), None) is not None
+
+
+def _capability(code: Elf) -> int:
+    # From CUDA 13 on (version 8 of the file's form) the number is one byte further up.
+    return (code.flags >> 8 if code.data[8] >= 8 else code.flags) & 0xFF
+
+
+def arch_of(code: Elf) -> str:
+    """sm_90a of a cubin for 9.0: the file does not tell whether it uses features only 9.0 itself has."""
+    number = _capability(code)
+    return next((name for name in (f"sm_{number}", f"sm_{number}a") if name in all_archs()), f"sm_{number}")
+
+
+def attributes(data: bytes, what: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The entries of a section .nv.info: number and words."""
+    at = 0
+    while at + 4 <= len(data):
+        form, number, value = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if form != _FORM_WITH_SIZE:
+            yield number, (value,)
+            continue
+        if at + value > len(data):
+            raise damaged(what, "an entry about a kernel ends after its section")
+        yield number, struct.unpack_from(f"<{value // 4}I", data, at)
+        at += value
+
+
+def _numbers(code: Elf) -> dict[str, dict[int, int]]:
+    """Registers and stack of every kernel, by its name."""
+    section = code.section(_INFO)
+    if section is None:
+        raise damaged(code.what, "it has no section .nv.info")
+    names = [one.name for one in code.symbols()]
+    found: dict[str, dict[int, int]] = {}
+    for number, words in attributes(code.bytes_of(section), code.what):
+        if number in (_REGISTERS, _FRAME, _STACK) and len(words) == 2:
+            if words[0] >= len(names):
+                raise damaged(code.what, "it describes a function it does not name")
+            found.setdefault(names[words[0]], {})[number] = words[1]
+    # Subroutines of a kernel (a division of 64-bit numbers) are described too, but lie in its section.
+    return {name: numbers for name, numbers in found.items() if code.section(f".text.{name}") is not None}
+
+
+def occupancy(arch: Arch, registers: int, shared_bytes: int, threads: int) -> Occupancy | None:
+    """Warps of one kernel a scheduler can hold: blocks come whole, their warps spread over the schedulers."""
+    if not (arch.simds and arch.simd_registers and arch.register_granule):
+        return None
+    warps = max(1, -(-threads // arch.warp_size))
+    each = -(-warps // arch.simds)
+    reserved = max(1, -(-registers // arch.register_granule)) * arch.register_granule
+    taken = -(-shared_bytes // _SHARED_GRANULE) * _SHARED_GRANULE + _RESERVED_SHARED
+    blocks = {
+        "the hardware": arch.warps_per_simd // each,
+        "registers": arch.simd_registers // reserved // each,
+        "shared memory": (arch.scratch_bytes + _RESERVED_SHARED) // taken,
+    }
+    limited_by = min(blocks, key=lambda name: blocks[name])
+    held = min(-(-blocks[limited_by] * warps // arch.simds), arch.warps_per_simd)
+    return Occupancy(held, arch.warps_per_simd, limited_by, threads)
+
+
+def _width(mnemonic: str) -> int:
+    return next((_WIDTHS[word] for word in mnemonic.split(".") if word in _WIDTHS), 4)
+
+
+def count(code: Sequence[Instruction]) -> Instructions:
+    matrix: Counter[str] = Counter()
+    copies: Counter[str] = Counter()
+    loads: Counter[int] = Counter()
+    stores: Counter[int] = Counter()
+    stack = 0
+    for one in code:
+        name = one.mnemonic.partition(".")[0]
+        if name in WARPGROUP or name in WARP:
+            matrix[one.mnemonic] += 1
+        if name in COPIES:
+            copies[one.mnemonic] += 1
+        if name in ("LDG", "LDGSTS"):
+            loads[_width(one.mnemonic)] += 1
+        elif name == "STG":
+            stores[_width(one.mnemonic)] += 1
+        elif name in ("LDL", "STL"):
+            stack += 1
+    return Instructions(
+        total=len(code),
+        matrix=dict(matrix.most_common()),
+        loads=dict(loads),
+        stores=dict(stores),
+        copies=dict(copies.most_common()),
+        stack_moves=stack,
+    )
+
+
+def listing(path: Path, tool: str) -> str:
+    """What nvdisasm writes of a cubin; NoDisassembly where it cannot."""
+    if not tool:
+        raise NoDisassembly("nvdisasm was not found (in the CUDA toolkit, or `pip install nvidia-cuda-nvdisasm`)")
+    try:
+        done = subprocess.run(
+            [tool, "-c", str(path)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            env=settings.child_environment(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoDisassembly(f"{tool} did not answer ({error})") from error
+    if done.returncode:
+        said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({said})")
+    return done.stdout
+
+
+def disassemble(raw: bytes, tool: str) -> dict[str, list[Instruction]]:
+    """The instructions of a cubin by function; NoDisassembly where nobody can say."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-inspect-") as folder:
+        path = Path(folder) / "code.cubin"
+        path.write_bytes(raw)
+        text = listing(path, tool)
+    found: dict[str, list[Instruction]] = {}
+    symbol = ""
+    for line in text.splitlines():
+        label, instruction = _LABEL.match(line), _LINE.match(line)
+        if label:
+            symbol = label[1]
+        elif instruction:
+            found.setdefault(symbol, []).append(Instruction(int(instruction[1], 16), instruction[2], instruction[3]))
+    if not found:
+        raise NoDisassembly(f"{Path(tool).name} found no code")
+    return found
+
+
+def by_opcode(code: Elf) -> dict[str, list[Instruction]]:
+    """The instructions that matter of each kernel, without a tool; NoDisassembly for GPUs that are not known."""
+    if _capability(code) not in sass.KNOWN:
+        raise NoDisassembly(f"the opcodes of {arch_of(code)} are not known here")
+    start = ".text."
+    return {
+        one.name.removeprefix(start): sass.decode(code.bytes_of(one))
+        for one in code.sections
+        if one.name.startswith(start)
+    }
+
+
+def holds(path: Path, beginnings: Sequence[str]) -> bool:
+    """Whether device code with one of these mnemonics is inside; NoDisassembly where nobody can say."""
+    objects = [Elf(raw, path.name) for raw in cubins(path.read_bytes(), path.name)]
+    if not objects:
+        raise damaged(path.name, "it holds no NVIDIA device code")
+    wanted = tuple(beginnings)
+    return any(
+        one.mnemonic.startswith(wanted) for code in objects for inside in by_opcode(code).values() for one in inside
+    )
+
+
+def _instructions(code: Elf, raw: bytes, tool: str) -> tuple[dict[str, list[Instruction]], str]:
+    """By nvdisasm, else by opcode, else none; and what there is to say about it."""
+    try:
+        return disassemble(raw, tool), ""
+    except NoDisassembly as error:
+        why = str(error)
+    try:
+        return by_opcode(code), f"{why}: instructions are named by their opcodes only"
+    except NoDisassembly as error:
+        return {}, f"{why} and {error}: instructions are not counted"
+
+
+def _function(
+    symbol: str,
+    numbers: Mapping[int, int],
+    code: Elf,
+    arch: Arch | None,
+    found: Mapping[str, list[Instruction]],
+    dynamic_shared: int,
+) -> Function:
+    text, shared, own = (code.section(f"{start}.{symbol}") for start in (".text", ".nv.shared", _INFO))
+    words = dict(attributes(code.bytes_of(own), code.what)) if own is not None else {}
+    threads = 1
+    for one in words.get(_THREADS, (arch.max_threads if arch is not None else 1024,)):
+        threads *= one
+    # From Hopper on the section counts the system's part of a block's shared memory in.
+    reserved = _RESERVED_SHARED if code.section(".nv.shared.reserved.0") is not None else 0
+    resources = Resources(
+        vgprs=numbers.get(_REGISTERS, 0),
+        agprs=0,
+        sgprs=0,
+        shared_bytes=max(0, shared.size - reserved) if shared is not None else 0,
+        # The stack of a kernel that calls nothing is its frame; ptxas says both.
+        scratch_bytes=max(numbers.get(_FRAME, 0), numbers.get(_STACK, 0)),
+        vgpr_spills=0,
+        sgpr_spills=0,
+        dynamic_shared_bytes=dynamic_shared,
+    )
+    use = None
+    if arch is not None:
+        use = occupancy(arch, resources.vgprs, resources.shared_bytes + dynamic_shared, threads)
+    instructions = count(found[symbol]) if symbol in found else None
+    return Function(symbol, text.size if text is not None else 0, resources, use, instructions)
+
+
+def _refused(data: bytes, what: str, archs: Sequence[str], arch: str) -> InspectionError:
+    if archs:
+        held, rule = ", ".join(archs), "code-object"
+        remedy = "give a cubin or a library of one NVIDIA arch"
+    elif Elf(data, what).section(".nv_fatbin") is not None:
+        held, rule = "NVIDIA's device code only compressed", "compressed-code"
+        remedy = "compile with `-Xfatbinary -no-compress`, or take the cubin out with `cuobjdump -xelf all`"
+    else:
+        held, rule, remedy = "no NVIDIA device code", "code-object", "give a cubin or a library that holds one"
+    more = "" if not archs else f", not {arch}" if arch else "; name one"
+    return InspectionError(f"{what} holds {held}{more}", rule=rule, value=held, remedy=remedy)
+
+
+def inspect(path: Path, tool: str = "", arch: str = "", dynamic_shared: int = 0) -> Inspection:
+    """Look into a cubin, or into those of one arch in a host library (the only one, if none is named).
+
+    `tool` is nvdisasm; `dynamic_shared` what each launch asks for beyond the shared memory the code fixes.
+    """
+    data, what = path.read_bytes(), path.name
+    objects = [(Elf(raw, what), raw) for raw in cubins(data, what)]
+    archs = sorted({arch_of(code) for code, _ in objects})
+    wanted = arch or (archs[0] if len(archs) == 1 else "")
+    if wanted not in archs:
+        raise _refused(data, what, archs, arch)
+    facts = all_archs().get(wanted)
+    notes = [] if facts is not None else [f"there are no arch facts of {wanted}: no occupancy"]
+    functions: list[Function] = []
+    size = 0
+    for code, raw in objects:
+        if arch_of(code) != wanted:
+            continue
+        size += code.code_bytes()
+        text, note = _instructions(code, raw, tool)
+        if note and note not in notes:
+            notes.append(note)
+        for symbol, numbers in _numbers(code).items():
+            functions.append(_function(symbol, numbers, code, facts, text, dynamic_shared))
+    if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
+        notes.append("local memory is slow: a smaller tile or a simpler epilogue may avoid it")
+    return Inspection(str(path), KIND, wanted, size, tuple(functions), tuple(notes))
