@@ -169,8 +169,12 @@ UNSERVED: dict[str, list[Unserved]] = {
         (make(), fp16(128, 128, 257)),
         (make(), fp16(128, 129, 256)),
         (make(), fp16(128, 128, 128, a_stride=129)),
+        (make(), fp16(128, 128, 128, aligned=False)),
         (make(), fp16(128, 128, 128, c_stride=129)),
         (make(signature=signed(FP16, layout="crr")), fp16(100, 128, 128, layout="crr")),
+    ],
+    "amd-d-tensors": [
+        (make(signature=FUSED), fp16(128, 128, 128, epilogue=FUSED.epilogue, num_d=FUSED.num_d, plain_d=False))
     ],
     "amd-operand-size": [(make(), fp16(1 << 20, 128, 1 << 10)), (make(), fp16(128, 1 << 20, 1 << 10))],
     "amd-k-loops": [(make("compv4"), fp16(128, 128, 32)), (make(), fp16(128, 128, 0))],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.runtime.fakes import HERE, FakeHip
 from tilewright import settings
 from tilewright.backends.base import Source
+from tilewright.backends.cuda import driver as cuda_driver
 from tilewright.backends.hip import driver
 from tilewright.build import build_source
 
@@ -34,3 +36,20 @@ def fake_hip(library_of: Callable[[str], Path]) -> Iterator[FakeHip]:
     with settings.override(hip_library=str(path)):
         yield fake
     driver.forget()
+
+
+@pytest.fixture
+def fake_cuda(library_of: Callable[[str], Path]) -> Iterator[ctypes.CDLL]:
+    """The CUDA driver of this test is the fake one."""
+    path = library_of((HERE / "fake_cuda.cpp").read_text(encoding="utf-8"))
+    ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)  # kernels are linked without it, the fake needs it
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    library.fake_cuda_capacity.argtypes = (ctypes.c_size_t,)
+    library.fake_cuda_function.restype = ctypes.c_char_p
+    library.fake_cuda_capture.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    gc.collect()  # as for the HIP fake
+    library.fake_cuda_reset()
+    cuda_driver.forget()
+    with settings.override(cuda_library=str(path)):
+        yield library
+    cuda_driver.forget()

@@ -16,6 +16,8 @@ std::map<std::string, int> faults, calls;
 std::map<void *, size_t> memory;
 std::set<void *> streams, events;
 int device_count = 1, capability = 90, version = 13000, sticky = 0, capture_mode = 0;
+bool capturing = false;
+void *captured = nullptr;
 size_t capacity = size_t(1) << 30, used = 0;
 char contexts[8];
 thread_local void *current = nullptr;
@@ -48,8 +50,10 @@ SHOWN void fake_cuda_reset() {
   for (auto &one : memory) std::free(one.first);
   faults.clear(); calls.clear(); memory.clear(); streams.clear(); events.clear();
   device_count = 1; capability = 90; version = 13000; sticky = capture_mode = 0;
-  capacity = size_t(1) << 30; used = 0; current = nullptr; last = Launch{};
+  capacity = size_t(1) << 30; used = 0; current = nullptr; last = Launch{}; capturing = false;
 }
+// A stream is being captured from now on, or (0) no longer: what may not be done then is an error.
+SHOWN void fake_cuda_capture(void *stream, int on) { captured = stream; capturing = on != 0; }
 SHOWN void fake_cuda_devices(int count, int cc) { device_count = count; capability = cc; }
 SHOWN void fake_cuda_version(int number) { version = number; }
 SHOWN void fake_cuda_capacity(size_t bytes) { capacity = bytes; }
@@ -57,6 +61,9 @@ SHOWN void fake_cuda_fail(const char *name, int error) { faults[name] = error; }
 SHOWN int fake_cuda_calls(const char *name) { return calls[name]; }
 SHOWN int fake_cuda_alive() { return int(memory.size()); }
 SHOWN int fake_cuda_capture_mode() { return capture_mode; }
+SHOWN int fake_cuda_holds(void *address) { return int(memory.count(address)); }
+// What the launch of a kernel that is host code goes through.
+SHOWN int fake_cuda_launch(void *stream) { ENTER("cuLaunchKernelEx") last.stream = stream; return 0; }
 SHOWN const Launch *fake_cuda_last() { return &last; }
 SHOWN const char *fake_cuda_function() { return module_function.c_str(); }
 
@@ -96,6 +103,7 @@ SHOWN int cuCtxSynchronize() { ENTER("cuCtxSynchronize") return 0; }
 SHOWN int cuMemAlloc_v2(void **address, size_t bytes) {
   ENTER("cuMemAlloc")
   if (!current) return 201;
+  if (capturing && capture_mode != 2) return 900;
   if (used + bytes > capacity) return 2;
   void *made = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   std::memset(made, 0xcd, bytes);  // what fresh memory holds is anyone's guess
@@ -106,6 +114,7 @@ SHOWN int cuMemAlloc_v2(void **address, size_t bytes) {
 }
 SHOWN int cuMemFree_v2(void *address) {
   ENTER("cuMemFree")
+  if (capturing && capture_mode != 2) return 900;
   if (!memory.count(address)) return 1;
   used -= memory[address];
   memory.erase(address);
@@ -114,10 +123,28 @@ SHOWN int cuMemFree_v2(void *address) {
 }
 SHOWN int cuMemGetInfo_v2(size_t *free, size_t *total) { ENTER("cuMemGetInfo") *free = capacity - used; *total = capacity; return 0; }
 SHOWN int cuMemcpyAsync(void *to, const void *from, size_t bytes, void *) { ENTER("cuMemcpyAsync") std::memcpy(to, from, bytes); return 0; }
+struct Side { size_t x, y; int memory; const void *host; char *address; void *array; size_t pitch; };
+SHOWN int cuMemcpy2DAsync_v2(const void *raw, void *stream) {
+  ENTER("cuMemcpy2DAsync")
+  struct Copy { Side from, to; size_t width, height; };
+  auto &copy = *static_cast<const Copy *>(raw);
+  // The driver's own conditions; memory of kind 4 is found out by its address.
+  if (copy.from.memory != 4 || copy.to.memory != 4 || copy.width > copy.from.pitch || copy.width > copy.to.pitch) return 1;
+  if (copy.from.x || copy.from.y || copy.to.x || copy.to.y || copy.from.host || copy.to.host) return 1;
+  for (size_t row = 0; row < copy.height; ++row)
+    std::memcpy(copy.to.address + row * copy.to.pitch, copy.from.address + row * copy.from.pitch, copy.width);
+  last.stream = stream;
+  return 0;
+}
 SHOWN int cuMemsetD8Async(void *to, unsigned char value, size_t bytes, void *) { ENTER("cuMemsetD8Async") std::memset(to, value, bytes); return 0; }
 SHOWN int cuStreamCreate(void **stream, unsigned) { ENTER("cuStreamCreate") streams.insert(*stream = std::malloc(8)); return 0; }
 SHOWN int cuStreamDestroy_v2(void *stream) { ENTER("cuStreamDestroy") streams.erase(stream); return 0; }
-SHOWN int cuStreamSynchronize(void *) { ENTER("cuStreamSynchronize") return 0; }
+SHOWN int cuStreamSynchronize(void *stream) { ENTER("cuStreamSynchronize") return capturing && stream == captured ? 900 : 0; }
+SHOWN int cuStreamIsCapturing(void *stream, int *status) {
+  ENTER("cuStreamIsCapturing")
+  *status = capturing && stream == captured;
+  return 0;
+}
 SHOWN int cuStreamWaitEvent(void *, void *, unsigned) { ENTER("cuStreamWaitEvent") return 0; }
 SHOWN int cuEventCreate(void **event, unsigned) { ENTER("cuEventCreate") events.insert(*event = std::malloc(8)); return 0; }
 SHOWN int cuEventDestroy_v2(void *event) { ENTER("cuEventDestroy") events.erase(event); return 0; }
@@ -173,6 +200,7 @@ SHOWN int cuLaunchKernelEx(const void *raw, void *function, void **parameters, v
 SHOWN int cuGetErrorName(int error, const char **name) {
   *name = error == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : error == 100 ? "CUDA_ERROR_NO_DEVICE" : error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
         : error == 716 ? "CUDA_ERROR_MISALIGNED_ADDRESS" : error == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU"
+        : error == 900 ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
         : error == 701 ? "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" : "CUDA_ERROR_UNKNOWN";
   return 0;
 }

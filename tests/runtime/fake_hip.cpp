@@ -30,7 +30,8 @@ Count counts[64];
 char arch_names[256] = "gfx942:sramecc+:xnack-";
 int device_count = 1, sticky = 0, last_error = 0, current_device = 0;
 size_t capacity = size_t(1) << 30, used = 0;
-void *last_stream = nullptr;
+void *last_stream = nullptr, *captured = nullptr;
+bool capturing = false;
 
 double now() {
   timespec at;
@@ -102,8 +103,10 @@ SHOWN void fake_reset() {
   memset(counts, 0, sizeof counts); memset(&fault, 0, sizeof fault);
   strcpy(arch_names, "gfx942:sramecc+:xnack-");
   device_count = 1; sticky = last_error = current_device = 0;
-  capacity = size_t(1) << 30; used = 0; last_stream = nullptr;
+  capacity = size_t(1) << 30; used = 0; last_stream = nullptr; capturing = false;
 }
+// A stream is being captured from now on, or (0) no longer: what may not be done then is an error.
+SHOWN void fake_capture(void *stream, int on) { captured = stream; capturing = on != 0; }
 SHOWN void fake_devices(int count, const char *archs) {
   device_count = count;
   strcpy(arch_names, archs);
@@ -162,6 +165,7 @@ SHOWN int hipGetDevicePropertiesR0600(void *out, int device) {
 SHOWN int hipRuntimeGetVersion(int *version) { ENTER("hipRuntimeGetVersion") *version = 70000000; return 0; }
 SHOWN int hipMalloc(void **out, size_t bytes) {
   ENTER("hipMalloc")
+  if (capturing) return fail(900);
   if (used + bytes > capacity) return fail(2);
   for (Block &one : memory) {
     if (one.address) continue;
@@ -174,6 +178,7 @@ SHOWN int hipMalloc(void **out, size_t bytes) {
 }
 SHOWN int hipFree(void *address) {
   ENTER("hipFree")
+  if (capturing) return fail(900);
   Block *one = block_of(address);
   if (!one) return fail(1);
   used -= one->bytes;
@@ -192,6 +197,14 @@ SHOWN int hipMemcpyAsync(void *to, const void *from, size_t bytes, int, void *st
   last_stream = stream;
   return 0;
 }
+SHOWN int hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int, void *stream) {
+  ENTER("hipMemcpy2DAsync")
+  if (width > to_pitch || width > from_pitch) return fail(12);
+  for (size_t row = 0; row < height; ++row)
+    memcpy(static_cast<char *>(to) + row * to_pitch, static_cast<const char *>(from) + row * from_pitch, width);
+  last_stream = stream;
+  return 0;
+}
 SHOWN int hipMemsetAsync(void *to, int value, size_t bytes, void *stream) {
   ENTER("hipMemsetAsync")
   memset(to, value, bytes);
@@ -207,7 +220,12 @@ SHOWN int hipStreamCreateWithFlags(void **out, unsigned) {
   return put(streams, *out);
 }
 SHOWN int hipStreamDestroy(void *stream) { ENTER("hipStreamDestroy") return drop(streams, stream) ? 0 : fail(400); }
-SHOWN int hipStreamSynchronize(void *) { ENTER("hipStreamSynchronize") return 0; }
+SHOWN int hipStreamSynchronize(void *stream) { ENTER("hipStreamSynchronize") return capturing && stream == captured ? fail(900) : 0; }
+SHOWN int hipStreamIsCapturing(void *stream, int *status) {
+  ENTER("hipStreamIsCapturing")
+  *status = captured == stream && capturing;
+  return 0;
+}
 SHOWN int hipStreamWaitEvent(void *, void *, unsigned) { ENTER("hipStreamWaitEvent") return 0; }
 SHOWN int hipEventCreateWithFlags(void **out, unsigned) {
   ENTER("hipEventCreateWithFlags")
@@ -244,6 +262,7 @@ SHOWN const char *hipGetErrorName(int error) {
     case 2: return "hipErrorOutOfMemory";
     case 35: return "hipErrorInsufficientDriver";
     case 98: return "hipErrorInvalidDeviceFunction";
+    case 900: return "hipErrorStreamCaptureUnsupported";
     case 100: return "hipErrorNoDevice";
     case 101: return "hipErrorInvalidDevice";
     case 400: return "hipErrorInvalidHandle";

@@ -16,7 +16,7 @@ ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_FUNCTION = 700, 2, 98
 
 
 def problem(m: int = 33, n: int = 17, k: int = 40, **more: Any) -> GemmProblem:
-    return GemmProblem(m=m, n=n, k=k, dtype_a="int8", dtype_b="int8", layout="rcr", **more)
+    return GemmProblem(m=m, n=n, k=k, dtype_a="int8", dtype_b="int8", **{"layout": "rcr", **more})
 
 
 def spec(arch: str = "gfx942") -> KernelSpec:
@@ -76,6 +76,31 @@ class FakeHip:
 
     def kernel(self, arch: str = "gfx942", workspace: bool = False) -> Path:
         """A library with one kernel of `arch` that runs here."""
-        text = (HERE / "fake_kernel.cpp").read_text(encoding="utf-8")
-        head = f'#define MANIFEST R"x({spec(arch).to_json()})x"\n#define WORKSPACE {int(workspace)}\n'
-        return self._kernel_of(head + text)
+        return self._kernel_of(kernel_text(spec(arch), workspace))
+
+    def capture(self, stream: int, on: bool = True) -> None:
+        """The stream is being captured into a graph, or no longer."""
+        self._library.fake_capture(ctypes.c_void_p(stream), int(on))
+
+
+def kernel_text(
+    one: KernelSpec,
+    workspace: bool = False,
+    grains: tuple[int, int, int] = (1, 1, 1),
+    queue: str = "fake_launch",
+) -> str:
+    """Source of a kernel with this spec that is host code; with grains it insists on multiples and alignment."""
+    s = one.signature
+    words = {
+        "MANIFEST": f'R"x({one.to_json()})x"',
+        "WORKSPACE": int(workspace),
+        "GRAINS": ", ".join(map(str, grains)),
+        "QUEUE": f'"{queue}"',
+        "IN": {"int8": "int8_t", "bf16": "uint16_t"}[s.dtype_a],
+        "OUT": {"int32": "int32_t", "fp32": "float"}[s.dtype_c],
+        "A_ROWS": int(s.layout[0] == "r"),
+        "B_ROWS": int(s.layout[1] == "r"),
+        "NUM_D": s.num_d,
+    }
+    head = "#include <cstdint>\n" + "".join(f"#define {name} {value}\n" for name, value in words.items())
+    return head + (HERE / "fake_kernel.cpp").read_text(encoding="utf-8")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,9 @@ from tests.runtime import fakes
 from tests.runtime.fakes import FakeHip
 from tilewright import events, settings
 from tilewright.backends.hip import driver as hip_driver
-from tilewright.errors import DeviceError, LoadError, NoKernelError, ProblemError, ToolchainError
+from tilewright.errors import DeviceError, LoadError, ProblemError, ToolchainError
 from tilewright.runtime import devices, hip, timing
 from tilewright.runtime.arrays import view
-from tilewright.runtime.bindings.gemm import BINDING
-from tilewright.runtime.bindings.gemm.request import dense_request
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import ANY, Place
 from tilewright.runtime.loader import Kernel, load_library
@@ -350,13 +347,6 @@ def test_nothing_is_left_when_the_arrays_are_gone(fake_hip: FakeHip, arrays: Arr
     hip.device().drop_workspaces()
     gc.collect()
     assert fake_hip.alive == (0, 0, 0)
-
-
-def test_a_kernel_without_edge_code_is_not_padded_on_a_device(fake_hip: FakeHip, kernel: Kernel) -> None:
-    request = replace(dense_request(fakes.problem()), place=hip.device().place)
-    with pytest.raises(NoKernelError) as caught:
-        BINDING.prepare(kernel, request, 1, fakes.problem(64, 64, 64))
-    assert caught.value.rule == "padded-on-device"
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------

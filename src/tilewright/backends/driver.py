@@ -25,12 +25,14 @@ SIGNATURES: Mapping[str, tuple[Any, ...]] = {
     "Free": (_POINTER,),
     "MemGetInfo": (_POINTER, _POINTER),
     "MemcpyAsync": (_POINTER, _POINTER, _SIZE, _INT, _POINTER),
+    "Memcpy2DAsync": (_POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _POINTER),
     "MemsetAsync": (_POINTER, _INT, _SIZE, _POINTER),
     "DeviceSynchronize": (),
     "StreamCreateWithFlags": (_POINTER, _UINT),
     "StreamDestroy": (_POINTER,),
     "StreamSynchronize": (_POINTER,),
     "StreamWaitEvent": (_POINTER, _POINTER, _UINT),
+    "StreamIsCapturing": (_POINTER, _POINTER),
     "EventCreateWithFlags": (_POINTER, _UINT),
     "EventDestroy": (_POINTER,),
     "EventRecord": (_POINTER, _POINTER),
@@ -40,7 +42,7 @@ SIGNATURES: Mapping[str, tuple[Any, ...]] = {
     "RuntimeGetVersion": (_POINTER,),
 }
 
-HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, ANY_TO_ANY = 1, 2, 3, 4
 
 # Codes both vendors share.
 OUT_OF_MEMORY = 2

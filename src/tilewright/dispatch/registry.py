@@ -4,7 +4,7 @@ Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
 
     measured  a record of this problem on this machine names the kernel
     rule      the backend's estimate orders the kernels that serve the problem
-    padded    the kernels lack only edge code: operands are copied into zero-padded buffers
+    padded    operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
     generic   the floor kernel of the signature
 
 Strict mode refuses the last two.  A registry without specs draws its candidates from the op and
@@ -312,18 +312,27 @@ class Registry:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
             raise self._refusal(op, problem, candidates, "strict mode refuses the padded and generic tiers")
-        padded = [(spec, larger) for spec in candidates if (larger := op.padded(spec, problem)) is not None]
-        if padded:
-            timed = [(self._backend.estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
-            seconds, spec, larger = min(timed, key=lambda one: one[0])
-            return Selection(
-                spec, "padded", f"no kernel has edge code for it; run as {larger.describe()}", seconds, larger
-            )
+        copied = self._copied(op, problem, candidates, threads)
+        if copied is not None:
+            return copied
         floor = op.generic_spec(signature, self.arch.name)
-        if op.check(floor) or op.supports(floor, problem) or (where is not None and where(floor)):
-            raise self._refusal(op, problem, candidates, "there is no generic kernel for this signature")
-        reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
-        return Selection(floor, "generic", reason, self._backend.estimate(floor, problem, threads))
+        if not op.check(floor) and (where is None or not where(floor)):
+            if not op.supports(floor, problem):
+                reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
+                return Selection(floor, "generic", reason, self._backend.estimate(floor, problem, threads))
+            copied = self._copied(op, problem, (floor,), threads)
+            if copied is not None:
+                return copied
+        raise self._refusal(op, problem, candidates, "there is no generic kernel for this signature")
+
+    def _copied(self, op: Op, problem: Any, specs: tuple[KernelSpec, ...], threads: int) -> Selection | None:
+        """The fastest kernel that serves the problem in padded copies."""
+        padded = [(spec, larger) for spec in specs if (larger := op.padded(spec, problem)) is not None]
+        if not padded:
+            return None
+        timed = [(self._backend.estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
+        seconds, spec, larger = min(timed, key=lambda one: one[0])
+        return Selection(spec, "padded", f"no kernel takes it as it is; run as {larger.describe()}", seconds, larger)
 
     def _refusal(self, op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str) -> NoKernelError:
         reasons = [f"{spec.name}: {'; '.join(str(one) for one in op.supports(spec, problem))}" for spec in candidates]

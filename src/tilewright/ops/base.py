@@ -213,7 +213,7 @@ class Op(Protocol):
         """Why this (legal) kernel cannot serve this problem; empty means it can."""
 
     def padded(self, spec: KernelSpec, problem: Any) -> Any | None:
-        """The larger problem this kernel serves in zero-padded copies, where only edge code is missing."""
+        """The problem this kernel serves in zero-padded, aligned copies, where copies mend what it lacks."""
 
     def measured_as(self, problem: Any) -> Any:
         """The problem whose measurements this one shares: what hardly matters to time is left out."""

@@ -19,18 +19,20 @@ from tilewright.backends.cuda import driver as library
 from tilewright.backends.cuda.driver import CudaDriver
 from tilewright.backends.driver import DeviceFacts
 from tilewright.errors import DeviceError
-from tilewright.runtime import abi
 from tilewright.runtime.devices import Launch
-from tilewright.runtime.gpu import Event, Gpu, GpuMemory, Stream, torch_stream
+from tilewright.runtime.gpu import FLAG_BYTES, Event, Gpu, GpuMemory, Stream, torch_stream
 from tilewright.runtime.gpu import scoped_stream as _scoped_stream
 from tilewright.runtime.loader import Kernel
 
-__all__ = ["DLPACK_TYPES", "CudaGpu", "Event", "GpuMemory", "Stream", "all_devices", "current_index", "device", "facts"]
+__all__ = [
+    "DLPACK_TYPES", "FLAG_BYTES", "CudaGpu", "Event", "GpuMemory", "Stream", "all_devices", "current_index", "device",
+    "facts",
+]  # fmt: skip
 
 DLPACK_TYPES = (2, 3)  # memory of a CUDA device, host memory pinned for CUDA
-FLAG_BYTES = abi.WORKSPACE_FLAGS
-# More than any kernel of today asks for, so that a stream's workspace is made once and never moves.
+# More than any kernel of today asks for, so that a stream's workspace is made once and seldom moves.
 LEAST_WORKSPACE = 32 << 20
+MOST_SPARE = 256 << 20  # memory that may lie idle for a capture that never comes
 _RELAXED = 2
 
 _lock = threading.Lock()
@@ -40,15 +42,15 @@ _known: dict[tuple[str, int], CudaGpu] = {}
 class CudaGpu(Gpu):
     """One NVIDIA device.
 
-    Workspaces live as long as the process: a captured graph keeps their addresses.  Their first bytes, the
-    flags, are zero from the start, and kernels leave them zero.
+    PyTorch captures graphs on a stream of its own, where no call was made before; so beside the workspaces in
+    use a spare one is kept for the next stream that is captured.
     """
 
     driver: CudaDriver
 
     def __init__(self, driver: CudaDriver, facts: DeviceFacts) -> None:
         super().__init__("cuda", driver, facts)
-        self._retired: list[GpuMemory] = []
+        self._spare: GpuMemory | None = None
         self._housekeeping: Stream | None = None
 
     def stream(self) -> int:
@@ -71,23 +73,47 @@ class CudaGpu(Gpu):
         finally:
             self.driver("CaptureMode", ctypes.byref(mode))
 
-    def workspace(self, nbytes: int, stream: int) -> int:
-        known = self._workspaces.get(stream)
-        if known is None or known.nbytes < nbytes:
-            if known is not None:
-                self._retired.append(known)
-            known = self._workspaces[stream] = self._new_workspace(max(nbytes, LEAST_WORKSPACE))
-        return known.address
-
-    def _new_workspace(self, nbytes: int) -> GpuMemory:
-        with self.active(), self._capture_or_not():
-            made = self.allocate(nbytes)
-            # On a stream of its own: on the caller's it might only be recorded.
-            if self._housekeeping is None:
-                self._housekeeping = Stream(self)
-            self.driver("MemsetAsync", made.address, 0, FLAG_BYTES, self._housekeeping.handle)
-            self._housekeeping.synchronize()
+    def _new_workspace(self, nbytes: int, stream: int) -> GpuMemory:
+        with self.active(), self._capture_or_not():  # another stream of this thread may be captured
+            made = self._cleared(max(nbytes, LEAST_WORKSPACE))
+            self._keep_spare(min(made.nbytes, MOST_SPARE))
         return made
+
+    def _keep_spare(self, nbytes: int) -> None:
+        """A workspace for the next stream that is captured, where memory allows it."""
+        if self._spare is not None and self._spare.nbytes >= nbytes:
+            return
+        if self._spare is not None:
+            self._spare.free()
+            self._spare = None
+        try:
+            self._spare = self._cleared(nbytes, make_room=False)
+        except DeviceError as error:
+            if error.rule != "device-memory":
+                raise
+
+    def _cleared(self, nbytes: int, make_room: bool = True) -> GpuMemory:
+        made = self._allocate(nbytes, make_room)
+        # On a stream of its own: the caller's may have much to do, and the graph that uses a spare is not on it.
+        if self._housekeeping is None:
+            self._housekeeping = Stream(self)
+        self.driver("MemsetAsync", made.address, 0, FLAG_BYTES, self._housekeeping.handle)
+        self._housekeeping.synchronize()
+        return made
+
+    def _kept_for_capture(self, nbytes: int) -> GpuMemory:
+        spare = self._spare
+        if spare is None or spare.nbytes < nbytes:
+            raise self._no_allocation(nbytes)
+        self._spare = None
+        return spare
+
+    def _drop_unpinned(self) -> bool:
+        with self._lock:
+            spare, self._spare = self._spare, None
+            if spare is not None:
+                spare.free()
+            return super()._drop_unpinned() or spare is not None
 
     def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
         self.demand_arch(kernel.spec.arch)
@@ -104,7 +130,7 @@ class CudaGpu(Gpu):
             else:
                 status = launch(args, None, stream)
             if status:
-                raise self.launch_error(kernel, status)
+                raise self.launch_error(kernel, status, args)
 
         def run(args: int, _workspace: Any, _stream: Any) -> int:
             now = pointer()
@@ -117,11 +143,11 @@ class CudaGpu(Gpu):
 
         return run
 
-    def launch_error(self, kernel: Kernel, status: int) -> Exception:
+    def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         code = status >> 8
         if code:
             return self.driver.error("cuLaunchKernelEx", code, what=f"the launch of {kernel.name} on {self.place}")
-        return kernel.failed(status)
+        return kernel.failed(status, args)
 
 
 def facts() -> tuple[DeviceFacts, ...]:

@@ -13,13 +13,15 @@ from typing import Any
 
 from tilewright import events
 from tilewright.arch import all_archs
-from tilewright.backends.driver import DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
+from tilewright.backends.driver import ANY_TO_ANY, DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
 from tilewright.errors import DeviceError, RequestError
-from tilewright.runtime import timing
+from tilewright.runtime import abi, timing
 from tilewright.runtime.devices import Launch, Place
 from tilewright.runtime.loader import Kernel
 
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
+_CAPTURING = 1
+FLAG_BYTES = abi.WORKSPACE_FLAGS
 
 _scoped: ContextVar[Stream | None] = ContextVar("tilewright_stream", default=None)
 
@@ -118,7 +120,12 @@ def _destroy(device: Gpu, call: str, handle: int) -> None:
 
 
 class Gpu:
-    """One device.  `kind` is the name of its backend."""
+    """One device.  `kind` is the name of its backend.
+
+    Each stream has a workspace that grows and stays.  One that was handed out while its stream was captured is
+    pinned: the graph keeps its address, so nothing but `drop_workspaces` gives it back.  The first bytes of a
+    workspace, the flags, are zero from the start, and kernels leave them zero.
+    """
 
     def __init__(self, kind: str, driver: Driver, facts: DeviceFacts) -> None:
         self.driver = driver
@@ -126,6 +133,7 @@ class Gpu:
         self.place = Place(kind, facts.index)
         self._lock = threading.RLock()
         self._workspaces: dict[int, GpuMemory] = {}  # by stream: work of one stream never overlaps
+        self._pinned: dict[int, GpuMemory] = {}  # by address: graphs may use these
 
     def __repr__(self) -> str:
         return f"<{self.place} {self.facts.name} ({self.facts.arch})>"
@@ -188,19 +196,32 @@ class Gpu:
     def allocate(self, nbytes: int) -> GpuMemory:
         if nbytes < 0:
             raise RequestError(f"{nbytes} bytes cannot be allocated", rule="allocation", value=nbytes)
+        if self.capturing(self.stream()):
+            raise self._no_allocation(nbytes)
+        return self._allocate(nbytes)
+
+    def _allocate(self, nbytes: int, make_room: bool = True) -> GpuMemory:
         address = ctypes.c_void_p()
         size = max(1, nbytes)
         with self.active():
             status = self.driver.status("Malloc", ctypes.byref(address), size)
-            if status == OUT_OF_MEMORY and self._workspaces:
+            if status == OUT_OF_MEMORY and make_room and self._drop_unpinned():  # memory we only keep to save time
                 self.driver.take_last_error()
-                self.drop_workspaces()  # memory we only keep to save time
                 status = self.driver.status("Malloc", ctypes.byref(address), size)
             if status == OUT_OF_MEMORY:
                 raise self._out_of_memory(nbytes, status)
             if status:
                 raise self.driver.error("Malloc", status)
         return GpuMemory(self, address.value or 0, nbytes)
+
+    def _no_allocation(self, nbytes: int) -> DeviceError:
+        return DeviceError(
+            f"{nbytes} bytes would have to be allocated on {self.place} while the stream is captured into a graph",
+            rule="capture-allocation",
+            value=nbytes,
+            remedy="run the same call once on the stream before capturing, with arrays made beforehand (out=...): "
+            "what it needs is then kept for the graph",
+        )
 
     def _out_of_memory(self, nbytes: int, status: int) -> DeviceError:
         self.driver.take_last_error()
@@ -233,6 +254,15 @@ class Gpu:
             with self.active():
                 self.driver("MemsetAsync", address, byte, nbytes, self.stream())
 
+    def copy_rows(self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int) -> None:
+        """Rows of `width` bytes from memory of this device to other, in the order of the current stream."""
+        if not width or not rows:
+            return
+        if rows == 1:  # pitches have an upper limit, and one row has no use for them
+            target_pitch = pitch = width
+        with self.active():
+            self.driver("Memcpy2DAsync", target, target_pitch, source, pitch, width, rows, ANY_TO_ANY, self.stream())
+
     # -- order -------------------------------------------------------------------------------------
 
     def stream(self) -> int:
@@ -257,26 +287,73 @@ class Gpu:
 
     # -- running kernels ---------------------------------------------------------------------------
 
+    def capturing(self, stream: int) -> bool:
+        """Whether work of this stream goes into a graph instead of running."""
+        state = ctypes.c_int()
+        status = self.driver.status("StreamIsCapturing", stream, ctypes.byref(state))
+        if status:  # the default stream while another one is captured: work on it has its own error
+            self.driver.take_last_error()
+        return status == 0 and state.value == _CAPTURING
+
     def workspace(self, nbytes: int, stream: int) -> int:
         """At least `nbytes` that work of this stream shares; hold the lock until the launch is queued."""
         known = self._workspaces.get(stream)
+        if known is not None and known.nbytes >= nbytes and known.address in self._pinned:
+            return known.address
+        captured = self.capturing(stream)
         if known is None or known.nbytes < nbytes:
-            # Freeing waits for the device, so a kernel that still uses the old one ends first.
-            self.drop_workspace(stream)
-            known = self._workspaces[stream] = self.allocate(nbytes)
+            if captured:
+                known = self._kept_for_capture(nbytes)
+            else:
+                # Freeing waits for the device, so a kernel that still uses the old one ends first.
+                self.drop_workspace(stream)
+                known = self._new_workspace(nbytes, stream)
+            self._workspaces[stream] = known
+        if captured:
+            self._pinned[known.address] = known
         return known.address
 
+    def _new_workspace(self, nbytes: int, stream: int) -> GpuMemory:
+        with self.active():
+            made = self._allocate(max(nbytes, FLAG_BYTES))
+            self.driver("MemsetAsync", made.address, 0, FLAG_BYTES, stream)
+        return made
+
+    def _kept_for_capture(self, nbytes: int) -> GpuMemory:
+        """A workspace for a stream that is captured and has none: nothing can be allocated then."""
+        raise self._no_allocation(nbytes)
+
+    @contextmanager
+    def scratch(self, nbytes: int) -> Iterator[int]:
+        """At least `nbytes` of the current stream's workspace, for what the body queues.
+
+        A kernel launched in the body has its own workspace in the first of these bytes, and flags are kept there.
+        """
+        with self.active(), self._lock:
+            yield self.workspace(nbytes, self.stream())
+
     def drop_workspace(self, stream: int) -> None:
+        """Give back the workspace of a stream; one that a graph uses stays."""
         with self._lock:
             known = self._workspaces.pop(stream, None)
-            if known is not None:
+            if known is not None and known.address not in self._pinned:
                 known.free()
 
-    def drop_workspaces(self) -> None:
-        """Give back every cached workspace."""
+    def _drop_unpinned(self) -> bool:
+        """Give back what no graph uses; True when there was anything."""
         with self._lock:
-            for stream in list(self._workspaces):
+            idle = [stream for stream, one in self._workspaces.items() if one.address not in self._pinned]
+            for stream in idle:
                 self.drop_workspace(stream)
+        return bool(idle)
+
+    def drop_workspaces(self) -> None:
+        """Give back every workspace, those of graphs too: such graphs must not be replayed any more."""
+        with self._lock:
+            self._drop_unpinned()
+            self._workspaces.clear()
+            while self._pinned:
+                self._pinned.popitem()[1].free()
 
     def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
         self.demand_arch(kernel.spec.arch)
@@ -291,17 +368,17 @@ class Gpu:
                 else:
                     status = launch(args, None, stream)
                 if status:
-                    raise self.launch_error(kernel, status)
+                    raise self.launch_error(kernel, status, args)
             return 0
 
         return run
 
-    def launch_error(self, kernel: Kernel, status: int) -> Exception:
+    def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         """What the runtime library says about a launch that failed; the kernel's own answer where it says nothing."""
         held = self.driver.take_last_error()
         if held:
             return self.driver.error("LaunchKernel", held, what=f"the launch of {kernel.name} on {self.place}")
-        return kernel.failed(status)
+        return kernel.failed(status, args)
 
 
 def torch_stream(place: Place) -> int:

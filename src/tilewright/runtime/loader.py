@@ -63,8 +63,11 @@ class Kernel:
 
     def refusal(self, args: ctypes.Structure) -> str:
         """Why the kernel will not take these arguments; empty when it will."""
+        return self._refusal_at(ctypes.addressof(args))
+
+    def _refusal_at(self, address: int) -> str:
         why = ctypes.create_string_buffer(_WHY_BYTES)
-        code = self._check(ctypes.addressof(args), why, _WHY_BYTES)
+        code = self._check(address, why, _WHY_BYTES)
         if code == 0:
             return ""
         sentence = why.value.decode("utf-8", "replace")
@@ -74,12 +77,15 @@ class Kernel:
         """Raise where the kernel's own check refuses."""
         why = self.refusal(args)
         if why:
-            raise ProblemError(
-                f"{self.name} refuses: {why}",
-                rule="kernel-check",
-                value=self.name,
-                remedy="let the registry choose the kernel: `tilewright.gemm` or `Registry.run`",
-            )
+            raise self._refused(why)
+
+    def _refused(self, why: str) -> ProblemError:
+        return ProblemError(
+            f"{self.name} refuses: {why}",
+            rule="kernel-check",
+            value=self.name,
+            remedy="let the registry choose the kernel: `tilewright.gemm` or `Registry.run`",
+        )
 
     def workspace_bytes(self, args: ctypes.Structure, threads: int) -> int:
         size = int(self._workspace(ctypes.addressof(args), threads))
@@ -97,8 +103,11 @@ class Kernel:
             )
         return int(self._packed_bytes(ctypes.addressof(args)))
 
-    def failed(self, status: int) -> TilewrightError:
-        """The error for a launch that answered other than 0."""
+    def failed(self, status: int, args: int = 0) -> TilewrightError:
+        """The error for a launch that answered other than 0; with the address of its arguments, the kernel's reason."""
+        why = self._refusal_at(args) if args else ""
+        if why:
+            return self._refused(why)
         return DeviceError(
             f"{self.name} failed at launch with {abi.STATUS_NAMES.get(status, status)}",
             rule="launch",

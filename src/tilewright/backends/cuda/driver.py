@@ -34,6 +34,7 @@ _SAME: dict[str, tuple[str, tuple[Any, ...]]] = {
     "StreamDestroy": ("cuStreamDestroy_v2", (_P,)),
     "StreamSynchronize": ("cuStreamSynchronize", (_P,)),
     "StreamWaitEvent": ("cuStreamWaitEvent", (_P, _P, _U)),
+    "StreamIsCapturing": ("cuStreamIsCapturing", (_P, _P)),
     "EventCreateWithFlags": ("cuEventCreate", (_P, _U)),
     "EventDestroy": ("cuEventDestroy_v2", (_P,)),
     "EventRecord": ("cuEventRecord", (_P, _P)),
@@ -49,6 +50,7 @@ _MORE: dict[str, tuple[Any, ...]] = {
     "cuCtxGetDevice": (_P,),
     "cuDevicePrimaryCtxRetain": (_P, _I),
     "cuMemcpyAsync": (_P, _P, _S, _P),
+    "cuMemcpy2DAsync_v2": (_P, _P),
     "cuMemsetD8Async": (_P, ctypes.c_ubyte, _S, _P),
     "cuDeviceGetName": (_P, _I, _I),
     "cuDeviceTotalMem_v2": (_P, _I),
@@ -73,6 +75,23 @@ _STICKY = STICKY | {715, 716, 717, 718}
 _lock = threading.Lock()
 _drivers: dict[str, CudaDriver] = {}
 _devices: dict[str, tuple[DeviceFacts, ...]] = {}
+
+
+class _Side(ctypes.Structure):
+    """One side of CUDA_MEMCPY2D: where rows are and how far apart."""
+
+    _fields_ = (
+        ("x", _S), ("y", _S), ("memory", _I), ("host", _P), ("address", _P), ("array", _P), ("pitch", _S),
+    )  # fmt: skip
+
+
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = (("source", _Side), ("target", _Side), ("width", _S), ("height", _S))
+
+
+_UNIFIED = 4  # the driver finds out which memory an address is of
 
 
 class CudaDriver(Driver):
@@ -101,6 +120,7 @@ class CudaDriver(Driver):
             "GetDevice": self._get_device,
             "SetDevice": self._set_device,
             "MemcpyAsync": lambda to, source, size, _way, stream: raw["cuMemcpyAsync"](to, source, size, stream),
+            "Memcpy2DAsync": self._copy_2d,
             "MemsetAsync": raw["cuMemsetD8Async"],
             "GetLastError": lambda: 0,  # the driver keeps no error for later
         }
@@ -128,6 +148,13 @@ class CudaDriver(Driver):
 
     def _set_device(self, index: int) -> int:
         return self.raw["cuCtxSetCurrent"](self.context(index))
+
+    def _copy_2d(
+        self, to: int, to_pitch: int, source: int, pitch: int, width: int, height: int, _way: int, stream: int
+    ) -> int:
+        side = _Side(memory=_UNIFIED, address=source, pitch=pitch)
+        copy = _Copy2D(side, _Side(memory=_UNIFIED, address=to, pitch=to_pitch), width, height)
+        return self.raw["cuMemcpy2DAsync_v2"](ctypes.byref(copy), stream)
 
     def _get_device(self, answer: Any) -> int:
         now = ctypes.c_void_p()

@@ -403,7 +403,20 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
         )
     if not problem.m or not problem.n or not problem.batch:
         return
+    if problem.num_d and not problem.plain_d:
+        yield Violation(
+            "amd-d-tensors",
+            "a D tensor repeats an element along n, or its address or a stride is not a multiple of 16 bytes",
+            "give D tensors whose rows are contiguous and aligned",
+        )
     for what, extent, stride, width in _contiguous(schedule, problem, signature):
+        if width > 1 and not problem.aligned:
+            yield Violation(
+                "amd-alignment",
+                f"an operand's address or batch stride is not a multiple of 16 bytes, and {what} is read or written "
+                f"{width} elements at a time",
+                "align it, or use a kernel with narrower accesses",
+            )
         if extent % width or stride % width:
             yield Violation(
                 "amd-alignment",
@@ -416,9 +429,8 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
             yield Violation(
                 "amd-operand-size", f"{what} spans {span} bytes, and offsets are 32-bit", "split the problem"
             )
-    turns = shape.loops(schedule, problem.k)
-    if turns < 1 or (schedule.pipeline == "compv4" and turns < 2):
-        least = 2 if schedule.pipeline == "compv4" else 1
+    turns, least = shape.loops(schedule, problem.k), shape.least_loops(schedule)
+    if turns < least:
         yield Violation(
             "amd-k-loops",
             f"k = {problem.k} gives {turns} turns of the k loop, {schedule.pipeline} needs {least}",

@@ -147,3 +147,7 @@ def prefetch_stages(signature: GemmSignature, schedule: GemmSchedule) -> int:
 def loops(schedule: GemmSchedule, k: int) -> int:
     """Turns of the K loop of one block."""
     return -(-k // (schedule.tile[2] * schedule.split_k))
+
+
+def least_loops(schedule: GemmSchedule) -> int:
+    return 2 if schedule.pipeline == "compv4" else 1

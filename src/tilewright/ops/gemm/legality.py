@@ -15,6 +15,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import nearest
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm import amd, cpu, nvidia
+from tilewright.ops.gemm.copies import copied_sizes
 from tilewright.ops.gemm.problem import GemmProblem, accumulator, problem_violations
 from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, VARIANTS, GemmSchedule, GemmSignature, epilogue_d_counts
 
@@ -148,17 +149,22 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
 
 
 def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
-    """The larger problem the kernel serves in zero-padded copies, where only edge code is missing."""
-    broken = supports(spec, problem)
-    if not broken or problem.preshuffled or any(one.rule != "no-edge-code" for one in broken):
+    """The problem the kernel serves in zero-padded, aligned copies of the operands, where copies mend what it lacks.
+
+    A size grows to what the kernel needs; strides and alignment are those of fresh dense buffers.
+    """
+    if problem.preshuffled or not supports(spec, problem):
         return None
     schedule: GemmSchedule = spec.schedule
-    grain = FAMILIES[all_archs()[spec.arch].family].pad_grain(schedule)
-    sizes = {
-        axis: getattr(problem, axis) if schedule.pad[i] else -(-getattr(problem, axis) // grain[i]) * grain[i]
-        for i, axis in enumerate("mnk")
-    }
-    return replace(problem, **sizes, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False)
+    name = all_archs()[spec.arch].family
+    grain = FAMILIES[name].pad_grain(schedule)
+    wanted = copied_sizes(name, schedule, problem)
+    m, n, k = (wanted[i] if schedule.pad[i] else -(-wanted[i] // grain[i]) * grain[i] for i in range(3))
+    larger = replace(
+        problem, m=m, n=n, k=k, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False,
+        aligned=True, plain_d=True,
+    )  # fmt: skip
+    return larger if not problem_violations(larger) and not supports(spec, larger) else None
 
 
 def pack_format(spec: KernelSpec) -> tuple[object, ...]:

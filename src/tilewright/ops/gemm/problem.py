@@ -53,6 +53,8 @@ class GemmProblem:
     broadcast_a: bool = False
     broadcast_b: bool = False
     aligned: bool = True  # on a device: A, B, E and their batch strides are multiples of 16 bytes
+    # On a device: the columns of D tensors follow each other, their address, row and batch strides are such multiples.
+    plain_d: bool = True
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -94,7 +96,7 @@ class GemmProblem:
 
     def dense(self) -> GemmProblem:
         """The same problem with rows that follow each other."""
-        return replace(self, a_stride=0, b_stride=0, c_stride=0)
+        return replace(self, a_stride=0, b_stride=0, c_stride=0, plain_d=True)
 
     def describe(self) -> str:
         text = f"gemm m={self.m} n={self.n} k={self.k}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.dtypes import DTYPES
-from tilewright.errors import DeviceError, NoKernelError, ProblemError, TilewrightError
+from tilewright.errors import DeviceError, ProblemError, TilewrightError
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import arrays, host
 from tilewright.runtime.abi import GemmArgs
@@ -33,9 +34,9 @@ class GemmPlan:
     """
 
     __slots__ = (
-        "_free", "_launch", "_stream", "_workspace", "args", "column_major", "dtype", "dtype_name", "kernel", "num_d",
-        "place", "reach", "request", "selection", "shape", "size_a", "size_b", "size_c", "size_d", "swapped", "threads",
-        "use_c",
+        "_aligned_d", "_copied", "_free", "_launch", "_stream", "_workspace", "args", "column_major", "dtype",
+        "dtype_name", "kernel", "num_d", "place", "reach", "request", "scratch_bytes", "selection", "shape", "size_a",
+        "size_b", "size_c", "size_d", "swapped", "threads", "use_c",
     )  # fmt: skip
 
     def __init__(self, kernel: Kernel, request: Request, threads: int) -> None:
@@ -69,8 +70,13 @@ class GemmPlan:
             probe.d[index] = host.ALIGNMENT
         probe.alpha = 1.0
         kernel.demand(probe)
-        self._workspace = kernel.workspace_bytes(probe, threads)
+        self._workspace = self.scratch_bytes = kernel.workspace_bytes(probe, threads)
+        self._copied: GemmPlan | None = None
+        self._aligned_d = False
         if self.place is not HOST:
+            if self.num_d:
+                probe.d[0] = host.ALIGNMENT + self.size_d
+                self._aligned_d = bool(kernel.refusal(probe))
             # The device has its own workspace and the stream of the moment.
             self._launch, self._workspace = device(self.place).launcher(kernel, self._workspace), 0
 
@@ -84,7 +90,25 @@ class GemmPlan:
             return False
         return not any(d + d_low < high and low < d + d_high for d, (d_low, d_high) in zip(ds, of_ds, strict=True))
 
+    def _in_copies(self) -> GemmPlan:
+        """The same with copies of the operands: for D tensors that start where the kernel cannot read them."""
+        if self._copied is None:
+            from tilewright.ops.gemm.legality import padded
+
+            larger = padded(self.kernel.spec, replace(self.request.problem, plain_d=False))
+            if larger is None:
+                raise ProblemError(
+                    f"{self.kernel.name} reads D tensors at multiples of 16 bytes, and one starts elsewhere",
+                    rule="d-alignment",
+                    value=self.kernel.name,
+                    remedy="give D tensors that start at a multiple of 16 bytes",
+                )
+            self._copied = prepare(self.kernel, self.request, self.threads, larger)
+        return self._copied
+
     def __call__(self, a: int, b: int, c: int, ds: tuple[int, ...], e: int, alpha: float, beta: float) -> None:
+        if self._aligned_d and any(one % 16 for one in ds):
+            return self._in_copies()(a, b, c, ds, e, alpha, beta)
         try:
             args, address = self._free.pop()
         except IndexError:
@@ -110,6 +134,7 @@ class GemmPlan:
         if status:
             raise self.kernel.failed(status)
         self._free.append((args, address))
+        return None
 
 
 def bad_scalar(alpha: object, beta: object) -> ProblemError:
@@ -129,7 +154,7 @@ class PaddedGemmPlan(GemmPlan):
     def __init__(self, kernel: Kernel, request: Request, padded: GemmProblem, threads: int) -> None:
         self._outer = request
         # Padded buffers are dense, so the inner call has the padded problem's own strides.
-        inner = dense_request(_dense_problem(padded))
+        inner = dense_request(dense_problem(padded))
         super().__init__(kernel, inner, threads)
         self._inner = inner.problem
         self.request = request
@@ -177,9 +202,7 @@ class PaddedGemmPlan(GemmPlan):
         np.copyto(target, result[:, : p.m, : p.n])
 
 
-def _dense_problem(problem: GemmProblem) -> GemmProblem:
-    from dataclasses import replace
-
+def dense_problem(problem: GemmProblem) -> GemmProblem:
     return replace(problem, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False)
 
 
@@ -217,13 +240,9 @@ def prepare(kernel: Kernel, request: Request, threads: int, padded: GemmProblem 
     if padded is None:
         return GemmPlan(kernel, request, threads)
     if request.place is not HOST:
-        raise NoKernelError(
-            f"{kernel.name} has no edge code for {request.problem.describe()}, and operands on {request.place} are "
-            "not copied into padded buffers",
-            rule="padded-on-device",
-            value=kernel.name,
-            remedy="register kernels with padding along the odd sizes (pad_m, pad_n, pad_k)",
-        )
+        from tilewright.runtime.bindings.gemm.staged import StagedGemmPlan
+
+        return StagedGemmPlan(kernel, request, padded, threads)
     return PaddedGemmPlan(kernel, request, padded, threads)
 
 

@@ -265,7 +265,16 @@ def analyse(
         out = out.transposed() if out is not None else None
         d_strides = [(column, row, step) for row, column, step in d_strides]
     filled = _fill(left, right, c, out, d_strides, (m, n, k, count), use_c, epilogue, dtype, ds, swapped, shape, prefer)
-    return filled if place is HOST else replace(filled, place=place)
+    if place is HOST:
+        return filled
+    plain = all(_plain_d(one, filled.args, index) for index, one in enumerate(ds))
+    return replace(filled, place=place, problem=replace(filled.problem, plain_d=plain))
+
+
+def _plain_d(one: View, args: GemmArgs, index: int) -> bool:
+    """Whether a D tensor has contiguous rows, and its address and strides are multiples of 16 bytes."""
+    row, batch = (step * one.itemsize for step in (args.d_row_stride[index], args.d_batch_stride[index]))
+    return args.d_col_stride[index] == 1 and not (one.address % 16 or row % 16 or batch % 16)
 
 
 def _fill(

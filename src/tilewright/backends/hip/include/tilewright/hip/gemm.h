@@ -108,8 +108,11 @@ template <class Config, class Device> struct Gemm {
   }
   static int64_t workspace(const void *, int64_t) { return 0; }
 
-  // One matrix of the batch after the other, all on the stream.
+  // One matrix of the batch after the other, all on the stream.  What changes from call to call, pointers and
+  // scalars, is checked here too: a wide load from a misaligned address would give wrong numbers, not an error.
   static int launch(const void *args, void *, void *stream) {
+    const char *why = "";
+    if (int code = broken(static_cast<const tw_gemm_args *>(args), &why)) return code;
     auto &x = *static_cast<const tw_gemm_args *>(args);
     if (empty(x)) return TW_OK;
     auto on = static_cast<hipStream_t>(stream);

@@ -1,0 +1,177 @@
+"""Streams that are captured into graphs: what graphs use stays where it is, and nothing is allocated meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+from tests.runtime.fakes import FakeHip, kernel_text
+from tilewright import ops
+from tilewright.errors import DeviceError
+from tilewright.ops.gemm import GemmProblem
+from tilewright.runtime import cuda, hip
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.loader import Kernel, load_library
+
+Operands = tuple[DeviceArray, DeviceArray, DeviceArray]
+
+
+@pytest.fixture
+def hungry(fake_hip: FakeHip) -> Kernel:
+    return load_library(fake_hip.kernel(workspace=True))[0]
+
+
+def operands(device: Any, dtype: Any = np.int8, result: Any = np.int32) -> Operands:
+    a, b = np.ones((33, 40), dtype), np.ones((17, 40), dtype)
+    out = np.zeros((33, 17), result)
+    return DeviceArray.of(device, a), DeviceArray.of(device, b).T, DeviceArray.of(device, out)
+
+
+def test_a_workspace_cannot_be_made_while_its_stream_is_captured(fake_hip: FakeHip, hungry: Kernel) -> None:
+    device = hip.device()
+    a, b, out = operands(device)
+    with device.new_stream() as stream:
+        fake_hip.capture(stream.handle)
+        for attempt in (lambda: hungry(a, b, out=out), lambda: device.allocate(64)):
+            with pytest.raises(DeviceError, match="captured into a graph") as caught:
+                attempt()
+            assert caught.value.rule == "capture-allocation"
+            assert "once" in caught.value.remedy
+        assert fake_hip.calls("hipLaunchKernel") == 0
+        fake_hip.capture(stream.handle, False)
+        hungry(a, b, out=out)
+        fake_hip.capture(stream.handle)
+        hungry(a, b, out=out)  # what it needs is there now
+        fake_hip.capture(stream.handle, False)
+    np.testing.assert_array_equal(out.numpy(), 40)
+
+
+def test_a_stream_beside_the_captured_one_may_allocate(fake_hip: FakeHip) -> None:
+    device = hip.device()
+    with device.new_stream() as stream:
+        assert not device.capturing(stream.handle)
+        fake_hip.capture(stream.handle)
+        assert device.capturing(stream.handle)
+        assert not device.capturing(0)
+        fake_hip.fail("hipStreamIsCapturing", 906)  # what the default stream answers then
+        assert not device.capturing(0)
+        assert fake_hip.last_error == 0
+        fake_hip.capture(stream.handle, False)
+
+
+def test_memory_pressure_leaves_the_workspaces_of_graphs(fake_hip: FakeHip, hungry: Kernel) -> None:
+    device = hip.device()
+    a, b, out = operands(device)
+    hungry(a, b, out=out)  # the default stream's: no graph uses it
+    with device.new_stream() as stream:
+        hungry(a, b, out=out)
+        address = device.workspace(1, stream.handle)
+        fake_hip.capture(stream.handle)
+        hungry(a, b, out=out)
+        fake_hip.capture(stream.handle, False)
+    before = fake_hip.alive[0]
+    fake_hip.fail("hipMalloc", 2)
+    memory = device.allocate(100)
+    assert fake_hip.alive[0] == before  # one more, one given back
+    assert fake_hip.device_of(address) == 0
+    assert device.workspace(1, stream.handle) == address
+    memory.free()
+    fake_hip.fail("hipMalloc", 2)
+    with pytest.raises(DeviceError) as caught:
+        device.allocate(100)
+    assert caught.value.rule == "device-memory"
+    assert fake_hip.device_of(address) == 0
+
+
+def test_a_graph_keeps_its_workspace_when_the_stream_needs_more_or_ends(fake_hip: FakeHip, hungry: Kernel) -> None:
+    device = hip.device()
+    a, b, out = operands(device)
+    with device.new_stream() as stream:
+        hungry(a, b, out=out)
+        fake_hip.capture(stream.handle)
+        hungry(a, b, out=out)
+        fake_hip.capture(stream.handle, False)
+        first = device.workspace(1, stream.handle)
+        second = device.workspace(1 << 20, stream.handle)
+        third = device.workspace(1 << 21, stream.handle)
+    assert first != third
+    assert (fake_hip.device_of(first), fake_hip.device_of(third)) == (0, 0)
+    assert fake_hip.device_of(second) == -1 or second == third  # no graph used it
+    stream.close()
+    assert fake_hip.device_of(first) == 0
+    assert fake_hip.device_of(third) == -1
+    device.drop_workspaces()  # the user says that no graph is replayed any more
+    assert fake_hip.device_of(first) == -1
+    device.drop_workspaces()
+
+
+def test_the_flags_of_a_workspace_are_clear(fake_hip: FakeHip) -> None:
+    device = hip.device()
+    for nbytes in (1, 100_000):
+        address = device.workspace(nbytes, 0)
+        assert bytes((ctypes.c_char * 16384).from_address(address)) == bytes(16384)
+        ctypes.memset(address, 0xFF, 16384)
+    device.drop_workspaces()
+
+
+# -- CUDA: a spare for the stream PyTorch captures on ----------------------------------------------------------------
+
+
+@pytest.fixture
+def stream_k(fake_cuda: ctypes.CDLL, library_of: Callable[[str], Path]) -> Kernel:
+    problem = GemmProblem(33, 17, 40, "bf16", dtype_c="fp32", layout="rcr")
+    spec = ops.op("gemm").generic_spec(problem.signature, "sm_90a")
+    return load_library(library_of(kernel_text(spec, workspace=True, queue="fake_cuda_launch")))[0]
+
+
+def of(address: int, fake: ctypes.CDLL) -> bool:
+    fake.fake_cuda_holds.argtypes = (ctypes.c_void_p,)
+    return bool(fake.fake_cuda_holds(address))
+
+
+def test_a_stream_never_used_before_is_captured_with_the_spare(fake_cuda: ctypes.CDLL, stream_k: Kernel) -> None:
+    device = cuda.device()
+    a, b, out = operands(device, bfloat16, np.float32)
+    stream_k(a, b, out=out)  # on the default stream, as people warm up
+    made = fake_cuda.fake_cuda_calls(b"cuMemAlloc")
+    with device.new_stream() as stream:
+        fake_cuda.fake_cuda_capture(stream.handle, 1)
+        stream_k(a, b, out=out)
+        assert fake_cuda.fake_cuda_calls(b"cuMemAlloc") == made
+        address = device.workspace(1, stream.handle)
+        assert bytes((ctypes.c_char * cuda.FLAG_BYTES).from_address(address))[4096:] == bytes(cuda.FLAG_BYTES - 4096)
+        stream_k(a, b, out=out)
+        fake_cuda.fake_cuda_capture(stream.handle, 0)
+    assert address != device.workspace(1, 0)
+    with device.new_stream() as other:  # the spare is spent: this one has to be told
+        fake_cuda.fake_cuda_capture(other.handle, 1)
+        with pytest.raises(DeviceError) as caught:
+            stream_k(a, b, out=out)
+        assert caught.value.rule == "capture-allocation"
+        fake_cuda.fake_cuda_capture(other.handle, 0)
+        stream_k(a, b, out=out)
+    fake_cuda.fake_cuda_capacity(1 << 20)  # nothing fits any more: what no graph uses goes
+    with pytest.raises(DeviceError):
+        device.allocate(2 << 20)
+    assert of(address, fake_cuda)
+    np.testing.assert_array_equal(out.numpy(), 40)
+
+
+def test_no_room_for_a_spare_is_no_error(fake_cuda: ctypes.CDLL, stream_k: Kernel) -> None:
+    device = cuda.device()
+    a, b, out = operands(device, bfloat16, np.float32)
+    fake_cuda.fake_cuda_capacity(40 << 20)
+    stream_k(a, b, out=out)
+    assert device.workspace(1, 0)
+    np.testing.assert_array_equal(out.numpy(), 40)
+    with device.new_stream() as stream:
+        fake_cuda.fake_cuda_capture(stream.handle, 1)
+        with pytest.raises(DeviceError, match="captured into a graph"):
+            stream_k(a, b, out=out)
+        fake_cuda.fake_cuda_capture(stream.handle, 0)
