@@ -67,6 +67,7 @@ struct Cluster {
 };
 struct Block {
   int number;
+  size_t first;  // of its threads among those that run
   uint32_t rank;
   Cluster *cluster;
   std::vector<char> memory;  // the window, and a fence behind it
@@ -122,7 +123,7 @@ std::vector<Cluster> clusters;
 std::vector<Copy> copies;
 std::vector<Store> stores;
 uint32_t shared_bytes;
-void (*kernel)(void **);
+Entry kernel;
 void **parameters;
 
 Thread &me() { return threads[size_t(scheduler.current())]; }
@@ -228,7 +229,7 @@ void execute(Block &b, int group, Product &p) {
   if (p.kind == int8_element) multiply_integers(reader, p.columns, p.a, p.b, whole);
   else multiply_floats(reader, p.kind, p.columns, p.major_a, p.major_b, p.a, p.b, sums);
   for (int t = 0; t < 128; ++t) {
-    Thread &thread = threads[size_t(b.number) * blockDim.x + size_t(group * 128 + t)];
+    Thread &thread = threads[b.first + size_t(group * 128 + t)];
     uint32_t *values = nullptr;
     for (Accumulator &one : thread.accumulators)
       if (one.real == p.sums[t]) values = one.values.data();
@@ -258,7 +259,7 @@ void retire_to(Block &b, int group, uint64_t target) {
   for (; g.retired < target; ++g.retired) {
     Product &p = g.products[g.retired - g.first];
     for (int t = 0; t < 128; ++t)
-      for (Accumulator &one : threads[size_t(b.number) * blockDim.x + size_t(group * 128 + t)].accumulators)
+      for (Accumulator &one : threads[b.first + size_t(group * 128 + t)].accumulators)
         if (one.real == p.sums[t] && --one.in_flight == 0) memcpy(one.real, one.values.data(), one.values.size() * 4);
   }
   while (g.first < g.retired) g.products.pop_front(), ++g.first;
@@ -299,12 +300,8 @@ void enter(int) {
     if (b.memory[i] != char(poison)) fault("something was written behind its shared memory");
 }
 
-bool run(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block, unsigned cluster, unsigned shared) {
-  const unsigned count = grid_x * grid_y * grid_z;
-  gridDim = {grid_x, grid_y, grid_z};
-  blockDim = {block, 1, 1};
-  threadIdx = blockIdx = {0, 0, 0};
-  shared_bytes = shared;
+// Some blocks of the grid, all at the same time.
+bool run_together(unsigned first, unsigned count, unsigned block, unsigned cluster) {
   copies.clear();
   stores.clear();
   blocks.assign(count, Block{});
@@ -312,30 +309,47 @@ bool run(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block, unsi
   threads.assign(size_t(count) * block, Thread{});
   for (unsigned i = 0; i < count; ++i) {
     Block &b = blocks[i];
-    b.number = int(i), b.rank = i % cluster, b.cluster = &clusters[i / cluster], b.alive = int(block);
+    b.number = int(first + i), b.first = size_t(i) * block, b.rank = i % cluster, b.cluster = &clusters[i / cluster], b.alive = int(block);
     b.cluster->blocks.push_back(&b);
     b.cluster->threads += int(block);
-    b.memory.assign(shared + fence_bytes, char(poison));
-    b.dirty.assign(shared, 0);
+    b.memory.assign(shared_bytes + fence_bytes, char(poison));
+    b.dirty.assign(shared_bytes, 0);
     b.groups.resize((block + 127) / 128);
     b.warps.resize((block + 31) / 32);
-    for (unsigned t = 0; t < block; ++t) threads[size_t(i) * block + t].block = &b, threads[size_t(i) * block + t].index = int(t);
+    for (unsigned t = 0; t < block; ++t) threads[b.first + t].block = &b, threads[b.first + t].index = int(t);
   }
+  bool ok = scheduler.run(int(threads.size()));
+  while (ok && !stores.empty()) {  // in any order, after everything else
+    size_t which = dice(uint32_t(stores.size()));
+    write(stores[which]);
+    stores[which] = std::move(stores.back());
+    stores.pop_back();
+  }
+  return ok;
+}
+
+// As many blocks at a time as the multiprocessors hold; the next ones when all of these have ended.
+bool run(const unsigned *grid, unsigned block, unsigned cluster, unsigned shared) {
+  const unsigned count = grid[0] * grid[1] * grid[2];
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block, 1, 1};
+  threadIdx = blockIdx = {0, 0, 0};
+  shared_bytes = shared;
   scheduler.entry = enter;
   scheduler.resumed = resumed;
   scheduler.idle = idle;
   scheduler.between = between;
   scheduler.name = name;
-  bool ok = scheduler.run(int(threads.size()));
-  if (ok)  // in any order, after everything else
-    while (!stores.empty()) {
-      size_t which = dice(uint32_t(stores.size()));
-      write(stores[which]);
-      stores[which] = std::move(stores.back());
-      stores.pop_back();
+  unsigned each = shared ? unsigned(sms_shared) / shared : 2048u;
+  if (each > 2048 / block) each = 2048 / block;
+  unsigned at_once = unsigned(multiprocessors) * each / cluster * cluster;
+  if (at_once < cluster) at_once = cluster;
+  for (unsigned first = 0; first < count; first += at_once)
+    if (!run_together(first, first + at_once < count ? at_once : count - first, block, cluster)) {
+      report = scheduler.failure;
+      return false;
     }
-  report = scheduler.failure;
-  return ok;
+  return true;
 }
 
 // The driver.
@@ -368,9 +382,9 @@ int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
     report = "a launch the driver refuses";
     return 1;
   }
-  kernel = reinterpret_cast<void (*)(void **)>(function);
+  kernel = reinterpret_cast<Entry>(function);
   parameters = arguments;
-  return run(c->grid[0], c->grid[1], c->grid[2], c->block[0], cluster, c->shared_bytes) ? 0 : 719;
+  return run(c->grid, c->block[0], cluster, c->shared_bytes) ? 0 : 719;
 }
 int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
            const uint32_t *steps, int interleave, int swizzle, int, int fill) {
@@ -394,7 +408,21 @@ int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *siz
   return 0;
 }
 int no_module(void **, const void *) { return 200; }
-int no_function(void **, void *, const char *) { return 500; }
+int module_of(void **module, void *) { *module = &report; return 0; }
+int resident(int *most, void *, const LaunchConfig *c) {
+  *most = multiprocessors / int(c->attributes[0].value[0]);
+  return 0;
+}
+// Functions make themselves known when the library is loaded.
+Function *&functions() { static Function *all = nullptr; return all; }
+int find_function(void **function, void *, const char *name) {
+  for (Function *one = functions(); one; one = one->next)
+    if (!strcmp(one->name, name)) {
+      *function = reinterpret_cast<void *>(one->entry);
+      return 0;
+    }
+  return 500;
+}
 
 Map map_at(const void *p) {
   Map m;
@@ -610,11 +638,14 @@ void thread_fence() {
 void spin(const char *what) { scheduler.spin(what); }
 void changed() { ++scheduler.progress; }
 
+Function::Function(const char *symbol, Entry code) : name(symbol), entry(code), next(functions()) { functions() = this; }
+
 void *find(const char *name) {
   static const struct { const char *name; void *function; } all[] = {
       {"cuCtxGetCurrent", reinterpret_cast<void *>(&get_context)},   {"cuCtxGetDevice", reinterpret_cast<void *>(&get_device)},
       {"cuDeviceGetAttribute", reinterpret_cast<void *>(&device_attribute)},
-      {"cuModuleLoadData", reinterpret_cast<void *>(&no_module)},    {"cuModuleGetFunction", reinterpret_cast<void *>(&no_function)},
+      {"cuModuleLoadData", reinterpret_cast<void *>(&no_module)},    {"cuModuleGetFunction", reinterpret_cast<void *>(&find_function)},
+      {"cuFuncGetModule", reinterpret_cast<void *>(&module_of)},     {"cuOccupancyMaxActiveClusters", reinterpret_cast<void *>(&resident)},
       {"cuFuncSetAttribute", reinterpret_cast<void *>(&set_attribute)}, {"cuLaunchKernelEx", reinterpret_cast<void *>(&launch)},
       {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&encode)},
   };

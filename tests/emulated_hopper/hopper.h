@@ -37,6 +37,15 @@ void thread_fence();
 void spin(const char *what);
 void changed();
 
+// A kernel's functions, with their parameters as a launch has them.
+using Entry = void (*)(void **parameters);
+struct Function {
+  const char *name;
+  Entry entry;
+  Function *next;
+  Function(const char *symbol, Entry code);
+};
+
 // The driver's calls, by name.
 void *find(const char *name);
 

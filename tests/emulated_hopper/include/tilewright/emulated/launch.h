@@ -17,7 +17,11 @@ template <class... P> void call(void (*kernel)(P...), void **values) { call(kern
 
 }  // namespace emulated
 
-#undef TW_IMAGE
-#define TW_IMAGE(Symbol)                                                             \
+#define TW_EMULATED_FUNCTION(Symbol)                                                  \
   static void tw_emulated_##Symbol(void **values) { emulated::call(Symbol, values); } \
+  static emulated::Function tw_function_##Symbol{#Symbol, tw_emulated_##Symbol};
+#undef TW_IMAGE
+#define TW_IMAGE(Symbol)               \
+  TW_EMULATED_FUNCTION(Symbol)         \
+  TW_EMULATED_FUNCTION(Symbol##_repack) \
   static const void *tw_image_##Symbol() { return reinterpret_cast<const void *>(&tw_emulated_##Symbol); }
