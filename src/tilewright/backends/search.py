@@ -40,7 +40,7 @@ def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -
 
 def ask(driver: Sequence[str], *words: str, broken: Callable[[str], ToolchainError], expect: str = "") -> str:
     """What a program says; one that does not answer, fails or leaves out `expect` is `broken`."""
-    said = " ".join(words)
+    said = " ".join(words) or "its question for a version"
     try:
         answer = subprocess.run(
             [*driver, *words],

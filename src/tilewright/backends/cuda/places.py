@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 from tilewright.backends.search import numbers
 
@@ -32,7 +32,7 @@ def _wheels() -> list[Path]:
 
 def roots() -> Iterator[tuple[Path, str]]:
     """Folders that may hold bin/nvcc and lib/libnvrtc, with how they were found, in order."""
-    on_path = shutil.which("nvcc")
+    on_path = which("nvcc")
     if on_path:
         yield Path(on_path).parent.parent, "the path"
     for one in (USUAL / "cuda", *sorted(USUAL.glob("cuda-*"), key=numbers, reverse=True)):
@@ -43,7 +43,7 @@ def roots() -> Iterator[tuple[Path, str]]:
 
 def compilers() -> list[tuple[Path, str]]:
     """Every nvcc, each once."""
-    on_path = shutil.which("nvcc")
+    on_path = which("nvcc")
     found = [(Path(on_path), "the path")] if on_path else []
     found += [(root / "bin" / "nvcc", where) for root, where in roots()]
     unique: dict[Path, tuple[Path, str]] = {}
@@ -66,7 +66,7 @@ def nvrtc_libraries() -> list[tuple[Path, str]]:
 
 def tool(name: str) -> Path | None:
     """A program of CUDA's such as nvdisasm: on the path, beside a compiler, in the wheels (Triton's has some too)."""
-    on_path = shutil.which(name)
+    on_path = which(name)
     if on_path:
         return Path(on_path)
     folders = [root / "bin" for root, _ in roots()]
