@@ -8,6 +8,7 @@ from itertools import product
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
 
 K_BYTES = 128  # of one swizzled row: the k of a stage
@@ -162,6 +163,32 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], str], ...] = (
     (8, 64, 16, (1, 1), _T),
     (32, 64, 14, (1, 1), _T),
     (64, 64, 12, (1, 1), _T),
+    (256, 160, 4, (1, 1), _C),
+    (256, 160, 4, (1, 1), _CS),
+    (256, 144, 4, (2, 1), _C),
+    (256, 144, 4, (2, 1), _CS),
+    (128, 144, 5, (2, 1), _C),
+    (128, 144, 5, (2, 1), _P),
+    (128, 144, 5, (2, 1), _CK),
+    (128, 160, 5, (2, 1), _P),
+    (128, 112, 6, (1, 2), _P),
+    (128, 96, 6, (1, 2), _P),
+    (64, 192, 6, (2, 1), _P),
+    (64, 224, 5, (2, 1), _P),
+    (64, 128, 8, (2, 1), _P),
+    (64, 128, 8, (2, 1), _PK),
+    (64, 48, 12, (1, 1), _PK),
+    (64, 64, 10, (1, 2), _PK),
+    (64, 64, 10, (2, 1), _PK),
+    (64, 32, 14, (1, 2), _P),
+    (64, 96, 8, (1, 1), _PK),
+    (128, 64, 8, (1, 1), _PK),
+    (128, 224, 4, (2, 1), _CK),
+    (256, 128, 4, (1, 2), _CK),
+    (128, 128, 6, (1, 1), _CK),
+    (128, 128, 6, (2, 2), _CK),
+    (128, 192, 4, (2, 2), _CK),
+    (16, 128, 8, (1, 1), "cooperative_turned_split_k"),
     (128, 192, 4, (1, 2), _C),  # for layouts whose B cannot be fetched in parts of 96
 )
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8))
@@ -175,6 +202,7 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
             yield tma_ws(signature, 64, 64, 8, (1, 1), _PS, "direct")
+    yield from multistage.default(signature, arch)
     for one in _SKINNY:
         yield skinny(*one)
     yield skinny(1, 1, 8, "columns")
@@ -193,6 +221,7 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSche
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
             for scheduler in (_T, "cooperative_turned", "pingpong_turned", "cooperative_turned_split_k"):
                 yield tma_ws(signature, few, many, stages, (1, 1), scheduler)
+    yield from multistage.swept(far, signature)
     for rows, tokens, warps in product((1, 2, 4), (1, 2), (2, 4, 8, 16)):
         for scheduler in ("rows", "columns"):
             yield skinny(rows, tokens, warps, scheduler)
@@ -214,6 +243,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmS
         yield generic_schedule(signature, arch)
         yield skinny(1, 2, 4)
         yield skinny(2, 1, 8, "columns")
+        yield from multistage.tests(signature)
         if "wgmma" in arch.features:
             for m, n, stages, cluster, scheduler in (
                 (128, 128, 4, (1, 1), _C),
