@@ -54,6 +54,8 @@ def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
     schedule: GemmSchedule = spec.schedule
     units = all_archs()[spec.arch].compute_units
     floor = START + problem.bytes / MEMORY
+    if 0 in (problem.m, problem.n, problem.batch):
+        return floor  # there is nothing to do, and no count of tiles to divide by
     if schedule.pipeline == "tma_ws":
         return max(floor, START + _tma_ws(schedule, problem, units))
     if schedule.pipeline == "skinny":
