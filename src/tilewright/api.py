@@ -19,12 +19,15 @@ from tilewright.dispatch.registry import Registry, default_registry, resolve_tar
 from tilewright.dispatch.selection import Explanation
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
+from tilewright.runtime.bindings.gemm.call import run_read
 from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
+from tilewright.runtime.bindings.gemm.quick import READERS
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
 
 _ndarray = np.ndarray
 _registries: dict[str, Registry] = {}
+_targets: dict[Any, str] = {}  # by the device of tensors and our own arrays
 
 
 def gemm(
@@ -56,13 +59,26 @@ def gemm(
     registry = _registries.get(name)
     if registry is None:
         registry = _registry(name)
+    read = READERS.get(type(a))
+    if read is not None:
+        return run_read(read, registry, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     return _run_gemm(registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype)
 
 
 def _place_of(a: Any) -> str:
     """The target that the place of an array names: empty for the host, else the arch of its device."""
-    if type(a) is _ndarray:
+    kind = type(a)
+    if kind is _ndarray:
         return ""
+    if kind not in READERS:
+        return _target_of(a)
+    name = _targets.get(a.device)
+    if name is None:
+        name = _targets[a.device] = _target_of(a)
+    return name
+
+
+def _target_of(a: Any) -> str:
     place = array_place(a)
     if place is HOST or place.kind not in all_backends():
         return ""  # reading the array says what is wrong with its place

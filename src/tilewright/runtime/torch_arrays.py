@@ -6,9 +6,11 @@ PyTorch is never imported here: a tensor can only come from a process that has i
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from tilewright.runtime import quick
 from tilewright.runtime.devices import ANY, HOST, Place, wrong_place
 from tilewright.runtime.dlpack import refuse_export
 
@@ -24,11 +26,14 @@ _NAMES = {
 }
 
 
-@lru_cache(maxsize=1)
-def _tables() -> tuple[dict[Any, str], dict[str, Any]]:
-    torch = sys.modules["torch"]
+@lru_cache(maxsize=4)
+def _tables_of(torch: Any) -> tuple[dict[Any, str], dict[str, Any]]:
     names = {getattr(torch, spelled): name for spelled, name in _NAMES.items() if hasattr(torch, spelled)}
     return names, {name: kind for kind, name in names.items()}
+
+
+def _tables() -> tuple[dict[Any, str], dict[str, Any]]:
+    return _tables_of(sys.modules["torch"])
 
 
 def is_tensor(array: Any) -> bool:
@@ -37,21 +42,48 @@ def is_tensor(array: Any) -> bool:
     return torch is not None and (kind is torch.Tensor or kind is torch.nn.Parameter)
 
 
-def quick_key(tensor: Any, kind: str = "cpu") -> tuple[Any, ...] | None:
-    """What a plan depends on, for a tensor that `parts` would take without complaint; None otherwise."""
-    if tensor.requires_grad or tensor.is_neg():
-        return None
-    if kind == "cpu":
-        return (tensor.shape, tensor.stride(), tensor.dtype) if tensor.is_cpu else None
-    if not tensor.is_cuda or (sys.modules["torch"].version.hip is not None) != (kind == "hip"):
-        return None
-    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
+def kinds() -> tuple[type[Any], type[Any]]:
+    """The types that `is_tensor` knows, once there is PyTorch."""
+    torch = sys.modules["torch"]
+    return torch.Tensor, torch.nn.Parameter
 
 
-def empty_like_plan(example: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """A new row-major tensor beside `example`, on its device."""
-    kind = _tables()[1].get(dtype)
-    return None if kind is None else example.new_empty(shape, dtype=kind)
+def reader() -> Callable[..., tuple[Any, ...] | None]:
+    """`read(*tensors)`: a key of what plans depend on and the addresses; None for what `parts` would not take,
+    or what else needs a longer look."""
+    known = kinds()
+
+    def read(*tensors: Any) -> tuple[Any, ...] | None:
+        key: list[Any] = []
+        at: list[Any] = [None]
+        try:
+            for one in tensors:
+                if type(one) not in known or one.requires_grad or one.is_neg():
+                    return None
+                address = one.data_ptr()
+                key += (one.shape, one.stride(), one.dtype, one.device, not address & 15)
+                at.append(address)
+        except (RuntimeError, TypeError, NotImplementedError):  # no strides, no memory
+            return None
+        at[0] = tuple(key)
+        return tuple(at)
+
+    return read
+
+
+def native_reader() -> Callable[..., tuple[Any, ...] | None] | None:
+    """The same in C, where this PyTorch gives its tensors away that way."""
+    return quick.reader(sys.modules["torch"], kinds())
+
+
+def dtype_of(name: str) -> Any:
+    """PyTorch's type for one of ours; None where it has none."""
+    return _tables()[1].get(name)
+
+
+def current_stream() -> Callable[[int], int] | None:
+    """PyTorch's own function that gives the current stream of the device with an index."""
+    return getattr(getattr(sys.modules["torch"], "_C", None), "_cuda_getCurrentRawStream", None)
 
 
 def place_of(tensor: Any, kind: str = "cpu") -> Place:

@@ -14,14 +14,16 @@ import numpy as np
 
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import arrays, host, torch_arrays
+from tilewright.runtime import arrays, host
 from tilewright.runtime.arrays import View, address_of, extent, output_dtype, share_memory, view
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
+from tilewright.runtime.bindings.gemm.quick import QuickCall, reader_of
 from tilewright.runtime.bindings.gemm.request import Request, analyse
-from tilewright.runtime.devices import HOST, kind_of
+from tilewright.runtime.devices import Place, kind_of
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.quick import Read
 
 # Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
 MOST_PLANS = 8192
@@ -50,8 +52,9 @@ def run(
     plans = planner.plans()
     kind_b = type(b)
     if type(a) is not _ndarray or (kind_b is not _ndarray and kind_b is not PackedB):
-        if out is None and c is None and type(ds) is tuple and not ds and not beta and torch_arrays.is_tensor(a):
-            return _run_torch(planner, plans, a, b, alpha, epilogue, out_dtype)
+        read = reader_of(a)
+        if read is not None:
+            return run_read(read, planner, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
         return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     key_b = (b.shape, b.strides, b.dtype) if kind_b is _ndarray else b.key
     if out is None and c is None and type(ds) is tuple and not ds and not beta:
@@ -72,30 +75,50 @@ def run(
     return _run_fused(planner, plans, key_b, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
 
 
-def _run_torch(
-    planner: Planner, plans: MutableMapping[Any, Any], a: Any, b: Any, alpha: float, epilogue: str, out_dtype: Any
+def run_read(
+    read: Read,
+    planner: Planner,
+    a: Any,
+    b: Any,
+    c: Any,
+    alpha: float,
+    beta: float,
+    ds: Sequence[Any],
+    epilogue: str,
+    out: Any,
+    out_dtype: Any,
 ) -> Any:
-    """The short path of PyTorch tensors."""
-    kind = planner.kind
-    key_a = torch_arrays.quick_key(a, kind)
-    key_b = b.key if type(b) is PackedB else torch_arrays.quick_key(b, kind) if torch_arrays.is_tensor(b) else None
+    """The short path of PyTorch's tensors and our arrays on a device."""
+    plans = planner.plans()
+    if type(ds) is not tuple and type(ds) is not list:
+        return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
+    packed = b if type(b) is PackedB else None
+    plain = c is None and not ds and packed is None
+    if plain:
+        found = read(a, b) if out is None else read(a, b, out)
+    else:
+        given = (a, b, out, c, *ds) if packed is None else (a, out, c, *ds)
+        found = read(*[one for one in given if one is not None])
     key: Any = None
-    plan = None
-    if key_a is not None and key_b is not None:
-        key = (key_a, key_b, epilogue, out_dtype)
+    call: QuickCall | None = None
+    if found is not None:
+        key = found[0], epilogue, out_dtype
+        if not plain or beta:
+            key += out is None, c is None, bool(beta), None if packed is None else packed.key
         try:
-            plan = plans.get(key)
-        except TypeError:
+            call = plans.get(key)
+        except TypeError:  # an epilogue or dtype that is no name; the long path says so
             key = None
-    if plan is not None and not plan.column_major:
-        result = torch_arrays.empty_like_plan(a, plan.shape, plan.dtype_name)
-        at_a, at_b = a.data_ptr(), b.address if type(b) is PackedB else b.data_ptr()
-        # Plans of a device may count on aligned operands.
-        grain_a, grain_b = (plan.size_a, plan.size_b) if kind == "cpu" else (DEVICE_GRAIN, DEVICE_GRAIN)
-        if result is not None and not at_a % grain_a and not at_b % grain_b:
-            plan(at_a, at_b, 0, (), result.data_ptr(), alpha, 0.0)
-            return result
-    return _run_views(planner, plans, key, a, b, None, alpha, 0.0, (), epilogue, None, out_dtype)
+    if found is None or call is None:
+        return _run_views(planner, plans, key, a, b, c, alpha, beta, ds, epilogue, out, out_dtype, quick=True)
+    at = found[1:] if packed is None else (found[1], packed.address, *found[2:])
+    result = out
+    if out is None:
+        result, at_out = call.new_result(a)
+        at = (at[0], at[1], at_out, *at[2:])
+    if call.run(at, alpha, beta):
+        return result
+    return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
 
 
 def _run_fused(
@@ -152,6 +175,10 @@ def _key(one: View | PackedB | None) -> Any:
     return one.key if isinstance(one, PackedB) else (one.shape, one.strides, one.dtype, one.place)
 
 
+def _place(one: View | PackedB) -> Place:
+    return one.shape.place if isinstance(one, PackedB) else one.place
+
+
 def _aligned(operands: Sequence[View | PackedB]) -> bool:
     """Whether addresses and batch strides of operands on a device are multiples of DEVICE_GRAIN bytes."""
     for one in operands:
@@ -176,8 +203,12 @@ def _run_views(
     out: Any,
     out_dtype: Any,
     prefer: str = "",
+    quick: bool = False,
 ) -> Any:
-    """The long path: every operand is looked at, every mistake has its error."""
+    """The long path: every operand is looked at, every mistake has its error.
+
+    `fast_key` is where the short path looked in vain; with `quick` it is the one of `run_read`.
+    """
     if beta and c is None:
         raise ProblemError(
             f"beta is {beta}, but there is no c to scale", rule="beta-without-c", value=beta, remedy="give c, or beta=0"
@@ -201,6 +232,7 @@ def _run_views(
     of_out = None if out is None else view("out", out, kind)
     wanted = None if out_dtype is None else output_dtype(out_dtype)
     aligned = kind == "cpu" or _aligned([one for one in (of_a, of_b, of_out) if one is not None])
+    aligned_ds = kind == "cpu" or _aligned(of_ds)
     key = (
         _key(of_a),
         _key(of_b),
@@ -211,6 +243,7 @@ def _run_views(
         epilogue,
         wanted,
         aligned,
+        aligned_ds,
     )
     plan = plans.get(key)
     if plan is None or (of_out is not None and not of_out.writeable):
@@ -229,8 +262,11 @@ def _run_views(
         if len(plans) >= MOST_PLANS:
             plans.clear()
         plans[key] = plan
-    if fast_key is not None and aligned and (kind == "cpu") == (plan.place is HOST):
+    if fast_key is not None and not quick:
         plans[fast_key] = plan
+    elif fast_key is not None and all(_place(one) == plan.place for one in (of_a, of_b, of_c, of_out, *of_ds) if one):
+        # Elsewhere is pinned memory of the host, whose key is that of memory a device does not read.
+        plans[fast_key] = QuickCall(plan, a, new=of_out is None, has_c=of_c is not None)
     result: Any = out
     if of_out is None:
         result, at_out = arrays.new_result(a, plan.shape, plan.dtype_name, plan.column_major, plan.place)

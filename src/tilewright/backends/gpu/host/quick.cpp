@@ -1,0 +1,201 @@
+// The short way of a call that was made before, as two functions Python calls without ctypes in between:
+// `read` gives the facts of tensors as one key, `launch` fills in the addresses of a prepared call and queues it.
+//
+// Python's functions are declared here (all of its stable ABI but one) and found in the process that loads
+// this library, so it builds without Python's headers.  Tensors are read through the table of functions that
+// DLPack 1.3 defines and the tensor's library publishes; nothing of that library is linked or included.
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SHOWN extern "C" __attribute__((visibility("default")))
+
+extern "C" {
+struct PyObject;
+PyObject *PyObject_GetAttr(PyObject *, PyObject *);
+PyObject *PyObject_Type(PyObject *);
+PyObject *PyObject_VectorcallMethod(PyObject *, PyObject *const *, size_t, PyObject *);
+PyObject *PyUnicode_InternFromString(const char *);
+PyObject *PyBytes_FromStringAndSize(const char *, ptrdiff_t);
+PyObject *PyTuple_New(ptrdiff_t);
+PyObject *PyLong_FromVoidPtr(void *);
+PyObject *PyLong_FromLong(long);
+PyObject *Py_BuildValue(const char *, ...);
+void *PyLong_AsVoidPtr(PyObject *);
+double PyFloat_AsDouble(PyObject *);
+int PyTuple_SetItem(PyObject *, ptrdiff_t, PyObject *);
+int PyObject_IsTrue(PyObject *);
+PyObject *PyErr_Occurred(void);
+void PyErr_Clear(void);
+void Py_DecRef(PyObject *);
+void *PyEval_SaveThread(void);
+void PyEval_RestoreThread(void *);
+}
+
+namespace {
+
+// DLPack 1.3, as far as it is used.
+struct Tensor {
+  void *data;
+  int32_t device_type, device_id, ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+};
+struct Exchange {
+  uint32_t major, minor;
+  void *previous, *allocate, *from_object, *to_object;
+  int (*read)(void *object, Tensor *tensor);
+};
+
+constexpr int most_operands = 8, most_dimensions = 3;
+
+// What a plan can depend on, less the address; every byte is set, so equal facts are equal bytes.
+struct Facts {
+  int32_t device_type, device_id, ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t shape[most_dimensions], strides[most_dimensions];
+};
+
+const Exchange *exchange;
+PyObject *types[2], *requires_grad, *is_neg;  // kept for the life of the process
+
+// Whether a method or attribute of the tensor says yes; anything but a clear no counts.
+bool yes(PyObject *answer) {
+  if (!answer) {
+    PyErr_Clear();
+    return true;
+  }
+  int said = PyObject_IsTrue(answer);
+  Py_DecRef(answer);
+  if (said < 0) PyErr_Clear();
+  return said != 0;
+}
+
+bool facts_of(PyObject *object, Facts &facts, void *&address) {
+  PyObject *type = PyObject_Type(object);
+  bool known = type == types[0] || type == types[1];
+  Py_DecRef(type);
+  if (!known || yes(PyObject_GetAttr(object, requires_grad))) return false;
+  PyObject *self[1] = {object};
+  if (yes(PyObject_VectorcallMethod(is_neg, self, 1, nullptr))) return false;
+  Tensor x;
+  if (exchange->read(object, &x)) {
+    PyErr_Clear();
+    return false;
+  }
+  if (x.ndim < 1 || x.ndim > most_dimensions || !x.strides) return false;
+  facts = Facts{x.device_type, x.device_id, x.ndim, x.code, x.bits, x.lanes, {}, {}};
+  for (int i = 0; i < x.ndim; ++i) facts.shape[i] = x.shape[i], facts.strides[i] = x.strides[i];
+  address = static_cast<char *>(x.data) + x.byte_offset;
+  return true;
+}
+
+// Slots are the addresses of a call: where each goes, the bytes around it that are touched, what it is a multiple of.
+struct Slot { int64_t offset, low, high, grain; };
+struct Call {
+  int (*launch)(const void *args, void *workspace, void *stream);
+  int (*current)(void *answer);  // what the runtime calls current in this thread: a context, or a device's index
+  int (*capturing)(void *stream, int *answer);  // null: does not matter
+  uint64_t expected;
+  const void *args;
+  int64_t bytes, slots, scalars, out, twin;
+  int64_t scalar_offset[2];
+  Slot slot[most_operands];
+};
+constexpr int64_t most_bytes = 512;
+
+enum { not_apart = -1, elsewhere = -2, captured = -3 };
+
+// Whether every address is a multiple of what it must be and what is written overlaps nothing that is read.
+// `twin` may be exactly what is written.
+bool sound(const Call &call, const uintptr_t *at) {
+  for (int64_t i = 0; i < call.slots; ++i)
+    if (at[i] & uintptr_t(call.slot[i].grain - 1)) return false;
+  if (call.out < 0) return true;
+  const Slot &of = call.slot[call.out];
+  const int64_t low = int64_t(at[call.out]) + of.low, high = int64_t(at[call.out]) + of.high;
+  for (int64_t i = 0; i < call.slots; ++i) {
+    if (i == call.out || (i == call.twin && at[i] == at[call.out])) continue;
+    if (int64_t(at[i]) + call.slot[i].low < high && low < int64_t(at[i]) + call.slot[i].high) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+SHOWN int64_t tw_quick_abi_version(void) { return 1; }
+SHOWN int64_t tw_quick_call_bytes(void) { return sizeof(Call); }
+
+// The tensor types to read and the table of their library; 0, or not 0 where this library cannot use it.
+SHOWN int tw_quick_tensors(PyObject *first, PyObject *second, const void *table) {
+  auto *found = static_cast<const Exchange *>(table);
+  if (!found || found->major != 1 || !found->read) return 1;
+  requires_grad = PyUnicode_InternFromString("requires_grad");
+  is_neg = PyUnicode_InternFromString("is_neg");
+  if (!requires_grad || !is_neg) return 1;
+  types[0] = first, types[1] = second, exchange = found;
+  return 0;
+}
+
+// read(*tensors): (key, *addresses), or None where one of them needs the long way.
+SHOWN PyObject *tw_quick_read(PyObject *, PyObject *const *given, ptrdiff_t count) {
+  char key[most_operands * sizeof(Facts) + 8];
+  void *at[most_operands];
+  if (!exchange || count > most_operands) return Py_BuildValue("");
+  uint64_t aligned = 0;
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    Facts facts;
+    if (!facts_of(given[i], facts, at[i])) return Py_BuildValue("");
+    memcpy(key + i * ptrdiff_t(sizeof facts), &facts, sizeof facts);
+    aligned |= uint64_t((reinterpret_cast<uintptr_t>(at[i]) & 15) == 0) << i;
+  }
+  memcpy(key + count * ptrdiff_t(sizeof(Facts)), &aligned, 8);
+  PyObject *answer = PyTuple_New(count + 1);
+  if (!answer) return nullptr;
+  PyObject *bytes = PyBytes_FromStringAndSize(key, count * ptrdiff_t(sizeof(Facts)) + 8);
+  bool whole = bytes != nullptr;
+  if (whole) PyTuple_SetItem(answer, 0, bytes);
+  for (ptrdiff_t i = 0; whole && i < count; ++i) {
+    PyObject *number = PyLong_FromVoidPtr(at[i]);
+    whole = number != nullptr;
+    if (whole) PyTuple_SetItem(answer, i + 1, number);
+  }
+  if (whole) return answer;
+  Py_DecRef(answer);
+  return nullptr;
+}
+
+// launch(stream, workspace, *addresses, *scalars) of a prepared call: 0, the kernel's status, or why the long way must be gone.
+SHOWN PyObject *tw_quick_launch(PyObject *self, PyObject *const *given, ptrdiff_t count) {
+  auto &call = *static_cast<const Call *>(PyLong_AsVoidPtr(self));
+  if (count != 2 + call.slots + call.scalars) return PyLong_FromLong(not_apart);
+  alignas(16) char args[most_bytes];
+  uintptr_t at[most_operands];
+  memcpy(args, call.args, size_t(call.bytes));
+  void *stream = PyLong_AsVoidPtr(given[0]), *workspace = PyLong_AsVoidPtr(given[1]);
+  for (int64_t i = 0; i < call.slots; ++i) {
+    at[i] = reinterpret_cast<uintptr_t>(PyLong_AsVoidPtr(given[2 + i]));
+    memcpy(args + call.slot[i].offset, &at[i], sizeof at[i]);
+  }
+  for (int64_t i = 0; i < call.scalars; ++i) {
+    double value = PyFloat_AsDouble(given[2 + call.slots + i]);
+    memcpy(args + call.scalar_offset[i], &value, sizeof value);
+  }
+  if (PyErr_Occurred()) return nullptr;
+  if (!sound(call, at)) return PyLong_FromLong(not_apart);
+  // A full queue makes a launch wait: other threads go on meanwhile.
+  void *thread = PyEval_SaveThread();
+  uint64_t now = 0;
+  int status, state = 0;
+  if (call.current(&now) || now != call.expected)
+    status = elsewhere;
+  else if (call.capturing && (!workspace || call.capturing(stream, &state) || state))
+    status = captured;
+  else
+    status = call.launch(args, workspace, stream);
+  PyEval_RestoreThread(thread);
+  return PyLong_FromLong(status);
+}
