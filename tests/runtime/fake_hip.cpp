@@ -28,6 +28,8 @@ Block memory[MOST];
 void *streams[MOST], *events[MOST];
 Count counts[64];
 char arch_names[256] = "gfx942:sramecc+:xnack-";
+char model[64] = "Fake Instinct";
+int units = 304, runtime_version = 70012345;
 int device_count = 1, sticky = 0, last_error = 0, current_device = 0;
 size_t capacity = size_t(1) << 30, used = 0;
 void *last_stream = nullptr, *captured = nullptr;
@@ -96,12 +98,17 @@ Block *block_of(void *address) {
 #define ENTER(name) \
   if (int error = told(name)) return error;
 
+SHOWN void fake_model(const char *name, int compute_units, int version) {
+  strcpy(model, name);
+  units = compute_units; runtime_version = version;
+}
 SHOWN void fake_reset() {
   for (Block &one : memory) free(one.address);
   for (void *one : events) free(one);
   memset(memory, 0, sizeof memory); memset(streams, 0, sizeof streams); memset(events, 0, sizeof events);
   memset(counts, 0, sizeof counts); memset(&fault, 0, sizeof fault);
   strcpy(arch_names, "gfx942:sramecc+:xnack-");
+  fake_model("Fake Instinct", 304, 70012345);
   device_count = 1; sticky = last_error = current_device = 0;
   capacity = size_t(1) << 30; used = 0; last_stream = nullptr; capturing = false;
 }
@@ -154,15 +161,15 @@ SHOWN int hipGetDevicePropertiesR0600(void *out, int device) {
   if (device < 0 || device >= device_count) return fail(101);
   char *raw = static_cast<char *>(out);
   memset(raw, 0, 1472);
-  strcpy(raw, "Fake Instinct");
+  strcpy(raw, model);
   arch_of(device, raw + 1160);
   auto set = [&](size_t at, int32_t value) { memcpy(raw + at, &value, 4); };
   uint64_t total = capacity;
   memcpy(raw + 288, &total, 8);
-  set(308, 64); set(348, 2100000); set(388, 304); set(584, 0xc1); set(588, 0); set(592, 1); set(616, 4 << 20);
+  set(308, 64); set(348, 2100000); set(388, units); set(584, 0xc1); set(588, 0); set(592, 1); set(616, 4 << 20);
   return 0;
 }
-SHOWN int hipRuntimeGetVersion(int *version) { ENTER("hipRuntimeGetVersion") *version = 70000000; return 0; }
+SHOWN int hipRuntimeGetVersion(int *version) { ENTER("hipRuntimeGetVersion") *version = runtime_version; return 0; }
 SHOWN int hipMalloc(void **out, size_t bytes) {
   ENTER("hipMalloc")
   if (capturing) return fail(900);

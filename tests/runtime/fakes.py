@@ -43,6 +43,10 @@ class FakeHip:
         """Devices; `archs` names them one after the other, the last stands for the rest."""
         self._library.fake_devices(count, archs.encode())
 
+    def model(self, name: str = "Fake Instinct", units: int = 304, version: int = 70012345) -> None:
+        """What every device says it is."""
+        self._library.fake_model(name.encode(), units, version)
+
     def capacity(self, nbytes: int) -> None:
         self._library.fake_capacity(nbytes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tilewright.arch import all_archs
@@ -64,6 +65,7 @@ class DeviceFacts:
     clock_hz: int
     cache_bytes: int  # the largest cache the runtime reports
     bus: str = ""
+    driver: str = ""  # the version line of what runs the device: kernels of one driver are not timed for another
 
 
 class Driver:
@@ -132,6 +134,16 @@ def _declared(library: ctypes.CDLL, symbol: str, result: Any, kinds: tuple[Any, 
     function = getattr(library, symbol)
     function.restype, function.argtypes = result, kinds
     return function
+
+
+def driver_line(said: str, module: Path) -> str:
+    """The version the library says, with that of the kernel module where the system tells it."""
+    try:
+        text = module.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return said
+    first = " ".join((text.splitlines() or [""])[0].split())
+    return f"{said}; {first}" if first else said
 
 
 def runnable_archs(devices: Callable[[], Sequence[DeviceFacts]]) -> list[str]:

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import events, settings
-from tilewright.arch import host_facts
+from tilewright.arch import all_archs
 from tilewright.build.locks import FileLock
-from tilewright.errors import StoreError
+from tilewright.errors import StoreError, TilewrightError
 from tilewright.ops.base import plain
+from tilewright.runtime.devices import HOST, device, device_of
 
 SCHEMA = 1
 
@@ -33,20 +34,29 @@ epoch = 0
 _LOCK_PATIENCE = 30.0
 
 
-@lru_cache(maxsize=1)
-def machine() -> dict[str, Any]:
-    """What makes two machines' measurements comparable."""
-    facts = host_facts()
-    data = {
-        "model": facts.model,
-        "machine": facts.machine,
-        "cores": facts.cores,
-        "l2_bytes": facts.l2_bytes,
-        "l3_bytes": facts.l3_bytes,
-        "flags": hashlib.sha256(" ".join(sorted(facts.flags)).encode()).hexdigest()[:16],
-    }
-    text = json.dumps(data, sort_keys=True)
-    return {**data, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
+def machine(target: str = "") -> dict[str, Any]:
+    """What makes two measurements of a target comparable: the device it runs on, here; the host where none is named.
+
+    Without a device of the target there is no fingerprint, and nothing measured anywhere counts.
+    """
+    identity = _identity(target)
+    if identity is None:
+        return {}
+    text = json.dumps(identity, sort_keys=True)
+    return {**identity, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+def _identity(target: str) -> Mapping[str, Any] | None:
+    try:
+        return device_of(target).identity if target else device(HOST).identity
+    except TilewrightError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _on_host(target: str) -> bool:
+    known = all_archs().get(target)
+    return known is None or known.backend == HOST.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +83,12 @@ class Record:
     timings: tuple[Timing, ...]
     method: Mapping[str, Any]
     versions: Mapping[str, str]
-    machine: Mapping[str, Any] = field(default_factory=machine)
+    machine: Mapping[str, Any] = field(default_factory=dict)  # that of the target, here, where not given
     date: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        if not self.machine:
+            object.__setattr__(self, "machine", machine(self.target))
 
     @property
     def winner(self) -> Timing:
@@ -88,7 +102,8 @@ class Record:
 def _record(data: Mapping[str, Any]) -> Record:
     known = {one.name for one in fields(Record)}
     timings = tuple(Timing(**one) for one in data["timings"])
-    record = Record(**{**{key: value for key, value in data.items() if key in known}, "timings": timings})
+    given = {key: value for key, value in data.items() if key in known}
+    record = Record(**{"machine": {"fingerprint": ""}, **given, "timings": timings})
     if all(one.digest != record.choice for one in timings):
         raise ValueError("the choice is none of the timings")
     return record
@@ -109,9 +124,39 @@ def _getter(kind: type[Any]) -> tuple[tuple[str, ...], Any]:
     return names, attrgetter(*names)
 
 
-def _key_of_data(record: Record) -> tuple[Any, ...]:
-    values = tuple(value for _, value in sorted(record.problem.items()))
-    return (record.op, record.target, record.threads, values)
+def _threads(target: str, threads: int) -> int:
+    """Threads of the host matter to its own kernels only."""
+    return threads if _on_host(target) else 0
+
+
+def _problem_of_data(record: Record) -> tuple[Any, ...]:
+    return (record.op, record.target, tuple(value for _, value in sorted(record.problem.items())))
+
+
+def _problem_key(op: str, target: str, problem: Any) -> tuple[Any, ...]:
+    _, getter = _getter(problem.__class__)
+    return (op, target, getter(problem))
+
+
+def _identity_key(record: Record) -> tuple[Any, ...]:
+    """Two records with the same key measure the same thing: the later one counts."""
+    threads = _threads(record.target, record.threads)
+    return (record.machine.get("fingerprint"), threads, *_problem_of_data(record))
+
+
+def _told(record: Record) -> str:
+    day = time.strftime("%Y-%m-%d", time.gmtime(record.date))
+    return f"the measurement of {day}, which {record.winner.name} won, is not used"
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """In which words two machines differ."""
+    names = [name for name in here if name != "fingerprint" and there.get(name) != here[name]]
+    if not names:
+        return "it does not say which device it was made on"
+    return "made on another device: " + ", ".join(
+        f"{name} {there.get(name, 'unknown')!s} there, {here[name]!s} here" for name in names
+    )
 
 
 class Records:
@@ -122,7 +167,7 @@ class Records:
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._all: list[Record] = []
-        self._here: dict[tuple[Any, ...], Record] = {}
+        self._by_problem: dict[tuple[Any, ...], list[Record]] = {}
 
     def refresh(self) -> None:
         """Read the file again if it changed; one stat otherwise."""
@@ -134,9 +179,10 @@ class Records:
             self._seen = stamp
 
     def _take(self, records: list[Record]) -> None:
-        here = machine()["fingerprint"]
-        self._all = records
-        self._here = {_key_of_data(one): one for one in records if one.machine.get("fingerprint") == here}
+        by_problem: dict[tuple[Any, ...], list[Record]] = {}
+        for one in records:
+            by_problem.setdefault(_problem_of_data(one), []).append(one)
+        self._all, self._by_problem = records, by_problem
         global epoch
         epoch += 1
 
@@ -156,13 +202,33 @@ class Records:
 
     @property
     def empty(self) -> bool:
-        """True when nothing was measured on this machine."""
-        return not self._here
+        """True when nothing was measured anywhere."""
+        return not self._by_problem
 
     def lookup(self, op: str, problem: Any, target: str, threads: int) -> Record | None:
-        """The record of a problem on this machine."""
-        _, getter = _getter(problem.__class__)
-        return self._here.get((op, target, threads, getter(problem)))
+        """The record of a problem on this machine's device of the target."""
+        found = self._by_problem.get(_problem_key(op, target, problem))
+        if not found:
+            return None
+        here, threads = machine(target).get("fingerprint"), _threads(target, threads)
+        for one in reversed(found):
+            if here and one.machine.get("fingerprint") == here and _threads(target, one.threads) == threads:
+                return one
+        return None
+
+    def unused(self, op: str, problem: Any, target: str, threads: int) -> list[str]:
+        """Why each record of the problem that `lookup` passes over says nothing here."""
+        found = self._by_problem.get(_problem_key(op, target, problem), [])
+        here, count = machine(target), _threads(target, threads)
+        reasons = []
+        for one in found:
+            if not here:
+                reasons.append(f"{_told(one)}: this machine has no device of {target}")
+            elif one.machine.get("fingerprint") != here["fingerprint"]:
+                reasons.append(f"{_told(one)}: {_differences(one.machine, here)}")
+            elif _threads(target, one.threads) != count:
+                reasons.append(f"{_told(one)}: with {one.threads} thread(s), not {threads}")
+        return reasons
 
     def all(self) -> tuple[Record, ...]:
         self.refresh()
@@ -190,8 +256,8 @@ class Records:
 
     def _merge(self, record: Record) -> None:
         with self._lock:
-            key = (record.machine.get("fingerprint"), *_key_of_data(record))
-            kept = [one for one in self._read() if (one.machine.get("fingerprint"), *_key_of_data(one)) != key]
+            key = _identity_key(record)
+            kept = [one for one in self._read() if _identity_key(one) != key]
             records = [*kept, record]
             text = json.dumps({"schema": SCHEMA, "records": [one.to_dict() for one in records]}, indent=1)
             part = self.path.with_name(f"{self.path.name}.{os.getpid()}-{threading.get_ident()}.part")

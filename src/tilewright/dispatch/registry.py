@@ -250,7 +250,7 @@ class Registry:
         if where is not None:
             candidates = tuple(spec for spec in candidates if not where(spec))
         if measure and not records().empty:
-            chosen = self._measured(op, problem, threads, candidates, registered, where)
+            chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
         estimate = self._backend.estimate
@@ -275,16 +275,27 @@ class Registry:
         candidates: tuple[KernelSpec, ...],
         registered: bool,
         where: Where | None,
-    ) -> Selection | None:
-        record = records().lookup(op.name, op.measured_as(problem), self.arch.name, threads)
+    ) -> tuple[Selection | None, list[str]]:
+        """The kernel a record names, and why each record of the problem that does not decide says nothing."""
+        asked = op.measured_as(problem)
+        unused = records().unused(op.name, asked, self.arch.name, threads)
+        record = records().lookup(op.name, asked, self.arch.name, threads)
         if record is None:
-            return None
+            return None, unused
+        name = record.winner.name
         spec = self._spec_of(op, record, candidates, registered)
-        if spec is None or op.supports(spec, problem) or (where is not None and where(spec)):
-            return None
-        return Selection(
-            spec, "measured", f"fastest of {len(record.timings)} measured on this machine", record.winner.seconds
-        )
+        if spec is None:
+            why = f"the winner of its measurement, {name}, " + (
+                "was not registered" if registered else "was written by another version, or is not legal any more"
+            )
+            return None, [why, *unused]
+        reasons = [str(one) for one in op.supports(spec, problem)]
+        if where is not None and where(spec):
+            reasons.append(where(spec))
+        if reasons:
+            return None, [f"the winner of its measurement, {name}, refuses: {'; '.join(reasons)}", *unused]
+        reason = f"fastest of {len(record.timings)} measured on this machine"
+        return Selection(spec, "measured", reason, record.winner.seconds), unused
 
     @staticmethod
     def _spec_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
@@ -366,6 +377,10 @@ class Registry:
             decided = f"refused: {error.message.partition(':')[2].strip().splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
         times = {one.digest: one.seconds for one in record.timings} if record is not None else {}
+        unused = [] if now.measure else ["measurements are not looked at: the setting `measure` is off"]
+        if now.measure and not records().empty:
+            fitting = candidates if where is None else tuple(spec for spec in candidates if not where(spec))
+            unused = self._measured(op, problem, count, fitting, registered, where)[1]
         notes = [self._note(op, spec, problem, count, chosen, times, where) for spec in candidates]
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
             notes.append(self._note(op, chosen.spec, problem, count, chosen, times, None))
@@ -383,6 +398,7 @@ class Registry:
             chosen,
             decided,
             tuple(binding(op.name).arguments(problem)),
+            tuple(unused),
         )
 
     def _note(

@@ -52,6 +52,7 @@ class Explanation:
     selection: Selection | None  # None when strict mode refuses
     decided: str
     arguments: tuple[str, ...] = field(default=())
+    unused_records: tuple[str, ...] = field(default=())  # measurements of the problem, and why they do not count
 
     @property
     def replay(self) -> str:
@@ -73,6 +74,7 @@ class Explanation:
             if chosen is None
             else {"kernel": chosen.name, "digest": chosen.spec.digest, "tier": chosen.tier, "seconds": chosen.seconds},
             "decided": self.decided,
+            "unused_records": list(self.unused_records),
             "replay": self.replay,
         }
 
@@ -94,5 +96,6 @@ class Explanation:
         if self.selection is not None:
             lines.append(f"chosen    {self.selection.name}")
             lines.append(f"tier      {self.selection.tier}")
+        lines += [f"records   {one}" for one in self.unused_records]
         lines += [f"decided   {self.decided}", f"replay    {self.replay}"]
         return "\n".join(lines)

@@ -7,7 +7,7 @@ behind it; the module of a kind is `tilewright.runtime.<kind>` (`host` for the C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -58,6 +58,10 @@ class Device(Protocol):
 
     @property
     def arch(self) -> str: ...
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What measurements on two devices must share to be comparable, as plain data."""
 
     @property
     def cache_bytes(self) -> int:

@@ -6,7 +6,7 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -145,6 +145,17 @@ class Gpu:
     @property
     def arch(self) -> str:
         return self.facts.arch
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        facts = self.facts
+        return {
+            "model": facts.name,
+            "arch": facts.arch,
+            "compute_units": facts.compute_units,
+            "memory_bytes": facts.memory_bytes,
+            "driver": facts.driver,
+        }
 
     @property
     def cache_bytes(self) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import threading
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,6 +150,18 @@ class Host:
         from tilewright.arch import best_host_arch
 
         return best_host_arch().name
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        facts = host_facts()
+        return {
+            "model": facts.model,
+            "machine": facts.machine,
+            "cores": facts.cores,
+            "l2_bytes": facts.l2_bytes,
+            "l3_bytes": facts.l3_bytes,
+            "flags": hashlib.sha256(" ".join(sorted(facts.flags)).encode()).hexdigest()[:16],
+        }
 
     @property
     def cache_bytes(self) -> int:

@@ -14,12 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import settings
-from tilewright.backends.driver import NO_DEVICE, STICKY, DeviceFacts, Driver, runnable_archs, why_nothing_runs
+from tilewright.backends.driver import (
+    NO_DEVICE,
+    STICKY,
+    DeviceFacts,
+    Driver,
+    driver_line,
+    runnable_archs,
+    why_nothing_runs,
+)
 from tilewright.errors import DeviceError, LoadError
 
 NAMES = ("libcuda.so.1", "libcuda.so")
 PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64")
 DEVICE_FILE = Path("/dev/nvidiactl")
+MODULE_FILE = Path("/proc/driver/nvidia/version")
 OLDEST = 12030  # as cuDriverGetVersion says it: tensor maps and cluster launches
 
 _P, _I, _U, _S = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
@@ -237,7 +246,7 @@ def arch_of(major: int, minor: int) -> str:
     return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
 
 
-def _facts(library: CudaDriver, index: int) -> DeviceFacts:
+def _facts(library: CudaDriver, index: int, version: int) -> DeviceFacts:
     def ask(call: str, *arguments: Any) -> None:
         status = library.raw[call](*arguments)
         if status:
@@ -262,6 +271,7 @@ def _facts(library: CudaDriver, index: int) -> DeviceFacts:
         clock_hz=number("clock") * 1000,
         cache_bytes=number("cache"),
         bus=f"{number('domain'):04x}:{number('bus'):02x}:{number('slot'):02x}",
+        driver=driver_line(f"CUDA {_version(version)}", MODULE_FILE),
     )
 
 
@@ -286,7 +296,7 @@ def devices() -> tuple[DeviceFacts, ...]:
             value=_version(version.value),
             remedy="update the driver",
         )
-    found = tuple(_facts(library, index) for index in range(count.value))
+    found = tuple(_facts(library, index, version.value) for index in range(count.value))
     _devices[key] = found
     return found
 

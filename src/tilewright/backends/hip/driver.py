@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright import settings
-from tilewright.backends.driver import NO_DEVICE, DeviceFacts, Driver, runnable_archs, why_nothing_runs
+from tilewright.backends.driver import NO_DEVICE, DeviceFacts, Driver, driver_line, runnable_archs, why_nothing_runs
 from tilewright.errors import DeviceError
 
 # Versions of the library by the name the loader knows, newest first.  The properties struct below is that of
@@ -17,6 +17,7 @@ from tilewright.errors import DeviceError
 NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
 PLACES = ("/opt/rocm/lib", "/opt/rocm/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
 DEVICE_FILE = Path("/dev/kfd")
+MODULE_FILE = Path("/sys/module/amdgpu/version")
 
 # hipDeviceProp_tR0600: its size, and the fields we read by offset.  Compared with the vendor's header by a test.
 PROPERTIES_BYTES = 1472
@@ -130,7 +131,15 @@ def _facts(library: Driver, index: int) -> DeviceFacts:
         clock_hz=number("clockRate") * 1000,
         cache_bytes=number("l2CacheSize"),
         bus=bus,
+        driver=driver_line(_version(library), MODULE_FILE),
     )
+
+
+def _version(library: Driver) -> str:
+    number = ctypes.c_int()
+    library("RuntimeGetVersion", ctypes.byref(number))
+    major, rest = divmod(number.value, 10_000_000)
+    return f"HIP {major}.{rest // 100_000}.{rest % 100_000}"
 
 
 def devices() -> tuple[DeviceFacts, ...]:

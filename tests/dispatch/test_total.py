@@ -1,0 +1,102 @@
+"""Dispatch is total: every legal problem gets a kernel, on every target, in copies if need be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import tilewright as tw
+from tilewright import ops
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, epilogue_d_counts
+
+GEMM = ops.op("gemm")
+INPUTS = ("fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz")
+sizes = st.one_of(st.integers(0, 200), st.sampled_from([256, 1000, 4096]))
+
+
+@lru_cache(maxsize=16)
+def legal_types(target: str) -> tuple[tuple[str, str, str], ...]:
+    """Dtypes of A, B and C that the target multiplies."""
+    found = product(INPUTS, INPUTS, ("fp32", "fp16", "bf16", "int32", "int8"))
+    return tuple(one for one in found if not GEMM.problem_violations(tw.GemmProblem(8, 8, 8, *one), target))
+
+
+@st.composite
+def problems(draw: st.DrawFn, target: str) -> tw.GemmProblem:
+    dtype_a, dtype_b, dtype_c = draw(st.sampled_from(legal_types(target)))
+    epilogue = draw(st.sampled_from(EPILOGUES))
+    made = tw.GemmProblem(
+        m=draw(sizes),
+        n=draw(sizes),
+        k=draw(sizes),
+        dtype_a=dtype_a,
+        dtype_b=dtype_b,
+        dtype_c=dtype_c,
+        layout=draw(st.sampled_from(LAYOUTS)),
+        batch=draw(st.integers(0, 3)),
+        epilogue=epilogue,
+        num_d=draw(st.sampled_from(epilogue_d_counts(epilogue))),
+        aligned=draw(st.booleans()),
+        plain_d=draw(st.booleans()),
+    )
+    more = [draw(st.sampled_from((0, 0, 1, 8))) for _ in range(3)]
+    return replace(
+        made, a_stride=made.a_stride + more[0], b_stride=made.b_stride + more[1], c_stride=made.c_stride + more[2]
+    )
+
+
+def check(registry: tw.Registry, problem: tw.GemmProblem) -> None:
+    chosen = registry.select(problem)
+    assert GEMM.check(chosen.spec) == []
+    if chosen.tier != "padded":
+        assert GEMM.supports(chosen.spec, problem) == []
+        return
+    larger = chosen.padded
+    assert GEMM.supports(chosen.spec, problem) != []
+    assert GEMM.supports(chosen.spec, larger) == []
+    assert all(getattr(larger, axis) >= getattr(problem, axis) for axis in "mnk")
+    assert (larger.batch, larger.signature) == (problem.batch, problem.signature)
+    assert (larger.aligned, larger.plain_d) == (True, True)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a", "generic"])
+@settings(deadline=None)
+@given(data=st.data())
+def test_every_legal_problem_has_a_kernel(target: str, data: st.DataObject) -> None:
+    problem = data.draw(problems(target))
+    assume(not GEMM.problem_violations(problem, target))
+    check(tw.Registry(target), problem)
+
+
+# One kernel without edge code, or with wide accesses, and nothing else registered.
+ONLY: dict[str, KernelSpec] = {
+    spec.schedule.label(): spec
+    for spec in GEMM.proposals("tests", "gfx942", layouts=("rcr",), datatypes=("bf16",), variants=("standard",))
+    if not GEMM.check(spec)
+}
+
+
+@pytest.mark.parametrize("spec", ONLY.values(), ids=ONLY.keys())
+@settings(deadline=None, max_examples=50)
+@given(m=sizes, n=sizes, k=sizes, aligned=st.booleans(), batch=st.integers(1, 2))
+def test_every_amd_kernel_serves_everything_in_copies(
+    spec: KernelSpec, m: int, n: int, k: int, aligned: bool, batch: int
+) -> None:
+    problem = tw.GemmProblem(m, n, k, "bf16", layout="rcr", aligned=aligned, batch=batch)
+    assume(spec.signature == problem.signature)
+    registry = tw.Registry("gfx942", [spec])
+    check(registry, problem)
+    assert registry.select(problem).spec == spec
+
+
+def test_an_estimate_of_nothing_is_a_number() -> None:
+    """Sizes of 0 meet kernels that divide by their counts of tiles."""
+    for target in ("gfx942", "sm_90a"):
+        for size in ((0, 5, 0), (5, 0, 0), (0, 0, 0), (5, 5, 0)):
+            assert tw.Registry(target).select(tw.GemmProblem(*size, "bf16", layout="rcr")).seconds >= 0
