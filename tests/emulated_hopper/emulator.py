@@ -43,8 +43,9 @@ class Emulator:
     def __init__(self, folder: Path, compiler: str) -> None:
         self.folder = folder
         self.compiler = compiler
-        self.engine = folder / "hopper.o"
-        _compile([compiler, *FLAGS, "-O2", "-c", "-o", str(self.engine), str(HERE / "hopper.cpp")])
+        self.engine = folder / "engine.o"
+        sources = [str(HERE / one) for one in ("hopper.cpp", "ampere.cpp", "driver.cpp")]
+        _compile([compiler, *FLAGS, "-O2", "-r", "-nostdlib", "-o", str(self.engine), *sources])
 
     def kernel(self, spec: KernelSpec, edit: Callable[[str], str] | None = None, edited: str = "") -> Kernel:
         """The kernel of a spec; `edit` changes the pipeline's header first, for tests of the emulator itself."""
@@ -57,9 +58,11 @@ class Emulator:
                 places.insert(0, self._edited(edit, name))
             source = self.folder / f"{name}.cpp"
             text = backend("cuda").render(spec).text
-            source.write_text(f"#include <tilewright/emulated/launch.h>\n{text}", encoding="utf-8")
+            launch = "launch" if spec.schedule.pipeline == "tma_ws" else "launch_multistage"
+            source.write_text(f"#include <tilewright/emulated/{launch}.h>\n{text}", encoding="utf-8")
+            number = spec.arch.removeprefix("sm_").removesuffix("a")
             _compile(
-                [self.compiler, *FLAGS, *DEFINED, "-O1", "-shared", *(f"-I{one}" for one in places),
+                [self.compiler, *FLAGS, *DEFINED, f"-DTW_EMULATED_ARCH={number}", "-O1", "-shared", *(f"-I{one}" for one in places),
                  "-o", str(library), str(source), str(self.engine), "-ldl"]
             )  # fmt: skip
         return next(one for one in load_library(library) if one.spec.digest == spec.digest)

@@ -1,6 +1,5 @@
-// An emulated Hopper GPU: blocks in clusters, shared memory, barriers, the copy engine, wgmma, and the
-// driver's calls that a kernel's host half makes.  As PTX documents them; where it leaves the moment
-// open, the worst one is taken: copies and products land when nobody can go on without them (`late`),
+// An emulated Hopper GPU: blocks in clusters, shared memory, barriers, the copy engine, wgmma.
+// As PTX documents them; where it leaves the moment open, the worst one is taken: copies and products land when nobody can go on without them (`late`),
 // at once (`eager`), or whenever chance says (`random`).  What is not there yet is poison.
 #include "hopper.h"
 
@@ -11,7 +10,9 @@
 #include <unordered_map>
 
 #include "fibers.h"
+#include "launch.h"
 #include "products.h"
+#include "tensor_map.h"
 
 struct Index { unsigned x, y, z; };
 Index threadIdx, blockIdx, blockDim, gridDim;
@@ -22,8 +23,6 @@ namespace {
 enum Mode { late, eager, chance };
 Mode mode = late;
 uint64_t state = 1;
-int multiprocessors = 4;
-std::string report;
 Scheduler scheduler;
 
 uint32_t dice(uint32_t sides) {
@@ -36,7 +35,7 @@ std::string number(long long x) { return std::to_string(x); }
 constexpr uint32_t window = 1024 + 16;  // where dynamic shared memory starts: not aligned for anybody
 constexpr uint32_t fence_bytes = 4096;
 constexpr uint64_t barrier_mark = 0x6d62617272696572;
-constexpr int poison = 0xff, sms_shared = 232448;
+constexpr int poison = 0xff;
 
 struct TransactionBarrier {
   uint32_t expected, pending, phase;
@@ -80,15 +79,6 @@ struct Block {
   int alive;
   char *base() { return memory.data(); }
 };
-struct Map {
-  uint64_t address, sizes[3], strides[2];
-  uint32_t box[3];
-  int bytes, swizzle;
-  uint32_t mark;
-};
-static_assert(sizeof(Map) <= 128);
-constexpr uint32_t map_mark = 0x54a90e01;
-
 struct Copy {
   bool is_box;
   Map map;
@@ -150,27 +140,13 @@ void complete(TransactionBarrier &t) {
   t.pending = t.expected;
 }
 
-// Swizzles move 16-byte pieces by address bits: 128 bytes by bits 7 to 9, 64 by 7 and 8, 32 by 7.
-uint32_t swizzled(uint32_t address, int kind) { return address ^ ((address >> 7 & ((1u << kind) - 1)) << 4); }
-
-template <class Move> void each_piece(const Map &m, const int *at, uint32_t offset, Move move) {
-  const uint32_t row = m.box[0] * uint32_t(m.bytes);
-  for (uint32_t y = 0; y < m.box[1]; ++y)
-    for (uint32_t x = 0; x < m.box[0]; ++x) {
-      long long gx = at[0] + (long long)x, gy = at[1] + (long long)y, gz = at[2];
-      bool inside = gx >= 0 && gy >= 0 && gz >= 0 && gx < (long long)m.sizes[0] && gy < (long long)m.sizes[1] && gz < (long long)m.sizes[2];
-      char *global = inside ? reinterpret_cast<char *>(m.address) + gx * m.bytes + gy * (long long)m.strides[0] + gz * (long long)m.strides[1] : nullptr;
-      uint32_t to = swizzled(window + offset + y * row + x * uint32_t(m.bytes), m.swizzle) - window;
-      move(to, global);
-    }
-}
-
 void land(size_t which) {
   Copy c = copies[which];
   copies.erase(copies.begin() + long(which));
   char *base = c.block->base();
   if (c.is_box)
-    each_piece(c.map, c.at, c.offset, [&](uint32_t to, const char *from) {
+    each_element(c.map, c.at, window + c.offset, false, [&](uint32_t to, const char *from) {
+      to += c.offset;
       if (from) memcpy(base + to, from, size_t(c.map.bytes));
       else memset(base + to, 0, size_t(c.map.bytes));
     });
@@ -184,14 +160,17 @@ void read(Store &s) {
   s.read = true;
   s.data.clear();
   char *base = s.block->base();
-  each_piece(s.map, s.at, s.offset, [&](uint32_t from, char *) { s.data.insert(s.data.end(), base + from, base + from + s.map.bytes); });
+  each_element(s.map, s.at, window + s.offset, true, [&](uint32_t from, char *) {
+    s.data.insert(s.data.end(), base + s.offset + from, base + s.offset + from + s.map.bytes);
+  });
 }
 void write(Store &s) {
   read(s);
   if (s.written) return;
   s.written = true;
   size_t next = 0;
-  each_piece(s.map, s.at, s.offset, [&](uint32_t, char *to) {
+  // Hopper writes whole 16-byte pieces: a row that ends inside one is written past its end.
+  each_element(s.map, s.at, window + s.offset, true, [&](uint32_t, char *to) {
     if (to) memcpy(to, s.data.data() + next, size_t(s.map.bytes));
     next += size_t(s.map.bytes);
   });
@@ -301,7 +280,9 @@ void enter(int) {
 }
 
 // Some blocks of the grid, all at the same time.
+uint64_t waves = 0;
 bool run_together(unsigned first, unsigned count, unsigned block, unsigned cluster) {
+  ++waves;
   copies.clear();
   stores.clear();
   blocks.assign(count, Block{});
@@ -328,8 +309,19 @@ bool run_together(unsigned first, unsigned count, unsigned block, unsigned clust
   return ok;
 }
 
+Map map_at(const void *p) {
+  Map m;
+  memcpy(&m, p, sizeof m);
+  if (m.mark != map_mark) fault("a tensor map that was never encoded");
+  return m;
+}
+
+}  // namespace
+
 // As many blocks at a time as the multiprocessors hold; the next ones when all of these have ended.
-bool run(const unsigned *grid, unsigned block, unsigned cluster, unsigned shared) {
+std::string run(const Launch &l) {
+  kernel = l.entry, parameters = l.parameters;
+  const unsigned *grid = l.grid, block = l.block, cluster = l.cluster, shared = l.shared_bytes;
   const unsigned count = grid[0] * grid[1] * grid[2];
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block, 1, 1};
@@ -340,98 +332,20 @@ bool run(const unsigned *grid, unsigned block, unsigned cluster, unsigned shared
   scheduler.idle = idle;
   scheduler.between = between;
   scheduler.name = name;
-  unsigned each = shared ? unsigned(sms_shared) / shared : 2048u;
+  unsigned each = shared ? unsigned(most_shared_bytes) / shared : 2048u;
   if (each > 2048 / block) each = 2048 / block;
-  unsigned at_once = unsigned(multiprocessors) * each / cluster * cluster;
+  unsigned at_once = unsigned(l.multiprocessors) * each / cluster * cluster;
   if (at_once < cluster) at_once = cluster;
   for (unsigned first = 0; first < count; first += at_once)
-    if (!run_together(first, first + at_once < count ? at_once : count - first, block, cluster)) {
-      report = scheduler.failure;
-      return false;
-    }
-  return true;
+    if (!run_together(first, first + at_once < count ? at_once : count - first, block, cluster)) return scheduler.failure;
+  return "";
 }
 
-// The driver.
-struct LaunchAttribute { int id; char pad[4]; uint32_t value[16]; };
-struct LaunchConfig {
-  unsigned grid[3], block[3], shared_bytes;
-  void *stream;
-  LaunchAttribute *attributes;
-  unsigned attribute_count;
-};
-int allowed_shared = 48 * 1024;
-
-int get_context(void **context) { *context = &report; return 0; }
-int get_device(int *device) { *device = 0; return 0; }
-int device_attribute(int *value, int which, int) {
-  *value = which == 16 ? multiprocessors : which == 75 ? 9 : 0;
-  return 0;
+void configure(int how, uint64_t seed) {
+  mode = Mode(how);
+  state = seed * 2 + 1;
+  scheduler.seed = mode == chance ? seed + 1 : 0;
 }
-int set_attribute(void *, int which, int value) {
-  if (which == 8 && value > sms_shared) return 1;
-  if (which == 8) allowed_shared = value;
-  return 0;
-}
-int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
-  unsigned cluster = 1;
-  for (unsigned i = 0; i < c->attribute_count; ++i)
-    if (c->attributes[i].id == 4) cluster = c->attributes[i].value[0] * c->attributes[i].value[1] * c->attributes[i].value[2];
-  report.clear();
-  if (int(c->shared_bytes) > allowed_shared || c->grid[0] % cluster || cluster > 8 || c->grid[0] == 0 || c->block[0] > 1024) {
-    report = "a launch the driver refuses";
-    return 1;
-  }
-  kernel = reinterpret_cast<Entry>(function);
-  parameters = arguments;
-  return run(c->grid, c->block[0], cluster, c->shared_bytes) ? 0 : 719;
-}
-int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
-           const uint32_t *steps, int interleave, int swizzle, int, int fill) {
-  static const int bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
-  if (rank != 3 || type < 0 || type > 11 || interleave || fill || uintptr_t(address) % 16) return 1;
-  Map m{};
-  m.bytes = bytes_of[type];
-  m.swizzle = swizzle;
-  m.mark = map_mark;
-  m.address = uint64_t(uintptr_t(address));
-  for (int i = 0; i < 3; ++i) {
-    if (!sizes[i] || sizes[i] > uint64_t(1) << 32 || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
-    m.sizes[i] = sizes[i], m.box[i] = box[i];
-    if (i < 2 && (strides[i] % 16 || strides[i] >= uint64_t(1) << 40)) return 1;
-    if (i < 2) m.strides[i] = strides[i];
-  }
-  const uint32_t row = box[0] * uint32_t(m.bytes);
-  if (row % 16 || swizzle < 0 || swizzle > 3 || (swizzle && row > 16u << swizzle)) return 1;
-  memset(to, 0, 128);
-  memcpy(to, &m, sizeof m);
-  return 0;
-}
-int no_module(void **, const void *) { return 200; }
-int module_of(void **module, void *) { *module = &report; return 0; }
-int resident(int *most, void *, const LaunchConfig *c) {
-  *most = multiprocessors / int(c->attributes[0].value[0]);
-  return 0;
-}
-// Functions make themselves known when the library is loaded.
-Function *&functions() { static Function *all = nullptr; return all; }
-int find_function(void **function, void *, const char *name) {
-  for (Function *one = functions(); one; one = one->next)
-    if (!strcmp(one->name, name)) {
-      *function = reinterpret_cast<void *>(one->entry);
-      return 0;
-    }
-  return 500;
-}
-
-Map map_at(const void *p) {
-  Map m;
-  memcpy(&m, p, sizeof m);
-  if (m.mark != map_mark) fault("a tensor map that was never encoded");
-  return m;
-}
-
-}  // namespace
 
 uint32_t shared_address(const void *p) { return window + offset_of(p, 0, "an address"); }
 char *dynamic_shared() { return me().block->base(); }
@@ -482,6 +396,17 @@ template <class Last> static void warp_meet(const void *mine, int bytes, Last la
 void warp_exchange(const void *mine, int bytes, int other, void *theirs) {
   warp_meet(mine, bytes, [](Warp &, char (*)[48]) {}, theirs, other);
 }
+void warp_all(const void *mine, int bytes, char (*all)[48]) {
+  Warp &w = me().block->warps[size_t(me().index / 32)];
+  const uint64_t turn = w.generation;
+  warp_meet(mine, bytes, [](Warp &, char (*)[48]) {}, nullptr, 0);
+  memcpy(all, w.slots[turn % 2], sizeof w.slots[0]);
+}
+Where where() { return {waves, me().index, int(me().block - blocks.data()), me().block->named[0].generation}; }
+uint32_t shared_size() { return shared_bytes; }
+uint32_t shared_offset(const void *p, uint32_t bytes, const char *what) { return offset_of(p, bytes, what); }
+bool lands_at_once() { return mode == eager || (mode == chance && dice(2)); }
+void stop(const char *why) { fault(why); }
 void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
   struct Lane { uint32_t at, values[4]; } lane{offset_of(row, 16, "stmatrix"), {first, second, third, fourth}};
   if (lane.at % 16) fault("stmatrix to a row that is not aligned to 16 bytes");
@@ -638,28 +563,4 @@ void thread_fence() {
 void spin(const char *what) { scheduler.spin(what); }
 void changed() { ++scheduler.progress; }
 
-Function::Function(const char *symbol, Entry code) : name(symbol), entry(code), next(functions()) { functions() = this; }
-
-void *find(const char *name) {
-  static const struct { const char *name; void *function; } all[] = {
-      {"cuCtxGetCurrent", reinterpret_cast<void *>(&get_context)},   {"cuCtxGetDevice", reinterpret_cast<void *>(&get_device)},
-      {"cuDeviceGetAttribute", reinterpret_cast<void *>(&device_attribute)},
-      {"cuModuleLoadData", reinterpret_cast<void *>(&no_module)},    {"cuModuleGetFunction", reinterpret_cast<void *>(&find_function)},
-      {"cuFuncGetModule", reinterpret_cast<void *>(&module_of)},     {"cuOccupancyMaxActiveClusters", reinterpret_cast<void *>(&resident)},
-      {"cuFuncSetAttribute", reinterpret_cast<void *>(&set_attribute)}, {"cuLaunchKernelEx", reinterpret_cast<void *>(&launch)},
-      {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&encode)},
-  };
-  for (auto &one : all)
-    if (!strcmp(one.name, name)) return one.function;
-  return nullptr;
-}
-
 }  // namespace emulated
-
-extern "C" __attribute__((visibility("default"))) void tw_emulate(int mode, uint64_t seed, int multiprocessors) {
-  emulated::mode = emulated::Mode(mode);
-  emulated::state = seed * 2 + 1;
-  emulated::scheduler.seed = mode == emulated::chance ? seed + 1 : 0;
-  emulated::multiprocessors = multiprocessors;
-}
-extern "C" __attribute__((visibility("default"))) const char *tw_emulated_report() { return emulated::report.c_str(); }

@@ -46,6 +46,15 @@ struct Function {
   Function(const char *symbol, Entry code);
 };
 
+// For instructions that are emulated elsewhere (ampere.cpp).
+struct Where { uint64_t wave; int thread, block; uint64_t barriers; };  // wave: of blocks that run together
+Where where();
+uint32_t shared_size();
+uint32_t shared_offset(const void *p, uint32_t bytes, const char *what);
+bool lands_at_once();
+void warp_all(const void *mine, int bytes, char (*all)[48]);  // what every lane brought
+[[noreturn]] void stop(const char *why);
+
 // The driver's calls, by name.
 void *find(const char *name);
 

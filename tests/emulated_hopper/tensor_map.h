@@ -1,0 +1,33 @@
+// A tensor map as this emulator writes it: what the driver was told, as it is.
+#pragma once
+#include <stdint.h>
+
+namespace emulated {
+
+struct Map {
+  uint64_t address, sizes[3], strides[2];
+  uint32_t box[3];
+  int bytes, swizzle;
+  uint32_t mark;
+};
+static_assert(sizeof(Map) <= 128);
+constexpr uint32_t map_mark = 0x54a90e01;
+
+// Swizzles move 16-byte pieces by address bits: 128 bytes (3) by bits 7 to 9, 64 by 7 and 8, 32 by 7.
+inline uint32_t swizzled(uint32_t address, int kind) { return address ^ ((address >> 7 & ((1u << kind) - 1)) << 4); }
+
+// Every element of the box at `at`: where it lies in a window of shared memory that starts at `start`, and
+// in memory; null outside the tensor.  Of lines of 16-byte pieces (`whole`) a piece counts if its start does.
+template <class Move> void each_element(const Map &m, const int *at, uint32_t start, bool whole, Move move) {
+  const uint32_t row = m.box[0] * uint32_t(m.bytes);
+  const long long piece = whole ? 16 / m.bytes : 1, length = ((long long)m.sizes[0] + piece - 1) / piece * piece;
+  for (uint32_t y = 0; y < m.box[1]; ++y)
+    for (uint32_t x = 0; x < m.box[0]; ++x) {
+      const long long gx = at[0] + (long long)x, gy = at[1] + (long long)y, gz = at[2];
+      const bool inside = gx >= 0 && gy >= 0 && gz >= 0 && gx < length && gy < (long long)m.sizes[1] && gz < (long long)m.sizes[2];
+      char *global = inside ? reinterpret_cast<char *>(m.address) + gx * m.bytes + gy * (long long)m.strides[0] + gz * (long long)m.strides[1] : nullptr;
+      move(swizzled(start + y * row + x * uint32_t(m.bytes), m.swizzle) - start, global);
+    }
+}
+
+}  // namespace emulated
