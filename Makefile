@@ -2,6 +2,7 @@
 #   make demo    declare, generate, compile, pick, run and verify a small kernel set
 #   make test    lint, types, import directions, then the whole test suite
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
+#   make cuda-compilers  NVIDIA's compilers from their wheels into .venv, where the package index has them
 #   make lint    only the static part of `make test`
 #   make test-amd-emulated   build AMD kernels and execute them in tinygrad's emulator (docs/amd.md says how)
 #   make bench   every benchmark; results land in benchmarks/results/
@@ -26,7 +27,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-amd test-amd-emulated lint bench clean
+.PHONY: demo test test-amd test-amd-emulated cuda-compilers lint bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -48,6 +49,12 @@ test-amd-emulated: $(DEV)
 	@$(INSTALL_ROCM)
 	@TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \
 	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/amd.md && exit $$status
+
+# 200 MB to fetch, 480 MB on disk.  Without them kernels for NVIDIA GPUs are compiled where the machine has an nvcc
+# of its own; else the tests that would say so and are skipped.
+cuda-compilers: $(DEV)
+	@[ -e $(VENV)/.cuda ] || { ($(PIP) --retries 1 -e ".[cuda,nvrtc]") && touch $(VENV)/.cuda; } || \
+	  echo "NVIDIA's wheels cannot be had here: tests that compile for NVIDIA GPUs need an nvcc on the path, or are skipped"
 
 lint: $(DEV)
 	$(BIN)/ruff check .
