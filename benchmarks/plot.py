@@ -1,7 +1,7 @@
-"""Draw docs/images/gemm_cpu.svg from benchmarks/results/gemm_cpu.json.
+"""Draw docs/images/gemm_cpu.svg and gemm_h200.svg from the results of the same names.
 
-    python benchmarks/plot.py            writes the picture
-    python benchmarks/plot.py --check    exits with 1 where the picture is not what the results say
+    python benchmarks/plot.py            writes the picture of each result there is
+    python benchmarks/plot.py --check    exits with 1 where a picture is not what the results say
 
 The SVG is written by hand: no library is needed, and the same results give the same bytes.
 """
@@ -19,8 +19,8 @@ from typing import Any
 
 from _machine import RESULTS, ROOT
 
-SOURCE = RESULTS / "gemm_cpu.json"
-PICTURE = ROOT / "docs" / "images" / "gemm_cpu.svg"
+NAMES = ("gemm_cpu", "gemm_h200")
+PICTURES = ROOT / "docs" / "images"
 
 WIDTH, LEFT, RIGHT, STEP = 860, 190, 40, 15
 INK, FAINT, GRID = "#1f2328", "#6e7781", "#d8dee4"
@@ -114,7 +114,7 @@ def draw(panel: Panel, top: float) -> tuple[list[str], float]:
     return made, bottom + 44
 
 
-def panels(result: dict[str, Any]) -> list[Panel]:
+def cpu_panels(result: dict[str, Any]) -> list[Panel]:
     by_shape: dict[str, dict[str, dict[str, Any]]] = {}
     for row in result["rows"]:
         by_shape.setdefault(row["shape"], {})[row["dtype"]] = row
@@ -146,6 +146,48 @@ def panels(result: dict[str, Any]) -> list[Panel]:
     ]
 
 
+def gpu_panels(result: dict[str, Any]) -> list[Panel]:
+    """Beside cuBLAS; here the rows of a shape are told apart by the state of the cache."""
+    made = []
+    for dtype in sorted({row["dtype"] for row in result["rows"]}):
+        by_shape: dict[str, dict[str, dict[str, Any]]] = {}
+        for row in result["rows"]:
+            if row["dtype"] == dtype:
+                by_shape.setdefault(row["shape"], {})[row["l2"]] = row
+        made.append(
+            Panel(
+                f"{dtype}: speed relative to cuBLAS (torch.matmul)",
+                "time of cuBLAS / our time (to the right of 1 we are faster); bars: middle half of the rounds",
+                list(by_shape.items()),
+                (
+                    Series("default selection, cold L2", "#8250df", "default_over_cublas", filled=False, dtype="cold"),
+                    Series("measured, warm L2", "#bf8700", "measured_over_cublas", dtype="warm"),
+                    Series("measured, cold L2", "#0969da", "measured_over_cublas", dtype="cold"),
+                ),
+                ((1.0, "equal"), (0.92, "0.92")),
+            )
+        )
+    return made
+
+
+def on_gpu(result: dict[str, Any]) -> bool:
+    return "gpu" in result["machine"]
+
+
+def panels(result: dict[str, Any]) -> list[Panel]:
+    return gpu_panels(result) if on_gpu(result) else cpu_panels(result)
+
+
+def about(result: dict[str, Any]) -> str:
+    machine, versions = result["machine"], result["versions"]
+    if on_gpu(result):
+        text = f"{machine['gpu']}, driver {machine.get('driver') or 'unknown'}; PyTorch {versions['torch']}"
+        return f"{text}, CUDA {versions['cuda']}; {result['date']}"
+    text = f"{machine['cpu']}, {result['method']['threads']} threads each; NumPy {versions['numpy']}"
+    text += f" ({versions.get('blas', 'its BLAS')}), PyTorch {versions['torch'] or 'not installed'}"
+    return f"{text}; {result['date']}"
+
+
 def picture(result: dict[str, Any]) -> str:
     made: list[str] = []
     y = 14.0
@@ -153,10 +195,7 @@ def picture(result: dict[str, Any]) -> str:
         if panel.rows:
             marks, y = draw(panel, y)
             made += marks
-    machine, versions = result["machine"], result["versions"]
-    about = f"{machine['cpu']}, {result['method']['threads']} threads each; NumPy {versions['numpy']}"
-    about += f" ({versions.get('blas', 'its BLAS')}), PyTorch {versions['torch'] or 'not installed'}; {result['date']}"
-    made.append(text(20, y + 4, about, size=10, color=FAINT))
+    made.append(text(20, y + 4, about(result), size=10, color=FAINT))
     height = y + 18
     size = f'width="{WIDTH}" height="{height:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {WIDTH} {height:.0f}"'
@@ -164,22 +203,33 @@ def picture(result: dict[str, Any]) -> str:
     return "\n".join([head, f'<rect {size} fill="#ffffff"/>', *made, "</svg>", ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw the results of gemm_cpu.py.")
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    parser.add_argument("--source", type=Path, default=SOURCE)
-    parser.add_argument("--output", type=Path, default=PICTURE)
-    options = parser.parse_args()
-    if not options.source.exists():
-        raise SystemExit(f"no {options.source.name}: run benchmarks/gemm_cpu.py first")
-    drawn = picture(json.loads(options.source.read_text(encoding="utf-8")))
-    if options.check:
-        if not options.output.exists() or options.output.read_text(encoding="utf-8") != drawn:
-            raise SystemExit(f"{options.output.name} is not what the results say: run benchmarks/plot.py")
+def draw_file(source: Path, output: Path, check: bool) -> None:
+    drawn = picture(json.loads(source.read_text(encoding="utf-8")))
+    if check:
+        if not output.exists() or output.read_text(encoding="utf-8") != drawn:
+            raise SystemExit(f"{output.name} is not what the results say: run benchmarks/plot.py")
         return
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(drawn, encoding="utf-8")
-    print(f"written to {options.output}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(drawn, encoding="utf-8")
+    print(f"written to {output}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw the results of gemm_cpu.py and gemm_h200.py.")
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    parser.add_argument("--source", type=Path, help="one result, with --output")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    if (options.source is None) != (options.output is None):
+        parser.error("--source and --output go together")
+    pairs = [(RESULTS / f"{name}.json", PICTURES / f"{name}.svg") for name in NAMES]
+    if options.source is not None:
+        pairs = [(options.source, options.output)]
+    found = [(source, output) for source, output in pairs if source.exists()]
+    if not found:
+        raise SystemExit(f"no {pairs[0][0].name}: run the benchmark of that name first")
+    for source, output in found:
+        draw_file(source, output, options.check)
 
 
 if __name__ == "__main__":

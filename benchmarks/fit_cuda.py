@@ -1,0 +1,251 @@
+"""Fit the constants of tilewright.backends.cuda.estimate to a sweep, so that default selection loses little.
+
+    python benchmarks/gemm_h200.py --sweep sweep.json     on the GPU
+    python benchmarks/fit_cuda.py sweep.json              anywhere: regret before and after, constants to paste
+    python benchmarks/fit_cuda.py sweep.json --write      the same, and estimate.py is rewritten
+
+What counts is the regret: the time of the kernel the estimate chooses over the fastest one's, as a geometric mean
+over the shapes.  It jumps where a choice changes, so the search lowers a smooth stand-in, the expected regret of a
+choice that wavers between kernels of nearly equal estimates, with a little of the squared error of the logarithms,
+which keeps the constants near what they are named after.  Whatever is a positive number and has an upper-case name
+in the module is fitted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tilewright import ops
+from tilewright.backends.base import backend
+from tilewright.backends.cuda import estimate as model
+from tilewright.ops.gemm import GemmProblem
+
+Constants = dict[str, float]
+Predict = Callable[[Any, Any], float]  # seconds of a kernel on a problem, under the constants of the moment
+
+WAVER = 0.02  # estimates closer than this (of their logarithm) may change places
+ERROR_WEIGHT = 0.02
+STAY_WEIGHT = 1e-4  # of the squared logarithm a constant moved: what hardly matters stays where it is
+STEP, LEAST_STEP = 0.20, 0.004  # of the logarithm of a constant
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a sweep says of one shape: every kernel that served it and its seconds."""
+
+    problem: Any
+    kernels: tuple[Any, ...]
+    seconds: np.ndarray[Any, np.dtype[np.float64]]
+
+    @property
+    def name(self) -> str:
+        return str(self.problem.describe())
+
+
+def read_sweep(data: Mapping[str, Any]) -> list[Shape]:
+    op = ops.op("gemm")
+    specs = {name: op.spec_from_dict(one) for name, one in data["specs"].items()}
+    found = []
+    for row in data["rows"]:
+        problem = GemmProblem(row["m"], row["n"], row["k"], row["dtype"], layout=row["layout"])
+        taken = {name: seconds for name, seconds in row["seconds"].items() if name in specs}
+        if len(taken) > 1:
+            kernels = tuple(specs[name] for name in taken)
+            found.append(Shape(problem, kernels, np.array(list(taken.values()), dtype=np.float64)))
+    return found
+
+
+# -- constants -------------------------------------------------------------------------------------------------------
+
+
+def constants_of(module: ModuleType) -> Constants:
+    return {
+        name: float(value)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    }
+
+
+def put(module: ModuleType, values: Constants) -> None:
+    for name, value in values.items():
+        setattr(module, name, value)
+
+
+def rounded(values: Constants) -> Constants:
+    """As they are written into the file."""
+    return {name: float(f"{value:.3g}") for name, value in values.items()}
+
+
+def rewritten(source: str, values: Constants) -> str:
+    """The module's text with these numbers in its assignments; everything else stays."""
+    places: list[tuple[int, int, int, float]] = []
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            numbers = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            for name, number in zip(names, numbers, strict=False):
+                if isinstance(name, ast.Name) and name.id in values and isinstance(number, ast.Constant):
+                    end = number.end_col_offset or number.col_offset
+                    places.append((number.lineno - 1, number.col_offset, end, values[name.id]))
+    lines = source.splitlines(keepends=True)
+    for row, start, end, value in sorted(places, reverse=True):
+        raw = lines[row].encode()  # offsets are in bytes
+        lines[row] = (raw[:start] + f"{value:.3g}".replace("e+", "e").encode() + raw[end:]).decode()
+    return "".join(lines)
+
+
+# -- how good ---------------------------------------------------------------------------------------------------------
+
+
+def predictions(shapes: Sequence[Shape], predict: Predict) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+    return [np.log([max(1e-12, predict(one, shape.problem)) for one in shape.kernels]) for shape in shapes]
+
+
+def regrets(shapes: Sequence[Shape], predict: Predict) -> list[float]:
+    """Chosen over best, for each shape."""
+    guesses = predictions(shapes, predict)
+    return [
+        float(shape.seconds[int(np.argmin(guess))] / shape.seconds.min())
+        for shape, guess in zip(shapes, guesses, strict=True)
+    ]
+
+
+def mean_regret(found: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, found)) / len(found))
+
+
+def loss(shapes: Sequence[Shape], predict: Predict) -> float:
+    total = 0.0
+    for shape, guess in zip(shapes, predictions(shapes, predict), strict=True):
+        lost = np.log(shape.seconds / shape.seconds.min())
+        chance = np.exp(-(guess - guess.min()) / WAVER)
+        error = guess - np.log(shape.seconds)
+        near = np.exp(-2.0 * lost)  # how slow a hopeless kernel is does not matter
+        total += float((chance * lost).sum() / chance.sum())
+        total += ERROR_WEIGHT * float((near * error**2).sum() / near.sum())
+    return total / len(shapes)
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+def moves(names: Sequence[str], steps: Constants, generator: np.random.Generator) -> Iterator[Constants]:
+    """One constant at a time, both ways, then a few all together."""
+    for name in generator.permutation(names):
+        for sign in (1.0, -1.0):
+            yield {str(name): sign * steps[str(name)]}
+    for _ in range(max(1, len(names) // 2)):
+        draw = generator.standard_normal(len(names))
+        yield {name: float(part) * steps[name] / 2 for name, part in zip(names, draw, strict=True)}
+
+
+def fit(shapes: Sequence[Shape], module: ModuleType, predict: Predict, looks: int = 4000, seed: int = 0) -> Constants:
+    """The constants with the least loss a pattern search finds; the module holds its own again afterwards."""
+    before = constants_of(module)
+    # A constant that changes nothing here is left as it is.
+    names = [name for name in before if _matters(name, shapes, module, predict)]
+    if not names:
+        raise SystemExit("no constant of the module changes an estimate of these kernels")
+    generator = np.random.default_rng(seed)
+    best, steps = dict(before), dict.fromkeys(names, STEP)
+
+    def judged(values: Constants) -> float:
+        put(module, values)
+        moved = sum(math.log(values[name] / before[name]) ** 2 for name in names) / len(names)
+        return loss(shapes, predict) + STAY_WEIGHT * moved
+
+    try:
+        least, left = judged(before), looks
+        while left > 0 and max(steps.values()) > LEAST_STEP:
+            for move in moves(names, steps, generator):
+                tried = best | {name: best[name] * math.exp(by) for name, by in move.items()}
+                found = judged(tried)
+                left -= 1
+                better = found < least - 1e-9
+                if better:
+                    best, least = tried, found
+                if len(move) == 1:
+                    name = next(iter(move))
+                    steps[name] = min(0.5, steps[name] * 1.3) if better else max(LEAST_STEP / 2, steps[name] * 0.8)
+                if left <= 0:
+                    break
+    finally:
+        put(module, before)
+    return best
+
+
+def _matters(name: str, shapes: Sequence[Shape], module: ModuleType, predict: Predict) -> bool:
+    value = getattr(module, name)
+    here = loss(shapes, predict)
+    try:
+        for factor in (1.3, 1 / 1.3):
+            put(module, {name: value * factor})
+            if loss(shapes, predict) != here:
+                return True
+        return False
+    finally:
+        setattr(module, name, value)
+
+
+def held_out(shapes: Sequence[Shape], module: ModuleType, predict: Predict, looks: int) -> list[float]:
+    """Regrets of shapes the constants were not fitted to: each half judged by the other's."""
+    found: list[float] = []
+    before = constants_of(module)
+    for part in (0, 1):
+        put(module, fit([one for index, one in enumerate(shapes) if index % 2 != part], module, predict, looks))
+        try:
+            found += regrets(shapes[part::2], predict)
+        finally:
+            put(module, before)
+    return found
+
+
+def tell(title: str, shapes: Sequence[Shape], found: Sequence[float]) -> None:
+    print(f"{title}: regret {mean_regret(found):.4f}, worst {max(found):.3f}")
+    worst = sorted(zip(found, shapes, strict=True), key=lambda one: -one[0])[:6]
+    print("".join(f"    {regret:.3f} {shape.name}\n" for regret, shape in worst if regret > 1.02), end="")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sweep", type=Path, nargs="+", help="files of gemm_h200.py --sweep")
+    parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model (a look takes some 20 ms)")
+    parser.add_argument("--hold-out", action="store_true", help="also fit halves, each judged by the other's shapes")
+    parser.add_argument("--write", action="store_true", help="put the constants into estimate.py")
+    options = parser.parse_args()
+    shapes = [shape for path in options.sweep for shape in read_sweep(json.loads(path.read_text(encoding="utf-8")))]
+    if not shapes:
+        raise SystemExit("the sweep has no shape with two kernels or more")
+    predict: Predict = lambda spec, problem: backend("cuda").estimate(spec, problem, 1)  # noqa: E731
+    before = constants_of(model)
+    tell(f"before, {len(shapes)} shapes", shapes, regrets(shapes, predict))
+    after = rounded(fit(shapes, model, predict, options.looks))
+    put(model, after)
+    tell("after", shapes, regrets(shapes, predict))
+    put(model, before)
+    if options.hold_out:
+        order = [*shapes[0::2], *shapes[1::2]]
+        tell("held out", order, held_out(shapes, model, predict, options.looks // 2))
+    for name, value in after.items():
+        changed = "" if value == before[name] else f"  # was {before[name]:.3g}"
+        print(f"{name} = {value:.3g}{changed}")
+    if options.write:
+        place = Path(model.__file__)
+        place.write_text(rewritten(place.read_text(encoding="utf-8"), after), encoding="utf-8")
+        print(f"written: {place.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""compute-sanitizer on a sample of kernels of each pipeline: memcheck and racecheck, one line a kernel.
+
+    python benchmarks/sanitize_cuda.py                          both tools on every pipeline and scheduler
+    python benchmarks/sanitize_cuda.py --tools memcheck --only skinny
+
+The kernels are built first, all together.  Then one process under the tool loads them through the runtime, without
+PyTorch, which the tool would slow down, and runs each on one small problem with edges, twice, checking the result.
+A process that a finding ended is followed by another for the kernels after it.  The exit status is 1 where there are
+findings; where there is no GPU or no compute-sanitizer, nothing is checked and the last line says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright import ops
+from tilewright.arch import arch as facts
+from tilewright.backends.cuda import driver
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import GemmProblem
+from tilewright.ops.gemm.pools import signatures
+
+GEMM = ops.op("gemm")
+TOOLS = ("memcheck", "racecheck")
+# Several tiles and steps along k, edges along each axis, rows of whole 16 bytes; then few rows, few columns, oddness.
+SIZES = ((136, 272, 200), (8, 272, 264), (136, 8, 264), (37, 41, 43))
+MOST_STOPPED = 2  # processes that reach the limit before a tool is given up
+BEGIN, END = "kernel begins: ", "kernel ends: "
+PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
+NOT_FINDINGS = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Copyright", "SANITIZER:")
+
+
+def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
+    """One kernel for each pipeline, scheduler and store of the pool that has one of everything, and fp8."""
+    found: dict[tuple[str, ...], tuple[KernelSpec, GemmProblem]] = {}
+    from tilewright.ops.gemm.pools import family_of
+
+    for datatype, output in (("bf16", "bf16"), ("fp8_e4m3", "fp32")):
+        one = next(iter(signatures([datatype], ["rcr"], ["standard"], (), [output])))
+        for schedule in family_of(facts(arch)).schedules("tests", one, facts(arch)):
+            spec = KernelSpec("gemm", one, schedule, arch)
+            # Of fp8 one kernel a pipeline: what differs from bf16 is the multiply alone.
+            rest = (schedule.scheduler, schedule.store) if datatype == "bf16" else ()
+            key = (datatype, schedule.pipeline, *rest)
+            problem = None if key in found or GEMM.check(spec) else serving(spec, datatype, output)
+            if problem is not None and only in spec.name:
+                found[key] = spec, problem
+    return list(found.values())
+
+
+def serving(spec: KernelSpec, datatype: str, output: str) -> GemmProblem | None:
+    for size in SIZES:
+        asked = GemmProblem(*size, datatype, dtype_c=output, layout="rcr")
+        if not GEMM.supports(spec, asked):
+            return asked
+    return None
+
+
+# -- the process under the tool --------------------------------------------------------------------------------------
+
+
+def child(work: Path) -> None:
+    """Run what the file lists; marks around each kernel tell the parent whose a finding is."""
+    from tilewright.dispatch import kernels
+    from tilewright.runtime import cuda
+    from tilewright.runtime.bindings import binding
+
+    bound, device = binding("gemm"), cuda.device()
+    for one in json.loads(work.read_text(encoding="utf-8")):
+        spec = GEMM.spec_from_dict(one["spec"])
+        problem = GemmProblem(**one["problem"])
+        say(BEGIN + spec.name)
+        operands = bound.operands(problem, seed=one["seed"], device=device)
+        run = bound.runner(kernels.kernel(spec), problem, operands, 1)
+        for _ in range(2):
+            bound.poison(operands)
+            run()
+            device.synchronize()
+        check = bound.check(problem, operands)
+        if not check.ok and not problem.dtype_a.startswith("fp8"):  # fp8 sums lose more than this check allows
+            say(f"========= wrong result: {check.detail}")
+        say(END + spec.name)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+# -- the parent ------------------------------------------------------------------------------------------------------
+
+
+def findings(output: str) -> dict[str, list[str]]:
+    """What the tool said while each kernel ran; a kernel that began and never ended says that too."""
+    found: dict[str, list[str]] = {}
+    current = ""
+    for line in output.splitlines():
+        text = line.strip()
+        if text.startswith(BEGIN):
+            current = text.removeprefix(BEGIN)
+            found[current] = []
+        elif text.startswith(END):
+            current = ""
+        elif current and text.startswith("=========") and not any(one in text for one in NOT_FINDINGS):
+            words = text.strip("= ")
+            if words:
+                found[current].append(words)
+    if current:
+        found[current].append("the process ended in it")
+    return found
+
+
+def tool_path() -> str:
+    found = shutil.which("compute-sanitizer")
+    for place in PLACES if found is None else ():
+        candidate = Path(place) / "compute-sanitizer"
+        if candidate.is_file():
+            return str(candidate)
+    return found or ""
+
+
+def run_tool(tool: str, name: str, work: Path, limit: float) -> tuple[str, int]:
+    command = [tool, "--tool", name, "--error-exitcode", "86", "--print-limit", "20"]
+    command += [sys.executable, str(Path(__file__).resolve()), "--child", str(work)]
+    # A session of its own: what the tool started must end with it.
+    started = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        output, _ = started.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        output, _ = started.communicate()
+    return output, started.returncode
+
+
+def under(tool: str, name: str, specs: Sequence[tuple[KernelSpec, GemmProblem]], limit: float) -> Iterator[str]:
+    """Run all kernels under one tool and print a line for each; what was found, kernel by kernel."""
+    left, seed, stopped = list(specs), time.time_ns() % 2**32, 0
+    while left:
+        if stopped == MOST_STOPPED:
+            yield f"{name}: {len(left)} kernels were not looked at, since {stopped} processes took too long"
+            return
+        entries = [{"spec": spec.to_dict(), "problem": fields(problem), "seed": seed} for spec, problem in left]
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder) / "kernels.json"
+            work.write_text(json.dumps(entries), encoding="utf-8")
+            output, status = run_tool(tool, name, work, limit)
+        stopped += status == -signal.SIGKILL
+        found = findings(output)
+        if not found:
+            last = output.strip().splitlines()[-3:] or ["it said nothing"]
+            raise SystemExit(f"{name} ran no kernel (status {status}): " + " / ".join(last))
+        for spec, _ in left:
+            if spec.name in found:
+                told = found[spec.name]
+                say(f"{name:9} {'clean' if not told else 'FOUND'} {spec.name}{': ' + told[0] if told else ''}")
+                yield from (f"{name} {spec.name}: {one}" for one in told[:5])
+        if status == 86 and not any(found.values()):
+            yield f"{name}: the tool answers that it found something, outside of any kernel's run"
+        left = [(spec, problem) for spec, problem in left if spec.name not in found]
+
+
+def fields(problem: GemmProblem) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(problem)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
+    parser.add_argument("--only", default="", help="only kernels whose name contains this")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for one process under a tool")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child)
+        return
+    tool, why = tool_path(), driver.why_unavailable()
+    if why or not tool:
+        say(f"skipped: {'no NVIDIA GPU: ' + why if why else 'compute-sanitizer is not installed (it comes with CUDA)'}")
+        return
+    from tilewright.dispatch import kernels
+
+    specs = sample(driver.available_archs()[0], options.only)
+    if not specs:
+        raise SystemExit(f"no kernel's name contains {options.only!r}")
+    kernels.build([spec for spec, _ in specs])
+    told = [one for name in options.tools for one in under(tool, name, specs, options.limit)]
+    say(f"{len(specs)} kernels, {' and '.join(options.tools)}: " + (f"{len(told)} findings" if told else "clean"))
+    if told:
+        raise SystemExit("\n".join(told[:40]))
+
+
+if __name__ == "__main__":
+    main()
