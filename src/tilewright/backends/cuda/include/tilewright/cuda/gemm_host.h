@@ -4,6 +4,7 @@
 #pragma once
 #include <tilewright/abi.h>
 #include <tilewright/cuda/driver.h>
+#include <tilewright/cuda/tensor_maps.h>
 #ifdef __CUDACC__
 #include <cuda_runtime_api.h>
 #endif
@@ -87,57 +88,6 @@ inline EpilogueArgs epilogue_args(const tw_gemm_args &x) {
   for (int t = 0; t < TW_MAX_D; ++t) f.d_row[t] = x.d_row_stride[t], f.d_column[t] = x.d_col_stride[t], f.d_batch[t] = x.d_batch_stride[t];
   return f;
 }
-
-// An operand as the copy engine sees it: x contiguous, y lines a stride apart, z the batch.
-struct MapKey {
-  const void *address;
-  int64_t x, y, z, stride, batch_stride;
-  bool operator==(const MapKey &o) const {
-    return address == o.address && x == o.x && y == o.y && z == o.z && stride == o.stride && batch_stride == o.batch_stride;
-  }
-};
-
-template <class T> struct map_type;  // CUtensorMapDataType
-template <> struct map_type<bf16> { static constexpr int value = 9; };
-template <> struct map_type<fp16> { static constexpr int value = 6; };
-template <> struct map_type<float> { static constexpr int value = 7; };
-template <> struct map_type<fp8_e4m3> { static constexpr int value = 0; };
-template <> struct map_type<fp8_e5m2> { static constexpr int value = 0; };
-
-// Maps of the problems seen last, so that a repeated call encodes nothing.
-template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
-  static constexpr int Promotion = 3;  // into the second-level cache 256 bytes at a time: the next step's too
-  static constexpr int size = 8;
-  Lock lock{};
-  unsigned turn = 0;
-  MapKey keys[size] = {};
-  TensorMap maps[size] = {};
-
-  int get(const MapKey &key, TensorMap &map) {
-    lock.take();
-    for (int i = 0; i < size; ++i)
-      if (keys[i].address && keys[i] == key) {
-        map = maps[i];
-        lock.give();
-        return 0;
-      }
-    // A broadcast batch is one matrix, a batch of one has no stride: neither may be 0 for the engine.
-    constexpr uint64_t bytes = sizeof(T);
-    const uint64_t sizes[3] = {uint64_t(key.x), uint64_t(key.y), uint64_t(key.z)};
-    const uint64_t strides[2] = {uint64_t(key.stride) * bytes,
-                                 uint64_t(key.z > 1 ? key.batch_stride : key.stride * key.y) * bytes};
-    const uint32_t box[3] = {BoxX, BoxY, 1}, steps[3] = {1, 1, 1};
-    int error = driver().encode(&map, map_type<T>::value, 3, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
-                                Swizzle, Promotion, 0);
-    if (!error) {
-      unsigned at = turn++ % size;
-      keys[at] = key;
-      maps[at] = map;
-    }
-    lock.give();
-    return error;
-  }
-};
 
 template <class Config> struct Gemm {
   using A = typename Config::A;
