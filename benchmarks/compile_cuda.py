@@ -1,0 +1,168 @@
+"""CPU seconds that kernels for NVIDIA GPUs take to compile, by nvcc and by NVRTC; no GPU is needed.
+
+    python benchmarks/compile_cuda.py            prints the numbers and writes benchmarks/results/compile_cuda.json
+    python benchmarks/compile_cuda.py --quick    one kernel of each pipeline
+
+Compiled are all schedules of the default pool for bf16, and the largest tile of each pipeline for every other type,
+layout and a fused epilogue.  The seconds are user and system time of all processes of the one command a build runs:
+the device's code and the library around it.  What else the machine does changes them little, so one run is enough.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from _machine import RESULTS, provenance
+
+from tilewright import settings
+from tilewright.arch import arch
+from tilewright.backends.base import backend
+from tilewright.backends.cuda.toolchain import CudaToolchain, find_toolchain
+from tilewright.errors import ToolchainError
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.gemm.nvidia_schedules import schedules
+from tilewright.ops.gemm.pools import signatures
+from tilewright.ops.gemm.spec import GemmSignature
+
+TARGET_SECONDS = 2.5
+ARCH = "sm_90a"
+TYPES = ("fp16", "fp8_e4m3", "int8", "fp32")
+TURNED = ("rrr", "crr", "ccr")
+
+
+def _signature(datatype: str, layout: str = "rcr", epilogue: str = "") -> GemmSignature:
+    variant, fused, count = ("multi_d", [epilogue], 2) if epilogue else ("standard", (), 0)
+    return next(iter(signatures([datatype], [layout], [variant], fused, (), [count])))
+
+
+def _legal(one: GemmSignature) -> Iterator[KernelSpec]:
+    for schedule in dict.fromkeys(schedules("default", one, arch(ARCH))):
+        spec = KernelSpec("gemm", one, schedule, ARCH)
+        if not op("gemm").check(spec):
+            yield spec
+
+
+def _area(spec: KernelSpec) -> int:
+    return math.prod(spec.schedule.tile[:2])
+
+
+def specs(quick: bool) -> list[KernelSpec]:
+    """What is compiled, by pipeline."""
+    plain = list(_legal(_signature("bf16")))
+    others = [_signature(one) for one in TYPES] + [_signature("bf16", one) for one in TURNED]
+    others.append(_signature("bf16", epilogue="Gelu"))
+    found = list(plain)
+    for one in others:
+        by_pipeline: dict[str, KernelSpec] = {}
+        for spec in sorted(_legal(one), key=_area):
+            by_pipeline[spec.schedule.pipeline] = spec
+        found += by_pipeline.values()
+    if quick:
+        found = list({spec.schedule.pipeline: spec for spec in reversed(plain)}.values())
+    return sorted(found, key=lambda spec: (spec.schedule.pipeline, -_area(spec)))
+
+
+def compilers() -> dict[str, CudaToolchain]:
+    """Those of the two that are here."""
+    found = {}
+    for kind in ("nvcc", "nvrtc"):
+        try:
+            with settings.override(cuda_compiler=kind):
+                found[kind] = find_toolchain()
+        except ToolchainError as error:
+            print(f"{kind}: {error.message}")
+    return found
+
+
+def cpu_seconds(command: list[str], environment: dict[str, str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def compiled(spec: KernelSpec, tools: CudaToolchain, folder: Path) -> float:
+    source = folder / f"{spec.name}.cu"
+    source.write_text(backend("cuda").render(spec).text, encoding="utf-8")
+    command = tools.command(source, folder / "kernel.so", spec.arch)
+    return round(cpu_seconds(command, settings.child_environment(tools.environment(folder))), 3)
+
+
+def summary(rows: list[dict[str, Any]], kinds: list[str]) -> dict[str, Any]:
+    """Median and worst of each pipeline and compiler."""
+    answer: dict[str, Any] = {}
+    for pipeline in dict.fromkeys(row["pipeline"] for row in rows):
+        mine = [row for row in rows if row["pipeline"] == pipeline]
+        answer[pipeline] = {
+            kind: {
+                "kernels": len(mine),
+                "median": round(statistics.median(row["cpu_seconds"][kind] for row in mine), 3),
+                "most": max(row["cpu_seconds"][kind] for row in mine),
+            }
+            for kind in kinds
+        }
+    return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Benchmark compiling for NVIDIA GPUs.")
+    parser.add_argument("--quick", action="store_true", help="one kernel of each pipeline")
+    parser.add_argument("--output", type=Path, default=RESULTS / "compile_cuda.json")
+    options = parser.parse_args()
+    tools = compilers()
+    if not tools:
+        print("no CUDA compiler: nothing was measured; `pip install tilewright[cuda]` brings one")
+        return
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-compile-") as folder:
+        for spec in specs(options.quick):
+            seconds = {kind: compiled(spec, one, Path(folder)) for kind, one in tools.items()}
+            row = {
+                "kernel": spec.name,
+                "pipeline": spec.schedule.pipeline,
+                "tile": list(spec.schedule.tile),
+                "dtype": spec.signature.dtype_a,
+                "layout": spec.signature.layout,
+                "epilogue": spec.signature.epilogue,
+                "cpu_seconds": seconds,
+            }
+            rows.append(row)
+            print("  ".join(f"{kind} {one:5.2f} s" for kind, one in seconds.items()), spec.name, flush=True)
+    short = summary(rows, list(tools))
+    for pipeline, by_kind in short.items():
+        for kind, one in by_kind.items():
+            times = f"median {one['median']:.2f} s, most {one['most']:.2f} s"
+            print(f"{pipeline:11} {kind:6} {one['kernels']:3} kernels, {times}")
+    most = max(max(row["cpu_seconds"].values()) for row in rows)
+    met = most <= TARGET_SECONDS
+    print(f"most {most:.2f} s of CPU a kernel (target {TARGET_SECONDS}): {'met' if met else 'MISSED'}")
+    result = {
+        "benchmark": "compile_cuda",
+        **provenance("python benchmarks/compile_cuda.py" + (" --quick" if options.quick else "")),
+        "arch": ARCH,
+        "compilers": {kind: one.identity.version for kind, one in tools.items()},
+        "target_cpu_seconds": TARGET_SECONDS,
+        "most_cpu_seconds": most,
+        "met": met,
+        "summary": short,
+        "rows": rows,
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if not met:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
