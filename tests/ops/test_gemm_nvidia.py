@@ -12,6 +12,7 @@ import pytest
 from tilewright.arch import all_archs
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, nvidia
+from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import POOL_NAMES, proposals
 from tilewright.ops.gemm.spec import LAYOUTS
@@ -33,6 +34,10 @@ def skinny(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
     return spec(make.skinny(1, 1, 8), signature, **changes)
 
 
+def multistage(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
+    return spec(stages.multistage(signature, 128, 128, 64, (2, 2), 3), signature, **changes)
+
+
 def generic(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
     return spec(make.generic_schedule(signature, all_archs()["sm_90a"]), signature, **changes)
 
@@ -48,17 +53,38 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "dtype-d": [generic(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],
     "nv-pipeline": [tma(pipeline="compv3")],
     "nv-arch": [tma(arch="sm_80")],
-    "nv-scheduler": [tma(scheduler="rows"), skinny(scheduler="cooperative"), generic(scheduler="rows")],
+    "nv-scheduler": [
+        tma(scheduler="rows"), multistage(scheduler="pingpong"),
+        skinny(scheduler="cooperative"), generic(scheduler="rows"),
+    ],
     "nv-store": [tma(store="cshuffle"), skinny(store="tma")],
     "nv-field": [
         tma(persistent=False), skinny(persistent=True), tma(unroll=2), tma(split_k=2), tma(vector=(8, 8, 8)),
         tma(pad=(True, False, True)), skinny(prefetch=4), generic(cluster=(2, 1, 1)),
+        multistage(vector=(8, 8, 8)), multistage(cluster=(2, 1, 1)),
     ],
-    "nv-inputs": [tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")), skinny(FP8)],
+    "nv-split-sums": [
+        multistage(signed(dtype_a="int8", dtype_b="int8", dtype_acc="int32", dtype_c="int32", dtype_d="int32"),
+                   scheduler="split_k"),
+    ],
+    "nv-warps": [multistage(warp_grid=(4, 8, 1))],
+    "nv-warp-part": [multistage(tile=(128, 24, 32)), multistage(tile=(48, 128, 32))],
+    "nv-vector": [multistage(vector=(16, 8, 0)), multistage(vector=(8, 3, 0))],
+    "nv-copies": [
+        multistage(signed(layout="crr"), tile=(96, 128, 32), warp_grid=(2, 4, 1)),
+        multistage(signed(layout="rrr"), tile=(32, 256, 32), warp_grid=(1, 2, 1), vector=(8, 2, 0)),
+    ],
+    "nv-inputs": [
+        multistage(signed(dtype_b="fp16")), skinny(FP8),
+        tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
+    ],
     "nv-fp8-layout": [tma(dataclasses.replace(FP8, layout="rrr"))],
     "nv-columns": [tma(tile=(128, 40, 64), warp_tile=(64, 40, 16)), tma(tile=(128, 512, 64), warp_tile=(64, 512, 16))],
-    "nv-warp": [tma(warp_tile=(16, 16, 16)), tma(warp_grid=(1, 1, 1)), tma(scheduler="pingpong")],
-    "nv-tile-k": [tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 128))],
+    "nv-warp": [
+        multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),
+        tma(warp_tile=(16, 16, 16)), tma(warp_grid=(1, 1, 1)), tma(scheduler="pingpong"),
+    ],
+    "nv-tile-k": [multistage(tile=(128, 128, 96)), tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 128))],
     "nv-tile-m": [tma(tile=(384, 128, 64)), tma(tile=(64, 128, 64))],
     "nv-tma-store": [
         tma(signed(dtype_c="fp32"), store="tma"),
@@ -70,9 +96,15 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(layout="crr"), cluster=(1, 4, 1)),
         tma(tile=(128, 24, 64), warp_tile=(64, 24, 16), cluster=(2, 1, 1), store="direct"),
     ],
-    "nv-registers": [tma(tile=(256, 256, 64), warp_tile=(64, 256, 16), prefetch=2)],
-    "nv-stages": [tma(prefetch=1), tma(prefetch=17)],
-    "nv-shared-memory": [tma(prefetch=8), skinny(tile=(32, 64, 512), warp_tile=(8, 16, 16))],
+    "nv-registers": [
+        multistage(tile=(256, 128, 32)),
+        tma(tile=(256, 256, 64), warp_tile=(64, 256, 16), prefetch=2),
+    ],
+    "nv-stages": [multistage(prefetch=1), multistage(prefetch=9), tma(prefetch=1), tma(prefetch=17)],
+    "nv-shared-memory": [
+        multistage(tile=(128, 128, 64), prefetch=8), tma(prefetch=8),
+        skinny(tile=(32, 64, 512), warp_tile=(8, 16, 16)),
+    ],
     "nv-skinny-layout": [skinny(signed(layout="rrr"))],
     "nv-skinny-warps": [skinny(warp_grid=(1, 1, 3)), skinny(warp_tile=(16, 8, 16), tile=(16, 16, 512))],
     "nv-skinny-tile": [skinny(tile=(40, 16, 512)), skinny(tile=(8, 128, 512))],
@@ -83,11 +115,16 @@ ODD: dict[str, Any] = {"dtype_a": "bf16", "layout": "rcr"}
 UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
     "nv-empty-k": [(tma(), GemmProblem(8, 8, 0, **ODD)), (skinny(), GemmProblem(8, 8, 0, **ODD))],
     "nv-size": [
+        (multistage(), GemmProblem(1 << 29, 8, 8, **ODD)),
+        (multistage(), GemmProblem(1 << 28, 1 << 28, 8, **ODD)),
         (tma(), GemmProblem(1 << 31, 8, 8, **ODD)),
         (tma(), GemmProblem(1 << 20, 1 << 20, 1 << 20, **ODD)),
         (skinny(), GemmProblem(8, 8, 8, batch=1 << 16, **ODD)),
     ],
     "nv-alignment": [
+        (multistage(), GemmProblem(8, 8, 12, **ODD)),
+        (multistage(), GemmProblem(8, 8, 8, b_stride=9, **ODD)),
+        (multistage(vector=(4, 1, 0)), GemmProblem(8, 8, 8, aligned=False, **ODD)),
         (tma(), GemmProblem(8, 9, 8, **ODD)),
         (tma(), GemmProblem(8, 8, 8, aligned=False, **ODD)),
         (skinny(), GemmProblem(8, 8, 8, a_stride=12, **ODD)),
@@ -129,7 +166,7 @@ def test_a_kernel_says_why_it_cannot_serve(rule: str, number: int) -> None:
 
 
 def test_the_specs_the_examples_start_from_are_legal() -> None:
-    assert [GEMM.check(one) for one in (tma(), tma(FP8), skinny(), generic())] == [[], [], [], []]
+    assert [GEMM.check(one) for one in (tma(), tma(FP8), multistage(), skinny(), generic())] == [[]] * 5
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

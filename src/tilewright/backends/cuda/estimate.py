@@ -4,8 +4,9 @@ tma_ws: a block works through its tiles one k step after the other.  A step take
 its multiply, its share of the second-level cache and its share of memory; around the steps there are the
 filling of the ring and the way out of the results.  Whole tiles are dealt out in rounds, so the busiest block
 counts; stream-K deals out steps, split-K parts of tiles, and both pay for sums that change hands. skinny: the bytes
-of the large matrix over a bandwidth that grows with the loads in flight. The constants were fitted to runs on an H200
-(bf16, cold caches); only their proportions matter for a choice.
+of the large matrix over a bandwidth that grows with the loads in flight. multistage: a step takes as long as the
+slowest of its multiply, its way through shared memory and its share of the caches; not fitted yet. The other constants
+were fitted to runs on an H200 (bf16, cold caches); only their proportions matter for a choice.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 from tilewright.arch import all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.nvidia_schedules import tma_view
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import GemmSchedule
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
 
 START = 4.22e-6  # an empty kernel, seen from outside
 MACS = 3.5e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
@@ -37,6 +39,10 @@ PINGPONG_TURN = 0.0064  # of the turn that ping-pong still feels
 # in flight that fill it, and what a warp's start and a turn of its loop cost.
 SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 34.1, 0.119, 0.428, 11.6e6
 SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 0.0651e-6, 0.0995e-6, 42.7e12
+# multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, of plain multiply-adds, bytes
+# through shared memory, copies; what a block alone reaches of it, and what a step costs in any case.
+MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 2.2e12, 0.17e12, 0.2e12, 50e9, 0.75, 0.15e-6
+UNFITTED = 1.15  # a kernel that was measured goes first
 GENERIC_MACS = 6e12  # a second, of the whole GPU
 GENERIC_TURN = 0.6e-6  # a turn of its loop, however small
 
@@ -58,6 +64,8 @@ def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
         return floor  # there is nothing to do, and no count of tiles to divide by
     if schedule.pipeline == "tma_ws":
         return max(floor, START + _tma_ws(schedule, problem, units))
+    if schedule.pipeline == "multistage":
+        return max(floor, START + _multistage(spec, problem))
     if schedule.pipeline == "skinny":
         return START + _skinny(schedule, problem, units)
     tiles = _up(problem.m, schedule.tile[0]) * _up(problem.n, schedule.tile[1]) * problem.batch
@@ -131,6 +139,44 @@ def _copies(problem: GemmProblem) -> float:
         if stride * size % 16 or not problem.aligned:
             again += 2.0 * lines * problem.k * problem.batch * size
     return COPY_START + again / COPY if again else 0.0
+
+
+def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
+    schedule: GemmSchedule = spec.schedule
+    signature: GemmSignature = spec.signature
+    arch = all_archs()[spec.arch]
+    (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
+    size = DTYPES[problem.dtype_a].bytes
+    # How many blocks a multiprocessor holds: by shared memory and by registers.
+    sums = m * n // (along_m * along_n * 32)
+    registers = 32 * along_m * along_n * min(256, 2 * sums + 64)
+    held = max(1, min(arch.scratch_bytes // multistage.shared_bytes(signature, schedule), 65536 // registers))
+    tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
+    parts = _parts(tiles, steps, arch.compute_units) if schedule.scheduler == "split_k" else 1
+    blocks = tiles * parts
+    together = max(1, min(held, _up(blocks, arch.compute_units)))  # on the busiest multiprocessor at a time
+
+    # int8 doubles the rate; fp8 is widened on the way, here or in the hardware.
+    macs = FMA_MACS if size == 4 else MMA_MACS * (2 if problem.dtype_a == "int8" else 1)
+    multiply = m * n * k / (macs * (1.0 if along_m * along_n * together > 4 else ALONE))
+    through = issued = 0.0  # bytes written to shared memory and read from it; copies
+    for dtype, lines, repeated, along_k, vector in (
+        (problem.dtype_a, m, along_n, signature.layout[0] == "r", schedule.vector[0]),
+        (problem.dtype_b, n, along_m, signature.layout[1] == "c", schedule.vector[1]),
+    ):
+        moved = 2.7 if multistage.settled(dtype, along_k, vector) else 0.0
+        narrow = 16 / (vector * DTYPES[dtype].bytes) if not moved else 1.0
+        through += lines * k * size * (narrow + moved + repeated)
+        issued += lines * k * size / 16 * narrow
+    fetched = (m + n) * k * size
+    busy = min(blocks, arch.compute_units * held)
+    multiply += issued / COPIES
+    step = max(multiply, through / SHARED, fetched / ONE_CACHE, fetched * busy / CACHE / together)
+    turn = max(step * together, STAGE_TURN)
+    rounds = _up(blocks, arch.compute_units * together)
+    leave = LEAVE * (m * n) / (128 * 256) * together
+    meet = (MEET + parts * m * n * 8 * tiles / SUMS) if parts > 1 else 0.0
+    return (FILL + rounds * (_up(steps, parts) * turn + leave) + meet) * UNFITTED
 
 
 def _skinny(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:

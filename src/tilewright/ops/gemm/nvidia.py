@@ -4,6 +4,8 @@
              also with `_turned` (rows of the problem along wgmma's narrow side, for few rows), `_stream_k` (the k
              steps of all tiles are shared out evenly) or `_split_k` (tiles are made in parts of k); sums that change
              hands are added in a fixed order; operands the copy engine cannot read are copied first
+    multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
+             alignment with a `vector` of one element; `split_k` as in tma_ws
     skinny   few rows (`rows`) or few columns (`columns`) against a large k-contiguous matrix, at the speed of memory
     generic  the floor: any element types, strides and alignment
 
@@ -17,6 +19,7 @@ from collections.abc import Iterator
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
+from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
     SKINNY_LINES,
@@ -39,7 +42,7 @@ __all__ = [
     "signature_rules",
 ]
 
-PIPELINES = ("tma_ws", "skinny", "generic")
+PIPELINES = ("tma_ws", "multistage", "skinny", "generic")
 SCHEDULERS = {
     "tma_ws": tuple(
         group + turned + dealt
@@ -47,6 +50,7 @@ SCHEDULERS = {
         for turned in ("", "_turned")
         for group in ("cooperative", "pingpong")
     ),
+    "multistage": ("default", "split_k"),
     "skinny": ("rows", "columns"),
     "generic": ("default",),
 }
@@ -112,7 +116,7 @@ def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
         ("persistent", schedule.persistent, pipeline == "tma_ws"),
         ("unroll", schedule.unroll, 1),
         ("split_k", schedule.split_k, 1),
-        ("vector", schedule.vector, (0, 0, 0)),
+        ("vector", schedule.vector, schedule.vector if pipeline == "multistage" else (0, 0, 0)),
         ("pad", schedule.pad, (True, True, True)),
     ):
         if value != expected:
@@ -120,7 +124,7 @@ def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
             yield Violation("nv-field", f"{field} {value!r}: {pipeline} fixes it{more}", f"use {expected!r}")
     if pipeline != "tma_ws":
         for field, value, plain in (("prefetch", schedule.prefetch, 0), ("cluster", schedule.cluster, (1, 1, 1))):
-            if value != plain:
+            if value != plain and (pipeline, field) != ("multistage", "prefetch"):
                 yield Violation("nv-field", f"{field} {value!r}: {pipeline} fixes it", f"use {plain!r}")
 
 
@@ -216,6 +220,92 @@ def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
         )
 
 
+MULTISTAGE_STAGES = 8
+MULTISTAGE_SUMS = 128  # of one thread: a warp's part of 64 x 64
+MULTISTAGE_SIZE = 1 << 29  # bytes of a row are counted in 32 bits
+
+
+def _multistage(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "multistage":
+        return
+    a, b = signature.dtype_a, signature.dtype_b
+    if not (a == b or (a in stages.FP8 and b in stages.FP8)):
+        yield Violation("nv-inputs", f"mma.sync does not multiply {a} by {b}", "use one type for both, or two of fp8")
+        return
+    if schedule.scheduler == "split_k" and signature.dtype_acc != "fp32":
+        yield Violation("nv-split-sums", "parts of k are added as fp32, which int32 sums do not fit", "use default")
+    size, (m, n, k), (along_m, along_n, along_k) = DTYPES[a].bytes, schedule.tile, schedule.warp_grid
+    expected = stages.warp_tile(a)
+    if schedule.warp_tile != expected or along_k != 1:
+        yield Violation(
+            "nv-warp",
+            f"warp tile {_x(schedule.warp_tile)} of a warp grid {_x(schedule.warp_grid)}",
+            f"use warp tile {_x(expected)}, and warps along m and n only",
+        )
+        return
+    if along_m * along_n > 16:
+        yield Violation("nv-warps", f"{along_m * along_n} warps in a block", "use at most 16")
+    if k * size not in (64, 128):
+        yield Violation("nv-tile-k", f"tile_k {k} is not 64 or 128 bytes of {a}", f"use {64 // size} or {128 // size}")
+        return
+    if m % (along_m * expected[0]) or n % (along_n * stages.UNIT_COLUMNS):
+        yield Violation(
+            "nv-warp-part",
+            f"tile {_x(schedule.tile)} over {along_m}x{along_n} warps is not whole {expected[0]}x{stages.UNIT_COLUMNS}",
+            "use a tile that each warp gets whole units of",
+        )
+        return
+    yield from _multistage_copies(signature, schedule)
+    sums = m // along_m * (n // along_n) // 32
+    if sums > MULTISTAGE_SUMS:
+        yield Violation(
+            "nv-registers",
+            f"tile {_x(schedule.tile)} keeps {sums} sums a thread, over {MULTISTAGE_SUMS}",
+            "use more warps or a smaller tile",
+        )
+    if not 2 <= schedule.prefetch <= MULTISTAGE_STAGES:
+        yield Violation("nv-stages", f"{schedule.prefetch} stages", f"use 2 to {MULTISTAGE_STAGES} (field prefetch)")
+    shared = stages.shared_bytes(signature, schedule)
+    if shared > arch.scratch_bytes:
+        yield Violation(
+            "nv-shared-memory",
+            f"{schedule.prefetch} stages of {_x(schedule.tile)} take {shared} bytes of shared memory, "
+            f"{arch.name} has {arch.scratch_bytes}",
+            "use fewer stages or a smaller tile",
+        )
+
+
+def _multistage_copies(signature: GemmSignature, schedule: GemmSchedule) -> Iterator[Violation]:
+    """What `vector` may say, and that the pieces of a row are dealt out evenly."""
+    m, n, k = schedule.tile
+    threads = 32 * schedule.warp_grid[0] * schedule.warp_grid[1]
+    for what, dtype, along_k, lines, vector in (
+        ("A", signature.dtype_a, signature.layout[0] == "r", m, schedule.vector[0]),
+        ("B", signature.dtype_b, signature.layout[1] == "c", n, schedule.vector[1]),
+    ):
+        length = k if along_k else lines
+        size = DTYPES[dtype].bytes
+        if vector != 1 and vector * size not in (4, 8, 16):
+            yield Violation(
+                "nv-vector",
+                f"{vector} elements of {what} at a time are {vector * size} bytes",
+                f"use {16 // size}, {8 // size}, {4 // size}, or 1 for any alignment",
+            )
+            continue
+        through = stages.settled(
+            dtype, (signature.layout[0] == "r") if what == "A" else signature.layout[1] == "c", vector
+        )
+        pieces = length * size // (16 if through else vector * size)
+        if pieces == 0 or threads % pieces:
+            yield Violation(
+                "nv-copies",
+                f"{threads} threads copy rows of {what} of {length * size} bytes in {pieces} pieces",
+                "use a power of two of warps and tile sizes, and as many threads as a row has pieces",
+            )
+    if schedule.vector[2]:
+        yield Violation("nv-field", f"vector {schedule.vector!r}: E is written element by element", "use 0 for C")
+
+
 def _skinny(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
     if schedule.pipeline != "skinny":
         return
@@ -266,17 +356,39 @@ def _generic(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> It
         yield Violation("nv-generic", "the generic pipeline has one tile", f"use tile {_x(fixed.tile)}")
 
 
-RULES = (_signature, _names, _tma_ws, _skinny, _generic)
+RULES = (_signature, _names, _tma_ws, _multistage, _skinny, _generic)
 
 
 def _unaligned(stride: int, dtype: str) -> bool:
     return stride * DTYPES[dtype].bytes % 16 != 0
 
 
+def _multistage_limits(schedule: GemmSchedule, p: GemmProblem) -> Iterator[Violation]:
+    largest = max(p.m, p.n, p.k)
+    if largest >= MULTISTAGE_SIZE:
+        yield Violation("nv-size", f"a size of {largest} is 2^29 or more", "use the generic pipeline")
+    if -(-p.m // schedule.tile[0]) * -(-p.n // schedule.tile[1]) * p.batch >= MAX_SIZE:
+        yield Violation("nv-size", "2^31 or more tiles", "use the generic pipeline")
+    for what, dtype, stride, vector in (
+        ("A", p.dtype_a, p.a_stride, schedule.vector[0]),
+        ("B", p.dtype_b, p.b_stride, schedule.vector[1]),
+    ):
+        # What is not aligned to 16 bytes may not be aligned to less: of addresses no more is known here.
+        if vector > 1 and (not p.aligned or stride % vector):
+            yield Violation(
+                "nv-alignment",
+                f"{what} is copied {vector * DTYPES[dtype].bytes} bytes at a time, its address or stride is no multiple",
+                "align it, or use a multistage kernel with a vector of 1",
+            )
+
+
 def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the C check of the built kernel says the same."""
     p = problem
     if schedule.pipeline == "generic" or 0 in (p.m, p.n, p.batch):
+        return
+    if schedule.pipeline == "multistage":
+        yield from _multistage_limits(schedule, p)
         return
     if p.k == 0:
         yield Violation(

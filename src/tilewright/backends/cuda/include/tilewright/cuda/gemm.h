@@ -8,6 +8,7 @@
 #include <tilewright/abi.h>
 #include <tilewright/export.h>
 #include <tilewright/gpu/gemm_generic.h>
+#include <tilewright/gpu/multistage_shape.h>
 #include <tilewright/gpu/repack.h>
 
 #include <tilewright/cuda/skinny_shape.h>
@@ -15,7 +16,7 @@
 
 namespace tw {
 
-enum class Pipeline { tma_ws, skinny, generic };
+enum class Pipeline { tma_ws, multistage, skinny, generic };
 
 template <class C> using tma_ws_of =
     TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,
@@ -38,6 +39,11 @@ template <class C> using skinny_of =
       Symbol##_repack(const __grid_constant__ tw::RepackArgs x) {                                                         \
     tw::repack(x, blockIdx.x, gridDim.x, threadIdx.x);                                                                    \
   }
+#define TW_DEVICE_MULTISTAGE(Config, Symbol)                                                                              \
+  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads)                                           \
+      Symbol(const __grid_constant__ tw::MultistageArgs x) {                                                              \
+    tw::gemm_multistage<tw::Multistage<Config>, Config>(x);                                                               \
+  }
 #define TW_DEVICE_SKINNY(Config, Symbol)                                                                                  \
   extern "C" __global__ void __launch_bounds__(tw::skinny_of<Config>::threads)                                            \
       Symbol(const __grid_constant__ tw::SkinnyArgs x) {                                                                  \
@@ -49,6 +55,7 @@ template <class C> using skinny_of =
   }
 #else
 #define TW_DEVICE_TMA_WS(Config, Symbol)
+#define TW_DEVICE_MULTISTAGE(Config, Symbol)
 #define TW_DEVICE_SKINNY(Config, Symbol)
 #define TW_DEVICE_GENERIC(Config, Symbol)
 #endif

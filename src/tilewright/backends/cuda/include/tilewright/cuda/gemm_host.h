@@ -119,6 +119,19 @@ template <class Config> struct Gemm {
     }
     if (empty(x)) return is(TW_OK, "");
     if constexpr (pipeline == Pipeline::generic) return is(TW_OK, "");
+    if constexpr (pipeline == Pipeline::multistage) {
+      if (x.m >= most / 4 || x.n >= most / 4 || x.k >= most / 4) return is(TW_LIMIT, "a size is 2^29 or more");
+      if (ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n) * x.batch >= most) return is(TW_LIMIT, "2^31 or more tiles");
+      // Rows that are less than four-byte aligned may start anywhere.
+      auto off = [&x](const void *at, int64_t stride, int64_t batch_stride, int64_t size, int64_t grain) {
+        return grain >= 4 && (intptr_t(at) % grain || stride * size % grain || (x.batch > 1 && batch_stride * size % grain));
+      };
+      if (off(x.a, x.a_stride, x.a_batch_stride, sizeof(A), Config::vector_a))
+        return is(TW_ALIGNMENT, "A, its leading stride or its batch stride is not aligned to what this kernel copies at a time");
+      if (off(x.b, x.b_stride, x.b_batch_stride, sizeof(B), Config::vector_b))
+        return is(TW_ALIGNMENT, "B, its leading stride or its batch stride is not aligned to what this kernel copies at a time");
+      return is(TW_OK, "");
+    }
     if (x.k == 0) return is(TW_LIMIT, "k is 0: this pipeline has nothing to copy");
     if (x.m >= most || x.n >= most || x.k >= most) return is(TW_LIMIT, "a size is 2^31 or more");
     if constexpr (pipeline == Pipeline::skinny) {
@@ -150,10 +163,11 @@ template <class Config> struct Gemm {
   // Flags, then what sums that change hands need, then copies of operands the copy engine cannot read.
   // No sm_90 GPU has more multiprocessors.
   static constexpr int most_blocks = 144;
-  static constexpr bool dealt = pipeline == Pipeline::tma_ws && Config::deal != Deal::tiles;
+  static constexpr bool dealt = (pipeline == Pipeline::tma_ws || pipeline == Pipeline::multistage) && Config::deal != Deal::tiles;
   static constexpr int64_t sums_bytes = dealt ? int64_t(most_blocks) * Config::tile_m * Config::tile_n * 4 : 0;
   static int64_t workspace(const void *args, int64_t) {
     auto &x = *static_cast<const tw_gemm_args *>(args);
+    if (pipeline == Pipeline::multistage && dealt && !empty(x)) return TW_WORKSPACE_FLAGS + sums_bytes;
     if (pipeline != Pipeline::tma_ws || empty(x)) return 0;
     int64_t bytes = sums_bytes + (odd_a(x) ? copy_bytes(x, true) : 0) + (odd_b(x) ? copy_bytes(x, false) : 0);
     return bytes ? TW_WORKSPACE_FLAGS + bytes : 0;
@@ -168,6 +182,9 @@ template <class Config> struct Gemm {
       if (!driver().encode) return TW_DEVICE | 36 << 8;  // the driver is older than CUDA 12
       error = loaded.get(place, shape());
       if (!error) error = run_tma_ws(x, place, workspace, stream);
+    } else if constexpr (pipeline == Pipeline::multistage) {
+      error = loaded.get(place, multistage_launch());
+      if (!error) error = run_multistage(x, place, workspace, stream);
     } else {
       error = loaded.get(place, LaunchShape{0, 0, 1});
       if (!error) error = pipeline == Pipeline::skinny ? run_skinny(x, place, stream) : run_generic(x, place, stream);
@@ -282,6 +299,35 @@ template <class Config> struct Gemm {
       const int64_t clusters = deal<S>(t.order, place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters);
       void *parameters[] = {&a, &b, &e, &t};
       return start(place.function, unsigned(clusters * S::Cluster), 1, shape(), stream, parameters);
+    }
+    return 0;
+  }
+
+  static constexpr LaunchShape multistage_launch() {
+    using S = Multistage<Config>;
+    return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1};
+  }
+  static int run_multistage(const tw_gemm_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+    if constexpr (pipeline == Pipeline::multistage) {
+      using S = Multistage<Config>;
+      if (dealt && !workspace) return -TW_BAD_ARGS;
+      MultistageArgs t{};
+      t.m = int(x.m), t.n = int(x.n), t.k = int(x.k);
+      t.order.batch = int(x.batch), t.order.steps = x.k ? int(ceil_div(x.k, S::BK)) : 1;  // without k, one step of zeros
+      t.order.tiles_m = int(ceil_div(x.m, S::BM)), t.order.tiles_n = int(ceil_div(x.n, S::BN));
+      t.order.group = 8;
+      t.a = x.a, t.b = x.b, t.e = x.e;
+      t.a_stride = x.a_stride, t.b_stride = x.b_stride, t.e_stride = x.e_stride;
+      t.a_batch = x.a_batch_stride, t.b_batch = x.b_batch_stride, t.e_batch = x.e_batch_stride;
+      if (dealt) {
+        t.flags = static_cast<unsigned *>(workspace);
+        t.partial = reinterpret_cast<float *>(static_cast<char *>(workspace) + TW_WORKSPACE_FLAGS);
+      }
+      t.finish = epilogue_args(x);
+      const int64_t tiles = int64_t(t.order.tiles_m) * t.order.tiles_n * x.batch;
+      const int64_t parts = deal<S>(t.order, place.multiprocessors > most_blocks ? most_blocks : place.multiprocessors);
+      void *parameters[] = {&t};
+      return start(place.function, unsigned(t.order.parts > 1 ? parts : tiles), 1, multistage_launch(), stream, parameters);
     }
     return 0;
   }

@@ -53,8 +53,10 @@ template <class S, class Config> struct MultistageBlock {
   // Settled operands are fetched one step earlier than others.
   static constexpr int lead = S::A::settled || S::B::settled ? 1 : 0;
   static constexpr int spread = units_k > 1 ? units_k - 1 : 1;
-  static_assert(units_k >= 2 || !M::ahead, "fragments are loaded one unit ahead");
-  static_assert(M::m == Config::unit_m && M::n == Config::unit_n, "the unit the spec names");
+  // Fragments one unit ahead, where no registers are needed to settle operands.
+  static constexpr bool ahead = M::ahead && lead == 0;
+  static_assert(units_k >= 2 || !ahead, "fragments are loaded one unit ahead");
+  static_assert(M::m == Config::unit_m && S::warp_n % M::n == 0, "a warp's part is whole units");
 
   Sum sums[units_m][units_n][M::sums];
   int warp_row, warp_column;  // of the tile
@@ -99,10 +101,10 @@ template <class S, class Config> struct MultistageBlock {
     }
   }
   // The units of one step from `Unit` on, written out: what is done beside each is known to the compiler.
-  template <int Unit, class SideA, class SideB> TW_GPU void units(SideA &a, SideB &b, Fragments (&f)[M::ahead ? 2 : 1]) {
+  template <int Unit, class SideA, class SideB> TW_GPU void units(SideA &a, SideB &b, Fragments (&f)[ahead ? 2 : 1]) {
     if constexpr (Unit < units_k) {
       constexpr bool last = Unit == units_k - 1;
-      if constexpr (M::ahead) {
+      if constexpr (ahead) {
         if constexpr (last) turn_over(a, b);
         load(f[(Unit + 1) % 2], a.tile(), b.tile(), last ? 0 : Unit + 1);
         beside<Unit>(a, b);
@@ -125,7 +127,7 @@ template <class S, class Config> struct MultistageBlock {
   }
 
   template <class SideA, class SideB> TW_GPU void run(SideA &a, SideB &b, int steps) {
-    static_assert(!M::ahead || units_k % 2 == 0, "a step leaves the fragments where the next one looks");
+    static_assert(!ahead || units_k % 2 == 0, "a step leaves the fragments where the next one looks");
     if (S::A::settled || lead == 0) a.template copy_next<true>();
     if (S::B::settled || lead == 0) b.template copy_next<true>();
     commit_copies();
@@ -146,20 +148,17 @@ template <class S, class Config> struct MultistageBlock {
       if constexpr (S::B::settled) b.out_of = 1 % S::Stages;
       block_barrier();
     }
-    Fragments f[M::ahead ? 2 : 1];
-    if constexpr (M::ahead) load(f[0], a.tile(), b.tile(), 0);
+    Fragments f[ahead ? 2 : 1];
+    if constexpr (ahead) load(f[0], a.tile(), b.tile(), 0);
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) units<0>(a, b, f);
     wait_copies<0>();
     block_barrier();  // the ring is free for other use
   }
 
-  // Through a sheet of sums, from which threads go along rows: what is fused reads its tensors and
-  // writes E in whole lines, whatever their alignment.
-  TW_GPU void leave(char *shared, const MultistageArgs &x, int z, int row0, int column0) const {
-    using C = typename Config::C;
-    const Finish<Config> finish(x.finish);
-    C *e = static_cast<C *>(x.e) + z * x.e_batch;
+  // Through a sheet of sums, from which threads go along rows: `take(row, column, shared place)` for every
+  // `Width` columns of the tile.
+  template <int Width, class Take> TW_GPU void by_rows(char *shared, Take take) const {
 #pragma unroll
     for (int i = 0; i < units_m; ++i) {
       if (i > 0) block_barrier();
@@ -170,14 +169,48 @@ template <class S, class Config> struct MultistageBlock {
           store_shared(shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4, sums[i][j][q]);
       block_barrier();
 #pragma unroll 4
-      for (int at = thread_index(); at < S::sheet_rows * S::BN; at += S::threads) {
+      for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
         const int r = at / S::BN, c = at % S::BN;
-        const int row = row0 + r / M::m * S::warp_m + i * M::m + r % M::m, column = column0 + c;
-        if (row >= x.m || column >= x.n) continue;
-        const Sum sum = load_shared<Sum>(shared + sheet(r, c) * 4);
-        e[row * x.e_stride + column] = finish(sum, z, row, column);
+        take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
       }
     }
+  }
+  // What is fused reads its tensors and writes E in whole lines, whatever their alignment.
+  TW_GPU void leave(char *shared, const MultistageArgs &x, const Segment &s) const {
+    using C = typename Config::C;
+    const Finish<Config> finish(x.finish);
+    const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
+    C *e = static_cast<C *>(x.e) + z * x.e_batch;
+    by_rows<1>(shared, [&](int tile_row, int c, int r) {
+      const int row = row0 + tile_row, column = column0 + c;
+      if (row < x.m && column < x.n)
+        e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + sheet(r, c) * 4), z, row, column);
+    });
+  }
+  // Split-K: all blocks of a tile hand in their sums, meet, and each finishes a part of the tile.
+  TW_GPU void leave_together(char *shared, const MultistageArgs &x, const Segment &s) const {
+    using C = typename Config::C;
+    const int parts = x.order.parts, tile = S::BM * S::BN;
+    float *first = x.partial + (long long)s.tile * parts * tile, *mine = first + (long long)s.part * tile;
+    by_rows<4>(shared, [&](int tile_row, int c, int r) {
+      float4 v;
+      v.x = load_shared<float>(shared + sheet(r, c) * 4), v.y = load_shared<float>(shared + sheet(r, c + 1) * 4);
+      v.z = load_shared<float>(shared + sheet(r, c + 2) * 4), v.w = load_shared<float>(shared + sheet(r, c + 3) * 4);
+      store_through(reinterpret_cast<float4 *>(mine + tile_row * S::BN + c), v);
+    });
+    block_barrier();
+    if (thread_index() == 0) meet(x.flags + 2 * s.tile, unsigned(parts));
+    block_barrier();
+    const Finish<Config> finish(x.finish);
+    const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
+    C *e = static_cast<C *>(x.e) + z * x.e_batch;
+    add_up<S::threads>(first, tile, tile / 4, s.part, parts, thread_index(), [&](int index, const float4 &total) {
+      const int row = row0 + index * 4 / S::BN, column = column0 + index * 4 % S::BN;
+      const float values[4] = {total.x, total.y, total.z, total.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (row < x.m && column + i < x.n) e[row * x.e_stride + column + i] = finish(values[i], z, row, column + i);
+    });
   }
   // Crossed so that neither the lanes of a unit nor those of a row meet in a bank.
   static constexpr int cross = S::BN % 32 == 0 ? 32 : 16;
@@ -186,20 +219,22 @@ template <class S, class Config> struct MultistageBlock {
 
 template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
   char *shared = dynamic_shared();
-  Work<Deal::tiles> work(x.order, block_index(), block_count());
+  Work<S::Dealt> work(x.order, block_index(), block_count());
   Segment s;
-  if (!work.next(s)) return;
-  const int row = s.m * S::BM, column = s.n * S::BN;
+  if (!work.next(s)) return;  // as many blocks as there are tiles or parts of tiles
   auto *a = static_cast<const typename Config::A *>(x.a) + s.z * x.a_batch;
   auto *b = static_cast<const typename Config::B *>(x.b) + s.z * x.b_batch;
   char *settled = shared + S::settled_at;
-  const int steps = s.k1 - s.k0;
-  Side<S, typename S::A> side_a(a, x.a_stride, x.m, x.k, row, s.k0 * S::BK, steps, shared, settled);
-  Side<S, typename S::B> side_b(b, x.b_stride, x.n, x.k, column, s.k0 * S::BK, steps, shared + S::A::stage_bytes,
+  const int steps = s.k1 - s.k0, k = s.k0 * S::BK;
+  Side<S, typename S::A> side_a(a, x.a_stride, x.m, x.k, s.m * S::BM, k, steps, shared, settled);
+  Side<S, typename S::B> side_b(b, x.b_stride, x.n, x.k, s.n * S::BN, k, steps, shared + S::A::stage_bytes,
                                 settled + S::A::settled_bytes);
   MultistageBlock<S, Config> block;
   block.run(side_a, side_b, steps);
-  block.leave(shared, x, s.z, row, column);
+  if constexpr (S::Dealt == Deal::split_k) {
+    if (x.order.parts > 1) return block.leave_together(shared, x, s);
+  }
+  block.leave(shared, x, s);
 }
 
 }  // namespace tw

@@ -34,12 +34,13 @@ template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct
   static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;
 };
 
-// Config: A, B, C, a_rows, b_rows, tile_m, tile_n, tile_k, warps_m, warps_n, unit_m, unit_n (one matrix
-// instruction, or what counts as one), stages, vector_a, vector_b (bytes).
+// Config: A, B, C, a_rows, b_rows, tile_m, tile_n, tile_k, warps_m, warps_n, unit_m (rows of one
+// matrix instruction, or what counts as one), stages, vector_a, vector_b (bytes), deal.
 template <class Config> struct Multistage {
   using A = Operand<typename Config::A, Config::tile_m, Config::tile_k, Config::a_rows, Config::vector_a>;
   using B = Operand<typename Config::B, Config::tile_n, Config::tile_k, !Config::b_rows, Config::vector_b>;
   using Sum = typename sum_of<typename Config::A>::type;
+  static constexpr Deal Dealt = Config::deal;
   static constexpr int BM = Config::tile_m, BN = Config::tile_n, BK = Config::tile_k, Stages = Config::stages;
   static constexpr int warps = Config::warps_m * Config::warps_n, threads = warps * 32;
   static constexpr int warp_m = BM / Config::warps_m, warp_n = BN / Config::warps_n;
@@ -48,7 +49,7 @@ template <class Config> struct Multistage {
   // Results leave through a sheet of sums: one unit's rows of every warp at a time.
   static constexpr int sheet_rows = Config::warps_m * Config::unit_m, sheet_bytes = sheet_rows * BN * 4;
   static constexpr int shared_bytes = ring_bytes > sheet_bytes ? ring_bytes : sheet_bytes;
-  static_assert(warp_m % Config::unit_m == 0 && warp_n % Config::unit_n == 0, "a warp's part is whole units");
+  static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(threads % A::pieces == 0 && threads % B::pieces == 0, "a thread's pieces lie in one column");
   static_assert(Stages >= 2, "stages");
 };

@@ -76,6 +76,7 @@ template <class O, int Threads> struct Fetch {
     for (int i = 0; i < count && row + i * step < O::rows && i * step < rows; ++i) {
       const char *at = from + i * step * apart, *word = at - (reinterpret_cast<uintptr_t>(at) & 15);
       if (word >= first) return;
+      commit_copies();
       wait_copies<0>();  // zeros went there
 #pragma unroll 1
       for (const char *byte = first; byte < word + 16 && byte < at + bytes; ++byte)

@@ -1,0 +1,110 @@
+"""Schedules of NVIDIA's multistage pipeline, and the arithmetic of their resources.
+
+The field `vector` is what promises alignment: rows of A and B are copied that many elements at a time, 16, 8 or 4
+bytes, and must be aligned to it.  A vector of one element that is shorter than four bytes takes rows that start
+anywhere: words around them are copied, and moved into place in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from tilewright.arch import Arch
+from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+
+FP8 = ("fp8_e4m3", "fp8_e5m2")
+UNIT_COLUMNS = 16  # of a warp's part: two instructions
+
+
+def warp_tile(dtype: str) -> Shape:
+    """One mma.sync; for exact fp32 what 32 lanes multiply before they read again."""
+    size = DTYPES[dtype].bytes
+    return (32, 16, 4) if size == 4 else (16, 8, 32 // size)
+
+
+def settled(dtype: str, along_k: bool, vector: int) -> bool:
+    """Whether an operand is moved into place in shared memory; `Operand::settled` in multistage_shape.h."""
+    size = DTYPES[dtype].bytes
+    return vector * size < 4 or (size == 1 and not along_k)
+
+
+def _operand_bytes(dtype: str, lines: int, deep: int, along_k: bool, vector: int, stages: int) -> int:
+    tile = lines * deep * DTYPES[dtype].bytes
+    if not settled(dtype, along_k, vector):
+        return stages * tile
+    return stages * (tile + 16 * (lines if along_k else deep)) + 2 * tile
+
+
+def shared_bytes(signature: GemmSignature, schedule: GemmSchedule) -> int:
+    """As `Multistage::shared_bytes` in multistage_shape.h."""
+    (m, n, k), stages = schedule.tile, schedule.prefetch
+    ring = _operand_bytes(signature.dtype_a, m, k, signature.layout[0] == "r", schedule.vector[0], stages)
+    ring += _operand_bytes(signature.dtype_b, n, k, signature.layout[1] == "c", schedule.vector[1], stages)
+    return max(ring, schedule.warp_grid[0] * schedule.warp_tile[0] * n * 4)
+
+
+def multistage(
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    k_bytes: int,
+    warps: tuple[int, int],
+    stages: int,
+    vector_bytes: int = 16,
+    scheduler: str = "default",
+) -> GemmSchedule:
+    """`vector_bytes` 0 is any alignment."""
+    sizes = DTYPES[signature.dtype_a].bytes, DTYPES[signature.dtype_b].bytes
+    vector = tuple(max(1, vector_bytes // size) for size in sizes)
+    return GemmSchedule(
+        "multistage",
+        (m, n, k_bytes // sizes[0]),
+        warp_tile(signature.dtype_a),
+        (*warps, 1),
+        scheduler,
+        prefetch=stages,
+        vector=(vector[0], vector[1], 0),
+    )
+
+
+def _bytes_turned(signature: GemmSignature) -> bool:
+    return DTYPES[signature.dtype_a].bytes == 1 and signature.layout[:2] != "rc"
+
+
+def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+    """Large and small tiles, for aligned rows and for any; and few tiles with a long k."""
+    if signature.dtype_a == "fp32":
+        for vector in (16, 0):
+            yield multistage(signature, 128, 128, 64, (2, 4), 4, vector)
+            yield multistage(signature, 64, 64, 64, (2, 2), 4, vector)
+            yield multistage(signature, 64, 64, 64, (2, 2), 4, vector, "split_k")
+        return
+    stages = 3 if _bytes_turned(signature) else 4
+    yield multistage(signature, 128, 256, 64, (2, 4), stages)
+    yield multistage(signature, 128, 128, 64, (2, 2), stages)
+    yield multistage(signature, 64, 64, 128, (2, 2), stages)
+    yield multistage(signature, 64, 64, 128, (2, 2), stages, 16, "split_k")
+    yield multistage(signature, 128, 256, 64, (2, 4), stages if arch.scratch_bytes > 200000 else 3, 0)
+    yield multistage(signature, 128, 128, 64, (2, 2), stages, 0)
+    yield multistage(signature, 64, 64, 128, (2, 2), 3, 0)
+    yield multistage(signature, 64, 64, 128, (2, 2), 3, 0, "split_k")
+
+
+def tests(signature: GemmSignature) -> Iterator[GemmSchedule]:
+    """One of everything the headers can do."""
+    yield multistage(signature, 128, 128, 64, (2, 2), 3)
+    yield multistage(signature, 64, 32, 64, (2, 1), 4, 8)
+    yield multistage(signature, 64, 64, 128, (2, 2), 2, 4)
+    yield multistage(signature, 64, 128, 64, (2, 2), 3, 0)
+    yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
+
+
+def swept(far: bool, signature: GemmSignature) -> Iterator[GemmSchedule]:
+    grids = ((1, 2), (2, 1), (2, 2), (2, 4), (4, 2), (1, 4)) if far else ((2, 2), (2, 4))
+    vectors = (16, 8, 4, 0) if far else (16, 0)
+    for m, n, warps in product((32, 64, 128, 256), (32, 64, 128, 256), grids):
+        for k_bytes, stages, vector in product((64, 128), (2, 3, 4, 5) if far else (3, 4), vectors):
+            for scheduler in ("default", "split_k"):
+                yield multistage(signature, m, n, k_bytes, warps, stages, vector, scheduler)
