@@ -14,6 +14,7 @@ from tilewright.backends.base import backend
 from tilewright.backends.cuda import nvrtc, places, toolchain
 from tilewright.backends.cuda.toolchain import CudaToolchain
 from tilewright.build import build_one
+from tilewright.cli.doctor import _cuda_compilers
 from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import nvidia_schedules as make
@@ -143,6 +144,31 @@ def test_tools_beside_the_compiler_in_wheels_and_in_triton(machine: Path) -> Non
     assert places.tool("nvdisasm") == wheel
     first = program(machine / "bin" / "nvdisasm")
     assert places.tool("nvdisasm") == first
+
+
+def test_doctor_shows_each_compiler_and_why_not(machine: Path) -> None:
+    def said() -> list[tuple[str, bool | None, str]]:
+        return [(Path(one.what).name, one.ok, one.text) for one in _cuda_compilers()]
+
+    ((what, ok, text),) = said()
+    assert (what, ok) == ("nvcc, NVRTC", None)
+    assert "tilewright[cuda]" in text
+    program(machine / "bin" / "nvcc", "echo 'release 11.8, V11.8.89'")
+    program(machine / "usr" / "cuda" / "bin" / "nvcc")
+    library(machine / "usr" / "cuda" / "lib64")
+    old, good, broken, tool = said()
+    assert old[:2] == ("nvcc", False)
+    assert "CUDA 11.8" in old[2]
+    assert "TILEWRIGHT_NVCC" in old[2]
+    assert good[:2] == ("nvcc", True)
+    assert good[2].endswith("the usual place; used")
+    assert broken[:2] == ("libnvrtc.so.13", False)
+    assert tool[:2] == ("nvdisasm", None)
+    assert "opcode" in tool[2]
+    with settings.override(nvcc=str(machine / "none")):
+        ((_, ok, text),) = said()
+    assert ok is False
+    assert "unset TILEWRIGHT_NVCC" in text
 
 
 def test_packages_that_are_not_there_have_no_folders() -> None:

@@ -44,7 +44,16 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON for mac
 
     The exit code is 0 when kernels for this CPU can be compiled, stored and loaded, else 2.
     """
-    findings = [*_machine(), *_compilers(), *_targets(), *_versions(), *_cache(), *_settings(), *_works()]
+    findings = [
+        *_machine(),
+        *_compilers(),
+        *_cuda_devices(),
+        *_targets(),
+        *_versions(),
+        *_cache(),
+        *_settings(),
+        *_works(),
+    ]
     healthy = all(one.ok for one in findings if one.part == "cpu path")
     if json:
         print_json({"ok": healthy, "findings": [dataclasses.asdict(one) for one in findings]})
@@ -101,6 +110,7 @@ def _compilers() -> Iterator[Finding]:
     if not drivers:
         yield Finding("compilers", "c++", False, f"none found; {toolchain.REMEDY}")
     yield from _hip_compilers()
+    yield from _cuda_compilers()
 
 
 def _hip_compilers() -> Iterator[Finding]:
@@ -137,6 +147,57 @@ def _ck_tile_headers(tools: HipToolchain) -> Finding:
     except ToolchainError as error:
         return Finding("compilers", "CK Tile headers", False, _oneline(error))
     return Finding("compilers", "CK Tile headers", True, f"{headers.folder}; profile {headers.profile}")
+
+
+def _cuda_compilers() -> Iterator[Finding]:
+    """Every nvcc and NVRTC with the place it was found in, and the disassembler."""
+    from tilewright.backends.cuda import places, toolchain
+    from tilewright.errors import ToolchainError
+
+    try:
+        found = toolchain.candidates()
+    except ToolchainError as error:
+        yield Finding("compilers", "nvcc, NVRTC", False, _oneline(error))
+        return
+    if not found:
+        yield Finding("compilers", "nvcc, NVRTC", None, f"none found; {toolchain.REMEDY}")
+    used = False
+    for one in found:
+        try:
+            tools = toolchain.identify(one)
+        except ToolchainError as error:
+            yield Finding("compilers", one.shown, False, _oneline(error))
+            continue
+        text = f"{tools.identity.version}; {one.where}" + ("" if used else "; used")
+        yield Finding("compilers", one.shown, True, text)
+        used = True
+    if found:
+        tool = places.tool("nvdisasm")
+        without = "not found: `inspect` names instructions by opcode only; `pip install nvidia-cuda-nvdisasm`"
+        yield Finding("compilers", "nvdisasm", None if tool is None else True, str(tool or without))
+
+
+def _cuda_devices() -> Iterator[Finding]:
+    """NVIDIA's driver and each GPU it sees, or why it sees none."""
+    from tilewright.arch import all_archs
+    from tilewright.backends.cuda import driver
+    from tilewright.errors import TilewrightError
+
+    try:
+        library = driver.driver()
+    except TilewrightError as error:
+        yield Finding("devices", "NVIDIA driver", None, _oneline(error))
+        return
+    try:
+        devices = driver.devices()
+    except TilewrightError as error:
+        yield Finding("devices", "NVIDIA driver", False, _oneline(error))
+        return
+    yield Finding("devices", "NVIDIA driver", True, f"{devices[0].driver}; {library.path}")
+    for one in devices:
+        known = one.arch in all_archs()
+        text = f"{one.name}, {one.arch}, {one.memory_bytes / 2**30:.0f} GiB, {one.compute_units} multiprocessors"
+        yield Finding("devices", f"NVIDIA GPU {one.index}", known, text + ("" if known else "; no kernels for it"))
 
 
 def _targets() -> Iterator[Finding]:
