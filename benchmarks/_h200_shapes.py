@@ -22,7 +22,7 @@ BY_GROUP: dict[str, tuple[Shape, ...]] = {
     "odd": ((4097, 4097, 4097), (1000, 1000, 1000), (333, 777, 555)),
     "edge": ((8192, 64, 8192), (64, 64, 65536), (128, 50304, 768), (16384, 1024, 256)),
 }
-SHAPES = tuple(shape for group in BY_GROUP.values() for shape in group)
+SHAPES = tuple(dict.fromkeys(shape for group in BY_GROUP.values() for shape in group))  # one square is a weight too
 QUICK: tuple[Shape, ...] = (
     *((size, size, size) for size in (512, 2048, 8192)),
     (1, 28672, 4096),

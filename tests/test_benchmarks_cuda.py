@@ -1,0 +1,272 @@
+"""The scripts for NVIDIA GPUs as far as they go without one.  Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tilewright import ops
+from tilewright.backends.cuda import estimate
+from tilewright.ops.gemm import GemmProblem
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+ARCH = "sm_90a"
+pytest.importorskip("torch")
+
+
+def script(name: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / name), *options]
+    everything = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=everything)
+
+
+def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A script as a module."""
+    found = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    assert found is not None
+    assert found.loader is not None
+    made = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, name, made)
+    found.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def fit_cuda(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return module("fit_cuda", monkeypatch)
+
+
+@pytest.fixture
+def sanitize_cuda(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return module("sanitize_cuda", monkeypatch)
+
+
+# -- gemm_h200.py, rehearsed -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("h200") / "gemm_h200.json"
+    shapes = ["--shape", "64", "64", "64", "--shape", "16", "72", "128", "--shape", "33", "35", "37"]
+    done = script("gemm_h200.py", "--dry-run", *shapes, "--rounds", "3", "--output", str(place))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place
+
+
+def test_a_result_has_every_shape_type_cache_and_selection(result: Path) -> None:
+    data = json.loads(result.read_text(encoding="utf-8"))
+    assert [(row["dtype"], row["shape"], row["l2"]) for row in data["rows"]] == [
+        (dtype, shape, l2)
+        for dtype in ("bf16", "fp16")
+        for shape in ("64x64x64", "16x72x128", "33x35x37")
+        for l2 in ("cold", "warm")
+    ]
+    for row in data["rows"]:
+        assert set(row["seconds"]) == {"cublas", "default", "measured"}
+        ratio = row["measured_over_cublas"]
+        assert ratio["low"] <= ratio["quartile_1"] <= ratio["quartile_3"] <= ratio["high"]
+    assert data["wrong"] == []
+    assert data["dry_run"] is True
+    assert any("geometric mean of cuBLAS" in goal["goal"] for goal in data["goals"])
+
+
+def test_nothing_runs_or_is_written_by_accident(tmp_path: Path) -> None:
+    nowhere = {"TILEWRIGHT_CUDA_LIBRARY": str(tmp_path / "libcuda.so.1")}
+    done = script("gemm_h200.py", **nowhere)
+    assert done.returncode == 1
+    assert "no NVIDIA GPU" in done.stderr
+    done = script("gemm_h200.py", "--dry-run", "--quick")
+    assert done.returncode == 1
+    assert "--output" in done.stderr
+    done = script("sanitize_cuda.py", **nowhere)
+    assert done.returncode == 0
+    assert done.stdout.startswith("skipped: no NVIDIA GPU")
+
+
+def test_the_shapes_are_those_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = module("_h200_shapes", monkeypatch)
+    assert len(shapes.SHAPES) == len(set(shapes.SHAPES)) == 5 + 7 * 6 + 7 - 1  # 4096 cubed is asked for twice
+    assert set(shapes.QUICK) <= set(shapes.SHAPES)
+    assert shapes.ODD in shapes.SHAPES
+
+
+def test_the_picture_and_the_page(result: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.svg"
+    places = ["--source", str(result), "--output", str(picture)]
+    assert script("plot.py", "--check", *places).returncode == 1
+    assert script("plot.py", *places).returncode == 0
+    assert script("plot.py", "--check", *places).returncode == 0
+    words = " ".join(ElementTree.parse(picture).getroot().itertext())
+    assert all(text in words for text in ("bf16: speed", "fp16: speed", "16x72x128", "cold L2", "warm L2"))
+
+    data = json.loads(result.read_text(encoding="utf-8"))
+    data["machine"] |= {"multiprocessors": 1, "driver": "none"}
+    data["versions"]["compiler"] = "none"
+    data["fp8"] = [{"shape": "8x8x8", "selection": "default", "fp8": 1e-6, "over_bf16": {"ratio": 1.0}}]
+    made_up = tmp_path / "made_up.json"
+    made_up.write_text(json.dumps(data), encoding="utf-8")
+    page = tmp_path / "nvidia.md"
+    page.write_text("before\n<!-- speed: written by benchmarks/nvidia_table.py, do not edit -->\nold\n"
+                    "<!-- end of speed -->\nafter\n", encoding="utf-8")  # fmt: skip
+    places = ["--result", str(made_up), "--page", str(page)]
+    assert script("nvidia_table.py", "--check", *places).returncode == 1
+    assert script("nvidia_table.py", *places).returncode == 0
+    assert script("nvidia_table.py", "--check", *places).returncode == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("-->\nafter\n")
+    assert "\nold\n" not in text
+    for row in data["rows"]:
+        assert f"| {row['dtype']} | {row['l2']} | {row['shape']} |" in text
+
+
+def test_the_stored_page_says_what_the_stored_result_says() -> None:
+    done = script("nvidia_table.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+# -- fit_cuda.py -----------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_can_be_read(fit_cuda: ModuleType, tmp_path: Path) -> None:
+    place = tmp_path / "sweep.json"
+    done = script("gemm_h200.py", "--dry-run", "--shape", "64", "64", "64", "--sweep", str(place), "--rounds", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shapes = fit_cuda.read_sweep(json.loads(place.read_text(encoding="utf-8")))
+    assert [one.name for one in shapes] == ["gemm m=64 n=64 k=64 bf16_rcr"]
+    assert len(shapes[0].kernels) == len(shapes[0].seconds) > 10
+
+
+def test_constants_are_found_again(fit_cuda: ModuleType) -> None:
+    """A model of two terms whose numbers are off: kernels are numbers of steps, problems sizes."""
+    small = ModuleType("small")
+    vars(small).update(START=1.0, STEP=1.0, IDLE=5.0)
+
+    def predict(kernel: Any, problem: Any) -> float:
+        return float(small.START * kernel + small.STEP * problem.size / kernel)
+
+    class Problem:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+    kernels = (1, 2, 3, 4, 6, 8, 12)
+    shapes = [
+        fit_cuda.Shape(Problem(size), kernels, np.array([2.0 * one + 0.1 * size / one for one in kernels]))
+        for size in (8, 20, 60, 150, 400, 900)
+    ]
+    before = fit_cuda.mean_regret(fit_cuda.regrets(shapes, predict))
+    found = fit_cuda.fit(shapes, small, predict, looks=600)
+    assert fit_cuda.constants_of(small) == {"START": 1.0, "STEP": 1.0, "IDLE": 5.0}, "the module is as it was"
+    assert found["IDLE"] == 5.0, "what changes nothing stays"
+    fit_cuda.put(small, found)
+    after = fit_cuda.mean_regret(fit_cuda.regrets(shapes, predict))
+    assert before > 1.2
+    assert after < 1.01
+    assert found["START"] / found["STEP"] == pytest.approx(20.0, rel=0.25)
+
+
+def test_the_estimate_of_the_package_can_be_fitted(fit_cuda: ModuleType) -> None:
+    """Made-up times: the model itself with other constants.  Fitting to them must lower what choosing by it costs."""
+    op, before = ops.op("gemm"), fit_cuda.constants_of(estimate)
+    assert len(before) > 10
+    drawn = np.random.default_rng(5).standard_normal(len(before))
+    shapes = []
+    fit_cuda.put(
+        estimate, {name: value * math.exp(0.5 * by) for (name, value), by in zip(before.items(), drawn, strict=True)}
+    )
+    try:
+        for size in ((512, 512, 512), (4096, 4096, 4096), (64, 2112, 7168), (1, 4096, 4096), (256, 6144, 4096)):
+            problem = GemmProblem(*size, "bf16", layout="rcr")
+            serving = [one for one in op.candidates(problem.signature, ARCH) if not op.supports(one, problem)]
+            seconds = np.array([estimate.seconds(one, problem) for one in serving])
+            shapes.append(fit_cuda.Shape(problem, tuple(serving), seconds))
+    finally:
+        fit_cuda.put(estimate, before)
+    at_first = fit_cuda.loss(shapes, estimate.seconds)
+    found = fit_cuda.fit(shapes, estimate, estimate.seconds, looks=150)
+    fit_cuda.put(estimate, fit_cuda.rounded(found))
+    try:
+        assert fit_cuda.loss(shapes, estimate.seconds) < at_first
+    finally:
+        fit_cuda.put(estimate, before)
+
+
+def test_constants_are_written_where_they_were(fit_cuda: ModuleType) -> None:
+    source = 'A = 1.5  # "é" stays\nB, C = 2, 3e-6\nD = {"A": 1.5}\n\n\ndef f() -> float:\n    return A\n'
+    new = fit_cuda.rewritten(source, {"A": 2.5e12, "B": 0.125, "C": 4e-7, "D": 9.0})
+    assert new == source.replace("1.5  #", "2.5e12  #").replace("2, 3e-6", "0.125, 4e-07")
+    text = Path(estimate.__file__).read_text(encoding="utf-8")
+    changed = {name: 2 * value for name, value in fit_cuda.constants_of(estimate).items()}
+    names: dict[str, Any] = {}
+    for line in fit_cuda.rewritten(text, changed).splitlines():
+        for name, value in changed.items():
+            if line.startswith(f"{name} = "):
+                names[name] = float(line.partition("=")[2].partition("#")[0])
+                assert names[name] == pytest.approx(value, rel=0.01)
+    assert len(names) > 5
+
+
+# -- sanitize_cuda.py ------------------------------------------------------------------------------------------------
+
+
+def test_findings_belong_to_the_kernel_that_ran(sanitize_cuda: ModuleType) -> None:
+    said = """========= COMPUTE-SANITIZER
+kernel begins: one
+kernel ends: one
+kernel begins: two
+========= Invalid __global__ read of size 16 bytes
+=========     at two+0x80
+=========
+kernel ends: two
+kernel begins: three
+========= ERROR SUMMARY: 1 error
+"""
+    assert sanitize_cuda.findings(said) == {
+        "one": [],
+        "two": ["Invalid __global__ read of size 16 bytes", "at two+0x80"],
+        "three": ["the process ended in it"],
+    }
+
+
+def test_the_sample_has_every_pipeline_and_scheduler_of_the_pool(sanitize_cuda: ModuleType) -> None:
+    from tilewright.ops.gemm import nvidia
+
+    specs = [spec for spec, _ in sanitize_cuda.sample(ARCH)]
+    assert {one.schedule.pipeline for one in specs} == set(nvidia.PIPELINES)
+    assert any(one.signature.dtype_a == "fp8_e4m3" for one in specs)
+    assert len({one.digest for one in specs}) == len(specs) <= 40
+
+
+def test_kernels_after_one_that_ended_the_process_are_run(
+    sanitize_cuda: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    specs = sanitize_cuda.sample(ARCH)[:3]
+    runs: list[int] = []
+
+    def tool(_tool: str, _name: str, work: Path, _limit: float) -> tuple[str, int]:
+        names = [sanitize_cuda.GEMM.spec_from_dict(one["spec"]).name for one in json.loads(work.read_text("utf-8"))]
+        runs.append(len(names))
+        first = f"kernel begins: {names[0]}\n========= Invalid write\n"
+        return (
+            (first, 86)
+            if len(runs) == 1
+            else ("".join(f"kernel begins: {one}\nkernel ends: {one}\n" for one in names), 0)
+        )
+
+    monkeypatch.setattr(sanitize_cuda, "run_tool", tool)
+    told = list(sanitize_cuda.under("tool", "memcheck", specs, 1.0))
+    assert runs == [3, 2]
+    assert [one.partition(": ")[2] for one in told] == ["Invalid write", "the process ended in it"]
+    lines = capsys.readouterr().out.splitlines()
+    assert ["FOUND" in one for one in lines] == [True, False, False]
