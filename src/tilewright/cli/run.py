@@ -58,7 +58,7 @@ def run_problem(registry: Any, problem: Any, repeat: int, seed: int, verify: boo
 
     registry.candidates(problem)  # an illegal problem is an error before memory is taken for it
     bound = binding(problem.op)
-    operands = {**bound.operands(problem, seed), **scalars}
+    operands = {**bound.operands(problem, seed, exact=True), **scalars}
     watched = _Watched(registry)
     started = clock()
     positions, keywords = bound.call_arguments(watched, problem, operands)

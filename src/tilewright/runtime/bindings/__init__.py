@@ -62,8 +62,16 @@ class Binding(Protocol):
     def prepare(self, kernel: Kernel, request: Any, threads: int, padded: Any = None) -> Any:
         """A plan: everything of a call but the pointers.  `padded` is the problem to run instead, in copies."""
 
-    def operands(self, problem: Any, seed: int = 0, device: Device | None = None) -> Mapping[str, Any]:
-        """Fresh random operands of a problem, with a poisoned output, in the memory of a device (the host's)."""
+    def operands(
+        self, problem: Any, seed: int = 0, device: Device | None = None, exact: bool = False
+    ) -> Mapping[str, Any]:
+        """Fresh random operands of a problem, with a poisoned output, in the memory of a device (the host's).
+
+        `exact`: such values that the bound of `check` holds for every kernel, however few bits its sums keep.
+        """
+
+    def checks_apart(self, problem: Any) -> bool:
+        """Whether exact operands are of another kind than those that times are taken with."""
 
     def call_arguments(
         self, planner: Any, problem: Any, operands: Mapping[str, Any]

@@ -31,9 +31,14 @@ class GemmBinding:
     def prepare(self, kernel: Kernel, request: Request, threads: int, padded: GemmProblem | None = None) -> GemmPlan:
         return prepare(kernel, request, threads, padded)
 
-    def operands(self, problem: GemmProblem, seed: int = 0, device: Device | None = None) -> Mapping[str, Any]:
-        made = samples.operands(problem, seed)
+    def operands(
+        self, problem: GemmProblem, seed: int = 0, device: Device | None = None, exact: bool = False
+    ) -> Mapping[str, Any]:
+        made = samples.operands(problem, seed, exact)
         return made if device is None or device.place is HOST else samples.on_device(made, device)
+
+    def checks_apart(self, problem: GemmProblem) -> bool:
+        return samples.may_be_narrow(problem)
 
     def call_arguments(
         self, planner: Any, problem: GemmProblem, operands: Mapping[str, Any]

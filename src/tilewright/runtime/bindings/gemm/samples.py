@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem, default_output
+from tilewright.ops.gemm.reference import NARROW_BITS
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import Device
 from tilewright.runtime.numpy_types import numpy_dtype
@@ -29,8 +31,25 @@ def _memory(generator: np.random.Generator, batch: int, lines: int, stride: int,
     return _random(generator, (batch, lines, stride), dtype)
 
 
-def operands(problem: GemmProblem, seed: int = 0) -> dict[str, Any]:
-    """Memory of each operand as (batch, lines, leading stride); scalars; an output full of NaN (or -1 bits)."""
+def may_be_narrow(problem: GemmProblem) -> bool:
+    """Whether some kernels of the problem's signature keep too few bits of a sum to be judged by random values."""
+    return problem.dtype_a.startswith("fp8") and problem.dtype_b.startswith("fp8")
+
+
+def _exact(generator: np.random.Generator, shape: tuple[int, ...], dtype: str, k: int) -> Array:
+    """1 and 2 of either sign among zeros, so few of them that |A||B| stays well below 2^NARROW_BITS."""
+    # The mean of |a||b| is 2.25 times the square of the share that is not 0.
+    share = min(1.0, math.sqrt(2.0 ** (NARROW_BITS - 1) / (2.25 * max(1, k))))
+    values = generator.choice(np.array([-2.0, -1.0, 1.0, 2.0], np.float32), shape)
+    values[generator.random(shape, np.float32) >= share] = 0.0
+    return values.astype(numpy_dtype(dtype))
+
+
+def operands(problem: GemmProblem, seed: int = 0, exact: bool = False) -> dict[str, Any]:
+    """Memory of each operand as (batch, lines, leading stride); scalars; an output full of NaN (or -1 bits).
+
+    `exact`: where sums may be narrow, values whose sums no kernel has to cut.
+    """
     p = problem
     generator = np.random.default_rng(seed)
     lines_a, lines_b = (p.m if p.layout[0] == "r" else p.k), (p.k if p.layout[1] == "r" else p.n)
@@ -43,6 +62,9 @@ def operands(problem: GemmProblem, seed: int = 0) -> dict[str, Any]:
         "alpha": 1.0,
         "beta": 1.0 if p.beta else 0.0,
     }
+    if exact and may_be_narrow(p):
+        made["a"] = _exact(generator, made["a"].shape, p.dtype_a, p.k)
+        made["b"] = _exact(generator, made["b"].shape, p.dtype_b, p.k)
     poison(made["out"])
     return made
 
