@@ -24,7 +24,12 @@ LARGE_WEIGHTS = 200e6  # bytes above which the few-row shapes are held against t
 
 def provenance(options: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     """Machine, driver, versions, method and date."""
-    words = [word for word in sys.argv[1:] if "/" not in word]
+    # Where the numbers went is nobody's business.
+    words = [
+        word
+        for before, word in zip(sys.argv, sys.argv[1:], strict=False)
+        if not {"--output", "--sweep"} & {before, word}
+    ]
     found: dict[str, Any] = {
         "command": " ".join(["python benchmarks/gemm_h200.py", *words]),
         "date": datetime.date.today().isoformat(),

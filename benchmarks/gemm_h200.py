@@ -33,6 +33,7 @@ from tilewright.backends.base import backend
 from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
 from tilewright.dispatch.registry import Registry
+from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 
@@ -138,14 +139,14 @@ class Bench:
         """Kernels that compute the product, ready to be timed; a wrong one is told and left out."""
         found = {}
         for spec in specs:
-            run = self.run_of(spec, one)
             try:
+                run = self.run_of(spec, one)
                 one.check(spec.name, run, self.clock)
-            except Wrong as error:
-                self.wrong.append(str(error))
-                print(f"WRONG: {error}", flush=True)
-                continue
-            found[spec.name] = spec, self.clock.captured(run)
+                found[spec.name] = spec, self.clock.captured(run)
+            except (Wrong, TilewrightError) as error:
+                text = str(error) if isinstance(error, Wrong) else f"{spec.name}: {type(error).__name__}: {error}"
+                self.wrong.append(text)
+                print(f"WRONG: {text}", flush=True)
         return found
 
     # -- the comparison ----------------------------------------------------------------------------------------------
@@ -293,6 +294,7 @@ class Bench:
         for dtype in self.options.dtypes:
             for shape in shapes:
                 self.shape(shape, dtype)
+                write(place, result | {"unfinished": True, "rows": self.rows})  # a run cut short keeps what it has
         self.fp8()
         for row in self.rows:
             copy_goal(row, result["copy_bytes_per_second"])

@@ -14,6 +14,7 @@ from tests.gpu.torch_here import torch
 from tilewright import ops
 from tilewright.arch import arch as facts
 from tilewright.dtypes import DTYPES
+from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem, nvidia
 from tilewright.ops.gemm import nvidia_schedules as make
@@ -311,7 +312,10 @@ def wrong(case: Case, arch: str) -> list[str]:
         if not problems:
             found.append(f"{spec.name} serves none of the sizes")
         for p in problems:
-            text = judge(p, launcher(spec, p), narrow_sums(spec))
+            try:
+                text = judge(p, launcher(spec, p), narrow_sums(spec))
+            except TilewrightError as error:
+                text = f"{p.describe()}: {type(error).__name__}: {error.message}"
             if text:
                 found.append(f"{spec.name} on {text}")
     return found

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tilewright.backends.cuda import driver, toolchain
-from tilewright.errors import ToolchainError
+from tilewright.errors import TilewrightError, ToolchainError
 
 HERE = Path(__file__).parent
 
@@ -67,4 +68,5 @@ def built(request: pytest.FixtureRequest) -> None:
     arch = driver.available_archs()[0]
     mine = [one for one in request.session.items if HERE in one.path.parents]
     specs = {spec.digest: spec for item in mine for spec in _wanted(item, arch)}
-    kernels.kernels(list(specs.values()))
+    with suppress(TilewrightError):  # the test that needs a kernel which cannot be built says so
+        kernels.kernels(list(specs.values()))
