@@ -51,7 +51,7 @@ def registry() -> tw.Registry:
 
 @pytest.fixture(scope="module")
 def built(registry: tw.Registry) -> Mapping[str, Artifact]:
-    """By digest; what the store has from an earlier run, with the same compiler, headers and flags, is taken from it."""
+    """By digest; what an earlier run built with the same compiler, headers and flags comes out of the store."""
     with amd_toolchain.in_force():
         return {**registry.build(), **build_many(OTHERS)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ from tests.inspect.code_objects import fake_objdump, host_library
 from tilewright import events, settings
 from tilewright.backends.hip import toolchain as hip
 from tilewright.build import Store, build_many, build_one, find
-from tilewright.errors import CompileError, InspectionError, StoreError, TilewrightError, ToolchainError
+from tilewright.errors import (
+    CompileError,
+    IllegalSpecError,
+    InspectionError,
+    StoreError,
+    TilewrightError,
+    ToolchainError,
+)
 
 Rocm = Callable[..., Path]
 
@@ -45,8 +53,8 @@ def rocm(tmp_path: Path, store: Store) -> Iterator[Rocm]:
 
 
 def nothing_left(store: Store) -> None:
-    assert list(store.temporary.iterdir()) == []
-    assert list(store.locks.iterdir()) == []
+    for folder in (store.temporary, store.locks):
+        assert not folder.exists() or list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -116,6 +124,17 @@ def test_missing_headers_are_said_before_a_compile(store: Store, rocm: Rocm, mon
     with pytest.raises(ToolchainError, match="no CK Tile headers") as caught:
         tw.Registry("gfx942", amd_specs(1)).build()
     assert caught.value.rule == "no-headers"
+    assert compiled(folder) == []
+    nothing_left(store)
+
+
+def test_an_illegal_config_is_told_by_its_rule_and_not_compiled(store: Store, rocm: Rocm) -> None:
+    folder = rocm()
+    (good,) = amd_specs(1)
+    bad = replace(good, schedule=replace(good.schedule, pipeline="compv3", scheduler="interwave"))
+    with pytest.raises(IllegalSpecError, match="interwave") as caught:
+        tw.Registry("gfx942", [bad]).build()
+    assert caught.value.rule.startswith("amd-")
     assert compiled(folder) == []
     nothing_left(store)
 

@@ -121,6 +121,12 @@ def test_why_not_says_when_nothing_was_rejected() -> None:
     [
         (("gem",), "op-name", "gemm"),
         (("gemm", "--target", "x86_64_v5"), "arch-name", "x86_64_v4"),
+        (("gemm", "--target", "gfx943"), "arch-name", "did you mean 'gfx942'"),
+        (
+            ("gemm", "--target", "gfx942", "--preselected", "fp16_rcr_esential"),
+            "preselected-name",
+            "fp16_rcr_essential",
+        ),
         (("gemm", "--datatype", "fp23"), "dtype-name", "fp32"),
         (("gemm", "--layout", "rcc"), "layout-name", "rcr"),
         (("gemm", "--variants", "multid"), "variant-name", "multi_d"),
@@ -176,6 +182,14 @@ def test_generate_of_nothing_is_an_error_that_keeps_the_folder(tmp_path: Path) -
     assert "[no-specs]" in done.stderr
     assert "did not pass the filter" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_generate_for_a_gpu_without_kernels_says_why(tmp_path: Path) -> None:
+    done = run("generate", "gemm", "--target", "gfx1100", "-o", str(tmp_path / "out"))
+    assert done.exit_code == 1
+    assert "[no-specs]" in done.stderr
+    assert "no WMMA code" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_generate_into_a_file_is_an_error_of_the_place(tmp_path: Path) -> None:

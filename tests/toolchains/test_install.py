@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from tests.toolchains.conftest import World
 from tests.toolchains.fake_archive import make_deb, mirror, recipe, write_index
+from tilewright import settings
 from tilewright.errors import RequestError, ToolchainError
 from tilewright.toolchains import deb, installed
 from tilewright.toolchains import install as installing
@@ -243,6 +245,36 @@ def test_too_little_space_is_said_before_anything_large_is_fetched(
         world.install()
     assert caught.value.rule == "no-space"
     assert not any((world.cache / "toolchains" / "downloads").glob("*.deb"))
+
+
+@pytest.mark.parametrize("which", ["prefix", "cache"])
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_fetched(world: World, which: str) -> None:
+    (world.root / "file").write_text("in the way")
+    cache = world.cache
+    if which == "prefix":
+        world.prefix = world.root / "file" / "rocm"
+    else:
+        cache = world.root / "file" / "cache"
+    with settings.override(cache_dir=cache), pytest.raises(ToolchainError, match="Not a directory") as caught:
+        world.install()
+    assert caught.value.rule == "toolchain-folder"
+    assert str(world.root / "file") in caught.value.message
+    assert "--prefix" in caught.value.remedy
+    assert world.steps == []
+    assert (world.root / "file").read_text() == "in the way"
+
+
+@pytest.mark.parametrize("step", ["_unpack", "_write_manifest", "_publish"])
+def test_a_disk_that_fills_up_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(installing, step, full)
+    with pytest.raises(ToolchainError, match="No space left on device") as caught:
+        world.install()
+    assert caught.value.rule == "toolchain-folder"
+    assert not world.prefix.exists()
+    assert no_leftovers(world)
 
 
 def test_no_apt_configuration_says_what_to_install_instead(world: World) -> None:

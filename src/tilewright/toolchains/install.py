@@ -6,7 +6,10 @@ complete or absent.  Downloads survive an interruption and are verified before t
 
 from __future__ import annotations
 
+import errno
+import gzip
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -305,6 +308,28 @@ def install_rocm(
     there = check_prefix(prefix, force)
     if there is not None:
         return there, False
+    try:
+        # Before anything is fetched: a person who waited minutes should not hear it then.
+        for place in (prefix, installed.folder()):
+            check_writable(place)
+        _install(prefix, recipe, progress, confirm, apt_dir)
+    except OSError as error:
+        raise installed.folder_error(error, prefix) from error
+    found = installed.read(prefix)
+    assert found is not None
+    return found, True
+
+
+def check_writable(place: Path) -> None:
+    """OSError unless the folder can be made, or written where it is there."""
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
+
+
+def _install(prefix: Path, recipe: Recipe, progress: Progress, confirm: Confirm | None, apt_dir: Path | None) -> None:
     downloads = installed.folder() / "downloads"
     with _only_one(installed.folder()):
         sources = find_sources(recipe, downloads, progress, apt_dir)
@@ -327,9 +352,6 @@ def install_rocm(
         finally:
             shutil.rmtree(work, ignore_errors=True)
         shutil.rmtree(downloads, ignore_errors=True)  # kept only as long as they save work
-    found = installed.read(prefix)
-    assert found is not None
-    return found, True
 
 
 def _fetch(sources: Sources, downloads: Path, progress: Progress) -> Path:
@@ -374,7 +396,7 @@ def _unpack_headers(wanted: dict[str, Any], archive: Path, goal: Path) -> None:
     try:
         with tarfile.open(archive, "r:*") as tar:
             unpack_tar(tar, goal, archive, place)
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
         raise ToolchainError(
             f"{archive.name} cannot be unpacked: {error}", rule="unpack", value=archive.name, remedy="run it again"
         ) from error

@@ -81,6 +81,17 @@ def _damaged(prefix: Path, what: str) -> ToolchainError:
     )
 
 
+def folder_error(error: OSError, prefix: Path) -> ToolchainError:
+    """The one error for a disk that refuses: full, read-only, a file in the way, somebody else's folder."""
+    where = error.filename or prefix
+    return ToolchainError(
+        f"the toolchain {prefix} cannot be written: {error.strerror or error} ({where})",
+        rule="toolchain-folder",
+        value=str(where),
+        remedy="free some space or give another folder: --prefix for the toolchain, TILEWRIGHT_CACHE_DIR for downloads",
+    )
+
+
 def places() -> list[Path]:
     """Where a toolchain may lie: the place the setting rocm_path names, then the cache."""
     given = settings.current().rocm_path
@@ -145,6 +156,9 @@ def remove(prefix: Path) -> None:
             remedy="tilewright toolchain list shows what is installed",
         )
     doomed = prefix.with_name(f".{prefix.name}.removed")
-    shutil.rmtree(doomed, ignore_errors=True)
-    prefix.rename(doomed)
-    shutil.rmtree(doomed)
+    try:
+        shutil.rmtree(doomed, ignore_errors=True)
+        prefix.rename(doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        raise folder_error(error, prefix) from error
