@@ -111,6 +111,29 @@ def test_other_inputs_and_outputs(emulator: Emulator, datatype: str, output: str
     assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1)), *calls) == []
 
 
+@pytest.mark.parametrize(
+    ("output", "epilogue", "count", "scheduler"),
+    [
+        ("int32", "", 0, "cooperative"),
+        ("int32", "", 0, "pingpong_stream_k"),
+        ("int8", "Relu", 1, "cooperative_split_k"),
+        ("fp32", "", 0, "pingpong_turned_split_k"),
+    ],
+)
+def test_whole_numbers(emulator: Emulator, output: str, epilogue: str, count: int, scheduler: str) -> None:
+    """Sums of int8 are int32, exact to the last one also where parts of k are added up."""
+    one = signature("int8", "rcr", output, epilogue, count)
+    kinds = ("row",) * count
+    # Large alphas would leave int8's range in every element.
+    alpha = 0.001 if output == "int8" else 1.0
+    calls = [
+        Call(problem(one, m, n, k, beta=bool(beta)), alpha=alpha, beta=beta, d_kinds=kinds)
+        for m, n, k, beta in ((16, 16, 16, 0.0), (200, 144, 400, 0.0), (60, 77, 2000, 2.0))
+    ]
+    m, n = (64, 64) if "turned" in scheduler else (128, 64)
+    assert wrong(emulator, tma_ws(one, m, n, 3, (1, 1), scheduler), *calls) == []
+
+
 @pytest.mark.parametrize("scheduler", ["cooperative", "pingpong_stream_k"])
 def test_batches(emulator: Emulator, scheduler: str) -> None:
     one = signature()

@@ -78,7 +78,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(signed(dtype_b="fp16")), skinny(FP8),
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
-    "nv-fp8-layout": [tma(dataclasses.replace(FP8, layout="rrr"))],
+    "nv-byte-layout": [tma(dataclasses.replace(FP8, layout="rrr"))],
     "nv-columns": [tma(tile=(128, 40, 64), warp_tile=(64, 40, 16)), tma(tile=(128, 512, 64), warp_tile=(64, 512, 16))],
     "nv-warp": [
         multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),

@@ -84,8 +84,8 @@ template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<
 }
 
 // A sum on its way to E, as the kernel counts rows and columns.
-template <class S, class Out, class Finished>
-TW_GPU void put(Out *e, const TmaWsArgs &x, const Finished &finish, float sum, int z, int row, int column) {
+template <class S, class Out, class Finished, class Sum>
+TW_GPU void put(Out *e, const TmaWsArgs &x, const Finished &finish, Sum sum, int z, int row, int column) {
   if (row >= x.m || column >= x.n) return;
   if constexpr (S::Turned) e[column * x.e_stride + row] = finish(sum, z, column, row);
   else e[row * x.e_stride + column] = finish(sum, z, row, column);
@@ -93,8 +93,8 @@ TW_GPU void put(Out *e, const TmaWsArgs &x, const Finished &finish, float sum, i
 
 // Sums of one tile that are spread over blocks come together here, in the order of k.  True: this
 // warpgroup has nothing left to do for the segment.
-template <class S, class Emit>
-TW_GPU bool collect(float (&d)[S::blocks_m][S::BN / 2], const Segment &s, const TmaWsArgs &x, int who, int thread, Emit emit) {
+template <class S, class Sum, class Emit>
+TW_GPU bool collect(Sum (&d)[S::blocks_m][S::BN / 2], const Segment &s, const TmaWsArgs &x, int who, int thread, Emit emit) {
   constexpr int tile = S::BM * S::BN, octets = S::BN / 8;
   const int piece = S::PingPong ? 0 : who * S::rows * S::BN, rank = blockIdx.x % S::Cluster;
   auto place = [&](long long block, int i, int j) {
@@ -104,7 +104,10 @@ TW_GPU bool collect(float (&d)[S::blocks_m][S::BN / 2], const Segment &s, const 
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
-      for (int j = 0; j < octets; ++j) store_through(place(block, i, j), float4{d[i][j * 4], d[i][j * 4 + 1], d[i][j * 4 + 2], d[i][j * 4 + 3]});
+      for (int j = 0; j < octets; ++j) {
+        const Sum *v = &d[i][j * 4];
+        store_through(place(block, i, j), float4{to_word(v[0]), to_word(v[1]), to_word(v[2]), to_word(v[3])});
+      }
     __threadfence();
     named_barrier(2 + who, 128);
   };
@@ -115,7 +118,7 @@ TW_GPU bool collect(float (&d)[S::blocks_m][S::BN / 2], const Segment &s, const 
     hand_in(first + s.part * S::Cluster);
     if (thread == 0) meet(x.flags + 2 * ((s.tile * S::Cluster + rank) * 2 + (S::PingPong ? 0 : who)), parts);
     named_barrier(2 + who, 128);
-    add_up<128>(x.partial + first * tile + piece, S::Cluster * tile, S::blocks_m * octets * 128, s.part, parts, thread, emit);
+    add_up<128, Sum>(x.partial + first * tile + piece, S::Cluster * tile, S::blocks_m * octets * 128, s.part, parts, thread, emit);
     return true;
   } else {
     // The block with a tile's first k collects from its neighbours.
@@ -140,7 +143,8 @@ TW_GPU bool collect(float (&d)[S::blocks_m][S::BN / 2], const Segment &s, const 
 #pragma unroll
         for (int j = 0; j < octets; ++j) {
           float4 v = load_through(place(from, i, j));
-          d[i][j * 4] += v.x, d[i][j * 4 + 1] += v.y, d[i][j * 4 + 2] += v.z, d[i][j * 4 + 3] += v.w;
+          Sum *to = &d[i][j * 4];
+          to[0] += from_word<Sum>(v.x), to[1] += from_word<Sum>(v.y), to[2] += from_word<Sum>(v.z), to[3] += from_word<Sum>(v.w);
         }
     }
     return false;
@@ -152,6 +156,7 @@ template <class S, class Config>
 TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
   const int who = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = threadIdx.x % 32, warp = thread / 32;
   using Out = typename Config::C;
+  using Sum = typename sum_of<typename S::In>::type;
   const Finish<Config> finish(x.finish);
   Place<S> place;
   Ring<S::Stages> ring;
@@ -168,7 +173,7 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
       ring.stage = at % S::Stages;
       continue;
     }
-    float d[S::blocks_m][S::BN / 2];
+    Sum d[S::blocks_m][S::BN / 2];
     if (S::PingPong) named_barrier(4 + who, 256);
     int before = 0;
     for (int step = 0; step < steps; ++step) {
@@ -209,7 +214,7 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
             // Where a float4 of a thread's sums belongs: two columns of two rows, eight apart.
             const int unit = index / 128, owner = index % 128, i = unit / (S::BN / 8);
             const int r = row + i * 64 + owner / 32 * 16 + owner % 32 / 4, c = column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
-            const float sums[4] = {v.x, v.y, v.z, v.w};
+            const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
 #pragma unroll
             for (int q = 0; q < 4; ++q) put<S>(e, x, finish, sums[q], s.z, r + q / 2 * 8, c + q % 2);
           }))
@@ -255,9 +260,10 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
         continue;
       }
     }
-    // Through one sheet of floats (its columns swizzled over the banks), from which threads go along
+    // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
     // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
-    float *sheet = reinterpret_cast<float *>(chunks);
+    struct alignas(8) Two { Sum left, right; };
+    Sum *sheet = reinterpret_cast<Sum *>(chunks);
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
@@ -267,15 +273,15 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
         for (int j = 0; j < S::chunk_columns / 8; ++j)
 #pragma unroll
           for (int up = 0; up < 2; ++up) {
-            const float *v = &d[i][(c / 8 + j) * 4 + up * 2];
+            const Sum *v = &d[i][(c / 8 + j) * 4 + up * 2];
             int r = warp * 16 + up * 8 + lane / 4, at = (j * 8 + lane % 4 * 2) ^ r * 8 % S::chunk_columns;
-            *reinterpret_cast<float2 *>(sheet + r * S::chunk_columns + at) = float2{v[0], v[1]};
+            *reinterpret_cast<Two *>(sheet + r * S::chunk_columns + at) = Two{v[0], v[1]};
           }
         named_barrier(2 + who, 128);
 #pragma unroll 2
         for (int at = thread; at < 64 * S::chunk_columns; at += 128) {
           int r = S::Turned ? at % 64 : at / S::chunk_columns, q = S::Turned ? at / 64 : at % S::chunk_columns;
-          float sum = sheet[r * S::chunk_columns + (q ^ r * 8 % S::chunk_columns)];
+          Sum sum = sheet[r * S::chunk_columns + (q ^ r * 8 % S::chunk_columns)];
           put<S>(e, x, finish, sum, s.z, row + i * 64 + r, column + c + q);
         }
       }

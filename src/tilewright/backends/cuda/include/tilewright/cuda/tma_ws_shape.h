@@ -36,7 +36,7 @@ struct TmaWs {
   static constexpr int a_bytes = BM * 128, b_bytes = BN * 128, stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
   // Results leave 64 rows at a time, as wide as divides the tile: 128, 64, 32 or 16 bytes, swizzled.
   // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or as there is
-  // room for beside the stages; two of them serve as one sheet of floats.
+  // room for beside the stages; two of them serve as one sheet of sums.
   static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : BN % 16 == 0 ? 16 : 8;
   static constexpr int chunk = 64 * chunk_columns * 2, needed = blocks_m * (BN / chunk_columns);
   static constexpr int room = (shared_limit - 1024 - 256 - Stages * stage_bytes) / (2 * chunk);

@@ -23,13 +23,21 @@ TW_GPU void meet(unsigned *words, unsigned parts) {
   __threadfence();
 }
 
-TW_GPU void add(float4 &x, const float4 &y) { x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w; }
+// Sums travel four at a time as float4s; whole numbers as their bits.
+TW_GPU float to_word(float sum) { return sum; }
+TW_GPU float to_word(int32_t sum) { return __int_as_float(sum); }
+template <class Sum> TW_GPU Sum from_word(float word) { return word; }
+template <> TW_GPU int32_t from_word<int32_t>(float word) { return __float_as_int(word); }
+template <class Sum> TW_GPU float plus(float x, float y) { return to_word(from_word<Sum>(x) + from_word<Sum>(y)); }
+template <class Sum> TW_GPU void add(float4 &x, const float4 &y) {
+  x = float4{plus<Sum>(x.x, y.x), plus<Sum>(x.y, y.y), plus<Sum>(x.z, y.z), plus<Sum>(x.w, y.w)};
+}
 
 // All groups of a piece of a tile add it up together: each takes one of `parts` stretches of its float4s,
 // and gives every total to `emit(index, total)`.  `from` is the first group's sums, `stride` floats from
 // group to group, `count` float4s in a piece.  Where a stretch is shorter than the group, several threads
 // share a float4: each adds every so many parts, and the warp adds these.
-template <int Threads, class Emit>
+template <int Threads, class Sum = float, class Emit>
 TW_GPU void add_up(const float *from, long long stride, int count, int part, int parts, int thread, Emit emit) {
   const int low = int((long long)count * part / parts), high = int((long long)count * (part + 1) / parts), mine = high - low;
   int readers = 1;
@@ -46,13 +54,13 @@ TW_GPU void add_up(const float *from, long long stride, int count, int part, int
 #pragma unroll
         for (int i = 0; i < 8; ++i) v[i] = load_through(reinterpret_cast<const float4 *>(p + (q + i * readers) * stride));
 #pragma unroll
-        for (int i = 0; i < 8; ++i) add(total, v[i]);
+        for (int i = 0; i < 8; ++i) add<Sum>(total, v[i]);
       }
-      for (; q < parts; q += readers) add(total, load_through(reinterpret_cast<const float4 *>(p + q * stride)));
+      for (; q < parts; q += readers) add<Sum>(total, load_through(reinterpret_cast<const float4 *>(p + q * stride)));
     }
     for (int apart = columns; apart < 32; apart *= 2) {
       float4 other = {lane_xor(total.x, apart), lane_xor(total.y, apart), lane_xor(total.z, apart), lane_xor(total.w, apart)};
-      add(total, other);
+      add<Sum>(total, other);
     }
     if (reader == 0 && at < mine) emit(low + at, total);
   }
