@@ -44,11 +44,10 @@ class GraphClock:
 
     def __init__(self, cache_bytes: int) -> None:
         self.flush_bytes = 2 * cache_bytes
-        self._written = torch.empty(self.flush_bytes, dtype=torch.uint8, device="cuda")
-        self._read = torch.zeros(self.flush_bytes // 4, dtype=torch.float32, device="cuda")
-        self._sum = torch.zeros((), dtype=torch.float32, device="cuda")
+        self._written = torch.empty(self.flush_bytes, dtype=torch.uint8, device=self.device)
+        self._read = torch.zeros(self.flush_bytes // 4, dtype=torch.float32, device=self.device)
+        self._sum = torch.zeros((), dtype=torch.float32, device=self.device)
         self._stream: Any = torch.cuda.Stream()
-        self._pool = torch.cuda.graph_pool_handle()
         self._marks = [
             (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(MOST_QUEUED)
         ]
@@ -63,7 +62,7 @@ class GraphClock:
             run()
             self._stream.synchronize()
             graph = torch.cuda.CUDAGraph()
-            graph.capture_begin(pool=self._pool)
+            graph.capture_begin()
             try:
                 run()
             finally:
@@ -73,6 +72,8 @@ class GraphClock:
 
     def rounds(self, calls: Sequence[Run], rounds: int, cold: bool) -> list[list[float]]:
         times: list[list[float]] = [[] for _ in calls]
+        if not calls:
+            return times
         with torch.cuda.stream(self._stream):
             for call in calls:
                 call()

@@ -103,10 +103,14 @@ def problem(of: GemmSignature, size: Size, way: str = "dense", **more: Any) -> G
         for name, length in lengths.items():
             whole = 16 // DTYPES[getattr(of, f"dtype_{name}")].bytes
             strides[f"{name}_stride"] = (-(-length // whole) + 1) * whole if way == "gaps" else length + 3
-    return GemmProblem(
+    made = GemmProblem(
         m, n, k, of.dtype_a, of.dtype_b, of.dtype_c, of.dtype_d, of.layout, epilogue=of.epilogue, num_d=of.num_d,
         aligned=way != "odd", **strides, **more,
     )  # fmt: skip
+    # Dense matrices of a batch follow each other, so all but the first may start at odd places.
+    lines = {"a": m + k - lengths["a"], "b": n + k - lengths["b"], "c": m}
+    apart = (lines[x] * getattr(made, f"{x}_stride") * DTYPES[getattr(of, f"dtype_{x}")].bytes for x in lengths)
+    return replace(made, aligned=False) if made.batch > 1 and any(one % 16 for one in apart) else made
 
 
 # -- which kernels ---------------------------------------------------------------------------------------------------
