@@ -8,8 +8,9 @@ import math
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -22,7 +23,7 @@ from tilewright.ops.gemm import GemmProblem
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ARCH = "sm_90a"
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
 def script(name: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -92,6 +93,57 @@ def test_nothing_runs_or_is_written_by_accident(tmp_path: Path) -> None:
     done = script("sanitize_cuda.py", **nowhere)
     assert done.returncode == 0
     assert done.stdout.startswith("skipped: no NVIDIA GPU")
+
+
+def test_replays_are_timed_in_turn_and_the_cache_is_emptied_before_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's CUDA calls are played: what is queued, in which order, is what would be queued."""
+    log: list[str] = []
+
+    class Graph:
+        def capture_begin(self) -> None:
+            log.append("begin")
+
+        def capture_end(self) -> None:
+            log.append("end")
+
+        def replay(self) -> None:
+            log.append("replay")
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: object) -> None:
+            log.append("mark")
+
+        def elapsed_time(self, other: object) -> float:
+            return 2.0
+
+    stream = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: log.append("wait"))
+    for name, played in (
+        ("Stream", lambda: stream),
+        ("current_stream", lambda: None),
+        ("stream", lambda one: nullcontext()),
+        ("Event", Event),
+        ("CUDAGraph", Graph),
+        ("_sleep", lambda cycles: log.append("sleep")),
+    ):
+        monkeypatch.setattr(torch.cuda, name, played)
+    timing = module("_cuda_timing", monkeypatch)
+    monkeypatch.setattr(timing.GraphClock, "device", "cpu")
+    clock = timing.GraphClock(64)
+    calls = [clock.captured(lambda: log.append("run")) for _ in range(2)]
+    assert log == ["run", "wait", "begin", "run", "end"] * 2
+    log.clear()
+    assert clock.rounds(calls, 300, cold=True) == [[0.002] * 300] * 2  # more than are queued at a time
+    assert log[:8] == ["replay", "replay", *["mark", "replay", "mark"] * 2]
+    assert set(clock._written.tolist()) != {0}
+    log.clear()
+    assert clock.rounds(calls[:1], 1, cold=False) == [[0.002]]
+    assert log == ["replay", "replay", "sleep", "mark", "replay", "mark", "wait"]
+    assert clock.rounds([], 3, cold=True) == []
+    ratio = timing.spread([2.0, 4.0, 6.0], [1.0, 2.0, 2.0])
+    assert (ratio["ratio"], ratio["low"], ratio["high"]) == (2.0, 2.0, 3.0)
 
 
 def test_the_shapes_are_those_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,12 @@ _ACTIVATIONS: dict[str, Any] = {
 }
 
 
+def wide(values: Any) -> Any:
+    """As float64; PyTorch takes fp8 there by way of float32."""
+    small = values.element_size() == 1 and values.is_floating_point()
+    return values.float().double() if small else values.double()
+
+
 @dataclass(frozen=True)
 class Expected:
     value: Any  # float64, before its last rounding
@@ -63,7 +69,7 @@ def expected(
 ) -> Expected:
     """a (batch or 1, m, k), b (batch or 1, k, n), c and ds (batch, m, n), of their own types or float64."""
     p = problem
-    a, b = a.double(), b.double()
+    a, b = wide(a), wide(b)
     total = a @ b
     whole = DTYPES[p.dtype_a].kind == "int"
     if whole:
@@ -102,7 +108,7 @@ def _bound(p: GemmProblem, value: Any, before: Any, size: Any, products: Any, sc
 
 def outside(problem: GemmProblem, found: Any, want: Expected) -> Any:
     """True for each element that is not within the bound; NaN never is."""
-    given, value, bound = found.double(), want.value, want.bound
+    given, value, bound = wide(found), want.value, want.bound
     if problem.dtype_c in INT_RANGE:
         low, high = INT_RANGE[problem.dtype_c]
         least, most = ((value + sign * bound).round().clamp(low, high) for sign in (-1, 1))

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from tests.gpu.cases import GEMM
+from tests.gpu.reference import wide
 from tests.gpu.torch_here import torch
 from tilewright.ops.gemm import GemmProblem
 
@@ -104,7 +105,8 @@ def test_other_element_types(dtype: str) -> None:
         return
     a, b = random(40, 64, dtype=kind), random(24, 64, dtype=kind)
     result = tw.gemm(a, b.T)
-    exact, scale = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
+    left, right = wide(a), wide(b).T
+    exact, scale = left @ right, left.abs() @ right.abs()
     loses = 2.0**-11 if dtype.startswith("float8") else 1e-5
     assert bool(((result.double() - exact).abs() <= exact.abs() * 2.0**-10 + scale * loses).all())
 
