@@ -21,9 +21,10 @@ from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
 from tilewright.runtime.bindings.gemm.call import run_read
 from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
-from tilewright.runtime.bindings.gemm.quick import READERS
+from tilewright.runtime.bindings.gemm.quick import CALLERS, READERS, raise_failed
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
+from tilewright.runtime.gpu import scoped_stream
 
 _ndarray = np.ndarray
 _registries: dict[str, Registry] = {}
@@ -55,34 +56,43 @@ def gemm(
     int8, fp32 for fp8 and mixed inputs).  Without `out` it is a new array: of the library `a` comes
     from where that takes DLPack (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
     """
-    name = target or settings.current().target or _place_of(a)
+    kind = type(a)
+    read = READERS.get(kind)
+    name = target or settings.current().target
+    if not name and kind is not _ndarray:
+        known = _targets.get(a.device) if read is not None else _target_of(a)
+        name = _device_target(a) if known is None else known
     registry = _registries.get(name)
     if registry is None:
         registry = _registry(name)
-    read = READERS.get(type(a))
-    if read is not None:
-        return run_read(read, registry, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
-    return _run_gemm(registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype)
-
-
-def _place_of(a: Any) -> str:
-    """The target that the place of an array names: empty for the host, else the arch of its device."""
-    kind = type(a)
-    if kind is _ndarray:
-        return ""
-    if kind not in READERS:
-        return _target_of(a)
-    name = _targets.get(a.device)
-    if name is None:
-        name = _targets[a.device] = _target_of(a)
-    return name
+    if read is None:
+        return _run_gemm(
+            registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype
+        )
+    call = CALLERS.get(kind)
+    plain = c is None and type(ds) is tuple and not ds and not beta and epilogue == "passthrough" and out_dtype is None
+    if call is not None and plain and scoped_stream() is None:  # C alone knows no stream but PyTorch's
+        plans = registry.plans()
+        result = call(plans, alpha, a, b) if out is None else call(plans, alpha, a, b, out)
+        if type(result) is tuple:
+            raise_failed(result, read, alpha, a, b, out)
+        if result is not None:
+            return result
+    return run_read(read, registry, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
 
 
 def _target_of(a: Any) -> str:
+    """The target that the place of an array names: empty for the host, else the arch of its device."""
     place = array_place(a)
     if place is HOST or place.kind not in all_backends():
         return ""  # reading the array says what is wrong with its place
     return place.kind if place.ordinal < 0 else _arch_of(place)
+
+
+def _device_target(a: Any) -> str:
+    """The same for a tensor or an array of ours, remembered by its device."""
+    name = _targets[a.device] = _target_of(a)
+    return name
 
 
 @lru_cache(maxsize=64)

@@ -1,8 +1,8 @@
 """The short way of a call made before: facts of tensors as one key, and a launch with no ctypes in between.
 
-Both are C functions of a small library that is built once through the kernel store (its text is
+These are C functions of a small library that is built once through the kernel store (its text is
 `backends/gpu/host/quick.cpp`).  Where it cannot be built or loaded, or where a tensor's library does not
-publish DLPack's exchange table, `launcher` and `reader` answer None and Python does the same, slower.
+publish DLPack's exchange table, `prepare` and `reader` answer None and Python does the same, slower.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu
     from tilewright.runtime.loader import Kernel
 
-# What `launcher` answers beside 0 and the status of a kernel.
+# What a launch answers beside 0 and the status of a kernel.
 NOT_APART = -1  # an address is misaligned, or what is written overlaps what is read
 ELSEWHERE = -2  # this thread's current device is another one
 CAPTURED = -3  # the stream has no workspace yet, or a graph will keep its address
@@ -47,7 +47,10 @@ class _Call(ctypes.Structure):
         ("capturing", ctypes.c_void_p),
         ("expected", ctypes.c_uint64),
         ("args", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("bytes", "slots", "scalars", "out", "twin")),
+        ("workspaces", ctypes.py_object),
+        ("allocate", ctypes.py_object),
+        ("allocate_args", ctypes.py_object * 3),
+        *((name, ctypes.c_int64) for name in ("workspace_bytes", "bytes", "slots", "scalars", "out", "twin")),
         ("scalar_offset", ctypes.c_int64 * 2),
         ("slot", _Slot * MOST_OPERANDS),
     )
@@ -87,6 +90,7 @@ class _Library:
         self._methods = [
             _Method(b"read", ctypes.cast(library.tw_quick_read, ctypes.c_void_p), _FASTCALL, None),
             _Method(b"launch", ctypes.cast(library.tw_quick_launch, ctypes.c_void_p), _FASTCALL, None),
+            _Method(b"call", ctypes.cast(library.tw_quick_call, ctypes.c_void_p), _FASTCALL, None),
         ]
         self._make = ctypes.pythonapi.PyCFunction_NewEx
         self._make.restype, self._make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
@@ -130,10 +134,14 @@ def library() -> _Library | None:
 _tensors: tuple[Any, tuple[type[Any], ...]] | None = None  # the library `reader` reads tensors of, and their types
 
 
-def reader(module: Any, kinds: Sequence[type[Any]]) -> Read | None:
-    """`read(*tensors)` for the tensor types of a library: (key, *addresses), or None for what needs a longer look.
+def reader(module: Any, kinds: Sequence[type[Any]]) -> tuple[Read, Callable[..., Any]] | None:
+    """Two functions for the tensor types of a library, None where it has no exchange table.
 
-    Such are tensors of other types, that require a gradient, are lazily negated or have no strides.
+    `read(*tensors)` gives (key, *addresses), or None for what needs a longer look: tensors of other types, that
+    require a gradient, are lazily negated or have no strides.  `call(calls, scalar, *tensors)` finds the prepared
+    call with the tensors' key in a dictionary and launches it on the library's current stream; the last tensor is
+    the result, unless the call makes a new one.  It gives the result, or None where a longer way must be gone, or
+    (status, prepared call) of a launch that failed.
     """
     global _tensors
     native = library()
@@ -151,10 +159,24 @@ def reader(module: Any, kinds: Sequence[type[Any]]) -> Read | None:
     if native.use_tensors(kinds[0], kinds[-1], table):
         return None
     _tensors = module, tuple(kinds)  # kept: the library compares their addresses
-    return native.function(0, None)
+    return native.function(0, None), native.function(2, None)
 
 
-def launcher(
+class Prepared(int):
+    """The address of a prepared call, as the C functions take it; keeps alive what the call needs."""
+
+    keep: tuple[Any, ...]
+    owner: Any  # whoever prepared it
+
+    @property
+    def launch(self) -> Callable[..., int]:
+        """`launch(stream, workspace, *addresses, *scalars)`: 0, the kernel's status, or one of the constants above,
+        and then nothing was launched."""
+        native: _Library = self.keep[0]
+        return cast("Callable[..., int]", native.function(1, self))
+
+
+def prepare(
     kernel: Kernel,
     gpu: Gpu,
     args: ctypes.Structure,
@@ -163,14 +185,15 @@ def launcher(
     *,
     out: int = -1,
     twin: int = -1,
-    watch_capture: bool = False,
-) -> Callable[..., int] | None:
-    """`launch(stream, workspace, *addresses, *scalars)` of a kernel with everything else prepared.
+    workspace_bytes: int = 0,
+    allocate: tuple[Callable[..., Any], Any, Any, Any] | None = None,
+) -> Prepared | None:
+    """A launch of a kernel with everything but addresses, scalars and the stream.
 
     `args` is the template, `scalars` the offsets of its doubles.  The slot `out` may overlap no other, except
-    that it may be exactly the slot `twin`; -1 where that needs no look.  With `watch_capture` a launch on a
-    stream that is captured, or without a workspace, is not made.  The answer is 0, the kernel's status, or one
-    of the constants above, and then nothing was launched.
+    that it may be exactly the slot `twin`; -1 where that needs no look.  With `workspace_bytes` it is not launched
+    on a stream without such a workspace, or one that is captured.  `allocate` is a function with its arguments
+    that makes a new result.
     """
     native = library()
     size = ctypes.sizeof(args)
@@ -181,28 +204,29 @@ def launcher(
     call = _Call(
         launch=ctypes.cast(kernel.launch, ctypes.c_void_p),
         current=ctypes.cast(current, ctypes.c_void_p),
-        capturing=ctypes.cast(capturing, ctypes.c_void_p) if watch_capture else None,
+        capturing=ctypes.cast(capturing, ctypes.c_void_p) if workspace_bytes else None,
         expected=expected,
         args=ctypes.addressof(template),
+        workspace_bytes=workspace_bytes,
         bytes=size,
         slots=len(slots),
         scalars=len(scalars),
         out=out,
         twin=twin,
     )
+    if workspace_bytes:
+        call.workspaces = gpu._workspaces
+    if allocate is not None:
+        call.allocate = allocate[0]
+        for index, value in enumerate(allocate[1:]):
+            call.allocate_args[index] = value
     for index, one in enumerate(slots):
         call.slot[index] = _Slot(size if one.offset is None else one.offset, *one.reach, one.grain)
     for index, offset in enumerate(scalars):
         call.scalar_offset[index] = offset
-    owner = _Handle(ctypes.addressof(call))
-    owner.keep = (call, template, kernel, native)
-    return cast("Callable[..., int]", native.function(1, owner))
-
-
-class _Handle(int):
-    """The address of a prepared call, which it keeps alive; an integer, as the C function takes it."""
-
-    keep: object
+    made = Prepared(ctypes.addressof(call))
+    made.keep = native, call, template, kernel, gpu
+    return made
 
 
 def _questions(gpu: Gpu) -> tuple[Any, int, Any]:

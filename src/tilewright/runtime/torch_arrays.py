@@ -71,9 +71,23 @@ def reader() -> Callable[..., tuple[Any, ...] | None]:
     return read
 
 
-def native_reader() -> Callable[..., tuple[Any, ...] | None] | None:
-    """The same in C, where this PyTorch gives its tensors away that way."""
+def native_reader() -> tuple[Callable[..., tuple[Any, ...] | None], Callable[..., Any]] | None:
+    """The same in C, and the call beside it (see `quick.reader`), where this PyTorch lets C read its tensors."""
     return quick.reader(sys.modules["torch"], kinds())
+
+
+def allocator(place: Place) -> Callable[[tuple[int, ...], tuple[int, ...], Any], Any]:
+    """What makes a tensor of a shape, strides and dtype on a device; possibly on the current one instead."""
+    torch = sys.modules["torch"]
+    guards = getattr(getattr(getattr(torch, "_C", None), "_dynamo", None), "guards", None)
+    found: Callable[..., Any] | None = getattr(guards, "_empty_strided_cuda", None)
+    if found is not None and torch.cuda.is_available():
+        return found
+
+    def make(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=f"cuda:{place.ordinal}")
+
+    return make
 
 
 def dtype_of(name: str) -> Any:
@@ -98,13 +112,15 @@ def place_of(tensor: Any, kind: str = "cpu") -> Place:
 def parts(what: str, tensor: Any, kind: str = "cpu") -> tuple[int, tuple[int, ...], tuple[int, ...], str, Place] | None:
     """Address, shape, strides, element type and place; None when DLPack should give its own answer."""
     name = _tables()[0].get(tensor.dtype)
-    if name is None or tensor.layout is not sys.modules["torch"].strided or tensor.is_neg():
+    if name is None or tensor.layout is not sys.modules["torch"].strided:
         return None
     place = place_of(tensor, kind)
     if place.kind != kind:
         raise wrong_place(what, place, kind)
     if tensor.requires_grad:
         raise refuse_export(what, tensor, "it requires grad, and kernels record no gradients")
+    if tensor.is_neg():  # what is in memory has the other sign, and DLPack says nothing of it
+        raise refuse_export(what, tensor, "it is negated lazily; give the tensor that .resolve_neg() makes")
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), name, place
 
 

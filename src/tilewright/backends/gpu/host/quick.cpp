@@ -1,7 +1,8 @@
-// The short way of a call that was made before, as two functions Python calls without ctypes in between:
-// `read` gives the facts of tensors as one key, `launch` fills in the addresses of a prepared call and queues it.
+// The short way of a call that was made before, as functions Python calls without ctypes in between: `read`
+// gives the facts of tensors as one key, `launch` fills in the addresses of a prepared call and queues it, and
+// `call` does both for the plainest calls, with the key looked up between them.
 //
-// Python's functions are declared here (all of its stable ABI but one) and found in the process that loads
+// Python's functions are declared here (nearly all of its stable ABI) and found in the process that loads
 // this library, so it builds without Python's headers.  Tensors are read through the table of functions that
 // DLPack 1.3 defines and the tensor's library publishes; nothing of that library is linked or included.
 #include <stddef.h>
@@ -14,6 +15,8 @@ extern "C" {
 struct PyObject;
 PyObject *PyObject_GetAttr(PyObject *, PyObject *);
 PyObject *PyObject_Type(PyObject *);
+PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *);
+PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
 PyObject *PyObject_VectorcallMethod(PyObject *, PyObject *const *, size_t, PyObject *);
 PyObject *PyUnicode_InternFromString(const char *);
 PyObject *PyBytes_FromStringAndSize(const char *, ptrdiff_t);
@@ -27,6 +30,7 @@ int PyTuple_SetItem(PyObject *, ptrdiff_t, PyObject *);
 int PyObject_IsTrue(PyObject *);
 PyObject *PyErr_Occurred(void);
 void PyErr_Clear(void);
+void Py_IncRef(PyObject *);
 void Py_DecRef(PyObject *);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *);
@@ -47,6 +51,7 @@ struct Exchange {
   uint32_t major, minor;
   void *previous, *allocate, *from_object, *to_object;
   int (*read)(void *object, Tensor *tensor);
+  int (*stream)(int device_type, int32_t device_id, void **stream);
 };
 
 constexpr int most_operands = 8, most_dimensions = 3;
@@ -60,7 +65,7 @@ struct Facts {
 };
 
 const Exchange *exchange;
-PyObject *types[2], *requires_grad, *is_neg;  // kept for the life of the process
+PyObject *types[2], *requires_grad, *is_neg, *address_name, *nbytes_name;  // kept for the life of the process
 
 // Whether a method or attribute of the tensor says yes; anything but a clear no counts.
 bool yes(PyObject *answer) {
@@ -101,7 +106,9 @@ struct Call {
   int (*capturing)(void *stream, int *answer);  // null: does not matter
   uint64_t expected;
   const void *args;
-  int64_t bytes, slots, scalars, out, twin;
+  PyObject *workspaces;  // a dictionary by stream, of objects with an address and nbytes; null where none is needed
+  PyObject *allocate, *allocate_args[3];  // makes a new result; null where it is given
+  int64_t workspace_bytes, bytes, slots, scalars, out, twin;
   int64_t scalar_offset[2];
   Slot slot[most_operands];
 };
@@ -126,6 +133,66 @@ bool sound(const Call &call, const uintptr_t *at) {
 
 }  // namespace
 
+namespace {
+
+// The facts of tensors one after the other, and which of them start at a multiple of 16 bytes.
+struct Key {
+  char bytes[most_operands * sizeof(Facts) + 8];
+  Facts first;
+  void *at[most_operands];
+
+  bool read(PyObject *const *tensors, ptrdiff_t count) {
+    if (!exchange || count < 1 || count > most_operands) return false;
+    uint64_t aligned = 0;
+    for (ptrdiff_t i = 0; i < count; ++i) {
+      Facts facts;
+      if (!facts_of(tensors[i], facts, at[i])) return false;
+      if (i == 0) first = facts;
+      memcpy(bytes + i * ptrdiff_t(sizeof facts), &facts, sizeof facts);
+      aligned |= uint64_t((reinterpret_cast<uintptr_t>(at[i]) & 15) == 0) << i;
+    }
+    memcpy(bytes + count * ptrdiff_t(sizeof(Facts)), &aligned, 8);
+    return true;
+  }
+  PyObject *object(ptrdiff_t count) const {
+    return PyBytes_FromStringAndSize(bytes, count * ptrdiff_t(sizeof(Facts)) + 8);
+  }
+};
+
+// Queue the call unless something is in the way.
+int queue(const Call &call, const void *args, void *workspace, void *stream) {
+  uint64_t now = 0;
+  int state = 0;
+  if (call.current(&now) || now != call.expected) return elsewhere;
+  if (call.capturing && (!workspace || call.capturing(stream, &state) || state)) return captured;
+  return call.launch(args, workspace, stream);
+}
+
+uint64_t number_of(PyObject *object, PyObject *name) {
+  PyObject *found = PyObject_GetAttr(object, name);
+  if (!found) return 0;
+  void *value = PyLong_AsVoidPtr(found);
+  Py_DecRef(found);
+  return reinterpret_cast<uintptr_t>(value);
+}
+
+// The address of a workspace of the stream that is large enough, or null.
+void *workspace_of(const Call &call, void *stream) {
+  PyObject *key = PyLong_FromVoidPtr(stream);
+  if (!key) return nullptr;
+  PyObject *held = PyDict_GetItemWithError(call.workspaces, key);
+  Py_DecRef(key);
+  if (!held || number_of(held, nbytes_name) < uint64_t(call.workspace_bytes)) return nullptr;
+  return reinterpret_cast<void *>(number_of(held, address_name));
+}
+
+PyObject *longer_way() {
+  PyErr_Clear();
+  return Py_BuildValue("");
+}
+
+}  // namespace
+
 SHOWN int64_t tw_quick_abi_version(void) { return 1; }
 SHOWN int64_t tw_quick_call_bytes(void) { return sizeof(Call); }
 
@@ -135,31 +202,24 @@ SHOWN int tw_quick_tensors(PyObject *first, PyObject *second, const void *table)
   if (!found || found->major != 1 || !found->read) return 1;
   requires_grad = PyUnicode_InternFromString("requires_grad");
   is_neg = PyUnicode_InternFromString("is_neg");
-  if (!requires_grad || !is_neg) return 1;
+  address_name = PyUnicode_InternFromString("address");
+  nbytes_name = PyUnicode_InternFromString("nbytes");
+  if (!requires_grad || !is_neg || !address_name || !nbytes_name) return 1;
   types[0] = first, types[1] = second, exchange = found;
   return 0;
 }
 
 // read(*tensors): (key, *addresses), or None where one of them needs the long way.
 SHOWN PyObject *tw_quick_read(PyObject *, PyObject *const *given, ptrdiff_t count) {
-  char key[most_operands * sizeof(Facts) + 8];
-  void *at[most_operands];
-  if (!exchange || count > most_operands) return Py_BuildValue("");
-  uint64_t aligned = 0;
-  for (ptrdiff_t i = 0; i < count; ++i) {
-    Facts facts;
-    if (!facts_of(given[i], facts, at[i])) return Py_BuildValue("");
-    memcpy(key + i * ptrdiff_t(sizeof facts), &facts, sizeof facts);
-    aligned |= uint64_t((reinterpret_cast<uintptr_t>(at[i]) & 15) == 0) << i;
-  }
-  memcpy(key + count * ptrdiff_t(sizeof(Facts)), &aligned, 8);
+  Key key;
+  if (!key.read(given, count)) return longer_way();
   PyObject *answer = PyTuple_New(count + 1);
   if (!answer) return nullptr;
-  PyObject *bytes = PyBytes_FromStringAndSize(key, count * ptrdiff_t(sizeof(Facts)) + 8);
+  PyObject *bytes = key.object(count);
   bool whole = bytes != nullptr;
   if (whole) PyTuple_SetItem(answer, 0, bytes);
   for (ptrdiff_t i = 0; whole && i < count; ++i) {
-    PyObject *number = PyLong_FromVoidPtr(at[i]);
+    PyObject *number = PyLong_FromVoidPtr(key.at[i]);
     whole = number != nullptr;
     if (whole) PyTuple_SetItem(answer, i + 1, number);
   }
@@ -188,14 +248,62 @@ SHOWN PyObject *tw_quick_launch(PyObject *self, PyObject *const *given, ptrdiff_
   if (!sound(call, at)) return PyLong_FromLong(not_apart);
   // A full queue makes a launch wait: other threads go on meanwhile.
   void *thread = PyEval_SaveThread();
-  uint64_t now = 0;
-  int status, state = 0;
-  if (call.current(&now) || now != call.expected)
-    status = elsewhere;
-  else if (call.capturing && (!workspace || call.capturing(stream, &state) || state))
-    status = captured;
-  else
-    status = call.launch(args, workspace, stream);
+  int status = queue(call, args, workspace, stream);
   PyEval_RestoreThread(thread);
   return PyLong_FromLong(status);
+}
+
+// call(calls, scalar, *tensors): the prepared call under the key of the tensors, on the current stream of their
+// library.  The last tensor is the result, or it is made here.  The result, None where the longer way must be
+// gone (nothing was launched then), or (status, prepared call) of a launch that failed.
+SHOWN PyObject *tw_quick_call(PyObject *, PyObject *const *given, ptrdiff_t count) {
+  Key key;
+  const ptrdiff_t tensors = count - 2;
+  if (!key.read(given + 2, tensors)) return longer_way();
+  PyObject *bytes = key.object(tensors);
+  if (!bytes) return nullptr;
+  PyObject *known = PyDict_GetItemWithError(given[0], bytes);
+  Py_DecRef(bytes);
+  auto *found = known ? static_cast<const Call *>(PyLong_AsVoidPtr(known)) : nullptr;
+  if (!found || found->slots != tensors + (found->allocate ? 1 : 0) || found->scalars != 1) return longer_way();
+  const Call &call = *found;
+  alignas(16) char args[most_bytes];
+  memcpy(args, call.args, size_t(call.bytes));
+  const double scalar = PyFloat_AsDouble(given[1]);
+  void *stream = nullptr;
+  if (PyErr_Occurred() || !exchange->stream || exchange->stream(key.first.device_type, key.first.device_id, &stream))
+    return longer_way();
+  memcpy(args + call.scalar_offset[0], &scalar, sizeof scalar);
+  Py_IncRef(known);  // others may change the dictionary while a result is made
+  PyObject *result = call.allocate ? PyObject_Vectorcall(call.allocate, call.allocate_args, 3, nullptr) : given[count - 1];
+  int status = not_apart;
+  if (result && call.allocate) {
+    Tensor x;
+    const bool read = exchange->read(result, &x) == 0;
+    if (read && x.device_type == key.first.device_type && x.device_id == key.first.device_id) {
+      key.at[tensors] = static_cast<char *>(x.data) + x.byte_offset;
+      status = 0;
+    }
+  } else if (result) {
+    Py_IncRef(result);
+    status = 0;
+  }
+  uintptr_t at[most_operands];
+  for (int64_t i = 0; !status && i < call.slots; ++i) {
+    at[i] = reinterpret_cast<uintptr_t>(key.at[i]);
+    memcpy(args + call.slot[i].offset, &at[i], sizeof at[i]);
+  }
+  if (!status && !sound(call, at)) status = not_apart;
+  if (!status && call.workspaces) {
+    // Python is kept from running: nobody frees the workspace before the launch is queued.
+    status = queue(call, args, workspace_of(call, stream), stream);
+  } else if (!status) {
+    void *thread = PyEval_SaveThread();
+    status = queue(call, args, nullptr, stream);
+    PyEval_RestoreThread(thread);
+  }
+  if (status && result) Py_DecRef(result);
+  PyObject *answer = !status ? result : status < 0 ? longer_way() : Py_BuildValue("(iO)", status, known);
+  Py_DecRef(known);
+  return answer;
 }

@@ -266,7 +266,9 @@ def _run_views(
         plans[fast_key] = plan
     elif fast_key is not None and all(_place(one) == plan.place for one in (of_a, of_b, of_c, of_out, *of_ds) if one):
         # Elsewhere is pinned memory of the host, whose key is that of memory a device does not read.
-        plans[fast_key] = QuickCall(plan, a, new=of_out is None, has_c=of_c is not None)
+        made = plans[fast_key] = QuickCall(plan, a, new=of_out is None, has_c=of_c is not None)
+        if type(fast_key[0]) is bytes and fast_key[1:] == ("passthrough", None) and made.prepared is not None:
+            plans[fast_key[0]] = made.prepared  # for a call that C makes alone
     result: Any = out
     if of_out is None:
         result, at_out = arrays.new_result(a, plan.shape, plan.dtype_name, plan.column_major, plan.place)

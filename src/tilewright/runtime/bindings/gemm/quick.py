@@ -37,6 +37,7 @@ def _read_held(*held: Any) -> tuple[Any, ...] | None:
 
 
 READERS: dict[type[Any], quick.Read] = {DeviceArray: _read_held}
+CALLERS: dict[type[Any], Callable[..., Any]] = {}  # the whole of a plain call in C, for tensors
 
 
 def reader_of(array: Any) -> quick.Read | None:
@@ -54,7 +55,7 @@ def _read_natively() -> None:
     native = torch_arrays.native_reader()
     if native is not None:
         for kind in torch_arrays.kinds():
-            READERS[kind] = native
+            READERS[kind], CALLERS[kind] = native
 
 
 class QuickCall:
@@ -62,7 +63,7 @@ class QuickCall:
 
     __slots__ = (
         "_dtype", "_go", "_go_surely", "_gpu", "_has_c", "_new", "_ordinal", "_raw", "_strides", "_use_c", "_workspace",
-        "plan",
+        "plan", "prepared",
     )  # fmt: skip
 
     def __init__(self, plan: GemmPlan, example: Any, *, new: bool, has_c: bool) -> None:
@@ -77,6 +78,7 @@ class QuickCall:
             self._strides = (*turned[:-2], turned[-1], turned[-2])
         self._dtype = torch_arrays.dtype_of(plan.dtype_name) if of_torch else None
         self._use_c = plan.use_c
+        self.prepared: quick.Prepared | None = None
         self._go: Callable[..., int] | None = None
         self._go_surely: Callable[..., int] | None = None  # on a stream that is captured too
         self._gpu: Gpu | None = None
@@ -90,10 +92,13 @@ class QuickCall:
         if type(plan) is GemmPlan:  # others do more than one launch
             self._gpu = cast("Gpu", device(plan.place))
             self._workspace = plan.scratch_bytes
-            self._go = self._launcher(self._gpu, self._workspace > 0)
-            self._go_surely = self._launcher(self._gpu, False) if self._workspace else self._go
+            self.prepared = self._prepare(self._gpu, self._workspace)
+            if self.prepared is not None:
+                self._go = self._go_surely = self.prepared.launch
+                if self._workspace and (surely := self._prepare(self._gpu, 0)) is not None:
+                    self._go_surely = surely.launch
 
-    def _launcher(self, gpu: Gpu, watch_capture: bool) -> Callable[..., int] | None:
+    def _prepare(self, gpu: Gpu, workspace_bytes: int) -> quick.Prepared | None:
         plan, fields = self.plan, cast("Any", GemmArgs)
         a, b = (fields.b, fields.a) if plan.swapped else (fields.a, fields.b)
         of_a, of_b, of_c, of_ds, of_e, alike = plan.reach
@@ -108,7 +113,10 @@ class QuickCall:
         for index, of_d in enumerate(of_ds):
             slots.append(quick.Slot(fields.d.offset + 8 * index, of_d, grain))
         scalars = [fields.alpha.offset, *([fields.beta.offset] if plan.use_c else [])]
-        return quick.launcher(
+        made = None
+        if self._new and self._dtype is not None:
+            made = torch_arrays.allocator(plan.place), plan.shape, self._strides, self._dtype
+        prepared = quick.prepare(
             plan.kernel,
             gpu,
             plan.args,
@@ -116,8 +124,12 @@ class QuickCall:
             scalars,
             out=-1 if self._new else 2,
             twin=3 if self._has_c and alike else -1,
-            watch_capture=watch_capture,
+            workspace_bytes=workspace_bytes,
+            allocate=made,
         )
+        if prepared is not None:
+            prepared.owner = self
+        return prepared
 
     def new_result(self, example: Any) -> tuple[Any, int]:
         """A new array beside `example`, and its address."""
@@ -175,6 +187,11 @@ class QuickCall:
             args.d[index] = one
         raise gpu.launch_error(plan.kernel, status, ctypes.addressof(args))
 
+    def failed(self, status: int, at: tuple[int, ...], alpha: float) -> None:
+        """Raise the error of a launch that C made without us."""
+        assert self._gpu is not None
+        self._after(status, self._gpu, (*at, 0) if self._new else at, alpha, 0.0)
+
     def _addresses(self, at: tuple[int, ...]) -> tuple[int, int, int, int, tuple[int, ...]]:
         """A, B, E, C (0 where there is none) and the Ds."""
         if not self._has_c:
@@ -192,3 +209,10 @@ class QuickCall:
             return False
         plan(a, b, c, ds, e, alpha, beta)
         return True
+
+
+def raise_failed(answer: tuple[int, quick.Prepared], read: quick.Read, alpha: float, *tensors: Any) -> None:
+    """Raise the error that a function of `CALLERS` answered with."""
+    status, prepared = answer
+    found = read(*[one for one in tensors if one is not None])
+    prepared.owner.failed(status, (0, 0, 0) if found is None else found[1:], alpha)
