@@ -42,7 +42,7 @@ RESULT = Path(__file__).parent / "results" / "gemm_h200.json"
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8_e4m3": torch.float8_e4m3fn}
 OUTPUT_ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 HOPELESS = 1.5  # a sweep looks at a kernel once more only below this multiple of the best so far
-FAR = 4.0  # what the estimate calls that many times slower than the best is not measured
+FAR = 2.5  # what the estimate calls that many times slower than the best is not measured
 NEAR = 1.15  # a measured selection's second race takes kernels below this multiple
 
 

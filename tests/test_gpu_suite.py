@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu.cases import Case, Operands, judge, matrix, problem, signature
 from tests.gpu.reference import TYPES, expected
-from tests.gpu.test_kernels import DATATYPES, FUSED, cases
+from tests.gpu.test_kernels import DATATYPES, FUSED, GRAPHED, cases
 from tests.gpu.torch_here import torch
 from tilewright.ops.gemm import GemmProblem, nvidia
 from tilewright.ops.gemm.reference import error_bound, exact, round_to
@@ -110,6 +110,16 @@ def test_what_lies_beside_the_operands_is_no_number() -> None:
     assert not bool(torch.isnan(operands.a.data).any())
 
 
+def test_refilled_operands_are_others() -> None:
+    p = problem(signature("bf16", "bf16"), (5, 7, 11), "gaps")
+    operands = Operands.of(p, "cpu")
+    before = operands.a.data.clone()
+    operands.e.put(torch.zeros(1, 5, 7))
+    operands.refill()
+    assert not torch.equal(operands.a.data, before)
+    assert bool(torch.isnan(operands.e.data).all())
+
+
 def test_expected_takes_a_batch_of_one_matrix() -> None:
     p = GemmProblem(2, 3, 4, "bf16", batch=5, broadcast_a=True)
     want = expected(p, torch.ones(1, 2, 4), torch.ones(5, 4, 3), None, (), 1.0, 0.0)
@@ -117,7 +127,7 @@ def test_expected_takes_a_batch_of_one_matrix() -> None:
     assert bool((want.value == 4).all())
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda one: one.name)
+@pytest.mark.parametrize("case", [*cases(), GRAPHED], ids=lambda one: one.name)
 def test_every_kernel_of_a_case_takes_some_of_its_sizes(case: Case) -> None:
     specs = case.specs(ARCH)
     assert specs

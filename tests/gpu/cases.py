@@ -250,6 +250,12 @@ class Operands:
             0.0 if not p.beta else 1.0 if whole else -0.75,
         )
 
+    def refill(self) -> None:
+        """Other values in the same places, and poison in E again."""
+        for one in (self.a, self.b):
+            one.put(_random(one.dtype, (one.batch, one.lines, one.length), str(one.memory.device)))
+        self.e.poison()
+
     def expected(self, p: GemmProblem, narrow_sums: bool) -> Expected:
         a = self.a.data if p.layout[0] == "r" else self.a.data.transpose(1, 2)
         b = self.b.data if p.layout[1] == "r" else self.b.data.transpose(1, 2)

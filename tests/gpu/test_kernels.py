@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu.cases import SEVERAL_TILES, Case, candidates, everything, signature, sizes, some, wrong
+from tests.gpu.cases import (
+    SEVERAL_TILES,
+    Case,
+    Operands,
+    candidates,
+    everything,
+    launcher,
+    signature,
+    sizes,
+    some,
+    wrong,
+)
+from tests.gpu.reference import outside
+from tests.gpu.torch_here import torch
 from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, epilogue_d_counts
 
 DATATYPES = (
@@ -70,3 +83,31 @@ def cases() -> list[Case]:
 def test_right_everywhere_and_nowhere_else(arch: str, case: Case) -> None:
     """Fresh random data, poisoned memory between and around the rows, three runs of the same bits."""
     assert wrong(case, arch) == []
+
+
+# Few rows, few columns, and what all others take.
+GRAPHED = Case("graphs", signature("bf16", "bf16"), everything, ((136, 272, 200), (16, 528, 1032), (4104, 8, 264)))
+
+
+@pytest.mark.parametrize("case", [GRAPHED], ids=["bf16"])
+def test_every_kernel_in_a_graph_on_a_stream_of_its_own(arch: str, case: Case) -> None:
+    """Launches that are only recorded: replayed with other values in the same places, they give other results."""
+    found = []
+    for spec in case.specs(arch):
+        p = next(case.problems(spec))
+        run, operands = launcher(spec, p), Operands.of(p, "cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            run(operands)  # code is loaded, a workspace is made
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin()
+            run(operands)
+            graph.capture_end()
+            for _ in range(2):
+                operands.refill()
+                graph.replay()
+                count = int(outside(p, operands.e.data, operands.expected(p, False)).sum())
+                if count or bool(operands.e.touched_outside()):
+                    found.append(f"{spec.name} on {p.describe()}: {count} elements are wrong")
+    assert found == []
