@@ -65,10 +65,6 @@ class GemmPlan:
         # Check and workspace may look at pointers' presence, never at what they point to.
         # A kernel may need more of it for operands that start at odd places: then they do so here.
         probe.a = probe.b = probe.e = host.ALIGNMENT
-        if not p.aligned:  # as far off as elements can be: what a kernel needs for that is enough for all others
-            probe.a += DTYPES[p.dtype_a].bytes
-            probe.b += DTYPES[p.dtype_b].bytes
-            probe.e += self.size_c
         if not p.aligned:
             probe.a += DTYPES[p.dtype_a].bytes
             probe.b += DTYPES[p.dtype_b].bytes
