@@ -164,7 +164,7 @@ def test_a_cluster_launch_is_what_the_driver_wants(fake: ctypes.CDLL) -> None:
     # 3 x 5 tiles, two blocks of a column to a cluster: 2 x 5 clusters.
     assert (list(seen.grid), list(seen.block), seen.cluster) == ([20, 1, 1], [384, 1, 1], 2)
     assert seen.shared == make.shared_bytes(schedule)
-    assert numbers(seen, 10) == [300, 520, 200, 1, 2, 5, 4, 4, 0, 1]
+    assert numbers(seen, 10) == [300, 520, 200, 1, 2, 5, 8, 4, 0, 1]
     assert fake.fake_cuda_function().decode() == registry.specs()[0].name
     maps, loads = fake.fake_cuda_calls(b"cuTensorMapEncodeTiled"), fake.fake_cuda_calls(b"cuModuleLoadData")
     assert (maps, loads) == (3, 1)
@@ -185,7 +185,7 @@ def test_stream_k_gets_a_workspace_with_clear_flags(fake: ctypes.CDLL) -> None:
     seen = fake.fake_cuda_last().contents
     # 16 tiles of 64 steps over 132 blocks: 8 steps a block, 128 blocks.
     assert (seen.grid[0], numbers(seen, 9)[8]) == (128, 8)
-    flags = int.from_bytes(bytes(seen.first)[80:88], "little")
+    flags = int.from_bytes(bytes(seen.first)[88:96], "little")
     assert bytes((ctypes.c_char * cuda.FLAG_BYTES).from_address(flags)) == bytes(cuda.FLAG_BYTES)
     assert fake.fake_cuda_capture_mode() == 0
     before = fake.fake_cuda_calls(b"cuMemAlloc")
@@ -205,10 +205,10 @@ def test_split_k_launches_no_more_parts_than_run_at_a_time(fake: ctypes.CDLL) ->
         return seen.grid[0], numbers(seen, 10)[4:]
 
     # tiles_m, tiles_n, group, steps, share, parts; two blocks a cluster, 66 clusters at a time.
-    assert run(256, 512, 4096) == (2 * 64, [1, 4, 4, 64, 4, 16])
-    assert run(256, 4096, 4096) == (2 * 64, [1, 32, 4, 64, 32, 2])
-    assert run(256, 8192, 4096) == (2 * 64, [1, 64, 4, 64, 64, 1])
-    assert run(256, 512, 64 * 7) == (2 * 4, [1, 4, 4, 7, 7, 1])
+    assert run(256, 512, 4096) == (2 * 64, [1, 4, 8, 64, 4, 16])
+    assert run(256, 4096, 4096) == (2 * 64, [1, 32, 8, 64, 32, 2])
+    assert run(256, 8192, 4096) == (2 * 64, [1, 64, 8, 64, 64, 1])
+    assert run(256, 512, 64 * 7) == (2 * 4, [1, 4, 8, 7, 7, 1])
 
 
 def test_a_turned_kernel_sees_the_problem_transposed(fake: ctypes.CDLL) -> None:
@@ -217,7 +217,7 @@ def test_a_turned_kernel_sees_the_problem_transposed(fake: ctypes.CDLL) -> None:
     registry = registry_with(problem, make.tma_ws(problem.signature, 8, 64, 8, (1, 1), "pingpong_turned_split_k"))
     registry.run("gemm", there(ones(5, 4096)), there(ones(1000, 4096)).T)
     seen = fake.fake_cuda_last().contents
-    assert (seen.grid[0], numbers(seen, 10)) == (128, [1000, 5, 4096, 1, 16, 1, 8, 64, 8, 8])
+    assert (seen.grid[0], numbers(seen, 10)) == (128, [1000, 5, 4096, 1, 16, 1, 32, 64, 8, 8])
 
 
 def test_operands_the_copy_engine_cannot_read_are_copied_first(fake: ctypes.CDLL) -> None:

@@ -100,12 +100,16 @@ def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
     leave = LEAVE * (m * n) / (128 * 256)
 
     if stream:
-        share = max(4, _up(tiles * steps, clusters))
+        streamed = tiles % clusters
+        if streamed and streamed * 2 < clusters and tiles > clusters:
+            streamed += clusters
+        share = max(4, _up(streamed * steps, clusters)) if streamed else 0
         hand = HAND_OVER + leave * 1.5 if share % steps else 0.0
-        more = max(0, _up(steps, share) - 1) * leave * 0.7 if share < steps else 0.0
-        rounds = share / steps
+        more = max(0, _up(steps, share) - 1) * leave * 0.7 if 0 < share < steps else 0.0
+        all_steps = share + (tiles - streamed) // clusters * steps
+        rounds = all_steps / steps
         body = (
-            max(share * step, once)
+            max(all_steps * step, once)
             + max(0.0, rounds - 1) * (PINGPONG_TURN if pingpong else 1.0) * (TURN + leave * 0.5)
             + hand
             + more

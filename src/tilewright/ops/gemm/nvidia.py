@@ -221,7 +221,6 @@ def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
 
 
 MULTISTAGE_STAGES = 8
-MULTISTAGE_SUMS = 128  # of one thread: a warp's part of 64 x 64
 MULTISTAGE_SIZE = 1 << 29  # bytes of a row are counted in 32 bits
 
 
@@ -257,10 +256,11 @@ def _multistage(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
         return
     yield from _multistage_copies(signature, schedule)
     sums = m // along_m * (n // along_n) // 32
-    if sums > MULTISTAGE_SUMS:
+    most = stages.most_sums(signature)
+    if sums > most:
         yield Violation(
             "nv-registers",
-            f"tile {_x(schedule.tile)} keeps {sums} sums a thread, over {MULTISTAGE_SUMS}",
+            f"tile {_x(schedule.tile)} keeps {sums} sums a thread, over {most}",
             "use more warps or a smaller tile",
         )
     if not 2 <= schedule.prefetch <= MULTISTAGE_STAGES:
@@ -331,11 +331,11 @@ def _skinny(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
             f"warp grid {_x(schedule.warp_grid)} of {_x(schedule.warp_tile)}",
             f"use 1x1x2 to 1x1x16 of {_x(wanted)}: the warps share k",
         )
-    if few > SKINNY_MAX or few % 8 or many not in (16, 32, 64):
+    if few > SKINNY_MAX or few % 8 or many not in (16, 32, 48, 64):
         yield Violation(
             "nv-skinny-tile",
             f"tile {_x(schedule.tile)} with {schedule.scheduler}",
-            f"use 8 to {SKINNY_MAX} of the few in steps of 8, and 16, 32 or 64 of the many",
+            f"use 8 to {SKINNY_MAX} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
         )
     elif schedule.tile[2] != 64 * warps:
         yield Violation("nv-tile-k", f"tile_k {schedule.tile[2]}, but {warps} warps take 64 each", f"use {64 * warps}")
@@ -377,7 +377,7 @@ def _multistage_limits(schedule: GemmSchedule, p: GemmProblem) -> Iterator[Viola
         if vector > 1 and (not p.aligned or stride % vector):
             yield Violation(
                 "nv-alignment",
-                f"{what} is copied {vector * DTYPES[dtype].bytes} bytes at a time, its address or stride is no multiple",
+                f"{what} is copied {vector * DTYPES[dtype].bytes} bytes at a time, its address or stride is not",
                 "align it, or use a multistage kernel with a vector of 1",
             )
 

@@ -240,9 +240,12 @@ template <class Config> struct Gemm {
     const int64_t tiles = int64_t(order.tiles_m) * order.tiles_n * order.batch, steps = order.steps;
     order.parts = 1;
     if constexpr (S::Dealt == Deal::stream_k) {
-      const int64_t share = ceil_div(tiles * steps, clusters);
-      order.share = int(share < 4 ? 4 : share);
-      return ceil_div(tiles * steps, order.share);
+      // What would not fill the last round; a round more where that is little, or a tile would go to too many.
+      int64_t streamed = tiles % clusters;
+      if (streamed && streamed * 2 < clusters && tiles > clusters) streamed += clusters;
+      const int64_t share = ceil_div(streamed * steps, clusters);
+      order.streamed = int(streamed), order.share = int(share < 4 ? 4 : share);
+      return tiles > streamed ? clusters : ceil_div(tiles * steps, order.share);
     }
     if constexpr (S::Dealt == Deal::split_k) {
       // As many parts as run at the same time (they wait for each other), of at least four steps.
@@ -287,7 +290,7 @@ template <class Config> struct Gemm {
       t.m = int(first.lines), t.n = int(second.lines), t.k = int(x.k);
       t.order.batch = int(x.batch), t.order.steps = int(ceil_div(x.k, S::BK));
       t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)), t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
-      t.order.group = S::ClusterM < 8 ? 8 / S::ClusterM : 1;
+      t.order.group = 2048 / (S::BM * S::ClusterM);  // bands of that many rows: about as high as a round is wide
       t.every_a = first.batch_stride ? 1 : 0, t.every_b = second.batch_stride ? 1 : 0;
       t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;
       if (dealt) {

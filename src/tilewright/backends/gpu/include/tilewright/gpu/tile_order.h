@@ -1,7 +1,9 @@
 // Which work a block (or a cluster of blocks) does, in which order: the same answer for everybody in it.
 //
-// `tiles`: whole tiles, dealt out in turn.  `stream_k`: the k steps of all tiles, laid end to end and cut
-// into equal stretches.  `split_k`: each tile's k steps in `parts` equal parts, one for each worker.
+// `tiles`: whole tiles, dealt out in turn.  `stream_k`: the k steps of the first `streamed` tiles, laid end to
+// end and cut into equal stretches; then whole tiles.  (Streamed workers are at different places of k and
+// share little of what they fetch, so only what would not fill a round is dealt out so.)  `split_k`: each
+// tile's k steps in `parts` equal parts, one for each worker.
 #pragma once
 #include <tilewright/gpu/device.h>
 
@@ -15,6 +17,7 @@ struct TileOrder {
   int steps;                    // of k in a tile
   int share;                    // stream_k, split_k: steps of one worker
   int parts;                    // split_k: workers of one tile; 1 for the others
+  int streamed;                 // stream_k: tiles that are cut; 0 for the others
 };
 
 struct Segment { int m, n, z, k0, k1, tile, part; };
@@ -23,28 +26,29 @@ struct Segment { int m, n, z, k0, k1, tile, part; };
 
 template <Deal Way> struct Work {
   const TileOrder &x;
-  int at, end, stride;
+  int at, end;            // whole tiles or parts, `workers` apart
+  int step, steps, workers;  // stream_k: the worker's stretch
 
-  TW_GPU Work(const TileOrder &order, int worker, int workers) : x(order) {
-    const int tiles = x.tiles_m * x.tiles_n * x.batch;
-    at = Way == Deal::stream_k ? worker * x.share : worker;
-    end = Way == Deal::stream_k ? at + x.share : tiles * x.parts;
-    if (Way == Deal::stream_k && end > tiles * x.steps) end = tiles * x.steps;
-    stride = workers;
+  TW_GPU Work(const TileOrder &order, int worker, int count) : x(order), workers(count) {
+    at = worker + x.streamed;
+    end = x.tiles_m * x.tiles_n * x.batch * x.parts;
+    step = worker * x.share;
+    steps = x.streamed * x.steps;
+    if (steps > step + x.share) steps = step + x.share;
   }
   TW_GPU bool next(Segment &s) {
-    if (at >= end) return false;
     int index = at;
     s.k0 = 0;
     s.k1 = x.steps;
     s.part = 0;
-    if constexpr (Way == Deal::stream_k) {
-      index = at / x.steps;
-      s.k0 = at - index * x.steps;
-      if (s.k1 > s.k0 + end - at) s.k1 = s.k0 + end - at;
-      at += s.k1 - s.k0;
+    if (Way == Deal::stream_k && step < steps) {
+      index = step / x.steps;
+      s.k0 = step - index * x.steps;
+      if (s.k1 > s.k0 + steps - step) s.k1 = s.k0 + steps - step;
+      step += s.k1 - s.k0;
     } else {
-      at += stride;
+      if (at >= end) return false;
+      at += workers;
     }
     if constexpr (Way == Deal::split_k) {
       // Neighbours work on the same k of different tiles, and find each other's operands in the cache.
