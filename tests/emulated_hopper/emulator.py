@@ -1,4 +1,4 @@
-"""Kernels of the tma_ws pipeline compiled for the host over emulated instructions, and run there.
+"""Kernels of the tma_ws and multistage pipelines compiled for the host over emulated instructions, and run there.
 
 The generated file, the pipeline's header and the host half are the real ones; only the headers that spell out
 instructions are replaced (`include/`).  Each call runs in a process of its own: a kernel that runs wild takes no
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.kernels import harness
-from tests.kernels.harness import Array, Call
+from tests.kernels.harness import Allocate, Array, Call
 from tilewright.backends.base import backend
 from tilewright.backends.cuda.toolchain import include_dirs
 from tilewright.ops import KernelSpec, op
@@ -47,7 +47,13 @@ class Emulator:
         sources = [str(HERE / one) for one in ("hopper.cpp", "ampere.cpp", "driver.cpp")]
         _compile([compiler, *FLAGS, "-O2", "-r", "-nostdlib", "-o", str(self.engine), *sources])
 
-    def kernel(self, spec: KernelSpec, edit: Callable[[str], str] | None = None, edited: str = "") -> Kernel:
+    def kernel(
+        self,
+        spec: KernelSpec,
+        edit: Callable[[str], str] | None = None,
+        edited: str = "",
+        header: str = "cuda/gemm_tma_ws.h",
+    ) -> Kernel:
         """The kernel of a spec; `edit` changes the pipeline's header first, for tests of the emulator itself."""
         assert GEMM.check(spec) == []
         name = spec.name + "".join(one if one.isalnum() else "_" for one in edited)
@@ -55,7 +61,7 @@ class Emulator:
         if not library.exists():
             places = [HERE / "include", *include_dirs()]
             if edit is not None:
-                places.insert(0, self._edited(edit, name))
+                places.insert(0, self._edited(edit, name, header))
             source = self.folder / f"{name}.cpp"
             text = backend("cuda").render(spec).text
             launch = "launch" if spec.schedule.pipeline == "tma_ws" else "launch_multistage"
@@ -67,8 +73,8 @@ class Emulator:
             )  # fmt: skip
         return next(one for one in load_library(library) if one.spec.digest == spec.digest)
 
-    def _edited(self, edit: Callable[[str], str], name: str) -> Path:
-        relative = Path("tilewright") / "cuda" / "gemm_tma_ws.h"
+    def _edited(self, edit: Callable[[str], str], name: str, header: str) -> Path:
+        relative = Path("tilewright") / header
         real = next(one / relative for one in include_dirs() if (one / relative).exists()).read_text(encoding="utf-8")
         changed = edit(real)
         assert changed != real, "the edit found nothing to change"
@@ -85,13 +91,20 @@ def aligned(size: int, itemsize: int) -> tuple[Array, int]:
     return memory, -(-(start - 16) // 32) * 32 + 16 - int(memory.ctypes.data)
 
 
-def judge(kernel: Kernel, call: Call, mode: int = LATE, seed: int = 0, multiprocessors: int = 4) -> str:
+def judge(
+    kernel: Kernel,
+    call: Call,
+    mode: int = LATE,
+    seed: int = 0,
+    multiprocessors: int = 4,
+    allocate: Allocate = aligned,
+) -> str:
     """What is wrong with a kernel's answer to a call, or nothing."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read)
-        text = _judge(kernel, call, mode, seed, multiprocessors)
+        text = _judge(kernel, call, mode, seed, multiprocessors, allocate)
         os.write(write, text.encode()[:60000])
         os._exit(0)
     os.close(write)
@@ -101,13 +114,13 @@ def judge(kernel: Kernel, call: Call, mode: int = LATE, seed: int = 0, multiproc
     return text if os.WIFEXITED(status) else f"killed by signal {os.WTERMSIG(status)}"
 
 
-def _judge(kernel: Kernel, call: Call, mode: int, seed: int, multiprocessors: int) -> str:
+def _judge(kernel: Kernel, call: Call, mode: int, seed: int, multiprocessors: int, allocate: Allocate) -> str:
     library = ctypes.CDLL(str(kernel.library_path))
     library.tw_emulate.argtypes = (ctypes.c_int, ctypes.c_uint64, ctypes.c_int)
     library.tw_emulated_report.restype = ctypes.c_char_p
     library.tw_emulate(mode, seed, multiprocessors)
     try:
-        harness.prove(kernel, call, allocate=aligned, flags=abi.WORKSPACE_FLAGS)
+        harness.prove(kernel, call, allocate=allocate, flags=abi.WORKSPACE_FLAGS)
     except AssertionError as error:
         report = library.tw_emulated_report().decode()
         return report or str(error) or traceback.format_exc()

@@ -69,35 +69,38 @@ def multistage(
     )
 
 
-def _bytes_turned(signature: GemmSignature) -> bool:
+def turned(signature: GemmSignature) -> bool:
+    """Whether bytes whose lines are contiguous are turned in shared memory."""
     return DTYPES[signature.dtype_a].bytes == 1 and signature.layout[:2] != "rc"
+
+
+def most_sums(signature: GemmSignature) -> int:
+    """Of one thread.  Half where registers hold other things too: widened fp8, bytes being turned, plain operands."""
+    half = turned(signature) or signature.dtype_a in (*FP8, "fp32")
+    return 64 if half else 128
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     """Large and small tiles, for aligned rows and for any; and few tiles with a long k."""
-    if signature.dtype_a == "fp32":
-        for vector in (16, 0):
+    small = 64 if turned(signature) or signature.dtype_a == "fp32" else 128
+    for vector in (16, 0):
+        fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a != "fp32") else 4
+        if most_sums(signature) == 128:
+            roomy = arch.scratch_bytes > 200_000
+            yield multistage(signature, 128, 256, 64, (2, 4), 4 if roomy else fewer, vector)
+            yield multistage(signature, 128, 128, 64, (2, 2), 4, vector)
+        else:
             yield multistage(signature, 128, 128, 64, (2, 4), 4, vector)
-            yield multistage(signature, 64, 64, 64, (2, 2), 4, vector)
-            yield multistage(signature, 64, 64, 64, (2, 2), 4, vector, "split_k")
-        return
-    stages = 3 if _bytes_turned(signature) else 4
-    yield multistage(signature, 128, 256, 64, (2, 4), stages)
-    yield multistage(signature, 128, 128, 64, (2, 2), stages)
-    yield multistage(signature, 64, 64, 128, (2, 2), stages)
-    yield multistage(signature, 64, 64, 128, (2, 2), stages, 16, "split_k")
-    yield multistage(signature, 128, 256, 64, (2, 4), stages if arch.scratch_bytes > 200000 else 3, 0)
-    yield multistage(signature, 128, 128, 64, (2, 2), stages, 0)
-    yield multistage(signature, 64, 64, 128, (2, 2), 3, 0)
-    yield multistage(signature, 64, 64, 128, (2, 2), 3, 0, "split_k")
+        yield multistage(signature, 64, 64, small, (2, 2), fewer, vector)
+        yield multistage(signature, 64, 64, small, (2, 2), fewer, vector, "split_k")
 
 
 def tests(signature: GemmSignature) -> Iterator[GemmSchedule]:
     """One of everything the headers can do."""
-    yield multistage(signature, 128, 128, 64, (2, 2), 3)
+    yield multistage(signature, 128, 128, 64, (2, 2) if most_sums(signature) == 128 else (2, 4), 3)
     yield multistage(signature, 64, 32, 64, (2, 1), 4, 8)
-    yield multistage(signature, 64, 64, 128, (2, 2), 2, 4)
-    yield multistage(signature, 64, 128, 64, (2, 2), 3, 0)
+    yield multistage(signature, 64, 64, 128, (2, 4), 2, 4)
+    yield multistage(signature, 64, 128, 64, (2, 4), 3, 0)
     yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
 
 

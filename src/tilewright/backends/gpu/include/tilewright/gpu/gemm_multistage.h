@@ -152,8 +152,7 @@ template <class S, class Config> struct MultistageBlock {
     if constexpr (ahead) load(f[0], a.tile(), b.tile(), 0);
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) units<0>(a, b, f);
-    wait_copies<0>();
-    block_barrier();  // the ring is free for other use
+    if constexpr (ahead) block_barrier();  // all have loaded: the ring is free for other use
   }
 
   // Through a sheet of sums, from which threads go along rows: `take(row, column, shared place)` for every
