@@ -68,7 +68,9 @@ class DeviceArray:
         """The same memory with the last two dimensions exchanged."""
         shape = (*self.shape[:-2], self.shape[-1], self.shape[-2])
         strides = (*self.strides[:-2], self.strides[-1], self.strides[-2])
-        return DeviceArray(self.device, self._memory, shape, strides, self.dtype)
+        turned = DeviceArray(self.device, self._memory, shape, strides, self.dtype)
+        turned.address = self.address  # a view may begin elsewhere than its memory
+        return turned
 
     def fill(self, byte: int) -> None:
         """Every byte of the memory, in the order of the current stream."""

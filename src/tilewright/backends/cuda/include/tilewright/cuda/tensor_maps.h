@@ -32,7 +32,7 @@ template <> struct map_type<int8> { static constexpr int value = 0; };  // bytes
 // lies in one of the `near` places from its hash on; where these are full, one of them makes room.
 template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
   static constexpr int Promotion = 2;  // into the second-level cache 128 bytes at a time: 256 were slower on an H200
-  static constexpr unsigned size = 1024, near = 8;
+  static constexpr unsigned size = 1024, near = 16;
   struct Entry { MapKey key; TensorMap map; };
   Lock lock{};
   unsigned turn = 0;
