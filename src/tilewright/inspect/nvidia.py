@@ -264,10 +264,10 @@ def _refused(data: bytes, what: str, archs: Sequence[str], arch: str) -> Inspect
     return InspectionError(f"{what} holds {held}{more}", rule=rule, value=held, remedy=remedy)
 
 
-def inspect(path: Path, tool: str = "", arch: str = "", dynamic_shared: int = 0) -> Inspection:
+def inspect(path: Path, tool: str = "", arch: str = "", dynamic_shared: Mapping[str, int] | None = None) -> Inspection:
     """Look into a cubin, or into those of one arch in a host library (the only one, if none is named).
 
-    `tool` is nvdisasm; `dynamic_shared` what each launch asks for beyond the shared memory the code fixes.
+    `tool` is nvdisasm; `dynamic_shared` what each launch of a kernel asks for beyond what its code fixes.
     """
     data, what = path.read_bytes(), path.name
     objects = [(Elf(raw, what), raw) for raw in cubins(data, what)]
@@ -278,6 +278,7 @@ def inspect(path: Path, tool: str = "", arch: str = "", dynamic_shared: int = 0)
     facts = all_archs().get(wanted)
     notes = [] if facts is not None else [f"there are no arch facts of {wanted}: no occupancy"]
     functions: list[Function] = []
+    asked = dynamic_shared or {}
     size = 0
     for code, raw in objects:
         if arch_of(code) != wanted:
@@ -287,7 +288,7 @@ def inspect(path: Path, tool: str = "", arch: str = "", dynamic_shared: int = 0)
         if note and note not in notes:
             notes.append(note)
         for symbol, numbers in _numbers(code).items():
-            functions.append(_function(symbol, numbers, code, facts, text, dynamic_shared))
+            functions.append(_function(symbol, numbers, code, facts, text, asked.get(symbol, 0)))
     if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
         notes.append("local memory is slow: a smaller tile or a simpler epilogue may avoid it")
     return Inspection(str(path), KIND, wanted, size, tuple(functions), tuple(notes))

@@ -56,7 +56,7 @@ class CudaBackend:
         tool = settings.current().objdump or str(places.tool("nvdisasm") or "")
         if spec is None:
             return nvidia.inspect(path, tool)
-        found = nvidia.inspect(path, tool, spec.arch, _dynamic_shared(spec))
+        found = nvidia.inspect(path, tool, spec.arch, {spec.name: _dynamic_shared(spec)})
         return found.of(spec, self.promises(spec), _copy_promises(spec))
 
     def promises(self, spec: KernelSpec) -> tuple[str, ...]:
@@ -78,9 +78,14 @@ class CudaBackend:
 
 
 def _dynamic_shared(spec: KernelSpec) -> int:
-    from tilewright.ops.gemm.nvidia_schedules import shared_bytes
+    """What each launch asks for; the other pipelines know their shared memory when they are compiled."""
+    from tilewright.ops.gemm import nvidia_multistage, nvidia_schedules
 
-    return shared_bytes(spec.schedule) if spec.schedule.pipeline == "tma_ws" else 0
+    if spec.schedule.pipeline == "tma_ws":
+        return nvidia_schedules.shared_bytes(spec.schedule)
+    if spec.schedule.pipeline == "multistage":
+        return nvidia_multistage.shared_bytes(spec.signature, spec.schedule)
+    return 0
 
 
 def _copy_promises(spec: KernelSpec) -> tuple[str, ...]:
