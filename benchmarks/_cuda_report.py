@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from _cuda_timing import Clock
+from _cuda_timing import CACHES, Clock
 from _h200_shapes import ODD, name_of
 from _machine import commit, installed
 
@@ -36,8 +36,8 @@ def provenance(options: argparse.Namespace, clock: Clock) -> dict[str, Any]:
         "method": {
             "rounds": options.rounds,
             "clock": "CUDA events around one replay of a captured graph; contestants in turn, medians",
-            "cold": f"{clock.flush_bytes} bytes (twice the second-level cache) written, as many read, before every "
-            "timed replay",
+            "cold": f"{clock.flush_bytes} bytes (twice the second-level cache) written before every timed replay",
+            "clean": "the same, then as many others read, so that nothing is left to be written back",
             "warm": "one untimed replay of the same graph before every timed one",
         },
         "versions": {
@@ -88,7 +88,7 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
     """Geometric means and the least, by selection, cache and type."""
     found: dict[str, float] = {}
     for name in SELECTIONS:
-        for l2 in ("cold", "warm"):
+        for l2 in CACHES:
             for dtype in sorted({row["dtype"] for row in rows}):
                 mine = [row for row in rows if row["l2"] == l2 and row["dtype"] == dtype]
                 every = ratios(mine, name, lambda row: True)
@@ -140,7 +140,7 @@ def goals(rows: Sequence[Row], fp8_rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def line(row: Row) -> str:
-    text = f"{row['dtype']} {row['l2']:4} {row['shape']:>17}: cuBLAS {row['seconds']['cublas'] * 1e6:8.1f} us"
+    text = f"{row['dtype']} {row['l2']:5} {row['shape']:>17}: cuBLAS {row['seconds']['cublas'] * 1e6:8.1f} us"
     for name in SELECTIONS:
         if name in row["kernels"]:
             text += f" | {name} {row['seconds'][name] * 1e6:8.1f} us {row[f'{name}_over_cublas']['ratio']:.3f}"

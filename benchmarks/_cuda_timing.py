@@ -1,9 +1,11 @@
 """How a GPU is timed by the benchmarks: graph replays between events, contestants in turn, the cache cold or warm.
 
-Cold: before every timed replay, outside the events, a buffer of twice the second-level cache is written and
-another of that size is read, so that the cache holds neither operands nor lines that must still be written back.
-Warm: the same graph is replayed once untimed, and a kernel that only waits follows it.  Either way the GPU is
-busy while the host queues the events and the replay, so that no host time is between the events.
+Before every timed replay, outside the events:
+    cold    a buffer of twice the second-level cache is written, as Triton's do_bench does: the cache holds no operand,
+            but lines that must be written back while the kernel runs
+    clean   another of that size is read after that, so that nothing is left to be written back either
+    warm    the same graph is replayed once untimed, and a kernel that only waits follows it
+Each way the GPU is busy while the host queues the events and the replay, so that no host time is between the events.
 
 `HostClock` stands in where there is no GPU: a rehearsal of the scripts, its numbers mean nothing.
 """
@@ -19,6 +21,7 @@ import torch
 
 Run = Callable[[], Any]
 
+CACHES = ("cold", "clean", "warm")
 WAIT_CYCLES = 60_000  # about 30 microseconds: more than the host needs to queue two events and a replay
 MOST_QUEUED = 256  # timed replays between two looks at the clock
 
@@ -32,7 +35,7 @@ class Clock(Protocol):
     def captured(self, run: Run) -> Run:
         """The call in the form that is timed; it has run once when this returns."""
 
-    def rounds(self, calls: Sequence[Run], rounds: int, cold: bool) -> list[list[float]]:
+    def rounds(self, calls: Sequence[Run], rounds: int, l2: str) -> list[list[float]]:
         """Seconds of every call in every round; in a round all take their turn."""
 
     def wait(self) -> None:
@@ -70,7 +73,7 @@ class GraphClock:
         replay: Run = graph.replay
         return replay
 
-    def rounds(self, calls: Sequence[Run], rounds: int, cold: bool) -> list[list[float]]:
+    def rounds(self, calls: Sequence[Run], rounds: int, l2: str) -> list[list[float]]:
         times: list[list[float]] = [[] for _ in calls]
         if not calls:
             return times
@@ -81,18 +84,19 @@ class GraphClock:
             for turn in range(rounds):
                 shift = turn % len(calls)  # nobody always follows the same neighbour
                 for index in (*range(shift, len(calls)), *range(shift)):
-                    self._queue(calls[index], len(queued), cold)
+                    self._queue(calls[index], len(queued), l2)
                     queued.append(index)
                     if len(queued) == MOST_QUEUED:
                         self._collect(queued, times)
             self._collect(queued, times)
         return times
 
-    def _queue(self, call: Run, slot: int, cold: bool) -> None:
+    def _queue(self, call: Run, slot: int, l2: str) -> None:
         start, end = self._marks[slot]
-        if cold:
+        if l2 != "warm":
             self._written.fill_(slot & 0xFF)
-            torch.sum(self._read, 0, out=self._sum)
+            if l2 == "clean":
+                torch.sum(self._read, 0, out=self._sum)
         else:
             call()
             torch.cuda._sleep(WAIT_CYCLES)
@@ -118,7 +122,7 @@ class HostClock:
         run()
         return run
 
-    def rounds(self, calls: Sequence[Run], rounds: int, cold: bool) -> list[list[float]]:
+    def rounds(self, calls: Sequence[Run], rounds: int, l2: str) -> list[list[float]]:
         times: list[list[float]] = [[] for _ in calls]
         for _ in range(rounds):
             for index, call in enumerate(calls):
@@ -149,4 +153,4 @@ def copy_bandwidth(clock: Clock, nbytes: int = 1 << 30) -> float:
     source = torch.full((nbytes,), 90, dtype=torch.uint8, device=clock.device)
     target = torch.empty_like(source)
     copy = clock.captured(lambda: target.copy_(source))
-    return 2 * nbytes / statistics.median(clock.rounds([copy], 9, cold=True)[0])
+    return 2 * nbytes / statistics.median(clock.rounds([copy], 9, "cold")[0])

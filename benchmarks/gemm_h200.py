@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from _cuda_report import copy_goal, goals, line, provenance, summary
-from _cuda_timing import Clock, GraphClock, HostClock, Run, copy_bandwidth, spread
+from _cuda_timing import CACHES, Clock, GraphClock, HostClock, Run, copy_bandwidth, spread
 from _h200_shapes import FP8, QUICK, SHAPES, Shape, group_of, name_of
 
 import tilewright as tw
@@ -158,7 +158,7 @@ class Bench:
         near: list[str] = list(entrants)
         medians: dict[str, float] = {}
         for rounds in (3, max(5, self.options.rounds // 2)):
-            times = self.clock.rounds([entrants[name][1] for name in near], rounds, cold=True)
+            times = self.clock.rounds([entrants[name][1] for name in near], rounds, "cold")
             medians = {name: statistics.median(taken) for name, taken in zip(near, times, strict=True)}
             best = min(medians.values(), default=0.0)
             near = [name for name in near if medians[name] <= NEAR * best]
@@ -176,7 +176,7 @@ class Bench:
         # The same kernel twice would only lengthen the race: both names then share its times.
         calls |= {name: call for name, (_, call) in ready.items()}
         for l2 in self.options.l2:
-            times = self.clock.rounds(list(calls.values()), self.options.rounds, l2 == "cold")
+            times = self.clock.rounds(list(calls.values()), self.options.rounds, l2)
             self.row(shape, dtype, l2, one.problem, ours, dict(zip(calls, times, strict=True)))
 
     def row(
@@ -214,7 +214,7 @@ class Bench:
                 calls = [call for found in ready for _, call in found.values()]
                 if len(calls) < 2:
                     continue
-                bf16, fp8 = self.clock.rounds(calls, self.options.rounds, cold=True)
+                bf16, fp8 = self.clock.rounds(calls, self.options.rounds, "cold")
                 ratio = spread(bf16, fp8)
                 made: dict[str, Any] = {
                     "shape": name_of(shape),
@@ -233,14 +233,14 @@ class Bench:
         """Seconds of every kernel, cold; a hopeless one is looked at once."""
         one = Operands(shape, dtype, self.clock.device)
         peer = self.clock.captured(lambda: torch.matmul(one.a, one.b.T, out=one.out))
-        took = {"cublas": statistics.median(self.clock.rounds([peer], 5, cold=True)[0])}
+        took = {"cublas": statistics.median(self.clock.rounds([peer], 5, "cold")[0])}
         best, once = float("inf"), []
         wanted = self.candidates(one.problem) if specs is None else specs
         for spec in wanted:
             for name, (_, call) in self.checked([spec], one).items():
-                seconds = self.clock.rounds([call], 1, cold=True)[0]
+                seconds = self.clock.rounds([call], 1, "cold")[0]
                 if seconds[0] <= HOPELESS * best:
-                    seconds += self.clock.rounds([call], self.options.rounds - 1, cold=True)[0]
+                    seconds += self.clock.rounds([call], self.options.rounds - 1, "cold")[0]
                 else:
                     once.append(name)
                 took[name] = statistics.median(seconds)
@@ -321,7 +321,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--kernels", nargs="+", metavar="PART", help="time the kernels with such a name, cold")
     parser.add_argument("--dry-run", action="store_true", help="rehearse on the CPU with torch.matmul as every kernel")
     parser.add_argument("--dtypes", nargs="+", choices=("bf16", "fp16"))
-    parser.add_argument("--l2", nargs="+", choices=("cold", "warm"), default=["cold", "warm"])
+    parser.add_argument("--l2", nargs="+", choices=CACHES, default=list(CACHES))
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
     parser.add_argument("--rounds", type=int, help="default: 21, in a sweep 5")
     parser.add_argument("--shape", nargs=3, type=int, action="append", metavar=("M", "N", "K"), help="only these")

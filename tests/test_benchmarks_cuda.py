@@ -135,13 +135,13 @@ def test_replays_are_timed_in_turn_and_the_cache_is_emptied_before_each(monkeypa
     calls = [clock.captured(lambda: log.append("run")) for _ in range(2)]
     assert log == ["run", "wait", "begin", "run", "end"] * 2
     log.clear()
-    assert clock.rounds(calls, 300, cold=True) == [[0.002] * 300] * 2  # more than are queued at a time
+    assert clock.rounds(calls, 300, "cold") == [[0.002] * 300] * 2  # more than are queued at a time
     assert log[:8] == ["replay", "replay", *["mark", "replay", "mark"] * 2]
     assert set(clock._written.tolist()) != {0}
     log.clear()
-    assert clock.rounds(calls[:1], 1, cold=False) == [[0.002]]
+    assert clock.rounds(calls[:1], 1, "warm") == [[0.002]]
     assert log == ["replay", "replay", "sleep", "mark", "replay", "mark", "wait"]
-    assert clock.rounds([], 3, cold=True) == []
+    assert clock.rounds([], 3, "clean") == []
     ratio = timing.spread([2.0, 4.0, 6.0], [1.0, 2.0, 2.0])
     assert (ratio["ratio"], ratio["low"], ratio["high"]) == (2.0, 2.0, 3.0)
 
