@@ -19,7 +19,7 @@ struct Config {
   static constexpr int cluster_m = 1, cluster_n = 1;
   static constexpr bool pingpong = false, turned = false;
   static constexpr auto deal = tw::Deal::tiles;
-  static constexpr bool tma_store = false, few_columns = false;
+  static constexpr bool tma_store = false, few_columns = false, packed = false;
 };
 }  // namespace
 

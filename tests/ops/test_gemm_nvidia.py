@@ -47,7 +47,12 @@ def signed(**changes: Any) -> GemmSignature:
 
 
 BROKEN: dict[str, list[KernelSpec]] = {
-    "nv-preshuffle": [generic(signed(variant="preshuffle"))],
+    "nv-preshuffle": [
+        tma(signed(variant="preshuffle", dtype_a="fp32", dtype_b="fp32")),
+        tma(signed(variant="preshuffle", dtype_b="fp16")),
+        tma(signed(variant="preshuffle"), arch="sm_80"),
+    ],
+    "nv-packed": [skinny(signed(variant="preshuffle")), multistage(signed(variant="preshuffle"))],
     "dtype-mix": [generic(signed(dtype_b="int8")), generic(signed(dtype_a="int32"))],
     "dtype-output": [generic(signed(dtype_c="int32"))],
     "dtype-d": [generic(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],

@@ -135,10 +135,8 @@ def _parts(tiles: int, steps: int, clusters: int) -> int:
 def _copies(problem: GemmProblem) -> float:
     """Operands the copy engine cannot read are copied first."""
     again = 0.0
-    for stride, lines, dtype in (
-        (problem.a_stride, problem.m, problem.dtype_a),
-        (problem.b_stride, problem.n, problem.dtype_b),
-    ):
+    a, b = (problem.a_stride, problem.m, problem.dtype_a), (problem.b_stride, problem.n, problem.dtype_b)
+    for stride, lines, dtype in (a,) if problem.preshuffled else (a, b):
         size = DTYPES[dtype].bytes
         if stride * size % 16 or not problem.aligned:
             again += 2.0 * lines * problem.k * problem.batch * size

@@ -74,8 +74,12 @@ def _x(value: Shape) -> str:
 def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
     """Which dtypes go together."""
     a, b, c, d = signature.dtype_a, signature.dtype_b, signature.dtype_c, signature.dtype_d
-    if signature.variant == "preshuffle":
-        yield Violation("nv-preshuffle", "NVIDIA kernels read B as it is: there is no packed form", "give b unpacked")
+    if signature.variant == "preshuffle" and (a != b or a not in TENSOR_INPUTS or "wgmma" not in arch.features):
+        yield Violation(
+            "nv-preshuffle",
+            f"B is packed for wgmma, which does not multiply {a} by {b} on {arch.name}",
+            f"give b unpacked, or use one of {', '.join(TENSOR_INPUTS)} for both on sm_90a",
+        )
     if a == "int8" or b == "int8":
         if a != b:
             yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
@@ -102,6 +106,8 @@ def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
     if pipeline not in PIPELINES:
         yield Violation("nv-pipeline", f"there is no pipeline {pipeline!r}", f"use {', '.join(PIPELINES)}")
         return
+    if pipeline != "tma_ws" and signature.variant == "preshuffle":
+        yield Violation("nv-packed", f"{pipeline} reads B as it is, not packed", "use tma_ws, or give b unpacked")
     if pipeline == "tma_ws" and not {"wgmma", "tma"} <= arch.features:
         yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
     known = SCHEDULERS[pipeline]
@@ -140,7 +146,8 @@ def _tma_ws(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
     size = DTYPES[a].bytes
     view = tma_view(schedule)
     field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
-    if size == 1 and signature.layout[:2] != "rc":
+    packed = signature.variant == "preshuffle"
+    if size == 1 and signature.layout[: 1 if packed else 2] != ("r" if packed else "rc"):
         yield Violation(
             "nv-byte-layout", f"wgmma reads {a} along k only, and the layout is {signature.layout}", "use layout rcr"
         )
@@ -188,7 +195,7 @@ def _cluster(signature: GemmSignature, schedule: GemmSchedule) -> Iterator[Viola
         return
     for what, line, parts, contiguous in (
         ("A", schedule.tile[0], along_n, signature.layout[0] == "r"),
-        ("B", schedule.tile[1], along_m, signature.layout[1] == "c"),
+        ("B", schedule.tile[1], along_m, signature.layout[1] == "c" or signature.variant == "preshuffle"),
     ):
         grain = 8 if contiguous else 64
         if line % parts or line // parts % grain:
@@ -431,4 +438,5 @@ def pad_grain(schedule: GemmSchedule) -> Shape:
 
 
 def pack_format(schedule: GemmSchedule) -> tuple[object, ...]:
-    return ()
+    """Swizzled atoms of eight columns by 128 bytes of k (pack.h): the same for every tile."""
+    return ("atoms", 8, K_BYTES)

@@ -85,7 +85,9 @@ def most_stages(schedule: GemmSchedule, available: int) -> int:
 
 
 def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
-    """The floor: 256 threads on a 64 x 64 tile, 16 k at a time, element by element."""
+    """The floor: 256 threads on a 64 x 64 tile, 16 k at a time, element by element; of a packed B, what reads it."""
+    if signature.variant == "preshuffle":
+        return tma_ws(signature, 128, 64, 4, (1, 1), store="direct")
     return GemmSchedule("generic", (64, 64, 16), (4, 4, 1), (16, 16, 1))
 
 

@@ -12,6 +12,12 @@ TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y
 TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
   emulated::copy_box(map, &full->word, to, x, y, z, blocks);
 }
+TW_GPU void bulk_load(const void *from, Barrier *full, void *to, uint32_t bytes) {
+  emulated::copy_bytes(from, &full->word, to, bytes, 0);
+}
+TW_GPU void bulk_load_multicast(const void *from, Barrier *full, void *to, uint32_t bytes, uint16_t blocks) {
+  emulated::copy_bytes(from, &full->word, to, bytes, blocks);
+}
 TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) { emulated::store_box(map, from, x, y, z); }
 TW_GPU void tma_commit() { emulated::commit_stores(); }
 template <int Left> TW_GPU void tma_wait_read() { emulated::wait_stores(Left); }

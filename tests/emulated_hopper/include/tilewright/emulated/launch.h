@@ -20,6 +20,13 @@ template <class... P> void call(void (*kernel)(P...), void **values) { call(kern
 #define TW_EMULATED_FUNCTION(Symbol)                                                  \
   static void tw_emulated_##Symbol(void **values) { emulated::call(Symbol, values); } \
   static emulated::Function tw_function_##Symbol{#Symbol, tw_emulated_##Symbol};
+#undef TW_DEVICE_PACK
+#define TW_DEVICE_PACK(Config, Symbol)                                                                  \
+  static void Symbol##_pack(const tw::PackArgs x) {                                                     \
+    tw::pack<Config::B, !Config::b_rows>(x, blockIdx.x * (long long)tw::Pack::threads + threadIdx.x,    \
+                                         gridDim.x * (long long)tw::Pack::threads);                     \
+  }                                                                                                     \
+  TW_EMULATED_FUNCTION(Symbol##_pack)
 #undef TW_IMAGE
 #define TW_IMAGE(Symbol)               \
   TW_EMULATED_FUNCTION(Symbol)         \

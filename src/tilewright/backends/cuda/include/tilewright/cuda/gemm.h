@@ -11,6 +11,7 @@
 #include <tilewright/gpu/multistage_shape.h>
 #include <tilewright/gpu/repack.h>
 
+#include <tilewright/cuda/pack.h>
 #include <tilewright/cuda/skinny_shape.h>
 #include <tilewright/cuda/tma_ws_shape.h>
 
@@ -21,7 +22,7 @@ enum class Pipeline { tma_ws, multistage, skinny, generic };
 template <class C> using tma_ws_of =
     TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,
           C::turned ? C::cluster_n : C::cluster_m, C::turned ? C::cluster_m : C::cluster_n, C::pingpong, C::turned, C::tma_store,
-          C::turned ? C::b_rows : !C::a_rows, C::turned ? !C::a_rows : C::b_rows, C::deal>;
+          C::turned ? C::b_rows && !C::packed : !C::a_rows, C::turned ? !C::a_rows : C::b_rows && !C::packed, C::deal, C::packed>;
 template <class C> using skinny_of =
     Skinny<typename C::A, (C::few_columns ? C::tile_m : C::tile_n) / 16, (C::few_columns ? C::tile_n : C::tile_m) / 8, C::warps,
            C::few_columns>;
@@ -44,6 +45,11 @@ template <class C> using skinny_of =
       Symbol(const __grid_constant__ tw::MultistageArgs x) {                                                              \
     tw::gemm_multistage<tw::Multistage<Config>, Config>(x);                                                               \
   }
+#define TW_DEVICE_PACK(Config, Symbol)                                                                                    \
+  extern "C" __global__ void __launch_bounds__(tw::Pack::threads) Symbol##_pack(const __grid_constant__ tw::PackArgs x) { \
+    tw::pack<Config::B, !Config::b_rows>(x, blockIdx.x * (long long)tw::Pack::threads + threadIdx.x,                      \
+                                         gridDim.x * (long long)tw::Pack::threads);                                       \
+  }
 #define TW_DEVICE_SKINNY(Config, Symbol)                                                                                  \
   extern "C" __global__ void __launch_bounds__(tw::skinny_of<Config>::threads)                                            \
       Symbol(const __grid_constant__ tw::SkinnyArgs x) {                                                                  \
@@ -55,6 +61,7 @@ template <class C> using skinny_of =
   }
 #else
 #define TW_DEVICE_TMA_WS(Config, Symbol)
+#define TW_DEVICE_PACK(Config, Symbol)
 #define TW_DEVICE_MULTISTAGE(Config, Symbol)
 #define TW_DEVICE_SKINNY(Config, Symbol)
 #define TW_DEVICE_GENERIC(Config, Symbol)
@@ -78,9 +85,12 @@ template <class C> using skinny_of =
 #define TW_EXPORT_GEMM(Config, Symbol, Manifest)                                                                          \
   TW_IMAGE(Symbol)                                                                                                        \
   static tw::cuda::Loaded tw_loaded_##Symbol{                                                                             \
-      #Symbol, Config::pipeline == tw::Pipeline::tma_ws ? #Symbol "_repack" : nullptr, tw_image_##Symbol};                \
+      #Symbol, Config::pipeline == tw::Pipeline::tma_ws ? #Symbol "_repack" : nullptr,                                    \
+      Config::packed ? #Symbol "_pack" : nullptr, tw_image_##Symbol};                                                     \
   struct tw_gemm_##Symbol : tw::cuda::Gemm<Config> {                                                                      \
     static int launch(const void *args, void *workspace, void *stream) { return run(tw_loaded_##Symbol, args, workspace, stream); } \
+    static int pack(const void *args, void *to, void *stream) { return run_pack(tw_loaded_##Symbol, args, to, stream); }  \
   };                                                                                                                      \
-  TW_EXPORT_KERNEL(Manifest, tw_gemm_##Symbol::check, tw_gemm_##Symbol::workspace, tw_gemm_##Symbol::launch, nullptr, nullptr)
+  TW_EXPORT_KERNEL(Manifest, tw_gemm_##Symbol::check, tw_gemm_##Symbol::workspace, tw_gemm_##Symbol::launch,              \
+                   Config::packed ? tw_gemm_##Symbol::packed_bytes : nullptr, Config::packed ? tw_gemm_##Symbol::pack : nullptr)
 #endif

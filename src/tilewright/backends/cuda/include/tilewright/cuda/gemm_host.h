@@ -24,8 +24,8 @@ inline int start(Function function, unsigned blocks, unsigned batch, const Launc
 
 // A kernel's functions in each context that used it, loaded on first use.
 struct Loaded {
-  struct Place { Context context; Function function, repack; int multiprocessors, clusters; };
-  const char *symbol, *repack;  // the second may be null
+  struct Place { Context context; Function function, repack, pack; int multiprocessors, clusters; };
+  const char *symbol, *repack, *pack;  // the last two may be null
   const void *(*image)();
   Lock lock{};
   int count = 0;
@@ -50,19 +50,20 @@ struct Loaded {
  private:
   int load(int at, Context context, const LaunchShape &shape) {
     const Driver &cu = driver();
-    Place made{context, nullptr, nullptr, 0, 0};
+    Place made{context, nullptr, nullptr, nullptr, 0, 0};
     int device = 0;
     void *module = nullptr;
 #ifdef __CUDACC__
     cudaFunction_t found = nullptr;
     int error = cudaGetFuncBySymbol(&found, image());
     made.function = found;
-    if (!error && repack) error = cu.module_of ? cu.module_of(&module, made.function) : 36;
+    if (!error && (repack || pack)) error = cu.module_of ? cu.module_of(&module, made.function) : 36;
 #else
     int error = cu.load(&module, image());
     if (!error) error = cu.find(&made.function, module, symbol);
 #endif
     if (!error && repack) error = cu.find(&made.repack, module, repack);
+    if (!error && pack) error = cu.find(&made.pack, module, pack);
     if (!error && shape.shared_bytes > 48 * 1024) error = cu.set_attribute(made.function, max_dynamic_shared, int(shape.shared_bytes));
     if (!error) error = cu.get_device(&device);
     if (!error) error = cu.device_attribute(&made.multiprocessors, multiprocessors, device);
@@ -94,13 +95,38 @@ template <class Config> struct Gemm {
   using B = typename Config::B;
   using C = typename Config::C;
   static constexpr auto pipeline = Config::pipeline;
+  static constexpr bool packed = Config::packed;  // B is what `pack` made
   static constexpr int64_t most = int64_t(1) << 31;
 
   static bool empty(const tw_gemm_args &x) { return x.m == 0 || x.n == 0 || x.batch == 0; }
   static bool odd(int64_t elements, int64_t bytes) { return elements * bytes % 16 != 0; }
   static bool odd(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; }
   static bool odd_a(const tw_gemm_args &x) { return odd(x.a) || odd(x.a_stride, sizeof(A)) || (x.batch > 1 && odd(x.a_batch_stride, sizeof(A))); }
-  static bool odd_b(const tw_gemm_args &x) { return odd(x.b) || odd(x.b_stride, sizeof(B)) || (x.batch > 1 && odd(x.b_batch_stride, sizeof(B))); }
+  static bool odd_b(const tw_gemm_args &x) { return packed ? false : odd(x.b) || odd(x.b_stride, sizeof(B)) || (x.batch > 1 && odd(x.b_batch_stride, sizeof(B))); }
+
+  // What `pack` makes of B: a batch stride of 0 means one matrix for the whole batch.
+  static PackArgs pack_args(const tw_gemm_args &x) {
+    const int64_t padded = ceil_div(x.n, Pack::atom) * Pack::atom, blocks = ceil_div(x.k * sizeof(B), Pack::row);
+    return PackArgs{x.b, nullptr, x.n, x.k, x.b_batch_stride ? x.batch : 1, x.b_stride, x.b_batch_stride, padded, blocks};
+  }
+  static int64_t packed_bytes(const void *args) {
+    const PackArgs t = pack_args(*static_cast<const tw_gemm_args *>(args));
+    return t.padded * t.blocks * Pack::row * t.batch;
+  }
+  static int run_pack(Loaded &loaded, const void *args, void *to, void *stream) {
+    auto &x = *static_cast<const tw_gemm_args *>(args);
+    if (x.n < 0 || x.k < 0 || x.batch < 0 || x.b_stride < (Config::b_rows ? x.n : x.k) || odd(to)) return TW_BAD_ARGS;
+    PackArgs t = pack_args(x);
+    t.to = static_cast<char *>(to);
+    const int64_t pieces = t.padded * t.blocks * t.batch * (Pack::row / Pack::piece);
+    if (!pieces) return TW_OK;
+    Loaded::Place place;
+    int error = loaded.get(place, shape());
+    const int64_t most = ceil_div(pieces, Pack::threads), fair = int64_t(place.multiprocessors) * 16;
+    void *parameters[] = {&t};
+    if (!error) error = start(place.pack, unsigned(most < fair ? most : fair), 1, LaunchShape{unsigned(Pack::threads), 0, 1}, stream, parameters);
+    return error ? TW_DEVICE | error << 8 : TW_OK;
+  }
 
   // The first rule that is broken, as a code and a sentence.  The op's `supports` says the same in Python.
   static int broken(const tw_gemm_args *args, const char **why) {
@@ -109,7 +135,7 @@ template <class Config> struct Gemm {
     const tw_gemm_args &x = *args;
     if (x.m < 0 || x.n < 0 || x.k < 0 || x.batch < 0) return is(TW_BAD_ARGS, "a size is negative");
     if (x.a_stride < (Config::a_rows ? x.k : x.m)) return is(TW_BAD_ARGS, "the stride of A is shorter than its row");
-    if (x.b_stride < (Config::b_rows ? x.n : x.k)) return is(TW_BAD_ARGS, "the stride of B is shorter than its row");
+    if (!packed && x.b_stride < (Config::b_rows ? x.n : x.k)) return is(TW_BAD_ARGS, "the stride of B is shorter than its row");
     if (x.e_stride < x.n) return is(TW_BAD_ARGS, "the stride of E is shorter than its row");
     if (x.beta != 0 && !x.c) return is(TW_BAD_ARGS, "beta is not 0 but C is null");
     for (int t = 0; t < Config::num_d; ++t) {
@@ -143,7 +169,8 @@ template <class Config> struct Gemm {
       if (x.batch > 65535) return is(TW_LIMIT, "the batch is over 65535");
     } else {
       // What is not said of a problem one by one (addresses, batch strides) must hold for all three.
-      const bool batched = x.batch > 1 && (odd(x.a_batch_stride, sizeof(A)) || odd(x.b_batch_stride, sizeof(B)) || odd(x.e_batch_stride, sizeof(C)));
+      const bool batched = x.batch > 1 && (odd(x.a_batch_stride, sizeof(A)) || (!packed && odd(x.b_batch_stride, sizeof(B))) || odd(x.e_batch_stride, sizeof(C)));
+      if (packed && odd(x.b)) return is(TW_ALIGNMENT, "the packed B does not start at a multiple of 16 bytes");
       if (Config::tma_store && (odd(x.a) || odd(x.b) || odd(x.e) || batched || odd(x.e_stride, sizeof(C)) || odd(x.n, sizeof(C))))
         return is(TW_ALIGNMENT, "an address, a batch stride, or a row of E or its stride is not a multiple of 16 bytes");
       if (ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n) * x.batch * ceil_div(x.k, 128 / sizeof(A)) >= most)
@@ -270,7 +297,7 @@ template <class Config> struct Gemm {
       using MapE = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
       static MapA maps_a;
       static MapB maps_b;
-      TensorMap a, b, e = {};
+      TensorMap a = {}, b = {}, e = {};
       // As the kernel sees them: turned, it is B that lies along its m.
       struct Operand { const void *at; int64_t lines, stride, batch_stride; };
       Operand first{x.a, x.m, x.a_stride, x.a_batch_stride}, second{x.b, x.n, x.b_stride, x.b_batch_stride};
@@ -279,8 +306,9 @@ template <class Config> struct Gemm {
         // One matrix for the whole batch: every z reads the same one (every_a, every_b).
         return MapKey{o.at, lines_first ? o.lines : x.k, lines_first ? x.k : o.lines, o.batch_stride ? x.batch : 1, o.stride, o.batch_stride};
       };
-      int error = maps_a.get(key(first, S::MajorA), a);
-      if (!error) error = maps_b.get(key(second, S::MajorB), b);
+      int error = 0;
+      if (!S::PackedA) error = maps_a.get(key(first, S::MajorA), a);
+      if (!error && !S::PackedB) error = maps_b.get(key(second, S::MajorB), b);
       if constexpr (S::TmaStore) {
         static MapE maps_e;
         if (!error) error = maps_e.get(MapKey{x.e, x.n, x.m, x.batch, x.e_stride, x.e_batch_stride}, e);
@@ -296,6 +324,11 @@ template <class Config> struct Gemm {
       if (dealt) {
         t.flags = static_cast<unsigned *>(workspace);
         t.partial = reinterpret_cast<float *>(static_cast<char *>(workspace) + TW_WORKSPACE_FLAGS);
+      }
+      if (packed) {
+        const PackArgs form = pack_args(x);
+        t.packed = static_cast<const char *>(x.b);
+        t.packed_lines = int(form.padded), t.packed_block = form.padded * Pack::row, t.packed_batch = t.packed_block * form.blocks;
       }
       t.finish = epilogue_args(x);
       constexpr int64_t limit = most_blocks / S::Cluster;

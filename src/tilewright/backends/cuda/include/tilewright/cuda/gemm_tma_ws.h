@@ -51,6 +51,18 @@ TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k, int at, 
   }
 }
 
+// The same of an operand packed beforehand: `lines` of a block of k, as the stage wants them.  Where there
+// are fewer than a tile has, the stage keeps what it held: that only meets results nobody stores.
+template <int Whole, int Parts>
+TW_GPU void fetch_packed(const char *from, Barrier *done, char *to, int lines, int part, uint16_t mask) {
+  constexpr int here = Whole / Parts;
+  static_assert(here % 8 == 0, "parts of a packed operand are whole atoms");
+  const int mine = min(lines - part * here, here);
+  if (mine <= 0) return;
+  if constexpr (Parts == 1) bulk_load(from, done, to, mine * 128);
+  else bulk_load_multicast(from + part * here * 128, done, to + part * here * 128, mine * 128, mask);
+}
+
 template <class S>
 TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, char *shared, Barrier *full, Barrier *empty) {
   Place<S> place;
@@ -59,14 +71,25 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
   Segment s;
   while (work.next(s)) {
     int row = (s.m * S::ClusterM + place.m) * S::BM, column = (s.n * S::ClusterN + place.n) * S::BN;
-    int z_a = s.z * x.every_a, z_b = s.z * x.every_b;
+    int z_a = s.z * x.every_a, z_b = s.z * x.every_b, bytes = S::a_bytes + S::b_bytes;
+    int lines = 0;  // of the packed operand
+    const char *packed = nullptr;
+    if constexpr (S::PackedA || S::PackedB) {
+      const int first = S::PackedA ? row : column, whole = S::PackedA ? S::BM : S::BN;
+      lines = max(0, min(x.packed_lines - first, whole));
+      bytes -= (whole - lines) * 128;
+      packed = x.packed + (S::PackedA ? z_a : z_b) * x.packed_batch + first * 128ll;
+    }
     for (int step = s.k0; step < s.k1; ++step, ring.next()) {
       empty[ring.stage].wait(ring.phase ^ 1);
       char *a = shared + ring.stage * S::stage_bytes;
       Barrier *done = &full[ring.stage];
-      done->expect(S::a_bytes + S::b_bytes);
-      fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, step * S::BK, row, z_a, place.n, place.row());
-      fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, a + S::a_bytes, step * S::BK, column, z_b, place.m, place.column());
+      done->expect(bytes);
+      if constexpr (S::PackedA) fetch_packed<S::BM, S::ClusterN>(packed + step * x.packed_block, done, a, lines, place.n, place.row());
+      else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, step * S::BK, row, z_a, place.n, place.row());
+      char *b = a + S::a_bytes;
+      if constexpr (S::PackedB) fetch_packed<S::BN, S::ClusterM>(packed + step * x.packed_block, done, b, lines, place.m, place.column());
+      else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, step * S::BK, column, z_b, place.m, place.column());
     }
   }
   if constexpr (S::Cluster > 1)  // nobody leaves while a neighbour may still write here or arrive here
@@ -296,8 +319,8 @@ TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const Te
   char *out = shared + S::Stages * S::stage_bytes;
   Barrier *full = reinterpret_cast<Barrier *>(out + 2 * S::buffers * S::chunk), *empty = full + S::Stages;
   if (threadIdx.x == 0) {
-    tma_prefetch(&map_a);
-    tma_prefetch(&map_b);
+    if (!S::PackedA) tma_prefetch(&map_a);
+    if (!S::PackedB) tma_prefetch(&map_b);
     for (int i = 0; i < S::Stages; ++i) {
       full[i].init(1);
       empty[i].init((S::ClusterM + S::ClusterN - 1) * (S::PingPong ? 1 : 2));

@@ -1,4 +1,4 @@
-// The bulk tensor copy engine: boxes of a tensor map to shared memory and back.
+// The copy engine: boxes of a tensor map to shared memory and back, and plain bytes to shared memory.
 #pragma once
 #include <tilewright/cuda/barrier.h>
 #include <tilewright/cuda/tma_ws_shape.h>
@@ -23,6 +23,19 @@ TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, in
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, "
       "%5}], [%2], %6;" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "h"(blocks)
+      : "memory");
+}
+// `bytes` of memory as they are; addresses and length in multiples of 16.
+TW_GPU void bulk_load(const void *from, Barrier *full, void *to, uint32_t bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(&full->word))
+               : "memory");
+}
+TW_GPU void bulk_load_multicast(const void *from, Barrier *full, void *to, uint32_t bytes, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&full->word)), "h"(blocks)
       : "memory");
 }
 TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) {
