@@ -71,7 +71,7 @@ def test_a_result_has_every_shape_type_cache_and_selection(result: Path) -> None
         (dtype, shape, l2)
         for dtype in ("bf16", "fp16")
         for shape in ("64x64x64", "16x72x128", "33x35x37")
-        for l2 in ("cold", "warm")
+        for l2 in ("cold", "clean", "warm")
     ]
     for row in data["rows"]:
         assert set(row["seconds"]) == {"cublas", "default", "measured"}
