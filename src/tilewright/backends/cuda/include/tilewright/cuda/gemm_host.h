@@ -147,7 +147,7 @@ template <class Config> struct Gemm {
     if constexpr (pipeline == Pipeline::generic) return is(TW_OK, "");
     if constexpr (pipeline == Pipeline::multistage) {
       if (x.m >= most / 4 || x.n >= most / 4 || x.k >= most / 4) return is(TW_LIMIT, "a size is 2^29 or more");
-      if (ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n) * x.batch >= most) return is(TW_LIMIT, "2^31 or more tiles");
+      if (double(ceil_div(x.m, Config::tile_m)) * ceil_div(x.n, Config::tile_n) * x.batch >= most) return is(TW_LIMIT, "2^31 or more tiles");
       // Rows that are less than four-byte aligned may start anywhere.
       auto off = [&x](const void *at, int64_t stride, int64_t batch_stride, int64_t size, int64_t grain) {
         return grain >= 4 && (intptr_t(at) % grain || stride * size % grain || (x.batch > 1 && batch_stride * size % grain));
@@ -173,7 +173,8 @@ template <class Config> struct Gemm {
       if (packed && odd(x.b)) return is(TW_ALIGNMENT, "the packed B does not start at a multiple of 16 bytes");
       if (Config::tma_store && (odd(x.a) || odd(x.b) || odd(x.e) || batched || odd(x.e_stride, sizeof(C)) || odd(x.n, sizeof(C))))
         return is(TW_ALIGNMENT, "an address, a batch stride, or a row of E or its stride is not a multiple of 16 bytes");
-      if (ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n) * x.batch * ceil_div(x.k, 128 / sizeof(A)) >= most)
+      // In floating point: the product of four sizes may pass 64 bits.
+      if (double(ceil_div(x.m, Config::tile_m)) * ceil_div(x.n, Config::tile_n) * x.batch * ceil_div(x.k, 128 / sizeof(A)) >= most)
         return is(TW_LIMIT, "2^31 or more steps of tiles along k");
     }
     return is(TW_OK, "");
