@@ -13,6 +13,7 @@ import pytest
 from tests.build.stubs import tiny_specs, write_stub
 from tilewright import settings
 from tilewright.arch import all_archs, runnable_host_archs
+from tilewright.backends import search
 from tilewright.backends.cpu import toolchain
 from tilewright.backends.cpu.toolchain import CpuToolchain, find_toolchain, identify
 from tilewright.build import Store, build_one
@@ -89,7 +90,7 @@ def test_a_setting_that_names_no_compiler_is_an_error_not_a_search(tmp_path: Pat
 def test_a_setting_that_names_something_else_is_an_error(
     tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolchain, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(search, "ANSWER_SECONDS", 0.2)
     odd = tmp_path / "odd"
     odd.write_text(f"#!/bin/sh\n{body}\n")
     odd.chmod(0o755)

@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ from pathlib import Path
 import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends import search
 from tilewright.backends.base import CompilerIdentity, ObjectRules
 from tilewright.errors import RequestError, ToolchainError
 
-ANSWER_SECONDS = 60.0  # a compiler on a cold network disk is slow; something else may never answer
 ON_PATH = ("c++", "g++", "clang++")
 REMEDY = "install g++ or clang++, or `pip install ziglang`, or set TILEWRIGHT_CXX to a C++ compiler"
 
@@ -134,38 +133,14 @@ def _wheel_driver() -> tuple[str, ...] | None:
 def candidates(cxx: str = "") -> list[tuple[str, ...]]:
     """Every compiler that would be tried, in order; a given `cxx` is the only one."""
     if cxx:
-        words = tuple(shlex.split(cxx))
-        found = shutil.which(words[0]) if words else None
-        if found is None:
-            raise ToolchainError(
-                f"the C++ compiler {cxx!r} of the setting cxx is not on this machine",
-                rule="no-compiler",
-                value=cxx,
-                remedy=f"unset TILEWRIGHT_CXX to search for one; else {REMEDY}",
-            )
-        return [(found, *words[1:])]
+        return [search.given_words(cxx, "cxx", "the C++ compiler", rule="no-compiler", remedy=REMEDY)]
     drivers = [(found,) for found in map(shutil.which, ON_PATH) if found]
     wheel = _wheel_driver()
     return [*drivers, wheel] if wheel else list(drivers)
 
 
 def _ask(driver: tuple[str, ...], *words: str) -> str:
-    try:
-        answer = subprocess.run(
-            [*driver, *words],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_SECONDS,
-            check=False,
-            env=settings.child_environment(),
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _broken(driver, f"{' '.join(words)} failed: {error}") from error
-    if answer.returncode != 0:
-        raise _broken(driver, f"{' '.join(words)} exited with {answer.returncode}: {answer.stderr.strip()[:200]}")
-    return answer.stdout
+    return search.ask(driver, *words, broken=lambda what: _broken(driver, what))
 
 
 def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
@@ -208,22 +183,19 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
     return CpuToolchain(driver, kind, triple.split("-")[0], CompilerIdentity(kind, shown, digest))
 
 
-@lru_cache(maxsize=32)
-def _find(cxx: str, path: str) -> CpuToolchain:
-    errors: list[ToolchainError] = []
-    for driver in candidates(cxx):
-        try:
-            return identify(driver)
-        except ToolchainError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    raise ToolchainError(
+def _none() -> ToolchainError:
+    return ToolchainError(
         f"no C++ compiler: {', '.join(ON_PATH)} are not on the path and the ziglang wheel is not installed",
         rule="no-compiler",
         value="",
         remedy=REMEDY,
     )
+
+
+@lru_cache(maxsize=32)
+def _find(cxx: str, path: str) -> CpuToolchain:
+    del path  # what the answer depends on, read again by candidates()
+    return search.first_usable(candidates(cxx), identify, _none)
 
 
 def find_toolchain() -> CpuToolchain:
@@ -238,15 +210,12 @@ def object_rules(arch: str) -> ObjectRules:
         driver, kind = tools.driver, tools.kind
     except ToolchainError:
         driver, kind = (ON_PATH[0],), "gcc"
-    # The name alone where the path leads to it: the file then suits other machines too.
-    name = Path(driver[0]).name
-    driver = (name if shutil.which(name) == driver[0] else driver[0], *driver[1:])
     before, after = _NO_CXX_LIBRARY[kind]
     words = (*_COMMON_FLAGS, *before, *arch_by_name(arch).compile_flags, *_user_flags(settings.current().cxxflags))
     return ObjectRules(
         language="CXX",
         variable="CXX",
-        compiler=driver,
+        compiler=search.portable(driver),
         # One library may hold kernels of several archs, and a linker keeps one of two functions with one
         # name: AVX-512 code in a kernel for AVX2.  So that they never meet, each arch has its own namespace.
         compile_flags=(*(word for word in words if word not in _ONLY_LINKING), f"-Dtw=tw_{arch}"),
