@@ -7,10 +7,8 @@ Looked at, in this order: the setting `hipcc`, the setting `rocm_path`, the tool
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,13 +17,13 @@ from pathlib import Path
 import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends import search
 from tilewright.backends.base import CompilerIdentity, ObjectRules
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
 from tilewright.backends.hip.ck_tile import Headers, has_headers, read_headers
 from tilewright.errors import ToolchainError
 from tilewright.toolchains import installed
 
-ANSWER_SECONDS = 60.0
 USUAL = Path("/opt")  # rocm and rocm-<version> lie here
 REMEDY = "`tilewright toolchain install rocm` sets one up without root; or set TILEWRIGHT_HIPCC or TILEWRIGHT_ROCM_PATH"
 
@@ -172,28 +170,15 @@ def _in_folder(folder: Path, where: str) -> Candidate | None:
 
 def _rocm_folders() -> list[Path]:
     """/opt/rocm, then /opt/rocm-7.1.0 and its like, the newest first."""
-
-    def key(path: Path) -> list[int]:
-        return [int(one) for one in re.findall(r"\d+", path.name)]
-
-    return [USUAL / "rocm", *sorted(USUAL.glob("rocm-*"), key=key, reverse=True)]
+    return [USUAL / "rocm", *sorted(USUAL.glob("rocm-*"), key=search.numbers, reverse=True)]
 
 
 def candidates() -> list[Candidate]:
     """Every compiler that would be tried, in order; one given by a setting is the only one."""
     now = settings.current()
     if now.hipcc:
-        words = tuple(shlex.split(now.hipcc))
-        found = shutil.which(words[0]) if words else None
-        if found is None:
-            raise ToolchainError(
-                f"the HIP compiler {now.hipcc!r} of the setting hipcc is not on this machine",
-                rule="no-hipcc",
-                value=now.hipcc,
-                remedy=f"unset TILEWRIGHT_HIPCC to search for one; else {REMEDY}",
-            )
-        root = Path(found).resolve().parent.parent
-        return [Candidate((found, *words[1:]), root, "the setting hipcc")]
+        words = search.given_words(now.hipcc, "hipcc", "the HIP compiler", rule="no-hipcc", remedy=REMEDY)
+        return [Candidate(words, Path(words[0]).resolve().parent.parent, "the setting hipcc")]
     if now.rocm_path:
         one = _in_folder(Path(now.rocm_path).expanduser(), "the setting rocm_path")
         if one is None:
@@ -236,26 +221,6 @@ def find_headers(root: Path | None) -> Headers | None:
     return next((read_headers(one) for one in folders if has_headers(one)), None)
 
 
-def _ask(driver: tuple[str, ...], *words: str) -> str:
-    try:
-        answer = subprocess.run(
-            [*driver, *words],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_SECONDS,
-            check=False,
-            env=settings.child_environment(),
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _broken(driver, str(error)) from error
-    if answer.returncode != 0 or "clang" not in answer.stdout:
-        said = (answer.stderr or answer.stdout).strip()[:200]
-        raise _broken(driver, f"{' '.join(words)} exited with {answer.returncode}: {said or 'no answer'}")
-    return answer.stdout
-
-
 def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
     return ToolchainError(
         f"{shlex.join(driver)} is no usable HIP compiler: {what}",
@@ -267,7 +232,8 @@ def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
 
 def identify(candidate: Candidate) -> HipToolchain:
     """Ask a compiler who it is and find its headers."""
-    said = _ask(candidate.driver, "--version")
+    driver = candidate.driver
+    said = search.ask(driver, "--version", broken=lambda what: _broken(driver, what), expect="clang")
     lines = [one.strip() for one in said.splitlines() if one.strip()]
     # Places are no part of an identity.
     lines = [one for one in lines if not one.startswith(("InstalledDir:", "Configuration file:"))]
@@ -285,23 +251,19 @@ def identify(candidate: Candidate) -> HipToolchain:
     return HipToolchain(candidate.driver, candidate.root, candidate.where, identity, headers)
 
 
-@lru_cache(maxsize=32)
-def _find(hipcc: str, rocm_path: str, ck_tile: str, prefix: str, path: str) -> HipToolchain:
-    del hipcc, rocm_path, ck_tile, prefix, path  # what the answer depends on, read again by candidates()
-    errors: list[ToolchainError] = []
-    for one in candidates():
-        try:
-            return identify(one)
-        except ToolchainError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    raise ToolchainError(
+def _none() -> ToolchainError:
+    return ToolchainError(
         f"no HIP compiler: none is installed under {installed.folder()}, in {USUAL}/rocm or on the path",
         rule="no-hipcc",
         value="",
         remedy=REMEDY,
     )
+
+
+@lru_cache(maxsize=32)
+def _find(hipcc: str, rocm_path: str, ck_tile: str, prefix: str, path: str) -> HipToolchain:
+    del hipcc, rocm_path, ck_tile, prefix, path  # what the answer depends on, read again by candidates()
+    return search.first_usable(candidates(), identify, _none)
 
 
 def find_toolchain() -> HipToolchain:
@@ -324,13 +286,11 @@ def object_rules(arch: str) -> ObjectRules:
         driver, headers = tools.driver, tools.headers
     except ToolchainError:
         driver, headers = ("hipcc",), None
-    name = Path(driver[0]).name
-    driver = (name if shutil.which(name) == driver[0] else driver[0], *driver[1:])
     folders = (*include_dirs(), *((headers.folder,) if headers is not None else ()))
     return ObjectRules(
         language="CXX",
         variable="HIPCXX",
-        compiler=driver,
+        compiler=search.portable(driver),
         compile_flags=(*_LANGUAGE, *_CODE, *arch_by_name(arch).compile_flags),
         include_dirs=folders,
         link_flags=tuple(arch_by_name(arch).compile_flags),
