@@ -7,7 +7,7 @@ packs B once for many uses; `print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,13 +21,16 @@ from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
 from tilewright.runtime.bindings.gemm.call import run_read
 from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
-from tilewright.runtime.bindings.gemm.quick import CALLERS, READERS, raise_failed
+from tilewright.runtime.bindings.gemm.quick import CALLERS, READERS, raise_failed, tail_of
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
 from tilewright.runtime.gpu import scoped_stream
 
 _ndarray = np.ndarray
 _registries: dict[str, Registry] = {}
+_NOTHING: tuple[Any, ...] = ()
+_PLAIN_NEW = tail_of("passthrough", None, True, True, False)
+_PLAIN_OUT = tail_of("passthrough", None, False, True, False)
 _targets: dict[Any, str] = {}  # by the device of tensors and our own arrays
 
 
@@ -38,7 +41,7 @@ def gemm(
     *,
     alpha: float = 1,
     beta: float = 0,
-    ds: Sequence[Any] = (),
+    ds: Sequence[Any] = _NOTHING,
     epilogue: str = "passthrough",
     out: Any = None,
     out_dtype: Any = None,
@@ -70,15 +73,49 @@ def gemm(
             registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype
         )
     call = CALLERS.get(kind)
-    plain = c is None and type(ds) is tuple and not ds and not beta and epilogue == "passthrough" and out_dtype is None
-    if call is not None and plain and scoped_stream() is None:  # C alone knows no stream but PyTorch's
-        plans = registry.plans()
-        result = call(plans, alpha, a, b) if out is None else call(plans, alpha, a, b, out)
+    if call is not None and scoped_stream() is None:  # C alone knows no stream but PyTorch's
+        if c is None and ds is _NOTHING and not beta and epilogue == "passthrough" and out_dtype is None:
+            plans = registry.plans()
+            result = (
+                call(plans, _PLAIN_NEW, alpha, beta, a, b)
+                if out is None
+                else call(plans, _PLAIN_OUT, alpha, beta, a, b, out)
+            )
+        else:
+            result = _call_fused(call, registry, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
         if type(result) is tuple:
-            raise_failed(result, read, alpha, a, b, out)
+            raise_failed(result, read, alpha, beta, *[one for one in (a, b, out, c, *ds) if one is not None])
         if result is not None:
             return result
     return run_read(read, registry, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
+
+
+def _call_fused(
+    call: Callable[..., Any],
+    registry: Registry,
+    a: Any,
+    b: Any,
+    c: Any,
+    alpha: float,
+    beta: float,
+    ds: Sequence[Any],
+    epilogue: str,
+    out: Any,
+    out_dtype: Any,
+) -> Any:
+    """A call with more than A, B and a result, made by C alone; None where that cannot be."""
+    if type(ds) is not tuple and type(ds) is not list:
+        return None
+    try:
+        tail = tail_of(epilogue, out_dtype, out is None, c is None, bool(beta))
+    except TypeError:  # what is no name has its error elsewhere
+        return None
+    plans = registry.plans()
+    if c is None:
+        return (
+            call(plans, tail, alpha, beta, a, b, *ds) if out is None else call(plans, tail, alpha, beta, a, b, out, *ds)
+        )
+    return call(plans, tail, alpha, beta, *((a, b, c) if out is None else (a, b, out, c)), *ds)
 
 
 def _target_of(a: Any) -> str:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tilewright as tw
+from tests.runtime import fakes
 from tests.runtime.fakes import FakeHip
-from tilewright import api, settings
+from tilewright import api, ops, settings
 from tilewright.errors import DeviceError, LoadError, ProblemError
 from tilewright.runtime import gpu, hip, quick, torch_arrays
 from tilewright.runtime.bindings.gemm import call
@@ -28,6 +30,7 @@ from tilewright.runtime.loader import load_library
 torch: Any = pytest.importorskip("torch")
 
 ROCM = 10  # kDLROCM
+ADD = "MultiDAdd"
 
 
 class DlTensor(ctypes.Structure):
@@ -95,7 +98,7 @@ class Pose:
         return 0
 
 
-def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, workspace: bool) -> Iterator[Pose]:
+def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, library: Path) -> Iterator[Pose]:
     original = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if original is None:
         pytest.skip("this PyTorch does not let C read its tensors")
@@ -108,7 +111,7 @@ def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, workspace: boo
     monkeypatch.setattr(
         torch_arrays, "empty", lambda shape, dtype, turned, place: torch.empty(shape, dtype=torch.int32)
     )
-    planner = call.OneKernel(load_library(fake_hip.kernel(workspace=workspace))[0])
+    planner = call.OneKernel(load_library(library)[0])
     monkeypatch.setitem(api._registries, "fake", planner)
     monkeypatch.setitem(api._targets, torch.device("cpu"), "fake")
     for kind in torch_arrays.kinds():
@@ -136,13 +139,21 @@ def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, workspace: boo
 
 @pytest.fixture
 def pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pose]:
-    yield from make_pose(fake_hip, monkeypatch, workspace=False)
+    yield from make_pose(fake_hip, monkeypatch, fake_hip.kernel())
 
 
 @pytest.fixture
 def hungry(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pose]:
     """The same with a kernel that wants a workspace."""
-    yield from make_pose(fake_hip, monkeypatch, workspace=True)
+    yield from make_pose(fake_hip, monkeypatch, fake_hip.kernel(workspace=True))
+
+
+@pytest.fixture
+def adding(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, library_of: Callable[[str], Path]) -> Iterator[Pose]:
+    """The same with a kernel that adds two D tensors."""
+    op, problem = ops.op("gemm"), fakes.problem(epilogue="MultiDAdd", num_d=2)
+    spec = next(one for one in op.candidates(problem.signature, "gfx942") if not op.supports(one, problem))
+    yield from make_pose(fake_hip, monkeypatch, library_of(fakes.kernel_text(spec)))
 
 
 def matrix(rows: int, columns: int) -> Any:
@@ -244,19 +255,43 @@ def test_a_call_made_before_stays_in_c(pose: Pose, fake_hip: FakeHip) -> None:
     assert (pose.long, pose.read_in_python) == before
 
 
-def test_fused_calls_plan_once_too(pose: Pose) -> None:
+def test_calls_with_c_stay_in_c_too(pose: Pose) -> None:
     a, b, c = matrix(33, 40), matrix(17, 40), torch.ones(33, 17, dtype=torch.int32)
     out = torch.empty_like(c)
-    for named in ({"out": out, "beta": 3}, {"out": c, "beta": 3}, {"out_dtype": "int32"}):
+    for named in ({"out": out, "beta": 3}, {"out": c, "beta": 3}, {"beta": 2}, {"out_dtype": "int32"}, {"out": out}):
         old = c if "beta" in named else None
         warm(a, b.T, old, **named)
-        before = pose.long
+        before = pose.long, pose.read_in_python
         for _ in range(5):
-            expected = exact(a, b.T) + (3 * c if "beta" in named else 0)
+            expected = exact(a, b.T) + named.get("beta", 0) * c
             assert torch.equal(tw.gemm(a, b.T, old, **named), expected)
-        assert pose.long == before
-    assert tw.gemm(a, b.T, c, out=out) is out  # not read where beta is 0
-    assert torch.equal(out, exact(a, b.T))
+        assert (pose.long, pose.read_in_python) == before
+    warm(a, b.T, c, out=out)  # not read where beta is 0
+    assert torch.equal(tw.gemm(a, b.T, c, out=out), exact(a, b.T))
+    memory = torch.zeros(34, 17, dtype=torch.int32)
+    with pytest.raises(ProblemError, match="shares memory with c"):
+        tw.gemm(a, b.T, memory[:33], out=memory[1:], beta=3)
+    with pytest.raises(ProblemError, match="no c to scale"):
+        tw.gemm(a, b.T, out=out, beta=3)
+
+
+def test_calls_with_ds_stay_in_c_too(adding: Pose) -> None:
+    a, b, out = matrix(33, 40), matrix(17, 40), torch.empty(33, 17, dtype=torch.int32)
+    row, whole = torch.arange(17, dtype=torch.int32), torch.ones(33, 17, dtype=torch.int32)
+    for ds in ((row, whole), [whole, row], (row, row)):
+        for named in ({}, {"out": out}):
+            warm(a, b.T, ds=ds, epilogue=ADD, **named)
+            before = adding.long, adding.read_in_python
+            for _ in range(3):
+                row += 1
+                assert torch.equal(tw.gemm(a, b.T, ds=ds, epilogue=ADD, **named), exact(a, b.T) + ds[0] + ds[1])
+            assert (adding.long, adding.read_in_python) == before
+    with pytest.raises(ProblemError, match=r"shares memory with ds\[1\]"):
+        tw.gemm(a, b.T, ds=(row, out), epilogue=ADD, out=out)
+    with pytest.raises(ProblemError):
+        tw.gemm(a, b.T, ds=row, epilogue=ADD, out=out)
+    with pytest.raises(ProblemError, match="not a name"):
+        tw.gemm(a, b.T, ds=(row, whole), epilogue=["relu"], out=out)  # type: ignore[arg-type]
 
 
 def test_every_fact_that_changes_is_seen(pose: Pose) -> None:

@@ -27,7 +27,7 @@ CAPTURED = -3  # the stream has no workspace yet, or a graph will keep its addre
 
 MOST_OPERANDS = 8
 MOST_ARGUMENT_BYTES = 504  # of 512, the rest is for addresses nobody reads
-_VERSION = 1
+_VERSION = 2
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -138,10 +138,10 @@ def reader(module: Any, kinds: Sequence[type[Any]]) -> tuple[Read, Callable[...,
     """Two functions for the tensor types of a library, None where it has no exchange table.
 
     `read(*tensors)` gives (key, *addresses), or None for what needs a longer look: tensors of other types, that
-    require a gradient, are lazily negated or have no strides.  `call(calls, scalar, *tensors)` finds the prepared
-    call with the tensors' key in a dictionary and launches it on the library's current stream; the last tensor is
-    the result, unless the call makes a new one.  It gives the result, or None where a longer way must be gone, or
-    (status, prepared call) of a launch that failed.
+    require a gradient, are lazily negated or have no strides.  `call(calls, tail, alpha, beta, *tensors)` finds
+    the prepared call under the tensors' key and the tail in a dictionary and launches it on the library's current
+    stream; the third tensor is the result, and missing where the call makes a new one.  It gives the result, or
+    None where a longer way must be gone, or (status, prepared call) of a launch that failed.
     """
     global _tensors
     native = library()

@@ -1,6 +1,6 @@
 // The short way of a call that was made before, as functions Python calls without ctypes in between: `read`
 // gives the facts of tensors as one key, `launch` fills in the addresses of a prepared call and queues it, and
-// `call` does both for the plainest calls, with the key looked up between them.
+// `call` does both, with the key looked up between them.
 //
 // Python's functions are declared here (nearly all of its stable ABI) and found in the process that loads
 // this library, so it builds without Python's headers.  Tensors are read through the table of functions that
@@ -26,6 +26,7 @@ PyObject *PyLong_FromLong(long);
 PyObject *Py_BuildValue(const char *, ...);
 void *PyLong_AsVoidPtr(PyObject *);
 double PyFloat_AsDouble(PyObject *);
+int PyBytes_AsStringAndSize(PyObject *, char **, ptrdiff_t *);
 int PyTuple_SetItem(PyObject *, ptrdiff_t, PyObject *);
 int PyObject_IsTrue(PyObject *);
 PyObject *PyErr_Occurred(void);
@@ -54,7 +55,7 @@ struct Exchange {
   int (*stream)(int device_type, int32_t device_id, void **stream);
 };
 
-constexpr int most_operands = 8, most_dimensions = 3;
+constexpr int most_operands = 8, most_dimensions = 3, most_tail = 56;  // less than the facts of a tensor
 
 // What a plan can depend on, less the address; every byte is set, so equal facts are equal bytes.
 struct Facts {
@@ -137,12 +138,12 @@ namespace {
 
 // The facts of tensors one after the other, and which of them start at a multiple of 16 bytes.
 struct Key {
-  char bytes[most_operands * sizeof(Facts) + 8];
+  char bytes[most_operands * sizeof(Facts) + 8 + most_tail];
   Facts first;
   void *at[most_operands];
 
   bool read(PyObject *const *tensors, ptrdiff_t count) {
-    if (!exchange || count < 1 || count > most_operands) return false;
+    if (!exchange || count < 1 || count > most_operands - 1) return false;  // one more may be made
     uint64_t aligned = 0;
     for (ptrdiff_t i = 0; i < count; ++i) {
       Facts facts;
@@ -154,8 +155,15 @@ struct Key {
     memcpy(bytes + count * ptrdiff_t(sizeof(Facts)), &aligned, 8);
     return true;
   }
-  PyObject *object(ptrdiff_t count) const {
-    return PyBytes_FromStringAndSize(bytes, count * ptrdiff_t(sizeof(Facts)) + 8);
+  // With what the caller adds at its end; null where that is too long, or no bytes.
+  PyObject *object(ptrdiff_t count, PyObject *tail = nullptr) {
+    ptrdiff_t size = count * ptrdiff_t(sizeof(Facts)) + 8, more = 0;
+    if (tail) {
+      char *text = nullptr;
+      if (PyBytes_AsStringAndSize(tail, &text, &more) || more > most_tail) return nullptr;
+      memcpy(bytes + size, text, size_t(more));
+    }
+    return PyBytes_FromStringAndSize(bytes, size + more);
   }
 };
 
@@ -193,7 +201,7 @@ PyObject *longer_way() {
 
 }  // namespace
 
-SHOWN int64_t tw_quick_abi_version(void) { return 1; }
+SHOWN int64_t tw_quick_abi_version(void) { return 2; }
 SHOWN int64_t tw_quick_call_bytes(void) { return sizeof(Call); }
 
 // The tensor types to read and the table of their library; 0, or not 0 where this library cannot use it.
@@ -253,40 +261,46 @@ SHOWN PyObject *tw_quick_launch(PyObject *self, PyObject *const *given, ptrdiff_
   return PyLong_FromLong(status);
 }
 
-// call(calls, scalar, *tensors): the prepared call under the key of the tensors, on the current stream of their
-// library.  The last tensor is the result, or it is made here.  The result, None where the longer way must be
-// gone (nothing was launched then), or (status, prepared call) of a launch that failed.
+// call(calls, tail, alpha, beta, *tensors): the prepared call under the key of the tensors and the tail, on the
+// current stream of their library.  The tensors are the slots in their order, less the third where the call makes
+// that one, the result, itself.  The result, None where the longer way must be gone (nothing was launched then), or
+// (status, prepared call) of a launch that failed.
 SHOWN PyObject *tw_quick_call(PyObject *, PyObject *const *given, ptrdiff_t count) {
+  constexpr ptrdiff_t others = 4, third = 2;
   Key key;
-  const ptrdiff_t tensors = count - 2;
-  if (!key.read(given + 2, tensors)) return longer_way();
-  PyObject *bytes = key.object(tensors);
-  if (!bytes) return nullptr;
+  const ptrdiff_t tensors = count - others;
+  if (!key.read(given + others, tensors)) return longer_way();
+  PyObject *bytes = key.object(tensors, given[1]);
+  if (!bytes) return longer_way();
   PyObject *known = PyDict_GetItemWithError(given[0], bytes);
   Py_DecRef(bytes);
   auto *found = known ? static_cast<const Call *>(PyLong_AsVoidPtr(known)) : nullptr;
-  if (!found || found->slots != tensors + (found->allocate ? 1 : 0) || found->scalars != 1) return longer_way();
+  if (!found || found->slots != tensors + (found->allocate ? 1 : 0) || found->slots <= third) return longer_way();
   const Call &call = *found;
   alignas(16) char args[most_bytes];
   memcpy(args, call.args, size_t(call.bytes));
-  const double scalar = PyFloat_AsDouble(given[1]);
+  for (int64_t i = 0; i < call.scalars; ++i) {
+    const double scalar = PyFloat_AsDouble(given[2 + i]);
+    memcpy(args + call.scalar_offset[i], &scalar, sizeof scalar);
+  }
   void *stream = nullptr;
   if (PyErr_Occurred() || !exchange->stream || exchange->stream(key.first.device_type, key.first.device_id, &stream))
     return longer_way();
-  memcpy(args + call.scalar_offset[0], &scalar, sizeof scalar);
   Py_IncRef(known);  // others may change the dictionary while a result is made
-  PyObject *result = call.allocate ? PyObject_Vectorcall(call.allocate, call.allocate_args, 3, nullptr) : given[count - 1];
-  int status = not_apart;
-  if (result && call.allocate) {
+  PyObject *result = call.allocate ? PyObject_Vectorcall(call.allocate, call.allocate_args, 3, nullptr) : given[others + third];
+  int status = 0;
+  if (!result) {
+    status = not_apart;
+  } else if (call.allocate) {
     Tensor x;
-    const bool read = exchange->read(result, &x) == 0;
-    if (read && x.device_type == key.first.device_type && x.device_id == key.first.device_id) {
-      key.at[tensors] = static_cast<char *>(x.data) + x.byte_offset;
-      status = 0;
+    if (exchange->read(result, &x) || x.device_type != key.first.device_type || x.device_id != key.first.device_id) {
+      status = not_apart;
+    } else {
+      for (ptrdiff_t i = tensors; i > third; --i) key.at[i] = key.at[i - 1];
+      key.at[third] = static_cast<char *>(x.data) + x.byte_offset;
     }
-  } else if (result) {
+  } else {
     Py_IncRef(result);
-    status = 0;
   }
   uintptr_t at[most_operands];
   for (int64_t i = 0; !status && i < call.slots; ++i) {

@@ -19,7 +19,7 @@ from tilewright.runtime.arrays import View, address_of, extent, output_dtype, sh
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
-from tilewright.runtime.bindings.gemm.quick import QuickCall, reader_of
+from tilewright.runtime.bindings.gemm.quick import QuickCall, reader_of, tail_of
 from tilewright.runtime.bindings.gemm.request import Request, analyse
 from tilewright.runtime.devices import Place, kind_of
 from tilewright.runtime.loader import Kernel
@@ -267,8 +267,9 @@ def _run_views(
     elif fast_key is not None and all(_place(one) == plan.place for one in (of_a, of_b, of_c, of_out, *of_ds) if one):
         # Elsewhere is pinned memory of the host, whose key is that of memory a device does not read.
         made = plans[fast_key] = QuickCall(plan, a, new=of_out is None, has_c=of_c is not None)
-        if type(fast_key[0]) is bytes and fast_key[1:] == ("passthrough", None) and made.prepared is not None:
-            plans[fast_key[0]] = made.prepared  # for a call that C makes alone
+        if type(fast_key[0]) is bytes and made.prepared is not None and not isinstance(of_b, PackedB):
+            # For a call that C makes alone.
+            plans[fast_key[0] + tail_of(epilogue, out_dtype, out is None, c is None, bool(beta))] = made.prepared
     result: Any = out
     if of_out is None:
         result, at_out = arrays.new_result(a, plan.shape, plan.dtype_name, plan.column_major, plan.place)

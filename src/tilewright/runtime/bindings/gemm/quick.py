@@ -37,7 +37,19 @@ def _read_held(*held: Any) -> tuple[Any, ...] | None:
 
 
 READERS: dict[type[Any], quick.Read] = {DeviceArray: _read_held}
-CALLERS: dict[type[Any], Callable[..., Any]] = {}  # the whole of a plain call in C, for tensors
+CALLERS: dict[type[Any], Callable[..., Any]] = {}  # the whole of a call in C, for tensors
+
+
+_tails: dict[tuple[Any, ...], bytes] = {}
+
+
+def tail_of(*facts: Any) -> bytes:
+    """What the key of a call that C makes ends with: a short name of epilogue, output type, whether a new result is
+    made, whether there is no C, and whether beta is not 0."""
+    known = _tails.get(facts)
+    if known is None:
+        known = _tails.setdefault(facts, b"%d" % len(_tails) if len(_tails) < 10_000 else repr(facts).encode())
+    return known
 
 
 def reader_of(array: Any) -> quick.Read | None:
@@ -187,10 +199,10 @@ class QuickCall:
             args.d[index] = one
         raise gpu.launch_error(plan.kernel, status, ctypes.addressof(args))
 
-    def failed(self, status: int, at: tuple[int, ...], alpha: float) -> None:
+    def failed(self, status: int, at: tuple[int, ...], alpha: float, beta: float) -> None:
         """Raise the error of a launch that C made without us."""
         assert self._gpu is not None
-        self._after(status, self._gpu, (*at, 0) if self._new else at, alpha, 0.0)
+        self._after(status, self._gpu, (*at[:2], 0, *at[2:]) if self._new else at, alpha, beta)
 
     def _addresses(self, at: tuple[int, ...]) -> tuple[int, int, int, int, tuple[int, ...]]:
         """A, B, E, C (0 where there is none) and the Ds."""
@@ -211,8 +223,10 @@ class QuickCall:
         return True
 
 
-def raise_failed(answer: tuple[int, quick.Prepared], read: quick.Read, alpha: float, *tensors: Any) -> None:
+def raise_failed(
+    answer: tuple[int, quick.Prepared], read: quick.Read, alpha: float, beta: float, *tensors: Any
+) -> None:
     """Raise the error that a function of `CALLERS` answered with."""
     status, prepared = answer
-    found = read(*[one for one in tensors if one is not None])
-    prepared.owner.failed(status, (0, 0, 0) if found is None else found[1:], alpha)
+    found = read(*tensors)
+    prepared.owner.failed(status, (0,) * len(tensors) if found is None else found[1:], alpha, beta)
