@@ -120,8 +120,9 @@ template <class Config> struct Gemm {
     t.to = static_cast<char *>(to);
     const int64_t pieces = t.padded * t.blocks * t.batch * (Pack::row / Pack::piece);
     if (!pieces) return TW_OK;
-    Loaded::Place place;
-    int error = loaded.get(place, shape());
+    Loaded::Place place{};
+    int error = TW_BAD_ARGS;
+    if constexpr (Config::packed) error = loaded.get(place, shape());  // shapes of other pipelines are not of this kind
     const int64_t most = ceil_div(pieces, Pack::threads), fair = int64_t(place.multiprocessors) * 16;
     void *parameters[] = {&t};
     if (!error) error = start(place.pack, unsigned(most < fair ? most : fair), 1, LaunchShape{unsigned(Pack::threads), 0, 1}, stream, parameters);
