@@ -7,7 +7,8 @@ both; how the library is found and what a device says of itself is in each backe
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,27 @@ class Driver:
             value=self.error_name(status),
             remedy="run `tilewright doctor`; the name of the error is the vendor's",
         )
+
+
+def in_folders(folders: Iterable[Path], names: Sequence[str]) -> Iterator[str]:
+    """The files of these names there are, folder by folder."""
+    for folder in folders:
+        yield from (str(folder / name) for name in names if (folder / name).exists())
+
+
+def load_first(paths: Iterable[str], missing: Callable[[str], DeviceError]) -> tuple[ctypes.CDLL, str]:
+    """The first library that loads, open to kernel libraries, which find their calls in it.
+
+    `missing` makes the error, of what the loader said against the first file there is, or of nothing.
+    """
+    refused = ""
+    for path in paths:
+        try:
+            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), path
+        except OSError as error:
+            if os.sep in path:  # else the system just does not know the name
+                refused = refused or str(error)
+    raise missing(refused)
 
 
 def _declared(library: ctypes.CDLL, symbol: str, result: Any, kinds: tuple[Any, ...]) -> Any:

@@ -7,7 +7,6 @@ used through its primary context, the one PyTorch and CUDA's own runtime use.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,8 @@ from tilewright.backends.driver import (
     DeviceFacts,
     Driver,
     driver_line,
+    in_folders,
+    load_first,
     runnable_archs,
     why_nothing_runs,
 )
@@ -199,29 +200,19 @@ def _declared(library: ctypes.CDLL, symbol: str, kinds: tuple[Any, ...]) -> Call
 
 def _candidates() -> Iterator[str]:
     yield from NAMES
-    for folder in PLACES:
-        for name in NAMES:
-            if (Path(folder) / name).exists():
-                yield str(Path(folder) / name)
+    yield from in_folders(map(Path, PLACES), NAMES)
 
 
 def _open() -> CudaDriver:
     chosen = settings.current().cuda_library
-    refused = []
-    for path in [chosen] if chosen else _candidates():
-        try:
-            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # kernel libraries find their calls in it
-        except OSError as error:
-            if os.sep in path:
-                refused.append(str(error))
-            continue
-        return CudaDriver(library, path)
-    if refused:
-        message = f"the CUDA driver cannot be loaded: {refused[0]}"
-    else:
-        message = f"the CUDA driver library ({NAMES[0]}) was not found by the system loader"
-    raise DeviceError(
-        message,
+    library, path = load_first([chosen] if chosen else _candidates(), lambda said: _missing(chosen, said))
+    return CudaDriver(library, path)
+
+
+def _missing(chosen: str, said: str) -> DeviceError:
+    nowhere = f"the CUDA driver library ({NAMES[0]}) was not found by the system loader"
+    return DeviceError(
+        f"the CUDA driver cannot be loaded: {said}" if said else nowhere,
         rule="device-library",
         value=chosen or NAMES[0],
         remedy="install NVIDIA's driver (in a container, start it with the GPU: --gpus all), "

@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright import settings
-from tilewright.backends.driver import NO_DEVICE, DeviceFacts, Driver, driver_line, runnable_archs, why_nothing_runs
+from tilewright.backends.driver import (
+    NO_DEVICE,
+    DeviceFacts,
+    Driver,
+    driver_line,
+    in_folders,
+    load_first,
+    runnable_archs,
+    why_nothing_runs,
+)
 from tilewright.errors import DeviceError
 
 # Versions of the library by the name the loader knows, newest first.  The properties struct below is that of
@@ -57,29 +66,19 @@ def _candidates() -> Iterator[str]:
     folders += [Path(one) for one in PLACES]
     # /opt/rocm-7.1.0 and its like, the newest first.
     folders += sorted((path / "lib" for path in Path("/opt").glob("rocm-*")), reverse=True)
-    for folder in folders:
-        for name in NAMES:
-            if (folder / name).exists():
-                yield str(folder / name)
+    yield from in_folders(folders, NAMES)
 
 
 def _open() -> Driver:
     chosen = settings.current().hip_library
-    refused = []
-    for path in [chosen] if chosen else _candidates():
-        try:
-            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # kernel libraries resolve their calls in it
-        except OSError as error:
-            if os.sep in path:
-                refused.append(str(error))
-            continue
-        return Driver("hip", library, path, blocking_variable="AMD_SERIALIZE_KERNEL=3 in the environment")
-    if refused:
-        message = f"the HIP runtime cannot be loaded: {refused[0]}"
-    else:
-        message = f"the HIP runtime library ({NAMES[-1]}) was not found by the system loader or in {PLACES[0]}"
-    raise DeviceError(
-        message,
+    library, path = load_first([chosen] if chosen else _candidates(), lambda said: _missing(chosen, said))
+    return Driver("hip", library, path, blocking_variable="AMD_SERIALIZE_KERNEL=3 in the environment")
+
+
+def _missing(chosen: str, said: str) -> DeviceError:
+    nowhere = f"the HIP runtime library ({NAMES[-1]}) was not found by the system loader or in {PLACES[0]}"
+    return DeviceError(
+        f"the HIP runtime cannot be loaded: {said}" if said else nowhere,
         rule="device-library",
         value=chosen or NAMES[-1],
         remedy="install ROCm's HIP runtime (package hip-runtime-amd, or libamdhip64 of your distribution), "
