@@ -132,8 +132,11 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
             Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}", "")
         ]
     schedule: GemmSchedule = spec.schedule
-    family = FAMILIES[all_archs()[spec.arch].family]
+    name = all_archs()[spec.arch].family
+    family = FAMILIES[name]
     found: list[Violation] = list(family.limits(schedule, problem))
+    if name != "cpu" and 0 in (problem.m, problem.n, problem.batch):
+        return found  # a device is not even asked
     grain = family.pad_grain(schedule)
     for i, axis in enumerate("mnk"):
         size = getattr(problem, axis)

@@ -95,8 +95,21 @@ class GemmProblem:
         return a + b + d + e * (2 if self.beta else 1)
 
     def dense(self) -> GemmProblem:
-        """The same problem with rows that follow each other."""
-        return replace(self, a_stride=0, b_stride=0, c_stride=0, plain_d=True)
+        """The same problem with rows that follow each other, and matrices of a batch too."""
+        made = replace(self, a_stride=0, b_stride=0, c_stride=0, plain_d=True)
+        return made if made.batch_aligned or not made.aligned else replace(made, aligned=False)
+
+    @property
+    def batch_aligned(self) -> bool:
+        """Whether matrices of a batch that follow each other start at multiples of 16 bytes."""
+        if self.batch <= 1:
+            return True
+        steps = [(self.c_stride * self.m, self.dtype_c)]
+        if not self.broadcast_a:
+            steps.append((self.a_stride * (self.m if self.layout[0] == "r" else self.k), self.dtype_a))
+        if not self.broadcast_b and not self.preshuffled:
+            steps.append((self.b_stride * (self.k if self.layout[1] == "r" else self.n), self.dtype_b))
+        return not any(step * dtype(name).bytes % 16 for step, name in steps)
 
     def describe(self) -> str:
         text = f"gemm m={self.m} n={self.n} k={self.k}"

@@ -67,7 +67,7 @@ class GemmPlan:
         probe.a = probe.b = probe.e = host.ALIGNMENT
         if not p.aligned:
             probe.a += DTYPES[p.dtype_a].bytes
-            probe.b += DTYPES[p.dtype_b].bytes
+            probe.b += 0 if p.preshuffled else DTYPES[p.dtype_b].bytes  # what we packed starts where we want it
             probe.e += self.size_c
         if self.use_c:
             probe.c, probe.beta = host.ALIGNMENT, 1.0
