@@ -45,7 +45,7 @@ class Emulator:
         self.compiler = compiler
         self.engine = folder / "engine.o"
         sources = [str(HERE / one) for one in ("hopper.cpp", "ampere.cpp", "driver.cpp")]
-        _compile([compiler, *FLAGS, "-O2", "-r", "-nostdlib", "-o", str(self.engine), *sources])
+        _compile([compiler, *FLAGS, "-O3", "-r", "-nostdlib", "-o", str(self.engine), *sources])
 
     def kernel(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.emulated_hopper.emulator import Emulator, aligned, judge
+from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, aligned, judge
 from tests.emulated_hopper.test_tma_ws import problem, tma_ws, wrong
 from tests.kernels.harness import Call, heap
 from tilewright.dtypes import DTYPES
@@ -127,3 +127,23 @@ def test_the_form_is_the_one_the_header_says(emulator: Emulator) -> None:
         for line in range(24):
             for piece in range(8):
                 assert np.array_equal(found[:, line, piece ^ line % 8], pieces[:, line, piece])
+
+
+@pytest.mark.parametrize(
+    ("header", "before", "after"),
+    [
+        ("cuda/pack.h", "^ (line % Pack::atom)", ""),
+        ("cuda/pack.h", "line < x.lines && k < x.k ?", "line < x.lines ?"),
+        ("cuda/gemm_tma_ws.h", "bytes -= (whole - lines) * 128;", ""),
+        ("cuda/gemm_tma_ws.h", "packed + step * x.packed_block, done, b", "packed, done, b"),
+        ("cuda/gemm_host.h", "t.packed_lines = int(form.padded)", "t.packed_lines = int(form.padded) - 8"),
+    ],
+)
+def test_mistakes_show(emulator: Emulator, header: str, before: str, after: str) -> None:
+    def edit(text: str) -> str:
+        assert before in text, f"{before!r} is not in {header} any more"
+        return text.replace(before, after)
+
+    one = packed()
+    kernel = emulator.kernel(tma_ws(one, 128, 64, 3, (1, 1)), edit, before, header)
+    assert any(judge(kernel, Call(asked(one, 136, 264, 200)), mode) for mode in (LATE, EAGER))

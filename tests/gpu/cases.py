@@ -5,6 +5,7 @@ Nothing here needs a GPU by itself: tests/test_gpu_suite.py shows on the CPU tha
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -89,8 +90,10 @@ class Case:
                     yield asked
 
 
-def signature(datatype: str, output: str, layout: str = "rcr", epilogue: str = "", count: int = 0) -> GemmSignature:
-    variant = "multi_d" if epilogue else "standard"
+def signature(
+    datatype: str, output: str, layout: str = "rcr", epilogue: str = "", count: int = 0, packed: bool = False
+) -> GemmSignature:
+    variant = "preshuffle" if packed else "multi_d" if epilogue else "standard"
     return next(iter(signatures([datatype], [layout], [variant], [epilogue] if epilogue else (), [output], [count])))
 
 
@@ -273,13 +276,29 @@ def launcher(spec: KernelSpec, p: GemmProblem) -> Callable[[Operands], None]:
     from tilewright.runtime.bindings.gemm.request import dense_request
     from tilewright.runtime.devices import Place
 
-    plan = prepare(kernels.kernel(spec), replace(dense_request(p), place=Place("cuda", 0)), 1)
+    kernel, request = kernels.kernel(spec), replace(dense_request(p), place=Place("cuda", 0))
+    plan = prepare(kernel, request, 1)
+    packed = None
+    if p.preshuffled:
+        packed = torch.full((max(1, kernel.packed_bytes(request.args)),), POISON, dtype=torch.uint8, device="cuda")
 
     def run(on: Operands) -> None:
-        ds = tuple(one.address for one in on.ds)
-        plan(on.a.address, on.b.address, on.c.address, ds, on.e.address, on.alpha, on.beta)
+        ds, b = tuple(one.address for one in on.ds), on.b.address
+        if packed is not None:  # B may change from run to run
+            _pack(kernel, request.args, b, packed)
+            b = packed.data_ptr()
+        plan(on.a.address, b, on.c.address, ds, on.e.address, on.alpha, on.beta)
 
     return run
+
+
+def _pack(kernel: Any, template: Any, b: int, packed: Any) -> None:
+    """B into its packed form, in the current stream."""
+    args = type(template).from_buffer_copy(template)
+    args.b = b
+    status = kernel.pack(ctypes.addressof(args), packed.data_ptr(), torch.cuda.current_stream().cuda_stream)
+    if status:
+        raise kernel.failed(status)
 
 
 def judge(p: GemmProblem, run: Callable[[Operands], None], narrow_sums: bool = False, device: str = "cuda") -> str:

@@ -72,6 +72,16 @@ def cases() -> list[Case]:
         made.append(Case(f"{name}-bf16", signature("bf16", "bf16"), everything, sizes(0, 3), more))
         made.append(Case(f"{name}-int8", signature("int8", "int32"), everything, sizes(1, 4), more))
         made.append(Case(f"{name}-fused", signature("bf16", "bf16", "rcr", "Relu", 1), some(1), sizes(2, 4), more))
+    for turn, (datatype, output, layout, epilogue) in enumerate((
+        ("bf16", "bf16", "rcr", ""), ("fp16", "fp16", "rrr", ""), ("bf16", "fp32", "crr", "Relu"),
+        ("fp8_e4m3", "bf16", "rrr", ""), ("int8", "int32", "rcr", ""),
+    )):  # fmt: skip
+        one = signature(datatype, output, layout, epilogue, 1 if epilogue else 0, packed=True)
+        which = everything if turn < 2 else some(turn)
+        made.append(Case(f"packed-{one.label()}", one, which, sizes(turn, 4), {"preshuffled": True}))
+    packed = signature("bf16", "bf16", packed=True)
+    for name, more in (("batch", {"batch": 3}), ("batch-one-b", {"batch": 2, "broadcast_b": True, "beta": True})):
+        made.append(Case(f"packed-{name}", packed, some(0), sizes(2, 4), {**more, "preshuffled": True}))
     made += [
         Case(f"default-{layout}", signature("bf16", "bf16", layout), candidates, SEVERAL_TILES)
         for layout in ("rcr", "rrr")

@@ -196,7 +196,8 @@ def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocat
         assert kernel.pack(at, packed.address, team) == 0
         assert packed.intact(), "pack wrote past its buffer"
         args.b, args.b_stride = packed.address, 0
-    assert kernel.refusal(args) == ""
+    refused = kernel.refusal(args)
+    assert not refused, refused
     scratch = Scratch(kernel.workspace_bytes(args, call.threads))
     scratch.memory[scratch.start : scratch.start + min(flags, scratch.size)] = 0
     assert kernel.launch(at, scratch.address, team) == 0
