@@ -82,9 +82,7 @@ def test_every_input_and_layout_aligned(emulator: Emulator, datatype: str, outpu
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("datatype", "output"), INPUTS)
-def test_every_input_and_layout_at_any_alignment(
-    emulator: Emulator, datatype: str, output: str, layout: str
-) -> None:
+def test_every_input_and_layout_at_any_alignment(emulator: Emulator, datatype: str, output: str, layout: str) -> None:
     one = signature(datatype, layout, output)
     size = {"fp32": 4, "bf16": 2, "fp16": 2}.get(one.dtype_a, 1)
     spec = kernel(one, 64, 64, vector=0)

@@ -263,7 +263,7 @@ def _multistage(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
         return
     yield from _multistage_copies(signature, schedule)
     sums = m // along_m * (n // along_n) // 32
-    most = stages.most_sums(signature)
+    most = stages.most_sums(signature, min(schedule.vector[:2]))
     if sums > most:
         yield Violation(
             "nv-registers",

@@ -74,10 +74,12 @@ def turned(signature: GemmSignature) -> bool:
     return DTYPES[signature.dtype_a].bytes == 1 and signature.layout[:2] != "rc"
 
 
-def most_sums(signature: GemmSignature) -> int:
-    """Of one thread.  Half where registers hold other things too: widened fp8, bytes being turned, plain operands."""
-    half = turned(signature) or signature.dtype_a in (*FP8, "fp32")
-    return 64 if half else 128
+def most_sums(signature: GemmSignature, vector: int) -> int:
+    """Of one thread; `vector` is the narrower one.  Registers also hold widened fp8, bytes being turned or moved."""
+    fp8 = signature.dtype_a in FP8
+    if fp8 and (vector == 1 or turned(signature)):
+        return 32
+    return 64 if fp8 or turned(signature) or signature.dtype_a == "fp32" else 128
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
@@ -85,19 +87,21 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     small = 64 if turned(signature) or signature.dtype_a == "fp32" else 128
     for vector in (16, 0):
         fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a != "fp32") else 4
-        if most_sums(signature) == 128:
+        most = most_sums(signature, vector or 1)
+        if most == 128:
             roomy = arch.scratch_bytes > 200_000
             yield multistage(signature, 128, 256, 64, (2, 4), 4 if roomy else fewer, vector)
             yield multistage(signature, 128, 128, 64, (2, 2), 4, vector)
         else:
-            yield multistage(signature, 128, 128, 64, (2, 4), 4, vector)
+            yield multistage(signature, 2 * most, 128, 64, (2, 4), 4, vector)
         yield multistage(signature, 64, 64, small, (2, 2), fewer, vector)
         yield multistage(signature, 64, 64, small, (2, 2), fewer, vector, "split_k")
 
 
 def tests(signature: GemmSignature) -> Iterator[GemmSchedule]:
     """One of everything the headers can do."""
-    yield multistage(signature, 128, 128, 64, (2, 2) if most_sums(signature) == 128 else (2, 4), 3)
+    most = most_sums(signature, 16)
+    yield multistage(signature, min(128, 2 * most), 128, 64, (2, 2) if most == 128 else (2, 4), 3)
     yield multistage(signature, 64, 32, 64, (2, 1), 4, 8)
     yield multistage(signature, 64, 64, 128, (2, 4), 2, 4)
     yield multistage(signature, 64, 128, 64, (2, 4), 3, 0)

@@ -41,7 +41,7 @@ template <class C> using skinny_of =
     tw::repack(x, blockIdx.x, gridDim.x, threadIdx.x);                                                                    \
   }
 #define TW_DEVICE_MULTISTAGE(Config, Symbol)                                                                              \
-  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads)                                           \
+  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, 1)                                        \
       Symbol(const __grid_constant__ tw::MultistageArgs x) {                                                              \
     tw::gemm_multistage<tw::Multistage<Config>, Config>(x);                                                               \
   }

@@ -12,8 +12,9 @@ TW_GPU int clamp(int x, int low, int high) { return x < low ? low : x > high ? h
 // lies before its first byte or behind the last of its row.
 template <class O, int Threads> struct Fetch {
   static constexpr int step = Threads / O::pieces, count = (O::rows + step - 1) / step;  // rows of one thread
-  static constexpr bool whole = O::rows % step == 0;
+  static constexpr bool whole = O::rows % step == 0, shifted = O::settled && O::Vector < 16;
   const char *from;   // this thread's first piece in this stage
+  const char *more;   // behind the row of the thread's number
   const char *first;  // the matrix's first byte
   long long apart;    // bytes from row to row
   int row, column;    // of the first piece in the stage
@@ -30,11 +31,15 @@ template <class O, int Threads> struct Fetch {
     rows = (O::KContiguous ? lines - line : deep - k) - row;
     bytes = ((O::KContiguous ? deep : lines) - x0) * O::size - column;
     from = first + (row0 + row) * apart + (long long)x0 * O::size + column;
+    if constexpr (shifted) more = from + (thread - row) * apart + (O::width - column);
   }
 
   TW_GPU void next() {
-    if constexpr (O::KContiguous) from += O::width, bytes -= O::width;
-    else from += O::Deep * apart, rows -= O::Deep;
+    const long long by = O::KContiguous ? O::width : O::Deep * apart;
+    from += by;
+    if constexpr (shifted) more += by;
+    if constexpr (O::KContiguous) bytes -= O::width;
+    else rows -= O::Deep;
   }
 
   // A whole stage; `to` is its place.  Only the first one of a walk can hold the matrix's first word.
@@ -45,29 +50,31 @@ template <class O, int Threads> struct Fetch {
       if (!whole && row + i * step >= O::rows) break;
       const bool there = i * step < rows;
       if constexpr (O::settled) {
-        raw(to + (row + i * step) * O::raw_row + column, at, bytes, there, false);
+        raw<First>(to + (row + i * step) * O::raw_row + column, at, there);
       } else {
-        const int valid = there ? clamp(bytes, 0, O::piece) : 0;
         const int chunk = column / 16, inside = column % 16;
-        copy_async<O::piece>(to + O::Place::at(row + i * step, chunk) + inside, at, valid);
+        copy_async<O::piece>(to + O::Place::at(row + i * step, chunk) + inside, at, there ? clamp(bytes, 0, O::piece) : 0);
       }
     }
-    if constexpr (O::settled && O::Vector < 16) {  // the one more word of each row
+    if constexpr (shifted) {  // one word more behind each row that is not aligned
+      const char *word = more;
 #pragma unroll
-      for (int r = thread_index(); r < O::rows; r += Threads) {
-        const char *more = from + (r - row) * apart + (O::width - column);
-        raw(to + r * O::raw_row + O::width, more, bytes + column - O::width, r - row < rows, true);
+      for (int i = 0; i < (O::rows + Threads - 1) / Threads; ++i, word += Threads * apart) {
+        const int r = thread_index() + i * Threads;
+        if (O::rows % Threads && r >= O::rows) break;
+        const int shift = int(reinterpret_cast<uintptr_t>(word) & 15), left = bytes + column - O::width + shift;
+        copy_async<16>(to + r * O::raw_row + O::width, word - shift, shift && r - row < rows ? clamp(left, 0, 16) : 0);
       }
       if constexpr (First) heads(to);
     }
   }
 
  private:
-  // The aligned word that holds `at`; the one more of a row only where the row is not aligned.
-  TW_GPU void raw(char *to, const char *at, int left, bool there, bool more) const {
-    const int shift = O::Vector < 16 ? int(reinterpret_cast<uintptr_t>(at) & 15) : 0;
-    const int valid = there && at - shift >= first && !(more && shift == 0) ? clamp(left + shift, 0, 16) : 0;
-    copy_async<16>(to, at - shift, valid);
+  // The aligned word that holds `at`: it may hold the end of a row that is over there.
+  template <bool First> TW_GPU void raw(char *to, const char *at, bool there) const {
+    const int shift = shifted ? int(reinterpret_cast<uintptr_t>(at) & 15) : 0;
+    const char *word = at - shift;
+    copy_async<16>(to, word, !there || (First && word < first) ? 0 : clamp(bytes + shift, 0, 16));
   }
   // Words that begin before the matrix, byte for byte: the first of its first rows (short ones share a word).
   TW_GPU void heads(char *to) const {
