@@ -22,7 +22,7 @@ TW_GPU void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, ui
 TW_GPU uint4 read_once(const void *p, bool there) {
   uint4 v = {0, 0, 0, 0};
   if (there)
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
