@@ -68,8 +68,8 @@ class Emulator:
             source.write_text(f"#include <tilewright/emulated/{launch}.h>\n{text}", encoding="utf-8")
             number = spec.arch.removeprefix("sm_").removesuffix("a")
             _compile(
-                [self.compiler, *FLAGS, *DEFINED, f"-DTW_EMULATED_ARCH={number}", "-O1", "-shared", *(f"-I{one}" for one in places),
-                 "-o", str(library), str(source), str(self.engine), "-ldl"]
+                [self.compiler, *FLAGS, *DEFINED, f"-DTW_EMULATED_ARCH={number}", "-O1", "-shared",
+                 *(f"-I{one}" for one in places), "-o", str(library), str(source), str(self.engine), "-ldl"]
             )  # fmt: skip
         return next(one for one in load_library(library) if one.spec.digest == spec.digest)
 

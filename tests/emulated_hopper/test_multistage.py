@@ -185,13 +185,14 @@ def test_fp8_is_widened_where_there_are_no_instructions_for_it(emulator: Emulato
         assert wrong(emulator, kernel(one, 32, 32, vector, "sm_80"), *calls) == []
 
 
+_TURN = "wait_copies<S::Stages - 2>();\n    block_barrier();\n    a.next"
 MISTAKES = {
-    "no wait for the copies": ("wait_copies<S::Stages - 2>();\n    block_barrier();\n    a.next", "block_barrier();\n    a.next"),
-    "no barrier between steps": ("wait_copies<S::Stages - 2>();\n    block_barrier();\n    a.next", "wait_copies<S::Stages - 2>();\n    a.next"),
-    "one stage too few waited for": ("wait_copies<S::Stages - 2>();\n    block_barrier();\n    a.next", "wait_copies<S::Stages - 1>();\n    block_barrier();\n    a.next"),
+    "no wait for the copies": (_TURN, "block_barrier();\n    a.next"),
+    "no barrier between steps": (_TURN, "wait_copies<S::Stages - 2>();\n    a.next"),
+    "one stage too few waited for": (_TURN, _TURN.replace("Stages - 2", "Stages - 1")),
     "no barrier around the sheet": ("if (i > 0) block_barrier();", ""),
     "sums over tiles that are still read": ("if constexpr (ahead) block_barrier();", ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
