@@ -148,14 +148,19 @@ def test_a_stream_never_used_before_is_captured_with_the_spare(fake_cuda: ctypes
         assert bytes((ctypes.c_char * cuda.FLAG_BYTES).from_address(address))[4096:] == bytes(cuda.FLAG_BYTES - 4096)
         stream_k(a, b, out=out)
         fake_cuda.fake_cuda_capture(stream.handle, 0)
-    assert address != device.workspace(1, 0)
     with device.new_stream() as other:  # the spare is spent: this one has to be told
         fake_cuda.fake_cuda_capture(other.handle, 1)
         with pytest.raises(DeviceError) as caught:
             stream_k(a, b, out=out)
         assert caught.value.rule == "capture-allocation"
         fake_cuda.fake_cuda_capture(other.handle, 0)
+    assert device.workspace(1, 0) != address  # any call beside captures makes another spare
+    made = fake_cuda.fake_cuda_calls(b"cuMemAlloc")
+    with device.new_stream() as third:
+        fake_cuda.fake_cuda_capture(third.handle, 1)
         stream_k(a, b, out=out)
+        fake_cuda.fake_cuda_capture(third.handle, 0)
+    assert fake_cuda.fake_cuda_calls(b"cuMemAlloc") == made
     fake_cuda.fake_cuda_capacity(1 << 20)  # nothing fits any more: what no graph uses goes
     with pytest.raises(DeviceError):
         device.allocate(2 << 20)

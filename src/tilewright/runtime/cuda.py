@@ -51,6 +51,7 @@ class CudaGpu(Gpu):
     def __init__(self, driver: CudaDriver, facts: DeviceFacts) -> None:
         super().__init__("cuda", driver, facts)
         self._spare: GpuMemory | None = None
+        self._spent = False  # a capture took the spare
         self._housekeeping: Stream | None = None
 
     def stream(self) -> int:
@@ -72,6 +73,14 @@ class CudaGpu(Gpu):
             yield
         finally:
             self.driver("CaptureMode", ctypes.byref(mode))
+
+    def workspace(self, nbytes: int, stream: int) -> int:
+        address = super().workspace(nbytes, stream)
+        if self._spent and not self.capturing(stream):
+            self._spent = False  # one attempt: where memory is short, the next workspace makes another
+            with self.active(), self._capture_or_not():
+                self._keep_spare(min(max(nbytes, LEAST_WORKSPACE), MOST_SPARE))
+        return address
 
     def _new_workspace(self, nbytes: int, stream: int) -> GpuMemory:
         with self.active(), self._capture_or_not():  # another stream of this thread may be captured
@@ -105,7 +114,7 @@ class CudaGpu(Gpu):
         spare = self._spare
         if spare is None or spare.nbytes < nbytes:
             raise self._no_allocation(nbytes)
-        self._spare = None
+        self._spare, self._spent = None, True
         return spare
 
     def _drop_unpinned(self) -> bool:
