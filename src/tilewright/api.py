@@ -24,7 +24,7 @@ from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
 from tilewright.runtime.bindings.gemm.quick import CALLERS, READERS, raise_failed, tail_of
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
-from tilewright.runtime.gpu import scoped_stream
+from tilewright.runtime.streams import scoped_stream
 
 _ndarray = np.ndarray
 _registries: dict[str, Registry] = {}

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from tilewright import events
@@ -18,17 +17,16 @@ from tilewright.errors import DeviceError, RequestError
 from tilewright.runtime import abi, timing
 from tilewright.runtime.devices import Launch, Place
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.streams import SCOPED
 
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _CAPTURING = 1
 FLAG_BYTES = abi.WORKSPACE_FLAGS
 
-_scoped: ContextVar[Stream | None] = ContextVar("tilewright_stream", default=None)
-
 
 def scoped_stream() -> Stream | None:
     """The stream of the innermost `with stream:`, of whichever device."""
-    return _scoped.get()
+    return SCOPED.get()
 
 
 class GpuMemory:
@@ -67,11 +65,11 @@ class Stream:
         self._release = weakref.finalize(self, _destroy, device, "StreamDestroy", self.handle)
 
     def __enter__(self) -> Stream:
-        self._tokens.append(_scoped.set(self))
+        self._tokens.append(SCOPED.set(self))
         return self
 
     def __exit__(self, *_error: object) -> None:
-        _scoped.reset(self._tokens.pop())
+        SCOPED.reset(self._tokens.pop())
 
     def synchronize(self) -> None:
         self.device.driver("StreamSynchronize", self.handle)
@@ -278,7 +276,7 @@ class Gpu:
 
     def stream(self) -> int:
         """That of a `with stream:` around us, else PyTorch's current one, else the default stream."""
-        scoped = _scoped.get()
+        scoped = SCOPED.get()
         if scoped is not None and scoped.device.place == self.place:
             return scoped.handle
         return torch_stream(self.place)

@@ -17,7 +17,7 @@ from tilewright.runtime.bindings.gemm.plan import GemmPlan, bad_scalar, copy_arg
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.dlpack import dense_strides
-from tilewright.runtime.gpu import scoped_stream
+from tilewright.runtime.streams import scoped_stream
 
 if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu
