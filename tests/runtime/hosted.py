@@ -1,0 +1,95 @@
+"""The host's half of GPU kernels, compiled alone: checks and workspaces are real, the device's code is not there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.backends.base import backend
+from tilewright.backends.cpu.toolchain import find_toolchain
+from tilewright.backends.cuda.toolchain import include_dirs as cuda_folders
+from tilewright.backends.hip.toolchain import include_dirs as hip_folders
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime.loader import Kernel, load_library
+
+_FLAGS = ("-x", "c++", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-Wno-unused")
+
+
+def cuda_kernels(specs: Sequence[KernelSpec], folder: Path) -> list[Kernel]:
+    """CUDA's files are compiled in halves anyway: nvcc makes the cubin, the host's compiler the rest."""
+    cubin = folder / "none.cubin"
+    cubin.write_bytes(b"")
+    return _built(specs, folder, (f'-DTW_CUBIN="{cubin}"',), cuda_folders())
+
+
+def hip_kernels(specs: Sequence[KernelSpec], folder: Path) -> list[Kernel]:
+    """HIP's too: its half needs no CK Tile, and of the HIP runtime only names."""
+    _stand_ins(folder / "include")
+    return _built(specs, folder, (), (folder / "include", *hip_folders()))
+
+
+def _built(specs: Sequence[KernelSpec], folder: Path, flags: Sequence[str], places: Sequence[Path]) -> list[Kernel]:
+    sources = []
+    for spec in specs:
+        sources.append(folder / f"{spec.digest[:16]}.cpp")
+        sources[-1].write_text(backend(_kind(spec)).render(spec).text, encoding="utf-8")
+    made = folder / "kernels.so"
+    command = [*find_toolchain().driver, *_FLAGS, *flags, *(f"-I{one}" for one in places), "-shared", "-o", str(made)]
+    done = subprocess.run([*command, *map(str, sources), "-ldl"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {one.spec.digest: one for one in load_library(made)}
+    return [found[spec.digest] for spec in specs]
+
+
+def _kind(spec: KernelSpec) -> str:
+    return "cuda" if spec.arch.startswith("sm_") else "hip"
+
+
+# Of the HIP runtime the host's half wants a few names; nothing is launched.
+RUNTIME = """#pragma once
+#include <cstddef>
+#include <cstdint>
+#define __global__
+#define __device__
+#define __launch_bounds__(...)
+struct dim3 { unsigned x, y, z; dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {} };
+static dim3 blockIdx, threadIdx, blockDim;
+using hipStream_t = void *;
+enum hipError_t { hipSuccess };
+enum hipDeviceAttribute_t { hipDeviceAttributeMultiprocessorCount };
+inline hipError_t hipMemset2DAsync(void *, size_t, int, size_t, size_t, hipStream_t) { return hipSuccess; }
+inline hipError_t hipGetLastError() { return hipSuccess; }
+inline hipError_t hipGetDevice(int *device) { *device = 0; return hipSuccess; }
+inline hipError_t hipDeviceGetAttribute(int *value, hipDeviceAttribute_t, int) { *value = 304; return hipSuccess; }
+inline hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *, int, size_t) {
+  *count = 1;
+  return hipSuccess;
+}
+inline hipError_t hipLaunchKernel(const void *, dim3, dim3, void **, size_t, hipStream_t) { return hipSuccess; }
+template <class... T> void launched(T...) {}
+"""
+
+
+GEMM_HEADER = "tilewright/hip/gemm.h"
+
+
+def _header() -> str:
+    found = next(one / GEMM_HEADER for one in hip_folders() if (one / GEMM_HEADER).exists())
+    return found.read_text(encoding="utf-8")
+
+
+def hip_needs_ck_tile() -> bool:
+    """Whether elements are CK Tile's own types to the host too."""
+    return "TW_ELEMENT" not in _header()
+
+
+def _stand_ins(folder: Path) -> None:
+    """A HIP runtime of names, and our header without the one launch the host's compiler cannot read."""
+    text = _header()
+    text, count = re.subn(r"pack_b<Word,[^;]*?>>>\(", "launched(", text)
+    assert count == 1, "how packing is launched has changed: the stand-in must follow"
+    for place, what in ((folder / GEMM_HEADER, text), (folder / "hip/hip_runtime.h", RUNTIME)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(what, encoding="utf-8")

@@ -1,0 +1,247 @@
+"""The check inside a built GPU kernel and `legality.supports` say the same, as those of the CPU's kernels do.
+
+The host's half of each kernel is compiled by itself, so no GPU compiler is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.runtime import hosted
+from tilewright import ops
+from tilewright.arch import arch
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import GemmProblem, nvidia_multistage
+from tilewright.ops.gemm import nvidia_schedules as nvidia
+from tilewright.ops.gemm.problem import problem_violations
+from tilewright.ops.gemm.spec import GemmSignature
+from tilewright.runtime.bindings.gemm.request import dense_request
+from tilewright.runtime.loader import Kernel
+
+GEMM = ops.op("gemm")
+FAR = 1 << 20  # an address with room for misalignment
+
+
+def signature(dtype: str = "bf16", output: str = "bf16", layout: str = "rcr", **more: Any) -> GemmSignature:
+    acc = "int32" if dtype == "int8" else "fp32"
+    fields = {"variant": "standard", "dtype_d": output, **more}
+    return GemmSignature(dtype_a=dtype, dtype_b=dtype, dtype_acc=acc, dtype_c=output, layout=layout, **fields)
+
+
+def fused(dtype: str, output: str, layout: str = "rcr") -> GemmSignature:
+    return signature(dtype, output, layout, variant="multi_d", epilogue="MultiDAdd", num_d=2)
+
+
+def _cuda() -> list[KernelSpec]:
+    made = []
+    for one in (signature(), signature("fp16", "fp32", "crr"), fused("bf16", "bf16", "rrr")):
+        schedules = [
+            nvidia.tma_ws(one, 128, 128, 4, (1, 1)),
+            nvidia.tma_ws(one, 128, 64, 4, (1, 1), "cooperative", "direct"),
+            nvidia.tma_ws(one, 64, 64, 4, (1, 1), "pingpong_stream_k", "direct"),
+            nvidia.skinny(1, 1, 4),
+            nvidia.skinny(2, 1, 4, "columns"),
+            nvidia.generic_schedule(one, arch("sm_90a")),
+            *list(nvidia_multistage.tests(one))[:4],
+        ]
+        made += [KernelSpec("gemm", one, schedule, "sm_90a") for schedule in schedules]
+    packed = signature(variant="preshuffle")
+    made.append(KernelSpec("gemm", packed, nvidia.tma_ws(packed, 128, 128, 4, (1, 1)), "sm_90a"))
+    made.append(
+        KernelSpec("gemm", packed, nvidia.tma_ws(packed, 128, 64, 4, (1, 1), "cooperative", "direct"), "sm_90a")
+    )
+    fp8, ints = signature("fp8_e4m3", "fp32"), signature("int8", "int32", "ccr")
+    made.append(KernelSpec("gemm", fp8, nvidia.tma_ws(fp8, 128, 128, 4, (1, 1), "cooperative", "direct"), "sm_90a"))
+    made += [KernelSpec("gemm", ints, one, "sm_80") for one in list(nvidia_multistage.tests(ints))[:2]]
+    return [spec for spec in made if not GEMM.check(spec)]
+
+
+def _hip() -> list[KernelSpec]:
+    found: dict[Any, KernelSpec] = {}
+    axes = (
+        signature("fp16", "fp16"),
+        signature("bf16", "bf16", "crr"),
+        signature("int8", "int32"),
+        signature("fp8_e4m3fnuz", "fp32", "rrr"),
+        fused("fp16", "fp16", "ccr"),
+        signature("fp16", "fp16", variant="preshuffle"),
+    )
+    for one in axes:
+        axes_of = {"datatypes": (one.dtype_a,), "layouts": (one.layout,), "variants": (one.variant,)}
+        for spec in GEMM.proposals("tests", "gfx942", **axes_of):
+            mine = replace(spec, signature=one)
+            h = spec.schedule
+            kind = (one, h.pipeline, h.store, h.pad, h.split_k > 1)
+            if kind not in found and not GEMM.check(mine):
+                found[kind] = mine
+    return list(found.values())
+
+
+CUDA, HIP = _cuda(), _hip()
+
+
+@pytest.fixture(scope="module")
+def cuda_kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Kernel]:
+    return hosted.cuda_kernels(CUDA, tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture(scope="module")
+def hip_kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Kernel]:
+    if hosted.hip_needs_ck_tile():
+        pytest.skip("the host's half of HIP kernels includes CK Tile: it does not compile alone")
+    return hosted.hip_kernels(HIP, tmp_path_factory.mktemp("hip"))
+
+
+sizes = st.one_of(
+    st.integers(-1, 70),
+    st.sampled_from([0, 1, 8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 4096]),
+    st.sampled_from([2**16, 2**20, 2**29 - 8, 2**29, 2**31 - 64, 2**31, 2**33]),
+)
+tiles = st.sampled_from([0, 16, 32, 64, 128, 256, 512, 1024, 2048])
+eights = st.integers(1, 40).map(lambda count: 8 * count)
+fitting = st.one_of(tiles, tiles, eights)
+small = st.integers(0, 16)
+
+
+@st.composite
+def problems(draw: st.DrawFn, one: GemmSignature) -> GemmProblem:
+    """Sizes that often fit, strides that often are dense, a batch that mostly is one."""
+    m, n, k = (draw(st.one_of(small, sizes, fitting, fitting)) for _ in range(3))
+    made = GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        dtype_a=one.dtype_a,
+        dtype_b=one.dtype_b,
+        dtype_c=one.dtype_c,
+        dtype_d=one.dtype_d if one.num_d else "",
+        layout=one.layout,
+        batch=draw(st.sampled_from([1, 1, 1, 0, 2, 3, 65535, 65536, 70000])),
+        epilogue=one.epilogue,
+        num_d=one.num_d,
+        beta=draw(st.sampled_from([False, False, False, True])),
+        preshuffled=one.variant == "preshuffle",
+        aligned=draw(st.sampled_from([True, True, False])),
+        plain_d=draw(st.sampled_from([True, True, False])) if one.num_d else True,
+    )
+    more = st.sampled_from([0, 0, 0, 0, 1, 4, 8, 16, 64, -1])
+    strides = [max(1, value + draw(more)) for value in (made.a_stride, made.b_stride, made.c_stride)]
+    if draw(st.booleans()):
+        strides = [-(-value // 64) * 64 for value in strides]
+    made = replace(made, a_stride=strides[0], b_stride=strides[1], c_stride=strides[2])
+    return replace(made, aligned=made.aligned and made.batch_aligned)
+
+
+def arguments(problem: GemmProblem, off: int, of_d: str) -> Any:
+    """The struct of the problem; an unaligned one has an operand that is off by one element (A, B, or E)."""
+    args = dense_request(problem).args
+    args.a = args.b = args.e = FAR
+    args.alpha = 1.0
+    if problem.beta:
+        args.c, args.beta = FAR, 1.0
+    if not problem.aligned:
+        of_b = ("a", problem.dtype_a) if problem.preshuffled else ("b", problem.dtype_b)  # what we pack is aligned
+        name, dtype = (("a", problem.dtype_a), of_b, ("e", problem.dtype_c))[off]
+        setattr(args, name, FAR + DTYPES[dtype].bytes)
+    for index in range(problem.num_d):
+        args.d[index] = FAR
+        args.d_row_stride[index] = 0  # a row for all rows: fits everywhere
+        args.d_batch_stride[index] = 0
+    if problem.num_d and not problem.plain_d:
+        if of_d == "column":
+            args.d_col_stride[0] = 0
+        elif of_d == "address":
+            args.d[0] = FAR + DTYPES[problem.dtype_d].bytes
+        else:
+            args.d_row_stride[0] = 1
+    return args
+
+
+def one_of(kernels: list[Kernel]) -> st.SearchStrategy[Kernel]:
+    """Pipelines alike, however many kernels each has."""
+    by_pipeline: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        by_pipeline.setdefault(kernel.spec.schedule.pipeline, []).append(kernel)
+    return st.sampled_from(list(by_pipeline.values())).flatmap(st.sampled_from)
+
+
+def agree(kernel: Kernel, problem: GemmProblem, off: int, of_d: str) -> None:
+    broken = problem_violations(problem)
+    if any(one.rule == "size-huge" for one in broken):
+        return  # no kernel is asked
+    python = broken or GEMM.supports(kernel.spec, problem)
+    said = kernel.refusal(arguments(problem, off, of_d))
+    if said:
+        assert python, f"{kernel.name} refuses what Python would give it, {problem}: {said}"
+    elif problem.aligned and problem.plain_d:
+        assert not python, f"{kernel.name} takes what Python would not give it, {problem}: {python}"
+    # Of an unaligned problem Python does not know which operand is off, and by how much: it may refuse too much.
+
+
+@settings(deadline=None, max_examples=600)
+@given(st.data())
+def test_cuda_kernels_and_python_agree(cuda_kernels: list[Kernel], data: st.DataObject) -> None:
+    kernel = data.draw(one_of(cuda_kernels), "kernel")
+    problem = data.draw(problems(kernel.spec.signature), "problem")
+    agree(kernel, problem, data.draw(st.integers(0, 2)), data.draw(st.sampled_from(["column", "address", "row"])))
+
+
+@settings(deadline=None, max_examples=600)
+@given(st.data())
+def test_hip_kernels_and_python_agree(hip_kernels: list[Kernel], data: st.DataObject) -> None:
+    kernel = data.draw(one_of(hip_kernels), "kernel")
+    problem = data.draw(problems(kernel.spec.signature), "problem")
+    agree(kernel, problem, data.draw(st.integers(0, 2)), data.draw(st.sampled_from(["column", "address", "row"])))
+
+
+@pytest.mark.parametrize("which", ["cuda", "hip"])
+def test_both_sides_are_seen(which: str, request: pytest.FixtureRequest) -> None:
+    """Every kernel takes a problem of whole tiles, and those with limits refuse one: neither answer is constant."""
+    kernels: list[Kernel] = request.getfixturevalue(f"{which}_kernels")
+    assert len(kernels) > 10
+    assert {one.spec.signature.variant for one in kernels} == {"standard", "multi_d", "preshuffle"}
+    refused = 0
+    for kernel in kernels:
+        s, h = kernel.spec.signature, kernel.spec.schedule
+        m, n = (min(8, h.tile[0]), 64) if h.scheduler == "rows" else (64, 8) if h.scheduler == "columns" else (256, 256)
+        whole = GemmProblem(
+            m, n, 2048, s.dtype_a, s.dtype_b, s.dtype_c, s.dtype_d, s.layout, epilogue=s.epilogue, num_d=s.num_d,
+            preshuffled=s.variant == "preshuffle",
+        )  # fmt: skip
+        assert kernel.refusal(arguments(whole, 0, "row")) == "", kernel.name
+        odd = replace(whole, m=333, n=331, k=0, a_stride=0, b_stride=0, c_stride=0)
+        refused += bool(kernel.refusal(arguments(odd, 0, "row")))
+    assert refused > len(kernels) // 2
+
+
+def test_hip_kernels_refuse_what_they_would_ignore(hip_kernels: list[Kernel]) -> None:
+    """Python has no word for alpha in a problem, so the launch itself has to say no."""
+    import ctypes
+
+    kernel = hip_kernels[0]
+    args = arguments(GemmProblem(256, 256, 2048, "fp16", layout="rcr"), 0, "row")
+    assert kernel.launch(ctypes.addressof(args), None, None) == 0
+    args.alpha = 2.0
+    assert "alpha is not 1" in kernel.refusal(args)
+    assert kernel.launch(ctypes.addressof(args), None, None) == 3
+    args.alpha, args.a = 1.0, FAR + 2
+    assert kernel.launch(ctypes.addressof(args), None, None) == 4
+
+
+def test_a_copy_of_what_is_unaligned_has_room(cuda_kernels: list[Kernel]) -> None:
+    """The workspace of a problem that may be unaligned is asked for with addresses that are."""
+    from tilewright.runtime.abi import WORKSPACE_FLAGS
+
+    direct = next(one for one in cuda_kernels if one.spec.schedule.store == "direct" and "tma" in one.name)
+    problem = GemmProblem(256, 256, 2048, "bf16", layout="rcr", aligned=False)
+    aligned = arguments(replace(problem, aligned=True), 0, "row")
+    assert direct.workspace_bytes(aligned, 1) == 0
+    for off in (0, 1):
+        args = arguments(problem, off, "row")
+        assert direct.workspace_bytes(args, 1) >= WORKSPACE_FLAGS + 256 * 2048 * 2
