@@ -1,6 +1,7 @@
 """The element types, once: names, sizes, kinds, precision.
 
-`fp8_e4m3` and `fp8_e5m2` are the OCP encodings (e4m3 has no infinity); the `fnuz` ones, which older AMD
+`tf32` is how float32 arrays are multiplied when asked for (`math="tf32"`): rounded to 11 bits on the way into the
+matrix units, so an input type only.  `fp8_e4m3` and `fp8_e5m2` are the OCP encodings (e4m3 has no infinity); the `fnuz` ones, which older AMD
 GPUs multiply, have another bias, one zero and no infinity: the same byte is another number.  Error
 bounds are derived from `unit_roundoff`, the largest relative error of rounding to the type.
 """
@@ -29,6 +30,7 @@ DTYPES: dict[str, DType] = {
     one.name: one
     for one in (
         DType("fp32", 4, "float", 23, "float32"),
+        DType("tf32", 4, "float", 10, "float32"),
         DType("fp16", 2, "float", 10, "float16"),
         DType("bf16", 2, "float", 7, "bfloat16"),
         DType("fp8_e4m3", 1, "float", 3, "float8_e4m3fn"),
@@ -40,7 +42,8 @@ DTYPES: dict[str, DType] = {
     )
 }
 
-BY_NUMPY_NAME: dict[str, str] = {one.numpy_name: one.name for one in DTYPES.values()}
+# What an array holds; nothing holds tf32.
+BY_NUMPY_NAME: dict[str, str] = {one.numpy_name: one.name for one in DTYPES.values() if one.name != "tf32"}
 
 
 def dtype(name: str) -> DType:

@@ -17,7 +17,7 @@ from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
 INPUTS = (
     ("bf16", "bf16"), ("fp16", "fp32"), ("int8", "int32"), ("fp8_e4m3", "bf16"), ("fp8_e4m3:fp8_e5m2", "fp32"),
-    ("fp32", "fp32"),
+    ("fp32", "fp32"), ("tf32", "fp32"),
 )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_every_input_and_layout_aligned(emulator: Emulator, datatype: str, outpu
 @pytest.mark.parametrize(("datatype", "output"), INPUTS)
 def test_every_input_and_layout_at_any_alignment(emulator: Emulator, datatype: str, output: str, layout: str) -> None:
     one = signature(datatype, layout, output)
-    size = {"fp32": 4, "bf16": 2, "fp16": 2}.get(one.dtype_a, 1)
+    size = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}.get(one.dtype_a, 1)
     spec = kernel(one, 64, 64, vector=0)
     sizes = ((67, 71, 133), (1, 1, 1), (65, 3, 77), (5, 66, 16))
     calls = [Call(problem(one, *each, aligned=False)) for each in sizes]

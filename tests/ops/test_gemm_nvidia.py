@@ -53,7 +53,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(variant="preshuffle"), arch="sm_80"),
     ],
     "nv-packed": [skinny(signed(variant="preshuffle")), multistage(signed(variant="preshuffle"))],
-    "dtype-mix": [generic(signed(dtype_b="int8")), generic(signed(dtype_a="int32"))],
+    "dtype-mix": [generic(signed(dtype_a="tf32")), generic(signed(dtype_b="int8")), generic(signed(dtype_a="int32"))],
     "dtype-output": [generic(signed(dtype_c="int32"))],
     "dtype-d": [generic(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],
     "nv-pipeline": [tma(pipeline="compv3")],

@@ -159,7 +159,7 @@ def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
     together = max(1, min(held, _up(blocks, arch.compute_units)))  # on the busiest multiprocessor at a time
 
     # int8 doubles the rate; fp8 is widened on the way, here or in the hardware.
-    macs = FMA_MACS if size == 4 else MMA_MACS * (2 if problem.dtype_a == "int8" else 1)
+    macs = FMA_MACS if problem.dtype_a == "fp32" else MMA_MACS * {"int8": 2.0, "tf32": 0.5}.get(problem.dtype_a, 1.0)
     multiply = m * n * k / (macs * (1.0 if along_m * along_n * together > 4 else ALONE))
     through = issued = 0.0  # bytes written to shared memory and read from it; copies
     for dtype, lines, repeated, along_k, vector in (

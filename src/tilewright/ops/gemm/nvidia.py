@@ -54,7 +54,7 @@ SCHEDULERS = {
     "skinny": ("rows", "columns"),
     "generic": ("default",),
 }
-FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
+FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
 INT_OUTPUTS = ("int32", "int8", "fp32")
 TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8")
@@ -89,6 +89,8 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
             if value not in FLOATS:
                 remedy = f"use {', '.join(FLOATS)} or int8"
                 yield Violation("dtype-mix", f"{field} {value} is not an input type", remedy)
+        if "tf32" in (a, b) and a != b:
+            yield Violation("dtype-mix", f"{a} times {b} is not supported", "tf32 goes with tf32 only")
         outputs = FLOAT_OUTPUTS
     if c not in outputs:
         yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {', '.join(outputs)}")

@@ -15,13 +15,13 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
+FOUR_BYTES = ("fp32", "tf32")
 UNIT_COLUMNS = 16  # of a warp's part: two instructions
 
 
 def warp_tile(dtype: str) -> Shape:
     """One mma.sync; for exact fp32 what 32 lanes multiply before they read again."""
-    size = DTYPES[dtype].bytes
-    return (32, 16, 4) if size == 4 else (16, 8, 32 // size)
+    return (32, 16, 4) if dtype == "fp32" else (16, 8, 32 // DTYPES[dtype].bytes)
 
 
 def settled(dtype: str, along_k: bool, vector: int) -> bool:
@@ -79,14 +79,14 @@ def most_sums(signature: GemmSignature, vector: int) -> int:
     fp8 = signature.dtype_a in FP8
     if fp8 and (vector == 1 or turned(signature)):
         return 32
-    return 64 if fp8 or turned(signature) or signature.dtype_a == "fp32" else 128
+    return 64 if fp8 or turned(signature) or signature.dtype_a in FOUR_BYTES else 128
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     """Large and small tiles, for aligned rows and for any; and few tiles with a long k."""
-    small = 64 if turned(signature) or signature.dtype_a == "fp32" else 128
+    small = 64 if turned(signature) or signature.dtype_a in FOUR_BYTES else 128
     for vector in (16, 0):
-        fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a != "fp32") else 4
+        fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a not in FOUR_BYTES) else 4
         most = most_sums(signature, vector or 1)
         if most == 128:
             roomy = arch.scratch_bytes > 200_000

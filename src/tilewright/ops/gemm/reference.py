@@ -169,7 +169,8 @@ def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -
         e3 = L e2 + 16 u max(1, |x|)                an activation with Lipschitz constant L, evaluated in fp32
         e  = e3 + u_out (|y| + e3) + s              rounding to the output type, s its smallest number
 
-    plus (K+1) 2^-126 |alpha|, since subnormal terms may be flushed.
+    plus (K+1) 2^-126 |alpha|, since subnormal terms may be flushed.  tf32 inputs are fp32 numbers that are rounded to
+    11 bits first: with v = 2^-11, e0 grows by ((1 + v)^2 - 1) |alpha| |A||B|.
 
     Narrow sums (fp8 inputs on NVIDIA's tensor cores of capability 8.9 and 9.0, where partial sums are not moved to
     fp32 in between).  An instruction aligns 32 products and the sum so far to the largest of these 33 terms and cuts
@@ -191,6 +192,8 @@ def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -
     terms = 4 if DTYPES[p.dtype_a].kind == "int" else p.k + 3
     with np.errstate(all="ignore"):
         part = _gamma(terms) + (_narrow(p.k) if narrow_sums else 0.0)
+        if p.dtype_a == "tf32":
+            part += (1 + DTYPES["tf32"].unit_roundoff) ** 2 - 1
         error = part * found.products + (3 + p.num_d) * U32 * found.size
         error = error + (p.k + 1) * TINY32 * found.scaled
         if p.epilogue in ACTIVATIONS:

@@ -12,7 +12,6 @@ namespace tw {
 TW_GPU void load_matrices(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, false); }
 TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, true); }
 
-struct tf32 {};
 template <class T> struct emulated_kind;
 template <> struct emulated_kind<bf16> { static constexpr auto value = emulated::Kind::bf16; };
 template <> struct emulated_kind<fp16> { static constexpr auto value = emulated::Kind::fp16; };

@@ -61,9 +61,6 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
         mma(d, wide_a, wide_b, fp16{}, fp16{});
         mma(d + 4, wide_a, wide_b + 2, fp16{}, fp16{});
       }
-    } else if constexpr (tf) {
-      mma(d, a, b, tf32{}, tf32{});
-      mma(d + 4, a, b + 2, tf32{}, tf32{});
     } else {
       mma(d, a, b, A{}, B{});
       mma(d + 4, a, b + 2, A{}, B{});
@@ -135,10 +132,9 @@ template <class Config, class TileA, class TileB> struct PlainMatrix {
   }
 };
 
-template <class Config, class TileA, class TileB, bool Plain> struct matrix_of { using type = TensorMatrix<Config, TileA, TileB>; };
-template <class Config, class TileA, class TileB> struct matrix_of<Config, TileA, TileB, true> { using type = PlainMatrix<Config, TileA, TileB>; };
-template <class Config, class TileA, class TileB> using Matrix =
-    typename matrix_of<Config, TileA, TileB, sizeof(typename Config::A) == 4 && !Config::tf32>::type;
+template <class A, class Config, class TileA, class TileB> struct matrix_of { using type = TensorMatrix<Config, TileA, TileB>; };
+template <class Config, class TileA, class TileB> struct matrix_of<float, Config, TileA, TileB> { using type = PlainMatrix<Config, TileA, TileB>; };
+template <class Config, class TileA, class TileB> using Matrix = typename matrix_of<typename Config::A, Config, TileA, TileB>::type;
 
 }  // namespace tw
 #endif

@@ -24,7 +24,6 @@ TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) {
         : "+" Letter(d[0]), "+" Letter(d[1]), "+" Letter(d[2]), "+" Letter(d[3])                                 \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                     \
   }
-struct tf32 {};  // a float of which the matrix units read 19 bits
 TW_MMA(bf16, bf16, float, "f", "m16n8k16.row.col.f32.bf16.bf16.f32")
 TW_MMA(fp16, fp16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
 TW_MMA(int8, int8, int32, "r", "m16n8k32.row.col.s32.s8.s8.s32")

@@ -9,6 +9,7 @@ namespace tw {
 using fp32 = float;
 using int8 = int8_t;
 using int32 = int32_t;
+struct tf32 { float value; };  // a float of which the matrix units read 19 bits
 struct bf16 { uint16_t bits; };
 struct fp16 { uint16_t bits; };
 struct fp8_e4m3 { uint8_t bits; };  // OCP: no infinity, 0x7f is NaN
@@ -24,6 +25,7 @@ template <> struct sum_of<int8> { using type = int32_t; };
 namespace tw {
 
 TW_GPU float to_float(float x) { return x; }
+TW_GPU float to_float(tf32 x) { return x.value; }
 TW_GPU float to_float(int32_t x) { return float(x); }
 TW_GPU float to_float(int8_t x) { return float(x); }
 TW_GPU float to_float(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
