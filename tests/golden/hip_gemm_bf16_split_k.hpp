@@ -1,31 +1,38 @@
 // gemm_bf16_crr_mem_64x64x64_2x2x1_16x16x32_splitk4_gfx90a_126c425d
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
+#if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_universal_pipeline_ag_bg_cr_policy.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_mem.hpp>
+#endif
 
 namespace tw_126c425dc479f8b9 {
 struct Config {
-  using A = ck_tile::bf16_t;
-  using B = ck_tile::bf16_t;
-  using Acc = float;
-  using C = ck_tile::bf16_t;
-  using D = ck_tile::bf16_t;
+  using A = TW_ELEMENT(ck_tile::bf16_t, 2);
+  using B = TW_ELEMENT(ck_tile::bf16_t, 2);
+  using Acc = TW_ELEMENT(float, 4);
+  using C = TW_ELEMENT(ck_tile::bf16_t, 2);
+  using D = TW_ELEMENT(ck_tile::bf16_t, 2);
   static constexpr bool a_rows = false, b_rows = true;
   static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
   static constexpr int num_d = 0;
+#if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrMem<Problem>;
   template <class Problem> using PipelineBase = ck_tile::BaseGemmPipelineAgBgCrMem<Problem>;
   template <class Config> using Store = tw::hip::Shuffled<Config>;
   static constexpr auto scheduler = ck_tile::GemmPipelineScheduler::Interwave;
+#endif
   static constexpr int tile_m = 64, tile_n = 64, tile_k = 64;
   static constexpr int warp_grid_m = 2, warp_grid_n = 2, warp_grid_k = 1;
   static constexpr int warp_tile_m = 16, warp_tile_n = 16, warp_tile_k = 32;
   static constexpr bool pad_m = true, pad_n = true, pad_k = true;
   static constexpr bool preshuffle = false, persistent = false;
   static constexpr int split_k = 4, wave_groups = 1, lds_buffers = 1;
+  static constexpr auto tails = tw::hip::Tails::stages;
+  static constexpr int threads = 256, stages = 2;
+  static constexpr bool unguarded_sums = true;
   static constexpr int least_loops = 1, loop_step = 1;
   static constexpr int width_a = 8, width_b = 8, width_c = 8, width_d = 8;
   static constexpr bool narrow_c = false;

@@ -1,32 +1,39 @@
 // gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_pad_gfx942_b7d3c660
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
+#if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v5.hpp>
+#endif
 
 namespace tw_b7d3c660fa400283 {
 struct Config {
-  using A = ck_tile::half_t;
-  using B = ck_tile::half_t;
-  using Acc = float;
-  using C = ck_tile::half_t;
-  using D = ck_tile::half_t;
+  using A = TW_ELEMENT(ck_tile::half_t, 2);
+  using B = TW_ELEMENT(ck_tile::half_t, 2);
+  using Acc = TW_ELEMENT(float, 4);
+  using C = TW_ELEMENT(ck_tile::half_t, 2);
+  using D = TW_ELEMENT(ck_tile::half_t, 2);
   static constexpr bool a_rows = true, b_rows = false;
   static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
   static constexpr int num_d = 0;
+#if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrCompV5<Problem>;
   template <class Problem> using PipelineBase = ck_tile::BaseGemmPipelineAgBgCrCompV5<Problem>;
   template <class Config> using Store = tw::hip::Shuffled<Config>;
   static constexpr auto scheduler = ck_tile::GemmPipelineScheduler::Intrawave;
+#endif
   static constexpr int tile_m = 64, tile_n = 64, tile_k = 32;
   static constexpr int warp_grid_m = 1, warp_grid_n = 1, warp_grid_k = 2;
   static constexpr int warp_tile_m = 32, warp_tile_n = 32, warp_tile_k = 16;
   static constexpr bool pad_m = false, pad_n = false, pad_k = false;
   static constexpr bool preshuffle = false, persistent = false;
   static constexpr int split_k = 1, wave_groups = 2, lds_buffers = 1;
+  static constexpr auto tails = tw::hip::Tails::one;
+  static constexpr int threads = 128, stages = 1;
+  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 1, loop_step = 1;
   static constexpr int width_a = 8, width_b = 8, width_c = 8, width_d = 8;
   static constexpr bool narrow_c = false;

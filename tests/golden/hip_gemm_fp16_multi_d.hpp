@@ -1,31 +1,38 @@
 // gemm_fp16_rrr_FastGelu_d2_compv3_256x128x32_2x2x1_32x32x16_persistent_gfx942_cf2f4e22
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
+#if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_universal_pipeline_ag_bg_cr_policy.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v3.hpp>
+#endif
 
 namespace tw_cf2f4e228c9702bd {
 struct Config {
-  using A = ck_tile::half_t;
-  using B = ck_tile::half_t;
-  using Acc = float;
-  using C = ck_tile::half_t;
-  using D = ck_tile::half_t;
+  using A = TW_ELEMENT(ck_tile::half_t, 2);
+  using B = TW_ELEMENT(ck_tile::half_t, 2);
+  using Acc = TW_ELEMENT(float, 4);
+  using C = TW_ELEMENT(ck_tile::half_t, 2);
+  using D = TW_ELEMENT(ck_tile::half_t, 2);
   static constexpr bool a_rows = true, b_rows = true;
   static constexpr auto epilogue = tw::hip::Epilogue::FastGelu;
   static constexpr int num_d = 2;
+#if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrCompV3<Problem>;
   template <class Problem> using PipelineBase = ck_tile::BaseGemmPipelineAgBgCrCompV3<Problem>;
   template <class Config> using Store = tw::hip::Shuffled<Config>;
   static constexpr auto scheduler = ck_tile::GemmPipelineScheduler::Intrawave;
+#endif
   static constexpr int tile_m = 256, tile_n = 128, tile_k = 32;
   static constexpr int warp_grid_m = 2, warp_grid_n = 2, warp_grid_k = 1;
   static constexpr int warp_tile_m = 32, warp_tile_n = 32, warp_tile_k = 16;
   static constexpr bool pad_m = true, pad_n = true, pad_k = true;
   static constexpr bool preshuffle = false, persistent = true;
   static constexpr int split_k = 1, wave_groups = 1, lds_buffers = 1;
+  static constexpr auto tails = tw::hip::Tails::three;
+  static constexpr int threads = 256, stages = 2;
+  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 1, loop_step = 1;
   static constexpr int width_a = 8, width_b = 8, width_c = 8, width_d = 8;
   static constexpr bool narrow_c = false;

@@ -1,32 +1,39 @@
 // gemm_fp8_e4m3xfp8_e5m2_to_fp32_rcr_compv4_128x128x128_2x2x1_32x32x64_gfx950_ec65fad8
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
+#if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v4.hpp>
+#endif
 
 namespace tw_ec65fad829a346c1 {
 struct Config {
-  using A = ck_tile::fp8_t;
-  using B = ck_tile::bf8_t;
-  using Acc = float;
-  using C = float;
-  using D = float;
+  using A = TW_ELEMENT(ck_tile::fp8_t, 1);
+  using B = TW_ELEMENT(ck_tile::bf8_t, 1);
+  using Acc = TW_ELEMENT(float, 4);
+  using C = TW_ELEMENT(float, 4);
+  using D = TW_ELEMENT(float, 4);
   static constexpr bool a_rows = true, b_rows = false;
   static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
   static constexpr int num_d = 0;
+#if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrCompV4<Problem>;
   template <class Problem> using PipelineBase = ck_tile::BaseGemmPipelineAgBgCrCompV4<Problem>;
   template <class Config> using Store = tw::hip::Direct<Config>;
   static constexpr auto scheduler = ck_tile::GemmPipelineScheduler::Intrawave;
+#endif
   static constexpr int tile_m = 128, tile_n = 128, tile_k = 128;
   static constexpr int warp_grid_m = 2, warp_grid_n = 2, warp_grid_k = 1;
   static constexpr int warp_tile_m = 32, warp_tile_n = 32, warp_tile_k = 64;
   static constexpr bool pad_m = true, pad_n = true, pad_k = true;
   static constexpr bool preshuffle = false, persistent = false;
   static constexpr int split_k = 1, wave_groups = 1, lds_buffers = 2;
+  static constexpr auto tails = tw::hip::Tails::pairs;
+  static constexpr int threads = 256, stages = 2;
+  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 2, loop_step = 1;
   static constexpr int width_a = 16, width_b = 16, width_c = 1, width_d = 1;
   static constexpr bool narrow_c = false;

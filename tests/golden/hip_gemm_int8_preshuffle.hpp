@@ -1,30 +1,37 @@
 // gemm_int8_to_int32_rcr_preshuffle_preshuffle_128x128x128_1x4x1_16x16x32_padmn_gfx942_0ddc677d
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
+#if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_wp_asmem_bsmem_creg_v1.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_scheduler.hpp>
 #include <ck_tile/ops/gemm/pipeline/wp_pipeline_agmem_bgmem_creg_v1.hpp>
+#endif
 
 namespace tw_0ddc677d7438695e {
 struct Config {
-  using A = ck_tile::int8_t;
-  using B = ck_tile::int8_t;
-  using Acc = ck_tile::int32_t;
-  using C = ck_tile::int32_t;
-  using D = ck_tile::int32_t;
+  using A = TW_ELEMENT(ck_tile::int8_t, 1);
+  using B = TW_ELEMENT(ck_tile::int8_t, 1);
+  using Acc = TW_ELEMENT(ck_tile::int32_t, 4);
+  using C = TW_ELEMENT(ck_tile::int32_t, 4);
+  using D = TW_ELEMENT(ck_tile::int32_t, 4);
   static constexpr bool a_rows = true, b_rows = false;
   static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
   static constexpr int num_d = 0;
+#if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::WeightPreshufflePipelineAGmemBGmemCRegV1<Problem>;
   template <class Problem> using PipelineBase = ck_tile::BaseWeightPreshufflePipelineAGmemBGmemCRegV1<Problem>;
   template <class Config> using Store = tw::hip::Shuffled<Config>;
   static constexpr auto scheduler = ck_tile::GemmPipelineScheduler::Default;
+#endif
   static constexpr int tile_m = 128, tile_n = 128, tile_k = 128;
   static constexpr int warp_grid_m = 1, warp_grid_n = 4, warp_grid_k = 1;
   static constexpr int warp_tile_m = 16, warp_tile_n = 16, warp_tile_k = 32;
   static constexpr bool pad_m = true, pad_n = true, pad_k = false;
   static constexpr bool preshuffle = true, persistent = false;
   static constexpr int split_k = 1, wave_groups = 1, lds_buffers = 1;
+  static constexpr auto tails = tw::hip::Tails::one;
+  static constexpr int threads = 256, stages = 1;
+  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 2, loop_step = 2;
   static constexpr int width_a = 16, width_b = 16, width_c = 4, width_d = 4;
   static constexpr bool narrow_c = false;

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.errors import UnknownNameError, nearest
 from tilewright.inspect.report import Inspection
@@ -63,6 +63,23 @@ class Toolchain(Protocol):
 
     def memory_per_job(self) -> int:
         """Bytes one compile needs at its peak, for the parallelism limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Something several compiles share: a command writes `part`, which becomes `output` when it is whole."""
+
+    command: tuple[str, ...]
+    part: Path
+    output: Path
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A toolchain whose compiles become cheaper by something made once, and right without it."""
+
+    def preparation(self, arch: str, kernels: int) -> Preparation | None:
+        """What to make before that many kernels are compiled; None where it is there, or would not pay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tilewright.build.jobs import JobLimit, job_limit
 from tilewright.build.key import KeyInputs, key_inputs
 from tilewright.build.locks import FileLock
 from tilewright.build.ninja_run import Compile, run_many, run_one
+from tilewright.build.prepare import prepare
 from tilewright.build.promises import demand_kept
 from tilewright.build.store import Entry, Store, store_error
 from tilewright.errors import CompileError, InspectionError, NoKernelError, StoreError, TilewrightError
@@ -234,6 +235,7 @@ class _Run:
             if one.key in self.damaged:
                 self.store.discard(one.key)
         with self.store.workspace() as work:
+            prepare([(one.toolchain, one.arch) for one in todo], self.store, work)
             try:
                 plan = [(one, self._plan(one, work, index)) for index, one in enumerate(todo)]
             except OSError as error:

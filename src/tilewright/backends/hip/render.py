@@ -17,6 +17,8 @@ from tilewright.errors import InternalError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd_shape as shape
 
+_ELEMENTS = ("a", "b", "acc", "c", "d")
+
 
 @lru_cache(maxsize=8)
 def _template(op: str) -> jinja2.Template:
@@ -42,16 +44,31 @@ def _named(table: str, names: Profile, value: str) -> object:
 
 
 def render(spec: KernelSpec) -> Source:
+    return Source(f"{spec.name}.hpp", _text(spec), "hip")
+
+
+def shared(spec: KernelSpec) -> str:
+    """A header for precompiling: the includes of every pipeline, and a kernel as an example, which exports nothing."""
+    return _text(spec, shared=True)
+
+
+def _text(spec: KernelSpec, *, shared: bool = False) -> str:
     names, s, h = profile(), spec.signature, spec.schedule
-    text = _template(spec.op).render(
+    pipeline = _named("pipelines", names, h.pipeline)
+    of = names.pipelines.values() if shared else (names.pipelines[h.pipeline],)
+    return _template(spec.op).render(
+        shared=shared,
+        includes=list(dict.fromkeys(one for each in of for one in each["includes"])),
         name=spec.name,
-        space=f"tw_{spec.digest[:16]}",
+        # An example must not meet the kernel of the same spec.
+        space="tw_shared" if shared else f"tw_{spec.digest[:16]}",
         manifest=spec.to_json(),
         glue=names.glue,
         s=s,
         h=h,
-        types={one: _named("types", names, getattr(s, f"dtype_{one}")) for one in ("a", "b", "acc", "c", "d")},
-        pipeline=_named("pipelines", names, h.pipeline),
+        types={one: _named("types", names, getattr(s, f"dtype_{one}")) for one in _ELEMENTS},
+        bytes={one: shape.bytes_of(getattr(s, f"dtype_{one}")) for one in _ELEMENTS},
+        pipeline=pipeline,
         store=_named("stores", names, h.store),
         scheduler=_named("schedulers", names, h.scheduler),
         width_a=shape.width_a(s, h),
@@ -59,5 +76,6 @@ def render(spec: KernelSpec) -> Source:
         width_c=shape.width_c(s, h),
         width_d=shape.width_d(s, h),
         lds_bytes=shape.lds_bytes(s, h),
+        threads=shape.threads(h),
+        stages=shape.prefetch_stages(s, h),
     )
-    return Source(f"{spec.name}.hpp", text, "hip")

@@ -7,6 +7,7 @@ Looked at, in this order: the setting `hipcc`, the setting `rocm_path`, the tool
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search
-from tilewright.backends.base import CompilerIdentity, ObjectRules
+from tilewright.backends.base import CompilerIdentity, ObjectRules, Preparation
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
 from tilewright.backends.hip.ck_tile import Headers, has_headers, read_headers
 from tilewright.errors import ToolchainError
@@ -81,14 +82,18 @@ class HipToolchain:
         self.headers.require()
         return self.headers
 
-    def _demand_headers(self, source: Path) -> None:
-        """Missing headers, or those of another version, are one clear error and no page of template errors."""
+    def _demand_headers(self, source: Path) -> bool:
+        """Missing headers, or those of another version, are one clear error and no page of template errors.
+
+        True where the source is a kernel, which needs them.
+        """
         try:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return  # the compiler says so in its own words
+            return False  # the compiler says so in its own words
         if "ck_tile" in text:
             self.ck_tile()
+        return "TW_EXPORT_GEMM" in text
 
     def _places(self) -> list[str]:
         ours = [f"-I{one}" for one in self.include_dirs()]
@@ -96,8 +101,37 @@ class HipToolchain:
         return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
 
     def command(self, source: Path, output: Path, arch: str) -> list[str]:
-        self._demand_headers(source)
-        return [*self.driver, *self.flags(arch), *self._places(), "-o", str(output), *_LANGUAGE, str(source)]
+        shared = self._shared(arch) if self._demand_headers(source) else ()
+        return [*self.driver, *self.flags(arch), *self._places(), *shared, "-o", str(output), *_LANGUAGE, str(source)]
+
+    def _shared_header(self, arch: str) -> Path:
+        from tilewright.backends.hip import precompiled
+
+        others = (self.headers.folder,) if self.headers is not None else ()
+        places = (*self.include_dirs(), *others)
+        return precompiled.header(self.driver, self._code(arch), places, self.identity.digest, arch)
+
+    def _shared(self, arch: str) -> tuple[str, ...]:
+        """The precompiled header where there is one, for the device's pass alone: the host's needs no CK Tile."""
+        from tilewright.backends.hip import precompiled
+
+        header = self._shared_header(arch)
+        # clang takes the precompiled file beside a header; -Xarch_device forwards only options of one word.
+        return ("-Xarch_device", f"-include{header}") if precompiled.ready(header) else ()
+
+    def preparation(self, arch: str, kernels: int) -> Preparation | None:
+        """The precompiled header, where it is not there and so many kernels are worth it."""
+        from tilewright.backends.hip import precompiled
+
+        if kernels < precompiled.WORTH_KERNELS:
+            return None
+        header = self._shared_header(arch)
+        if precompiled.ready(header):
+            return None
+        precompiled.write(header, arch)
+        precompiled.sweep(header)
+        part = header.with_name(f"{os.getpid()}.part")
+        return Preparation(tuple(self.precompile_command(header, part, arch)), part, precompiled.compiled(header))
 
     def object_command(self, source: Path, output: Path, arch: str) -> list[str]:
         """Host and device code in one object, for a library of many kernels."""
@@ -110,12 +144,14 @@ class HipToolchain:
         options = (*self._code(arch), *_DEVICE_ONLY, *self._places())
         return [*self.driver, *options, "-o", str(output), *_LANGUAGE, str(source)]
 
-    def precompile_command(self, header: Path, output: Path, arch: str, *, device: bool) -> list[str]:
-        """A precompiled header for the device's or the host's half of a compile (`use_precompiled` names it)."""
+    def precompile_command(self, header: Path, output: Path, arch: str) -> list[str]:
+        """A precompiled header for the device's pass, templates that its text uses made once for all."""
         # Only with -S does the device's half stop before its linker, which knows no such file.
-        half = ("--cuda-device-only", "-S") if device else ("--cuda-host-only", "-c")
-        emit = (*_LANGUAGE, "-Xclang", "-emit-pch")
-        return [*self.driver, *self._code(arch), *half, *self._places(), *emit, "-o", str(output), str(header)]
+        half = ("--cuda-device-only", "-S")
+        # No times of files: what is in them is known by digests.
+        emit = ("-Xclang", "-emit-pch", "-Xclang", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp")
+        words = (*self._code(arch), *half, *self._places(), *_LANGUAGE, *emit)
+        return [*self.driver, *words, "-o", str(output), str(header)]
 
     def use_precompiled(self, output: Path) -> tuple[str, ...]:
         return ("-Xclang", "-include-pch", "-Xclang", str(output))

@@ -1,12 +1,15 @@
 // What happens to a sum on its way out: the D tensors, then the activation.  One functor for every
 // count of D tensors; CK Tile calls it with the stored element, the sum in the output's type, and the Ds.
 #pragma once
+#if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/core.hpp>
+#endif
 
 namespace tw::hip {
 
 enum class Epilogue { PassThrough, MultiDAdd, MultiDMultiply, Relu, Gelu, FastGelu, Silu, Sigmoid, Tanh };
 
+#if defined(__HIP_DEVICE_COMPILE__)
 template <Epilogue Kind> CK_TILE_HOST_DEVICE float activate(float x) {
   if constexpr (Kind == Epilogue::Relu) return x < 0.0f ? 0.0f : x;  // NaN passes
   if constexpr (Kind == Epilogue::Sigmoid) return 1.0f / (1.0f + expf(-x));
@@ -38,5 +41,6 @@ template <Epilogue Kind> struct Fused {
     }
   }
 };
+#endif
 
 }  // namespace tw::hip

@@ -1,23 +1,59 @@
 // A GEMM kernel behind the C ABI: what it refuses, with a sentence, and how its launches are made.
-// Nothing here depends on a version of CK Tile: a Device (the glue header of the version) runs one matrix.
+// Nothing here depends on CK Tile: a Device (the glue header of the version, in the device's pass only) says what a
+// block does.  So the passes of the compiler see different texts, and must agree on two things: the names of
+// kernels, which follow from the name of the Config, and their argument, a Launch.
 #pragma once
 #include <hip/hip_runtime.h>
 
 #include <tilewright/abi.h>
 #include <tilewright/export.h>
 
-#if !defined(__HIP_DEVICE_COMPILE__) && defined(__ELF__) && defined(__GLIBCXX__)
-// <iostream>, which CK Tile includes, names this symbol only to tie a library to the newest C++ runtime: nothing
-// calls it.  Defined here, a library built against a new runtime also loads where the runtime is older.
-__asm__(".weak _ZSt21ios_base_library_initv\n.hidden _ZSt21ios_base_library_initv\n.set _ZSt21ios_base_library_initv, 0");
+#include <type_traits>
+#include <utility>
+
+// The C++ type of an element to the device, its size to the host.
+#if defined(__HIP_DEVICE_COMPILE__)
+#define TW_ELEMENT(Type, bytes) Type
+#else
+#define TW_ELEMENT(Type, bytes) tw::hip::Element<bytes>
 #endif
 
 namespace tw::hip {
 
+template <int bytes> struct Element { char at[bytes]; };
+
+// What a launch tells its blocks; CK Tile's own struct is not the same to every C++ library.
+struct Launch {
+  const void *a, *b, *d[TW_MAX_D];
+  void *e;
+  int m, n, k, a_stride, b_stride, d_stride[TW_MAX_D], e_stride;
+};
+
+// A pipeline may need other code for the last turns of its k loop, chosen by the number of turns: each such tail is a
+// kernel of its own, a variant.  `three`: many turns, one, two.  `pairs` and `stages`: what is left over of a round of
+// stages, after the hot loop (the first half of the variants) or without it.
+enum class Tails { one, three, pairs, stages };
+
+template <class Config>
+constexpr int variants = Config::tails == Tails::one ? 1 : Config::tails == Tails::three ? 3 : 2 * Config::stages;
+
+template <class Config> constexpr int variant_of(int turns) {
+  if (Config::tails == Tails::one) return 0;
+  if (Config::tails == Tails::three) return turns > 2 ? 0 : turns;
+  return turns % Config::stages + (turns <= Config::stages + (Config::tails == Tails::pairs) ? Config::stages : 0);
+}
+
+template <class Config> struct Device;
+
+template <class Config, int variant> __global__ void __launch_bounds__(Config::threads, 1) block(const Launch x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  Device<Config>::template run<variant>(x);
+#endif
+}
+
 // A packed B is panels of warp_tile_n columns.  A panel holds blocks of warp_tile_k, and a block is in the order
 // in which the lanes of a wave load it: `groups` runs of k, each for all columns, contiguous for a lane.
-template <class T, int columns, int depth>
-__global__ void pack_b(const T *b, int64_t stride, T *packed, int64_t k, int64_t total) {
+template <class T, int columns, int depth> __global__ void pack_b(const T *b, int64_t stride, T *packed, int64_t k, int64_t total) {
   constexpr int groups = columns == 32 ? 2 : 4, run = depth / groups;
   int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= total) return;
@@ -38,7 +74,7 @@ inline void say(char *why, size_t bytes, const char *sentence) {
   if (bytes) why[i] = 0;
 }
 
-template <class Config, class Device> struct Gemm {
+template <class Config> struct Gemm {
   using A = typename Config::A;
   using B = typename Config::B;
   using C = typename Config::C;
@@ -89,7 +125,7 @@ template <class Config, class Device> struct Gemm {
     if (loops(x) < Config::least_loops) return is(TW_LIMIT, "k is too short: the pipeline needs more turns of its k loop");
     if (Config::split_k > 1 && x.k % (Config::tile_k * Config::split_k))
       return is(TW_DIVISIBILITY, "k does not split into equal parts of whole tiles");
-    if (Config::split_k > 1 && Device::unguarded_sums && x.m % Config::tile_m)
+    if (Config::split_k > 1 && Config::unguarded_sums && x.m % Config::tile_m)
       return is(TW_DIVISIBILITY, "m is not a multiple of tile_m, and sums of this type are added without a bounds check");
     if (Config::preshuffle && x.n % Config::warp_tile_n)
       return is(TW_DIVISIBILITY, "n is not a multiple of warp_tile_n, the columns of a packed panel");
@@ -108,6 +144,38 @@ template <class Config, class Device> struct Gemm {
   }
   static int64_t workspace(const void *, int64_t) { return 0; }
 
+  // The kernel of a variant, as the runtime wants it named.
+  template <int... every> static const void *chosen(int variant, std::integer_sequence<int, every...>) {
+    static const void *const all[] = {reinterpret_cast<const void *>(&block<Config, every>)...};
+    return all[variant];
+  }
+
+  static int64_t tiles(const tw_gemm_args &x) {
+    return ((x.m + Config::tile_m - 1) / Config::tile_m) * ((x.n + Config::tile_n - 1) / Config::tile_n);
+  }
+
+  // One matrix.
+  static int run(const tw_gemm_args &x, hipStream_t stream) {
+    const void *kernel = chosen(variant_of<Config>(int(loops(x))), std::make_integer_sequence<int, variants<Config>>());
+    Launch one{x.a, x.b, {x.d[0], x.d[1]}, x.e, int(x.m), int(x.n), int(x.k), int(x.a_stride), int(Config::preshuffle ? x.k : x.b_stride),
+               {int(x.d_row_stride[0]), int(x.d_row_stride[1])}, int(x.e_stride)};
+    dim3 grid(tiles(x), 1, Config::split_k);
+    if constexpr (Config::persistent) {
+      // As many blocks as run at once; the kernel walks over the tiles, and finds its part of k by itself.
+      static const int blocks = [kernel] {
+        int device = 0, units = 0, each = 0;
+        if (hipGetDevice(&device) != hipSuccess ||
+            hipDeviceGetAttribute(&units, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess ||
+            hipOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, Config::threads, 0) != hipSuccess)
+          return 0;
+        return units * (each < 1 ? 1 : each);
+      }();
+      grid = blocks > 0 ? dim3(blocks) : dim3(tiles(x) * Config::split_k);
+    }
+    void *args[] = {&one};
+    return hipLaunchKernel(kernel, grid, dim3(Config::threads), args, 0, stream) == hipSuccess ? int(TW_OK) : int(TW_DEVICE);
+  }
+
   // One matrix of the batch after the other, all on the stream.  What changes from call to call, pointers and
   // scalars, is checked here too: a wide load from a misaligned address would give wrong numbers, not an error.
   static int launch(const void *args, void *, void *stream) {
@@ -125,7 +193,7 @@ template <class Config, class Device> struct Gemm {
       // The parts of a split k add to E, so E starts at zero.
       if (Config::split_k > 1 && hipMemset2DAsync(one.e, x.e_stride * sizeof(C), 0, x.n * sizeof(C), x.m, on) != hipSuccess)
         return TW_DEVICE;
-      int status = Device::run(one, int(loops(x)), on);
+      int status = run(one, on);
       if (status != TW_OK) return status;
     }
     return TW_OK;
@@ -140,10 +208,12 @@ template <class Config, class Device> struct Gemm {
       auto &x = *static_cast<const tw_gemm_args *>(args);
       int64_t total = x.n * x.k, batch = x.b_batch_stride ? x.batch : 1;
       if (x.n % Config::warp_tile_n || x.k % Config::warp_tile_k) return TW_DIVISIBILITY;
+      // Copied, not computed with: any type of the size does.
+      using Word = std::conditional_t<sizeof(B) == 1, uint8_t, std::conditional_t<sizeof(B) == 2, uint16_t, uint32_t>>;
       for (int64_t z = 0; z < batch && total; ++z)
-        pack_b<B, Config::warp_tile_n, Config::warp_tile_k>
+        pack_b<Word, Config::warp_tile_n, Config::warp_tile_k>
             <<<dim3((total + 255) / 256), dim3(256), 0, static_cast<hipStream_t>(stream)>>>(
-                static_cast<const B *>(x.b) + z * x.b_batch_stride, x.b_stride, static_cast<B *>(packed) + z * total, x.k, total);
+                static_cast<const Word *>(x.b) + z * x.b_batch_stride, x.b_stride, static_cast<Word *>(packed) + z * total, x.k, total);
       return hipGetLastError() == hipSuccess ? TW_OK : TW_DEVICE;
     }
     return TW_BAD_ARGS;
@@ -151,3 +221,8 @@ template <class Config, class Device> struct Gemm {
 };
 
 }  // namespace tw::hip
+
+#define TW_EXPORT_GEMM(Config, Manifest)                                                                          \
+  TW_EXPORT_KERNEL(Manifest, tw::hip::Gemm<Config>::check, tw::hip::Gemm<Config>::workspace, tw::hip::Gemm<Config>::launch, \
+                   (Config::preshuffle ? tw::hip::Gemm<Config>::packed_bytes : nullptr),                           \
+                   (Config::preshuffle ? tw::hip::Gemm<Config>::pack : nullptr))
