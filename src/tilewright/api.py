@@ -19,7 +19,7 @@ from tilewright.dispatch.registry import Registry, default_registry, resolve_tar
 from tilewright.dispatch.selection import Explanation
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
-from tilewright.runtime.bindings.gemm.call import run_read
+from tilewright.runtime.bindings.gemm.call import run_read, run_with_math
 from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
 from tilewright.runtime.bindings.gemm.quick import CALLERS, READERS, raise_failed, tail_of
 from tilewright.runtime.device_arrays import DeviceArray
@@ -45,6 +45,7 @@ def gemm(
     epilogue: str = "passthrough",
     out: Any = None,
     out_dtype: Any = None,
+    math: str = "",
     target: str | None = None,
 ) -> Any:
     """E = epilogue(alpha * A.B + beta * C, D0, D1).
@@ -58,6 +59,9 @@ def gemm(
     The result has the dtype of `out`, else `out_dtype`, else of `c`, else of the inputs (int32 for
     int8, fp32 for fp8 and mixed inputs).  Without `out` it is a new array: of the library `a` comes
     from where that takes DLPack (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
+
+    float32 is multiplied exactly.  `math="tf32"` allows an NVIDIA GPU to round its inputs to 11 bits first, for
+    several times the speed; `ops.gemm.reference.error_bound` says what that costs.
     """
     kind = type(a)
     read = READERS.get(kind)
@@ -68,6 +72,8 @@ def gemm(
     registry = _registries.get(name)
     if registry is None:
         registry = _registry(name)
+    if math:
+        return run_with_math(registry, math, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     if read is None:
         return _run_gemm(
             registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, UnknownNameError
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import arrays, host
 from tilewright.runtime.arrays import View, address_of, extent, output_dtype, share_memory, view
@@ -30,6 +30,9 @@ MOST_PLANS = 8192
 
 # What addresses and batch strides on a device must be multiples of for a problem to count as aligned.
 DEVICE_GRAIN = 16
+
+# What float32 may be multiplied as instead.
+MATHS = ("tf32",)
 
 _ndarray = np.ndarray
 _empty = np.empty
@@ -121,6 +124,40 @@ def run_read(
     return _run_views(planner, plans, None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
 
 
+def run_with_math(
+    planner: Planner,
+    math: str,
+    a: Any,
+    b: Any,
+    c: Any,
+    alpha: float,
+    beta: float,
+    ds: Sequence[Any],
+    epilogue: str,
+    out: Any,
+    out_dtype: Any,
+) -> Any:
+    """Inputs multiplied as another type than they have; always by the long path."""
+    if math not in MATHS:
+        raise UnknownNameError(
+            f"{math!r} is not a way to multiply", rule="math-name", value=str(math), remedy="use math='tf32', or none"
+        )
+    return _run_views(planner, planner.plans(), None, a, b, c, alpha, beta, ds, epilogue, out, out_dtype, math=math)
+
+
+def _with_math(request: Request, math: str) -> Request:
+    """The same request with inputs of the type they are multiplied as."""
+    held = (request.problem.dtype_a, request.problem.dtype_b)
+    if held != ("fp32", "fp32"):
+        raise ProblemError(
+            f"math {math!r} is how float32 is multiplied, and a and b hold {' and '.join(held)}",
+            rule="math-dtype",
+            value=held,
+            remedy="leave math out, or give float32 arrays",
+        )
+    return replace(request, problem=replace(request.problem, dtype_a=math, dtype_b=math))
+
+
 def _run_fused(
     planner: Planner,
     plans: MutableMapping[Any, Any],
@@ -204,6 +241,7 @@ def _run_views(
     out_dtype: Any,
     prefer: str = "",
     quick: bool = False,
+    math: str = "",
 ) -> Any:
     """The long path: every operand is looked at, every mistake has its error.
 
@@ -244,6 +282,7 @@ def _run_views(
         wanted,
         aligned,
         aligned_ds,
+        math,
     )
     plan = plans.get(key)
     if plan is None or (of_out is not None and not of_out.writeable):
@@ -257,6 +296,8 @@ def _run_views(
         )
         if not aligned:
             request = replace(request, problem=replace(request.problem, aligned=False))
+        if math:
+            request = _with_math(request, math)
         plan = planner.plan("gemm", request, where)
         plan.reach = _reach(of_a, of_b, of_c, of_ds, of_out)
         if len(plans) >= MOST_PLANS:
@@ -326,7 +367,10 @@ class OneKernel:
         return known if known is not None else self._plans.setdefault(threads, {})
 
     def plan(self, op: str, request: Request, where: Callable[[KernelSpec], str] | None = None) -> GemmPlan:
-        mine, asked = self.kernel.spec.signature, request.problem.signature
+        mine = self.kernel.spec.signature
+        if mine.dtype_a in MATHS:  # calling such a kernel is asking for it
+            request = _with_math(request, mine.dtype_a)
+        asked = request.problem.signature
         why = where(self.kernel.spec) if where is not None else ""
         if why:
             raise ProblemError(f"{self.kernel.name} {why}", rule="packed-format", remedy="pack b for this kernel")
