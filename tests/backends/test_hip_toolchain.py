@@ -264,7 +264,7 @@ class TestRealCompiler:
         header.write_text("\n".join(lines[:2]) + "\n")
         source, output = tmp_path / "twice.cpp", tmp_path / "twice.hsaco"
         source.write_text("\n".join(lines[2:]) + "\n")
-        self.run(tools, tools.precompile_command(header, packed, "gfx942", device=True), tmp_path)
+        self.run(tools, tools.precompile_command(header, packed, "gfx942"), tmp_path)
         command = tools.code_object_command(source, output, "gfx942")
         self.run(tools, [*command, *tools.use_precompiled(packed)], tmp_path)
         assert output.read_bytes()[:4] == b"\x7fELF"

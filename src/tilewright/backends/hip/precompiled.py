@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ def ready(path: Path) -> bool:
 def write(path: Path, arch: str) -> None:
     """The header itself; whoever else writes it writes the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     part.write_text(render.shared(example(arch)), encoding="utf-8")
     part.replace(path)
 

@@ -7,7 +7,7 @@ Looked at, in this order: the setting `hipcc`, the setting `rocm_path`, the tool
 from __future__ import annotations
 
 import hashlib
-import os
+import secrets
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -130,7 +130,7 @@ class HipToolchain:
             return None
         precompiled.write(header, arch)
         precompiled.sweep(header)
-        part = header.with_name(f"{os.getpid()}.part")
+        part = header.with_name(f"{secrets.token_hex(8)}.part")
         return Preparation(tuple(self.precompile_command(header, part, arch)), part, precompiled.compiled(header))
 
     def object_command(self, source: Path, output: Path, arch: str) -> list[str]:
