@@ -147,18 +147,19 @@ def test_every_class_of_kernels(tools: CudaToolchain, spec: KernelSpec, tmp_path
         assert any(name.startswith("UTMALDG") for name in found.copies)
 
 
-# Beside 144 sums or more a fused epilogue does not find enough registers: 16 to 72 bytes a thread go to local memory.
-KNOWN_TO_SPILL = 144
-
-
 @pytest.mark.parametrize("spec", list(widest()), ids=named)
-def test_the_widest_tiles_do_not_spill(
-    tools: CudaToolchain, spec: KernelSpec, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    fused, sums = spec.signature.num_d > 0, spec.schedule.tile[0] * spec.schedule.tile[1] / 128
-    if spec.schedule.pipeline == "tma_ws" and fused and sums / spec.schedule.warp_grid[0] >= KNOWN_TO_SPILL:
-        request.applymarker(pytest.mark.xfail(reason="a fused epilogue beside this many sums spills a little"))
+def test_the_widest_tiles_do_not_spill(tools: CudaToolchain, spec: KernelSpec, tmp_path: Path) -> None:
     compiled(tools, spec, tmp_path)
+
+
+def test_a_packed_operand_comes_by_plain_copies(tools: CudaToolchain, tmp_path: Path) -> None:
+    one = next(iter(signatures(["bf16"], ["rrr"], ["preshuffle"])))
+    for number, (cluster, scheduler) in enumerate((((2, 1), "cooperative"), ((1, 1), "pingpong_turned_split_k"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = compiled(tools, spec_of(one, make.tma_ws(one, 128, 128, 4, cluster, scheduler)), folder)
+        assert found.matrix_count
+        assert any(name.startswith("UBLKCP") for name in found.copies), found.copies
 
 
 def test_the_classes_cover_what_they_should() -> None:

@@ -15,7 +15,8 @@ OTHER = "?"
 _SIZE = 16
 _OPERATIONS = {
     0x03C: "HMMA", 0x037: "IMMA", 0x03F: "DMMA", 0x1F0: "HGMMA", 0x1F1: "IGMMA", 0x1F3: "QGMMA",
-    0x1B4: "UTMALDG", 0x1B5: "UTMASTG", 0x1AE: "LDGSTS", 0x181: "LDG", 0x186: "STG", 0x183: "LDL", 0x187: "STL",
+    0x1B4: "UTMALDG", 0x1B5: "UTMASTG", 0x1BA: "UBLKCP", 0x1AE: "LDGSTS",
+    0x181: "LDG", 0x186: "STG", 0x183: "LDL", 0x187: "STL",
 }  # fmt: skip
 _MEMORY = ("LDGSTS", "LDG", "STG")
 _WIDTHS = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128", "")

@@ -301,7 +301,7 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
             *reinterpret_cast<Two *>(sheet + r * S::chunk_columns + at) = Two{v[0], v[1]};
           }
         named_barrier(2 + who, 128);
-#pragma unroll 2
+#pragma unroll(S::blocks_m * S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
         for (int at = thread; at < 64 * S::chunk_columns; at += 128) {
           int r = S::Turned ? at % 64 : at / S::chunk_columns, q = S::Turned ? at / 64 : at % S::chunk_columns;
           Sum sum = sheet[r * S::chunk_columns + (q ^ r * 8 % S::chunk_columns)];
