@@ -80,11 +80,6 @@ def _header() -> str:
     return found.read_text(encoding="utf-8")
 
 
-def hip_needs_ck_tile() -> bool:
-    """Whether elements are CK Tile's own types to the host too."""
-    return "TW_ELEMENT" not in _header()
-
-
 def _stand_ins(folder: Path) -> None:
     """A HIP runtime of names, and our header without the one launch the host's compiler cannot read."""
     text = _header()
