@@ -73,7 +73,12 @@ def test_nvidia_has_kernels_for_it_and_no_other_choice_reaches_them() -> None:
 
 def test_its_error_bound_is_that_of_inputs_with_eleven_bits() -> None:
     rng = np.random.default_rng(3)
-    arrays = {"a": rng.standard_normal((1, 9, 70)), "b": rng.standard_normal((1, 70, 5)), "c": None, "ds": ()}
+    arrays: dict[str, Any] = {
+        "a": rng.standard_normal((1, 9, 70)),
+        "b": rng.standard_normal((1, 70, 5)),
+        "c": None,
+        "ds": (),
+    }
     arrays |= {"alpha": 1.0, "beta": 0.0}
     plain, rounded = (GemmProblem(9, 5, 70, name, layout="rrr") for name in ("fp32", "tf32"))
     found = exact(rounded, arrays)

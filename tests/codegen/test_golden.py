@@ -55,6 +55,14 @@ SPECS = {
         ),
         "sm_90a",
     ),
+    "gemm_cuda_multistage": KernelSpec(
+        "gemm",
+        GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
+        GemmSchedule(
+            "multistage", (128, 256, 32), (16, 8, 16), (2, 4, 1), "split_k", "direct", prefetch=4, vector=(1, 8, 0),
+        ),
+        "sm_80",
+    ),
     "gemm_cuda_skinny": KernelSpec(
         "gemm",
         GemmSignature("multi_d", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr", "Silu", 1),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, aligned, judge
+from tests.kernels.fenced_pages import Pages
 from tests.kernels.harness import FENCE, Allocate, Array, Call
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
@@ -90,6 +91,18 @@ def test_every_input_and_layout_at_any_alignment(emulator: Emulator, datatype: s
     calls = [Call(problem(one, *each, aligned=False)) for each in sizes]
     assert wrong(emulator, spec, *calls, allocate=at(size)) == []
     assert wrong(emulator, spec, *calls[:2], allocate=at(16 - size)) == []
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("layout", ["rcr", "crr"])
+@pytest.mark.parametrize(("datatype", "output"), [("bf16", "bf16"), ("int8", "int32")])
+def test_nothing_is_read_outside_an_operand(
+    emulator: Emulator, datatype: str, output: str, layout: str, at_end: bool
+) -> None:
+    """Operands that end (or begin) at a page nobody may touch."""
+    one = signature(datatype, layout, output)
+    calls = [Call(problem(one, *size, aligned=False)) for size in ((65, 67, 75), (1, 1, 1), (3, 70, 33))]
+    assert wrong(emulator, kernel(one, 64, 64, vector=0), *calls, allocate=Pages(at_end)) == []
 
 
 @pytest.mark.parametrize("vector", [4, 8])

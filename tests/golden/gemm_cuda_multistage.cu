@@ -1,0 +1,29 @@
+// gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_sm_80_fa685f61
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cuda/gemm.h>
+#ifdef __CUDACC__
+#include <tilewright/cuda/gemm_multistage.h>
+#endif
+
+namespace {
+struct Config {
+  using A = tw::bf16;
+  using B = tw::bf16;
+  using C = tw::bf16;
+  using D = tw::bf16;
+  static constexpr bool a_rows = true, b_rows = false;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
+  static constexpr int num_d = 0;
+  static constexpr auto pipeline = tw::Pipeline::multistage;
+  static constexpr int tile_m = 128, tile_n = 256, warps = 1, stages = 4;
+  static constexpr int cluster_m = 1, cluster_n = 1;
+  static constexpr bool pingpong = false, turned = false;
+  static constexpr auto deal = tw::Deal::split_k;
+  static constexpr bool tma_store = false, few_columns = false, packed = false;
+  static constexpr int tile_k = 32, warps_m = 2, warps_n = 4, unit_m = 16;
+  static constexpr int vector_a = 1 * sizeof(A), vector_b = 8 * sizeof(B);
+};
+}  // namespace
+
+TW_DEVICE_MULTISTAGE(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_sm_80_fa685f61)
+TW_EXPORT_GEMM(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_sm_80_fa685f61, R"json({"arch":"sm_80","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"multistage","prefetch":4,"scheduler":"split_k","split_k":1,"store":"direct","tile":[128,256,32],"unroll":1,"vector":[1,8,0],"warp_grid":[2,4,1],"warp_tile":[16,8,16]},"schema":1,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
