@@ -49,6 +49,7 @@ int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *siz
   Map m{};
   m.bytes = bytes_of[type];
   m.swizzle = swizzle;
+  m.type = type;
   m.mark = map_mark;
   m.address = uint64_t(uintptr_t(address));
   for (int i = 0; i < 3; ++i) {

@@ -149,6 +149,7 @@ void land(size_t which) {
       to += c.offset;
       if (from) memcpy(base + to, from, size_t(c.map.bytes));
       else memset(base + to, 0, size_t(c.map.bytes));
+      if (c.map.type == 11) round_tf32(base + to);
     });
   else memcpy(base + c.offset, c.from, c.bytes);
   TransactionBarrier &t = barrier_of(*c.block, c.barrier);

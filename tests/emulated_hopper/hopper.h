@@ -4,7 +4,7 @@
 
 namespace emulated {
 
-enum Element { bf16_element, fp16_element, e4m3_element, e5m2_element, int8_element };
+enum Element { bf16_element, fp16_element, e4m3_element, e5m2_element, int8_element, tf32_element };
 
 uint32_t shared_address(const void *p);
 char *dynamic_shared();

@@ -40,6 +40,11 @@ struct OperandReader {
 };
 
 inline float element(Element kind, const char *p) {
+  if (kind == tf32_element) {  // the lowest 13 bits are not read
+    uint32_t four;
+    memcpy(&four, p, 4);
+    return from_bits(four & 0xffffe000);
+  }
   uint16_t two = 0;
   memcpy(&two, p, kind == bf16_element || kind == fp16_element ? 2 : 1);
   if (kind == bf16_element) return from_bits(uint32_t(two) << 16);
@@ -49,7 +54,7 @@ inline float element(Element kind, const char *p) {
 }
 
 inline void multiply_floats(const OperandReader &read, Element kind, int columns, int major_a, int major_b, uint64_t a, uint64_t b, float *sums) {
-  const int size = kind == bf16_element || kind == fp16_element ? 2 : 1, deep = 32 / size;
+  const int size = kind == tf32_element ? 4 : kind == bf16_element || kind == fp16_element ? 2 : 1, deep = 32 / size;
   static float left[64][32], right[32][256];
   for (int k = 0; k < deep; ++k) {
     for (int i = 0; i < 64; ++i) left[i][k] = element(kind, read.at(a, major_a, i, k, size));

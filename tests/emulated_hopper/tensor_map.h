@@ -1,13 +1,14 @@
 // A tensor map as this emulator writes it: what the driver was told, as it is.
 #pragma once
 #include <stdint.h>
+#include <string.h>
 
 namespace emulated {
 
 struct Map {
   uint64_t address, sizes[3], strides[2];
   uint32_t box[3];
-  int bytes, swizzle;
+  int bytes, swizzle, type;
   uint32_t mark;
 };
 static_assert(sizeof(Map) <= 128);
@@ -15,6 +16,14 @@ constexpr uint32_t map_mark = 0x54a90e01;
 
 // Swizzles move 16-byte pieces by address bits: 128 bytes (3) by bits 7 to 9, 64 by 7 and 8, 32 by 7.
 inline uint32_t swizzled(uint32_t address, int kind) { return address ^ ((address >> 7 & ((1u << kind) - 1)) << 4); }
+
+// A float on its way through a map of TF32: to the nearest of 11 bits.
+inline void round_tf32(char *at) {
+  uint32_t bits;
+  memcpy(&bits, at, 4);
+  if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0x1000) & 0xffffe000;
+  memcpy(at, &bits, 4);
+}
 
 // Every element of the box at `at`: where it lies in a window of shared memory that starts at `start`, and
 // in memory; null outside the tensor.  Of lines of 16-byte pieces (`whole`) a piece counts if its start does.

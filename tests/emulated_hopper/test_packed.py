@@ -65,7 +65,7 @@ def test_turned(emulator: Emulator, m: int, n: int, cluster: tuple[int, int], sc
     assert wrong(emulator, tma_ws(one, m, n, 3, cluster, scheduler), *calls) == []
 
 
-@pytest.mark.parametrize(("datatype", "output"), [("fp8_e4m3", "bf16"), ("int8", "int32"), ("fp16", "fp32")])
+@pytest.mark.parametrize(("datatype", "output"), [("fp8_e4m3", "bf16"), ("int8", "int32"), ("tf32", "fp32")])
 @pytest.mark.parametrize("layout", ["rcr", "rrr"])
 def test_other_inputs(emulator: Emulator, datatype: str, output: str, layout: str) -> None:
     """Bytes can be packed from any layout, though wgmma reads them along k only."""

@@ -111,6 +111,14 @@ def test_other_inputs_and_outputs(emulator: Emulator, datatype: str, output: str
     assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1)), *calls) == []
 
 
+@pytest.mark.parametrize(("scheduler", "cluster"), [("cooperative", (2, 1)), ("pingpong_turned_split_k", (1, 1))])
+def test_tf32(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> None:
+    """Rounded to 11 bits by the copy engine; wgmma itself would cut, which is outside the bound."""
+    one = signature("tf32", output="fp32")
+    calls = [Call(problem(one, m, n, k)) for m, n, k in ((16, 16, 16), (200, 144, 200), (40, 72, 1000))]
+    assert wrong(emulator, tma_ws(one, 64 if "turned" in scheduler else 128, 64, 3, cluster, scheduler), *calls) == []
+
+
 @pytest.mark.parametrize(
     ("output", "epilogue", "count", "scheduler"),
     [

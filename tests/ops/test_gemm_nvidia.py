@@ -19,6 +19,7 @@ from tilewright.ops.gemm.spec import LAYOUTS
 
 GEMM = op("gemm")
 BF16 = GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr")
+TF32 = GemmSignature("standard", "tf32", "tf32", "fp32", "fp32", "fp32", "ccr")
 FP8 = GemmSignature("standard", "fp8_e4m3", "fp8_e4m3", "fp32", "fp32", "fp32", "rcr")
 
 
@@ -83,7 +84,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(signed(dtype_b="fp16")), skinny(FP8),
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
-    "nv-byte-layout": [tma(dataclasses.replace(FP8, layout="rrr"))],
+    "nv-along-k": [tma(dataclasses.replace(FP8, layout="rrr")), tma(TF32, tile=(128, 128, 32), warp_tile=(64, 128, 8))],
     "nv-columns": [tma(tile=(128, 40, 64), warp_tile=(64, 40, 16)), tma(tile=(128, 512, 64), warp_tile=(64, 512, 16))],
     "nv-warp": [
         multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),

@@ -57,7 +57,7 @@ SCHEDULERS = {
 FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
 INT_OUTPUTS = ("int32", "int8", "fp32")
-TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8")
+TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
 MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
@@ -149,9 +149,9 @@ def _tma_ws(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
     view = tma_view(schedule)
     field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
     packed = signature.variant == "preshuffle"
-    if size == 1 and signature.layout[: 1 if packed else 2] != ("r" if packed else "rc"):
+    if size != 2 and signature.layout[: 1 if packed else 2] != ("r" if packed else "rc"):
         yield Violation(
-            "nv-byte-layout", f"wgmma reads {a} along k only, and the layout is {signature.layout}", "use layout rcr"
+            "nv-along-k", f"wgmma reads {a} along k only, and the layout is {signature.layout}", "use layout rcr"
         )
     if view.columns not in WGMMA_COLUMNS:
         nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - view.columns))

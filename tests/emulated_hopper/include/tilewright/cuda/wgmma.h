@@ -15,6 +15,7 @@ template <> struct emulated_element<bf16> { static constexpr auto value = emulat
 template <> struct emulated_element<fp16> { static constexpr auto value = emulated::fp16_element; };
 template <> struct emulated_element<fp8_e4m3> { static constexpr auto value = emulated::e4m3_element; };
 template <> struct emulated_element<fp8_e5m2> { static constexpr auto value = emulated::e5m2_element; };
+template <> struct emulated_element<tf32> { static constexpr auto value = emulated::tf32_element; };
 template <> struct emulated_element<int8> { static constexpr auto value = emulated::int8_element; };
 
 template <int N, class T, int MajorA, int MajorB> struct Wgmma {

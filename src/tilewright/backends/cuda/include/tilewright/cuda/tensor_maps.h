@@ -27,6 +27,7 @@ template <> struct map_type<float> { static constexpr int value = 7; };
 template <> struct map_type<fp8_e4m3> { static constexpr int value = 0; };
 template <> struct map_type<fp8_e5m2> { static constexpr int value = 0; };
 template <> struct map_type<int8> { static constexpr int value = 0; };  // bytes
+template <> struct map_type<tf32> { static constexpr int value = 11; };  // floats, rounded on the way
 
 // A repeated call encodes nothing, also where a loop goes through the weights of hundreds of layers.  A key
 // lies in one of the `near` places from its hash on; where these are full, one of them makes room.

@@ -115,6 +115,7 @@ template <int N, class T, int MajorA, int MajorB> struct Wgmma;
   TW_WGMMA_ONE(N, fp16, 1, 1, "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16", ", 1, 1, 1, 1", "+f")   \
   TW_WGMMA_ONE(N, fp8_e4m3, 0, 0, "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3", ", 1, 1", "+f")   \
   TW_WGMMA_ONE(N, fp8_e5m2, 0, 0, "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e5m2.e5m2", ", 1, 1", "+f")   \
+  TW_WGMMA_ONE(N, tf32, 0, 0, "wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32", ", 1, 1", "+f")       \
   TW_WGMMA_ONE(N, int8, 0, 0, "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8", "", "+r")
 
 TW_WGMMA_ALL(8)
