@@ -116,6 +116,18 @@ def test_rows_aligned_to_less(emulator: Emulator, datatype: str, output: str, la
     assert wrong(emulator, kernel(one, 64, 64, vector), *calls, allocate=at(vector)) == []
 
 
+@pytest.mark.parametrize("layout", ["rcr", "crr", "ccr"])
+@pytest.mark.parametrize("vector", [(1, 8, 0), (8, 1, 0), (4, 2, 0)])
+def test_each_operand_has_an_alignment_of_its_own(
+    emulator: Emulator, layout: str, vector: tuple[int, int, int]
+) -> None:
+    one = signature("bf16", layout)
+    spec = kernel(one, 64, 32, k_bytes=128, stages=2)
+    spec = replace(spec, schedule=replace(spec.schedule, vector=vector))
+    calls = [Call(problem(one, *size, grain=8)) for size in ((70, 40, 130), (64, 32, 513), (5, 6, 7))]
+    assert wrong(emulator, spec, *calls) == []
+
+
 @pytest.mark.parametrize("vector", [16, 0])
 @pytest.mark.parametrize("stages", [2, 4, 5])
 @pytest.mark.parametrize("k_bytes", [64, 128])
