@@ -21,7 +21,10 @@ ARCH = "sm_90a"
 
 
 @pytest.mark.parametrize(("epilogue", "count"), [("PassThrough", 0), *FUSED])
-@pytest.mark.parametrize(("dtype", "output"), [("bf16", "bf16"), ("fp16", "fp32"), ("int8", "int32"), ("int8", "int8")])
+@pytest.mark.parametrize(
+    ("dtype", "output"),
+    [("bf16", "bf16"), ("fp16", "fp32"), ("tf32", "fp32"), ("int8", "int32"), ("int8", "int8")],
+)
 def test_the_reference_is_the_one_of_the_package(epilogue: str, count: int, dtype: str, output: str) -> None:
     p = GemmProblem(9, 11, 23, dtype, dtype_c=output, epilogue=epilogue, num_d=count, beta=True)
     operands = Operands.of(p, "cpu")

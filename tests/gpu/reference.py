@@ -25,6 +25,7 @@ from tilewright.ops.gemm.reference import (
 
 TYPES = {
     "fp32": torch.float32,
+    "tf32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
     "fp8_e4m3": torch.float8_e4m3fn,
@@ -98,6 +99,8 @@ def _bound(p: GemmProblem, value: Any, before: Any, size: Any, products: Any, sc
         return 1e-12 * (1.0 + size)
     terms = 4 if DTYPES[p.dtype_a].kind == "int" else p.k + 3
     gamma = terms * U32 / (1.0 - terms * U32)
+    if p.dtype_a == "tf32":
+        gamma += (1 + DTYPES["tf32"].unit_roundoff) ** 2 - 1
     if narrow_sums:
         gamma = max(gamma, FP8_SUMS)
     error = gamma * products + (3 + p.num_d) * U32 * size + (p.k + 1) * TINY32 * scaled

@@ -30,6 +30,7 @@ DATATYPES = (
     ("fp8_e5m2", "fp16"),
     ("fp32", "fp32"),
     ("fp32", "bf16"),
+    ("tf32", "fp32"),
     ("int8", "int32"),
     ("int8", "int8"),
     ("int8", "fp32"),
@@ -44,7 +45,7 @@ def cases() -> list[Case]:
     made = [Case(f"everything-{layout}", signature("bf16", "bf16", layout), everything) for layout in LAYOUTS]
     made += [
         Case(f"everything-{datatype}-{output}", signature(datatype, output), everything, sizes(0, 2))
-        for datatype, output in (("fp8_e4m3", "bf16"), ("fp32", "fp32"), ("int8", "int32"))
+        for datatype, output in (("fp8_e4m3", "bf16"), ("fp32", "fp32"), ("tf32", "fp32"), ("int8", "int32"))
     ]
     turn = 0
     for datatype, output in DATATYPES:
