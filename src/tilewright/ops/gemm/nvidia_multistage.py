@@ -52,12 +52,13 @@ def multistage(
     k_bytes: int,
     warps: tuple[int, int],
     stages: int,
-    vector_bytes: int = 16,
+    vector_bytes: int | tuple[int, int] = 16,
     scheduler: str = "default",
 ) -> GemmSchedule:
-    """`vector_bytes` 0 is any alignment."""
+    """`vector_bytes` of both operands, or of A and B; 0 is any alignment."""
     sizes = DTYPES[signature.dtype_a].bytes, DTYPES[signature.dtype_b].bytes
-    vector = tuple(max(1, vector_bytes // size) for size in sizes)
+    pair = (vector_bytes, vector_bytes) if isinstance(vector_bytes, int) else vector_bytes
+    vector = tuple(max(1, one // size) for one, size in zip(pair, sizes, strict=True))
     return GemmSchedule(
         "multistage",
         (m, n, k_bytes // sizes[0]),
@@ -96,6 +97,11 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
             yield multistage(signature, 2 * most, 128, 64, (2, 4), 4, vector)
         yield multistage(signature, 64, 64, small, (2, 2), fewer, vector)
         yield multistage(signature, 64, 64, small, (2, 2), fewer, vector, "split_k")
+    if most_sums(signature, 1) == 128 and signature.layout != "rcr":
+        # Where not both are read along k, a size may be odd for one of them only.
+        stages = 4 if arch.scratch_bytes > 200_000 else 3
+        yield multistage(signature, 128, 256, 64, (2, 4), stages, (16, 0))
+        yield multistage(signature, 128, 256, 64, (2, 4), stages, (0, 16))
 
 
 def tests(signature: GemmSignature) -> Iterator[GemmSchedule]:
