@@ -180,11 +180,33 @@ template <class S, class Config> struct MultistageBlock {
     const Finish<Config> finish(x.finish);
     const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
     C *e = static_cast<C *>(x.e) + z * x.e_batch;
-    by_rows<1>(shared, [&](int tile_row, int c, int r) {
-      const int row = row0 + tile_row, column = column0 + c;
-      if (row < x.m && column < x.n)
-        e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + sheet(r, c) * 4), z, row, column);
-    });
+    if constexpr (sizeof(C) == 2) {  // two at a time, and stored together where E is aligned to that
+      struct alignas(8) Sums { Sum v[2]; };
+      struct alignas(4) Results { C v[2]; };
+      const bool together = (reinterpret_cast<uintptr_t>(e) & 3) == 0 && (x.e_stride & 1) == 0;
+      by_rows<2>(shared, [&](int tile_row, int c, int r) {
+        const int row = row0 + tile_row, column = column0 + c, first = r >> 2 & 1;  // which of the two is crossed over
+        if (row >= x.m || column >= x.n) return;
+        const Sums sums = load_shared<Sums>(shared + (sheet(r, c) & ~1) * 4);
+        C *to = e + row * x.e_stride + column;
+        const bool both = column + 1 < x.n;
+        Results results;
+        results.v[0] = finish(first ? sums.v[1] : sums.v[0], z, row, column);
+        if (both) results.v[1] = finish(first ? sums.v[0] : sums.v[1], z, row, column + 1);
+        if (both && together) {
+          *reinterpret_cast<Results *>(to) = results;
+        } else {
+          to[0] = results.v[0];
+          if (both) to[1] = results.v[1];
+        }
+      });
+    } else {
+      by_rows<1>(shared, [&](int tile_row, int c, int r) {
+        const int row = row0 + tile_row, column = column0 + c;
+        if (row < x.m && column < x.n)
+          e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + sheet(r, c) * 4), z, row, column);
+      });
+    }
   }
   // Split-K: all blocks of a tile hand in their sums, meet, and each finishes a part of the tile.
   TW_GPU void leave_together(char *shared, const MultistageArgs &x, const Segment &s) const {
