@@ -136,9 +136,12 @@ template <class Config> struct Device {
     const int m = __builtin_amdgcn_readfirstlane(row * Config::tile_m);
     const int n = __builtin_amdgcn_readfirstlane(column * Config::tile_n);
     const typename Kernel::SplitKBatchOffset of_k(args, part);
-    const std::array<const typename Config::A *, 1> a{static_cast<const typename Config::A *>(args.as_ptr[0]) + of_k.as_k_split_offset[0]};
-    const std::array<const typename Config::B *, 1> b{static_cast<const typename Config::B *>(args.bs_ptr[0]) + of_k.bs_k_split_offset[0]};
-    const auto &views = Kernel::template MakeGemmTensorViews<operation<Config>>(a, b, args.ds_ptr, static_cast<typename Config::C *>(args.e_ptr), args, of_k);
+    using A = typename Config::A;
+    using B = typename Config::B;
+    const std::array<const A *, 1> a{static_cast<const A *>(args.as_ptr[0]) + of_k.as_k_split_offset[0]};
+    const std::array<const B *, 1> b{static_cast<const B *>(args.bs_ptr[0]) + of_k.bs_k_split_offset[0]};
+    auto *e = static_cast<typename Config::C *>(args.e_ptr);
+    const auto &views = Kernel::template MakeGemmTensorViews<operation<Config>>(a, b, args.ds_ptr, e, args, of_k);
     const auto &padded = Kernel::MakeGemmPadViews(views);
     auto windows = Kernel::MakeGemmTileWindows(padded, m, n);
     const int turns = __builtin_amdgcn_readfirstlane(Partitioner::GetLoopNum(of_k.splitted_k));
@@ -157,7 +160,8 @@ template <class Config> struct Device {
 
   template <int variant> static __device__ void run(const Launch &x) {
     static_assert(as_ck_tile(), "CK Tile chooses other tails than ours");
-    const Args args{{x.a}, {x.b}, first<const void *>(x.d), x.e, x.m, x.n, x.k, {x.a_stride}, {x.b_stride}, first<int>(x.d_stride), x.e_stride, Config::split_k};
+    const Args args{{x.a}, {x.b}, first<const void *>(x.d), x.e, x.m, x.n, x.k,
+                    {x.a_stride}, {x.b_stride}, first<int>(x.d_stride), x.e_stride, Config::split_k};
     __shared__ char lds[Kernel::GetSmemSize()];
     if constexpr (Config::persistent) {
       const int tiles = __builtin_amdgcn_readfirstlane(Partitioner::GridSize(x.m, x.n));
