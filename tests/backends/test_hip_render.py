@@ -81,7 +81,7 @@ def test_two_kernels_share_no_name_outside_their_namespaces() -> None:
 
 def test_the_profile_names_all_that_is_legal() -> None:
     names = profiles.profile()
-    assert set(names.types) == set(DTYPES)
+    assert set(names.types) == set(DTYPES) - {"tf32"}  # no matrix instruction of these GPUs takes it from CK Tile
     assert set(names.pipelines) == set(amd.PIPELINES)
     assert set(names.stores) == set(amd.STORES)
     glue = Path(profiles.__file__).parent.parent / "include" / names.glue
