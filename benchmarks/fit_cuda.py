@@ -34,7 +34,7 @@ Constants = dict[str, float]
 Predict = Callable[[Any, Any], float]  # seconds of a kernel on a problem, under the constants of the moment
 
 WAVER = 0.02  # estimates closer than this (of their logarithm) may change places
-ERROR_WEIGHT = 0.02
+ERROR_WEIGHT = 0.25
 STAY_WEIGHT = 1e-4  # of the squared logarithm a constant moved: what hardly matters stays where it is
 STEP, LEAST_STEP = 0.20, 0.004  # of the logarithm of a constant
 

@@ -299,9 +299,10 @@ class Gpu:
     def capturing(self, stream: int) -> bool:
         """Whether work of this stream goes into a graph instead of running."""
         state = ctypes.c_int()
-        status = self.driver.status("StreamIsCapturing", stream, ctypes.byref(state))
-        if status:  # the default stream while another one is captured: work on it has its own error
-            self.driver.take_last_error()
+        with self.active():  # the default stream is the current context's
+            status = self.driver.status("StreamIsCapturing", stream, ctypes.byref(state))
+            if status:  # the default stream while another one is captured: work on it has its own error
+                self.driver.take_last_error()
         return status == 0 and state.value == _CAPTURING
 
     def workspace(self, nbytes: int, stream: int) -> int:

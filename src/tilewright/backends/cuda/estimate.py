@@ -5,8 +5,9 @@ its multiply, its share of the second-level cache and its share of memory; aroun
 filling of the ring and the way out of the results.  Whole tiles are dealt out in rounds, so the busiest block
 counts; stream-K deals out steps, split-K parts of tiles, and both pay for sums that change hands. skinny: the bytes
 of the large matrix over a bandwidth that grows with the loads in flight. multistage: a step takes as long as the
-slowest of its multiply, its way through shared memory and its share of the caches; not fitted yet. The other constants
-were fitted to runs on an H200 (bf16, cold caches); only their proportions matter for a choice.
+slowest of its multiply, its way through shared memory and its share of the caches.  The constants were fitted to
+which kernel was fastest on an H200 (bf16, cold caches: benchmarks/fit_cuda.py), so they are good for choosing, and
+their single values mean less than their names say.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ from tilewright.ops.gemm.nvidia_schedules import tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
 
-START = 4.22e-6  # an empty kernel, seen from outside
-MACS = 3.5e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
-CACHE = 9.38e12  # bytes a second from the second-level cache, all multiprocessors together
-MEMORY = 3.83e12
-ONE_CACHE = 74.6e9  # bytes a second that one multiprocessor takes in
-FILL = 1.18e-6  # until the first stage is there
-LEAVE = 2.46e-6  # what is left to do after the last multiply, of a 128 x 256 tile
-TURN = 0.0635e-6  # between two tiles of one block, where nothing else multiplies meanwhile
-HAND_OVER = 5.03e-6  # stream-K: sums written, flag seen, sums read
-MEET = 3.0e-6  # split-K: sums written, all parts there, sums read
-SUMS = 5.0e12  # bytes a second of sums that change hands
-COPY_START, COPY = 3.0e-6, 2.2e12  # of operands that are copied first: a launch more, and bytes a second
-PER_STEP = 0.0111e-6
-PER_NEIGHBOUR = 0.0385e-6  # a step waits for the slowest block of its cluster
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.285, 193.0, 0.945  # of narrow and of short multiplies
-PINGPONG_TURN = 0.0064  # of the turn that ping-pong still feels
+START = 2.84e-06  # an empty kernel, seen from outside
+MACS = 3.23e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+CACHE = 1.1e13  # bytes a second from the second-level cache, all multiprocessors together
+MEMORY = 6.88e12
+ONE_CACHE = 8.59e10  # bytes a second that one multiprocessor takes in
+FILL = 4.79e-06  # until the first stage is there
+LEAVE = 1.32e-07  # what is left to do after the last multiply, of a 128 x 256 tile
+TURN = 1.63e-08  # between two tiles of one block, where nothing else multiplies meanwhile
+HAND_OVER = 1.58e-05  # stream-K: sums written, flag seen, sums read
+MEET = 3.62e-06  # split-K: sums written, all parts there, sums read
+SUMS = 2.45e12  # bytes a second of sums that change hands
+COPY_START, COPY = 1.94e-06, 3.19e12  # of operands that are copied first: a launch more, and bytes a second
+PER_STEP = 7.26e-10
+TURNED = 1.42  # how much longer a step takes with the problem turned
+PER_NEIGHBOUR = 2.73e-08  # a step waits for the slowest block of its cluster
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.341, 194, 0.89  # of narrow and of short multiplies
+PINGPONG_TURN = 0.00696  # of the turn that ping-pong still feels
 # skinny: registers beside the loads, the part of a last round that is lost, the bandwidth of one lonely load, bytes
 # in flight that fill it, and what a warp's start and a turn of its loop cost.
-SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 34.1, 0.119, 0.428, 11.6e6
-SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 0.0651e-6, 0.0995e-6, 42.7e12
+SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 35.2, 0.855, 0.029, 1.05e07
+SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 4.4e-07, 6.57e-09, 2.94e15
 # multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, of plain multiply-adds, bytes
 # through shared memory, copies; what a block alone reaches of it, and what a step costs in any case.
-MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 2.2e12, 0.17e12, 0.2e12, 50e9, 0.75, 0.15e-6
-UNFITTED = 1.15  # a kernel that was measured goes first
-GENERIC_MACS = 6e12  # a second, of the whole GPU
-GENERIC_TURN = 0.6e-6  # a turn of its loop, however small
+MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.9e12, 1.7e11, 2.21e11, 7.14e10, 0.871, 1.5e-07
+UNFITTED = 1.4  # multistage: what it takes beyond all that
+GENERIC_MACS = 7.97e12  # a second, of the whole GPU
+GENERIC_TURN = 1.83e-06  # a turn of its loop, however small
 
 
 def _up(x: int, y: int) -> int:
@@ -81,7 +83,7 @@ def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
     size = DTYPES[problem.dtype_a].bytes
     pingpong = schedule.scheduler.startswith("pingpong")
     stream, split = schedule.scheduler.endswith("stream_k"), schedule.scheduler.endswith("split_k")
-    clusters = units // (along_m * along_n)
+    clusters = _clusters(units, along_m * along_n)
     tiles = _up(lines_m, m * along_m) * _up(lines_n, n * along_n) * problem.batch
     steps = _up(problem.k, k)
     parts = _parts(tiles, steps, clusters) if split else 1
@@ -92,11 +94,12 @@ def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
     fetched = 128 * (m / along_n + n / along_m)  # by one block; its neighbours fetch the rest
     # What all blocks read from memory, spread over the steps of the whole run.
     once = (problem.bytes - problem.m * problem.n * DTYPES[problem.dtype_c].bytes * problem.batch) / MEMORY
+    # What neighbours fetch for a block spares the cache, not the block: all of it comes in.
     step = (
-        max(multiply, fetched * blocks / CACHE, fetched / ONE_CACHE)
+        max(multiply, fetched * blocks / CACHE, 128 * (m + n) / ONE_CACHE)
         + PER_STEP
         + PER_NEIGHBOUR * (along_m * along_n - 1)
-    )
+    ) * (TURNED if view.turned else 1.0)
     leave = LEAVE * (m * n) / (128 * 256)
 
     if stream:
@@ -122,6 +125,11 @@ def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
             TURN + leave * 0.5
         )
     return FILL + body + leave + _copies(problem)
+
+
+def _clusters(units: int, blocks: int) -> int:
+    """Clusters that run at a time: multiprocessors lie in groups of 16 and 18, so larger clusters leave some idle."""
+    return units // blocks if blocks <= 2 else max(1, units * 10 // (11 * blocks))
 
 
 def _parts(tiles: int, steps: int, clusters: int) -> int:

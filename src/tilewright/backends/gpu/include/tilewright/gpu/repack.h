@@ -22,8 +22,8 @@ struct Repack { static constexpr int threads = 256, lines_at_once = 8; };
 
 // Four bytes at an aligned place, of which some may lie outside the matrix: those are not touched.
 TW_GPU uint32_t word_within(const char *p, const char *begin, const char *end) {
-  if (p >= begin && p + 4 <= end) return *reinterpret_cast<const uint32_t *>(p);
   uint32_t word = 0;
+#pragma unroll 1
   for (int i = 0; i < 4; ++i)
     if (p + i >= begin && p + i < end) word |= uint32_t(uint8_t(p[i])) << 8 * i;
   return word;
@@ -41,11 +41,13 @@ TW_GPU void repack(const RepackArgs &x, unsigned block, unsigned blocks, unsigne
     char *to = job.to + row * job.to_stride;
     const int off = int(reinterpret_cast<uintptr_t>(from) & 3);
     from -= off;
-#pragma unroll 4
+#pragma unroll 2
     for (long long at = thread % 32 * 16; at < job.length; at += 32 * 16) {
       uint32_t w[5], out[4];
+      const char *p = from + at;
 #pragma unroll
-      for (int i = 0; i < 5; ++i) w[i] = word_within(from + at + i * 4, job.from, end);
+      for (int i = 0; i < 5; ++i)
+        w[i] = p >= job.from && p + 20 <= end ? reinterpret_cast<const uint32_t *>(p)[i] : word_within(p + i * 4, job.from, end);
 #pragma unroll
       for (int i = 0; i < 4; ++i) out[i] = uint32_t((uint64_t(w[i + 1]) << 32 | w[i]) >> 8 * off);
       *reinterpret_cast<uint4 *>(to + at) = uint4{out[0], out[1], out[2], out[3]};
