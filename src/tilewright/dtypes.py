@@ -1,9 +1,9 @@
 """The element types, once: names, sizes, kinds, precision.
 
 `tf32` is how float32 arrays are multiplied when asked for (`math="tf32"`): rounded to 11 bits on the way into the
-matrix units, so an input type only.  `fp8_e4m3` and `fp8_e5m2` are the OCP encodings (e4m3 has no infinity); the `fnuz` ones, which older AMD
-GPUs multiply, have another bias, one zero and no infinity: the same byte is another number.  Error
-bounds are derived from `unit_roundoff`, the largest relative error of rounding to the type.
+matrix units, so an input type only.  `fp8_e4m3` and `fp8_e5m2` are the OCP encodings (e4m3 has no infinity); the
+`fnuz` ones, which older AMD GPUs multiply, have another bias, one zero and no infinity: the same byte is another
+number.  Error bounds are derived from `unit_roundoff`, the largest relative error of rounding to the type.
 """
 
 from __future__ import annotations
