@@ -9,6 +9,7 @@ import pytest
 
 from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, aligned, judge
 from tests.emulated_hopper.test_tma_ws import problem, tma_ws, wrong
+from tests.kernels.fenced_pages import Pages
 from tests.kernels.harness import Call, heap
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm import GemmProblem
@@ -95,6 +96,18 @@ def test_any_place_stride_and_size(emulator: Emulator, layout: str) -> None:
         assert judge(kernel, Call(replace(odd, b_stride=odd.b_stride + 3), seed=m), allocate=heap) == ""
 
 
+@pytest.mark.parametrize("at_end", [True, False])
+def test_nothing_is_read_outside(emulator: Emulator, at_end: bool) -> None:
+    """A, B, its packed form, C, D and E lie against pages nobody may touch."""
+    one = packed(layout="rrr", epilogue="Relu", count=1)
+    kernel = emulator.kernel(tma_ws(one, 128, 64, 3, (1, 1), "cooperative", "direct"))
+    for m, n, k in ((67, 65, 63), (129, 257, 71), (33, 120, 64)):
+        asked = GemmProblem(
+            m, n, k, "bf16", "bf16", "bf16", layout="rrr", preshuffled=True, epilogue="Relu", num_d=1, beta=True
+        )
+        assert judge(kernel, Call(asked, beta=1.0, d_kinds=("full",)), allocate=Pages(at_end)) == ""
+
+
 def test_every_kernel_reads_the_same_bytes() -> None:
     one = packed()
     small, large = tma_ws(one, 128, 64, 3, (1, 1)), tma_ws(one, 128, 256, 4, (2, 1))
@@ -137,6 +150,7 @@ def test_the_form_is_the_one_the_header_says(emulator: Emulator) -> None:
         ("cuda/gemm_tma_ws.h", "bytes -= (whole - lines) * 128;", ""),
         ("cuda/gemm_tma_ws.h", "packed + step * x.packed_block, done, b", "packed, done, b"),
         ("cuda/gemm_host.h", "t.packed_lines = int(form.padded)", "t.packed_lines = int(form.padded) - 8"),
+        ("cuda/gemm_host.h", "t.packed_lines = int(form.padded),", "t.packed_lines = int(form.padded) + 8,"),
     ],
 )
 def test_mistakes_show(emulator: Emulator, header: str, before: str, after: str) -> None:
@@ -146,4 +160,5 @@ def test_mistakes_show(emulator: Emulator, header: str, before: str, after: str)
 
     one = packed()
     kernel = emulator.kernel(tma_ws(one, 128, 64, 3, (1, 1)), edit, before, header)
-    assert any(judge(kernel, Call(asked(one, 136, 264, 200)), mode) for mode in (LATE, EAGER))
+    call = Call(asked(one, 136, 264, 200))
+    assert any(judge(kernel, call, mode, allocate=Pages(at_end=True)) for mode in (LATE, EAGER))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, judge
+from tests.kernels.fenced_pages import Pages
 from tests.kernels.harness import Call
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
@@ -174,6 +175,17 @@ def test_any_number_of_blocks(emulator: Emulator, multiprocessors: int) -> None:
     for scheduler in SCHEDULERS:
         spec = tma_ws(one, 64 if "pingpong" in scheduler else 128, 64, 3, (1, 1), scheduler, "tma")
         assert wrong(emulator, spec, *edges(one)[1:3], multiprocessors=multiprocessors) == []
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_nothing_is_touched_outside(emulator: Emulator, at_end: bool) -> None:
+    """Operands against pages nobody may touch, also those that are copied first."""
+    one = signature(layout="rrr", epilogue="Gelu", count=2)
+    spec = tma_ws(one, 128, 64, 3, (1, 1), "cooperative_split_k", "direct")
+    for m, n, k in ((67, 65, 63), (129, 257, 71), (40, 120, 1000)):
+        asked = GemmProblem(m, n, k, "bf16", "bf16", "bf16", layout="rrr", epilogue="Gelu", num_d=2, beta=True)
+        call = Call(asked, beta=-1.0, d_kinds=("full", "row"))
+        assert judge(emulator.kernel(spec), call, allocate=Pages(at_end)) == ""
 
 
 def test_many_orders_of_landing(emulator: Emulator) -> None:

@@ -151,10 +151,15 @@ def _fill(args: GemmArgs, call: Call, blocks: dict[str, Block], e: Block) -> Non
 
 
 class Scratch:
-    """Poisoned memory aligned to 64 with a fence behind it."""
+    """Poisoned memory aligned to 64 with a fence behind it; where `allocate` aligns it so, in its memory."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, allocate: Allocate | None = None) -> None:
         self.size = size
+        if allocate is not None:
+            self.memory, self.start = allocate(-(-size // 64) * 64, 64)
+            self.memory[...] = POISON
+            if self.address % 64 == 0:
+                return
         self.memory = np.full(size + 2 * FENCE + 64, POISON, np.uint8)
         start = int(self.memory.ctypes.data) + FENCE
         self.start = -(-start // 64) * 64 - int(self.memory.ctypes.data)
@@ -192,7 +197,7 @@ def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocat
     at, team = ctypes.addressof(args), host.team(call.threads)
     before = {name: block.memory.copy() for name, block in blocks.items() if block is not e}
     if kernel.pack is not None:
-        packed = Scratch(kernel.packed_bytes(args))
+        packed = Scratch(kernel.packed_bytes(args), allocate)
         assert kernel.pack(at, packed.address, team) == 0
         assert packed.intact(), "pack wrote past its buffer"
         args.b, args.b_stride = packed.address, 0
