@@ -408,7 +408,7 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
     # tma_ws copies operands it cannot read; what it stores must fit, and so must all that skinny reads.
     tma = schedule.pipeline == "tma_ws"
     wrong = [] if tma else [x for x in "ab" if _unaligned(getattr(p, f"{x}_stride"), getattr(p, f"dtype_{x}"))]
-    # A row of E that ends inside 16 bytes: on an H200 the copy engine's stores were seen to reach past it.
+    # The copy engine writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
     if tma and schedule.store == "tma" and (_unaligned(p.c_stride, p.dtype_c) or _unaligned(p.n, p.dtype_c)):
         wrong.append("e")
     if wrong or (not p.aligned and (not tma or schedule.store == "tma")):
