@@ -103,7 +103,8 @@ def tma_ws(
     size = DTYPES[signature.dtype_a].bytes
     if not store:
         whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and "turned" not in scheduler
-        store = "tma" if whole else "direct"
+        small = m * n <= (64 if scheduler.startswith("pingpong") else 128) * 64  # these leave from the registers
+        store = "tma" if whole and not small else "direct"
     bare = GemmSchedule(
         "tma_ws",
         (m, n, K_BYTES // size),
@@ -177,7 +178,6 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
         if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
-            yield tma_ws(signature, 64, 64, 8, (1, 1), _PK, "direct")
     yield from multistage.default(signature, arch)
     for one in _SKINNY:
         yield skinny(*one)

@@ -283,6 +283,22 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
         continue;
       }
     }
+    if constexpr (S::blocks_m * S::BN <= 64 && !S::TmaStore && !S::Turned) {
+      // Small tiles: straight from the registers, two neighbours at a time; a sheet's barriers take longer.
+      struct alignas(2 * sizeof(Out)) Pair { Out left, right; };
+      if (finish.only_scales() && reinterpret_cast<uintptr_t>(x.e) % sizeof(Pair) == 0 && (x.e_stride | x.e_batch_stride) % 2 == 0) {
+#pragma unroll
+        for (int j = 0; j < S::BN / 4; ++j) {
+          const Sum *v = &d[0][j * 2];
+          const int r = row + warp * 16 + j % 2 * 8 + lane / 4, c = column + j / 2 * 8 + lane % 4 * 2;
+          if (r >= x.m || c >= x.n) continue;
+          Out *to = e + r * x.e_stride + c;
+          if (c + 1 < x.n) *reinterpret_cast<Pair *>(to) = Pair{finish(v[0], s.z, r, c), finish(v[1], s.z, r, c + 1)};
+          else *to = finish(v[0], s.z, r, c);
+        }
+        continue;
+      }
+    }
     // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
     // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
     struct alignas(8) Two { Sum left, right; };
