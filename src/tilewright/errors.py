@@ -123,4 +123,4 @@ def nearest(name: str, known: list[str]) -> str:
 
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     listing = ", ".join(known)
-    return f"did you mean {close[0]!r}? Known: {listing}" if close else f"known: {listing}"
+    return f"did you mean {close[0]!r}? Known: {listing}" if close else f"known: {listing or 'none yet'}"

@@ -116,6 +116,19 @@ def test_a_pool_adds_its_legal_specs() -> None:
     assert all(spec.signature.layout == "rcr" and not GEMM.check(spec) for spec in registry.specs())
 
 
+def test_a_pool_without_a_legal_spec_is_an_error_that_says_why() -> None:
+    with pytest.raises(RequestError, match="no WMMA code") as caught:
+        tw.Registry("gfx1100").add_pool("gemm", datatypes=("fp16",), layouts=("rcr",))
+    assert caught.value.rule == "no-specs"
+    assert "CDNA" in caught.value.remedy
+
+
+def test_an_axis_that_is_none_is_named() -> None:
+    with pytest.raises(RequestError, match="no axis 'datatype'") as caught:
+        tw.Registry().add_pool("gemm", datatype="fp16")
+    assert "datatypes" in caught.value.remedy
+
+
 SIZES = [(33, 50, 7), (1, 1, 1), (9, 49, 3), (71, 97, 65)]
 
 

@@ -155,6 +155,12 @@ def test_a_set_of_another_family_is_refused_with_those_that_fit(monkeypatch: pyt
     assert foreign.name not in caught.value.remedy
 
 
+@pytest.mark.parametrize("name", ["fp16_rcr_essential", "fp16_essential"])
+def test_a_set_for_an_arch_without_kernels_says_why_there_are_none(name: str) -> None:
+    with pytest.raises(RequestError, match="no WMMA code"):
+        GEMM.preselected(name, "gfx1201")
+
+
 @pytest.mark.parametrize(
     ("request_", "rule"),
     [

@@ -37,7 +37,7 @@ def generate(
 ) -> None:
     """Write one source a kernel and one manifest; files that would not change are not touched."""
     from tilewright import settings
-    from tilewright.codegen import MANIFEST
+    from tilewright.codegen import MANIFEST, demand_some
     from tilewright.codegen import generate as write_sources
 
     selection = chosen.choose(
@@ -54,7 +54,7 @@ def generate(
         num_d=num_d,
         outputs=output,
     )
-    chosen.demand_some(selection)
+    demand_some(selection)
     with progress("generating") as advance:
         report = write_sources(
             selection.specs, output_dir, jobs=jobs or settings.current().jobs, on_progress=advance, add=add

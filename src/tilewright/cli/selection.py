@@ -8,7 +8,6 @@ import typer
 import typer.core
 
 from tilewright.cli.common import console, numbers, resolve_target, say, words
-from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,21 +128,6 @@ def print_why_not(selection: Selection, verbose: bool) -> None:
             typer.echo(rejection.spec.name)
             for violation in rejection.violations:
                 typer.echo(f"  {violation}")
-
-
-def demand_some(selection: Selection) -> None:
-    """Writing nothing would empty the folder: a request that means no kernel is taken for a mistake."""
-    if selection.specs:
-        return
-    rules = selection.rejections_by_rule()
-    why = [f"{selection.filtered} proposals did not pass the filter"] if selection.filtered else []
-    why += [f"{count} broke {rule} ({example.message})" for rule, (count, example) in list(rules.items())[:3]]
-    raise RequestError(
-        f"the request means no kernel: {'; '.join(why) or 'nothing was proposed'}",
-        rule="no-specs",
-        value=0,
-        remedy="widen the filter or the pool; --why-not on `tilewright specs` lists every rejection",
-    )
 
 
 def summary(selection: Selection) -> str:

@@ -20,7 +20,9 @@ _Name = Annotated[str, typer.Argument(help="Which toolchain: rocm.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Cross-compilers: install, list, verify.")
+    group = typer.Typer(
+        no_args_is_help=True, rich_markup_mode=None, help="Cross-compilers: install, list, verify, remove."
+    )
     group.command("install")(install)
     group.command("list")(list_)
     group.command("verify")(verify)

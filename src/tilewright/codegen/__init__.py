@@ -1,7 +1,17 @@
 """From a request to source files: collect specs, filter them, render and write what changed."""
 
-from tilewright.codegen.collect import Rejection, Selection, collect, split_legal
+from tilewright.codegen.collect import Rejection, Selection, collect, demand_some, split_legal
 from tilewright.codegen.emit import MANIFEST, Report, generate
 from tilewright.codegen.filter import Filter
 
-__all__ = ["MANIFEST", "Filter", "Rejection", "Report", "Selection", "collect", "generate", "split_legal"]
+__all__ = [
+    "MANIFEST",
+    "Filter",
+    "Rejection",
+    "Report",
+    "Selection",
+    "collect",
+    "demand_some",
+    "generate",
+    "split_legal",
+]

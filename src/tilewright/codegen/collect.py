@@ -41,6 +41,22 @@ class Selection:
         return {rule: (count, examples[rule]) for rule, count in counts.most_common()}
 
 
+def demand_some(selection: Selection) -> None:
+    """A request that means no kernel is taken for a mistake; what refused most says what would work."""
+    if selection.specs:
+        return
+    rules = selection.rejections_by_rule()
+    why = [f"{selection.filtered} proposals did not pass the filter"] if selection.filtered else []
+    why += [f"{count} broke {rule} ({example.message})" for rule, (count, example) in list(rules.items())[:3]]
+    first = next((example.remedy for _, example in rules.values()), "") if not selection.filtered else ""
+    raise RequestError(
+        f"the request means no kernel: {'; '.join(why) or 'nothing was proposed'}",
+        rule="no-specs",
+        value=0,
+        remedy=f"{first or 'widen the filter or the pool'}; `tilewright specs --why-not` lists every rejection",
+    )
+
+
 def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]:
     """Each spec as it is when legal, else as a rejection with its reasons."""
     ops: dict[str, Op] = {}

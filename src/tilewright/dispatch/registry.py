@@ -107,9 +107,12 @@ class Registry:
         return self
 
     def add_pool(self, op: str, pool: str = "default", **axes: Any) -> Registry:
-        """Register every legal spec a pool proposes for the target."""
-        found = ops.op(op)
-        return self.add(spec for spec in found.proposals(pool, self.arch.name, **axes) if not found.check(spec))
+        """Register every legal spec a pool proposes for the target; none at all is an error that says why."""
+        from tilewright.codegen import collect, demand_some
+
+        found = collect(op, self.arch.name, pool=pool, axes=axes)
+        demand_some(found)
+        return self.add(found.specs)
 
     def add_library(self, path: Path | str) -> Registry:
         """Register the kernels of a library that someone built (see `tilewright wrap`): they run as they are.

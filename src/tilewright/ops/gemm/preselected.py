@@ -44,11 +44,11 @@ class PreselectedSet:
     parts: tuple[Part, ...]
     schedules: Schedules
 
-    def specs(self, arch: Arch) -> Iterator[KernelSpec]:
+    def signatures(self, arch: Arch) -> Iterator[GemmSignature]:
         datatype = native_encoding(self.datatype, arch)
         for part in self.parts:
             output = part.output or default_output(datatype, datatype)
-            signature = GemmSignature(
+            yield GemmSignature(
                 variant=part.variant,
                 dtype_a=datatype,
                 dtype_b=datatype,
@@ -59,6 +59,9 @@ class PreselectedSet:
                 epilogue=part.epilogue,
                 num_d=part.num_d,
             )
+
+    def specs(self, arch: Arch) -> Iterator[KernelSpec]:
+        for signature in self.signatures(arch):
             for schedule in self.schedules(signature, arch):
                 yield KernelSpec("gemm", signature, schedule, arch.name)
 
@@ -157,8 +160,12 @@ def preselected(name: str, arch: str) -> Iterator[KernelSpec]:
     chosen, facts = SETS[name], arch_by_name(arch)
     if facts.family != chosen.family:
         fitting = [one.name for one in SETS.values() if one.family == facts.family]
+        family = legality.FAMILIES.get(facts.family)
+        rules = family.signature_rules if family else lambda signature, arch: ()
+        reason = next((one for each in chosen.signatures(facts) for one in rules(each, facts)), None)
         raise RequestError(
-            f"the set {name} is for {chosen.family} archs, {arch} is of family {facts.family}",
+            f"the set {name} is for {chosen.family} archs, {arch} is of family {facts.family}"
+            + (f": {reason.message}" if reason else ""),
             rule="preselected-family",
             value=arch,
             remedy=f"sets for {facts.family}: {', '.join(fitting) or 'none yet'}",
