@@ -38,15 +38,17 @@ def spec(
     epilogue: str = "PassThrough",
     num_d: int = 0,
     vector_c: int = 0,
+    dtype_b: str = "",
 ) -> KernelSpec:
-    element = {"fp8": FP8.get(arch, "fp8_e4m3"), "bf8": BF8.get(arch, "fp8_e5m2")}.get(dtype, dtype)
+    own = {"fp8": FP8.get(arch, "fp8_e4m3"), "bf8": BF8.get(arch, "fp8_e5m2")}
+    element, other = own.get(dtype, dtype), own.get(dtype_b or dtype, dtype)
     output = out or {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(dtype, dtype)
     plain = epilogue == "PassThrough"
     preshuffle = pipeline == "preshuffle"
     signature = GemmSignature(
         variant="preshuffle" if preshuffle else "standard" if plain else "multi_d",
         dtype_a=element,
-        dtype_b=element,
+        dtype_b=other,
         dtype_acc=accumulator(element),
         dtype_c=output,
         dtype_d=output,
@@ -137,6 +139,23 @@ def cases() -> tuple[Case, ...]:
         ("persistent compv3", spec(G3, "compv3", "fp16", persistent=True)),
         ("a wide warp tile", spec(G3, "compv3", "fp16", "rcr", "direct", grid=ONE, warp_tile=(64, 4, 16))),
         ("bf8", spec(G3, "compv3", "bf8")),
+        ("fp8 times bf8", spec(G3, "compv4", "fp8", dtype_b="bf8")),
+        ("bf8 times fp8", spec(G3, "compv4", "bf8", "rrr", "direct", dtype_b="fp8", out="bf16")),
+        ("compv5 fp8 times bf8", spec(G3, "compv5", "fp8", dtype_b="bf8", tile=(32, 32, 64), grid=DUAL)),
+        ("preshuffle fp8 times bf8",
+         spec(G3, "preshuffle", "fp8", dtype_b="bf8", tile=LONG, grid=ACROSS, warp_tile=W8)),
+        ("fp8 times bf8 on gfx950",
+         spec(G4, "compv4", "fp8", dtype_b="bf8", tile=(64, 64, 128), warp_tile=(16, 16, 128))),
+        ("persistent mem", spec(G3, "mem", "fp16", persistent=True)),
+        ("persistent preshuffle", spec(G3, "preshuffle", "fp16", tile=LONG, grid=ACROSS, persistent=True)),
+        ("persistent split-K", spec(G3, "compv3", "fp16", persistent=True, split_k=2)),
+        ("persistent MultiDAdd", spec(G3, "mem", "fp16", "rrr", persistent=True, epilogue="MultiDAdd", num_d=1)),
+        ("compv5 split-K", spec(G3, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL, split_k=2)),
+        ("compv5 MultiDAdd",
+         spec(G3, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL, epilogue="MultiDAdd", num_d=1)),
+        ("compv5 on gfx950", spec(G4, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL)),
+        ("preshuffle fp16 on gfx90a", spec(G2, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
+        ("fp16 in, fp32 out", spec(G3, "compv3", "fp16", out="fp32")),
         ("narrow stores", spec(G3, "compv3", "fp16", vector_c=2)),
     ]  # fmt: skip
     return tuple(Case(label, one) for label, one in found)

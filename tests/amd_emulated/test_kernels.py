@@ -18,7 +18,7 @@ from tests.amd_emulated.workers import Workers
 from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.errors import TilewrightError
-from tilewright.ops.gemm import legality
+from tilewright.ops.gemm import amd, legality
 from tilewright.ops.gemm.amd_shape import prefetch_stages
 
 
@@ -69,4 +69,8 @@ def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:
     assert 8 in stages  # that kernel has every tail there is
     split = {one.signature.dtype_c for one in held if one.schedule.split_k > 1}
     assert split == {"fp16", "bf16", "int32", "fp32"}
+    persistent = {one.schedule.pipeline for one in held if one.schedule.persistent}
+    assert persistent == set(amd.PERSISTENT)
+    mixed = {one.schedule.pipeline for one in held if one.signature.dtype_a != one.signature.dtype_b}
+    assert mixed == {"compv4", "compv5", "preshuffle"}  # the others are refused
     assert len({case.label for case in cases()}) == len(held)
