@@ -67,6 +67,23 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
     assert caught.value.remedy
 
 
+def test_a_library_that_needs_another_says_which(kernel: loader.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise OSError("libamdhip64.so.7: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr("ctypes.CDLL", refuse)
+    with pytest.raises(LoadError, match=r"libamdhip64\.so\.7") as caught:
+        loader.load_library(kernel.library_path)
+    assert caught.value.rule == "library-needs"
+    assert "damaged" not in caught.value.remedy
+
+
+def test_a_library_that_is_not_there_needs_no_other(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="system loader refuses") as caught:
+        loader.load_library(tmp_path / "gone.so")
+    assert caught.value.rule == "library"
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from tilewright.errors import DeviceError, InternalError, LoadError, ProblemErro
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import abi
 
+# How the loader names a library that another one needs and that is not there.
+_OTHER = re.compile(r"([^:]+): cannot open shared object file")
 _DAMAGED = (
     "`tilewright cache verify` finds and removes damaged entries of the store, which are then built again; "
     "a library of your own must be built again by you"
@@ -141,7 +144,17 @@ def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Ke
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise _untrusted(path, "library", f"the system loader refuses it: {error}") from error
+        said = f"the system loader refuses it: {error}"
+        needs = _OTHER.match(str(error))
+        if needs is None or needs[1] in (path.name, str(path)):
+            raise _untrusted(path, "library", said) from error
+        raise LoadError(
+            f"{path.name}: {said}",
+            rule="library-needs",
+            value=needs[1],
+            remedy=f"the kernel is whole, but this machine lacks {needs[1]}: install what it belongs to "
+            "(a GPU's runtime, where the kernel is for a GPU), or name its folder in LD_LIBRARY_PATH",
+        ) from error
     try:
         version, table = library.tw_abi_version, library.tw_kernels
     except AttributeError as error:
