@@ -9,6 +9,9 @@
 #ifndef CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT
 #define CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT 0  // to nearest even; the headers' own choice cuts the digits off
 #endif
+#pragma clang diagnostic push  // what newer compilers find out of date in it nobody here can mend
+#pragma clang diagnostic ignored "-Wunknown-warning-option"
+#pragma clang diagnostic ignored "-Wdeprecated-attributes"
 #include <ck_tile/core.hpp>
 #include <ck_tile/ops/epilogue/cshuffle_epilogue.hpp>
 #include <ck_tile/ops/epilogue/default_2d_epilogue.hpp>
@@ -17,6 +20,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_problem.hpp>
 #include <ck_tile/ops/gemm/pipeline/tile_gemm_shape.hpp>
 #include <ck_tile/ops/gemm/pipeline/tile_gemm_traits.hpp>
+#pragma clang diagnostic pop
 #endif
 
 #include <tilewright/hip/epilogue.h>
