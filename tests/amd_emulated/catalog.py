@@ -157,5 +157,12 @@ def cases() -> tuple[Case, ...]:
         ("preshuffle fp16 on gfx90a", spec(G2, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
         ("fp16 in, fp32 out", spec(G3, "compv3", "fp16", out="fp32")),
         ("narrow stores", spec(G3, "compv3", "fp16", vector_c=2)),
+        # kernels as pools and sets have them, as large
+        ("compv3, the largest tile", spec(G3, "compv3", "fp16", tile=(256, 256, 32))),
+        ("compv4 128x128", spec(G3, "compv4", "fp16", tile=(128, 128, 32))),
+        ("preshuffle 128x256",
+         spec(G3, "preshuffle", "fp16", tile=(128, 256, 64), grid=ACROSS, warp_tile=W32)),
+        ("mem for few rows", spec(G3, "mem", "fp16", tile=(16, 64, 64), grid=ACROSS, warp_tile=W32)),
+        ("mem for few columns", spec(G3, "mem", "fp16", tile=(64, 16, 64), grid=(4, 1, 1), warp_tile=W32)),
     ]  # fmt: skip
     return tuple(Case(label, one) for label, one in found)

@@ -90,13 +90,16 @@ int tw_mfma(wave *w, const mfma_shape *s) {
   int acc_cd = (int)bits(code, 15, 1), acc_a = (int)bits(code, 59, 1), acc_b = (int)bits(code, 60, 1);
   int src[3] = {(int)bits(code, 32, 9), (int)bits(code, 41, 9), (int)bits(code, 50, 9)}, blgp = (int)bits(code, 61, 3);
   int m = s->m, n = s->n, k = s->k, blocks = s->blocks, is_int = s->type_a == I8;
-  int scaled_format = k * m >= 2048 && !is_int; /* f8f6f4: cbsz and blgp name the formats, 0 is fp8 */
+  int type_a = s->type_a, type_b = s->type_b;
   if (src[0] < 256 || src[1] < 256) return BAD_OPERAND;
-  if (blgp || ((cbsz || abid) && blocks == 1) || (scaled_format && (cbsz || blgp))) return BAD_BROADCAST;
+  if (k * m >= 2048 && !is_int) { /* f8f6f4: cbsz and blgp name the formats of A and B, 0 is fp8, 1 is bf8 */
+    if (cbsz > 1 || blgp > 1 || abid) return BAD_BROADCAST;
+    type_a = cbsz ? BF8_OCP : FP8_OCP, type_b = blgp ? BF8_OCP : FP8_OCP;
+  } else if (blgp || ((cbsz || abid) && blocks == 1)) return BAD_BROADCAST;
   const uint32_t *file_a = (acc_a ? w->acc : w->vgpr) + (src[0] - 256) * LANES;
   const uint32_t *file_b = (acc_b ? w->acc : w->vgpr) + (src[1] - 256) * LANES;
   int groups = LANES / m, slices = blocks == 1 ? groups : 1, per_lane = k / slices; /* elements of a row a lane holds */
-  int per_word = s->type_a == F32 ? 1 : s->type_a <= BF16 ? 2 : 4;
+  int per_word = type_a == F32 ? 1 : type_a <= BF16 ? 2 : 4;
   static float a[LANES * 128], b[LANES * 128];
   static int32_t ai[LANES * 128], bi[LANES * 128];
   if (blocks > 1) groups = blocks;
@@ -105,7 +108,7 @@ int tw_mfma(wave *w, const mfma_shape *s) {
       uint32_t wa = file_a[j / per_word * LANES + lane], wb = file_b[j / per_word * LANES + lane];
       int at = lane * per_lane + j;
       if (is_int) ai[at] = (int8_t)(wa >> 8 * (j % 4)), bi[at] = (int8_t)(wb >> 8 * (j % 4));
-      else a[at] = element(wa, j % per_word, s->type_a), b[at] = element(wb, j % per_word, s->type_b);
+      else a[at] = element(wa, j % per_word, type_a), b[at] = element(wb, j % per_word, type_b);
     }
   uint32_t *out = (acc_cd ? w->acc : w->vgpr) + dst * LANES;
   static uint32_t result[64 * LANES]; /* C may be what D overwrites */
