@@ -149,8 +149,8 @@ def spread(peer: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
 
 
 def copy_bandwidth(clock: Clock, nbytes: int = 1 << 30) -> float:
-    """Bytes read plus bytes written a second by the device's own copy of a large buffer."""
-    source = torch.full((nbytes,), 90, dtype=torch.uint8, device=clock.device)
+    """Bytes read plus bytes written a second: the better of the driver's copy of a large buffer and a kernel's."""
+    source = torch.full((nbytes // 4,), 90.0, dtype=torch.float32, device=clock.device)
     target = torch.empty_like(source)
-    copy = clock.captured(lambda: target.copy_(source))
-    return 2 * nbytes / statistics.median(clock.rounds([copy], 9, "cold")[0])
+    copies = [clock.captured(run) for run in (lambda: target.copy_(source), lambda: torch.mul(source, 1.0, out=target))]
+    return 2 * nbytes / min(statistics.median(taken) for taken in clock.rounds(copies, 9, "cold"))

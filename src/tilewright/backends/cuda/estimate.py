@@ -20,33 +20,33 @@ from tilewright.ops.gemm.nvidia_schedules import tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
 
-START = 2.84e-06  # an empty kernel, seen from outside
+START = 2.73e-06  # an empty kernel, seen from outside
 MACS = 3.23e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
 CACHE = 1.1e13  # bytes a second from the second-level cache, all multiprocessors together
-MEMORY = 6.88e12
+MEMORY = 6.83e12
 ONE_CACHE = 8.59e10  # bytes a second that one multiprocessor takes in
-FILL = 4.79e-06  # until the first stage is there
-LEAVE = 1.32e-07  # what is left to do after the last multiply, of a 128 x 256 tile
-TURN = 1.63e-08  # between two tiles of one block, where nothing else multiplies meanwhile
-HAND_OVER = 1.58e-05  # stream-K: sums written, flag seen, sums read
-MEET = 3.62e-06  # split-K: sums written, all parts there, sums read
-SUMS = 2.45e12  # bytes a second of sums that change hands
-COPY_START, COPY = 1.94e-06, 3.19e12  # of operands that are copied first: a launch more, and bytes a second
-PER_STEP = 7.26e-10
-TURNED = 1.42  # how much longer a step takes with the problem turned
-PER_NEIGHBOUR = 2.73e-08  # a step waits for the slowest block of its cluster
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.341, 194, 0.89  # of narrow and of short multiplies
-PINGPONG_TURN = 0.00696  # of the turn that ping-pong still feels
+FILL = 5.1e-06  # until the first stage is there
+LEAVE = 4.81e-08  # what is left to do after the last multiply, of a 128 x 256 tile
+TURN = 9.71e-09  # between two tiles of one block, where nothing else multiplies meanwhile
+HAND_OVER = 1.57e-05  # stream-K: sums written, flag seen, sums read
+MEET = 3.24e-06  # split-K: sums written, all parts there, sums read
+SUMS = 2.53e12  # bytes a second of sums that change hands
+COPY_START, COPY = 2.52e-06, 2.75e12  # of operands that are copied first: a launch more, and bytes a second
+PER_STEP = 2.74e-10
+TURNED = 1.49  # how much longer a step takes with the problem turned
+PER_NEIGHBOUR = 2.41e-08  # a step waits for the slowest block of its cluster
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.341, 193, 0.892  # of narrow and of short multiplies
+PINGPONG_TURN = 0.00728  # of the turn that ping-pong still feels
 # skinny: registers beside the loads, the part of a last round that is lost, the bandwidth of one lonely load, bytes
 # in flight that fill it, and what a warp's start and a turn of its loop cost.
-SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 35.2, 0.855, 0.029, 1.05e07
-SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 4.4e-07, 6.57e-09, 2.94e15
+SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 37.4, 0.86, 0.022, 1.02e07
+SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 4.52e-07, 2.01e-09, 1.13e16
 # multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, of plain multiply-adds, bytes
 # through shared memory, copies; what a block alone reaches of it, and what a step costs in any case.
-MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.9e12, 1.7e11, 2.21e11, 7.14e10, 0.871, 1.5e-07
-UNFITTED = 1.4  # multistage: what it takes beyond all that
-GENERIC_MACS = 7.97e12  # a second, of the whole GPU
-GENERIC_TURN = 1.83e-06  # a turn of its loop, however small
+MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.92e12, 1.7e11, 2.26e11, 9.28e10, 0.878, 1.5e-07
+UNFITTED = 1.36  # multistage: what it takes beyond all that
+GENERIC_MACS = 8.66e12  # a second, of the whole GPU
+GENERIC_TURN = 1.98e-06  # a turn of its loop, however small
 
 
 def _up(x: int, y: int) -> int:

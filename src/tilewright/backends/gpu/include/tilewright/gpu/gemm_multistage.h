@@ -167,7 +167,7 @@ template <class S, class Config> struct MultistageBlock {
         for (int q = 0; q < M::sums; ++q)
           store_shared(shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4, sums[i][j][q]);
       block_barrier();
-#pragma unroll 4
+#pragma unroll(units_m *units_n *M::sums >= 128 && Finish<Config>::fused ? 1 : 4)  // beside many sums few registers are left
       for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
         const int r = at / S::BN, c = at % S::BN;
         take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
