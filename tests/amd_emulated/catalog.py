@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.arch import arch
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.preselected import SETS
 from tilewright.ops.gemm.problem import accumulator
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
 
@@ -21,7 +24,7 @@ class Case:
 
 
 def spec(
-    arch: str,
+    gpu: str,
     pipeline: str,
     dtype: str,
     layout: str = "rcr",
@@ -40,7 +43,7 @@ def spec(
     vector_c: int = 0,
     dtype_b: str = "",
 ) -> KernelSpec:
-    own = {"fp8": FP8.get(arch, "fp8_e4m3"), "bf8": BF8.get(arch, "fp8_e5m2")}
+    own = {"fp8": FP8.get(gpu, "fp8_e4m3"), "bf8": BF8.get(gpu, "fp8_e5m2")}
     element, other = own.get(dtype, dtype), own.get(dtype_b or dtype, dtype)
     output = out or {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(dtype, dtype)
     plain = epilogue == "PassThrough"
@@ -68,7 +71,7 @@ def spec(
         split_k=split_k,
         vector=(0, 0, vector_c),
     )
-    return KernelSpec("gemm", signature, schedule, arch)
+    return KernelSpec("gemm", signature, schedule, gpu)
 
 
 G2, G3, G4 = "gfx90a", "gfx942", "gfx950"
@@ -165,4 +168,16 @@ def cases() -> tuple[Case, ...]:
         ("mem for few rows", spec(G3, "mem", "fp16", tile=(16, 64, 64), grid=ACROSS, warp_tile=W32)),
         ("mem for few columns", spec(G3, "mem", "fp16", tile=(64, 16, 64), grid=(4, 1, 1), warp_tile=W32)),
     ]  # fmt: skip
+    known = {one.digest for _, one in found}
+    for name, one in preselected():
+        if one.digest not in known:
+            known.add(one.digest)
+            found.append((f"{name}: {one.digest[:8]}", one))
     return tuple(Case(label, one) for label, one in found)
+
+
+def preselected() -> Iterator[tuple[str, KernelSpec]]:
+    """Every kernel of the preselected sets for gfx942."""
+    for name, chosen in SETS.items():
+        if chosen.family == "cdna":
+            yield from ((name, one) for one in chosen.specs(arch(G3)))
