@@ -97,6 +97,8 @@ GFX90A_MFMA = {0x66: (32, 32, 8, 1, "BF16"), 0x67: (16, 16, 16, 1, "BF16"), 0x63
 ONLY_GFX950 = ("F8F6F4", "16X16X32_BF16", "16X16X32_F16", "32X32X16_BF16", "32X32X16_F16", "16X16X64_I8", "32X32X32_I8")
 MFMA_CODES = range(0x2D, 0x80)
 SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one of 16 bytes
+DS_WRITES = {13: 4, 77: 8, 222: 12, 223: 16}  # of 32, 64, 96 and 128 bits, in bytes
+DS_READS = (*range(54, 61), *range(118, 121), 226, 227, 254, 255)
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
 
@@ -195,6 +197,10 @@ class Checkout:
             return self._lookup("flat" if code >> 14 & 3 == 0 else "global", code >> 18 & 0x7F, target)
         if code >> 26 == 0x36 and (code >> 17 & 0xFF) in (226, 227):  # ds_read_b64_tr_b8, _b16
             return "tw_read_transposed", ctypes.c_int32((code >> 17 & 0xFF) - 225)
+        if code >> 26 == 0x36 and code >> 25 & 1 and (code >> 17 & 0xFF) not in DS_READS:
+            if (code >> 17 & 0xFF) not in DS_WRITES:
+                raise EmulationError(f"local memory and accumulation registers: {code:08x} is not modelled")
+            return "tw_write_local", ctypes.c_int32(DS_WRITES[code >> 17 & 0xFF])
         if code >> 23 == 0x17D:
             names = {int(one.value): one.name for one in emu.irc.SOP1Op}
             kind = {"S_GETPC_B64": 0, "S_SETPC_B64": 1, "S_SWAPPC_B64": 2}.get(names.get(code >> 8 & 0xFF, ""))
