@@ -296,6 +296,8 @@ def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
         (make("compv5", tile=(64, 64, 64)), False),
         (make("preshuffle", PACKED, tile=(128, 256, 64)), False),
         (make(tile=(256, 256, 64)), True),
+        (make(signature=INT8, tile=(256, 256, 32)), True),
+        (make(signature=dataclasses.replace(FP16, dtype_c="bf16"), tile=(256, 256, 32)), True),
         (make("compv4", tile=(256, 256, 32)), True),
         (make("compv4", signature=INT8, tile=(256, 256, 64)), True),
     ],

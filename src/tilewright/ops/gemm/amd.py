@@ -197,7 +197,7 @@ def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
             "use a smaller tile" + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
     held = shape.registers(signature, schedule)
-    most = (arch.vector_registers + arch.accumulator_registers) * 3 // 4
+    most = (arch.vector_registers + arch.accumulator_registers) * 11 // 16
     if held > most:
         yield Violation(
             "amd-registers",

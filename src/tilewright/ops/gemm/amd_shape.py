@@ -104,7 +104,8 @@ def lds_bytes(signature: GemmSignature, schedule: GemmSchedule) -> int:
 def registers(signature: GemmSignature, schedule: GemmSchedule) -> int:
     """32-bit registers of a lane for sums, fragments and loads under way; addresses come on top.
 
-    Checked against builds: kernels up to 352 have no spills (460 registers in all), from 416 on they spill.
+    Checked against builds: kernels up to 352 have no spills (up to 510 registers in all), from 368 on they spill.
+    Fragments of one-byte elements take twice their size, and results in bf16 (rounded beside the sums) and int32 more.
     """
     m, n, k = schedule.tile
     along_m, along_n, _ = schedule.warp_grid
@@ -116,8 +117,9 @@ def registers(signature: GemmSignature, schedule: GemmSchedule) -> int:
         return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4
     if schedule.pipeline == "compv5":
         return 2 * sums + 3 * (of_a + of_b)  # both waves name the sums and tiles of both, and load alone
-    fragments = (of_a + of_b) * (2 if schedule.pipeline == "compv4" else 1)
-    return sums + fragments + loads * (prefetch_stages(signature, schedule) if schedule.pipeline == "mem" else 1)
+    fragments = (of_a * (1 + (size_a == 1)) + of_b * (1 + (size_b == 1))) * (2 if schedule.pipeline == "compv4" else 1)
+    under_way = loads * (prefetch_stages(signature, schedule) if schedule.pipeline == "mem" else 1)
+    return sums + fragments + under_way + (32 if signature.dtype_c in ("bf16", "int32") else 0)
 
 
 def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) -> str:

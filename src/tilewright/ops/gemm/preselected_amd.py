@@ -4,6 +4,7 @@ Where an entry of old was illegal its nearest legal neighbour stands here:
 * waves 4x4x1, 4x2x1 and 2x4x1 are no warp grid of these archs: 2x2x1 computes the same tile;
 * on four waves compv4 spills with 256x256 (202 registers when built): compv3 does not;
 * 256x256x64 needs 128 KB of LDS with compv4 and spills with compv3: 256x128x64 is the largest of its k;
+* where the inputs have one byte or the result is bf16, 256x256 spills with any k worth having: 256x128x64 does not;
 * compv4 knows no persistence: the persistent kernel uses compv3;
 * the preshuffle pair asked for compv4, which reads no packed B: the preshuffle pipeline does, on waves
   1x4x1 and with the tiles its loads can cover;
@@ -105,7 +106,8 @@ def essential(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
         return
     one_byte = signature.dtype_a == "int8" or signature.dtype_a.startswith("fp8")
     deep, step = (64, warp_tile(signature, arch, 32, deep=False)) if one_byte else (32, WIDE)
-    yield _make("compv3", (256, 256, deep), (2, 2, 1), step)
+    spills = one_byte or signature.dtype_c == "bf16"
+    yield _make("compv3", (256, 128, 64) if spills else (256, 256, deep), (2, 2, 1), step)
     yield _make("compv4", (128, 128, deep), (2, 2, 1), step)
     if signature.dtype_a == "fp16":
         sizes = (((32, 64, 32), (1, 1, 1), WIDE), ((64, 32, 32), (1, 1, 1), WIDE))
