@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def toolchain_of_amd_tests(request: pytest.FixtureRequest, monkeypatch: pytest.M
     monkeypatch.setenv(amd_toolchain.GIVEN, amd_toolchain.place())
     with amd_toolchain.in_force():
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_later_tests() -> Iterator[None]:
+    """What a process remembers of kernels from given libraries and of devices: other tests have other ones."""
+    kernels = sys.modules.get("tilewright.dispatch.kernels")
+    adopted = dict(kernels._adopted) if kernels else {}
+    api = sys.modules.get("tilewright.api")
+    targets = dict(api._targets) if api else {}
+    yield
+    kernels = sys.modules.get("tilewright.dispatch.kernels")
+    if kernels:
+        kernels._adopted.clear()
+        kernels._adopted.update(adopted)
+    api = sys.modules.get("tilewright.api")
+    if api:
+        api._targets.clear()
+        api._targets.update(targets)
+        api._arch_of.cache_clear()
 
 
 @pytest.fixture

@@ -25,12 +25,20 @@ def library_of() -> Callable[[str], Path]:
     return build
 
 
+@pytest.fixture(scope="session")
+def collect() -> Callable[[], object]:
+    """Arrays that earlier tests left in tracebacks are given back now, not in the middle of a test that counts."""
+    gc.collect()
+    gc.freeze()  # what lives now is looked at once: PyTorch alone makes a full collection take 0.2 s
+    return gc.collect
+
+
 @pytest.fixture
-def fake_hip(library_of: Callable[[str], Path]) -> Iterator[FakeHip]:
+def fake_hip(library_of: Callable[[str], Path], collect: Callable[[], object]) -> Iterator[FakeHip]:
     """The HIP runtime of this test is the fake one; at the end nothing of it may be left."""
     path = library_of((HERE / "fake_hip.cpp").read_text(encoding="utf-8"))
     fake = FakeHip(path, library_of)
-    gc.collect()  # arrays an earlier test left in a traceback would free addresses that are in use again here
+    collect()
     fake.reset()
     driver.forget()
     with settings.override(hip_library=str(path)):
@@ -39,7 +47,7 @@ def fake_hip(library_of: Callable[[str], Path]) -> Iterator[FakeHip]:
 
 
 @pytest.fixture
-def fake_cuda(library_of: Callable[[str], Path]) -> Iterator[ctypes.CDLL]:
+def fake_cuda(library_of: Callable[[str], Path], collect: Callable[[], object]) -> Iterator[ctypes.CDLL]:
     """The CUDA driver of this test is the fake one."""
     path = library_of((HERE / "fake_cuda.cpp").read_text(encoding="utf-8"))
     ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)  # kernels are linked without it, the fake needs it
@@ -47,7 +55,7 @@ def fake_cuda(library_of: Callable[[str], Path]) -> Iterator[ctypes.CDLL]:
     library.fake_cuda_capacity.argtypes = (ctypes.c_size_t,)
     library.fake_cuda_function.restype = ctypes.c_char_p
     library.fake_cuda_capture.argtypes = (ctypes.c_void_p, ctypes.c_int)
-    gc.collect()  # as for the HIP fake
+    collect()
     library.fake_cuda_reset()
     cuda_driver.forget()
     with settings.override(cuda_library=str(path)):

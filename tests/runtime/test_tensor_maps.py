@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import threading
 from contextvars import copy_context
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilewright.backends.cuda import toolchain
+from tilewright.build import build_one
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
@@ -19,26 +22,33 @@ from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 
 ROWS, COLUMNS = 64, 64
+ADDRESS = 0x5000_0000_0000
 
 
 @pytest.fixture
-def registry(fake_cuda: ctypes.CDLL) -> Registry:
+def registry(fake_cuda: ctypes.CDLL, tmp_path: Path) -> Registry:
+    """Of one kernel, whose library is a copy of this test's own: its cache of maps starts empty."""
     try:
         toolchain.find_toolchain()
     except ToolchainError as error:
         pytest.skip(f"no CUDA compiler: {error.message}")
     signature = GemmProblem(ROWS, ROWS, COLUMNS, "bf16", layout="rcr").signature
     schedule = make.tma_ws(signature, 128, 128, 4, (1, 1))
-    return Registry("sm_90a", [KernelSpec("gemm", signature, schedule, "sm_90a")])
+    built = build_one(KernelSpec("gemm", signature, schedule, "sm_90a")).path
+    return Registry("sm_90a").add_library(shutil.copy(built, tmp_path / "own.so"))
 
 
 def many(count: int) -> list[DeviceArray]:
-    """Matrices one after the other in one piece of memory, as the weights of many layers are."""
-    whole = DeviceArray.empty(cuda.device(), (count * ROWS, COLUMNS), "bf16")
+    """Matrices one after the other in one piece of memory, as the weights of many layers are.
+
+    Where a map is kept depends on the address, so these are the same in every run.  Nobody reads there.
+    """
+    whole = DeviceArray.empty(cuda.device(), (ROWS, COLUMNS), "bf16")
+    start = ADDRESS + (count << 32)
     made = []
     for index in range(count):
         one = DeviceArray(whole.device, whole._memory, (ROWS, COLUMNS), (COLUMNS, 1), "bf16")
-        one.address = whole.address + index * ROWS * COLUMNS * 2
+        one.address = start + index * ROWS * COLUMNS * 2
         made.append(one)
     return made
 
