@@ -15,6 +15,7 @@ from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, amd, a
 
 GEMM = op("gemm")
 FP16 = GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr")
+FP8 = GemmSignature("standard", "fp8_e4m3fnuz", "fp8_e4m3fnuz", "fp32", "fp32", "fp32", "rcr")
 INT8 = GemmSignature("standard", "int8", "int8", "int32", "int32", "int32", "rcr")
 PACKED = dataclasses.replace(FP16, variant="preshuffle")
 FUSED = dataclasses.replace(FP16, variant="multi_d", epilogue="Relu", num_d=1)
@@ -297,6 +298,8 @@ def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
         (make("preshuffle", PACKED, tile=(128, 256, 64)), False),
         (make(tile=(256, 256, 64)), True),
         (make(signature=INT8, tile=(256, 256, 32)), True),
+        (make("compv5", signature=INT8, tile=(64, 64, 64)), False),
+        (make("compv5", signature=FP8, tile=(64, 64, 64), warp_tile=(32, 32, 32)), True),
         (make(signature=dataclasses.replace(FP16, dtype_c="bf16"), tile=(256, 256, 32)), True),
         (make("compv4", tile=(256, 256, 32)), True),
         (make("compv4", signature=INT8, tile=(256, 256, 64)), True),

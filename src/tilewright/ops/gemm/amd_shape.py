@@ -116,7 +116,8 @@ def registers(signature: GemmSignature, schedule: GemmSchedule) -> int:
     if schedule.pipeline == "preshuffle":
         return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4
     if schedule.pipeline == "compv5":
-        return 2 * sums + 3 * (of_a + of_b)  # both waves name the sums and tiles of both, and load alone
+        # Both waves name the sums and tiles of both, and load alone; fp8 wants more, as builds show.
+        return 2 * sums + (9 if signature.dtype_a.startswith("fp8") else 3) * (of_a + of_b)
     fragments = (of_a * (1 + (size_a == 1)) + of_b * (1 + (size_b == 1))) * (2 if schedule.pipeline == "compv4" else 1)
     under_way = loads * (prefetch_stages(signature, schedule) if schedule.pipeline == "mem" else 1)
     return sums + fragments + under_way + (32 if signature.dtype_c in ("bf16", "int32") else 0)
