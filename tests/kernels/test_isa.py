@@ -61,7 +61,7 @@ def _code(kernel: Kernel) -> str:
     if objdump is None:
         pytest.skip("objdump is not installed")
     command = [objdump, "-d", "--no-show-raw-insn", str(kernel.library_path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 @pytest.mark.parametrize("name", sorted(BF16_SPECS))

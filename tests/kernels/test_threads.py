@@ -125,7 +125,7 @@ def test_a_forked_child_computes(kernels: dict[KernelSpec, Kernel], pytestconfig
         env=settings.child_environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
