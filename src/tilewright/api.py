@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from tilewright import settings
+from tilewright.arch import all_archs
 from tilewright.backends.base import all_backends
 from tilewright.dispatch.registry import Registry, default_registry, resolve_target
 from tilewright.dispatch.selection import Explanation
+from tilewright.errors import DeviceError
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
 from tilewright.runtime.bindings.gemm.call import run_read, run_with_math
@@ -140,7 +142,16 @@ def _device_target(a: Any) -> str:
 
 @lru_cache(maxsize=64)
 def _arch_of(place: Place) -> str:
-    return device(place).arch
+    one = device(place)
+    if one.arch not in all_archs():
+        known = ", ".join(name for name, facts in all_archs().items() if facts.backend == place.kind)
+        raise DeviceError(
+            f"{place} ({one.name}) is of arch {one.arch}, for which there are no kernels",
+            rule="arch-not-runnable",
+            value=one.arch,
+            remedy=f"use a device of {known}, or arrays in host memory",
+        )
+    return one.arch
 
 
 def _registry(target: str | None) -> Registry:
@@ -151,10 +162,11 @@ def _registry(target: str | None) -> Registry:
 def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None = None) -> PackedB:
     """Pack B (k, n) once for preshuffle kernels; use the result in place of b in `gemm`.
 
-    `m` is the number of rows A will typically have, `dtype_a` its element type (b's, if not given).
-    The packed bytes belong to this machine's target and are not meant to be stored.
+    `m` is the number of rows A will typically have, `dtype_a` its element type (b's, if not given; "tf32" for
+    calls with `math="tf32"`).  The packed bytes belong to this machine's target and are not meant to be stored.
     """
-    return pack_with(_registry(target), b, m, dtype_a)
+    name = target or settings.current().target or _target_of(b)
+    return pack_with(_registry(name), b, m, dtype_a)
 
 
 def to_device(array: Any, target: str | None = None, index: int | None = None) -> DeviceArray:

@@ -16,7 +16,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, epilogue_d_counts
 
 GEMM = ops.op("gemm")
-INPUTS = ("fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz")
+INPUTS = ("fp32", "tf32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz")
 sizes = st.one_of(st.integers(0, 200), st.sampled_from([256, 1000, 4096]))
 
 
@@ -44,6 +44,8 @@ def problems(draw: st.DrawFn, target: str) -> tw.GemmProblem:
         num_d=draw(st.sampled_from(epilogue_d_counts(epilogue))),
         aligned=draw(st.booleans()),
         plain_d=draw(st.booleans()),
+        # CK Tile has packed kernels of some layouts and sizes only.
+        preshuffled=not target.startswith("gfx") and draw(st.booleans()),
     )
     more = [draw(st.sampled_from((0, 0, 1, 8))) for _ in range(3)]
     return replace(

@@ -54,20 +54,24 @@ def run_problem(registry: Any, problem: Any, repeat: int, seed: int, verify: boo
     import statistics
 
     from tilewright.runtime.bindings import binding
+    from tilewright.runtime.devices import device_of
     from tilewright.runtime.host import clock, thread_count
 
     registry.candidates(problem)  # an illegal problem is an error before memory is taken for it
     bound = binding(problem.op)
-    operands = {**bound.operands(problem, seed, exact=True), **scalars}
+    device = device_of(registry.target)
+    operands = {**bound.operands(problem, seed, device, exact=True), **scalars}
     watched = _Watched(registry)
     started = clock()
     positions, keywords = bound.call_arguments(watched, problem, operands)
     bound.run(watched, *positions, **keywords)
+    device.synchronize()
     first = clock() - started
     times = []
     for _ in range(repeat):
         started = clock()
         bound.run(watched, *positions, **keywords)
+        device.synchronize()  # what is timed is the call and its work
         times.append(clock() - started)
     seconds = statistics.median(times)
     report: dict[str, Any] = {

@@ -84,7 +84,12 @@ class CudaGpu(Gpu):
 
     def _new_workspace(self, nbytes: int, stream: int) -> GpuMemory:
         with self.active(), self._capture_or_not():  # another stream of this thread may be captured
-            made = self._cleared(max(nbytes, LEAST_WORKSPACE))
+            try:
+                made = self._cleared(max(nbytes, LEAST_WORKSPACE))
+            except DeviceError as error:
+                if error.rule != "device-memory" or nbytes >= LEAST_WORKSPACE:
+                    raise
+                made = self._cleared(nbytes)  # where memory is short, what is needed must do
             self._keep_spare(min(made.nbytes, MOST_SPARE))
         return made
 

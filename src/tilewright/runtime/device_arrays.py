@@ -68,9 +68,13 @@ class DeviceArray:
         """The same memory with the last two dimensions exchanged."""
         shape = (*self.shape[:-2], self.shape[-1], self.shape[-2])
         strides = (*self.strides[:-2], self.strides[-1], self.strides[-2])
-        turned = DeviceArray(self.device, self._memory, shape, strides, self.dtype)
-        turned.address = self.address  # a view may begin elsewhere than its memory
-        return turned
+        return self.view(shape, strides)
+
+    def view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
+        """The same memory from the same address on, in another shape; strides in elements."""
+        made = DeviceArray(self.device, self._memory, shape, strides, self.dtype)
+        made.address = self.address  # a view may begin elsewhere than its memory
+        return made
 
     def fill(self, byte: int) -> None:
         """Every byte of the memory, in the order of the current stream."""

@@ -80,7 +80,7 @@ _ATTRIBUTES = {
     "minor": 76,
 }
 _IMAGE = frozenset((200, 209, 218, 222))  # the driver cannot load the code it was given
-_STICKY = STICKY | {715, 716, 717, 718}
+_STICKY = STICKY | {714, 715, 716, 717, 718}
 
 _lock = threading.Lock()
 _drivers: dict[str, CudaDriver] = {}

@@ -156,7 +156,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
 
     A size grows to what the kernel needs; strides and alignment are those of fresh dense buffers.
     """
-    if problem.preshuffled or not supports(spec, problem):
+    if problem.variant == "preshuffle" or not supports(spec, problem):
         return None
     schedule: GemmSchedule = spec.schedule
     name = all_archs()[spec.arch].family
@@ -165,7 +165,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     m, n, k = (wanted[i] if schedule.pad[i] else -(-wanted[i] // grain[i]) * grain[i] for i in range(3))
     larger = replace(
         problem, m=m, n=n, k=k, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False,
-        aligned=True, plain_d=True,
+        preshuffled=False, aligned=True, plain_d=True,
     )  # fmt: skip
     return larger if not problem_violations(larger) and not supports(spec, larger) else None
 

@@ -73,7 +73,7 @@ class GemmProblem:
 
     @property
     def variant(self) -> str:
-        if self.preshuffled:
+        if self.preshuffled and self.k:  # without k there is nothing packed, and every kernel can do without B
             return "preshuffle"
         return "multi_d" if self.num_d or self.epilogue != "PassThrough" else "standard"
 

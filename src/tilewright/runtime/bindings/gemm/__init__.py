@@ -58,7 +58,7 @@ class GemmBinding:
         plan = prepare(kernel, request, threads)
         b = memory_address(operands["b"])
         keep: object = operands
-        if problem.preshuffled:
+        if problem.variant == "preshuffle":
             packed = pack(kernel, request, view("b", operands["b"], request.place.kind), threads)
             b, keep = packed.address, (operands, packed)
         a, c, e = memory_address(operands["a"]), memory_address(operands["c"]), memory_address(out)

@@ -20,7 +20,7 @@ from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
 from tilewright.runtime.bindings.gemm.quick import QuickCall, reader_of, tail_of
-from tilewright.runtime.bindings.gemm.request import Request, analyse
+from tilewright.runtime.bindings.gemm.request import MATHS, Request, analyse
 from tilewright.runtime.devices import Place, kind_of
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.quick import Read
@@ -30,9 +30,6 @@ MOST_PLANS = 8192
 
 # What addresses and batch strides on a device must be multiples of for a problem to count as aligned.
 DEVICE_GRAIN = 16
-
-# What float32 may be multiplied as instead.
-MATHS = ("tf32",)
 
 _ndarray = np.ndarray
 _empty = np.empty
@@ -50,8 +47,11 @@ def run(
     epilogue: str = "passthrough",
     out: Any = None,
     out_dtype: Any = None,
+    math: str = "",
 ) -> Any:
     """E = epilogue(alpha * A.B + beta * C, D0, D1) with the kernel the planner chooses."""
+    if math:
+        return run_with_math(planner, math, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
     plans = planner.plans()
     kind_b = type(b)
     if type(a) is not _ndarray or (kind_b is not _ndarray and kind_b is not PackedB):
@@ -289,8 +289,9 @@ def _run_views(
         shape_b: Any = of_b
         where = None
         if isinstance(of_b, PackedB):
-            of_b.demand(of_a)
-            shape_b, where = of_b.shape, of_b.refuses()
+            of_b.demand(of_a, math)
+            shape_b = replace(of_b.shape, dtype=of_a.dtype) if math else of_b.shape
+            where = of_b.refuses() if of_b.shape.k else None  # without k nothing is read, by whichever kernel
         request = analyse(
             of_a, shape_b, of_c, of_ds, of_out, use_c=bool(beta), epilogue=epilogue, out_dtype=wanted, prefer=prefer
         )

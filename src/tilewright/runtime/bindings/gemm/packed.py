@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import ProblemError
@@ -13,7 +14,7 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
 from tilewright.runtime.arrays import View, view
 from tilewright.runtime.bindings.gemm.plan import copy_args, demand_runnable
-from tilewright.runtime.bindings.gemm.request import PackedShape, Request, dense_request, input_layout
+from tilewright.runtime.bindings.gemm.request import MATHS, PackedShape, Request, dense_request, input_layout
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
 
@@ -47,13 +48,17 @@ class PackedB:
 
         return why
 
-    def demand(self, a: View) -> None:
-        if a.dtype != self.dtype_a:
+    def demand(self, a: View, math: str = "") -> None:
+        """Raise where b was packed for other inputs than an `a` that is multiplied as `math` (as what it is)."""
+        asked = math or a.dtype
+        if asked != self.dtype_a:
+            other = f"give math={self.dtype_a!r}" if self.dtype_a in MATHS else f"convert a to {self.dtype_a}"
             raise ProblemError(
-                f"b was packed for {self.dtype_a} inputs, and a holds {a.dtype}",
+                f"b was packed for {self.dtype_a} inputs, and a "
+                + (f"is to be multiplied as {math}" if math else f"holds {a.dtype}"),
                 rule="packed-dtype",
-                value=a.dtype,
-                remedy=f"pack again with tilewright.pack(b, dtype_a={a.dtype!r}), or convert a to {self.dtype_a}",
+                value=asked,
+                remedy=f"pack again with tilewright.pack(b, dtype_a={asked!r}), or {other}",
             )
 
 
@@ -101,7 +106,7 @@ def pack_with(planner: Any, array: Any, m: int, dtype_a: str | None) -> PackedB:
         n=n,
         k=k,
         dtype_a=dtype_a or b.dtype,
-        dtype_b=b.dtype,
+        dtype_b=dtype_a if dtype_a in MATHS and b.dtype == "fp32" else b.dtype,  # such values are rounded fp32
         layout=f"r{letter}r",
         batch=batch,
         preshuffled=True,
@@ -110,5 +115,6 @@ def pack_with(planner: Any, array: Any, m: int, dtype_a: str | None) -> PackedB:
     )
     request = dense_request(problem)
     request.args.b_batch_stride = 0 if batch == 1 else b.strides[0]
-    kernel = planner.kernel(planner.select(problem).spec)
+    # Of a B without k nothing is packed: any kernel of its format does that.
+    kernel = planner.kernel(planner.select(problem if k else replace(problem, k=1)).spec)
     return pack(kernel, request, b, host.thread_count())

@@ -19,6 +19,10 @@ from tilewright.runtime.devices import HOST, Place, common_place
 _COPY = "np.ascontiguousarray({0}) makes a copy that fits (Tilewright never copies by itself)"
 
 
+# What float32 may be multiplied as instead.
+MATHS = ("tf32",)
+
+
 @dataclass(frozen=True, slots=True)
 class PackedShape:
     """What is left of a B that was packed beforehand: its sizes and the layout it was packed from."""
@@ -300,6 +304,7 @@ def _fill(
     if isinstance(b, PackedShape):
         # The value of the batch stride is ignored, not whether it is 0.
         letter_b, args.b_batch_stride = b.layout, 1 if b.batch > 1 and not b.repeated else 0
+        args.b_stride = max(1, n if letter_b == "r" else k)  # for kernels of a problem without k, which is not packed
         broadcast_b = batch > 1 and args.b_batch_stride == 0
     else:
         letter_b, args.b_stride = input_layout(b, prefer[1:2])

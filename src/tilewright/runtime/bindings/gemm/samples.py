@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 from tilewright.ops.gemm.reference import NARROW_BITS
+from tilewright.runtime.bindings.gemm.request import MATHS
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import Device
 from tilewright.runtime.numpy_types import numpy_dtype
@@ -93,7 +94,11 @@ def on_host(made: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**made, **{name: made[name].numpy() for name in _ARRAYS}, "ds": [one.numpy() for one in made["ds"]]}
 
 
-def _plain(memory: Array, letter: str, rows: int, columns: int) -> Array:
+def _plain(memory: Any, letter: str, rows: int, columns: int) -> Any:
+    if isinstance(memory, DeviceArray):
+        shape = (memory.shape[0], *((rows, columns) if letter == "r" else (columns, rows)))
+        there = memory.view(shape, memory.strides)
+        return there if letter == "r" else there.T
     return memory[:, :rows, :columns] if letter == "r" else memory[:, :columns, :rows].swapaxes(1, 2)
 
 
@@ -110,17 +115,18 @@ def logical(problem: GemmProblem, made: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def result(problem: GemmProblem, made: Mapping[str, Any]) -> Array:
-    out: Array = made["out"]
-    return _plain(out, "r", problem.m, problem.n)
+def result(problem: GemmProblem, made: Mapping[str, Any]) -> Any:
+    return _plain(made["out"], "r", problem.m, problem.n)
 
 
 def call_arguments(problem: GemmProblem, made: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The operands as a call takes them: positions and keywords.  A batch of 1 is not spelled out."""
     p, matrices = problem, logical(problem, made)
 
-    def flat(one: Array) -> Array:
-        return one[0] if p.batch == 1 or one.shape[0] == 1 < p.batch else one
+    def flat(one: Any) -> Any:
+        if p.batch != 1 and not one.shape[0] == 1 < p.batch:
+            return one
+        return one.view(one.shape[1:], one.strides[1:]) if isinstance(one, DeviceArray) else one[0]
 
     c = None if matrices["c"] is None else flat(matrices["c"])
     keywords = {
@@ -129,6 +135,7 @@ def call_arguments(problem: GemmProblem, made: Mapping[str, Any]) -> tuple[tuple
         "ds": tuple(flat(one) for one in made["ds"]),
         "epilogue": p.epilogue,
         "out": flat(result(p, made)),
+        "math": p.dtype_a if p.dtype_a in MATHS else "",
     }
     return (flat(matrices["a"]), flat(matrices["b"]), c), keywords
 
