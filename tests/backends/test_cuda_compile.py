@@ -30,7 +30,7 @@ from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, GemmSchedule, GemmSignature
 
 GEMM = op("gemm")
-DATATYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32", "fp8_e4m3:fp16")
+DATATYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32", "fp8_e4m3:fp16", "tf32")
 OUTPUTS = {"int8": ("int32", "int8", "fp32")}
 FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
 
@@ -172,10 +172,10 @@ def test_the_classes_cover_what_they_should() -> None:
         mine = [spec.signature for spec in here if spec.schedule.pipeline == pipeline]
         assert {one.epilogue for one in mine} == set(EPILOGUES)
         assert {one.layout for one in mine} == set(LAYOUTS)
-        assert {one.dtype_a for one in mine} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32"}
+        assert {one.dtype_a for one in mine} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32", "tf32"}
     wide = [spec for spec in here if spec.schedule.pipeline == "tma_ws"]
     assert {spec.signature.layout for spec in wide} == set(LAYOUTS)
-    assert {spec.signature.dtype_a for spec in wide} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2"}
+    assert {spec.signature.dtype_a for spec in wide} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32"}
     assert len({spec.schedule.scheduler for spec in wide}) >= 5
     assert {spec.schedule.store for spec in wide} == {"tma", "direct"}
 
