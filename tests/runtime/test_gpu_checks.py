@@ -174,6 +174,9 @@ def agree(kernel: Kernel, problem: GemmProblem, off: int, of_d: str) -> None:
     if any(one.rule == "size-huge" for one in broken):
         return  # no kernel is asked
     python = broken or GEMM.supports(kernel.spec, problem)
+    if problem.preshuffled and not problem.k:  # nothing is packed then, and kernels for B as it is are asked
+        assert python, f"{kernel.name} would be given a B without k, {problem}"
+        return
     said = kernel.refusal(arguments(problem, off, of_d))
     if said:
         assert python, f"{kernel.name} refuses what Python would give it, {problem}: {said}"
