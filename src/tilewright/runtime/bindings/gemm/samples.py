@@ -135,8 +135,9 @@ def call_arguments(problem: GemmProblem, made: Mapping[str, Any]) -> tuple[tuple
         "ds": tuple(flat(one) for one in made["ds"]),
         "epilogue": p.epilogue,
         "out": flat(result(p, made)),
-        "math": p.dtype_a if p.dtype_a in MATHS else "",
     }
+    if p.dtype_a in MATHS:
+        keywords["math"] = p.dtype_a
     return (flat(matrices["a"]), flat(matrices["b"]), c), keywords
 
 
