@@ -21,7 +21,7 @@ from tilewright.dispatch.selection import Explanation
 from tilewright.errors import DeviceError
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.gemm.call import run as _run_gemm
-from tilewright.runtime.bindings.gemm.call import run_read, run_with_math
+from tilewright.runtime.bindings.gemm.call import run_read
 from tilewright.runtime.bindings.gemm.packed import PackedB, pack_with
 from tilewright.runtime.bindings.gemm.quick import CALLERS, READERS, raise_failed, tail_of
 from tilewright.runtime.device_arrays import DeviceArray
@@ -74,11 +74,9 @@ def gemm(
     registry = _registries.get(name)
     if registry is None:
         registry = _registry(name)
-    if math:
-        return run_with_math(registry, math, a, b, c, alpha, beta, ds, epilogue, out, out_dtype)
-    if read is None:
+    if read is None or math:
         return _run_gemm(
-            registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype
+            registry, a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype, math=math
         )
     call = CALLERS.get(kind)
     if call is not None and scoped_stream() is None:  # C alone knows no stream but PyTorch's

@@ -293,7 +293,7 @@ def test_another_machine_type_says_what_to_install_instead(world: World, monkeyp
 
 
 def test_an_archive_that_cannot_be_reached_is_a_machine_error(world: World) -> None:
-    world.use_url("http://127.0.0.1:9/debian")  # nothing listens on the discard port
+    world.use_url("http://127.0.0.1:9/archive")  # nothing listens on the discard port
     with pytest.raises(ToolchainError, match="cannot be reached") as caught:
         world.install()
     assert caught.value.rule == "no-rocm-in-archive"

@@ -28,17 +28,17 @@ def apt_dir(root: Path, **files: str) -> Path:
 def test_one_line_sources_are_read(tmp_path: Path) -> None:
     root = apt_dir(
         tmp_path,
-        main="# deb http://old.invalid/debian gone main\n"
-        "deb [arch=amd64 signed-by=/keys/a.gpg] http://one.invalid/debian/ trixie main contrib # words\n"
-        "deb-src http://one.invalid/debian trixie main\n"
+        main="# deb http://old.invalid/archive gone main\n"
+        "deb [arch=amd64 signed-by=/keys/a.gpg] http://one.invalid/archive/ trixie main contrib # words\n"
+        "deb-src http://one.invalid/archive trixie main\n"
         "deb cdrom:[disc]/ trixie main\ndeb http://flat.invalid ./\n",
-        more_list="deb copy:/srv/debian sid main\n",
-        notes_txt="deb http://ignored.invalid/debian sid main\n",
+        more_list="deb copy:/srv/archive sid main\n",
+        notes_txt="deb http://ignored.invalid/archive sid main\n",
     )
     found = apt_sources.read_sources(root)
     assert [(one.url, one.suite, one.components) for one in found] == [
-        ("http://one.invalid/debian", "trixie", ("main", "contrib")),
-        ("file:/srv/debian", "sid", ("main",)),
+        ("http://one.invalid/archive", "trixie", ("main", "contrib")),
+        ("file:/srv/archive", "sid", ("main",)),
     ]
     assert found[0].signed_by == ("/keys/a.gpg",)
 
@@ -46,19 +46,19 @@ def test_one_line_sources_are_read(tmp_path: Path) -> None:
 def test_deb822_sources_are_read(tmp_path: Path) -> None:
     root = apt_dir(
         tmp_path,
-        debian_sources="Types: deb deb-src\n# a comment inside\nURIs: http://one.invalid/debian\n"
-        " http://two.invalid/debian\nSuites: bookworm bookworm-updates\nComponents: main\nSigned-By: /keys/b.gpg\n\n"
-        "Types: deb\nURIs: http://off.invalid/debian\nSuites: sid\nComponents: main\nEnabled: no\n\n"
-        "Types: deb\nURIs: http://inline.invalid/debian\nSuites: sid\nComponents: main\n"
+        debian_sources="Types: deb deb-src\n# a comment inside\nURIs: http://one.invalid/archive\n"
+        " http://two.invalid/archive\nSuites: bookworm bookworm-updates\nComponents: main\nSigned-By: /keys/b.gpg\n\n"
+        "Types: deb\nURIs: http://off.invalid/archive\nSuites: sid\nComponents: main\nEnabled: no\n\n"
+        "Types: deb\nURIs: http://inline.invalid/archive\nSuites: sid\nComponents: main\n"
         "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n",
     )
     found = apt_sources.read_sources(root)
     assert [(one.url, one.suite) for one in found] == [
-        ("http://one.invalid/debian", "bookworm"),
-        ("http://one.invalid/debian", "bookworm-updates"),
-        ("http://two.invalid/debian", "bookworm"),
-        ("http://two.invalid/debian", "bookworm-updates"),
-        ("http://inline.invalid/debian", "sid"),
+        ("http://one.invalid/archive", "bookworm"),
+        ("http://one.invalid/archive", "bookworm-updates"),
+        ("http://two.invalid/archive", "bookworm"),
+        ("http://two.invalid/archive", "bookworm-updates"),
+        ("http://inline.invalid/archive", "sid"),
     ]
     first, _, inline = apt_sources.archives(found, root)
     assert (first.suites, first.signed_by) == (("bookworm", "bookworm-updates"), ("/keys/b.gpg",))

@@ -168,6 +168,16 @@ def driver_line(said: str, module: Path) -> str:
     return f"{said}; {first}" if first else said
 
 
+def no_device(library: str, said: str, why: str, remedy: str) -> DeviceError:
+    """The vendor's library is here and sees nothing."""
+    return DeviceError(
+        f"the {library} sees no device ({said}; {why})",
+        rule="no-device",
+        value=0,
+        remedy=f"{remedy}; kernels can be generated, built and inspected here without one",
+    )
+
+
 def runnable_archs(devices: Callable[[], Sequence[DeviceFacts]]) -> list[str]:
     """Archs whose kernels run on a device of this machine, those of device 0 first."""
     try:

@@ -21,6 +21,7 @@ from tilewright.backends.driver import (
     driver_line,
     in_folders,
     load_first,
+    no_device,
     runnable_archs,
     why_nothing_runs,
 )
@@ -301,12 +302,7 @@ def _no_device(said: str) -> DeviceError:
         why, remedy = f"{DEVICE_FILE} is missing", "load NVIDIA's kernel driver, or use a machine with an NVIDIA GPU"
     else:
         why, remedy = "the kernel driver is there", "check `nvidia-smi`; CUDA_VISIBLE_DEVICES may hide the devices"
-    return DeviceError(
-        f"the CUDA driver sees no device ({said}; {why})",
-        rule="no-device",
-        value=0,
-        remedy=f"{remedy}; kernels can be generated, built and inspected here without one",
-    )
+    return no_device("CUDA driver", said, why, remedy)
 
 
 def forget() -> None:

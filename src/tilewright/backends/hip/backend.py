@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import ObjectRules, Source, Toolchain
+from tilewright.backends.gpu_backend import GpuBackend
 from tilewright.backends.hip import estimate
 from tilewright.errors import ToolchainError
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
 
-class HipBackend:
+class HipBackend(GpuBackend):
     name = "hip"
-
-    def render(self, spec: KernelSpec) -> Source:
-        from tilewright.backends.hip import render
-
-        return render.render(spec)
-
-    def toolchain(self) -> Toolchain:
-        from tilewright.backends.hip.toolchain import find_toolchain
-
-        return find_toolchain()
-
-    def object_rules(self, arch: str) -> ObjectRules:
-        from tilewright.backends.hip.toolchain import object_rules
-
-        return object_rules(arch)
-
-    def available_archs(self) -> Sequence[str]:
-        from tilewright.backends.hip.driver import available_archs
-
-        return available_archs()
-
-    def why_unavailable(self) -> str:
-        from tilewright.backends.hip.driver import why_unavailable
-
-        return why_unavailable()
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return estimate.seconds(spec, problem)
@@ -67,9 +41,6 @@ class HipBackend:
         from tilewright.inspect import amdgpu
 
         return amdgpu.holds(path, beginnings, _disassemblers())
-
-    def host_library_source(self) -> Source | None:
-        return None
 
 
 def _disassemblers() -> list[Path]:

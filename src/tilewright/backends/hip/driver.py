@@ -16,6 +16,7 @@ from tilewright.backends.driver import (
     driver_line,
     in_folders,
     load_first,
+    no_device,
     runnable_archs,
     why_nothing_runs,
 )
@@ -167,12 +168,7 @@ def _no_device(said: str) -> DeviceError:
         why, remedy = f"this user may not open {DEVICE_FILE}", "add the user to the groups `render` and `video`"
     else:
         why, remedy = "the driver is there", "check `rocminfo`; HIP_VISIBLE_DEVICES may hide the devices"
-    return DeviceError(
-        f"the HIP runtime sees no device ({said}; {why})",
-        rule="no-device",
-        value=0,
-        remedy=f"{remedy}; kernels can be generated, built and inspected here without one",
-    )
+    return no_device("HIP runtime", said, why, remedy)
 
 
 def forget() -> None:
