@@ -27,8 +27,16 @@ static void set_pc(wave *w, uint64_t pc) { w->sgpr[PC] = (uint32_t)pc, w->sgpr[P
 static uint32_t word(const wave *w, int index) { return ((const uint32_t *)pc_of(w))[index]; }
 static uint64_t exec_of(const wave *w) { return w->sgpr[EXEC] | (uint64_t)w->sgpr[EXEC + 1] << 32; }
 static uint64_t bits(uint64_t value, int low, int count) { return value >> low & ((1ull << count) - 1); }
-static float as_float(uint32_t x) { float f; memcpy(&f, &x, 4); return f; }
-static uint32_t as_bits(float f) { uint32_t x; memcpy(&x, &f, 4); return x; }
+static float as_float(uint32_t x) {
+  float f;
+  memcpy(&f, &x, 4);
+  return f;
+}
+static uint32_t as_bits(float f) {
+  uint32_t x;
+  memcpy(&x, &f, 4);
+  return x;
+}
 
 /* ---- number formats ---- */
 
@@ -62,17 +70,25 @@ static uint32_t float_to_bf16(float f) {
 
 static float element(uint32_t packed, int index, int type) {
   switch (type) {
-    case F32: return as_float(packed);
-    case F16: return half_to_float(packed >> 16 * index);
-    case BF16: return as_float((packed >> 16 * index & 0xffff) << 16);
-    default: break;
+    case F32:
+      return as_float(packed);
+    case F16:
+      return half_to_float(packed >> 16 * index);
+    case BF16:
+      return as_float((packed >> 16 * index & 0xffff) << 16);
+    default:
+      break;
   }
   uint32_t x = packed >> 8 * index & 0xff;
   switch (type) {
-    case FP8_OCP: return (x & 0x7f) == 0x7f ? NAN : small_float(x, 4, 3, 7, 0);
-    case BF8_OCP: return small_float(x, 5, 2, 15, 1);
-    case FP8_FNUZ: return x == 0x80 ? NAN : small_float(x, 4, 3, 8, 0);
-    default: return x == 0x80 ? NAN : small_float(x, 5, 2, 16, 0);
+    case FP8_OCP:
+      return (x & 0x7f) == 0x7f ? NAN : small_float(x, 4, 3, 7, 0);
+    case BF8_OCP:
+      return small_float(x, 5, 2, 15, 1);
+    case FP8_FNUZ:
+      return x == 0x80 ? NAN : small_float(x, 4, 3, 8, 0);
+    default:
+      return x == 0x80 ? NAN : small_float(x, 5, 2, 16, 0);
   }
 }
 
@@ -155,8 +171,12 @@ static uint32_t atomic(uint32_t *at, int kind, uint32_t value, uint32_t expected
   uint32_t old, low, high;
   memcpy(&old, at, 4);
   switch (kind) {
-    case ADD_U32: value += old; break;
-    case ADD_F32: value = as_bits(as_float(old) + as_float(value)); break;
+    case ADD_U32:
+      value += old;
+      break;
+    case ADD_F32:
+      value = as_bits(as_float(old) + as_float(value));
+      break;
     case PK_ADD_F16:
       low = float_to_half(half_to_float(old) + half_to_float(value));
       high = float_to_half(half_to_float(old >> 16) + half_to_float(value >> 16));
@@ -167,8 +187,11 @@ static uint32_t atomic(uint32_t *at, int kind, uint32_t value, uint32_t expected
       high = float_to_bf16(as_float(old & 0xffff0000) + as_float(value & 0xffff0000));
       value = low | high << 16;
       break;
-    case CMPSWAP: value = old == expected ? value : old; break;
-    default: break;
+    case CMPSWAP:
+      value = old == expected ? value : old;
+      break;
+    default:
+      break;
   }
   memcpy(at, &value, 4);
   return old;
@@ -177,11 +200,11 @@ static uint32_t atomic(uint32_t *at, int kind, uint32_t value, uint32_t expected
 /* ---- buffer instructions ---- */
 
 typedef struct memory_op {
-  int32_t bytes;      /* of one lane's data in memory */
-  int32_t store;      /* 1 store, 0 load, 2 atomic */
-  int32_t sign;       /* a narrow load is sign-extended */
-  int32_t half;       /* 0 whole register, 1 the low half and keep the high one, 2 the high half */
-  int32_t atomic;     /* enum atomic */
+  int32_t bytes;  /* of one lane's data in memory */
+  int32_t store;  /* 1 store, 0 load, 2 atomic */
+  int32_t sign;   /* a narrow load is sign-extended */
+  int32_t half;   /* 0 whole register, 1 the low half and keep the high one, 2 the high half */
+  int32_t atomic; /* enum atomic */
 } memory_op;
 
 static void put_loaded(uint32_t *reg, const memory_op *op, uint32_t value) {
@@ -193,7 +216,8 @@ static void put_loaded(uint32_t *reg, const memory_op *op, uint32_t value) {
 
 int tw_buffer(wave *w, const memory_op *op) {
   uint64_t code = word(w, 0) | (uint64_t)word(w, 1) << 32, exec = exec_of(w);
-  uint32_t inst_offset = (uint32_t)bits(code, 0, 12), offen = (uint32_t)bits(code, 12, 1), idxen = (uint32_t)bits(code, 13, 1);
+  uint32_t inst_offset = (uint32_t)bits(code, 0, 12), offen = (uint32_t)bits(code, 12, 1),
+           idxen = (uint32_t)bits(code, 13, 1);
   uint32_t returns = (uint32_t)bits(code, 14, 1), to_lds = (uint32_t)bits(code, 16, 1);
   int vaddr = (int)bits(code, 32, 8), vdata = (int)bits(code, 40, 8), srsrc = (int)bits(code, 48, 5) * 4;
   int in_acc = (int)bits(code, 55, 1), soffset_at = (int)bits(code, 56, 8);
@@ -297,7 +321,8 @@ int tw_read_transposed(wave *w, const int32_t *element_bytes) {
   for (int lane = 0; lane < LANES; ++lane)
     for (int j = 0; j < count; ++j) {
       int first = lane / 16 * 16, column = lane % 16;
-      memcpy(turned[lane] + j * size, loaded[first + across * j + column / count] + column % count * size, (size_t)size);
+      memcpy(turned[lane] + j * size, loaded[first + across * j + column / count] + column % count * size,
+             (size_t)size);
     }
   for (int lane = 0; lane < LANES; ++lane)
     for (int half = 0; half < 2; ++half) memcpy(file + (dst + half) * LANES + lane, turned[lane] + 4 * half, 4);

@@ -14,7 +14,11 @@
 namespace emulated {
 namespace {
 
-struct Pending { char *to; const char *from; int bytes, valid; };
+struct Pending {
+  char *to;
+  const char *from;
+  int bytes, valid;
+};
 struct Copies {
   std::vector<Pending> open;
   std::deque<std::vector<Pending>> groups;
@@ -25,7 +29,10 @@ struct Seen {
   uint64_t written = 0, read = 0;  // after how many barriers
   bool in_flight = false;
 };
-struct Memory { std::vector<Seen> bytes; std::vector<Copies> threads; };
+struct Memory {
+  std::vector<Seen> bytes;
+  std::vector<Copies> threads;
+};
 
 uint64_t wave = 0;
 std::vector<Memory> blocks;
@@ -41,15 +48,18 @@ Memory &mine(const Where &here) {
 void watch(Memory &memory, const Where &here, uint32_t at, int bytes, bool writes) {
   for (uint32_t i = at; i < at + uint32_t(bytes); ++i) {
     Seen &seen = memory.bytes[i];
-    if (seen.in_flight) stop(writes ? "a write into a copy that has not landed" : "a read of a copy that has not landed");
+    if (seen.in_flight)
+      stop(writes ? "a write into a copy that has not landed" : "a read of a copy that has not landed");
     if (seen.writer != nobody && seen.writer != here.thread && seen.written == here.barriers)
-      stop(writes ? "two threads wrote a place with no barrier between" : "a read of what another thread wrote, with no barrier between");
+      stop(writes ? "two threads wrote a place with no barrier between"
+                  : "a read of what another thread wrote, with no barrier between");
     if (writes) {
       if (seen.reader != nobody && seen.reader != here.thread && seen.read == here.barriers)
         stop("a write over what another thread read, with no barrier between");
       seen.writer = here.thread, seen.written = here.barriers;
     } else {
-      seen.reader = seen.reader == nobody || seen.read != here.barriers || seen.reader == here.thread ? here.thread : several;
+      seen.reader =
+          seen.reader == nobody || seen.read != here.barriers || seen.reader == here.thread ? here.thread : several;
       seen.read = here.barriers;
     }
   }
@@ -68,12 +78,18 @@ void land(Memory &memory, const Where &here, const Pending &one) {
 
 float value(Kind kind, uint32_t word, int at) {
   switch (kind) {
-    case Kind::bf16: return from_bits(word >> 16 * at << 16);
-    case Kind::fp16: return from_half(uint16_t(word >> 16 * at));
-    case Kind::e5m2: return from_half(uint16_t((word >> 8 * at & 0xff) << 8));
-    case Kind::e4m3: return from_e4m3(uint8_t(word >> 8 * at));
-    case Kind::int8: return float(int8_t(word >> 8 * at));
-    default: return from_bits(word & 0xffffe000);  // the low 13 bits are not read
+    case Kind::bf16:
+      return from_bits(word >> 16 * at << 16);
+    case Kind::fp16:
+      return from_half(uint16_t(word >> 16 * at));
+    case Kind::e5m2:
+      return from_half(uint16_t((word >> 8 * at & 0xff) << 8));
+    case Kind::e4m3:
+      return from_e4m3(uint8_t(word >> 8 * at));
+    case Kind::int8:
+      return float(int8_t(word >> 8 * at));
+    default:
+      return from_bits(word & 0xffffe000);  // the low 13 bits are not read
   }
 }
 
@@ -85,7 +101,8 @@ void copy_async(char *to, const char *from, int bytes, int valid) {
   const uint32_t at = shared_offset(to, uint32_t(bytes), "cp.async");
   if (bytes != 4 && bytes != 8 && bytes != 16) stop("cp.async of other than 4, 8 or 16 bytes");
   if (valid < 0 || valid > bytes) stop("cp.async reads more than it writes");
-  if (at % uint32_t(bytes) || (valid && uintptr_t(from) % uintptr_t(bytes))) stop("cp.async with an address that is not aligned");
+  if (at % uint32_t(bytes) || (valid && uintptr_t(from) % uintptr_t(bytes)))
+    stop("cp.async with an address that is not aligned");
   watch(memory, here, at, bytes, true);
   for (int i = 0; i < bytes; ++i) memory.bytes[at + uint32_t(i)].in_flight = true;
   memset(to, 0xfb, size_t(bytes));
@@ -137,13 +154,19 @@ void load_matrices(uint32_t *to, const char *row, bool turned) {
 }
 
 void mma(void *sums, const uint32_t *a, const uint32_t *b, Kind kind_a, Kind kind_b) {
-  struct Lane { uint32_t a[4], b[2]; } lane, all[32];
+  struct Lane {
+    uint32_t a[4], b[2];
+  } lane, all[32];
   memcpy(lane.a, a, sizeof lane.a);
   memcpy(lane.b, b, sizeof lane.b);
   char slots[32][48];
   warp_all(&lane, sizeof lane, slots);
   for (int i = 0; i < 32; ++i) memcpy(&all[i], slots[i], sizeof(Lane));
-  const int number = where().thread % 32, size = kind_a == Kind::tf32 ? 4 : kind_a == Kind::bf16 || kind_a == Kind::fp16 ? 2 : 1, each = 4 / size;
+  const int number = where().thread % 32,
+            size = kind_a == Kind::tf32                           ? 4
+                   : kind_a == Kind::bf16 || kind_a == Kind::fp16 ? 2
+                                                                  : 1,
+            each = 4 / size;
   for (int i = 0; i < 4; ++i) {
     const int row = number / 4 + i / 2 * 8, column = number % 4 * 2 + i % 2;
     double total = 0;

@@ -11,7 +11,11 @@ namespace {
 int multiprocessors = 4;
 std::string report;
 
-struct LaunchAttribute { int id; char pad[4]; uint32_t value[16]; };
+struct LaunchAttribute {
+  int id;
+  char pad[4];
+  uint32_t value[16];
+};
 struct LaunchConfig {
   unsigned grid[3], block[3], shared_bytes;
   void *stream;
@@ -20,8 +24,14 @@ struct LaunchConfig {
 };
 int allowed_shared = 48 * 1024;
 
-int get_context(void **context) { *context = &report; return 0; }
-int get_device(int *device) { *device = 0; return 0; }
+int get_context(void **context) {
+  *context = &report;
+  return 0;
+}
+int get_device(int *device) {
+  *device = 0;
+  return 0;
+}
 int device_attribute(int *value, int which, int) {
   *value = which == 16 ? multiprocessors : which == 75 ? 9 : 0;
   return 0;
@@ -34,16 +44,19 @@ int set_attribute(void *, int which, int value) {
 int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
   unsigned cluster = 1;
   for (unsigned i = 0; i < c->attribute_count; ++i)
-    if (c->attributes[i].id == 4) cluster = c->attributes[i].value[0] * c->attributes[i].value[1] * c->attributes[i].value[2];
-  if (int(c->shared_bytes) > allowed_shared || c->grid[0] % cluster || cluster > 8 || c->grid[0] == 0 || c->block[0] > 1024) {
+    if (c->attributes[i].id == 4)
+      cluster = c->attributes[i].value[0] * c->attributes[i].value[1] * c->attributes[i].value[2];
+  if (int(c->shared_bytes) > allowed_shared || c->grid[0] % cluster || cluster > 8 || c->grid[0] == 0 ||
+      c->block[0] > 1024) {
     report = "a launch the driver refuses";
     return 1;
   }
-  report = run(Launch{reinterpret_cast<Entry>(function), arguments, c->grid, c->block[0], cluster, c->shared_bytes, multiprocessors});
+  report = run(Launch{reinterpret_cast<Entry>(function), arguments, c->grid, c->block[0], cluster, c->shared_bytes,
+                      multiprocessors});
   return report.empty() ? 0 : 719;
 }
-int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
-           const uint32_t *steps, int interleave, int swizzle, int, int fill) {
+int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,
+           const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int, int fill) {
   static const int bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
   if (rank != 3 || type < 0 || type > 11 || interleave || fill || uintptr_t(address) % 16) return 1;
   Map m{};
@@ -65,13 +78,19 @@ int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *siz
   return 0;
 }
 int no_module(void **, const void *) { return 200; }
-int module_of(void **module, void *) { *module = &report; return 0; }
+int module_of(void **module, void *) {
+  *module = &report;
+  return 0;
+}
 int resident(int *most, void *, const LaunchConfig *c) {
   *most = multiprocessors / int(c->attributes[0].value[0]);
   return 0;
 }
 // Functions make themselves known when the library is loaded.
-Function *&functions() { static Function *all = nullptr; return all; }
+Function *&functions() {
+  static Function *all = nullptr;
+  return all;
+}
 int find_function(void **function, void *, const char *name) {
   for (Function *one = functions(); one; one = one->next)
     if (!strcmp(one->name, name)) {
@@ -83,15 +102,24 @@ int find_function(void **function, void *, const char *name) {
 
 }  // namespace
 
-Function::Function(const char *symbol, Entry code) : name(symbol), entry(code), next(functions()) { functions() = this; }
+Function::Function(const char *symbol, Entry code) : name(symbol), entry(code), next(functions()) {
+  functions() = this;
+}
 
 void *find(const char *name) {
-  static const struct { const char *name; void *function; } all[] = {
-      {"cuCtxGetCurrent", reinterpret_cast<void *>(&get_context)},   {"cuCtxGetDevice", reinterpret_cast<void *>(&get_device)},
+  static const struct {
+    const char *name;
+    void *function;
+  } all[] = {
+      {"cuCtxGetCurrent", reinterpret_cast<void *>(&get_context)},
+      {"cuCtxGetDevice", reinterpret_cast<void *>(&get_device)},
       {"cuDeviceGetAttribute", reinterpret_cast<void *>(&device_attribute)},
-      {"cuModuleLoadData", reinterpret_cast<void *>(&no_module)},    {"cuModuleGetFunction", reinterpret_cast<void *>(&find_function)},
-      {"cuFuncGetModule", reinterpret_cast<void *>(&module_of)},     {"cuOccupancyMaxActiveClusters", reinterpret_cast<void *>(&resident)},
-      {"cuFuncSetAttribute", reinterpret_cast<void *>(&set_attribute)}, {"cuLaunchKernelEx", reinterpret_cast<void *>(&launch)},
+      {"cuModuleLoadData", reinterpret_cast<void *>(&no_module)},
+      {"cuModuleGetFunction", reinterpret_cast<void *>(&find_function)},
+      {"cuFuncGetModule", reinterpret_cast<void *>(&module_of)},
+      {"cuOccupancyMaxActiveClusters", reinterpret_cast<void *>(&resident)},
+      {"cuFuncSetAttribute", reinterpret_cast<void *>(&set_attribute)},
+      {"cuLaunchKernelEx", reinterpret_cast<void *>(&launch)},
       {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&encode)},
   };
   for (auto &one : all)

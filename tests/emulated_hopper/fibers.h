@@ -48,14 +48,14 @@ class Scheduler {
   using Entry = void (*)(int fiber);
   static constexpr size_t stack_bytes = 128 * 1024;
 
-  Entry entry = nullptr;                  // what every fiber runs
-  void (*resumed)(int fiber) = nullptr;   // before a fiber goes on
-  bool (*idle)() = nullptr;               // nobody can go on: make something happen, or say false
-  void (*between)() = nullptr;            // after each fiber's turn
+  Entry entry = nullptr;                 // what every fiber runs
+  void (*resumed)(int fiber) = nullptr;  // before a fiber goes on
+  bool (*idle)() = nullptr;              // nobody can go on: make something happen, or say false
+  void (*between)() = nullptr;           // after each fiber's turn
   std::string (*name)(int fiber) = nullptr;
-  uint64_t seed = 0;                      // 0: in order; else the order changes from round to round
-  uint64_t progress = 0;                  // whoever changes what others may wait for counts here
-  std::string failure;                    // of the last run
+  uint64_t seed = 0;      // 0: in order; else the order changes from round to round
+  uint64_t progress = 0;  // whoever changes what others may wait for counts here
+  std::string failure;    // of the last run
 
   // Runs all fibers to their end; false with `failure` otherwise.
   bool run(int count) {
@@ -96,7 +96,10 @@ class Scheduler {
   // From a fiber: goes on once `ready()` holds.  `what()` says what is waited for.
   template <class Ready, class What> void wait(Ready ready, What what) {
     if (ready()) return;
-    struct Both { Ready *ready; What *what; } both{&ready, &what};
+    struct Both {
+      Ready *ready;
+      What *what;
+    } both{&ready, &what};
     Fiber &f = fibers_[current_];
     f.context = &both;
     f.ready = [](void *p) { return (*static_cast<Both *>(p)->ready)(); };
@@ -151,7 +154,8 @@ class Scheduler {
     running_ = this;
     fibers_.assign(size_t(count), Fiber{});
     while (int(stacks_.size()) < count)
-      stacks_.push_back(mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+      stacks_.push_back(
+          mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     for (int i = 0; i < count; ++i) {
       Fiber &f = fibers_[i];
       f.stack = stacks_[i];
@@ -196,7 +200,8 @@ class Scheduler {
     std::map<std::string, std::vector<int>> who;
     for (int i = 0; i < int(fibers_.size()); ++i)
       if (!fibers_[i].done)
-        who[fibers_[i].ready ? fibers_[i].describe(fibers_[i].context) : std::string("spins: ") + fibers_[i].spun].push_back(i);
+        who[fibers_[i].ready ? fibers_[i].describe(fibers_[i].context) : std::string("spins: ") + fibers_[i].spun]
+            .push_back(i);
     std::string text = "deadlock";
     for (auto &[what, which] : who) {
       text += "\n  " + std::to_string(which.size()) + " threads";

@@ -14,7 +14,9 @@
 #include "products.h"
 #include "tensor_map.h"
 
-struct Index { unsigned x, y, z; };
+struct Index {
+  unsigned x, y, z;
+};
 Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
@@ -41,7 +43,10 @@ struct TransactionBarrier {
   uint32_t expected, pending, phase;
   long long bytes;
 };
-struct NamedBarrier { int arrived = 0, expected = 0; uint64_t generation = 0; };
+struct NamedBarrier {
+  int arrived = 0, expected = 0;
+  uint64_t generation = 0;
+};
 struct Product {
   Element kind;
   int columns, major_a, major_b, add, issued;
@@ -49,15 +54,25 @@ struct Product {
   bool executed;
   void *sums[128];
 };
-struct Accumulator { void *real; std::vector<uint32_t> values; int in_flight; };
-struct Warpgroup { std::deque<Product> products; uint64_t first = 0, executed = 0, retired = 0; };
+struct Accumulator {
+  void *real;
+  std::vector<uint32_t> values;
+  int in_flight;
+};
+struct Warpgroup {
+  std::deque<Product> products;
+  uint64_t first = 0, executed = 0, retired = 0;
+};
 struct Warp {
   int deposited = 0;
   uint64_t generation = 0;
   char slots[2][32][48];
   std::vector<std::pair<uint32_t, uint32_t>> unfenced;  // offset, bytes
 };
-struct Late { char bytes[16]; int size; };
+struct Late {
+  char bytes[16];
+  int size;
+};
 struct Block;
 struct Cluster {
   std::vector<Block *> blocks;
@@ -130,7 +145,8 @@ TransactionBarrier &barrier_of(Block &b, uint32_t offset) {
   memcpy(&word, b.base() + offset, 8);
   auto found = b.barriers.find(offset);
   if (found == b.barriers.end()) fault("a barrier at +" + number(offset) + " that was never made");
-  if (word != barrier_mark) fault("the barrier at +" + number(offset) + " of block " + number(b.number) + " was overwritten");
+  if (word != barrier_mark)
+    fault("the barrier at +" + number(offset) + " of block " + number(b.number) + " was overwritten");
   return found->second;
 }
 void complete(TransactionBarrier &t) {
@@ -264,7 +280,8 @@ void resumed(int fiber) {
 void enter(int) {
   kernel(parameters);
   Thread &t = me();
-  if (!t.committed.empty() && t.block->groups[size_t(t.index / 128)].retired < t.issued) fault("ended with products in flight");
+  if (!t.committed.empty() && t.block->groups[size_t(t.index / 128)].retired < t.issued)
+    fault("ended with products in flight");
   if (!t.open_stores.empty()) fault("ended with stores that were never committed");
   for (auto &group : t.store_groups)
     for (size_t s : group)
@@ -291,7 +308,8 @@ bool run_together(unsigned first, unsigned count, unsigned block, unsigned clust
   threads.assign(size_t(count) * block, Thread{});
   for (unsigned i = 0; i < count; ++i) {
     Block &b = blocks[i];
-    b.number = int(first + i), b.first = size_t(i) * block, b.rank = i % cluster, b.cluster = &clusters[i / cluster], b.alive = int(block);
+    b.number = int(first + i), b.first = size_t(i) * block, b.rank = i % cluster, b.cluster = &clusters[i / cluster],
+    b.alive = int(block);
     b.cluster->blocks.push_back(&b);
     b.cluster->threads += int(block);
     b.memory.assign(shared_bytes + fence_bytes, char(poison));
@@ -338,7 +356,8 @@ std::string run(const Launch &l) {
   unsigned at_once = unsigned(l.multiprocessors) * each / cluster * cluster;
   if (at_once < cluster) at_once = cluster;
   for (unsigned first = 0; first < count; first += at_once)
-    if (!run_together(first, first + at_once < count ? at_once : count - first, block, cluster)) return scheduler.failure;
+    if (!run_together(first, first + at_once < count ? at_once : count - first, block, cluster))
+      return scheduler.failure;
   return "";
 }
 
@@ -356,12 +375,15 @@ void cluster_sync() {
   uint64_t mine = c.generation;
   ++scheduler.progress;
   if (++c.arrived == c.threads) c.arrived = 0, ++c.generation;
-  scheduler.wait([&] { return c.generation != mine; }, [&] { return "cluster barrier: " + number(c.arrived) + " of " + number(c.threads) + " threads came"; });
+  scheduler.wait(
+      [&] { return c.generation != mine; },
+      [&] { return "cluster barrier: " + number(c.arrived) + " of " + number(c.threads) + " threads came"; });
 }
 void named_barrier(int id, int count, bool waits) {
   Thread &t = me();
   NamedBarrier &b = t.block->named[id];
-  if (b.arrived && b.expected != count) fault("barrier " + number(id) + " with " + number(count) + " threads, others said " + number(b.expected));
+  if (b.arrived && b.expected != count)
+    fault("barrier " + number(id) + " with " + number(count) + " threads, others said " + number(b.expected));
   for (auto &one : t.written) t.block->written[one.first] = one.second;
   t.written.clear();
   b.expected = count;
@@ -370,7 +392,10 @@ void named_barrier(int id, int count, bool waits) {
   if (++b.arrived == count) b.arrived = 0, ++b.generation;
   if (waits)
     scheduler.wait([&] { return b.generation != mine; },
-                   [&] { return "barrier " + number(id) + " of block " + number(t.block->number) + ": " + number(b.arrived) + " of " + number(b.expected) + " threads came"; });
+                   [&] {
+                     return "barrier " + number(id) + " of block " + number(t.block->number) + ": " +
+                            number(b.arrived) + " of " + number(b.expected) + " threads came";
+                   });
 }
 void fence_async_proxy() {
   Block &b = *me().block;
@@ -391,7 +416,8 @@ template <class Last> static void warp_meet(const void *mine, int bytes, Last la
     w.deposited = 0;
     ++w.generation;
   }
-  scheduler.wait([&] { return w.generation != turn; }, [&] { return "the other lanes of its warp: " + number(w.deposited) + " of 32 came"; });
+  scheduler.wait([&] { return w.generation != turn; },
+                 [&] { return "the other lanes of its warp: " + number(w.deposited) + " of 32 came"; });
   if (theirs) memcpy(theirs, w.slots[turn % 2][other], size_t(bytes));
 }
 void warp_exchange(const void *mine, int bytes, int other, void *theirs) {
@@ -409,7 +435,9 @@ uint32_t shared_offset(const void *p, uint32_t bytes, const char *what) { return
 bool lands_at_once() { return mode == eager || (mode == chance && dice(2)); }
 void stop(const char *why) { fault(why); }
 void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
-  struct Lane { uint32_t at, values[4]; } lane{offset_of(row, 16, "stmatrix"), {first, second, third, fourth}};
+  struct Lane {
+    uint32_t at, values[4];
+  } lane{offset_of(row, 16, "stmatrix"), {first, second, third, fourth}};
   if (lane.at % 16) fault("stmatrix to a row that is not aligned to 16 bytes");
   Block &b = *me().block;
   warp_meet(
@@ -435,7 +463,8 @@ void barrier_arrive(void *word, uint32_t bytes, int rank) {
   Block *b = me().block;
   uint32_t at = offset_of(word, 8, "a barrier");
   if (rank >= 0) {
-    if (rank >= int(b->cluster->blocks.size())) fault("arrives in block " + number(rank) + " of its cluster, which there is not");
+    if (rank >= int(b->cluster->blocks.size()))
+      fault("arrives in block " + number(rank) + " of its cluster, which there is not");
     b = b->cluster->blocks[size_t(rank)];
   }
   if (!b->alive) fault("arrives in a block that has ended");
@@ -449,10 +478,12 @@ void barrier_wait(void *word, uint32_t phase) {
   Block *b = me().block;
   uint32_t at = offset_of(word, 8, "a barrier");
   TransactionBarrier &t = barrier_of(*b, at);
-  scheduler.wait([&] { return t.phase != phase; }, [&] {
-    return "phase " + number(phase) + " of the barrier at +" + number(at) + " of block " + number(b->number) + ": " + number(t.pending) +
-           " arrivals and " + number(t.bytes) + " bytes to come";
-  });
+  scheduler.wait([&] { return t.phase != phase; },
+                 [&] {
+                   return "phase " + number(phase) + " of the barrier at +" + number(at) + " of block " +
+                          number(b->number) + ": " + number(t.pending) + " arrivals and " + number(t.bytes) +
+                          " bytes to come";
+                 });
 }
 
 static void to_blocks(Copy c, uint32_t mask) {
@@ -474,7 +505,15 @@ void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32
 }
 void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t mask) {
   if (uintptr_t(from) % 16 || bytes % 16 || !bytes) fault("a bulk copy that is not in multiples of 16 bytes");
-  to_blocks(Copy{false, {}, {0, 0, 0}, static_cast<const char *>(from), bytes, offset_of(to, bytes, "a copy"), offset_of(word, 8, "a barrier"), nullptr}, mask);
+  to_blocks(Copy{false,
+                 {},
+                 {0, 0, 0},
+                 static_cast<const char *>(from),
+                 bytes,
+                 offset_of(to, bytes, "a copy"),
+                 offset_of(word, 8, "a barrier"),
+                 nullptr},
+            mask);
 }
 void store_box(const void *map, const void *from, int x, int y, int z) {
   Store s;
@@ -510,7 +549,8 @@ void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint
   Product mine{kind, columns, major_a, major_b, add != 0, 0, a, b, false, {}};
   if (t.issued == g.first + g.products.size()) g.products.push_back(mine);
   Product &p = g.products[t.issued - g.first];
-  if (p.kind != kind || p.columns != columns || p.major_a != major_a || p.major_b != major_b || p.add != mine.add || p.a != a || p.b != b)
+  if (p.kind != kind || p.columns != columns || p.major_a != major_a || p.major_b != major_b || p.add != mine.add ||
+      p.a != a || p.b != b)
     fault("wgmma with other operands than the rest of its warpgroup");
   p.sums[t.index % 128] = sums;
   Accumulator *held = nullptr;
@@ -537,8 +577,12 @@ void wgmma_wait(int left) {
   const int group = t.index / 128;
   Warpgroup &g = t.block->groups[size_t(group)];
   if (g.retired >= target) return;
-  scheduler.wait([&] { return g.retired >= target || (g.first + g.products.size() >= target && g.products[target - 1 - g.first].issued == 128); },
-                 [&] { return std::string("its warpgroup to issue the same wgmma"); });
+  scheduler.wait(
+      [&] {
+        return g.retired >= target ||
+               (g.first + g.products.size() >= target && g.products[target - 1 - g.first].issued == 128);
+      },
+      [&] { return std::string("its warpgroup to issue the same wgmma"); });
   if (g.retired >= target) return;
   execute_to(*t.block, group, target);
   retire_to(*t.block, group, target);

@@ -47,7 +47,11 @@ struct Function {
 };
 
 // For instructions that are emulated elsewhere (ampere.cpp).
-struct Where { uint64_t wave; int thread, block; uint64_t barriers; };  // wave: of blocks that run together
+struct Where {
+  uint64_t wave;
+  int thread, block;
+  uint64_t barriers;
+};  // wave: of blocks that run together
 Where where();
 uint32_t shared_size();
 uint32_t shared_offset(const void *p, uint32_t bytes, const char *what);

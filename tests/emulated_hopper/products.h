@@ -9,8 +9,16 @@
 
 namespace emulated {
 
-inline float from_bits(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
-inline float from_half(uint16_t h) { _Float16 x; memcpy(&x, &h, 2); return float(x); }
+inline float from_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+inline float from_half(uint16_t h) {
+  _Float16 x;
+  memcpy(&x, &h, 2);
+  return float(x);
+}
 inline float from_e4m3(uint8_t b) {
   if ((b & 0x7f) == 0x7f) return from_bits(0x7fc00000);
   float x = from_bits(uint32_t(b & 0x7f) << 20) * 0x1p120f;
@@ -32,7 +40,9 @@ struct OperandReader {
     if (start >> 7 & 7) fault("a descriptor that starts inside an atom's rows");
     uint32_t address = start;
     if (major == 0) address += uint32_t(line / 8) * stride + uint32_t(line % 8) * 128 + uint32_t(k * size);
-    else address += uint32_t(line / 64) * leading + uint32_t(line % 64 * size) + uint32_t(k / 8) * stride + uint32_t(k % 8) * 128;
+    else
+      address +=
+          uint32_t(line / 64) * leading + uint32_t(line % 64 * size) + uint32_t(k / 8) * stride + uint32_t(k % 8) * 128;
     address ^= (address >> 7 & 7) << 4;
     if (address < window || address + uint32_t(size) > window + bytes) fault("wgmma reads outside shared memory");
     return memory + (address - window);
@@ -53,7 +63,8 @@ inline float element(Element kind, const char *p) {
   return from_e4m3(uint8_t(two));
 }
 
-inline void multiply_floats(const OperandReader &read, Element kind, int columns, int major_a, int major_b, uint64_t a, uint64_t b, float *sums) {
+inline void multiply_floats(const OperandReader &read, Element kind, int columns, int major_a, int major_b, uint64_t a,
+                            uint64_t b, float *sums) {
   const int size = kind == tf32_element ? 4 : kind == bf16_element || kind == fp16_element ? 2 : 1, deep = 32 / size;
   static float left[64][32], right[32][256];
   for (int k = 0; k < deep; ++k) {

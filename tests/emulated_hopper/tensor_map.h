@@ -33,8 +33,11 @@ template <class Move> void each_element(const Map &m, const int *at, uint32_t st
   for (uint32_t y = 0; y < m.box[1]; ++y)
     for (uint32_t x = 0; x < m.box[0]; ++x) {
       const long long gx = at[0] + (long long)x, gy = at[1] + (long long)y, gz = at[2];
-      const bool inside = gx >= 0 && gy >= 0 && gz >= 0 && gx < length && gy < (long long)m.sizes[1] && gz < (long long)m.sizes[2];
-      char *global = inside ? reinterpret_cast<char *>(m.address) + gx * m.bytes + gy * (long long)m.strides[0] + gz * (long long)m.strides[1] : nullptr;
+      const bool inside =
+          gx >= 0 && gy >= 0 && gz >= 0 && gx < length && gy < (long long)m.sizes[1] && gz < (long long)m.sizes[2];
+      char *global = inside ? reinterpret_cast<char *>(m.address) + gx * m.bytes + gy * (long long)m.strides[0] +
+                                  gz * (long long)m.strides[1]
+                            : nullptr;
       move(swizzled(start + y * row + x * uint32_t(m.bytes), m.swizzle) - start, global);
     }
 }

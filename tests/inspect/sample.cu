@@ -3,12 +3,16 @@
 
 #define MMA(shape, kinds, d, c) \
   asm volatile("mma.sync.aligned." shape ".row.col." kinds " {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};" \
-               : c((d)[0]), c((d)[1]), c((d)[2]), c((d)[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]))
+               : c((d)[0]), c((d)[1]), c((d)[2]), c((d)[3]) \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]))
 #define WGMMA(kinds, d, c, more) \
   asm volatile("wgmma.mma_async.sync.aligned." kinds " {%0,%1,%2,%3},%4,%5,1" more ";" \
-               : c((d)[0]), c((d)[1]), c((d)[2]), c((d)[3]) : "l"(left), "l"(right))
+               : c((d)[0]), c((d)[1]), c((d)[2]), c((d)[3]) \
+               : "l"(left), "l"(right))
 
-template <class T> __device__ void move(void *p) { static_cast<volatile T *>(p)[200] = static_cast<volatile T *>(p)[201]; }
+template <class T> __device__ void move(void *p) {
+  static_cast<volatile T *>(p)[200] = static_cast<volatile T *>(p)[201];
+}
 
 extern "C" __global__ void __launch_bounds__(128) sample(float *o, int *p, double *q, const uint32_t *a) {
   float d[8] = {};
@@ -18,7 +22,8 @@ extern "C" __global__ void __launch_bounds__(128) sample(float *o, int *p, doubl
   MMA("m16n8k8", "f32.tf32.tf32.f32", d, "+f");
   MMA("m16n8k32", "s32.s8.s8.s32", e, "+r");
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1};"
-               : "+d"(f[0]), "+d"(f[1]) : "d"(q[3]), "d"(q[4]));
+               : "+d"(f[0]), "+d"(f[1])
+               : "d"(q[3]), "d"(q[4]));
 #if __CUDA_ARCH__ >= 900
   uint64_t left = a[9], right = a[10];
   asm volatile("wgmma.fence.sync.aligned;");
@@ -29,8 +34,10 @@ extern "C" __global__ void __launch_bounds__(128) sample(float *o, int *p, doubl
 #endif
   __shared__ char shared[64];
   uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0],[%1],16;\ncp.async.ca.shared.global [%0],[%1],4;\n"
-               "cp.async.ca.shared.global [%0],[%1],8;\ncp.async.wait_all;" ::"r"(to), "l"(a + 64));
+  asm volatile(
+      "cp.async.cg.shared.global [%0],[%1],16;\ncp.async.ca.shared.global [%0],[%1],4;\n"
+      "cp.async.ca.shared.global [%0],[%1],8;\ncp.async.wait_all;" ::"r"(to),
+      "l"(a + 64));
   for (int i = 0; i < 8; ++i) o[i] = d[i], p[i] = e[i];
   q[0] = f[0];
   move<signed char>(p + 100), move<short>(p + 200), move<unsigned char>(p + 300), move<unsigned short>(p + 400);

@@ -12,7 +12,9 @@ void run_in_turn(tw_host_team *, int64_t count, void (*body)(void *, int64_t, in
   for (int64_t i = count; i-- > 0;) body(context, i, count);
 }
 
-struct Matrix { long long lines, length, ld, size; };
+struct Matrix {
+  long long lines, length, ld, size;
+};
 
 long long bytes_of(const Matrix &x, long long batch, long long apart) {
   if (!x.lines || !x.length || !batch) return 0;
@@ -56,7 +58,10 @@ int main(int argc, char **) {
       x.b = packed;
     }
     char why[100];
-    if (kernel.check(&x, why, sizeof why)) { printf("refused: %s\n", why); return 5; }
+    if (kernel.check(&x, why, sizeof why)) {
+      printf("refused: %s\n", why);
+      return 5;
+    }
     // Not aligned_alloc, which wants whole multiples: the block must be exactly as long as it was asked for.
     size_t scratch_bytes = size_t(kernel.workspace(&x, threads));
     void *scratch = nullptr;

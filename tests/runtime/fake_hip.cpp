@@ -19,9 +19,19 @@ struct Fault {
   int skip;    // calls of this name that still succeed
   bool stays;  // every later call fails with it
 };
-struct Block { void *address; size_t bytes; int device; bool old; };
-struct Count { char name[64]; int calls; };
-struct Mark { double at; };
+struct Block {
+  void *address;
+  size_t bytes;
+  int device;
+  bool old;
+};
+struct Count {
+  char name[64];
+  int calls;
+};
+struct Mark {
+  double at;
+};
 
 Fault fault;  // one at a time
 Block memory[MOST];
@@ -74,12 +84,18 @@ void arch_of(int device, char *out) {
 
 int put(void **table, void *value) {
   for (int at = 0; at < MOST; ++at)
-    if (!table[at]) { table[at] = value; return 0; }
+    if (!table[at]) {
+      table[at] = value;
+      return 0;
+    }
   return 2;
 }
 bool drop(void **table, void *value) {
   for (int at = 0; at < MOST; ++at)
-    if (value && table[at] == value) { table[at] = nullptr; return true; }
+    if (value && table[at] == value) {
+      table[at] = nullptr;
+      return true;
+    }
   return false;
 }
 int alive(void **table) {
@@ -91,7 +107,11 @@ int alive(void **table) {
 // those addresses are in use until then, so that no test is handed one of them, and no count or fault sees it.
 bool gave_back_old(void *address) {
   for (Block &one : memory)
-    if (address && one.address == address && one.old) { free(address); one = {}; return true; }
+    if (address && one.address == address && one.old) {
+      free(address);
+      one = {};
+      return true;
+    }
   return false;
 }
 Block *block_of(void *address) {
@@ -107,7 +127,8 @@ Block *block_of(void *address) {
 
 SHOWN void fake_model(const char *name, int compute_units, int version) {
   strcpy(model, name);
-  units = compute_units; runtime_version = version;
+  units = compute_units;
+  runtime_version = version;
 }
 SHOWN void fake_reset() {
   for (Block &one : memory) one.old = true;
@@ -115,15 +136,24 @@ SHOWN void fake_reset() {
     if (events[at]) put(old_events, events[at]);
     if (streams[at]) put(old_streams, streams[at]);
   }
-  memset(streams, 0, sizeof streams); memset(events, 0, sizeof events);
-  memset(counts, 0, sizeof counts); memset(&fault, 0, sizeof fault);
+  memset(streams, 0, sizeof streams);
+  memset(events, 0, sizeof events);
+  memset(counts, 0, sizeof counts);
+  memset(&fault, 0, sizeof fault);
   strcpy(arch_names, "gfx942:sramecc+:xnack-");
   fake_model("Fake Instinct", 304, 70012345);
-  device_count = 1; sticky = last_error = current_device = 0;
-  capacity = size_t(1) << 30; used = 0; last_stream = nullptr; capturing = false;
+  device_count = 1;
+  sticky = last_error = current_device = 0;
+  capacity = size_t(1) << 30;
+  used = 0;
+  last_stream = nullptr;
+  capturing = false;
 }
 // A stream is being captured from now on, or (0) no longer: what may not be done then is an error.
-SHOWN void fake_capture(void *stream, int on) { captured = stream; capturing = on != 0; }
+SHOWN void fake_capture(void *stream, int on) {
+  captured = stream;
+  capturing = on != 0;
+}
 SHOWN void fake_devices(int count, const char *archs) {
   device_count = count;
   strcpy(arch_names, archs);
@@ -131,7 +161,9 @@ SHOWN void fake_devices(int count, const char *archs) {
 SHOWN void fake_capacity(size_t bytes) { capacity = bytes; }
 SHOWN void fake_fail(const char *name, int error, int skip, int stays) {
   strcpy(fault.name, name);
-  fault.error = error; fault.skip = skip; fault.stays = stays != 0;
+  fault.error = error;
+  fault.skip = skip;
+  fault.stays = stays != 0;
 }
 SHOWN int fake_live_memory() {
   int count = 0;
@@ -159,7 +191,10 @@ SHOWN int hipGetDeviceCount(int *count) {
   *count = device_count;
   return device_count ? 0 : fail(100);
 }
-SHOWN int hipGetDevice(int *device) { ENTER("hipGetDevice") *device = current_device; return 0; }
+SHOWN int hipGetDevice(int *device) {
+  ENTER("hipGetDevice") *device = current_device;
+  return 0;
+}
 SHOWN int hipSetDevice(int device) {
   ENTER("hipSetDevice")
   if (device < 0 || device >= device_count) return fail(101);
@@ -176,10 +211,19 @@ SHOWN int hipGetDevicePropertiesR0600(void *out, int device) {
   auto set = [&](size_t at, int32_t value) { memcpy(raw + at, &value, 4); };
   uint64_t total = capacity;
   memcpy(raw + 288, &total, 8);
-  set(308, 64); set(348, 2100000); set(388, units); set(584, 0xc1); set(588, 0); set(592, 1); set(616, 4 << 20);
+  set(308, 64);
+  set(348, 2100000);
+  set(388, units);
+  set(584, 0xc1);
+  set(588, 0);
+  set(592, 1);
+  set(616, 4 << 20);
   return 0;
 }
-SHOWN int hipRuntimeGetVersion(int *version) { ENTER("hipRuntimeGetVersion") *version = runtime_version; return 0; }
+SHOWN int hipRuntimeGetVersion(int *version) {
+  ENTER("hipRuntimeGetVersion") *version = runtime_version;
+  return 0;
+}
 SHOWN int hipMalloc(void **out, size_t bytes) {
   ENTER("hipMalloc")
   if (capturing) return fail(900);
@@ -206,7 +250,8 @@ SHOWN int hipFree(void *address) {
 }
 SHOWN int hipMemGetInfo(size_t *free_bytes, size_t *total) {
   ENTER("hipMemGetInfo")
-  *free_bytes = capacity - used; *total = capacity;
+  *free_bytes = capacity - used;
+  *total = capacity;
   return 0;
 }
 SHOWN int hipMemcpyAsync(void *to, const void *from, size_t bytes, int, void *stream) {
@@ -215,7 +260,8 @@ SHOWN int hipMemcpyAsync(void *to, const void *from, size_t bytes, int, void *st
   last_stream = stream;
   return 0;
 }
-SHOWN int hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int, void *stream) {
+SHOWN int hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+                           int, void *stream) {
   ENTER("hipMemcpy2DAsync")
   if (width > to_pitch || width > from_pitch) return fail(12);
   for (size_t row = 0; row < height; ++row)
@@ -242,7 +288,9 @@ SHOWN int hipStreamDestroy(void *stream) {
   ENTER("hipStreamDestroy")
   return drop(streams, stream) ? 0 : fail(400);
 }
-SHOWN int hipStreamSynchronize(void *stream) { ENTER("hipStreamSynchronize") return capturing && stream == captured ? fail(900) : 0; }
+SHOWN int hipStreamSynchronize(void *stream) {
+  ENTER("hipStreamSynchronize") return capturing && stream == captured ? fail(900) : 0;
+}
 SHOWN int hipStreamIsCapturing(void *stream, int *status) {
   ENTER("hipStreamIsCapturing")
   *status = captured == stream && capturing;
@@ -255,7 +303,10 @@ SHOWN int hipEventCreateWithFlags(void **out, unsigned) {
   return put(events, *out);
 }
 SHOWN int hipEventDestroy(void *event) {
-  if (drop(old_events, event)) { free(event); return 0; }
+  if (drop(old_events, event)) {
+    free(event);
+    return 0;
+  }
   ENTER("hipEventDestroy")
   if (!drop(events, event)) return fail(400);
   free(event);
@@ -280,24 +331,39 @@ SHOWN int hipGetLastError() {
 }
 SHOWN const char *hipGetErrorName(int error) {
   switch (error) {
-    case 0: return "hipSuccess";
-    case 1: return "hipErrorInvalidValue";
-    case 2: return "hipErrorOutOfMemory";
-    case 35: return "hipErrorInsufficientDriver";
-    case 98: return "hipErrorInvalidDeviceFunction";
-    case 900: return "hipErrorStreamCaptureUnsupported";
-    case 100: return "hipErrorNoDevice";
-    case 101: return "hipErrorInvalidDevice";
-    case 400: return "hipErrorInvalidHandle";
-    case 700: return "hipErrorIllegalAddress";
-    default: return "hipErrorUnknown";
+    case 0:
+      return "hipSuccess";
+    case 1:
+      return "hipErrorInvalidValue";
+    case 2:
+      return "hipErrorOutOfMemory";
+    case 35:
+      return "hipErrorInsufficientDriver";
+    case 98:
+      return "hipErrorInvalidDeviceFunction";
+    case 900:
+      return "hipErrorStreamCaptureUnsupported";
+    case 100:
+      return "hipErrorNoDevice";
+    case 101:
+      return "hipErrorInvalidDevice";
+    case 400:
+      return "hipErrorInvalidHandle";
+    case 700:
+      return "hipErrorIllegalAddress";
+    default:
+      return "hipErrorUnknown";
   }
 }
 SHOWN const char *hipGetErrorString(int error) {
   switch (error) {
-    case 2: return "out of memory";
-    case 98: return "invalid device function";
-    case 700: return "an illegal memory access was encountered";
-    default: return "what the vendor says";
+    case 2:
+      return "out of memory";
+    case 98:
+      return "invalid device function";
+    case 700:
+      return "an illegal memory access was encountered";
+    default:
+      return "what the vendor says";
   }
 }

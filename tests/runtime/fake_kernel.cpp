@@ -42,22 +42,29 @@ static int launch(const void *raw, void *scratch, void *stream) {
   for (int64_t z = 0; z < args.batch; ++z)
     for (int64_t i = 0; i < args.m; ++i)
       for (int64_t j = 0; j < args.n; ++j) {
-        auto a = static_cast<const IN *>(args.a) + z * args.a_batch_stride, b = static_cast<const IN *>(args.b) + z * args.b_batch_stride;
+        auto a = static_cast<const IN *>(args.a) + z * args.a_batch_stride,
+             b = static_cast<const IN *>(args.b) + z * args.b_batch_stride;
         double sum = 0;
         for (int64_t k = 0; k < args.k; ++k)
           sum += value_of(A_ROWS ? a[i * args.a_stride + k] : a[k * args.a_stride + i]) *
                  value_of(B_ROWS ? b[k * args.b_stride + j] : b[j * args.b_stride + k]);
         sum *= args.alpha;
-        if (args.beta != 0) sum += args.beta * static_cast<const OUT *>(args.c)[z * args.c_batch_stride + i * args.c_stride + j];
+        if (args.beta != 0)
+          sum += args.beta * static_cast<const OUT *>(args.c)[z * args.c_batch_stride + i * args.c_stride + j];
         for (int t = 0; t < NUM_D; ++t)
-          sum += static_cast<const OUT *>(args.d[t])[z * args.d_batch_stride[t] + i * args.d_row_stride[t] + j * args.d_col_stride[t]];
+          sum += static_cast<const OUT *>(
+              args.d[t])[z * args.d_batch_stride[t] + i * args.d_row_stride[t] + j * args.d_col_stride[t]];
         auto value = OUT(sum);
         if (sums) sums[i * args.n + j] = value;
-        static_cast<OUT *>(args.e)[z * args.e_batch_stride + i * args.e_stride + j] = sums ? sums[i * args.n + j] : value;
+        static_cast<OUT *>(args.e)[z * args.e_batch_stride + i * args.e_stride + j] =
+            sums ? sums[i * args.n + j] : value;
       }
   return TW_OK;
 }
 
 SHOWN int64_t tw_abi_version(void) { return TW_ABI_VERSION; }
 static const tw_kernel table[] = {{MANIFEST, check, workspace, launch, nullptr, nullptr}};
-SHOWN const tw_kernel *tw_kernels(int64_t *count) { *count = 1; return table; }
+SHOWN const tw_kernel *tw_kernels(int64_t *count) {
+  *count = 1;
+  return table;
+}

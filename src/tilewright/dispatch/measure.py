@@ -42,9 +42,7 @@ class _Entrant(Contestant):
     error: float = field(kw_only=True)
 
 
-def _checked(
-    kernels: Sequence[Kernel], problem: Any, threads: int, method: Method, device: Device
-) -> list[_Entrant]:
+def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Method, device: Device) -> list[_Entrant]:
     """Kernels that compute the problem right; a wrong one is reported and left out."""
     bound = binding(problem.op)
     # The further sets only keep the caches from helping: their values need no check.

@@ -19,11 +19,11 @@ extern "C" {
 /* Answers of check and launch.  Zero is success. */
 enum tw_status {
   TW_OK = 0,
-  TW_BAD_ARGS = 1,      /* a null struct, a negative size, a stride shorter than its row */
-  TW_DIVISIBILITY = 2,  /* the kernel has no edge code and a size is not a multiple */
-  TW_LIMIT = 3,         /* a size this kernel was not made for (gemv with many rows, ...) */
-  TW_ALIGNMENT = 4,     /* a pointer or stride is not aligned as the kernel needs */
-  TW_DEVICE = 5         /* the device runtime reported an error; its own code may stand above bit 8 */
+  TW_BAD_ARGS = 1,     /* a null struct, a negative size, a stride shorter than its row */
+  TW_DIVISIBILITY = 2, /* the kernel has no edge code and a size is not a multiple */
+  TW_LIMIT = 3,        /* a size this kernel was not made for (gemv with many rows, ...) */
+  TW_ALIGNMENT = 4,    /* a pointer or stride is not aligned as the kernel needs */
+  TW_DEVICE = 5        /* the device runtime reported an error; its own code may stand above bit 8 */
 };
 
 /* On GPUs the first bytes of every workspace are flags: whoever allocates one clears them, and every
@@ -57,8 +57,8 @@ typedef struct tw_gemm_args {
  * threads, and returns when all are done. */
 typedef struct tw_host_team {
   int64_t threads;
-  void (*run)(struct tw_host_team *team, int64_t count,
-              void (*body)(void *context, int64_t index, int64_t count), void *context);
+  void (*run)(struct tw_host_team *team, int64_t count, void (*body)(void *context, int64_t index, int64_t count),
+              void *context);
 } tw_host_team;
 
 typedef struct tw_kernel {

@@ -128,9 +128,7 @@ def problem_check(problem: GemmProblem, arch_name: str) -> list[Violation]:
 def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if spec.signature != problem.signature:
-        return [
-            Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}", "")
-        ]
+        return [Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}", "")]
     schedule: GemmSchedule = spec.schedule
     name = all_archs()[spec.arch].family
     family = FAMILIES[name]

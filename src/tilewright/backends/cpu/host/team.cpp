@@ -25,16 +25,16 @@ constexpr int spin_turns = 1500;  // some tens of microseconds: longer than the 
 
 // Fields that different threads write lie on different cache lines.
 struct Team {
-  alignas(64) uint32_t epoch;   // raised for each body; workers wait on it
-  int32_t open;                 // indices of this epoch may be taken
+  alignas(64) uint32_t epoch;  // raised for each body; workers wait on it
+  int32_t open;                // indices of this epoch may be taken
   int64_t count, wanted;
   void (*body)(void *, int64_t, int64_t);
   void *context;
-  alignas(64) int64_t next;     // next index to hand out
-  alignas(64) int64_t inside;   // workers between looking at `open` and having left
+  alignas(64) int64_t next;    // next index to hand out
+  alignas(64) int64_t inside;  // workers between looking at `open` and having left
   alignas(64) int32_t sleepers;
-  alignas(64) int busy;         // a caller is inside
-  int64_t workers;              // started threads, without the caller
+  alignas(64) int busy;  // a caller is inside
+  int64_t workers;       // started threads, without the caller
   // One handle a thread count: callers that want different counts share the workers.
   tw_host_team handles[max_threads + 1];
 };
@@ -78,7 +78,11 @@ void take_indices(Team *team) {
   }
 }
 
-struct Start { Team *team; int64_t rank; uint32_t seen; };
+struct Start {
+  Team *team;
+  int64_t rank;
+  uint32_t seen;
+};
 
 void *work(void *raw) {
   Start start = *static_cast<Start *>(raw);
@@ -168,7 +172,10 @@ __attribute__((visibility("default"))) tw_host_team *tw_team(int64_t threads) {
       if (!start) break;
       *start = {team, rank, team->epoch};
       pthread_t thread;
-      if (pthread_create(&thread, &detached, work, start)) { free(start); break; }
+      if (pthread_create(&thread, &detached, work, start)) {
+        free(start);
+        break;
+      }
       ++team->workers;
     }
     pthread_attr_destroy(&detached);

@@ -100,7 +100,9 @@ bool facts_of(PyObject *object, Facts &facts, void *&address) {
 }
 
 // Slots are the addresses of a call: where each goes, the bytes around it that are touched, what it is a multiple of.
-struct Slot { int64_t offset, low, high, grain; };
+struct Slot {
+  int64_t offset, low, high, grain;
+};
 struct Call {
   int (*launch)(const void *args, void *workspace, void *stream);
   int (*current)(void *answer);  // what the runtime calls current in this thread: a context, or a device's index
@@ -287,7 +289,8 @@ SHOWN PyObject *tw_quick_call(PyObject *, PyObject *const *given, ptrdiff_t coun
   if (PyErr_Occurred() || !exchange->stream || exchange->stream(key.first.device_type, key.first.device_id, &stream))
     return longer_way();
   Py_IncRef(known);  // others may change the dictionary while a result is made
-  PyObject *result = call.allocate ? PyObject_Vectorcall(call.allocate, call.allocate_args, 3, nullptr) : given[others + third];
+  PyObject *result =
+      call.allocate ? PyObject_Vectorcall(call.allocate, call.allocate_args, 3, nullptr) : given[others + third];
   int status = 0;
   if (!result) {
     status = not_apart;

@@ -6,14 +6,18 @@
 
 namespace tw {
 
-struct alignas(16) Word16 { uint32_t w[4]; };
+struct alignas(16) Word16 {
+  uint32_t w[4];
+};
 
 TW_GPU int thread_index() { return int(threadIdx.x); }
 TW_GPU int block_index() { return int(blockIdx.x); }
 TW_GPU int block_count() { return int(gridDim.x); }
 TW_GPU void block_barrier() { __syncthreads(); }
 
-template <int Bytes> TW_GPU void copy_async(char *to, const char *from, int valid) { emulated::copy_async(to, from, Bytes, valid); }
+template <int Bytes> TW_GPU void copy_async(char *to, const char *from, int valid) {
+  emulated::copy_async(to, from, Bytes, valid);
+}
 TW_GPU void commit_copies() { emulated::commit_copies(); }
 template <int Left> TW_GPU void wait_copies() { emulated::wait_copies(Left); }
 
@@ -28,7 +32,9 @@ template <class T> TW_GPU void store_shared(void *p, const T &x) {
   memcpy(p, &x, sizeof x);
 }
 
-TW_GPU uint32_t funnel(uint32_t low, uint32_t high, int bits) { return uint32_t((uint64_t(high) << 32 | low) >> (bits & 31)); }
+TW_GPU uint32_t funnel(uint32_t low, uint32_t high, int bits) {
+  return uint32_t((uint64_t(high) << 32 | low) >> (bits & 31));
+}
 TW_GPU uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t both = uint64_t(high) << 32 | low;
   uint32_t out = 0;

@@ -13,14 +13,26 @@ TW_GPU void load_matrices(uint32_t (&to)[4], const char *row) { emulated::load_m
 TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, true); }
 
 template <class T> struct emulated_kind;
-template <> struct emulated_kind<bf16> { static constexpr auto value = emulated::Kind::bf16; };
-template <> struct emulated_kind<fp16> { static constexpr auto value = emulated::Kind::fp16; };
-template <> struct emulated_kind<int8> { static constexpr auto value = emulated::Kind::int8; };
-template <> struct emulated_kind<tf32> { static constexpr auto value = emulated::Kind::tf32; };
+template <> struct emulated_kind<bf16> {
+  static constexpr auto value = emulated::Kind::bf16;
+};
+template <> struct emulated_kind<fp16> {
+  static constexpr auto value = emulated::Kind::fp16;
+};
+template <> struct emulated_kind<int8> {
+  static constexpr auto value = emulated::Kind::int8;
+};
+template <> struct emulated_kind<tf32> {
+  static constexpr auto value = emulated::Kind::tf32;
+};
 #define TW_MMA_FP8 (TW_EMULATED_ARCH >= 89)
 #if TW_MMA_FP8
-template <> struct emulated_kind<fp8_e4m3> { static constexpr auto value = emulated::Kind::e4m3; };
-template <> struct emulated_kind<fp8_e5m2> { static constexpr auto value = emulated::Kind::e5m2; };
+template <> struct emulated_kind<fp8_e4m3> {
+  static constexpr auto value = emulated::Kind::e4m3;
+};
+template <> struct emulated_kind<fp8_e5m2> {
+  static constexpr auto value = emulated::Kind::e5m2;
+};
 #endif
 template <class Sum, class A, class B> TW_GPU void mma(Sum *d, const uint32_t *a, const uint32_t *b, A, B) {
   emulated::mma(d, a, b, emulated_kind<A>::value, emulated_kind<B>::value);

@@ -18,7 +18,9 @@ TW_GPU void bulk_load(const void *from, Barrier *full, void *to, uint32_t bytes)
 TW_GPU void bulk_load_multicast(const void *from, Barrier *full, void *to, uint32_t bytes, uint16_t blocks) {
   emulated::copy_bytes(from, &full->word, to, bytes, blocks);
 }
-TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) { emulated::store_box(map, from, x, y, z); }
+TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) {
+  emulated::store_box(map, from, x, y, z);
+}
 TW_GPU void tma_commit() { emulated::commit_stores(); }
 template <int Left> TW_GPU void tma_wait_read() { emulated::wait_stores(Left); }
 

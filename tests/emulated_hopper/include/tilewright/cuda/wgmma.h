@@ -11,12 +11,24 @@ template <int Left> TW_GPU void wgmma_wait() { emulated::wgmma_wait(Left); }
 template <class Sum, int Count> TW_GPU void hold(Sum (&)[Count]) {}
 
 template <class T> struct emulated_element;
-template <> struct emulated_element<bf16> { static constexpr auto value = emulated::bf16_element; };
-template <> struct emulated_element<fp16> { static constexpr auto value = emulated::fp16_element; };
-template <> struct emulated_element<fp8_e4m3> { static constexpr auto value = emulated::e4m3_element; };
-template <> struct emulated_element<fp8_e5m2> { static constexpr auto value = emulated::e5m2_element; };
-template <> struct emulated_element<tf32> { static constexpr auto value = emulated::tf32_element; };
-template <> struct emulated_element<int8> { static constexpr auto value = emulated::int8_element; };
+template <> struct emulated_element<bf16> {
+  static constexpr auto value = emulated::bf16_element;
+};
+template <> struct emulated_element<fp16> {
+  static constexpr auto value = emulated::fp16_element;
+};
+template <> struct emulated_element<fp8_e4m3> {
+  static constexpr auto value = emulated::e4m3_element;
+};
+template <> struct emulated_element<fp8_e5m2> {
+  static constexpr auto value = emulated::e5m2_element;
+};
+template <> struct emulated_element<tf32> {
+  static constexpr auto value = emulated::tf32_element;
+};
+template <> struct emulated_element<int8> {
+  static constexpr auto value = emulated::int8_element;
+};
 
 template <int N, class T, int MajorA, int MajorB> struct Wgmma {
   static_assert(sizeof(T) == 2 || (MajorA == 0 && MajorB == 0), "one-byte operands are read along k");

@@ -23,8 +23,12 @@ TW_INLINE half_lanes bytes_to_halves(const void *p) {
   return y;
 }
 #else
-TW_INLINE vu widen_halves(const void *p) { return __builtin_convertvector(*static_cast<const half_lanes_any *>(p), vu); }
-TW_INLINE vu widen_bytes(const void *p) { return __builtin_convertvector(*static_cast<const quarter_lanes_any *>(p), vu); }
+TW_INLINE vu widen_halves(const void *p) {
+  return __builtin_convertvector(*static_cast<const half_lanes_any *>(p), vu);
+}
+TW_INLINE vu widen_bytes(const void *p) {
+  return __builtin_convertvector(*static_cast<const quarter_lanes_any *>(p), vu);
+}
 TW_INLINE half_lanes bytes_to_halves(const void *p) {
   return __builtin_convertvector(*static_cast<const quarter_lanes_any *>(p), half_lanes);
 }
@@ -54,13 +58,9 @@ TW_INLINE vf halves_to_float(half_lanes x) {
 #endif
 
 TW_INLINE vf load_as_float(const float *p) { return load_f(p); }
-TW_INLINE vf load_as_float(const bf16 *p) {
-  return vf(widen_halves(p) << 16);
-}
+TW_INLINE vf load_as_float(const bf16 *p) { return vf(widen_halves(p) << 16); }
 TW_INLINE vf load_as_float(const fp16 *p) { return halves_to_float(*reinterpret_cast<const half_lanes_any *>(p)); }
-TW_INLINE vf load_as_float(const fp8_e5m2 *p) {
-  return halves_to_float(bytes_to_halves(p) << 8);
-}
+TW_INLINE vf load_as_float(const fp8_e5m2 *p) { return halves_to_float(bytes_to_halves(p) << 8); }
 TW_INLINE vf load_as_float(const fp8_e4m3 *p) {
   vu bits = widen_bytes(p);
   vu sign = (bits & 0x80u) << 24, rest = bits & 0x7fu;
@@ -98,8 +98,14 @@ template <class T> TW_INLINE vf load_as_float(const T *p, int64_t count) {
   return load_as_float(static_cast<const T *>(part));
 }
 template <class T> TW_INLINE void store_from_float(T *p, vf x, int64_t count) {
-  if (count >= lanes) { store_from_float(p, x); return; }
-  if constexpr (same<T, float>::value) { store_words(p, vu(x), count); return; }
+  if (count >= lanes) {
+    store_from_float(p, x);
+    return;
+  }
+  if constexpr (same<T, float>::value) {
+    store_words(p, vu(x), count);
+    return;
+  }
   T part[lanes];
   store_from_float(static_cast<T *>(part), x);
   for (int i = 0; i < lanes - 1 && i < count; ++i) p[i] = part[i];

@@ -94,10 +94,16 @@ struct DotInt8 {
 };
 #endif
 
-template <class A, class B> struct dot_of { using type = DotFloat<A, B>; };
-template <> struct dot_of<int8, int8> { using type = DotInt8; };
+template <class A, class B> struct dot_of {
+  using type = DotFloat<A, B>;
+};
+template <> struct dot_of<int8, int8> {
+  using type = DotInt8;
+};
 #if defined(__AVX512BF16__) || defined(TW_EMULATE_BF16)
-template <> struct dot_of<bf16, bf16> { using type = DotBf16; };
+template <> struct dot_of<bf16, bf16> {
+  using type = DotBf16;
+};
 #endif
 template <class A, class B> using Dot = typename dot_of<A, B>::type;
 

@@ -13,12 +13,24 @@ namespace tw {
 
 enum class Pipeline { packed, direct, gemv, stream, preshuffle, generic };
 
-template <class Config, Pipeline> struct work_of { using type = GemmGeneric<Config>; };
-template <class Config> struct work_of<Config, Pipeline::packed> { using type = GemmPacked<Config, false>; };
-template <class Config> struct work_of<Config, Pipeline::preshuffle> { using type = GemmPacked<Config, true>; };
-template <class Config> struct work_of<Config, Pipeline::direct> { using type = GemmDirect<Config>; };
-template <class Config> struct work_of<Config, Pipeline::gemv> { using type = GemmStream<Config>; };
-template <class Config> struct work_of<Config, Pipeline::stream> { using type = GemmStream<Config>; };
+template <class Config, Pipeline> struct work_of {
+  using type = GemmGeneric<Config>;
+};
+template <class Config> struct work_of<Config, Pipeline::packed> {
+  using type = GemmPacked<Config, false>;
+};
+template <class Config> struct work_of<Config, Pipeline::preshuffle> {
+  using type = GemmPacked<Config, true>;
+};
+template <class Config> struct work_of<Config, Pipeline::direct> {
+  using type = GemmDirect<Config>;
+};
+template <class Config> struct work_of<Config, Pipeline::gemv> {
+  using type = GemmStream<Config>;
+};
+template <class Config> struct work_of<Config, Pipeline::stream> {
+  using type = GemmStream<Config>;
+};
 
 // A sentence into a C buffer, cut to fit; the C library's printf is not needed for it.
 TW_INLINE void say(char *why, size_t bytes, const char *sentence) {
@@ -33,7 +45,10 @@ template <class Config> struct Gemm {
 
   // The first rule that is broken, as a code and a sentence.
   static int broken(const tw_gemm_args *args, const char **why) {
-    auto is = [why](int code, const char *sentence) { *why = sentence; return code; };
+    auto is = [why](int code, const char *sentence) {
+      *why = sentence;
+      return code;
+    };
     if (!args) return is(TW_BAD_ARGS, "args is null");
     const tw_gemm_args &x = *args;
     if (x.m < 0 || x.n < 0 || x.k < 0 || x.batch < 0) return is(TW_BAD_ARGS, "a size is negative");
@@ -53,7 +68,8 @@ template <class Config> struct Gemm {
       return is(TW_DIVISIBILITY, "n is not a multiple of warp_tile_n and the kernel has no edge code");
     if (!Config::pad_k && x.k % Config::warp_tile_k)
       return is(TW_DIVISIBILITY, "k is not a multiple of warp_tile_k and the kernel has no edge code");
-    if ((Config::pipeline == Pipeline::gemv || Config::pipeline == Pipeline::stream) && x.m > Config::tile_m && x.n > Config::tile_m)
+    if ((Config::pipeline == Pipeline::gemv || Config::pipeline == Pipeline::stream) && x.m > Config::tile_m &&
+        x.n > Config::tile_m)
       return is(TW_LIMIT, "m and n are both over tile_m, the vectors this kernel holds");
     return is(TW_OK, "");
   }
@@ -90,7 +106,7 @@ template <class Config> struct Packing<Config, true> {
 
 }  // namespace tw
 
-#define TW_EXPORT_GEMM(Config, Manifest)                                                      \
-  TW_EXPORT_KERNEL(Manifest, tw::Gemm<Config>::check, tw::Gemm<Config>::workspace,            \
-                   tw::Gemm<Config>::launch, (tw::Packing<Config, tw::Gemm<Config>::prepacked>::bytes), \
+#define TW_EXPORT_GEMM(Config, Manifest) \
+  TW_EXPORT_KERNEL(Manifest, tw::Gemm<Config>::check, tw::Gemm<Config>::workspace, tw::Gemm<Config>::launch, \
+                   (tw::Packing<Config, tw::Gemm<Config>::prepacked>::bytes), \
                    (tw::Packing<Config, tw::Gemm<Config>::prepacked>::pack))

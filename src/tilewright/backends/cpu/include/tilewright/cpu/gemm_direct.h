@@ -22,7 +22,9 @@ template <class Config> struct GemmDirect {
     if (!a_in_place) words += up(x.m, MR) * a_words(x);
     return up(words, 16);
   }
-  static int64_t workspace(const tw_gemm_args &x, int64_t threads) { return slot_words(x) * useful(x, threads) * 4 + 64; }
+  static int64_t workspace(const tw_gemm_args &x, int64_t threads) {
+    return slot_words(x) * useful(x, threads) * 4 + 64;
+  }
 
   static TW_INLINE int64_t useful(const tw_gemm_args &x, int64_t threads) {
     return GemmPacked<Config, false>::useful(x, threads);
@@ -31,7 +33,8 @@ template <class Config> struct GemmDirect {
   // Rows x Vectors of sums straight from memory.
   template <int Rows, int Vectors>
   static __attribute__((noinline)) void block(int64_t depth, const uint32_t *__restrict a, int64_t a_stride,
-                                              const B *__restrict b, int64_t ldb, uint32_t *__restrict out, int64_t ldo) {
+                                              const B *__restrict b, int64_t ldb, uint32_t *__restrict out,
+                                              int64_t ldo) {
     typename D::Sum sums[Rows][Vectors];
     // The results' lines are far away; ask for them now, they are needed when k has gone by.
 #pragma GCC unroll 32
@@ -84,7 +87,8 @@ template <class Config> struct GemmDirect {
     }
   }
 
-  static void rectangle(const tw_gemm_args &x, int64_t z, int64_t m0, int64_t m1, int64_t n0, int64_t n1, uint32_t *slot) {
+  static void rectangle(const tw_gemm_args &x, int64_t z, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                        uint32_t *slot) {
     const A *a = static_cast<const A *>(x.a) + z * x.a_batch_stride;
     const B *b = static_cast<const B *>(x.b) + z * x.b_batch_stride;
     uint32_t *scratch = slot;
@@ -97,7 +101,8 @@ template <class Config> struct GemmDirect {
     } else {
       uint32_t *packed = slot + MR * NR + (up(x.k, D::step) * NR * int64_t(sizeof(B)) + 3) / 4;
       stride = a_words(x);
-      pack_a<D, Config::a_rows>(Config::a_rows ? a + m0 * x.a_stride : a + m0, x.a_stride, m1 - m0, m1 - m0, x.k, packed, stride);
+      pack_a<D, Config::a_rows>(Config::a_rows ? a + m0 * x.a_stride : a + m0, x.a_stride, m1 - m0, m1 - m0, x.k,
+                                packed, stride);
       words = packed;
     }
     // Some rows at a time, all columns of them: the rows of A stay near, and so do the pages of E.
@@ -112,7 +117,8 @@ template <class Config> struct GemmDirect {
           ldb = NR;
         }
         with_fixed<vectors>((columns + lanes - 1) / lanes, [&](auto v) {
-          panel<MR, decltype(v)::value>(x, z, i, least(m1, i + some), j, columns, words + (i - m0) * stride, stride, at, ldb, scratch);
+          panel<MR, decltype(v)::value>(x, z, i, least(m1, i + some), j, columns, words + (i - m0) * stride, stride, at,
+                                        ldb, scratch);
         });
       }
   }
@@ -122,7 +128,8 @@ template <class Config> struct GemmDirect {
     [[maybe_unused]] int64_t width = up(columns, lanes);
     for (int64_t k = 0; k < depth; ++k) {
       if constexpr (sizeof(B) == 4) {
-        for (int64_t t = 0; t < columns; t += lanes) store_u(to + k * NR + t, load_words(from + k * ld + t, columns - t));
+        for (int64_t t = 0; t < columns; t += lanes)
+          store_u(to + k * NR + t, load_words(from + k * ld + t, columns - t));
       } else {
         __builtin_memcpy(to + k * NR, from + k * ld, size_t(columns) * sizeof(B));
         __builtin_memset(to + k * NR + columns, 0, size_t(width - columns) * sizeof(B));

@@ -17,7 +17,9 @@ TW_INLINE int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 TW_INLINE int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
 
 // How a team is laid over E: `m` by `n` rectangles (times batch, times split-k).
-struct Grid { int64_t m, n; };
+struct Grid {
+  int64_t m, n;
+};
 
 template <class Config, bool Prepacked> struct GemmPacked {
   using A = typename Config::A;
@@ -33,7 +35,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
   static constexpr int groups_max = KC / step;
   static constexpr int a_stride = groups_max + lanes;  // off the power of two: rows must not share cache sets
   static constexpr int panel_head = D::offset ? NR : 0;
-  static constexpr int64_t chunk_rows = 8 * MC;  // rows whose sums are kept aside while k goes by in blocks
+  static constexpr int64_t chunk_rows = 8 * MC;       // rows whose sums are kept aside while k goes by in blocks
   static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static_assert(step == Config::warp_tile_k, "the spec's warp_tile_k is not what this ISA multiplies at once");
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0 && KC % step == 0, "tiles do not divide");
@@ -73,9 +75,15 @@ template <class Config, bool Prepacked> struct GemmPacked {
       int64_t m = share / n;
       if (m * n * 2 <= share) continue;
       double rows = double(up((x.m + m - 1) / m, MR)), columns = double(up((x.n + n - 1) / n, NR));
-      double cost = rows * columns / (2.0 * lanes) + columns * (Prepacked ? 0.0 : Config::b_rows ? 0.15 : 0.35) +
+      double cost = rows * columns / (2.0 * lanes) +
+                    columns * (Prepacked        ? 0.0
+                               : Config::b_rows ? 0.15
+                                                : 0.35) +
                     rows * (columns / NC + 1) * 0.15;
-      if (lowest == 0 || cost < lowest) { lowest = cost; best = {m, n}; }
+      if (lowest == 0 || cost < lowest) {
+        lowest = cost;
+        best = {m, n};
+      }
     }
     return best;
   }
@@ -85,28 +93,30 @@ template <class Config, bool Prepacked> struct GemmPacked {
   struct Block {
     const tw_gemm_args *x;
     int64_t z;
-    bool first, last;   // of the blocks along k
-    bool whole;         // sums may be written to `to` as they are: plain results, or partial sums
-    Sum *to;            // element (0, 0) of E's matrix, or of the partial sums
+    bool first, last;  // of the blocks along k
+    bool whole;        // sums may be written to `to` as they are: plain results, or partial sums
+    Sum *to;           // element (0, 0) of E's matrix, or of the partial sums
     int64_t ld_to;
     uint32_t *scratch;  // MR x NR
   };
 
-  template <int Vectors>
-  static TW_INLINE void run(int64_t groups, const uint32_t *a, const uint32_t *b, const int32_t *start,
-                            const uint32_t *from, uint32_t *out, int64_t ld_out) {
+  template <int Vectors> static TW_INLINE void run(int64_t groups, const uint32_t *a, const uint32_t *b,
+                                                   const int32_t *start, const uint32_t *from, uint32_t *out,
+                                                   int64_t ld_out) {
     if (from)
-      register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, true>(groups, a, b, start, from, NR, out, ld_out);
+      register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, true>(groups, a, b, start, from, NR,
+                                                                                       out, ld_out);
     else
-      register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, false>(groups, a, b, start, nullptr, 0, out, ld_out);
+      register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, false>(groups, a, b, start, nullptr, 0,
+                                                                                        out, ld_out);
   }
 
   // The register block at row i, column j.  Between blocks of k its sums wait in `kept`, MR x NR in
   // one piece: E itself would be read and written once for every block of k, and its rows may all
   // fall into the same few cache sets.
-  template <int Vectors>
-  static TW_INLINE void one(const Block &t, int64_t groups, const uint32_t *a, const uint32_t *b, const int32_t *start,
-                            uint32_t *kept, int64_t i, int64_t j, int64_t rows, int64_t columns) {
+  template <int Vectors> static TW_INLINE void one(const Block &t, int64_t groups, const uint32_t *a, const uint32_t *b,
+                                                   const int32_t *start, uint32_t *kept, int64_t i, int64_t j,
+                                                   int64_t rows, int64_t columns) {
     const uint32_t *from = t.first ? nullptr : kept;
     if (!t.last) return run<Vectors>(groups, a, b, start, from, kept, NR);
     if (t.whole && rows >= MR && columns >= Vectors * lanes)
@@ -116,8 +126,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
       if (t.whole)
         for (int64_t c = 0; c < columns; c += lanes)
           store_words(t.to + (i + r) * t.ld_to + j + c, load_u(t.scratch + r * NR + c), columns - c);
-      else
-        End::store(*t.x, End::row(*t.x, t.z, i + r, j), reinterpret_cast<Sum *>(t.scratch + r * NR), columns);
+      else End::store(*t.x, End::row(*t.x, t.z, i + r, j), reinterpret_cast<Sum *>(t.scratch + r * NR), columns);
     }
   }
 
@@ -211,7 +220,8 @@ template <class Config, bool Prepacked> struct GemmPacked {
     int64_t m_share = up((x.m + g.m - 1) / g.m, MR), n_share = up((x.n + g.n - 1) / g.n, NR);
     parallel(stream, workers, [&](int64_t worker) {
       for (int64_t item = worker; item < items; item += workers) {
-        int64_t part = item % per_matrix, s = item / per_matrix % Config::split_k, z = item / per_matrix / Config::split_k;
+        int64_t part = item % per_matrix, s = item / per_matrix % Config::split_k,
+                z = item / per_matrix / Config::split_k;
         int64_t m0 = least(x.m, part / g.n * m_share), n0 = least(x.n, part % g.n * n_share);
         int64_t m1 = least(x.m, m0 + m_share), n1 = least(x.n, n0 + n_share);
         int64_t k0 = least(x.k, s * k_share), k1 = least(x.k, k0 + k_share);
@@ -251,7 +261,8 @@ template <class Config, bool Prepacked> struct GemmPacked {
       int64_t z = index / panels, j = index % panels * NR;
       auto *out = static_cast<uint32_t *>(packed) + index * panel_words(x.k);
       const B *b = static_cast<const B *>(x.b) + z * x.b_batch_stride + (Config::b_rows ? j : j * x.b_stride);
-      pack_b<D, Config::b_rows, vectors>(b, x.b_stride, x.n - j, x.k, out + panel_head, reinterpret_cast<int32_t *>(out));
+      pack_b<D, Config::b_rows, vectors>(b, x.b_stride, x.n - j, x.k, out + panel_head,
+                                         reinterpret_cast<int32_t *>(out));
     });
     return TW_OK;
   }

@@ -18,12 +18,12 @@ template <class Config> struct GemmStream {
   static constexpr int64_t most_vectors = Config::tile_m;
   // A dot product with an offset gets one more vector, of ones: its sums take the offset out.
   static constexpr int extra = D::offset ? 1 : 0;
-  static constexpr int64_t span_most = Config::tile_n;        // sums of one vector kept at a time
-  static constexpr int64_t sums_bytes = 32 << 10;             // what they may take of the first-level cache
+  static constexpr int64_t span_most = Config::tile_n;  // sums of one vector kept at a time
+  static constexpr int64_t sums_bytes = 32 << 10;       // what they may take of the first-level cache
   static constexpr int lines_at_once = vector_bytes == 64 ? 8 : 4;
   static constexpr int rows_at_once = vector_bytes == 64 ? 3 : 2;
-  static constexpr int deep = 8;                               // lines of k added in one go
-  static constexpr int64_t k_block = Config::tile_k;           // k elements of a fold between two saves of its sums
+  static constexpr int deep = 8;                      // lines of k added in one go
+  static constexpr int64_t k_block = Config::tile_k;  // k elements of a fold between two saves of its sums
   static_assert(k_block % (lanes * D::step) == 0, "tile_k must be whole vectors of words");
 
   static TW_INLINE int64_t stride(const tw_gemm_args &x) { return up((x.k + D::step - 1) / D::step, lanes) + lanes; }
@@ -39,9 +39,9 @@ template <class Config> struct GemmStream {
 
   // ---- k-contiguous matrix ------------------------------------------------------------------
   // One block of k for lines_at_once lines and Rows vectors; sums come from and go to `kept`.
-  template <int Rows, class T>
-  static TW_INLINE void fold(const T *const (&line)[lines_at_once], const uint32_t *vectors, int64_t stride, int64_t depth,
-                             bool first, bool ahead, V *kept) {
+  template <int Rows, class T> static TW_INLINE void fold(const T *const (&line)[lines_at_once],
+                                                          const uint32_t *vectors, int64_t stride, int64_t depth,
+                                                          bool first, bool ahead, V *kept) {
     V sums[lines_at_once][Rows];
 #pragma GCC unroll 8
     for (int l = 0; l < lines_at_once; ++l)
@@ -79,9 +79,9 @@ template <class Config> struct GemmStream {
     fold<Rows>(line, vectors, stride, depth, first, ahead, kept);
   }
   // `lines` lines of the matrix against `rows` vectors: out[r * ld_out + l].
-  template <class T>
-  static void fold_lines(const T *matrix, int64_t ld, int64_t lines, const uint32_t *vectors, int64_t stride, int64_t rows,
-                         int64_t depth, V *kept, Sum *out, int64_t ld_out) {
+  template <class T> static void fold_lines(const T *matrix, int64_t ld, int64_t lines, const uint32_t *vectors,
+                                            int64_t stride, int64_t rows, int64_t depth, V *kept, Sum *out,
+                                            int64_t ld_out) {
     for (int64_t l0 = 0; l0 < lines; l0 += lines_at_once) {
       // Past the last line the last one is read again; its sums are not stored.
       const T *line[lines_at_once];
@@ -111,8 +111,8 @@ template <class Config> struct GemmStream {
 
   // ---- line-contiguous matrix ---------------------------------------------------------------
   // Deep word groups of `count` columns (whole vectors) times the vectors add into out[r * ld_out + l].
-  template <int Rows, int Deep>
-  static TW_INLINE void add_rows(const vu (&words)[Deep], const uint32_t *vectors, int64_t stride, Sum *out, int64_t ld_out) {
+  template <int Rows, int Deep> static TW_INLINE void add_rows(const vu (&words)[Deep], const uint32_t *vectors,
+                                                               int64_t stride, Sum *out, int64_t ld_out) {
     V sums[Rows];  // several chains of additions at once: one alone would wait for itself
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) sums[r] = V(load_u(out + r * ld_out));
@@ -137,9 +137,8 @@ template <class Config> struct GemmStream {
       for (; r < rows; ++r) add_rows<1>(words, vectors + r * stride, stride, out + r * ld_out + l, ld_out);
     }
   }
-  template <class T>
-  static void add_up(const T *matrix, int64_t ld, int64_t count, const uint32_t *vectors, int64_t stride, int64_t rows,
-                     int64_t depth, Sum *out, int64_t ld_out) {
+  template <class T> static void add_up(const T *matrix, int64_t ld, int64_t count, const uint32_t *vectors,
+                                        int64_t stride, int64_t rows, int64_t depth, Sum *out, int64_t ld_out) {
     for (int64_t r = 0; r < rows; ++r) __builtin_memset(out + r * ld_out, 0, size_t(up(count, lanes)) * 4);
     int64_t whole = count / lanes * lanes, groups = depth / D::step, g = 0;
     for (; g + deep <= groups; g += deep)
@@ -192,7 +191,8 @@ template <class Config> struct GemmStream {
         at += count;
         const Matrix *matrix = static_cast<const Matrix *>(RowsOfA ? x.b : x.a) + z * matrix_batch;
         const uint32_t *words = base + z * all * row;
-        if constexpr (matrix_k) fold_lines(matrix + l0 * matrix_ld, matrix_ld, count, words, row, all, x.k, kept, sums, block);
+        if constexpr (matrix_k)
+          fold_lines(matrix + l0 * matrix_ld, matrix_ld, count, words, row, all, x.k, kept, sums, block);
         else add_up(matrix + l0, matrix_ld, count, words, row, all, x.k, sums, block);
         if constexpr (D::offset)
           for (int64_t r = 0; r < few; ++r)

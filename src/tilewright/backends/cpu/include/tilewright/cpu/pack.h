@@ -58,9 +58,9 @@ template <class Dot> TW_INLINE void count_in(vi &totals, vu words) {
 #endif
   (void)totals, (void)words;
 }
-template <class Dot, class T>
-__attribute__((noinline)) void square_of_lines(const T *p, int64_t ld, int64_t lines, int64_t depth, int64_t live,
-                                               uint32_t *out, int64_t stride, vi *totals) {
+template <class Dot, class T> __attribute__((noinline)) void square_of_lines(const T *p, int64_t ld, int64_t lines,
+                                                                             int64_t depth, int64_t live, uint32_t *out,
+                                                                             int64_t stride, vi *totals) {
   vu square[lanes];
   if (lines >= lanes && depth >= lanes * Dot::step) {
 #pragma GCC unroll 16
@@ -77,9 +77,9 @@ __attribute__((noinline)) void square_of_lines(const T *p, int64_t ld, int64_t l
   *totals = sum;
 }
 // The same for a square whose lines run across k: out[t * stride] for row t < rows, `groups` words each.
-template <class Dot, class T>
-__attribute__((noinline)) void square_of_groups(const T *p, int64_t ld, int64_t rows, int64_t depth, int64_t groups,
-                                                uint32_t *out, int64_t stride) {
+template <class Dot, class T> __attribute__((noinline)) void square_of_groups(const T *p, int64_t ld, int64_t rows,
+                                                                              int64_t depth, int64_t groups,
+                                                                              uint32_t *out, int64_t stride) {
   vu square[lanes];
   if (rows >= lanes && depth >= lanes * Dot::step) {
 #pragma GCC unroll 16
@@ -95,16 +95,19 @@ __attribute__((noinline)) void square_of_groups(const T *p, int64_t ld, int64_t 
 }
 
 // rows x depth elements of A into out[row * stride + group]; rows up to `rows_up` are zeroed.
-template <class Dot, bool KContiguous, class T>
-TW_INLINE void pack_a(const T *a, int64_t ld, int64_t rows, int64_t rows_up, int64_t depth, uint32_t *out, int64_t stride) {
+template <class Dot, bool KContiguous, class T> TW_INLINE void pack_a(const T *a, int64_t ld, int64_t rows,
+                                                                      int64_t rows_up, int64_t depth, uint32_t *out,
+                                                                      int64_t stride) {
   int64_t groups = (depth + Dot::step - 1) / Dot::step;
   if constexpr (KContiguous) {
     for (int64_t i = 0; i < rows; ++i) {
       const T *from = a + i * ld;
       uint32_t *to = out + i * stride;
       int64_t g = 0;
-      for (; (g + lanes) * Dot::step <= depth; g += lanes) store_u(to + g, bias_a<Dot>(Dot::along_k(from + g * Dot::step)));
-      if (g < groups) store_words(to + g, bias_a<Dot>(words_along<Dot>(from + g * Dot::step, depth - g * Dot::step)), groups - g);
+      for (; (g + lanes) * Dot::step <= depth; g += lanes)
+        store_u(to + g, bias_a<Dot>(Dot::along_k(from + g * Dot::step)));
+      if (g < groups)
+        store_words(to + g, bias_a<Dot>(words_along<Dot>(from + g * Dot::step, depth - g * Dot::step)), groups - g);
     }
   } else if (Dot::step == 1 && rows < lanes / 2) {
     // A few short rows: one element after the other is quicker than squares that are mostly empty.

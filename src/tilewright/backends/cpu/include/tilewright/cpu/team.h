@@ -18,8 +18,7 @@ template <class Body> TW_INLINE void parallel(void *stream, int64_t count, const
     return;
   }
   team->run(
-      team, count,
-      [](void *context, int64_t index, int64_t) { (*static_cast<const Body *>(context))(index); },
+      team, count, [](void *context, int64_t index, int64_t) { (*static_cast<const Body *>(context))(index); },
       const_cast<Body *>(&body));
 }
 

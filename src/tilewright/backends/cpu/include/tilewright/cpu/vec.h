@@ -57,18 +57,28 @@ TW_INLINE vu load_words(const void *p, int64_t count) {
 #else
   vu x{};
   auto *words = static_cast<const char *>(p);
-  for (int64_t i = 0; i < count; ++i) { uint32_t w; __builtin_memcpy(&w, words + 4 * i, 4); x[i] = w; }
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t w;
+    __builtin_memcpy(&w, words + 4 * i, 4);
+    x[i] = w;
+  }
   return x;
 #endif
 }
 TW_INLINE void store_words(void *p, vu x, int64_t count) {
-  if (count >= lanes) { store_u(p, x); return; }
+  if (count >= lanes) {
+    store_u(p, x);
+    return;
+  }
 #if defined(__AVX512F__)
   uint16_t mask = uint16_t((1u << count) - 1);
   asm("vmovdqu32 %1, %0%{%2%}" : "+m"(*static_cast<vu_any *>(p)) : "v"(x), "Yk"(mask));
 #else
   auto *words = static_cast<char *>(p);
-  for (int64_t i = 0; i < count; ++i) { uint32_t w = x[i]; __builtin_memcpy(words + 4 * i, &w, 4); }
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t w = x[i];
+    __builtin_memcpy(words + 4 * i, &w, 4);
+  }
 #endif
 }
 

@@ -5,7 +5,9 @@
 
 namespace tw {
 
-struct alignas(16) Word16 { uint32_t w[4]; };
+struct alignas(16) Word16 {
+  uint32_t w[4];
+};
 
 TW_GPU int thread_index() { return threadIdx.x; }
 TW_GPU int block_index() { return blockIdx.x; }
@@ -16,9 +18,11 @@ TW_GPU void block_barrier() { __syncthreads(); }
 // There when a wait says so and, for other threads, after a barrier behind it.
 template <int Bytes> TW_GPU void copy_async(char *to, const char *from, int valid) {
   if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid));
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid));
   else
-    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %3, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid), "n"(Bytes));
+    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %3, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid), "n"(Bytes));
 }
 TW_GPU void commit_copies() { asm volatile("cp.async.commit_group;"); }
 // All but the last `Left` commits have landed.

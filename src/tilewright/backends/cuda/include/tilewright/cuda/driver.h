@@ -11,7 +11,11 @@ using Context = void *;
 using Function = void *;
 using Stream = void *;
 
-struct LaunchAttribute { int id; char pad[4]; uint32_t value[16]; };
+struct LaunchAttribute {
+  int id;
+  char pad[4];
+  uint32_t value[16];
+};
 struct LaunchConfig {
   unsigned grid[3], block[3], shared_bytes;
   Stream stream;
@@ -19,9 +23,9 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
-constexpr int cluster_dimension = 4;                           // a launch attribute
-constexpr int max_dynamic_shared = 8;                          // a function attribute
-constexpr int multiprocessors = 16, major = 75, minor = 76;    // device attributes
+constexpr int cluster_dimension = 4;                         // a launch attribute
+constexpr int max_dynamic_shared = 8;                        // a function attribute
+constexpr int multiprocessors = 16, major = 75, minor = 76;  // device attributes
 
 struct Driver {
   int (*get_context)(Context *) = nullptr;
@@ -33,15 +37,17 @@ struct Driver {
   int (*launch)(const LaunchConfig *, Function, void **, void **) = nullptr;
   int (*module_of)(void **, Function) = nullptr;
   int (*resident)(int *, Function, const LaunchConfig *) = nullptr;  // clusters at a time
-  int (*encode)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int,
-                int, int) = nullptr;
+  int (*encode)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *,
+                int, int, int, int) = nullptr;
   bool whole = false;
 
   void open() {
     // Whoever loaded the driver first (the runtime, PyTorch) may show it to all; else the system's.
     void *from = RTLD_DEFAULT;
     if (!dlsym(from, "cuLaunchKernelEx") && !(from = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))) return;
-    auto take = [from](auto *to, const char *name) { return (*reinterpret_cast<void **>(to) = dlsym(from, name)) != nullptr; };
+    auto take = [from](auto *to, const char *name) {
+      return (*reinterpret_cast<void **>(to) = dlsym(from, name)) != nullptr;
+    };
     whole = take(&get_context, "cuCtxGetCurrent") && take(&get_device, "cuCtxGetDevice") &&
             take(&device_attribute, "cuDeviceGetAttribute") && take(&load, "cuModuleLoadData") &&
             take(&find, "cuModuleGetFunction") && take(&set_attribute, "cuFuncSetAttribute") &&

@@ -63,8 +63,8 @@ TW_GPU void fetch_packed(const char *from, Barrier *done, char *to, int lines, i
   else bulk_load_multicast(from + part * here * 128, done, to + part * here * 128, mine * 128, mask);
 }
 
-template <class S>
-TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, char *shared, Barrier *full, Barrier *empty) {
+template <class S> TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, char *shared,
+                                    Barrier *full, Barrier *empty) {
   Place<S> place;
   Ring<S::Stages> ring;
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster);
@@ -85,10 +85,12 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
       char *a = shared + ring.stage * S::stage_bytes;
       Barrier *done = &full[ring.stage];
       done->expect(bytes);
-      if constexpr (S::PackedA) fetch_packed<S::BM, S::ClusterN>(packed + step * x.packed_block, done, a, lines, place.n, place.row());
+      if constexpr (S::PackedA)
+        fetch_packed<S::BM, S::ClusterN>(packed + step * x.packed_block, done, a, lines, place.n, place.row());
       else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, step * S::BK, row, z_a, place.n, place.row());
       char *b = a + S::a_bytes;
-      if constexpr (S::PackedB) fetch_packed<S::BN, S::ClusterM>(packed + step * x.packed_block, done, b, lines, place.m, place.column());
+      if constexpr (S::PackedB)
+        fetch_packed<S::BN, S::ClusterM>(packed + step * x.packed_block, done, b, lines, place.m, place.column());
       else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, step * S::BK, column, z_b, place.m, place.column());
     }
   }
@@ -102,7 +104,8 @@ template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<
   if constexpr (S::Cluster == 1) {
     if (target == 0) empty[stage].arrive();
   } else {
-    if (target < S::Cluster && (target % S::ClusterM == place.m || target / S::ClusterM == place.n)) empty[stage].arrive_at(target);
+    if (target < S::Cluster && (target % S::ClusterM == place.m || target / S::ClusterM == place.n))
+      empty[stage].arrive_at(target);
   }
 }
 
@@ -116,8 +119,8 @@ TW_GPU void put(Out *e, const TmaWsArgs &x, const Finished &finish, Sum sum, int
 
 // Sums of one tile that are spread over blocks come together here, in the order of k.  True: this
 // warpgroup has nothing left to do for the segment.
-template <class S, class Sum, class Emit>
-TW_GPU bool collect(Sum (&d)[S::blocks_m][S::BN / 2], const Segment &s, const TmaWsArgs &x, int who, int thread, Emit emit) {
+template <class S, class Sum, class Emit> TW_GPU bool collect(Sum (&d)[S::blocks_m][S::BN / 2], const Segment &s,
+                                                              const TmaWsArgs &x, int who, int thread, Emit emit) {
   constexpr int tile = S::BM * S::BN, octets = S::BN / 8;
   const int piece = S::PingPong ? 0 : who * S::rows * S::BN, rank = blockIdx.x % S::Cluster;
   auto place = [&](long long block, int i, int j) {
@@ -141,7 +144,8 @@ TW_GPU bool collect(Sum (&d)[S::blocks_m][S::BN / 2], const Segment &s, const Tm
     hand_in(first + s.part * S::Cluster);
     if (thread == 0) meet(x.flags + 2 * ((s.tile * S::Cluster + rank) * 2 + (S::PingPong ? 0 : who)), parts);
     named_barrier(2 + who, 128);
-    add_up<128, Sum>(x.partial + first * tile + piece, S::Cluster * tile, S::blocks_m * octets * 128, s.part, parts, thread, emit);
+    add_up<128, Sum>(x.partial + first * tile + piece, S::Cluster * tile, S::blocks_m * octets * 128, s.part, parts,
+                     thread, emit);
     return true;
   } else {
     // The block with a tile's first k collects from its neighbours.
@@ -167,7 +171,8 @@ TW_GPU bool collect(Sum (&d)[S::blocks_m][S::BN / 2], const Segment &s, const Tm
         for (int j = 0; j < octets; ++j) {
           float4 v = load_through(place(from, i, j));
           Sum *to = &d[i][j * 4];
-          to[0] += from_word<Sum>(v.x), to[1] += from_word<Sum>(v.y), to[2] += from_word<Sum>(v.z), to[3] += from_word<Sum>(v.w);
+          to[0] += from_word<Sum>(v.x), to[1] += from_word<Sum>(v.y), to[2] += from_word<Sum>(v.z),
+              to[3] += from_word<Sum>(v.w);
         }
     }
     return false;
@@ -175,8 +180,8 @@ TW_GPU bool collect(Sum (&d)[S::blocks_m][S::BN / 2], const Segment &s, const Tm
 }
 
 // Config: C (the output type), D, epilogue, num_d.
-template <class S, class Config>
-TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, char *out, Barrier *full, Barrier *empty) {
+template <class S, class Config> TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared,
+                                                      char *out, Barrier *full, Barrier *empty) {
   const int who = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = threadIdx.x % 32, warp = thread / 32;
   using Out = typename Config::C;
   using Sum = typename sum_of<typename S::In>::type;
@@ -206,14 +211,16 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
 #pragma unroll
       for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
       wgmma_fence();
-      uint64_t at_a = S::MajorA ? operand(a, 1024, 8192) : operand(a), at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
-      constexpr int a_next = S::MajorA ? 16 * 128 / 16 : 2, b_next = S::MajorB ? 16 * 128 / 16 : 2;  // one instruction's k
+      uint64_t at_a = S::MajorA ? operand(a, 1024, 8192) : operand(a),
+               at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
+      constexpr int a_next = S::MajorA ? 16 * 128 / 16 : 2,
+                    b_next = S::MajorB ? 16 * 128 / 16 : 2;  // one instruction's k
 #pragma unroll
       for (int kk = 0; kk < 4; ++kk)
 #pragma unroll
         for (int i = 0; i < S::blocks_m; ++i)
-          Wgmma<S::BN, typename S::In, S::MajorA, S::MajorB>::run(d[i], at_a + i * 8192 / 16 + kk * a_next, at_b + kk * b_next,
-                                                                  step | kk);
+          Wgmma<S::BN, typename S::In, S::MajorA, S::MajorB>::run(d[i], at_a + i * 8192 / 16 + kk * a_next,
+                                                                  at_b + kk * b_next, step | kk);
       wgmma_commit();
 #pragma unroll
       for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
@@ -236,7 +243,8 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
       if (collect<S>(d, s, x, who, thread, [&](int index, const float4 &v) {
             // Where a float4 of a thread's sums belongs: two columns of two rows, eight apart.
             const int unit = index / 128, owner = index % 128, i = unit / (S::BN / 8);
-            const int r = row + i * 64 + owner / 32 * 16 + owner % 32 / 4, c = column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
+            const int r = row + i * 64 + owner / 32 * 16 + owner % 32 / 4,
+                      c = column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
             const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
 #pragma unroll
             for (int q = 0; q < 4; ++q) put<S>(e, x, finish, sums[q], s.z, r + q / 2 * 8, c + q % 2);
@@ -266,7 +274,8 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
               int r = warp * 16 + lane % 16, column16 = j + lane / 16;
               int swizzle = S::chunk_columns == 64 ? r & 7 : S::chunk_columns == 32 ? r >> 1 & 3 : r >> 2 & 1;
               char *to = buffer + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
-              store_matrices(to, pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]), pair(Out{}, v[4], v[5]), pair(Out{}, v[6], v[7]));
+              store_matrices(to, pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]), pair(Out{}, v[4], v[5]),
+                             pair(Out{}, v[6], v[7]));
             }
           }
           fence_async_proxy();
@@ -285,8 +294,11 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
     }
     if constexpr (S::blocks_m * S::BN <= 64 && !S::TmaStore && !S::Turned) {
       // Small tiles: straight from the registers, two neighbours at a time; a sheet's barriers take longer.
-      struct alignas(2 * sizeof(Out)) Pair { Out left, right; };
-      if (finish.only_scales() && reinterpret_cast<uintptr_t>(x.e) % sizeof(Pair) == 0 && (x.e_stride | x.e_batch_stride) % 2 == 0) {
+      struct alignas(2 * sizeof(Out)) Pair {
+        Out left, right;
+      };
+      if (finish.only_scales() && reinterpret_cast<uintptr_t>(x.e) % sizeof(Pair) == 0 &&
+          (x.e_stride | x.e_batch_stride) % 2 == 0) {
 #pragma unroll
         for (int j = 0; j < S::BN / 4; ++j) {
           const Sum *v = &d[0][j * 2];
@@ -301,7 +313,9 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
     }
     // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
     // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
-    struct alignas(8) Two { Sum left, right; };
+    struct alignas(8) Two {
+      Sum left, right;
+    };
     Sum *sheet = reinterpret_cast<Sum *>(chunks);
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
@@ -317,7 +331,7 @@ TW_GPU void multiply(const TensorMap &map_e, const TmaWsArgs &x, char *shared, c
             *reinterpret_cast<Two *>(sheet + r * S::chunk_columns + at) = Two{v[0], v[1]};
           }
         named_barrier(2 + who, 128);
-#pragma unroll(S::blocks_m * S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
+#pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
         for (int at = thread; at < 64 * S::chunk_columns; at += 128) {
           int r = S::Turned ? at % 64 : at / S::chunk_columns, q = S::Turned ? at / 64 : at % S::chunk_columns;
           Sum sum = sheet[r * S::chunk_columns + (q ^ r * 8 % S::chunk_columns)];

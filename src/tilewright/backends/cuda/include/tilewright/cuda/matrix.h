@@ -22,9 +22,15 @@ TW_GPU uint32_t widen_pair(uint32_t x, fp8_e4m3) {
   return value | (x & 0x80) << 8 | (x & 0x8000) << 16;
 }
 
-template <class T> struct is_fp8 { static constexpr bool value = false; };
-template <> struct is_fp8<fp8_e4m3> { static constexpr bool value = true; };
-template <> struct is_fp8<fp8_e5m2> { static constexpr bool value = true; };
+template <class T> struct is_fp8 {
+  static constexpr bool value = false;
+};
+template <> struct is_fp8<fp8_e4m3> {
+  static constexpr bool value = true;
+};
+template <> struct is_fp8<fp8_e5m2> {
+  static constexpr bool value = true;
+};
 
 // Tensor cores: 16 x 16 results from two instructions, 32 bytes of k.
 template <class Config, class TileA, class TileB> struct TensorMatrix {
@@ -78,12 +84,13 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
     else if constexpr (!tf) load_matrices_turned(to, tile + T::at(step * k + k_row, line / 8));
   }
   // Single elements: the four words are `line_i`, `k_i` apart from each other in their first and second place.
-  template <class T>
-  static TW_GPU void gather(uint32_t (&to)[4], const char *tile, int line, int step, int line_1, int k_1, int line_2, int k_2) {
+  template <class T> static TW_GPU void gather(uint32_t (&to)[4], const char *tile, int line, int step, int line_1,
+                                               int k_1, int line_2, int k_2) {
     const int lane = thread_index() % 32, at = line + lane / 4, depth = step * k + lane % 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      to[i] = load_shared<uint32_t>(tile + T::element(at + i % 2 * line_1 + i / 2 * line_2, depth + i % 2 * k_1 + i / 2 * k_2));
+      to[i] = load_shared<uint32_t>(
+          tile + T::element(at + i % 2 * line_1 + i / 2 * line_2, depth + i % 2 * k_1 + i / 2 * k_2));
   }
   static TW_GPU void finish(uint32_t (&to)[4]) {
     if constexpr (tf)
@@ -120,8 +127,11 @@ template <class Config, class TileA, class TileB> struct PlainMatrix {
 
  private:
   // Along k a lane's lines are a lane's number apart (one 16-byte word each), else neighbours (one word).
-  template <class T, int Lanes> static TW_GPU int line_of(int lane, int i) { return T::AlongK ? lane + i * Lanes : lane * 4 + i; }
-  template <class T, int Lanes> static TW_GPU void load(uint32_t (&to)[16], const char *tile, int line, int step, int lane) {
+  template <class T, int Lanes> static TW_GPU int line_of(int lane, int i) {
+    return T::AlongK ? lane + i * Lanes : lane * 4 + i;
+  }
+  template <class T, int Lanes>
+  static TW_GPU void load(uint32_t (&to)[16], const char *tile, int line, int step, int lane) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = T::AlongK ? T::at(line + lane + i * Lanes, step) : T::at(step * 4 + i, line / 4 + lane);
@@ -132,9 +142,14 @@ template <class Config, class TileA, class TileB> struct PlainMatrix {
   }
 };
 
-template <class A, class Config, class TileA, class TileB> struct matrix_of { using type = TensorMatrix<Config, TileA, TileB>; };
-template <class Config, class TileA, class TileB> struct matrix_of<float, Config, TileA, TileB> { using type = PlainMatrix<Config, TileA, TileB>; };
-template <class Config, class TileA, class TileB> using Matrix = typename matrix_of<typename Config::A, Config, TileA, TileB>::type;
+template <class A, class Config, class TileA, class TileB> struct matrix_of {
+  using type = TensorMatrix<Config, TileA, TileB>;
+};
+template <class Config, class TileA, class TileB> struct matrix_of<float, Config, TileA, TileB> {
+  using type = PlainMatrix<Config, TileA, TileB>;
+};
+template <class Config, class TileA, class TileB> using Matrix =
+    typename matrix_of<typename Config::A, Config, TileA, TileB>::type;
 
 }  // namespace tw
 #endif

@@ -9,20 +9,22 @@ namespace tw {
 // Four 8 x 8 matrices of two-byte elements: lanes 8i to 8i + 7 say where the rows of the i-th lie.
 TW_GPU void load_matrices(uint32_t (&to)[4], const char *row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)));
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row)));
 }
 // The same, each transposed.
 TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)));
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row)));
 }
 
 // d += a b: 16 x 8 sums, 32 bytes of k.  The types are those of the elements of A and B.
-#define TW_MMA(A, B, Sum, Letter, Name)                                                                                     \
-  TW_GPU void mma(Sum *d, const uint32_t *a, const uint32_t *b, A, B) {                                                   \
-    asm("mma.sync.aligned." Name " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                          \
-        : "+" Letter(d[0]), "+" Letter(d[1]), "+" Letter(d[2]), "+" Letter(d[3])                                 \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                     \
+#define TW_MMA(A, B, Sum, Letter, Name) \
+  TW_GPU void mma(Sum *d, const uint32_t *a, const uint32_t *b, A, B) { \
+    asm("mma.sync.aligned." Name " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+        : "+" Letter(d[0]), "+" Letter(d[1]), "+" Letter(d[2]), "+" Letter(d[3]) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
   }
 TW_MMA(bf16, bf16, float, "f", "m16n8k16.row.col.f32.bf16.bf16.f32")
 TW_MMA(fp16, fp16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")

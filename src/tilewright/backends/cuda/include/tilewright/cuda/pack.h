@@ -13,7 +13,9 @@ struct PackArgs {
   long long stride, batch_stride;  // of B
   long long padded, blocks;        // columns up to whole atoms, and blocks of k: beyond B there are zeros
 };
-struct Pack { static constexpr int threads = 256, row = 128, atom = 8, piece = 16; };
+struct Pack {
+  static constexpr int threads = 256, row = 128, atom = 8, piece = 16;
+};
 
 #ifdef TW_ON_GPU
 
@@ -37,10 +39,12 @@ template <class T, bool KContiguous> TW_GPU void pack(const PackArgs &x, long lo
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const long long k = along * each + i;
-      values[i] = line < x.lines && k < x.k ? as_read(from[KContiguous ? line * x.stride + k : k * x.stride + line]) : T{};
+      values[i] =
+          line < x.lines && k < x.k ? as_read(from[KContiguous ? line * x.stride + k : k * x.stride + line]) : T{};
     }
     char *row = x.to + ((z * x.blocks + along / pieces) * x.padded + line) * Pack::row;
-    *reinterpret_cast<uint4 *>(row + ((along % pieces) ^ (line % Pack::atom)) * Pack::piece) = *reinterpret_cast<const uint4 *>(values);
+    *reinterpret_cast<uint4 *>(row + ((along % pieces) ^ (line % Pack::atom)) * Pack::piece) =
+        *reinterpret_cast<const uint4 *>(values);
   }
 }
 

@@ -10,7 +10,8 @@ struct MapKey {
   const void *address;
   int64_t x, y, z, stride, batch_stride;
   bool operator==(const MapKey &o) const {
-    return address == o.address && x == o.x && y == o.y && z == o.z && stride == o.stride && batch_stride == o.batch_stride;
+    return address == o.address && x == o.x && y == o.y && z == o.z && stride == o.stride &&
+           batch_stride == o.batch_stride;
   }
   uint64_t hash() const {
     const int64_t all[6] = {int64_t(intptr_t(address)), x, y, z, stride, batch_stride};
@@ -21,20 +22,37 @@ struct MapKey {
 };
 
 template <class T> struct map_type;  // CUtensorMapDataType
-template <> struct map_type<bf16> { static constexpr int value = 9; };
-template <> struct map_type<fp16> { static constexpr int value = 6; };
-template <> struct map_type<float> { static constexpr int value = 7; };
-template <> struct map_type<fp8_e4m3> { static constexpr int value = 0; };
-template <> struct map_type<fp8_e5m2> { static constexpr int value = 0; };
-template <> struct map_type<int8> { static constexpr int value = 0; };  // bytes
-template <> struct map_type<tf32> { static constexpr int value = 11; };  // floats, rounded on the way
+template <> struct map_type<bf16> {
+  static constexpr int value = 9;
+};
+template <> struct map_type<fp16> {
+  static constexpr int value = 6;
+};
+template <> struct map_type<float> {
+  static constexpr int value = 7;
+};
+template <> struct map_type<fp8_e4m3> {
+  static constexpr int value = 0;
+};
+template <> struct map_type<fp8_e5m2> {
+  static constexpr int value = 0;
+};
+template <> struct map_type<int8> {
+  static constexpr int value = 0;
+};  // bytes
+template <> struct map_type<tf32> {
+  static constexpr int value = 11;
+};  // floats, rounded on the way
 
 // A repeated call encodes nothing, also where a loop goes through the weights of hundreds of layers.  A key
 // lies in one of the `near` places from its hash on; where these are full, one of them makes room.
 template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
   static constexpr int Promotion = 2;  // into the second-level cache 128 bytes at a time: 256 were slower on an H200
   static constexpr unsigned size = 1024, near = 16;
-  struct Entry { MapKey key; TensorMap map; };
+  struct Entry {
+    MapKey key;
+    TensorMap map;
+  };
   Lock lock{};
   unsigned turn = 0;
   Entry entries[size] = {};

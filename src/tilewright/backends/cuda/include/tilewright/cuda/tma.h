@@ -5,36 +5,36 @@
 
 namespace tw {
 
-TW_GPU void tma_prefetch(const TensorMap *map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
+TW_GPU void tma_prefetch(const TensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // Box at (x, y, z), x the contiguous dimension.
 TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-          shared_address(to)),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+          "r"(shared_address(to)),
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
 // The same box to the same place in every block of the cluster whose bit is set.
 TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, "
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, "
+      "%4, "
       "%5}], [%2], %6;" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "h"(blocks)
       : "memory");
 }
 // `bytes` of memory as they are; addresses and length in multiples of 16.
 TW_GPU void bulk_load(const void *from, Barrier *full, void *to, uint32_t bytes) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
                "l"(from), "r"(bytes), "r"(shared_address(&full->word))
                : "memory");
 }
 TW_GPU void bulk_load_multicast(const void *from, Barrier *full, void *to, uint32_t bytes, uint16_t blocks) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
-          shared_address(to)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+      "%4;" ::"r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(&full->word)), "h"(blocks)
       : "memory");
 }
@@ -45,6 +45,8 @@ TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int 
 }
 TW_GPU void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // All but the newest `Left` stores have read their shared memory.
-template <int Left> TW_GPU void tma_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Left) : "memory"); }
+template <int Left> TW_GPU void tma_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Left) : "memory");
+}
 
 }  // namespace tw

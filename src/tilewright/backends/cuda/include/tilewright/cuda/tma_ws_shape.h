@@ -5,36 +5,39 @@
 
 namespace tw {
 
-struct alignas(64) TensorMap { uint64_t words[16]; };  // opaque: the driver's CUtensorMap
+struct alignas(64) TensorMap {
+  uint64_t words[16];
+};  // opaque: the driver's CUtensorMap
 
 constexpr int shared_limit = 232448;  // bytes of shared memory a block of an sm_90 GPU can have
 
 struct TmaWsArgs {
-  int m, n, k;               // as the kernel sees them (already turned)
+  int m, n, k;  // as the kernel sees them (already turned)
   TileOrder order;
-  int every_a, every_b;      // 0: one matrix serves the whole batch
-  void *e;                   // for results that leave by ordinary stores
+  int every_a, every_b;  // 0: one matrix serves the whole batch
+  void *e;               // for results that leave by ordinary stores
   long long e_stride, e_batch_stride;
-  float *partial;            // stream-K and split-K: a tile of sums for each block
-  unsigned *flags;           // and words to meet at, zero before a launch and after it
-  const char *packed;        // the operand packed beforehand (pack.h), in bytes from block of k to block of k
+  float *partial;      // stream-K and split-K: a tile of sums for each block
+  unsigned *flags;     // and words to meet at, zero before a launch and after it
+  const char *packed;  // the operand packed beforehand (pack.h), in bytes from block of k to block of k
   long long packed_block, packed_batch;
   int packed_lines;
   EpilogueArgs finish;
 };
 
 // `Turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
-template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Turned_, bool TmaStore_,
-          int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false>
+template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Turned_,
+          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false>
 struct TmaWs {
   using In = In_;
-  static constexpr int BM = BM_, BN = BN_, Stages = Stages_, ClusterM = ClusterM_, ClusterN = ClusterN_, MajorA = MajorA_, MajorB = MajorB_;
+  static constexpr int BM = BM_, BN = BN_, Stages = Stages_, ClusterM = ClusterM_, ClusterN = ClusterN_,
+                       MajorA = MajorA_, MajorB = MajorB_;
   static constexpr int Cluster = ClusterM * ClusterN;
   static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_;
   static constexpr Deal Dealt = Dealt_;
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
-  static constexpr int BK = 128 / sizeof(In);          // one swizzled row
+  static constexpr int BK = 128 / sizeof(In);  // one swizzled row
   static constexpr int threads = 384;
   static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;

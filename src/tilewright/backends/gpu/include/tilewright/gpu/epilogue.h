@@ -39,13 +39,20 @@ template <Epilogue Kind> TW_GPU double activate(double x) {
   if constexpr (Kind == Epilogue::Silu) return x / (1 + exp(-x));
   if constexpr (Kind == Epilogue::Tanh) return tanh(x);
   if constexpr (Kind == Epilogue::Gelu) return 0.5 * x * erfc(-x * 0.70710678118654752440);
-  if constexpr (Kind == Epilogue::FastGelu) return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+  if constexpr (Kind == Epilogue::FastGelu)
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
   return x;
 }
 
-template <class T> struct is_integer { static constexpr bool value = false; };
-template <> struct is_integer<int8_t> { static constexpr bool value = true; };
-template <> struct is_integer<int32_t> { static constexpr bool value = true; };
+template <class T> struct is_integer {
+  static constexpr bool value = false;
+};
+template <> struct is_integer<int8_t> {
+  static constexpr bool value = true;
+};
+template <> struct is_integer<int32_t> {
+  static constexpr bool value = true;
+};
 
 // Config: C, D, epilogue, num_d.
 template <class Config> struct Finish {
@@ -63,7 +70,8 @@ template <class Config> struct Finish {
 
   template <class Real, class Sum> TW_GPU Real value(Sum sum, long long z, long long row, long long column) const {
     Real v = Real(x.alpha) * Real(sum);
-    if (x.beta != 0) v += Real(x.beta) * real<Real>(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
+    if (x.beta != 0)
+      v += Real(x.beta) * real<Real>(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
 #pragma unroll
     for (int t = 0; t < Config::num_d; ++t) {
       Real d = real<Real>(static_cast<const D *>(x.d[t])[z * x.d_batch[t] + row * x.d_row[t] + column * x.d_column[t]]);

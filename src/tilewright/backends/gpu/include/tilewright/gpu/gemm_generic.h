@@ -15,7 +15,9 @@ struct GenericArgs {
   EpilogueArgs finish;
 };
 
-struct Generic { static constexpr int tile = 64, deep = 16, threads = 256, each = 4; };
+struct Generic {
+  static constexpr int tile = 64, deep = 16, threads = 256, each = 4;
+};
 
 #ifdef TW_ON_GPU
 
@@ -26,14 +28,15 @@ template <class T> TW_GPU auto widen(T x) {
 
 // `tile` lines (rows of A or columns of B) by `deep` k into shared memory; lanes run along the
 // contiguous direction.  Outside the matrix: zeros.
-template <bool KContiguous, class T, class Sum>
-TW_GPU void stage(const T *from, long long stride, long long lines, long long line0, long long k, long long k0,
-                     Sum (&to)[Generic::deep][Generic::tile + 1]) {
+template <bool KContiguous, class T, class Sum> TW_GPU void stage(const T *from, long long stride, long long lines,
+                                                                  long long line0, long long k, long long k0,
+                                                                  Sum (&to)[Generic::deep][Generic::tile + 1]) {
   constexpr int count = Generic::tile * Generic::deep / Generic::threads;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
     int at = threadIdx.x + i * Generic::threads;
-    int line = KContiguous ? at / Generic::deep : at % Generic::tile, depth = KContiguous ? at % Generic::deep : at / Generic::tile;
+    int line = KContiguous ? at / Generic::deep : at % Generic::tile,
+        depth = KContiguous ? at % Generic::deep : at / Generic::tile;
     long long l = line0 + line, d = k0 + depth;
     bool inside = l < lines && d < k;
     to[depth][line] = inside ? widen(from[KContiguous ? l * stride + d : d * stride + l]) : Sum(0);

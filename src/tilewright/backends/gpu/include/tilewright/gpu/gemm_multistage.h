@@ -19,8 +19,13 @@ template <class S, class O> struct Side {
   int into = 0, out_of = 0, turn = 0;
   int left;  // steps to fetch
 
-  TW_GPU Side(const void *matrix, long long stride, int lines, int deep, int line, int k, int steps, char *ring_at, char *settled_at)
-      : fetch(matrix, stride, lines, deep, line, k), settle(matrix, stride), ring(ring_at), settled(settled_at), left(steps) {}
+  TW_GPU Side(const void *matrix, long long stride, int lines, int deep, int line, int k, int steps, char *ring_at,
+              char *settled_at)
+      : fetch(matrix, stride, lines, deep, line, k),
+        settle(matrix, stride),
+        ring(ring_at),
+        settled(settled_at),
+        left(steps) {}
 
   static TW_GPU int after(int stage) { return stage == S::Stages - 1 ? 0 : stage + 1; }
 
@@ -34,14 +39,17 @@ template <class S, class O> struct Side {
   }
   // A part of moving the next raw stage into the tile after this one.
   template <int Part, int Parts> TW_GPU void settle_next() {
-    if constexpr (O::settled) settle.template part<Part, Parts>(ring + out_of * S::stage_bytes, settled + (turn ^ 1) * O::Place::bytes);
+    if constexpr (O::settled)
+      settle.template part<Part, Parts>(ring + out_of * S::stage_bytes, settled + (turn ^ 1) * O::Place::bytes);
   }
   TW_GPU void next() {
     out_of = after(out_of);
     turn ^= 1;
   }
   // The tile to multiply.
-  TW_GPU const char *tile() const { return O::settled ? settled + turn * O::Place::bytes : ring + out_of * S::stage_bytes; }
+  TW_GPU const char *tile() const {
+    return O::settled ? settled + turn * O::Place::bytes : ring + out_of * S::stage_bytes;
+  }
 };
 
 template <class S, class Config> struct MultistageBlock {
@@ -73,7 +81,9 @@ template <class S, class Config> struct MultistageBlock {
         for (int q = 0; q < M::sums; ++q) sums[i][j][q] = 0;
   }
 
-  struct Fragments { uint32_t a[units_m][M::a_words], b[units_n][M::b_words]; };
+  struct Fragments {
+    uint32_t a[units_m][M::a_words], b[units_n][M::b_words];
+  };
 
   TW_GPU void load(Fragments &f, const char *a, const char *b, int step) const {
 #pragma unroll
@@ -165,9 +175,12 @@ template <class S, class Config> struct MultistageBlock {
       for (int j = 0; j < units_n; ++j)
 #pragma unroll
         for (int q = 0; q < M::sums; ++q)
-          store_shared(shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4, sums[i][j][q]);
+          store_shared(
+              shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4,
+              sums[i][j][q]);
       block_barrier();
-#pragma unroll(units_m *units_n *M::sums >= 128 && Finish<Config>::fused ? 1 : 4)  // beside many sums few registers are left
+#pragma unroll( \
+    units_m * units_n * M::sums >= 128 && Finish<Config>::fused ? 1 : 4)  // beside many sums few registers are left
       for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
         const int r = at / S::BN, c = at % S::BN;
         take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
@@ -181,8 +194,12 @@ template <class S, class Config> struct MultistageBlock {
     const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
     C *e = static_cast<C *>(x.e) + z * x.e_batch;
     if constexpr (sizeof(C) == 2) {  // two at a time, and stored together where E is aligned to that
-      struct alignas(8) Sums { Sum v[2]; };
-      struct alignas(4) Results { C v[2]; };
+      struct alignas(8) Sums {
+        Sum v[2];
+      };
+      struct alignas(4) Results {
+        C v[2];
+      };
       const bool together = (reinterpret_cast<uintptr_t>(e) & 3) == 0 && (x.e_stride & 1) == 0;
       by_rows<2>(shared, [&](int tile_row, int c, int r) {
         const int row = row0 + tile_row, column = column0 + c, first = r >> 2 & 1;  // which of the two is crossed over

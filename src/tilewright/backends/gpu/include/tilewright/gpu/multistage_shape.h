@@ -12,8 +12,8 @@ struct MultistageArgs {
   const void *a, *b;
   void *e;
   long long a_stride, b_stride, e_stride, a_batch, b_batch, e_batch;  // in elements
-  float *partial;   // split-K: a tile of sums for each block
-  unsigned *flags;  // zero before a launch and after it
+  float *partial;                                                     // split-K: a tile of sums for each block
+  unsigned *flags;                                                    // zero before a launch and after it
   EpilogueArgs finish;
 };
 
@@ -28,7 +28,7 @@ template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct
   static constexpr bool turned = size == 1 && !KContiguous, settled = turned || Vector < 4;
   using Place = Tile<T, Lines, Deep, KContiguous || turned>;
   static constexpr int rows = KContiguous ? Lines : Deep, width = (KContiguous ? Deep : Lines) * size;  // of the source
-  static constexpr int piece = settled ? 16 : Vector, pieces = width / piece;                            // of a row
+  static constexpr int piece = settled ? 16 : Vector, pieces = width / piece;                           // of a row
   static constexpr int raw_row = width + 16;
   static constexpr int stage_bytes = settled ? rows * raw_row : Place::bytes;
   static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;

@@ -16,7 +16,9 @@ struct RepackArgs {
   RepackJob job[2];
   unsigned first;  // blocks of the first job; the others do the second
 };
-struct Repack { static constexpr int threads = 256, lines_at_once = 8; };
+struct Repack {
+  static constexpr int threads = 256, lines_at_once = 8;
+};
 
 #ifdef TW_ON_GPU
 
@@ -35,7 +37,8 @@ TW_GPU void repack(const RepackArgs &x, unsigned block, unsigned blocks, unsigne
   const RepackJob &job = x.job[second];
   const long long mine = second ? block - x.first : block, all = second ? blocks - x.first : x.first;
   const char *end = job.from + (job.batch - 1) * job.batch_stride + (job.lines - 1) * job.stride + job.length;
-  for (long long row = mine * Repack::lines_at_once + thread / 32; row < job.lines * job.batch; row += all * Repack::lines_at_once) {
+  for (long long row = mine * Repack::lines_at_once + thread / 32; row < job.lines * job.batch;
+       row += all * Repack::lines_at_once) {
     const long long z = row / job.lines, line = row - z * job.lines;
     const char *from = job.from + z * job.batch_stride + line * job.stride;
     char *to = job.to + row * job.to_stride;
@@ -47,7 +50,8 @@ TW_GPU void repack(const RepackArgs &x, unsigned block, unsigned blocks, unsigne
       const char *p = from + at;
 #pragma unroll
       for (int i = 0; i < 5; ++i)
-        w[i] = p >= job.from && p + 20 <= end ? reinterpret_cast<const uint32_t *>(p)[i] : word_within(p + i * 4, job.from, end);
+        w[i] = p >= job.from && p + 20 <= end ? reinterpret_cast<const uint32_t *>(p)[i]
+                                              : word_within(p + i * 4, job.from, end);
 #pragma unroll
       for (int i = 0; i < 4; ++i) out[i] = uint32_t((uint64_t(w[i + 1]) << 32 | w[i]) >> 8 * off);
       *reinterpret_cast<uint4 *>(to + at) = uint4{out[0], out[1], out[2], out[3]};

@@ -13,7 +13,10 @@ template <int Stages> struct Ring {
   int stage = 0;
   uint32_t phase = 0;
   TW_GPU void next() {
-    if (++stage == Stages) { stage = 0; phase ^= 1; }
+    if (++stage == Stages) {
+      stage = 0;
+      phase ^= 1;
+    }
   }
 };
 

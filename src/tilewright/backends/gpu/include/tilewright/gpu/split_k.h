@@ -42,11 +42,13 @@ template <class Sum> TW_GPU void add(float4 &x, const float4 &y) {
 template <int Threads, class Sum = float, class Emit>
 TW_GPU void add_up(const float *from, long long stride, int count, int part, int parts, int thread, Emit emit) {
   constexpr int wide = 4, deep = 4;
-  const int low = int((long long)count * part / parts), high = int((long long)count * (part + 1) / parts), mine = high - low;
+  const int low = int((long long)count * part / parts), high = int((long long)count * (part + 1) / parts),
+            mine = high - low;
   int readers = 1;
   while (readers < 32 && 2 * readers * mine <= Threads) readers *= 2;
   const int columns = 32 / readers, lane = thread % 32, reader = lane / columns, apart = Threads / readers;
-  for (int base = thread / 32 * columns + lane % columns, turn = 0; turn * apart < mine; base += wide * apart, turn += wide) {
+  for (int base = thread / 32 * columns + lane % columns, turn = 0; turn * apart < mine;
+       base += wide * apart, turn += wide) {
     float4 total[wide] = {};
     for (int q = reader; q < parts; q += deep * readers) {
       float4 v[wide][deep] = {};
@@ -55,7 +57,8 @@ TW_GPU void add_up(const float *from, long long stride, int count, int part, int
 #pragma unroll
         for (int i = 0; i < deep; ++i)
           if (base + w * apart < mine && q + i * readers < parts)
-            v[w][i] = load_through(reinterpret_cast<const float4 *>(from + (q + i * readers) * stride) + low + base + w * apart);
+            v[w][i] = load_through(reinterpret_cast<const float4 *>(from + (q + i * readers) * stride) + low + base +
+                                   w * apart);
 #pragma unroll
       for (int w = 0; w < wide; ++w)
 #pragma unroll
@@ -64,7 +67,8 @@ TW_GPU void add_up(const float *from, long long stride, int count, int part, int
 #pragma unroll
     for (int w = 0; w < wide; ++w) {
       for (int bits = columns; bits < 32; bits *= 2)
-        add<Sum>(total[w], float4{lane_xor(total[w].x, bits), lane_xor(total[w].y, bits), lane_xor(total[w].z, bits), lane_xor(total[w].w, bits)});
+        add<Sum>(total[w], float4{lane_xor(total[w].x, bits), lane_xor(total[w].y, bits), lane_xor(total[w].z, bits),
+                                  lane_xor(total[w].w, bits)});
       if (reader == 0 && base + w * apart < mine) emit(low + base + w * apart, total[w]);
     }
   }

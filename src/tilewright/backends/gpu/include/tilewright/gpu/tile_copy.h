@@ -53,7 +53,8 @@ template <class O, int Threads> struct Fetch {
         raw<First>(to + (row + i * step) * O::raw_row + column, at, there);
       } else {
         const int chunk = column / 16, inside = column % 16;
-        copy_async<O::piece>(to + O::Place::at(row + i * step, chunk) + inside, at, there ? clamp(bytes, 0, O::piece) : 0);
+        copy_async<O::piece>(to + O::Place::at(row + i * step, chunk) + inside, at,
+                             there ? clamp(bytes, 0, O::piece) : 0);
       }
     }
     if constexpr (shifted) {  // one word more behind each row that is not aligned

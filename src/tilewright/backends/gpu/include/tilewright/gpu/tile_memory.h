@@ -11,7 +11,8 @@ template <class T, int Lines_, int Deep_, bool AlongK_> struct Tile {
   static constexpr int Lines = Lines_, Deep = Deep_;
   static constexpr bool AlongK = AlongK_;
   static constexpr int size = sizeof(T);
-  static constexpr int rows = AlongK ? Lines : Deep, row_bytes = (AlongK ? Deep : Lines) * size, chunks = row_bytes / 16;
+  static constexpr int rows = AlongK ? Lines : Deep, row_bytes = (AlongK ? Deep : Lines) * size,
+                       chunks = row_bytes / 16;
   static constexpr int bytes = rows * row_bytes;
   static constexpr int group = chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : chunks % 2 == 0 ? 2 : 1;
   static_assert(row_bytes % 16 == 0, "a row is whole chunks");

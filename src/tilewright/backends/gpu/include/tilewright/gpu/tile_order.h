@@ -20,13 +20,15 @@ struct TileOrder {
   int streamed;                 // stream_k: tiles that are cut; 0 for the others
 };
 
-struct Segment { int m, n, z, k0, k1, tile, part; };
+struct Segment {
+  int m, n, z, k0, k1, tile, part;
+};
 
 #ifdef TW_ON_GPU
 
 template <Deal Way> struct Work {
   const TileOrder &x;
-  int at, end;            // whole tiles or parts, `workers` apart
+  int at, end;               // whole tiles or parts, `workers` apart
   int step, steps, workers;  // stream_k: the worker's stretch
 
   TW_GPU Work(const TileOrder &order, int worker, int count) : x(order), workers(count) {

@@ -9,14 +9,28 @@ namespace tw {
 using fp32 = float;
 using int8 = int8_t;
 using int32 = int32_t;
-struct tf32 { float value; };  // a float of which the matrix units read 19 bits
-struct bf16 { uint16_t bits; };
-struct fp16 { uint16_t bits; };
-struct fp8_e4m3 { uint8_t bits; };  // OCP: no infinity, 0x7f is NaN
-struct fp8_e5m2 { uint8_t bits; };
+struct tf32 {
+  float value;
+};  // a float of which the matrix units read 19 bits
+struct bf16 {
+  uint16_t bits;
+};
+struct fp16 {
+  uint16_t bits;
+};
+struct fp8_e4m3 {
+  uint8_t bits;
+};  // OCP: no infinity, 0x7f is NaN
+struct fp8_e5m2 {
+  uint8_t bits;
+};
 
-template <class T> struct sum_of { using type = float; };
-template <> struct sum_of<int8> { using type = int32_t; };
+template <class T> struct sum_of {
+  using type = float;
+};
+template <> struct sum_of<int8> {
+  using type = int32_t;
+};
 
 }  // namespace tw
 
@@ -63,7 +77,9 @@ TW_GPU void round_to(float x, fp16 &y) {
 #endif
 }
 // To the nearest integer, halves to even, cut to the type's range; NaN becomes 0.
-TW_GPU double within(double x, double low, double high) { return x != x ? 0 : x < low ? low : x > high ? high : rint(x); }
+TW_GPU double within(double x, double low, double high) {
+  return x != x ? 0 : x < low ? low : x > high ? high : rint(x);
+}
 TW_GPU void round_to(double x, int32_t &y) { y = int32_t(within(x, -2147483648.0, 2147483647.0)); }
 TW_GPU void round_to(double x, int8_t &y) { y = int8_t(within(x, -128, 127)); }
 

@@ -34,26 +34,31 @@ using Columns = ck_tile::tensor_layout::gemm::ColumnMajor;
 using ck_tile::TailNumber;
 
 template <class T, int count> struct Repeated;
-template <class T> struct Repeated<T, 0> { using type = ck_tile::tuple<>; };
-template <class T> struct Repeated<T, 1> { using type = ck_tile::tuple<T>; };
-template <class T> struct Repeated<T, 2> { using type = ck_tile::tuple<T, T>; };
+template <class T> struct Repeated<T, 0> {
+  using type = ck_tile::tuple<>;
+};
+template <class T> struct Repeated<T, 1> {
+  using type = ck_tile::tuple<T>;
+};
+template <class T> struct Repeated<T, 2> {
+  using type = ck_tile::tuple<T, T>;
+};
 
-template <class Config>
-constexpr auto operation = Config::split_k > 1 ? ck_tile::memory_operation_enum::atomic_add : ck_tile::memory_operation_enum::set;
+template <class Config> constexpr auto operation =
+    Config::split_k > 1 ? ck_tile::memory_operation_enum::atomic_add : ck_tile::memory_operation_enum::set;
 
 // The store through LDS: wide writes, D tensors, any epilogue.
-template <class Config>
-using ThroughLds = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
-    typename Config::A, typename Config::B, typename Repeated<typename Config::D, Config::num_d>::type, typename Config::Acc,
-    typename Config::C, typename Repeated<Rows, Config::num_d>::type, Rows, Fused<Config::epilogue>, Config::threads,
-    Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n, Config::warp_tile_m, Config::warp_tile_n,
-    Config::warp_tile_k, false, operation<Config>, Config::wave_groups, Config::narrow_c, Config::width_c>>;
+template <class Config> using ThroughLds = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
+    typename Config::A, typename Config::B, typename Repeated<typename Config::D, Config::num_d>::type,
+    typename Config::Acc, typename Config::C, typename Repeated<Rows, Config::num_d>::type, Rows,
+    Fused<Config::epilogue>, Config::threads, Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n,
+    Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, operation<Config>, Config::wave_groups,
+    Config::narrow_c, Config::width_c>>;
 
 // The store straight from the registers.  Not the raw form: that one skips the bounds check along n.
-template <class Config>
-using FromRegisters = ck_tile::DefaultGemm2DEpilogue<ck_tile::DefaultGemm2DEpilogueProblem<
-    typename Config::A, typename Config::B, typename Config::Acc, typename Config::C, Rows, Config::pad_m, Config::pad_n,
-    Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, false, operation<Config>>>;
+template <class Config> using FromRegisters = ck_tile::DefaultGemm2DEpilogue<ck_tile::DefaultGemm2DEpilogueProblem<
+    typename Config::A, typename Config::B, typename Config::Acc, typename Config::C, Rows, Config::pad_m,
+    Config::pad_n, Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, false, operation<Config>>>;
 
 // A persistent block goes on with its next tile: the first writes of that to LDS must wait until every wave has read
 // what it needs of this one.  CK Tile leaves that barrier out.
@@ -73,32 +78,40 @@ struct Same {
 };
 
 template <class Config> struct Device {
-  using Shape = ck_tile::TileGemmShape<ck_tile::sequence<Config::tile_m, Config::tile_n, Config::tile_k>,
-                                       ck_tile::sequence<Config::warp_grid_m, Config::warp_grid_n, Config::warp_grid_k>,
-                                       ck_tile::sequence<Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k>>;
+  using Shape =
+      ck_tile::TileGemmShape<ck_tile::sequence<Config::tile_m, Config::tile_n, Config::tile_k>,
+                             ck_tile::sequence<Config::warp_grid_m, Config::warp_grid_n, Config::warp_grid_k>,
+                             ck_tile::sequence<Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k>>;
   using Partitioner = ck_tile::GemmSpatiallyLocalTilePartitioner<Shape, 8, 4>;
-  using Traits = ck_tile::TileGemmUniversalTraits<
-      Config::pad_m, Config::pad_n, Config::pad_k, (Config::lds_buffers > 1), std::conditional_t<Config::a_rows, Rows, Columns>,
-      std::conditional_t<Config::b_rows, Rows, Columns>, Rows, false, false, Config::persistent, Config::wave_groups, Config::preshuffle>;
+  using Traits =
+      ck_tile::TileGemmUniversalTraits<Config::pad_m, Config::pad_n, Config::pad_k, (Config::lds_buffers > 1),
+                                       std::conditional_t<Config::a_rows, Rows, Columns>,
+                                       std::conditional_t<Config::b_rows, Rows, Columns>, Rows, false, false,
+                                       Config::persistent, Config::wave_groups, Config::preshuffle>;
 
   // One problem, pipeline and kernel type for all tails.  Were the tail a part of these types, as CK Tile has it, the
   // compiler would make every function under them once for each tail.
   static constexpr bool one_tail = Config::tails == Tails::one;
-  using Problem = ck_tile::UniversalGemmPipelineProblem<typename Config::A, typename Config::B, typename Config::Acc, Shape, Traits,
-                                                        Config::scheduler, true, one_tail ? TailNumber::Empty : TailNumber::Full>;
+  using Problem =
+      ck_tile::UniversalGemmPipelineProblem<typename Config::A, typename Config::B, typename Config::Acc, Shape, Traits,
+                                            Config::scheduler, true, one_tail ? TailNumber::Empty : TailNumber::Full>;
   using Pipeline = typename Config::template Pipeline<Problem>;
   using Store = typename Config::template Store<Config>;
   using Kernel = ck_tile::UniversalGemmKernel<Partitioner, Pipeline, Store>;
   using Args = typename Kernel::KernelArgs;
-  static_assert(Kernel::PersistentKernel == Config::persistent, "this pipeline ignores persistence: tiles would be left out");
+  static_assert(Kernel::PersistentKernel == Config::persistent,
+                "this pipeline ignores persistence: tiles would be left out");
   static_assert(Kernel::KernelBlockSize == Config::threads, "the block is not the warp grid");
   static_assert(Pipeline::GetVectorSizeA() == Config::width_a, "A is loaded in another width than legality worked out");
   static_assert(Config::preshuffle || Pipeline::GetVectorSizeB() == Config::width_b, "B is loaded in another width");
   static_assert(Store::GetVectorSizeC() == Config::width_c, "E is stored in another width");
-  static_assert(Kernel::GetSmemSize() * Config::lds_buffers == Config::lds_bytes, "LDS is not what legality worked out");
+  static_assert(Kernel::GetSmemSize() * Config::lds_buffers == Config::lds_bytes,
+                "LDS is not what legality worked out");
 
   // What a variant of gemm.h is to CK Tile, and that CK Tile would choose the same for every number of turns.
-  static constexpr bool hot(int variant) { return Config::tails == Tails::three ? variant == 0 : variant < Config::stages; }
+  static constexpr bool hot(int variant) {
+    return Config::tails == Tails::three ? variant == 0 : variant < Config::stages;
+  }
   static constexpr TailNumber tail(int variant) {
     constexpr TailNumber of_three[] = {TailNumber::Full, TailNumber::Odd, TailNumber::Even};
     constexpr TailNumber of_pairs[] = {TailNumber::Two, TailNumber::Three};
@@ -133,7 +146,8 @@ template <class Config> struct Device {
   }
 
   // One tile of E, or one part of its k.
-  template <int variant, class... Lds> static __device__ void tile(const Args &args, int index, int part, void *lds, Lds *...more) {
+  template <int variant, class... Lds>
+  static __device__ void tile(const Args &args, int index, int part, void *lds, Lds *...more) {
     constexpr auto zero = ck_tile::number<0>{};
     constexpr auto one = ck_tile::number<1>{};
     const auto [row, column] = Partitioner{args.M, args.N}.GetOutputTileIndex(index);
@@ -164,14 +178,26 @@ template <class Config> struct Device {
 
   template <int variant> static __device__ void run(const Launch &x) {
     static_assert(as_ck_tile(), "CK Tile chooses other tails than ours");
-    const Args args{{x.a}, {x.b}, first<const void *>(x.d), x.e, x.m, x.n, x.k,
-                    {x.a_stride}, {x.b_stride}, first<int>(x.d_stride), x.e_stride, Config::split_k};
+    const Args args{{x.a},
+                    {x.b},
+                    first<const void *>(x.d),
+                    x.e,
+                    x.m,
+                    x.n,
+                    x.k,
+                    {x.a_stride},
+                    {x.b_stride},
+                    first<int>(x.d_stride),
+                    x.e_stride,
+                    Config::split_k};
     __shared__ char lds[Kernel::GetSmemSize()];
     if constexpr (Config::persistent) {
       const int tiles = __builtin_amdgcn_readfirstlane(Partitioner::GridSize(x.m, x.n));
-      const int work = __builtin_amdgcn_readfirstlane(tiles * Config::split_k), step = __builtin_amdgcn_readfirstlane(gridDim.x);
+      const int work = __builtin_amdgcn_readfirstlane(tiles * Config::split_k),
+                step = __builtin_amdgcn_readfirstlane(gridDim.x);
       for (int at = __builtin_amdgcn_readfirstlane(blockIdx.x); at < work; at += step)
-        tile<variant>(args, __builtin_amdgcn_readfirstlane(at % tiles), __builtin_amdgcn_readfirstlane(at / tiles), lds);
+        tile<variant>(args, __builtin_amdgcn_readfirstlane(at % tiles), __builtin_amdgcn_readfirstlane(at / tiles),
+                      lds);
     } else if constexpr (Config::lds_buffers == 2) {
       __shared__ char other[Kernel::GetSmemSize()];
       tile<variant>(args, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, lds, static_cast<void *>(other));

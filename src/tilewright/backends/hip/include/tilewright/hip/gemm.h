@@ -20,7 +20,9 @@
 
 namespace tw::hip {
 
-template <int bytes> struct Element { char at[bytes]; };
+template <int bytes> struct Element {
+  char at[bytes];
+};
 
 // What a launch tells its blocks; CK Tile's own struct is not the same to every C++ library.
 struct Launch {
@@ -34,8 +36,9 @@ struct Launch {
 // stages, after the hot loop (the first half of the variants) or without it.
 enum class Tails { one, three, pairs, stages };
 
-template <class Config>
-constexpr int variants = Config::tails == Tails::one ? 1 : Config::tails == Tails::three ? 3 : 2 * Config::stages;
+template <class Config> constexpr int variants = Config::tails == Tails::one     ? 1
+                                                 : Config::tails == Tails::three ? 3
+                                                                                 : 2 * Config::stages;
 
 template <class Config> constexpr int variant_of(int turns) {
   if (Config::tails == Tails::one) return 0;
@@ -53,7 +56,8 @@ template <class Config, int variant> __global__ void __launch_bounds__(Config::t
 
 // A packed B is panels of warp_tile_n columns.  A panel holds blocks of warp_tile_k, and a block is in the order
 // in which the lanes of a wave load it: `groups` runs of k, each for all columns, contiguous for a lane.
-template <class T, int columns, int depth> __global__ void pack_b(const T *b, int64_t stride, T *packed, int64_t k, int64_t total) {
+template <class T, int columns, int depth>
+__global__ void pack_b(const T *b, int64_t stride, T *packed, int64_t k, int64_t total) {
   constexpr int groups = columns == 32 ? 2 : 4, run = depth / groups;
   int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= total) return;
@@ -86,7 +90,10 @@ template <class Config> struct Gemm {
 
   // The first rule that is broken, as a code and a sentence.  The op's `supports` says the same in Python.
   static int broken(const tw_gemm_args *args, const char **why) {
-    auto is = [why](int code, const char *sentence) { *why = sentence; return code; };
+    auto is = [why](int code, const char *sentence) {
+      *why = sentence;
+      return code;
+    };
     if (!args) return is(TW_BAD_ARGS, "args is null");
     const tw_gemm_args &x = *args;
     if (x.m < 0 || x.n < 0 || x.k < 0 || x.batch < 0) return is(TW_BAD_ARGS, "a size is negative");
@@ -95,17 +102,21 @@ template <class Config> struct Gemm {
       return is(TW_BAD_ARGS, "the stride of B is shorter than its row");
     if (x.e_stride < x.n) return is(TW_BAD_ARGS, "the stride of E is shorter than its row");
     if (x.alpha != 1) return is(TW_LIMIT, "alpha is not 1: CK Tile kernels scale nothing");
-    if (x.beta != 0) return is(TW_LIMIT, "beta is not 0: CK Tile kernels add no C (give it as a D tensor of MultiDAdd)");
+    if (x.beta != 0)
+      return is(TW_LIMIT, "beta is not 0: CK Tile kernels add no C (give it as a D tensor of MultiDAdd)");
     if (empty(x)) return is(TW_OK, "");
     for (int t = 0; t < Config::num_d; ++t) {
       if (!x.d[t]) return is(TW_BAD_ARGS, "a D tensor is null");
       if (x.d_col_stride[t] != 1) return is(TW_BAD_ARGS, "the column stride of a D tensor is not 1");
-      if (x.d_row_stride[t] % Config::width_d || x.d_batch_stride[t] % Config::width_d || apart(x.d[t], Config::width_d * sizeof(D)))
+      if (x.d_row_stride[t] % Config::width_d || x.d_batch_stride[t] % Config::width_d ||
+          apart(x.d[t], Config::width_d * sizeof(D)))
         return is(TW_ALIGNMENT, "a D tensor or its stride is not aligned to the width of its loads");
     }
-    if ((Config::a_rows ? x.k : x.m) % Config::width_a || x.a_stride % Config::width_a || x.a_batch_stride % Config::width_a)
+    if ((Config::a_rows ? x.k : x.m) % Config::width_a || x.a_stride % Config::width_a ||
+        x.a_batch_stride % Config::width_a)
       return is(TW_ALIGNMENT, "the contiguous extent or a stride of A is not a multiple of the width of its loads");
-    if (!Config::preshuffle && ((Config::b_rows ? x.n : x.k) % Config::width_b || x.b_stride % Config::width_b || x.b_batch_stride % Config::width_b))
+    if (!Config::preshuffle && ((Config::b_rows ? x.n : x.k) % Config::width_b || x.b_stride % Config::width_b ||
+                                x.b_batch_stride % Config::width_b))
       return is(TW_ALIGNMENT, "the contiguous extent or a stride of B is not a multiple of the width of its loads");
     if (x.n % Config::width_c || x.e_stride % Config::width_c || x.e_batch_stride % Config::width_c)
       return is(TW_ALIGNMENT, "n or a stride of E is not a multiple of the width of its stores");
@@ -113,7 +124,8 @@ template <class Config> struct Gemm {
         apart(x.e, Config::width_c * sizeof(C)))
       return is(TW_ALIGNMENT, "A, B or E is not aligned to the width of its accesses");
     if ((Config::a_rows ? x.m : x.k) * x.a_stride * int64_t(sizeof(A)) >= most_bytes ||
-        (Config::preshuffle ? x.n * x.k : (Config::b_rows ? x.k : x.n) * x.b_stride) * int64_t(sizeof(B)) >= most_bytes ||
+        (Config::preshuffle ? x.n * x.k : (Config::b_rows ? x.k : x.n) * x.b_stride) * int64_t(sizeof(B)) >=
+            most_bytes ||
         x.m * x.e_stride * int64_t(sizeof(C)) >= most_bytes)
       return is(TW_LIMIT, "an operand spans 2 GiB or more");
     if (!Config::pad_m && x.m % Config::tile_m)
@@ -121,12 +133,16 @@ template <class Config> struct Gemm {
     if (!Config::pad_n && x.n % Config::tile_n)
       return is(TW_DIVISIBILITY, "n is not a multiple of tile_n and the kernel has no edge code");
     if (!Config::pad_k && x.k % (Config::tile_k * Config::split_k * Config::loop_step))
-      return is(TW_DIVISIBILITY, Config::preshuffle ? "k is not a multiple of two tile_k" : "k is not a multiple of tile_k times split_k and the kernel has no edge code");
-    if (loops(x) < Config::least_loops) return is(TW_LIMIT, "k is too short: the pipeline needs more turns of its k loop");
+      return is(TW_DIVISIBILITY, Config::preshuffle
+                                     ? "k is not a multiple of two tile_k"
+                                     : "k is not a multiple of tile_k times split_k and the kernel has no edge code");
+    if (loops(x) < Config::least_loops)
+      return is(TW_LIMIT, "k is too short: the pipeline needs more turns of its k loop");
     if (Config::split_k > 1 && x.k % (Config::tile_k * Config::split_k))
       return is(TW_DIVISIBILITY, "k does not split into equal parts of whole tiles");
     if (Config::split_k > 1 && Config::unguarded_sums && x.m % Config::tile_m)
-      return is(TW_DIVISIBILITY, "m is not a multiple of tile_m, and sums of this type are added without a bounds check");
+      return is(TW_DIVISIBILITY,
+                "m is not a multiple of tile_m, and sums of this type are added without a bounds check");
     if (Config::preshuffle && x.n % Config::warp_tile_n)
       return is(TW_DIVISIBILITY, "n is not a multiple of warp_tile_n, the columns of a packed panel");
     return is(TW_OK, "");
@@ -157,8 +173,17 @@ template <class Config> struct Gemm {
   // One matrix.
   static int run(const tw_gemm_args &x, hipStream_t stream) {
     const void *kernel = chosen(variant_of<Config>(int(loops(x))), std::make_integer_sequence<int, variants<Config>>());
-    Launch one{x.a, x.b, {x.d[0], x.d[1]}, x.e, int(x.m), int(x.n), int(x.k), int(x.a_stride), int(Config::preshuffle ? x.k : x.b_stride),
-               {int(x.d_row_stride[0]), int(x.d_row_stride[1])}, int(x.e_stride)};
+    Launch one{x.a,
+               x.b,
+               {x.d[0], x.d[1]},
+               x.e,
+               int(x.m),
+               int(x.n),
+               int(x.k),
+               int(x.a_stride),
+               int(Config::preshuffle ? x.k : x.b_stride),
+               {int(x.d_row_stride[0]), int(x.d_row_stride[1])},
+               int(x.e_stride)};
     dim3 grid(tiles(x), 1, Config::split_k);
     if constexpr (Config::persistent) {
       // As many blocks as run at once; the kernel walks over the tiles, and finds its part of k by itself.
@@ -173,7 +198,8 @@ template <class Config> struct Gemm {
       grid = blocks > 0 ? dim3(blocks) : dim3(tiles(x) * Config::split_k);
     }
     void *args[] = {&one};
-    return hipLaunchKernel(kernel, grid, dim3(Config::threads), args, 0, stream) == hipSuccess ? int(TW_OK) : int(TW_DEVICE);
+    return hipLaunchKernel(kernel, grid, dim3(Config::threads), args, 0, stream) == hipSuccess ? int(TW_OK)
+                                                                                               : int(TW_DEVICE);
   }
 
   // One matrix of the batch after the other, all on the stream.  What changes from call to call, pointers and
@@ -187,11 +213,13 @@ template <class Config> struct Gemm {
     for (int64_t z = 0; z < x.batch; ++z) {
       tw_gemm_args one = x;
       one.a = static_cast<const A *>(x.a) + z * x.a_batch_stride;
-      one.b = static_cast<const B *>(x.b) + (Config::preshuffle ? (x.b_batch_stride ? z : 0) * x.n * x.k : z * x.b_batch_stride);
+      one.b = static_cast<const B *>(x.b) +
+              (Config::preshuffle ? (x.b_batch_stride ? z : 0) * x.n * x.k : z * x.b_batch_stride);
       one.e = static_cast<C *>(x.e) + z * x.e_batch_stride;
       for (int t = 0; t < Config::num_d; ++t) one.d[t] = static_cast<const D *>(x.d[t]) + z * x.d_batch_stride[t];
       // The parts of a split k add to E, so E starts at zero.
-      if (Config::split_k > 1 && hipMemset2DAsync(one.e, x.e_stride * sizeof(C), 0, x.n * sizeof(C), x.m, on) != hipSuccess)
+      if (Config::split_k > 1 &&
+          hipMemset2DAsync(one.e, x.e_stride * sizeof(C), 0, x.n * sizeof(C), x.m, on) != hipSuccess)
         return TW_DEVICE;
       int status = run(one, on);
       if (status != TW_OK) return status;
@@ -213,7 +241,8 @@ template <class Config> struct Gemm {
       for (int64_t z = 0; z < batch && total; ++z)
         pack_b<Word, Config::warp_tile_n, Config::warp_tile_k>
             <<<dim3((total + 255) / 256), dim3(256), 0, static_cast<hipStream_t>(stream)>>>(
-                static_cast<const Word *>(x.b) + z * x.b_batch_stride, x.b_stride, static_cast<Word *>(packed) + z * total, x.k, total);
+                static_cast<const Word *>(x.b) + z * x.b_batch_stride, x.b_stride,
+                static_cast<Word *>(packed) + z * total, x.k, total);
       return hipGetLastError() == hipSuccess ? TW_OK : TW_DEVICE;
     }
     return TW_BAD_ARGS;
@@ -222,7 +251,8 @@ template <class Config> struct Gemm {
 
 }  // namespace tw::hip
 
-#define TW_EXPORT_GEMM(Config, Manifest)                                                                          \
-  TW_EXPORT_KERNEL(Manifest, tw::hip::Gemm<Config>::check, tw::hip::Gemm<Config>::workspace, tw::hip::Gemm<Config>::launch, \
-                   (Config::preshuffle ? tw::hip::Gemm<Config>::packed_bytes : nullptr),                           \
+#define TW_EXPORT_GEMM(Config, Manifest) \
+  TW_EXPORT_KERNEL(Manifest, tw::hip::Gemm<Config>::check, tw::hip::Gemm<Config>::workspace, \
+                   tw::hip::Gemm<Config>::launch, \
+                   (Config::preshuffle ? tw::hip::Gemm<Config>::packed_bytes : nullptr), \
                    (Config::preshuffle ? tw::hip::Gemm<Config>::pack : nullptr))
