@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from tilewright.errors import UnknownNameError, nearest
+from tilewright import plugins
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
@@ -137,25 +136,18 @@ class Backend(Protocol):
         """Source of the support library the runtime needs (the host's thread team), if any."""
 
 
-@lru_cache(maxsize=1)
-def _entry_points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in sorted(entry_points(group="tilewright.backends"), key=lambda one: one.name)}
+GROUP = "tilewright.backends"
 
 
 def backend_names() -> list[str]:
     """Every backend that is installed, none of them loaded."""
-    return list(_entry_points())
+    return plugins.names(GROUP)
 
 
 @lru_cache(maxsize=32)
 def backend(name: str) -> Backend:
-    """One backend, loaded on first use: another that is broken or slow to import does not matter."""
-    point = _entry_points().get(name)
-    if point is None:
-        raise UnknownNameError(
-            f"{name!r} is not a backend", rule="backend-name", value=name, remedy=nearest(name, backend_names())
-        )
-    made: Backend = point.load()()
+    """One backend, loaded on first use."""
+    made: Backend = plugins.load(GROUP, name, "a backend")()
     return made
 
 

@@ -67,13 +67,14 @@ def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]
 
 
 def _proposals(op: Op, arch: str, pool: str, preselected: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
+    known = [one.name for one in op.axes]
     for axis in axes:
-        if axis not in op.axes:
+        if axis not in known:
             raise RequestError(
                 f"{op.name} kernels have no axis {axis!r}",
                 rule="axis-name",
                 value=axis,
-                remedy=f"use {', '.join(op.axes)}",
+                remedy=f"use {', '.join(known)}",
             )
     if not preselected:
         return op.proposals(pool or "default", arch, **axes)

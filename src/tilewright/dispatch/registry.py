@@ -400,7 +400,7 @@ class Registry:
             tuple(notes),
             chosen,
             decided,
-            tuple(binding(op.name).arguments(problem)),
+            tuple(op.words(problem)),
             tuple(unused),
         )
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from tilewright.errors import UnknownNameError, nearest
+from tilewright import plugins
 from tilewright.ops.base import KernelSpec, Op, Violation
 
-__all__ = ["KernelSpec", "Op", "Violation", "all_ops", "op"]
+__all__ = ["KernelSpec", "Op", "Violation", "all_ops", "op", "op_names"]
+
+GROUP = "tilewright.ops"
 
 
-@lru_cache(maxsize=1)
-def all_ops() -> dict[str, Op]:
-    from tilewright.ops.gemm import GEMM
-
-    return {GEMM.name: GEMM}
+def op_names() -> list[str]:
+    """Every op that is installed, none of them loaded."""
+    return plugins.names(GROUP)
 
 
 def op(name: str) -> Op:
     """The op called `name`; an unknown name is an error with the nearest known one."""
-    try:
-        return all_ops()[name]
-    except KeyError:
-        raise UnknownNameError(
-            f"{name!r} is not an op", rule="op-name", value=name, remedy=nearest(name, list(all_ops()))
-        ) from None
+    found: Op = plugins.load(GROUP, name, "an op")
+    return found
+
+
+def all_ops() -> dict[str, Op]:
+    return {name: op(name) for name in op_names()}

@@ -192,16 +192,46 @@ class Problem(Protocol):
     def describe(self) -> str: ...
 
 
+class _Required:
+    """The default of an option that must be given."""
+
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One keyword argument that `Op.proposals` takes, and the option a command line offers for it."""
+
+    name: str  # datatypes
+    option: str  # --datatype
+    help: str
+    kind: type[Any] = str  # of one value: str or int
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One value that describes a problem on a command line, or a scalar of the call."""
+
+    name: str  # a_stride, offered as --a-stride
+    help: str
+    default: Any = REQUIRED
+    kind: type[Any] = int  # int, float, str, or bool for a switch
+    scalar: bool = False  # an argument of the call and not part of the problem: alpha
+
+
 @runtime_checkable
 class Op(Protocol):
     """What dispatch, codegen, build, tune and the command line may ask of any op."""
 
     name: str
-    variants: tuple[str, ...]
-    epilogues: tuple[str, ...]
+    summary: str  # one line for people
     pool_names: tuple[str, ...]
-    preselected_names: tuple[str, ...]
-    axes: tuple[str, ...]  # keyword arguments `proposals` takes: datatypes, layouts, ...
+    axes: tuple[Axis, ...]  # what pools can be asked for
+    options: tuple[Option, ...]  # what describes a problem
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         """Read a spec back from `KernelSpec.to_dict`; unknown or missing fields are errors."""
@@ -223,6 +253,24 @@ class Op(Protocol):
 
     def signature_of(self, problem: Any) -> Any:
         """The signature a kernel must have to serve the problem."""
+
+    def problem(self, values: Mapping[str, Any]) -> Any:
+        """The problem that values of `options` describe; those not given have their defaults."""
+
+    def problem_from_dict(self, data: Mapping[str, Any]) -> Any:
+        """Read a problem back from `plain(problem)`; unknown or wrong fields are errors."""
+
+    def words(self, problem: Any) -> list[str]:
+        """The command-line words that describe the problem."""
+
+    def stages(self, problem: Any, arch: str) -> Sequence[Any]:
+        """The problems of the kernels that are launched one after another; (problem,) where one kernel does it all.
+
+        Each stage is a problem of this op with a signature of its own: it is chosen, measured and checked apart.
+        """
+
+    def axes_of(self, signature: Any) -> dict[str, tuple[Any, ...]]:
+        """The axes under which pools propose exactly this signature."""
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         """What a pool proposes, before legality; an unknown name is an error at once."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm import legality, pools, preselected
+from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.gemm import legality, options, pools, preselected
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import EPILOGUES, VARIANTS, GemmSchedule, GemmSignature, spec_from_dict
+from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, spec_from_dict
 
 __all__ = ["GEMM", "GemmProblem", "GemmSchedule", "GemmSignature"]
 
@@ -17,11 +17,10 @@ class GemmOp:
     """The GEMM op behind the generic contract of `tilewright.ops.base.Op`."""
 
     name = "gemm"
-    variants: tuple[str, ...] = VARIANTS
-    epilogues: tuple[str, ...] = EPILOGUES
+    summary = "E = epilogue(alpha * A.B + beta * C, D0, D1), batched"
     pool_names: tuple[str, ...] = pools.POOL_NAMES
-    preselected_names: tuple[str, ...] = preselected.NAMES
-    axes: tuple[str, ...] = pools.AXES
+    axes: tuple[Axis, ...] = pools.AXES
+    options: tuple[Option, ...] = options.OPTIONS
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         return spec_from_dict(data)
@@ -43,6 +42,22 @@ class GemmOp:
 
     def signature_of(self, problem: GemmProblem) -> GemmSignature:
         return problem.signature
+
+    def problem(self, values: Mapping[str, Any]) -> GemmProblem:
+        return options.problem(values)
+
+    def problem_from_dict(self, data: Mapping[str, Any]) -> GemmProblem:
+        made: GemmProblem = from_plain(GemmProblem, "a gemm problem", data)
+        return made
+
+    def words(self, problem: GemmProblem) -> list[str]:
+        return options.words(problem)
+
+    def stages(self, problem: GemmProblem, arch: str) -> Sequence[GemmProblem]:
+        return (problem,)
+
+    def axes_of(self, signature: GemmSignature) -> dict[str, tuple[Any, ...]]:
+        return pools.axes_of(signature)
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return pools.proposals(pool, arch, **axes)

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from types import ModuleType
+from typing import Any
 
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import dtype
 from tilewright.errors import RequestError, UnknownNameError, nearest
-from tilewright.ops.base import KernelSpec
+from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.gemm import legality
 from tilewright.ops.gemm.problem import accumulator, default_output
 from tilewright.ops.gemm.spec import (
@@ -25,8 +26,14 @@ from tilewright.ops.gemm.spec import (
 
 POOL_NAMES = ("tiny", "tests", "default", "full", "profiler")
 
-
-AXES = ("datatypes", "layouts", "variants", "epilogues", "outputs", "num_d")
+AXES = (
+    Axis("datatypes", "--datatype", "Input dtype, or a:b for two."),
+    Axis("layouts", "--layout", "Layout of A, B and C such as rcr."),
+    Axis("variants", "--variant", "standard, preshuffle or multi_d."),
+    Axis("epilogues", "--epilogue", "Fused epilogues."),
+    Axis("outputs", "--output", "Dtype of the result E."),
+    Axis("num_d", "--num-d", "Numbers of D tensors.", kind=int),
+)
 
 
 def _demand_known(rule: str, what: str, values: Sequence[str], known: Sequence[str]) -> None:
@@ -68,6 +75,19 @@ def signatures(
         for epilogue, output in product(fused, outputs or (default_output(a, b),)):
             for count in num_d or epilogue_d_counts(epilogue):
                 yield GemmSignature(variant, a, b, accumulator(a), output, output, layout, epilogue, count)
+
+
+def axes_of(signature: GemmSignature) -> dict[str, tuple[Any, ...]]:
+    """The axes under which pools propose exactly this signature."""
+    s = signature
+    return {
+        "datatypes": (s.dtype_a if s.dtype_a == s.dtype_b else f"{s.dtype_a}:{s.dtype_b}",),
+        "layouts": (s.layout,),
+        "variants": (s.variant,),
+        "epilogues": (s.epilogue,),
+        "outputs": (s.dtype_c,),
+        "num_d": (s.num_d,),
+    }
 
 
 def proposals(

@@ -6,11 +6,9 @@ The registry and the measurements know bindings only through this contract, neve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tilewright.errors import InternalError
+from tilewright import plugins
 
 if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec
@@ -87,16 +85,8 @@ class Binding(Protocol):
     def check(self, problem: Any, operands: Mapping[str, Any]) -> Check:
         """Compare the operands' output with the reference."""
 
-    def arguments(self, problem: Any) -> list[str]:
-        """The command-line arguments that describe the problem."""
 
-
-@lru_cache(maxsize=16)
 def binding(op: str) -> Binding:
     """The binding of an op."""
-    try:
-        module = import_module(f"tilewright.runtime.bindings.{op}")
-    except ModuleNotFoundError as error:
-        raise InternalError(f"op {op!r} has no runtime binding", rule="binding", value=op) from error
-    found: Binding = module.BINDING
+    found: Binding = plugins.load("tilewright.bindings", op, "an op with a binding")
     return found

@@ -77,8 +77,5 @@ class GemmBinding:
         here = samples.on_host(operands)
         return verify(problem, samples.logical(problem, here), samples.result(problem, here))
 
-    def arguments(self, problem: GemmProblem) -> list[str]:
-        return samples.arguments(problem)
-
 
 BINDING = GemmBinding()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm.problem import GemmProblem, default_output
+from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import NARROW_BITS
 from tilewright.runtime.bindings.gemm.request import MATHS
 from tilewright.runtime.device_arrays import DeviceArray
@@ -139,34 +139,3 @@ def call_arguments(problem: GemmProblem, made: Mapping[str, Any]) -> tuple[tuple
     if p.dtype_a in MATHS:
         keywords["math"] = p.dtype_a
     return (flat(matrices["a"]), flat(matrices["b"]), c), keywords
-
-
-def arguments(problem: GemmProblem) -> list[str]:
-    """What `tilewright run gemm` needs to meet this problem again."""
-    p = problem
-    words = ["--m", str(p.m), "--n", str(p.n), "--k", str(p.k)]
-    datatype = p.dtype_a if p.dtype_a == p.dtype_b else f"{p.dtype_a}:{p.dtype_b}"
-    dense = p.dense()
-    for flag, value, usual in (
-        ("--batch", p.batch, 1),
-        ("--datatype", datatype, "fp32"),
-        ("--layout", p.layout, "rrr"),
-        ("--output", p.dtype_c, default_output(p.dtype_a, p.dtype_b)),
-        ("--epilogue", p.epilogue, "PassThrough"),
-        ("--num-d", p.num_d, 0),
-        ("--d-datatype", p.dtype_d, p.dtype_c),
-        ("--beta", 1 if p.beta else 0, 0),
-        ("--a-stride", p.a_stride, dense.a_stride),
-        ("--b-stride", p.b_stride, dense.b_stride),
-        ("--c-stride", p.c_stride, dense.c_stride),
-    ):
-        if value != usual:
-            words += [flag, str(value)]
-    for flag, on in (
-        ("--preshuffle", p.preshuffled),
-        ("--broadcast-a", p.broadcast_a),
-        ("--broadcast-b", p.broadcast_b),
-    ):
-        if on:
-            words.append(flag)
-    return words
