@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,3 +70,27 @@ def shapes_for(dtype: str) -> tuple[Shape, ...]:
 def as_message(shape: Shape, dtype: str) -> dict[str, Any]:
     """What a worker needs to make the problem."""
     return {"m": shape.m, "n": shape.n, "k": shape.k, "layout": shape.layout, "dtype": dtype}
+
+
+# What random problems are drawn from: the range of each size, log-uniform, family by family in turn.
+FAMILIES = {
+    "large": ((256, 1536), (256, 1536), (256, 1536)),
+    "decode": ((1, 16), (512, 4096), (512, 4096)),
+    "mid": ((17, 256), (256, 2048), (256, 2048)),
+    "tall": ((4096, 20000), (16, 256), (32, 256)),
+    "small": ((4, 96), (4, 96), (4, 96)),
+    "odd": ((3, 700), (3, 700), (3, 700)),
+}
+LAYOUTS = ("rcr", "rrr", "crr", "ccr")
+
+
+def random_shapes(seed: int, count: int) -> Iterator[Shape]:
+    """Problems of the families in turn, sizes log-uniform in their range, layouts uniform; odd ones have odd sizes."""
+    draw = random.Random(seed)
+    for index in range(count):
+        group = list(FAMILIES)[index % len(FAMILIES)]
+        m, n, k = (
+            round(math.exp(draw.uniform(math.log(low), math.log(high)))) | (group == "odd")
+            for low, high in FAMILIES[group]
+        )
+        yield Shape(group, m, n, k, draw.choice(LAYOUTS))

@@ -55,13 +55,21 @@ HOPELESS_SECONDS = 1.0
 class Worker:
     """A library's process; stopped except while it answers."""
 
-    def __init__(self, name: str, threads: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        options: dict[str, Any],
+        script: Path = WORKER,
+        variables: dict[str, str] | None = None,
+    ) -> None:
         # Our own process needs no BLAS threads: there NumPy only computes references.
         blas = "1" if name == "tilewright" else str(threads)
-        variables = {"OMP_NUM_THREADS": blas, "OPENBLAS_NUM_THREADS": blas, "MKL_NUM_THREADS": blas}
+        usual = {"OMP_NUM_THREADS": blas, "OPENBLAS_NUM_THREADS": blas, "MKL_NUM_THREADS": blas}
+        variables = usual | (variables or {})
         self.name = name
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), name],
+            [sys.executable, str(script), name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
