@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from importlib import resources
 from typing import Any
 
 import pytest
 
+from tilewright import settings
 from tilewright.arch import all_archs, arch, best_host_arch, host_facts, parse_archs, runnable_host_archs
-from tilewright.errors import InternalError, UnknownNameError
+from tilewright.arch import host
+from tilewright.errors import InternalError, RequestError, UnknownNameError
 
 
 @pytest.fixture
@@ -107,3 +110,29 @@ def test_this_machine_runs_something_and_generic_last() -> None:
         assert set(one.requires) <= host_facts().flags
     assert host_facts().cores >= 1
     assert host_facts().l1_bytes <= host_facts().l2_bytes
+
+
+def test_a_machine_can_be_taken_for_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU that has every level: a limit takes the levels above it away, and adds none where the CPU lacks it."""
+    levels = [one for one in all_archs().values() if one.family == "cpu"]
+    every = frozenset(flag for one in levels for flag in one.requires)
+
+    def runs(flags: frozenset[str], limit: str) -> list[str]:
+        monkeypatch.setattr(host, "host_facts", lambda: dataclasses.replace(host_facts(), flags=flags))
+        host._runnable.cache_clear()
+        with settings.override(host_level=limit):
+            return [one.name for one in runnable_host_archs()]
+
+    try:
+        assert runs(every, "")[0] == "x86_64_v4_bf16"
+        assert runs(every, "x86_64_v4") == ["x86_64_v4", "x86_64_v3", "generic"]
+        assert runs(every, "generic") == ["generic"]
+        assert runs(frozenset(arch("x86_64_v3").requires), "x86_64_v4_vnni") == ["x86_64_v3", "generic"]
+        assert runs(frozenset(), "x86_64_v3") == ["generic"]
+        with pytest.raises(RequestError, match="no level of a CPU") as caught:
+            runs(every, "gfx942")
+        assert "x86_64_v3" in caught.value.remedy
+        with pytest.raises(UnknownNameError, match="x86_64_v33"):
+            runs(every, "x86_64_v33")
+    finally:
+        host._runnable.cache_clear()

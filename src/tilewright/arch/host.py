@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tilewright.arch.facts import Arch, all_archs
+from tilewright import settings
+from tilewright.arch.facts import Arch, all_archs, arch
+from tilewright.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,34 @@ def host_facts() -> HostFacts:
     )
 
 
-@lru_cache(maxsize=1)
 def runnable_host_archs() -> tuple[Arch, ...]:
-    """CPU archs this machine runs, best first; `generic` is always the last."""
+    """CPU archs this machine runs, best first; `generic` is always the last.
+
+    The setting `host_level` takes levels away, as if the CPU were an older one; it cannot add any.
+    """
+    return _runnable(settings.current().host_level)
+
+
+@lru_cache(maxsize=16)
+def _runnable(limit: str) -> tuple[Arch, ...]:
     flags = host_facts().flags
     fit = [one for one in all_archs().values() if one.family == "cpu" and flags.issuperset(one.requires)]
+    if limit:
+        most = _level(limit)
+        fit = [one for one in fit if one.name == limit or one.name in most.includes]
     return tuple(sorted(fit, key=lambda one: len(one.includes), reverse=True))
+
+
+def _level(name: str) -> Arch:
+    found = arch(name)
+    if found.family != "cpu":
+        raise RequestError(
+            f"host_level is {name!r}, which is no level of a CPU",
+            rule="setting-value",
+            value=name,
+            remedy=f"use one of {', '.join(one.name for one in all_archs().values() if one.family == 'cpu')}",
+        )
+    return found
 
 
 def best_host_arch() -> Arch:
