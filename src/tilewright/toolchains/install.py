@@ -252,23 +252,20 @@ def check_space(sources: Sources, prefix: Path, downloads: Path) -> None:
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
     """Two installations at once would share their downloads: the second is told to wait."""
-    try:
-        import fcntl
-    except ImportError:  # not a platform these packages are for
-        yield
-        return
+    import filelock
+
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ToolchainError(
-                "another installation is running",
-                rule="toolchain-busy",
-                value=str(folder),
-                remedy="wait until it is done and look with `tilewright toolchain list`",
-            ) from None
-        yield
+    try:
+        # Never a marker file instead, which would outlive an installation that is killed.
+        with filelock.FileLock(folder / ".lock", blocking=False, fallback_to_soft=False):
+            yield
+    except filelock.Timeout:
+        raise ToolchainError(
+            "another installation is running",
+            rule="toolchain-busy",
+            value=str(folder),
+            remedy="wait until it is done and look with `tilewright toolchain list`",
+        ) from None
 
 
 def check_prefix(prefix: Path, force: bool) -> installed.Installed | None:
