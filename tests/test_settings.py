@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_a_wrong_value_is_an_error_with_a_remedy(name: str, value: str) -> None:
     assert caught.value.remedy
 
 
-WRONG = {
+WRONG: dict[str, list[object]] = {
     "bool": ["no", "", 0, 1, None, 2.0, []],
     "int": ["2", "", 2.0, True, None, -1, [3], 1j],
     "str": [3, True, None, b"c++", ["c++"], "a\0b"],
@@ -116,9 +117,10 @@ WRONG = {
 )
 def test_a_value_of_another_kind_is_one_clear_error(name: str, value: object) -> None:
     before = settings.current()
-    for change in (settings.configure, lambda **changes: settings.override(**changes).__enter__()):
-        with pytest.raises(RequestError) as caught:
-            change(**{name: value})
+    for change in ("configure", "override"):
+        with pytest.raises(RequestError) as caught, ExitStack() as scope:
+            made = getattr(settings, change)(**{name: value})
+            scope.enter_context(made)
         assert caught.value.rule == "setting-value"
         assert name in caught.value.message
         assert caught.value.remedy

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tilewright.errors import FileError, nearest
 
@@ -28,12 +28,15 @@ LARGEST = 1 << 30  # bytes of a file that is read; no list of kernels comes near
 _SHOWN = 60  # characters of a value that are shown
 
 
-def read_json_file(path: Path | str, model: type[Model], *, what: str = "") -> Model:
+def read_json_file(
+    path: Path | str, model: type[Model], *, what: str = "", unknown: Literal["forbid", "ignore"] = "forbid"
+) -> Model:
     """The content of a JSON file as `model`; FileError where it cannot be read or is something else.
 
-    `what` says what the file should be: "a manifest", "a list of problems".
+    `what` says what the file should be ("a manifest", "a list of problems"), `unknown` whether fields that the model
+    does not have are mistakes.
     """
-    return checked(_data(Path(path), what), model, source=str(path), what=what)
+    return checked(_data(Path(path), what), model, source=str(path), what=what, unknown=unknown)
 
 
 def read_json(path: Path | str, *, what: str = "") -> Any:
@@ -47,12 +50,19 @@ def read_json(path: Path | str, *, what: str = "") -> Any:
         raise _bad(str(path), what, f"it is no JSON: {error}") from None
 
 
-def checked(data: str, model: type[Model], *, source: str, what: str = "") -> Model:
+def checked(
+    data: str,
+    model: type[Model],
+    *,
+    source: str,
+    what: str = "",
+    unknown: Literal["forbid", "ignore"] = "forbid",
+) -> Model:
     """JSON text as `model`.  Text is taken as text and numbers as numbers: nothing is converted into another kind."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(model).validate_json(data, strict=True)
+        return TypeAdapter(model).validate_json(data, strict=True, extra=unknown)
     except ValidationError as error:
         raise _told(error, model, source, what) from None
 
@@ -93,33 +103,37 @@ def _bad(source: str, what: str, why: str, *, rule: str = "file-json") -> FileEr
     )
 
 
+_NO_SUCH_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
+
+
 def _told(error: ValidationError, model: Any, source: str, what: str) -> FileError:
-    """The first mistake in words, and how many there are."""
+    """One mistake in words, and how many there are."""
     mistakes = error.errors(include_url=False)
-    first = mistakes[0]
+    # A name that is mistyped is two mistakes, the one there is and the one that is missing: the first tells more.
+    first = next((one for one in mistakes if one["type"] in _NO_SUCH_FIELD), mistakes[0])
     place, value = tuple(first["loc"]), first["input"]
     if first["type"] == "json_invalid":
-        return _bad(source, what, f"it is no JSON: {str(first['ctx']['error'])}")
-    more = f" (and {len(mistakes) - 1} more mistake(s))" if len(mistakes) > 1 else ""
+        return _bad(source, what, f"it is no JSON: {first['ctx']['error']}")
     message, remedy = _sentence(first["type"], place, value, first["msg"], model)
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return FileError(
         f"{source}, {_where(place)}: {message}{more}",
         rule="file-content",
         value=value,
-        remedy=remedy or f"mend that place; it should be {what or 'as the message says'}",
+        remedy=remedy or (f"the file should be {what}: mend that place" if what else "mend that place"),
     )
 
 
 def _sentence(kind: str, place: Place, value: Any, said: str, model: Any) -> tuple[str, str]:
     """What is wrong, and the remedy where there is a better one than to mend it."""
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+    if kind in _NO_SUCH_FIELD:
         name = str(place[-1])
         return f"there is no field {name!r}", nearest(name, sorted(_names(_kind_at(model, place[:-1]))))
     if kind in ("missing", "missing_argument"):
-        return f"the field {place[-1]!r} is missing", f"add {place[-1]!r}"
-    words = said[0].lower() + said[1:]
+        return ("it is missing", f"add {place[-1]!r}") if isinstance(place[-1], str) else ("it is missing", "")
     known = [str(one) for one in _choices(_kind_at(model, place))]
-    return f"{_shown(value)}: {words}", nearest(str(value), known) if known else ""
+    words = f" {said[6:]}" if said.startswith("Input ") else f": {said}"
+    return f"{_shown(value)}{words}", nearest(str(value), known) if known else ""
 
 
 def _where(place: Place) -> str:

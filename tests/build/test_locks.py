@@ -70,8 +70,15 @@ def test_a_forked_child_keeps_its_parents_lock_from_nobody(place: Path) -> None:
     """The child inherits the descriptor; it must neither hold the lock on nor give it away."""
     lock = FileLock(place)
     assert lock.acquire()
-    pid = in_child(lambda: (lock.release(), time.sleep(60)))
-    time.sleep(0.05)
+
+    def body() -> None:
+        lock.release()
+        place.with_name("left").touch()
+        time.sleep(60)
+
+    pid = in_child(body)
+    while not place.with_name("left").exists():
+        time.sleep(0.002)
     assert place.exists()
     assert not FileLock(place).acquire()
     lock.release()
