@@ -58,14 +58,20 @@ def test_an_unknown_arch_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("vector_bytes", "wide", "'vector_bytes' must be int"),
-        ("vector_bytes", True, "'vector_bytes' must be int"),
-        ("includes", "generic", "'includes' must be list"),
+        ("vector_bytes", "wide", "generic, vector_bytes: 'wide' should be a valid integer"),
+        ("vector_bytes", True, "generic, vector_bytes: True should be a valid integer"),
+        ("vector_bytes", 3.0, "generic, vector_bytes: 3.0 should be a valid integer"),
+        ("description", None, "generic, description: None should be a valid string"),
+        ("includes", "generic", "generic, includes: 'generic' should be a valid array"),
         ("includes", ["nowhere"], "unknown arch 'nowhere'"),
+        ("features", ["fma", 3], "generic, features[1]: 3 should be a valid string"),
         ("vector_byte", 3, "did you mean 'vector_bytes'"),
         ("name", "x", "unknown field 'name'"),
-        ("warp_grids", [[1, 2]], "not three positive integers"),
-        ("warp_tiles", {"fp16": [[0, 1, 1]]}, "not three positive integers"),
+        ("warp_grids", [[1, 2]], "generic, warp_grids[0][2]: it is missing"),
+        ("warp_grids", [[1, 2, "3"]], "generic, warp_grids[0][2]: '3' should be a valid integer"),
+        ("warp_tiles", {"fp16": [[0, 1, 1]]}, "not all three positive integers"),
+        ("warp_tiles", {"fp16": [1]}, "generic, warp_tiles.fp16[0]: 1 should be a valid array"),
+        ("warp_tiles", [[1, 1, 1]], "generic, warp_tiles: [[1, 1, 1]] should be an object"),
     ],
 )
 def test_each_mistake_in_the_table_is_named(table: dict[str, Any], field: str, value: object, expected: str) -> None:
@@ -79,8 +85,10 @@ def test_each_mistake_in_the_table_is_named(table: dict[str, Any], field: str, v
 def test_a_missing_field_and_another_schema_are_named(table: dict[str, Any]) -> None:
     without = copy.deepcopy(table)
     del without["archs"]["generic"]["backend"]
-    with pytest.raises(InternalError, match="'backend' is missing"):
+    with pytest.raises(InternalError, match="generic, backend: it is missing"):
         parse_archs(without)
+    with pytest.raises(InternalError, match="generic, the whole of it: 3 should be an object"):
+        parse_archs({"schema": 1, "archs": {"generic": 3}})
     with pytest.raises(InternalError, match="version 2"):
         parse_archs({**table, "schema": 2})
 
