@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import warnings
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -48,12 +47,6 @@ def judge(compiler: str, complaints: Mapping[str, str], demanded: tuple[str, ...
     warnings.warn(told, CompilerSays, stacklevel=2)
 
 
-def kernels_of_the_cpu() -> Iterator[KernelSpec]:
-    """All that the tests of CPU kernels build."""
-    for file in sorted((Path(__file__).parent / "kernels").glob("test_*.py")):
-        yield from getattr(import_module(f"tests.kernels.{file.stem}"), "KERNELS", ())
-
-
 def said(artifact: Artifact) -> str:
     log = artifact.path.parent / "compiler.log"
     return log.read_text(encoding="utf-8") if log.exists() else ""
@@ -78,7 +71,7 @@ def test_kernels_of_the_cpu(built: Built) -> None:
     why = why_no_compiler()
     if why:
         pytest.skip(why)
-    wanted = [spec for spec in dict.fromkeys(kernels_of_the_cpu()) if not why_not_compiled(spec.arch)]
+    wanted = [spec for spec in catalog.of_all_tests() if not why_not_compiled(spec.arch)]
     assert {spec.schedule.pipeline for spec in wanted} == set(cpu.PIPELINES)
     built.together(wanted)
     logs = {spec.name: said(built.artifact(spec)) for spec in wanted}
