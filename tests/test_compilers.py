@@ -24,6 +24,7 @@ from tilewright.backends.cpu.toolchain import CpuToolchain, candidates, find_too
 from tilewright.backends.cuda.toolchain import find_toolchain as find_cuda
 from tilewright.build import Artifact
 from tilewright.errors import ToolchainError
+from tilewright.inspect import nvidia
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu
 
@@ -139,7 +140,7 @@ def test_kernels_for_cuda(built: Built) -> None:
     built.together(wanted)
     complaints = {spec.name: said(built.artifact(spec)) for spec in wanted}
     for spec in wanted:
-        for one in backend("cuda").inspect(built.artifact(spec).path, spec).functions:
+        for one in nvidia.inspect(built.artifact(spec).path).functions:
             if one.resources is not None and one.resources.scratch_bytes:
                 complaints[spec.name] += f"{one.symbol} keeps {one.resources.scratch_bytes} bytes in local memory\n"
             if one.instructions is not None and one.instructions.stack_moves:
