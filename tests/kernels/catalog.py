@@ -8,7 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from importlib import import_module
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
 from tilewright.arch import all_archs, runnable_host_archs
@@ -185,3 +187,10 @@ def core() -> dict[str, KernelSpec]:
 
 def every_core() -> tuple[KernelSpec, ...]:
     return tuple(dict.fromkeys(one for level in LEVELS for one in core_at(level).values()))
+
+
+def of_all_tests() -> tuple[KernelSpec, ...]:
+    """What the tests of this folder name in KERNELS."""
+    files = sorted(Path(__file__).parent.glob("test_*.py"))
+    modules = [import_module(f"tests.kernels.{file.stem}") for file in files]
+    return tuple(dict.fromkeys(spec for module in modules for spec in getattr(module, "KERNELS", ())))
