@@ -28,7 +28,8 @@ from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.nvidia import PIPELINES
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.spec import LAYOUTS, GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import GemmSchedule
+from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
 GEMM = op("gemm")
 DATATYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32", "fp8_e4m3:fp16", "tf32")
@@ -155,10 +156,10 @@ def test_the_widest_tiles_do_not_spill(tools: CudaToolchain, spec: KernelSpec, t
 
 def test_a_packed_operand_comes_by_plain_copies(tools: CudaToolchain, tmp_path: Path) -> None:
     one = next(iter(signatures(["bf16"], ["rrr"], ["preshuffle"])))
-    for number, (cluster, scheduler) in enumerate((((2, 1), "cooperative"), ((1, 1), "pingpong_turned_split_k"))):
+    for number, (cluster, way) in enumerate((((2, 1), "cooperative"), ((1, 1), "pingpong_turned_split_k"))):
         folder = tmp_path / str(number)
         folder.mkdir()
-        found = compiled(tools, spec_of(one, make.tma_ws(one, 128, 128, 4, cluster, scheduler)), folder)
+        found = compiled(tools, spec_of(one, make.tma_ws(one, 128, 128, 4, cluster, make.WAYS[way])), folder)
         assert found.matrix_count
         assert any(name.startswith("UBLKCP") for name in found.copies), found.copies
 
@@ -169,7 +170,7 @@ def test_the_classes_cover_what_they_should() -> None:
         wanted = {one for one in PIPELINES if target == "sm_90a" or one != "tma_ws"}
         assert {spec.schedule.pipeline for spec in here} == wanted
     here = [spec for spec in classes() if spec.arch == "sm_90a"]
-    for pipeline in ("multistage", "generic"):
+    for pipeline in ("multistage", "loops"):
         mine = [spec.signature for spec in here if spec.schedule.pipeline == pipeline]
         assert {one.epilogue for one in mine} == set(EPILOGUES)
         assert {one.layout for one in mine} == set(LAYOUTS)
@@ -177,7 +178,7 @@ def test_the_classes_cover_what_they_should() -> None:
     wide = [spec for spec in here if spec.schedule.pipeline == "tma_ws"]
     assert {spec.signature.layout for spec in wide} == set(LAYOUTS)
     assert {spec.signature.dtype_a for spec in wide} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32"}
-    assert len({spec.schedule.scheduler for spec in wide}) >= 5
+    assert len({(spec.schedule.grouping, spec.schedule.turned, spec.schedule.dealing) for spec in wide}) >= 5
     assert {spec.schedule.store for spec in wide} == {"tma", "direct"}
 
 
@@ -186,11 +187,15 @@ def test_wgmma_and_tma_as_they_were_meant(tools: CudaToolchain, tmp_path: Path) 
     if tools.identity.kind != "nvcc":
         pytest.skip("only nvcc keeps its intermediate files")
     one = signature("bf16", "rrr")
-    hopper = make.tma_ws(one, 128, 128, 4, (1, 2), "pingpong")
+    hopper = make.tma_ws(one, 128, 128, 4, (1, 2), make.WAYS["pingpong"])
     wide = ("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "multicast::cluster", "setmaxnreg")
     copies = ("cp.async.bulk.tensor.3d.shared::cluster.global", "cp.async.bulk.tensor.3d.global.shared::cta")
     few = ("mma.sync.aligned.m16n8k16.row.col.f32.bf16", "ld.global.nc.L1::no_allocate")
-    for number, (schedule, words) in enumerate(((hopper, (*wide, *copies)), (make.skinny(2, 2, 8), few))):
+    cases: tuple[tuple[GemmSchedule, tuple[str, ...]], ...] = (
+        (hopper, (*wide, *copies)),
+        (make.skinny(2, 2, 8), few),
+    )
+    for number, (schedule, words) in enumerate(cases):
         folder = tmp_path / str(number)
         folder.mkdir()
         spec = spec_of(one if number == 0 else signature("bf16"), schedule)

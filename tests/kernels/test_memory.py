@@ -52,7 +52,7 @@ SAMPLE = (
     catalog.spec("stream", catalog.best(), ("int8", "int8", "int32"), "rcr"),
     catalog.spec("gemv", catalog.runnable()[0], ("fp16", "fp16", "fp16"), "ccr"),
     catalog.spec("preshuffle", catalog.runnable()[0], ("int8", "int8", "fp32"), "rrr", block=3, epilogue="Gelu"),
-    catalog.spec("generic", catalog.runnable()[0], ("fp8_e5m2", "fp8_e4m3", "bf16"), "rrr"),
+    catalog.spec("loops", catalog.runnable()[0], ("fp8_e5m2", "fp8_e4m3", "bf16"), "rrr"),
 )
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g0", "-O1", "-std=c++17")
 
