@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tilewright.arch import all_archs
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.gemm import GemmProblem, GemmSignature, NvidiaLoopsSchedule, NvidiaSchedule, nvidia
 from tilewright.ops.gemm import nvidia_multistage as stages
