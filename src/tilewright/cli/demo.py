@@ -81,7 +81,7 @@ def _numpy_seconds(problem: GemmProblem, repeat: int) -> float:
 def _row(registry: Registry, problem: GemmProblem, repeat: int) -> Row:
     from tilewright.dispatch.rehearse import run_problem
 
-    report = run_problem(registry, problem, repeat, seed=1, verify=True)
+    report = run_problem(registry, problem, repeat=repeat, seed=1, verify=True)
     return Row(
         problem=report["problem"],
         kernel=report["kernel"],

@@ -21,7 +21,10 @@ def _run_gemm(
     from tilewright.dispatch.rehearse import run_problem
 
     with options.settings() as registry:
-        report = run_problem(registry, options.problem(), repeat, seed, verify, alpha=options.alpha, beta=options.beta)
+        scalars = {"alpha": options.alpha, "beta": options.beta}
+        report = run_problem(
+            registry, options.problem(), repeat=repeat, seed=seed, verify=verify, scalars=scalars
+        )
     if json:
         print_json(report)
     else:
