@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Backend, all_backends, backend
 from tilewright.build.builder import Builder
 from tilewright.build.store import MANIFEST, Store
-from tilewright.build.why import find_spec, manifests
+from tilewright.build.why import find_spec
 from tilewright.errors import RequestError, StoreError, TilewrightError
 from tilewright.inspect import Inspection
 from tilewright.ops import op
@@ -70,7 +70,7 @@ def _inspector(one: Backend) -> Backend:
 
 def _stored(store: Store, spec: KernelSpec) -> Path | None:
     """The library of a spec that was built last, verified; a compiler is not needed to look at it."""
-    mine = [one for one in manifests(store) if one["inputs"].get("spec") == spec.digest]
+    mine = [one for one in store.manifests() if one["inputs"].get("spec") == spec.digest]
     for one in sorted(mine, key=lambda each: -float(each.get("built_at", 0))):
         try:
             return store.verify(str(one["key"])).library
@@ -81,7 +81,7 @@ def _stored(store: Store, spec: KernelSpec) -> Path | None:
 
 def _spec_beside(path: Path) -> KernelSpec | None:
     try:
-        manifest: Any = json.loads((path.parent / MANIFEST).read_bytes())
+        manifest: Any = jsontext.loads((path.parent / MANIFEST).read_bytes())
         data = manifest["spec"]
         if manifest.get("library", path.name) != path.name:
             return None

@@ -52,10 +52,9 @@ def ls(json: AsJson = False) -> None:
     from rich.table import Table
 
     from tilewright.build.collect import usage
-    from tilewright.build.why import manifests
 
     store = _store()
-    known = {str(one["key"]): one for one in manifests(store)}
+    known = {str(one["key"]): one for one in store.manifests()}
     uses = list(reversed(usage(store)))
     if json:
         print_json(
