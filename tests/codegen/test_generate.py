@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tilewright.codegen import MANIFEST, Report, collect, generate, workers
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend
+from tilewright.codegen import MANIFEST, Report, collect, generate, workers
 from tilewright.codegen.folder import HEAD, SOURCE_MARK, TEMPORARY, output_folder
 from tilewright.errors import InternalError, MachineError, RequestError
 from tilewright.ops import KernelSpec, op

@@ -83,9 +83,7 @@ def test_a_pattern_chooses(kernels: Path, tmp_path: Path) -> None:
     assert left_out == {f"{spec.name}.cpp" for spec in SPECS} - set(report.written)
 
 
-def test_the_backend_says_how_its_sources_end(
-    kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backend_says_how_its_sources_end(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of the GPUs are headers; here those of the CPU are renamed to stand for them."""
     from dataclasses import replace
 

@@ -104,7 +104,7 @@ def _listing(owner: Backend, path: Path) -> str:
             f"{path.name} cannot be disassembled: {error}",
             rule="no-disassembler",
             value=str(path),
-            remedy="install binutils or LLVM (for NVIDIA `pip install nvidia-cuda-nvdisasm`), or set TILEWRIGHT_OBJDUMP",
+            remedy="install binutils or LLVM (NVIDIA: `pip install nvidia-cuda-nvdisasm`), or set TILEWRIGHT_OBJDUMP",
         ) from None
 
 

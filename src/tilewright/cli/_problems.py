@@ -77,9 +77,7 @@ def read_problems(op: Op, path: Path) -> list[Asked]:
     if isinstance(data, dict) and set(data) == {"problems"}:
         data = data["problems"]
     if not isinstance(data, list) or not data:
-        raise RequestError(
-            f"{path} holds no list of problems", rule="problems-file", value=str(path), remedy=remedy
-        )
+        raise RequestError(f"{path} holds no list of problems", rule="problems-file", value=str(path), remedy=remedy)
     found = []
     for index, one in enumerate(data):
         try:
@@ -147,7 +145,7 @@ def demand_memory(problem: Any) -> None:
     free = available_memory()
     if free is not None and problem.bytes > free:
         raise MachineError(
-            f"{problem.describe()} has {problem.bytes / 2**30:.1f} GiB of operands, and {free / 2**30:.1f} GiB are free",
+            f"{problem.describe()} has {problem.bytes / 2**30:.1f} GiB of operands, {free / 2**30:.1f} GiB are free",
             rule="memory",
             value=problem.bytes,
             remedy="take a smaller problem, or a machine with more memory",

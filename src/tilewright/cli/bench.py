@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Which kernels take part: those of a pool, one by name, those that pass a filter; the candidates of the op else."""
+    """Which kernels take part: those of a pool, one by name, those that pass a filter; else the op's candidates."""
 
     pool: str
     kernel: str
@@ -91,8 +91,8 @@ def _bench(
     if json:
         data = [one.to_dict() for one in found]
         print_json(data[0] if problems is None and len(data) == 1 else data)
-    for name, error in failed:
-        say(f"not measured: {name}: {error}")
+    for name, why in failed:
+        say(f"not measured: {name}: {why.message}")
     if found and not json:
         say("* the winner: the first in order of preference that is no slower than the fastest, noise taken off")
         say("remembered: dispatch chooses the winners from now on" if save else "not remembered; use --save for that")

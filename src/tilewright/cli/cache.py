@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, Target, print_json, say, show, table
+from tilewright.cli.common import AsJson, Target, print_json, say, short_name, show, table
 
 if TYPE_CHECKING:
     from tilewright.build import Store
@@ -72,7 +72,7 @@ def ls(json: AsJson = False) -> None:
             human(one.bytes),
             f"{facts.get('seconds', 0):.2f} s",
             _ago(one.used),
-            str(facts.get("name", "(manifest not readable)")),
+            short_name(str(facts.get("name", "(manifest not readable)"))),
             str(facts.get("compiler", "")),
         )
     if uses:

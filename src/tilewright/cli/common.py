@@ -25,9 +25,7 @@ Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads; 0 means
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the floor tier.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Compilers at once; 0 means by cores and memory.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME|DIGEST", help="This kernel instead of the chosen one.")]
-Expression = Annotated[
-    str, typer.Option("--filter", help="Keep kernels c that pass, such as \"c.arch == 'generic'\".")
-]
+Expression = Annotated[str, typer.Option("--filter", help="Keep kernels c that pass, such as \"c.arch == 'generic'\".")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -56,6 +54,16 @@ def table(*columns: str, fold: Sequence[str] = (), right: Sequence[str] = (), ti
         side: Literal["left", "right"] = "right" if name in right else "left"
         made.add_column(name, overflow="fold", no_wrap=not folds, justify=side)
     return made
+
+
+NARROW = 110  # columns; on less, a table with two long columns folds them into crumbs
+
+
+def short_name(name: str, room: int = 32) -> str:
+    """A kernel's name whole, or on a narrow screen its beginning and its digest: commands take the digest for it."""
+    if len(name) <= room or shutil.get_terminal_size((WIDE, 25)).columns >= NARROW:
+        return name
+    return f"{name[: room - 9]}\u2026{name[-8:]}"
 
 
 def show(table: Table) -> None:

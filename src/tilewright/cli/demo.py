@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, Jobs, Target, print_json, progress, say, show, table
+from tilewright.cli.common import AsJson, Jobs, Target, print_json, progress, say, short_name, show, table
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _show(rows: list[Row], title: str, rivals: str) -> None:
         ]
         if rivals:
             cells.append("" if row.rival_ratio is None else f"{row.rival_ratio:.2f}")
-        shown.add_row(*cells, row.tier, row.problem, row.kernel)
+        shown.add_row(*cells, row.tier, row.problem, short_name(row.kernel))
     show(shown)
     if rivals:
         say(f"speedup: the time of {rivals} over ours; of bound: the largest error as a part of what is allowed")

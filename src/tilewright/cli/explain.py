@@ -17,7 +17,12 @@ def register(app: typer.Typer) -> None:
 
 
 def _explain(
-    op: Any, given: dict[str, Any], target: Target = "", threads: Threads = 0, strict: Strict = False, json: AsJson = False
+    op: Any,
+    given: dict[str, Any],
+    target: Target = "",
+    threads: Threads = 0,
+    strict: Strict = False,
+    json: AsJson = False,
 ) -> None:
     """Explain the choice for one problem; nothing is compiled or run."""
     asked = problem_of(op, given)

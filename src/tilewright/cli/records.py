@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, print_json, say, show, table
+from tilewright.cli.common import AsJson, print_json, say, short_name, show, table
 from tilewright.errors import RequestError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def ls(json: AsJson = False) -> None:
         day = time.strftime("%Y-%m-%d", time.gmtime(one.date))
         seconds = f"{one.winner.seconds * 1e6:.1f}"
         where = f"{one.target} x{one.threads}"
-        shown.add_row(id_of(one), seconds, day, "yes" if _here(one) else "no", where, _told(one), one.winner.name)
+        shown.add_row(
+            id_of(one), seconds, day, "yes" if _here(one) else "no", where, _told(one), short_name(one.winner.name)
+        )
     if found:
         show(shown)
     kept = f", {records.unreadable} that this version cannot read" if records.unreadable else ""
@@ -109,7 +111,9 @@ def forget(
     """Remove records; dispatch goes by estimates again."""
     if not (ids or everything or elsewhere or unreadable):
         raise RequestError(
-            "nothing is said to be forgotten", rule="option-missing", remedy="give ids, --all, --elsewhere or --unreadable"
+            "nothing is said to be forgotten",
+            rule="option-missing",
+            remedy="give ids, --all, --elsewhere or --unreadable",
         )
     records = _records()
     named = _named(records, ids or [])
@@ -152,7 +156,7 @@ def merge(
 ) -> None:
     """Add the records of a file; of two about the same thing the newer one counts."""
     from tilewright import jsontext
-    from tilewright.dispatch.records import SCHEMA, Record, read_record
+    from tilewright.dispatch.records import SCHEMA, read_record
 
     try:
         data: Any = jsontext.loads(file.read_bytes())

@@ -35,9 +35,7 @@ def _specs(
         if count:
             data["count"] = len(selection.specs)
         else:
-            data["specs"] = [
-                {"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in selection.specs
-            ]
+            data["specs"] = [{"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in selection.specs]
         if why_not:
             data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
         print_json(data)

@@ -9,7 +9,6 @@ import typer
 
 from tilewright.cli.common import AsJson, Verbose, print_json, say
 
-
 _SHOWN = 10  # kernels that are named before the rest is counted
 
 

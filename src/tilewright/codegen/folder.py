@@ -35,7 +35,10 @@ def output_folder(text: str | Path, option: str = "--output-dir") -> Path:
     """The folder a person named; nothing at all, or what no build file can hold, is a mistake."""
     if not str(text).strip():
         raise RequestError(
-            f"{option} is empty", rule="output-dir", value=str(text), remedy="name a folder; a dot means the current one"
+            f"{option} is empty",
+            rule="output-dir",
+            value=str(text),
+            remedy="name a folder; a dot means the current one",
         )
     demand_printable(Path(text))
     return Path(text).expanduser()

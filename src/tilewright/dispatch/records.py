@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -259,7 +259,9 @@ class Records:
             return _Contents((), error, f"the measurement records {self.path} are ignored: {error}")
         read = [_item(one) for one in data["records"]]
         wrong = [why for _, why in read if why]
-        told = f"{len(wrong)} of {len(read)} measurement records in {self.path} are ignored, and kept: " if wrong else ""
+        told = (
+            f"{len(wrong)} of {len(read)} measurement records in {self.path} are ignored, and kept: " if wrong else ""
+        )
         return _Contents(tuple(item for item, _ in read), why=told + "".join(wrong[:1]))
 
     @staticmethod
@@ -351,7 +353,7 @@ class Records:
             while not lock.acquire():
                 if time.monotonic() >= give_up:
                     raise StoreError(
-                        f"the measurement records {self.path} are held by another process for over {_LOCK_PATIENCE:g} s",
+                        f"the measurement records {self.path} are held by another process",
                         rule="records-locked",
                         value=str(lock.path),
                         remedy="wait for it, or end it, and try again; nothing was written",
