@@ -19,7 +19,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import INT_RANGE, LIPSCHITZ, error_bound, exact, round_to
-from tilewright.runtime.abi import GemmArgs
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.loader import Kernel
 
 ALIGNED = 256

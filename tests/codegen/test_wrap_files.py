@@ -97,7 +97,7 @@ int launch(const void *, void *workspace, void *stream) {
   return 0;
 }
 }  // namespace
-TW_EXPORT_KERNEL("{}", check, workspace, launch, nullptr, nullptr)
+TW_EXPORT_KERNEL("{}", check, workspace, launch, nullptr, nullptr, 0)
 """
 
 

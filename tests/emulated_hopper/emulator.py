@@ -22,7 +22,6 @@ from tests.kernels.harness import Allocate, Array, Call
 from tilewright.backends.base import backend
 from tilewright.backends.cuda.toolchain import include_dirs
 from tilewright.ops import KernelSpec, op
-from tilewright.runtime import abi
 from tilewright.runtime.loader import Kernel, load_library
 
 HERE = Path(__file__).parent
@@ -132,7 +131,7 @@ def _judge(kernel: Kernel, call: Call, mode: int, seed: int, multiprocessors: in
     library.tw_emulated_report.restype = ctypes.c_char_p
     library.tw_emulate(mode, seed, multiprocessors)
     try:
-        harness.prove(kernel, call, allocate=allocate, flags=abi.WORKSPACE_FLAGS)
+        harness.prove(kernel, call, allocate=allocate)
     except AssertionError as error:
         report = library.tw_emulated_report().decode()
         return report or str(error) or traceback.format_exc()

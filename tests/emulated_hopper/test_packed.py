@@ -119,7 +119,7 @@ def test_the_form_is_the_one_the_header_says(emulator: Emulator) -> None:
     """Atoms of eight columns by 128 bytes of k, swizzled, zeros beyond B; B as NumPy would reorder it."""
     import ctypes
 
-    from tilewright.runtime.abi import GemmArgs
+    from tilewright.runtime.bindings.gemm.args import GemmArgs
 
     for datatype in ("bf16", "int8"):
         one = packed(datatype, output="bf16" if datatype == "bf16" else "int32")

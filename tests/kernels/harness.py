@@ -18,7 +18,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import verify
 from tilewright.runtime import host
-from tilewright.runtime.abi import GemmArgs
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.numpy_types import numpy_dtype
 
@@ -173,11 +173,8 @@ class Scratch:
         return all(bool((one == POISON).all()) for one in outside)
 
 
-def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap, flags: int = 0) -> Outcome:
-    """Make operands, call the kernel through its table, check every fence.
-
-    `flags`: so many bytes at the start of the workspace are zero before the launch, and must be after it.
-    """
+def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap) -> Outcome:
+    """Make operands, call the kernel through its table, check every fence."""
     p, rng = call.problem, np.random.default_rng(call.seed)
     blocks = _inputs(call, rng, values, allocate)
     if call.alias:
@@ -204,19 +201,20 @@ def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocat
     refused = kernel.refusal(args)
     assert not refused, refused
     scratch = Scratch(kernel.workspace_bytes(args, call.threads))
-    scratch.memory[scratch.start : scratch.start + min(flags, scratch.size)] = 0
+    zeros = scratch.memory[scratch.start : scratch.start + min(kernel.clear_bytes, scratch.size)]
+    zeros[:] = 0
     assert kernel.launch(at, scratch.address, team) == 0
     assert scratch.intact(), f"launch left its workspace: {call}"
-    assert not scratch.memory[scratch.start : scratch.start + min(flags, scratch.size)].any(), f"flags left set: {call}"
+    assert not zeros.any(), f"what must be zero is not: {call}"
     assert e.untouched_around(), f"launch wrote outside E: {call}"
     for name, memory in before.items():
         assert np.array_equal(memory, blocks[name].memory), f"launch changed {name}: {call}"
     return Outcome(arrays, e.view())
 
 
-def prove(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap, flags: int = 0) -> Outcome:
+def prove(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocate = heap) -> Outcome:
     """Run and compare with the reference."""
-    outcome = run(kernel, call, values, allocate, flags)
+    outcome = run(kernel, call, values, allocate)
     check = verify(call.problem, outcome.arrays, outcome.result)
     assert check.ok, f"{kernel.name}: {check.detail}\n{call}"
     return outcome

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tilewright/abi.h>
+#include <tilewright/gemm_args.h>
 
 namespace {
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.kernels import catalog
 from tilewright.ops.gemm import legality
 from tilewright.ops.gemm.problem import GemmProblem, problem_violations
-from tilewright.runtime.abi import GemmArgs
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.loader import Kernel
 
 NONE, ALL = (False, False, False), (True, True, True)

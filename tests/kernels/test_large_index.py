@@ -22,7 +22,7 @@ from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import verify
 from tilewright.runtime import host
-from tilewright.runtime.abi import GemmArgs
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.numpy_types import numpy_dtype
 

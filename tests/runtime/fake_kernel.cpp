@@ -1,10 +1,10 @@
 // A device's kernel that is host code behind the same C ABI: E = alpha * A.B + beta * C + D0 + D1.  What it is told by
 // macros: IN (int8_t, or uint16_t for bf16), OUT, whether A and B are stored by rows, NUM_D, whether it wants a WORKSPACE,
-// and GRAINS: what m, n and k must be multiples of; where that of k is over 1 it insists on 16-byte alignment too.
+// how many bytes at its start it wants CLEAR (it fails where they are not), and GRAINS: what m, n and k must be multiples of; where that of k is over 1 it insists on 16-byte alignment too.
 // Its launch goes through the fake runtime, found as a real kernel finds the vendor's call.
 #include <cstring>
 #include <dlfcn.h>
-#include <tilewright/abi.h>
+#include <tilewright/gemm_args.h>
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
 
@@ -29,7 +29,7 @@ static int check(const void *raw, char *why, size_t bytes) {
 }
 static int64_t workspace(const void *raw, int64_t) {
   auto *args = static_cast<const tw_gemm_args *>(raw);
-  return WORKSPACE * args->m * args->n * int64_t(sizeof(OUT));
+  return WORKSPACE * (CLEAR + args->m * args->n * int64_t(sizeof(OUT)));
 }
 static int launch(const void *raw, void *scratch, void *stream) {
   auto queue = reinterpret_cast<int (*)(void *)>(dlsym(RTLD_DEFAULT, QUEUE));
@@ -38,7 +38,10 @@ static int launch(const void *raw, void *scratch, void *stream) {
   char why[8];
   if (int code = check(raw, why, 8)) return code;
   auto &args = *static_cast<const tw_gemm_args *>(raw);
-  auto sums = static_cast<OUT *>(WORKSPACE ? scratch : nullptr);
+  auto begin = static_cast<char *>(WORKSPACE ? scratch : nullptr);
+  for (int64_t i = 0; begin && i < CLEAR; ++i)
+    if (begin[i]) return TW_DEVICE;
+  auto sums = reinterpret_cast<OUT *>(begin ? begin + CLEAR : nullptr);
   for (int64_t z = 0; z < args.batch; ++z)
     for (int64_t i = 0; i < args.m; ++i)
       for (int64_t j = 0; j < args.n; ++j) {
@@ -63,7 +66,7 @@ static int launch(const void *raw, void *scratch, void *stream) {
 }
 
 SHOWN int64_t tw_abi_version(void) { return TW_ABI_VERSION; }
-static const tw_kernel table[] = {{MANIFEST, check, workspace, launch, nullptr, nullptr}};
+static const tw_kernel table[] = {{MANIFEST, check, workspace, launch, nullptr, nullptr, CLEAR}};
 SHOWN const tw_kernel *tw_kernels(int64_t *count) {
   *count = 1;
   return table;

@@ -78,9 +78,9 @@ class FakeHip:
     def device_of(self, address: int) -> int:
         return int(self._library.fake_memory_device(address))
 
-    def kernel(self, arch: str = "gfx942", workspace: bool = False) -> Path:
+    def kernel(self, arch: str = "gfx942", workspace: bool = False, clear: int = 0) -> Path:
         """A library with one kernel of `arch` that runs here."""
-        return self._kernel_of(kernel_text(spec(arch), workspace))
+        return self._kernel_of(kernel_text(spec(arch), workspace, clear=clear))
 
     def capture(self, stream: int, on: bool = True) -> None:
         """The stream is being captured into a graph, or no longer."""
@@ -92,12 +92,15 @@ def kernel_text(
     workspace: bool = False,
     grains: tuple[int, int, int] = (1, 1, 1),
     queue: str = "fake_launch",
+    clear: int = 0,
 ) -> str:
-    """Source of a kernel with this spec that is host code; with grains it insists on multiples and alignment."""
+    """Source of a kernel with this spec that is host code; with grains it insists on multiples and alignment, with
+    `clear` on so many zeros at the start of its workspace."""
     s = one.signature
     words = {
         "MANIFEST": f'R"x({one.to_json()})x"',
         "WORKSPACE": int(workspace),
+        "CLEAR": clear,
         "GRAINS": ", ".join(map(str, grains)),
         "QUEUE": f'"{queue}"',
         "IN": {"int8": "int8_t", "bf16": "uint16_t"}[s.dtype_a],

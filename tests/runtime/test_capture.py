@@ -33,6 +33,12 @@ def operands(device: Any, dtype: Any = np.int8, result: Any = np.int32) -> Opera
     return DeviceArray.of(device, a), DeviceArray.of(device, b).T, DeviceArray.of(device, out)
 
 
+def base(device: Any, stream: int, nbytes: int = 1) -> int:
+    """Where the memory of a stream's workspace begins, as it was allocated."""
+    device.workspace(nbytes, stream)
+    return int(device._workspaces[stream].memory.address)
+
+
 def test_a_workspace_cannot_be_made_while_its_stream_is_captured(fake_hip: FakeHip, hungry: Kernel) -> None:
     device = hip.device()
     a, b, out = operands(device)
@@ -71,7 +77,7 @@ def test_memory_pressure_leaves_the_workspaces_of_graphs(fake_hip: FakeHip, hung
     hungry(a, b, out=out)  # the default stream's: no graph uses it
     with device.new_stream() as stream:
         hungry(a, b, out=out)
-        address = device.workspace(1, stream.handle)
+        address = base(device, stream.handle)
         fake_hip.capture(stream.handle)
         hungry(a, b, out=out)
         fake_hip.capture(stream.handle, False)
@@ -80,7 +86,7 @@ def test_memory_pressure_leaves_the_workspaces_of_graphs(fake_hip: FakeHip, hung
     memory = device.allocate(100)
     assert fake_hip.alive[0] == before  # one more, one given back
     assert fake_hip.device_of(address) == 0
-    assert device.workspace(1, stream.handle) == address
+    assert base(device, stream.handle) == address
     memory.free()
     fake_hip.fail("hipMalloc", 2)
     with pytest.raises(DeviceError) as caught:
@@ -97,9 +103,7 @@ def test_a_graph_keeps_its_workspace_when_the_stream_needs_more_or_ends(fake_hip
         fake_hip.capture(stream.handle)
         hungry(a, b, out=out)
         fake_hip.capture(stream.handle, False)
-        first = device.workspace(1, stream.handle)
-        second = device.workspace(1 << 20, stream.handle)
-        third = device.workspace(1 << 21, stream.handle)
+        first, second, third = (base(device, stream.handle, nbytes) for nbytes in (1, 1 << 20, 1 << 21))
     assert first != third
     assert (fake_hip.device_of(first), fake_hip.device_of(third)) == (0, 0)
     assert fake_hip.device_of(second) == -1 or second == third  # no graph used it
@@ -111,12 +115,70 @@ def test_a_graph_keeps_its_workspace_when_the_stream_needs_more_or_ends(fake_hip
     device.drop_workspaces()
 
 
-def test_the_flags_of_a_workspace_are_clear(fake_hip: FakeHip) -> None:
+def zeros_at(address: int, nbytes: int) -> bool:
+    return bytes((ctypes.c_char * nbytes).from_address(address)) == bytes(nbytes)
+
+
+def test_the_first_bytes_of_a_workspace_are_clear(fake_hip: FakeHip) -> None:
     device = hip.device()
-    for nbytes in (1, 100_000):
-        address = device.workspace(nbytes, 0)
-        assert bytes((ctypes.c_char * 16384).from_address(address)) == bytes(16384)
-        ctypes.memset(address, 0xFF, 16384)
+    for nbytes, clear in ((64, 64), (100_000, 64), (200_000, 192), (200_000, 1 << 16), (1 << 20, 1 << 16)):
+        address = device.workspace(nbytes, 0, clear)
+        assert zeros_at(address, clear)
+        assert address % 64 == 0
+        ctypes.memset(address + clear, 0xFF, nbytes - clear)  # what a kernel may fill
+        plain = device.workspace(nbytes - clear, 0)
+        ctypes.memset(plain, 0xFF, nbytes - clear)  # and one that wants no zeros
+        assert device.workspace(nbytes, 0, clear) == address  # both have it, and the zeros stay
+        assert zeros_at(address, clear)
+    device.drop_workspaces()
+
+
+def test_kernels_that_want_different_zeros_share_a_workspace(fake_hip: FakeHip) -> None:
+    """The fake kernel fails where its zeros are not, and fills the rest."""
+    device = hip.device()
+    a, b, out = operands(device)
+    kernels = [load_library(fake_hip.kernel(workspace=True, clear=clear))[0] for clear in (0, 64, 2304, 1 << 15)]
+    assert [one.clear_bytes for one in kernels] == [0, 64, 2304, 1 << 15]
+    for one in (*kernels, *kernels[::-1]):
+        one(a, b, out=out)
+    np.testing.assert_array_equal(out.numpy(), 40)
+    made = fake_hip.calls("hipMalloc")
+    for one in kernels:  # the zeros are as many as any of them wants
+        one(a, b, out=out)
+    assert fake_hip.calls("hipMalloc") == made
+    with device.new_stream() as stream:  # also of a new stream's, whoever comes first
+        kernels[0](a, b, out=out)
+        made = fake_hip.calls("hipMalloc")
+        fake_hip.capture(stream.handle)
+        for one in kernels:
+            one(a, b, out=out)
+        fake_hip.capture(stream.handle, False)
+    assert fake_hip.calls("hipMalloc") == made
+    stream.close()
+    device.drop_workspaces()
+
+
+def test_more_zeros_cannot_be_had_while_a_stream_is_captured(fake_hip: FakeHip, hungry: Kernel) -> None:
+    """A graph has its workspace with as many zeros as it began with; one that grew would be another."""
+    device = hip.device()
+    wide = load_library(fake_hip.kernel(workspace=True, clear=1 << 17))[0]
+    a, b, out = operands(device)
+    with device.new_stream() as stream:
+        hungry(a, b, out=out)
+        fake_hip.capture(stream.handle)
+        hungry(a, b, out=out)
+        with pytest.raises(DeviceError, match="captured into a graph"):
+            wide(a, b, out=out)
+        fake_hip.capture(stream.handle, False)
+        graph = device._workspaces[stream.handle]
+        wide(a, b, out=out)
+        assert device._workspaces[stream.handle] is not graph
+        assert fake_hip.device_of(graph.memory.address) == 0  # a replay may still come
+        ctypes.memset(graph.address, 0xFF, graph.nbytes)  # which fills what is its own
+        wide(a, b, out=out)
+        assert zeros_at(graph.memory.address, graph.cleared)
+    np.testing.assert_array_equal(out.numpy(), 40)
+    stream.close()
     device.drop_workspaces()
 
 
@@ -127,7 +189,7 @@ def test_the_flags_of_a_workspace_are_clear(fake_hip: FakeHip) -> None:
 def stream_k(fake_cuda: ctypes.CDLL, library_of: Callable[[str], Path]) -> Kernel:
     problem = GemmProblem(33, 17, 40, "bf16", dtype_c="fp32", layout="rcr")
     spec = ops.op("gemm").generic_spec(problem.signature, "sm_90a")
-    return load_library(library_of(kernel_text(spec, workspace=True, queue="fake_cuda_launch")))[0]
+    return load_library(library_of(kernel_text(spec, workspace=True, queue="fake_cuda_launch", clear=64)))[0]
 
 
 def of(address: int, fake: ctypes.CDLL) -> bool:
@@ -144,8 +206,8 @@ def test_a_stream_never_used_before_is_captured_with_the_spare(fake_cuda: ctypes
         fake_cuda.fake_cuda_capture(stream.handle, 1)
         stream_k(a, b, out=out)
         assert fake_cuda.fake_cuda_calls(b"cuMemAlloc") == made
-        address = device.workspace(1, stream.handle)
-        assert bytes((ctypes.c_char * cuda.FLAG_BYTES).from_address(address))[4096:] == bytes(cuda.FLAG_BYTES - 4096)
+        address = base(device, stream.handle)
+        assert zeros_at(address, device._workspaces[stream.handle].cleared)
         stream_k(a, b, out=out)
         fake_cuda.fake_cuda_capture(stream.handle, 0)
     with device.new_stream() as other:  # the spare is spent: this one has to be told
@@ -154,7 +216,7 @@ def test_a_stream_never_used_before_is_captured_with_the_spare(fake_cuda: ctypes
             stream_k(a, b, out=out)
         assert caught.value.rule == "capture-allocation"
         fake_cuda.fake_cuda_capture(other.handle, 0)
-    assert device.workspace(1, 0) != address  # any call beside captures makes another spare
+    assert base(device, 0) != address  # any call beside captures makes another spare
     made = fake_cuda.fake_cuda_calls(b"cuMemAlloc")
     with device.new_stream() as third:
         fake_cuda.fake_cuda_capture(third.handle, 1)

@@ -186,7 +186,9 @@ def test_stream_k_gets_a_workspace_with_clear_flags(fake: ctypes.CDLL) -> None:
     # 16 tiles of 64 steps over 132 blocks: 8 steps a block, 128 blocks.
     assert (seen.grid[0], numbers(seen, 9)[8]) == (128, 8)
     flags = int.from_bytes(bytes(seen.first)[88:96], "little")
-    assert bytes((ctypes.c_char * cuda.FLAG_BYTES).from_address(flags)) == bytes(cuda.FLAG_BYTES)
+    zeros = registry.kernel(registry.specs()[0]).clear_bytes
+    assert zeros > 0
+    assert bytes((ctypes.c_char * zeros).from_address(flags)) == bytes(zeros)
     assert fake.fake_cuda_capture_mode() == 0
     before = fake.fake_cuda_calls(b"cuMemAlloc")
     out = there(np.zeros((256, 256), ml_dtypes.bfloat16))
@@ -321,7 +323,7 @@ def test_a_library_loads_and_says_so_without_a_driver(tmp_path: Path) -> None:
     path = Builder().build_one(spec).path
     text = (
         "import ctypes\nfrom tilewright.runtime.loader import load_library\n"
-        "from tilewright.runtime.abi import GemmArgs\n"
+        "from tilewright.runtime.bindings.gemm.args import GemmArgs\n"
         f"kernel = load_library({str(path)!r})[0]\n"
         "args = GemmArgs(m=8, n=8, k=8, batch=1, a_stride=8, b_stride=8, e_stride=8)\n"
         "assert kernel.refusal(args) == ''\n"

@@ -36,7 +36,7 @@ def kernel(fake_hip: FakeHip) -> Kernel:
 @pytest.fixture
 def hungry(fake_hip: FakeHip) -> Kernel:
     """The same with a workspace."""
-    return load_library(fake_hip.kernel(workspace=True))[0]
+    return load_library(fake_hip.kernel(workspace=True, clear=192))[0]
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ def test_a_workspace_that_does_not_fit_leaves_the_kernel_usable(
 
 
 def test_nothing_is_left_when_the_arrays_are_gone(fake_hip: FakeHip, arrays: Arrays) -> None:
-    registry = tw.Registry("gfx942").add_library(fake_hip.kernel(workspace=True))
+    registry = tw.Registry("gfx942").add_library(fake_hip.kernel(workspace=True, clear=192))
     registry.run("gemm", there(arrays[0]), there(arrays[1]), out_dtype="int32").numpy()
     hip.device().drop_workspaces()
     gc.collect()
@@ -484,7 +484,7 @@ def test_kernels_are_measured_on_the_device(fake_hip: FakeHip, monkeypatch: pyte
     from tilewright.dispatch import measure
 
     monkeypatch.setattr(measure, "_versions", lambda spec: {})  # asks the compiler, which may not be here
-    registry = tw.Registry("gfx942").add_library(fake_hip.kernel(workspace=True))
+    registry = tw.Registry("gfx942").add_library(fake_hip.kernel(workspace=True, clear=192))
     record = registry.measure(fakes.problem(), rounds=3, buffers=2, save=False)
     assert (record.target, record.choice) == ("gfx942", fakes.spec().digest)
     assert (record.method["buffers"], record.method["flush"]) == (2, False)

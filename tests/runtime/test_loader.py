@@ -28,10 +28,13 @@ static int launch(const void *, void *, void *) { return 0; }
 """
 
 
-def library_text(manifest: str = "{}", version: str = "TW_ABI_VERSION", count: int = 1, check: str = "check") -> str:
+def library_text(
+    manifest: str = "{}", version: str = "TW_ABI_VERSION", count: int = 1, check: str = "check", clear: int = 0
+) -> str:
+    entry = f"{check}, workspace, launch, nullptr, nullptr, {clear}"
     return EXPORTS + (
         f"SHOWN int64_t tw_abi_version(void) {{ return {version}; }}\n"
-        f'static const tw_kernel table[] = {{{{R"x({manifest})x", {check}, workspace, launch, nullptr, nullptr}}}};\n'
+        f'static const tw_kernel table[] = {{{{R"x({manifest})x", {entry}}}}};\n'
         f"SHOWN const tw_kernel *tw_kernels(int64_t *n) {{ *n = {count}; return table; }}\n"
     )
 
@@ -94,6 +97,8 @@ def test_a_library_that_is_not_there_needs_no_other(tmp_path: Path) -> None:
         (library_text(manifest='{"op": "gemm", "arch": "generic"}'), "manifest"),
         (library_text(manifest='{"op": "knitting"}'), "manifest"),
         (library_text(manifest=SPEC.to_json(), check="nullptr"), "table-entry"),
+        (library_text(manifest=SPEC.to_json(), clear=-64), "table-entry"),
+        (library_text(manifest=SPEC.to_json(), clear=100), "table-entry"),
     ],
 )
 def test_a_library_that_lies_is_refused(library_of: Callable[[str], Path], text: str, rule: str) -> None:
@@ -103,7 +108,7 @@ def test_a_library_that_lies_is_refused(library_of: Callable[[str], Path], text:
 
 
 def test_a_bundle_holds_many_kernels(library_of: Callable[[str], Path]) -> None:
-    entry = "check, workspace, launch, nullptr, nullptr"
+    entry = "check, workspace, launch, nullptr, nullptr, 0"
     text = EXPORTS + (
         "SHOWN int64_t tw_abi_version(void) { return TW_ABI_VERSION; }\n"
         f'static const tw_kernel table[] = {{{{R"x({SPEC.to_json()})x", {entry}}},\n'
@@ -139,7 +144,7 @@ def test_a_kernel_refuses_arrays_of_another_signature(kernel: loader.Kernel) -> 
 
 
 def test_the_kernels_own_check_answers_with_its_sentence(kernel: loader.Kernel) -> None:
-    from tilewright.runtime.abi import GemmArgs
+    from tilewright.runtime.bindings.gemm.args import GemmArgs
 
     args = GemmArgs(m=2, n=2, k=2, batch=1, a_stride=1, b_stride=2, e_stride=2, alpha=1.0)
     assert kernel.refusal(args) == "TW_BAD_ARGS: the stride of A is shorter than its row"

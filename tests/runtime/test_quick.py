@@ -145,7 +145,7 @@ def pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pose]:
 @pytest.fixture
 def hungry(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pose]:
     """The same with a kernel that wants a workspace."""
-    yield from make_pose(fake_hip, monkeypatch, fake_hip.kernel(workspace=True))
+    yield from make_pose(fake_hip, monkeypatch, fake_hip.kernel(workspace=True, clear=192))
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ def test_cuda_copies_what_a_kernel_cannot_read(fake_cuda: ctypes.CDLL, library_o
     signature = GemmSignature("standard", "bf16", "bf16", "fp32", "fp32", "fp32", "rcr")
     spec = KernelSpec("gemm", signature, make.skinny(4, 1, 4), "sm_90a")
     assert GEMM.check(spec) == []
-    text = kernel_text(spec, workspace=True, grains=(1, 1, 8), queue="fake_cuda_launch")
+    text = kernel_text(spec, workspace=True, grains=(1, 1, 8), queue="fake_cuda_launch", clear=64)
     registry = tw.Registry("sm_90a").add_library(library_of(text))
     a, b = random(5, 41).astype(bfloat16), random(17, 41).astype(bfloat16)
     one = cuda.device()
@@ -231,6 +231,7 @@ def test_cuda_copies_what_a_kernel_cannot_read(fake_cuda: ctypes.CDLL, library_o
         assert [fake_cuda.fake_cuda_calls(name) for name in (b"cuStreamSynchronize", b"cuMemAlloc")] == waits
         assert fake_cuda.fake_cuda_calls(b"cuMemcpy2DAsync") == copies + 3
     np.testing.assert_array_equal(out.numpy(), a.astype(np.float32) @ b.astype(np.float32).T)
-    # The flags in front of the copies are as kernels must find them.
-    flags = one._workspaces[stream.handle].address
-    assert bytes((ctypes.c_char * cuda.FLAG_BYTES).from_address(flags))[8192:] == bytes(cuda.FLAG_BYTES - 8192)
+    # The zeros in front of the copies are as kernels must find them.
+    held = one._workspaces[stream.handle]
+    assert held.cleared >= 64
+    assert bytes((ctypes.c_char * held.cleared).from_address(held.address - held.cleared)) == bytes(held.cleared)

@@ -20,12 +20,12 @@ from tilewright.backends.cuda.driver import CudaDriver
 from tilewright.backends.driver import DeviceFacts
 from tilewright.errors import DeviceError
 from tilewright.runtime.devices import Launch
-from tilewright.runtime.gpu import FLAG_BYTES, Event, Gpu, GpuMemory, Stream, torch_stream
+from tilewright.runtime.gpu import Event, Gpu, GpuMemory, Stream, Workspace, torch_stream
 from tilewright.runtime.gpu import scoped_stream as _scoped_stream
 from tilewright.runtime.loader import Kernel
 
 __all__ = [
-    "DLPACK_TYPES", "FLAG_BYTES", "CudaGpu", "Event", "GpuMemory", "Stream", "all_devices", "current_index", "device",
+    "DLPACK_TYPES", "CudaGpu", "Event", "GpuMemory", "Stream", "all_devices", "current_index", "device",
     "facts",
 ]  # fmt: skip
 
@@ -50,7 +50,7 @@ class CudaGpu(Gpu):
 
     def __init__(self, driver: CudaDriver, facts: DeviceFacts) -> None:
         super().__init__("cuda", driver, facts)
-        self._spare: GpuMemory | None = None
+        self._spare: Workspace | None = None
         self._spent = False  # a capture took the spare
         self._housekeeping: Stream | None = None
 
@@ -74,15 +74,15 @@ class CudaGpu(Gpu):
         finally:
             self.driver("CaptureMode", ctypes.byref(mode))
 
-    def workspace(self, nbytes: int, stream: int) -> int:
-        address = super().workspace(nbytes, stream)
+    def workspace(self, nbytes: int, stream: int, clear_bytes: int = 0) -> int:
+        address = super().workspace(nbytes, stream, clear_bytes)
         if self._spent and not self.capturing(stream):
             self._spent = False  # one attempt: where memory is short, the next workspace makes another
             with self.active(), self._capture_or_not():
                 self._keep_spare(min(max(nbytes, LEAST_WORKSPACE), MOST_SPARE))
         return address
 
-    def _new_workspace(self, nbytes: int, stream: int) -> GpuMemory:
+    def _new_workspace(self, nbytes: int, stream: int) -> Workspace:
         with self.active(), self._capture_or_not():  # another stream of this thread may be captured
             try:
                 made = self._cleared(max(nbytes, LEAST_WORKSPACE))
@@ -95,10 +95,10 @@ class CudaGpu(Gpu):
 
     def _keep_spare(self, nbytes: int) -> None:
         """A workspace for the next stream that is captured, where memory allows it."""
-        if self._spare is not None and self._spare.nbytes >= nbytes:
-            return
         if self._spare is not None:
-            self._spare.free()
+            if self._spare.nbytes >= nbytes and self._spare.cleared >= self._clear_bytes:
+                return
+            self._spare.memory.free()
             self._spare = None
         try:
             self._spare = self._cleared(nbytes, make_room=False)
@@ -106,18 +106,18 @@ class CudaGpu(Gpu):
             if error.rule != "device-memory":
                 raise
 
-    def _cleared(self, nbytes: int, make_room: bool = True) -> GpuMemory:
-        made = self._allocate(nbytes, make_room)
+    def _cleared(self, nbytes: int, make_room: bool = True) -> Workspace:
+        made = Workspace(self._allocate(self._clear_bytes + nbytes, make_room), self._clear_bytes)
         # On a stream of its own: the caller's may have much to do, and the graph that uses a spare is not on it.
         if self._housekeeping is None:
             self._housekeeping = Stream(self)
-        self.driver("MemsetAsync", made.address, 0, FLAG_BYTES, self._housekeeping.handle)
+        self.driver("MemsetAsync", made.memory.address, 0, made.cleared, self._housekeeping.handle)
         self._housekeeping.synchronize()
         return made
 
-    def _kept_for_capture(self, nbytes: int) -> GpuMemory:
+    def _kept_for_capture(self, nbytes: int, clear_bytes: int) -> Workspace:
         spare = self._spare
-        if spare is None or spare.nbytes < nbytes:
+        if spare is None or not spare.serves(nbytes, clear_bytes):
             raise self._no_allocation(nbytes)
         self._spare, self._spent = None, True
         return spare
@@ -126,12 +126,12 @@ class CudaGpu(Gpu):
         with self._lock:
             spare, self._spare = self._spare, None
             if spare is not None:
-                spare.free()
+                spare.memory.free()
             return super()._drop_unpinned() or spare is not None
 
     def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
         self.demand_arch(kernel.spec.arch)
-        launch = kernel.launch
+        launch, clear_bytes = kernel.launch, kernel.clear_bytes
         context = self.driver.context(self.place.ordinal)
         current = self.driver.library.cuCtxGetCurrent
         pointer, byref = ctypes.c_void_p, ctypes.byref
@@ -140,7 +140,7 @@ class CudaGpu(Gpu):
             stream = self.stream()
             if workspace_bytes:
                 with self._lock:
-                    status = launch(args, self.workspace(workspace_bytes, stream), stream)
+                    status = launch(args, self.workspace(workspace_bytes, stream, clear_bytes), stream)
             else:
                 status = launch(args, None, stream)
             if status:

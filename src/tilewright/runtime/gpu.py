@@ -14,14 +14,16 @@ from tilewright import events
 from tilewright.arch import all_archs
 from tilewright.backends.driver import ANY_TO_ANY, DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
 from tilewright.errors import DeviceError, RequestError
-from tilewright.runtime import abi, timing
+from tilewright.runtime import timing
 from tilewright.runtime.devices import Launch, Place
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.streams import SCOPED
 
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _CAPTURING = 1
-FLAG_BYTES = abi.WORKSPACE_FLAGS
+# More than any kernel of today wants to be zero, so that a workspace seldom has to be made anew for it.
+LEAST_CLEARED = 4096
+_GRAIN = 256  # what memory behind the zeros is aligned to
 
 
 def scoped_stream() -> Stream | None:
@@ -40,6 +42,27 @@ class GpuMemory:
 
     def free(self) -> None:
         self._release()
+
+
+class Workspace:
+    """Scratch memory of a stream, behind bytes that are zero between launches.
+
+    Kernels want different numbers of zeros, none of them more than there are here.  Each gets the zeros next to
+    the scratch: they are followed by what it may fill, and nobody fills another's.
+    """
+
+    __slots__ = ("address", "cleared", "memory", "nbytes")
+
+    def __init__(self, memory: GpuMemory, cleared: int) -> None:
+        self.memory, self.cleared = memory, cleared
+        self.address, self.nbytes = memory.address + cleared, memory.nbytes - cleared
+
+    def serves(self, nbytes: int, clear_bytes: int) -> bool:
+        return self.cleared >= clear_bytes and self.nbytes + clear_bytes >= nbytes
+
+    def at(self, clear_bytes: int) -> int:
+        """Where the workspace of a kernel begins."""
+        return self.address - clear_bytes
 
 
 def _give_back(device: Gpu, address: int) -> None:
@@ -121,8 +144,8 @@ class Gpu:
     """One device.  `kind` is the name of its backend.
 
     Each stream has a workspace that grows and stays.  One that was handed out while its stream was captured is
-    pinned: the graph keeps its address, so nothing but `drop_workspaces` gives it back.  The first bytes of a
-    workspace, the flags, are zero from the start, and kernels leave them zero.
+    pinned: the graph keeps its address, so nothing but `drop_workspaces` gives it back.  It has as many zeros as
+    any kernel wanted so far; one that wants more gets a new one.
     """
 
     def __init__(self, kind: str, driver: Driver, facts: DeviceFacts) -> None:
@@ -130,8 +153,9 @@ class Gpu:
         self.facts = facts
         self.place = Place(kind, facts.index)
         self._lock = threading.RLock()
-        self._workspaces: dict[int, GpuMemory] = {}  # by stream: work of one stream never overlaps
-        self._pinned: dict[int, GpuMemory] = {}  # by address: graphs may use these
+        self._workspaces: dict[int, Workspace] = {}  # by stream: work of one stream never overlaps
+        self._pinned: dict[int, Workspace] = {}  # by address: graphs may use these
+        self._clear_bytes = LEAST_CLEARED  # of new workspaces
 
     def __repr__(self) -> str:
         return f"<{self.place} {self.facts.name} ({self.facts.arch})>"
@@ -305,15 +329,20 @@ class Gpu:
                 self.driver.take_last_error()
         return status == 0 and state.value == _CAPTURING
 
-    def workspace(self, nbytes: int, stream: int) -> int:
-        """At least `nbytes` that work of this stream shares; hold the lock until the launch is queued."""
+    def workspace(self, nbytes: int, stream: int, clear_bytes: int = 0) -> int:
+        """At least `nbytes` that work of this stream shares, the first `clear_bytes` of them zero.
+
+        Hold the lock until the launch is queued.
+        """
         known = self._workspaces.get(stream)
-        if known is not None and known.nbytes >= nbytes and known.address in self._pinned:
-            return known.address
+        enough = known is not None and known.serves(nbytes, clear_bytes)
+        if known is not None and enough and known.address in self._pinned:
+            return known.at(clear_bytes)
         captured = self.capturing(stream)
-        if known is None or known.nbytes < nbytes:
+        if known is None or not enough:
+            self._clear_bytes = max(self._clear_bytes, -(-clear_bytes // _GRAIN) * _GRAIN)
             if captured:
-                known = self._kept_for_capture(nbytes)
+                known = self._kept_for_capture(nbytes, clear_bytes)
             else:
                 # Freeing waits for the device, so a kernel that still uses the old one ends first.
                 self.drop_workspace(stream)
@@ -321,33 +350,34 @@ class Gpu:
             self._workspaces[stream] = known
         if captured:
             self._pinned[known.address] = known
-        return known.address
+        return known.at(clear_bytes)
 
-    def _new_workspace(self, nbytes: int, stream: int) -> GpuMemory:
+    def _new_workspace(self, nbytes: int, stream: int) -> Workspace:
         with self.active():
-            made = self._allocate(max(nbytes, FLAG_BYTES))
-            self.driver("MemsetAsync", made.address, 0, FLAG_BYTES, stream)
+            made = Workspace(self._allocate(self._clear_bytes + nbytes), self._clear_bytes)
+            self.driver("MemsetAsync", made.memory.address, 0, made.cleared, stream)
         return made
 
-    def _kept_for_capture(self, nbytes: int) -> GpuMemory:
+    def _kept_for_capture(self, nbytes: int, clear_bytes: int) -> Workspace:
         """A workspace for a stream that is captured and has none: nothing can be allocated then."""
         raise self._no_allocation(nbytes)
 
     @contextmanager
-    def scratch(self, nbytes: int) -> Iterator[int]:
+    def scratch(self, nbytes: int, kernel: Kernel) -> Iterator[int]:
         """At least `nbytes` of the current stream's workspace, for what the body queues.
 
-        A kernel launched in the body has its own workspace in the first of these bytes, and flags are kept there.
+        The kernel may be launched in the body: it has its own workspace in the first of these bytes.
         """
         with self.active(), self._lock:
-            yield self.workspace(nbytes, self.stream())
+            zeros = kernel.clear_bytes
+            yield self.workspace(nbytes + zeros, self.stream(), zeros) + zeros
 
     def drop_workspace(self, stream: int) -> None:
         """Give back the workspace of a stream; one that a graph uses stays."""
         with self._lock:
             known = self._workspaces.pop(stream, None)
             if known is not None and known.address not in self._pinned:
-                known.free()
+                known.memory.free()
 
     def _drop_unpinned(self) -> bool:
         """Give back what no graph uses; True when there was anything."""
@@ -363,18 +393,18 @@ class Gpu:
             self._drop_unpinned()
             self._workspaces.clear()
             while self._pinned:
-                self._pinned.popitem()[1].free()
+                self._pinned.popitem()[1].memory.free()
 
     def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
         self.demand_arch(kernel.spec.arch)
-        launch = kernel.launch
+        launch, clear_bytes = kernel.launch, kernel.clear_bytes
 
         def run(args: int, _workspace: Any, _stream: Any) -> int:
             with self.active():
                 stream = self.stream()
                 if workspace_bytes:
                     with self._lock:
-                        status = launch(args, self.workspace(workspace_bytes, stream), stream)
+                        status = launch(args, self.workspace(workspace_bytes, stream, clear_bytes), stream)
                 else:
                     status = launch(args, None, stream)
                 if status:

@@ -21,6 +21,7 @@ _DAMAGED = (
     "a library of your own must be built again by you"
 )
 _WHY_BYTES = 256
+_WORKSPACE_ALIGNMENT = 64
 
 
 class Kernel:
@@ -31,6 +32,7 @@ class Kernel:
         "_library",
         "_packed_bytes",
         "_workspace",
+        "clear_bytes",
         "launch",
         "library_path",
         "pack",
@@ -41,6 +43,9 @@ class Kernel:
     def __init__(self, spec: KernelSpec, entry: abi.KernelEntry, library: ctypes.CDLL, path: Path) -> None:
         if not (entry.check and entry.workspace and entry.launch):
             raise _untrusted(path, "table-entry", f"the table entry of {spec.name} lacks a function")
+        if entry.clear_bytes < 0 or entry.clear_bytes % _WORKSPACE_ALIGNMENT:
+            said = f"{spec.name} wants {entry.clear_bytes} bytes of zeros, no multiple of {_WORKSPACE_ALIGNMENT}"
+            raise _untrusted(path, "table-entry", said)
         self.spec = spec
         self.library_path = path
         self._library = library  # keeps the code mapped
@@ -50,6 +55,7 @@ class Kernel:
         self._packed_bytes = abi.PACKED_BYTES(entry.packed_bytes) if entry.packed_bytes else None
         self.planner: Any = None  # remembers the plans of direct calls; the binding puts it here
         self.pack = abi.PACK(entry.pack) if entry.pack else None
+        self.clear_bytes = int(entry.clear_bytes)  # at the start of its workspace: zero before and after a launch
 
     @property
     def name(self) -> str:
@@ -99,10 +105,10 @@ class Kernel:
     def packed_bytes(self, args: ctypes.Structure) -> int:
         if self._packed_bytes is None:
             raise ProblemError(
-                f"{self.name} does not take a packed B",
-                rule="not-preshuffle",
+                f"{self.name} does not take a packed operand",
+                rule="not-packed",
                 value=self.name,
-                remedy="use a kernel of variant preshuffle",
+                remedy="use a kernel that takes a packed operand",
             )
         return int(self._packed_bytes(ctypes.addressof(args)))
 

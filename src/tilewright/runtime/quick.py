@@ -27,7 +27,7 @@ CAPTURED = -3  # the stream has no workspace yet, or a graph will keep its addre
 
 MOST_OPERANDS = 8
 MOST_ARGUMENT_BYTES = 504  # of 512, the rest is for addresses nobody reads
-_VERSION = 2
+_VERSION = 3
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -50,7 +50,8 @@ class _Call(ctypes.Structure):
         ("workspaces", ctypes.py_object),
         ("allocate", ctypes.py_object),
         ("allocate_args", ctypes.py_object * 3),
-        *((name, ctypes.c_int64) for name in ("workspace_bytes", "bytes", "slots", "scalars", "out", "twin")),
+        *((name, ctypes.c_int64) for name in ("workspace_bytes", "clear_bytes", "bytes")),
+        *((name, ctypes.c_int64) for name in ("slots", "scalars", "out", "twin")),
         ("scalar_offset", ctypes.c_int64 * 2),
         ("slot", _Slot * MOST_OPERANDS),
     )
@@ -215,7 +216,7 @@ def prepare(
         twin=twin,
     )
     if workspace_bytes:
-        call.workspaces = gpu._workspaces
+        call.workspaces, call.clear_bytes = gpu._workspaces, kernel.clear_bytes
     if allocate is not None:
         call.allocate = allocate[0]
         for index, value in enumerate(allocate[1:]):

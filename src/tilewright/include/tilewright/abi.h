@@ -1,8 +1,10 @@
 /* The Tilewright C ABI: the only definition of what a built library exports.
  *
  * A library holds one kernel (JIT) or many (a bundle, a user's own build); both look the same from
- * outside.  Plain C, so that Python, C++ and any other language read the same header.  The Python
- * mirror (tilewright/runtime/abi.py) is compared with this file by a test that compiles it. */
+ * outside.  Plain C, so that Python, C++ and any other language read the same header.  Here is what all
+ * ops share; the arguments of an op have a header of their own beside this one (gemm_args.h), which only
+ * its kernels see.  The Python mirrors (tilewright/runtime/abi.py, and an op's runtime/bindings/OP/args.py)
+ * are compared with these files by a test that compiles them. */
 #ifndef TILEWRIGHT_ABI_H
 #define TILEWRIGHT_ABI_H
 
@@ -13,8 +15,9 @@
 extern "C" {
 #endif
 
-/* Raised whenever a struct or the meaning of a field changes; other versions are refused. */
-#define TW_ABI_VERSION 1
+/* Raised whenever a struct or the meaning of a field changes, here or in the arguments of an op; other
+ * versions are refused. */
+#define TW_ABI_VERSION 2
 
 /* Answers of check and launch.  Zero is success. */
 enum tw_status {
@@ -25,32 +28,6 @@ enum tw_status {
   TW_ALIGNMENT = 4,    /* a pointer or stride is not aligned as the kernel needs */
   TW_DEVICE = 5        /* the device runtime reported an error; its own code may stand above bit 8 */
 };
-
-/* On GPUs the first bytes of every workspace are flags: whoever allocates one clears them, and every
- * launch leaves them clear. */
-#define TW_WORKSPACE_FLAGS 16384
-
-#define TW_MAX_D 2
-
-/* E = epilogue(alpha * A.B + beta * C, D0, D1), batched.
- *
- * A is m x k, B is k x n; each is row- or column-major as the kernel's layout says, with a leading
- * stride in elements.  C and E are m x n row-major.  A D tensor has a row and a column stride, so a
- * bias vector is a D with one of them 0.  A batch stride of 0 broadcasts.  For a preshuffle kernel
- * `b` points at the buffer that `pack` filled and its strides are ignored.  E may be C itself. */
-typedef struct tw_gemm_args {
-  int64_t m, n, k, batch;
-  const void *a;
-  const void *b;
-  const void *c; /* may be null when beta is 0 */
-  const void *d[TW_MAX_D];
-  void *e;
-  int64_t a_stride, b_stride, c_stride, e_stride;
-  int64_t d_row_stride[TW_MAX_D], d_col_stride[TW_MAX_D];
-  int64_t a_batch_stride, b_batch_stride, c_batch_stride, e_batch_stride;
-  int64_t d_batch_stride[TW_MAX_D];
-  double alpha, beta;
-} tw_gemm_args;
 
 /* What `stream` points at for host kernels: a team of threads.  Null means the calling thread only.
  * `run` calls body(context, index, count) for every index below count, on at most `threads`
@@ -71,10 +48,14 @@ typedef struct tw_kernel {
   int64_t (*workspace)(const void *args, int64_t threads);
   /* Asynchronous on the stream where the target has streams; allocates nothing. */
   int (*launch)(const void *args, void *workspace, void *stream);
-  /* Preshuffle kernels only, null otherwise: the size of the packed B, and the packing itself
-   * (reads args->b with its strides, writes `packed`, aligned to 64). */
+  /* Kernels that take a packed operand, null for others: the size of its packed form, and the packing
+   * itself (reads the operand as args describe it, writes `packed`, aligned to 64). */
   int64_t (*packed_bytes)(const void *args);
   int (*pack)(const void *args, void *packed, void *stream);
+  /* On GPUs: so many bytes at the start of the workspace must be zero when the kernel is launched, and are
+   * zero again when it is done; whoever allocates the workspace clears them once.  A multiple of 64; 0
+   * where the kernel needs none, and for host kernels. */
+  int64_t clear_bytes;
 } tw_kernel;
 
 #ifndef __CUDACC_RTC__ /* which knows no host */

@@ -17,9 +17,9 @@
 // One pass of a GPU compiler makes the code for the device.  The table is the host's; yet the device pass must
 // see the entry, for what it refers to is what tells the compiler which device kernels to make.
 #if defined(__HIP_DEVICE_COMPILE__) || defined(__CUDA_ARCH__)
-#define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack) \
-  [[maybe_unused]] static tw_kernel TW_JOIN(tw_entry_, __COUNTER__) = {Manifest, Check,       Workspace, \
-                                                                       Launch,   PackedBytes, Pack};
+#define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack, ClearBytes) \
+  [[maybe_unused]] static tw_kernel TW_JOIN(tw_entry_, __COUNTER__) = {Manifest,    Check, Workspace, Launch, \
+                                                                       PackedBytes, Pack,  ClearBytes};
 #else
 
 #if defined(__APPLE__)
@@ -51,7 +51,7 @@ extern "C" __attribute__((weak)) TW_SHOWN const tw_kernel *tw_kernels(int64_t *c
 #ifndef TW_RETAIN
 #define TW_RETAIN
 #endif
-#define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack) \
+#define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack, ClearBytes) \
   TW_RETAIN __attribute__((section(TW_TABLE_SECTION), used, aligned(8))) static tw_kernel TW_JOIN( \
-      tw_entry_, __COUNTER__) = {Manifest, Check, Workspace, Launch, PackedBytes, Pack};
+      tw_entry_, __COUNTER__) = {Manifest, Check, Workspace, Launch, PackedBytes, Pack, ClearBytes};
 #endif

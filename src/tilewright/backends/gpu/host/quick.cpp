@@ -66,7 +66,8 @@ struct Facts {
 };
 
 const Exchange *exchange;
-PyObject *types[2], *requires_grad, *is_neg, *address_name, *nbytes_name;  // kept for the life of the process
+PyObject *types[2], *requires_grad, *is_neg, *address_name, *nbytes_name,
+    *cleared_name;  // kept for the life of the process
 
 // Whether a method or attribute of the tensor says yes; anything but a clear no counts.
 bool yes(PyObject *answer) {
@@ -109,9 +110,11 @@ struct Call {
   int (*capturing)(void *stream, int *answer);  // null: does not matter
   uint64_t expected;
   const void *args;
-  PyObject *workspaces;  // a dictionary by stream, of objects with an address and nbytes; null where none is needed
+  // A dictionary by stream, of objects with an address, nbytes from there on, and so many cleared before it; null where
+  // none is needed.
+  PyObject *workspaces;
   PyObject *allocate, *allocate_args[3];  // makes a new result; null where it is given
-  int64_t workspace_bytes, bytes, slots, scalars, out, twin;
+  int64_t workspace_bytes, clear_bytes, bytes, slots, scalars, out, twin;
   int64_t scalar_offset[2];
   Slot slot[most_operands];
 };
@@ -186,14 +189,17 @@ uint64_t number_of(PyObject *object, PyObject *name) {
   return reinterpret_cast<uintptr_t>(value);
 }
 
-// The address of a workspace of the stream that is large enough, or null.
+// The address of a workspace of the stream that is large enough and begins with enough zeros, or null.
 void *workspace_of(const Call &call, void *stream) {
   PyObject *key = PyLong_FromVoidPtr(stream);
   if (!key) return nullptr;
   PyObject *held = PyDict_GetItemWithError(call.workspaces, key);
   Py_DecRef(key);
-  if (!held || number_of(held, nbytes_name) < uint64_t(call.workspace_bytes)) return nullptr;
-  return reinterpret_cast<void *>(number_of(held, address_name));
+  const uint64_t zeros = uint64_t(call.clear_bytes);
+  if (!held || number_of(held, cleared_name) < zeros ||
+      number_of(held, nbytes_name) + zeros < uint64_t(call.workspace_bytes))
+    return nullptr;
+  return reinterpret_cast<void *>(number_of(held, address_name) - zeros);
 }
 
 PyObject *longer_way() {
@@ -203,7 +209,7 @@ PyObject *longer_way() {
 
 }  // namespace
 
-SHOWN int64_t tw_quick_abi_version(void) { return 2; }
+SHOWN int64_t tw_quick_abi_version(void) { return 3; }
 SHOWN int64_t tw_quick_call_bytes(void) { return sizeof(Call); }
 
 // The tensor types to read and the table of their library; 0, or not 0 where this library cannot use it.
@@ -214,7 +220,8 @@ SHOWN int tw_quick_tensors(PyObject *first, PyObject *second, const void *table)
   is_neg = PyUnicode_InternFromString("is_neg");
   address_name = PyUnicode_InternFromString("address");
   nbytes_name = PyUnicode_InternFromString("nbytes");
-  if (!requires_grad || !is_neg || !address_name || !nbytes_name) return 1;
+  cleared_name = PyUnicode_InternFromString("cleared");
+  if (!requires_grad || !is_neg || !address_name || !nbytes_name || !cleared_name) return 1;
   types[0] = first, types[1] = second, exchange = found;
   return 0;
 }

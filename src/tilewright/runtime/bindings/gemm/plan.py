@@ -12,8 +12,8 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import DeviceError, ProblemError, TilewrightError
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import arrays, host
-from tilewright.runtime.abi import GemmArgs
 from tilewright.runtime.arrays import View
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.bindings.gemm.request import Request, dense_request
 from tilewright.runtime.devices import HOST, Launch, device
 from tilewright.runtime.loader import Kernel

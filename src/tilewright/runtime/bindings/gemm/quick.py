@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.runtime import arrays, quick, torch_arrays
-from tilewright.runtime.abi import GemmArgs
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, bad_scalar, copy_args
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, device
@@ -176,10 +176,11 @@ class QuickCall:
         scalars = (alpha, beta) if self._use_c else (alpha,)
         with gpu._lock:  # until the launch is queued, so that nobody frees the workspace before it
             held = gpu._workspaces.get(stream)
-            known = held.address if held is not None and held.nbytes >= self._workspace else 0
+            zeros = self.plan.kernel.clear_bytes
+            known = held.at(zeros) if held is not None and held.serves(self._workspace, zeros) else 0
             status = go(stream, known, *at, *scalars)
             if status == quick.CAPTURED:
-                status = surely(stream, gpu.workspace(self._workspace, stream), *at, *scalars)
+                status = surely(stream, gpu.workspace(self._workspace, stream, zeros), *at, *scalars)
             return status
 
     def _after(self, status: int, gpu: Gpu, at: tuple[int, ...], alpha: float, beta: float) -> bool:

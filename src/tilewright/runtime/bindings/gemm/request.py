@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ProblemError
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 from tilewright.ops.gemm.spec import normal_epilogue
-from tilewright.runtime.abi import MAX_D, GemmArgs
 from tilewright.runtime.arrays import View, overlaps_itself
+from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
 from tilewright.runtime.devices import HOST, Place, common_place
 
 _COPY = "np.ascontiguousarray({0}) makes a copy that fits (Tilewright never copies by itself)"

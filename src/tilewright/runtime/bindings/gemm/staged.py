@@ -14,7 +14,6 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime.bindings.gemm.plan import GemmPlan, dense_problem
 from tilewright.runtime.bindings.gemm.request import Request, dense_request
 from tilewright.runtime.devices import device
-from tilewright.runtime.gpu import FLAG_BYTES
 from tilewright.runtime.loader import Kernel
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class StagedGemmPlan(GemmPlan):
             self.size_a, self.size_b = self.size_b, self.size_a
         self._gpu = cast("Gpu", device(request.place))
         p, q, args = request.problem, inner.problem, request.args
-        self._total = _up(max(self.scratch_bytes, FLAG_BYTES))
+        self._total = _up(self.scratch_bytes)
 
         def matrix(
             letter: str, size: tuple[int, int], to: tuple[int, int], strides: tuple[int, int, int], dtype: str
@@ -152,7 +151,7 @@ class StagedGemmPlan(GemmPlan):
         if self._outer.swapped:
             a, b = b, a
         gpu = self._gpu
-        with gpu.scratch(self._total) as base:
+        with gpu.scratch(self._total, self.kernel) as base:
             super().__call__(
                 stage(gpu, self._left, base, a),
                 stage(gpu, self._right, base, b),

@@ -1,7 +1,7 @@
 // What happens to a row of sums on its way out: alpha and beta, the D tensors, the activation, the
 // output type.  Every pipeline ends here.
 #pragma once
-#include <tilewright/abi.h>
+#include <tilewright/gemm_args.h>
 
 #include <tilewright/cpu/convert.h>
 #include <tilewright/cpu/math.h>

@@ -1,8 +1,8 @@
 // A GEMM kernel: a Config (what and how, filled in by the generated file) bound to a pipeline and
 // exported through the C ABI.
 #pragma once
-#include <tilewright/abi.h>
 #include <tilewright/export.h>
+#include <tilewright/gemm_args.h>
 
 #include <tilewright/cpu/gemm_direct.h>
 #include <tilewright/cpu/gemm_generic.h>
@@ -109,4 +109,4 @@ template <class Config> struct Packing<Config, true> {
 #define TW_EXPORT_GEMM(Config, Manifest) \
   TW_EXPORT_KERNEL(Manifest, tw::Gemm<Config>::check, tw::Gemm<Config>::workspace, tw::Gemm<Config>::launch, \
                    (tw::Packing<Config, tw::Gemm<Config>::prepacked>::bytes), \
-                   (tw::Packing<Config, tw::Gemm<Config>::prepacked>::pack))
+                   (tw::Packing<Config, tw::Gemm<Config>::prepacked>::pack), 0)

@@ -5,8 +5,8 @@
 // with the cubin inside (TW_CUBIN names it).  nvcc alone makes both halves at once, which is what a
 // person's own build does.
 #pragma once
-#include <tilewright/abi.h>
 #include <tilewright/export.h>
+#include <tilewright/gemm_args.h>
 #include <tilewright/gpu/gemm_generic.h>
 #include <tilewright/gpu/multistage_shape.h>
 #include <tilewright/gpu/repack.h>
@@ -101,5 +101,5 @@ template <class C> using skinny_of = Skinny<typename C::A, (C::few_columns ? C::
   }; \
   TW_EXPORT_KERNEL(Manifest, tw_gemm_##Symbol::check, tw_gemm_##Symbol::workspace, tw_gemm_##Symbol::launch, \
                    Config::packed ? tw_gemm_##Symbol::packed_bytes : nullptr, \
-                   Config::packed ? tw_gemm_##Symbol::pack : nullptr)
+                   Config::packed ? tw_gemm_##Symbol::pack : nullptr, tw_gemm_##Symbol::clear_bytes)
 #endif

@@ -2,7 +2,7 @@
 // A launch allocates nothing and waits for nothing, so it can be captured in a graph; the first one in
 // a context loads the code.
 #pragma once
-#include <tilewright/abi.h>
+#include <tilewright/gemm_args.h>
 #include <tilewright/cuda/driver.h>
 #include <tilewright/cuda/tensor_maps.h>
 #ifdef __CUDACC__
@@ -221,18 +221,18 @@ template <class Config> struct Gemm {
     return code;
   }
 
-  // Flags, then what sums that change hands need, then copies of operands the copy engine cannot read.
-  // No sm_90 GPU has more multiprocessors.
-  static constexpr int most_blocks = 144;
+  // Words where blocks meet, then what sums that change hands need, then copies of operands the copy engine
+  // cannot read.
+  static constexpr int most_blocks = 144;  // no sm_90 GPU has more multiprocessors
   static constexpr bool dealt =
       (pipeline == Pipeline::tma_ws || pipeline == Pipeline::multistage) && Config::deal != Deal::tiles;
+  static constexpr int64_t clear_bytes = dealt ? most_blocks * 16 : 0;  // four words a block
   static constexpr int64_t sums_bytes = dealt ? int64_t(most_blocks) * Config::tile_m * Config::tile_n * 4 : 0;
   static int64_t workspace(const void *args, int64_t) {
     auto &x = *static_cast<const tw_gemm_args *>(args);
-    if (pipeline == Pipeline::multistage && dealt && !empty(x)) return TW_WORKSPACE_FLAGS + sums_bytes;
-    if (pipeline != Pipeline::tma_ws || empty(x)) return 0;
-    int64_t bytes = sums_bytes + (odd_a(x) ? copy_bytes(x, true) : 0) + (odd_b(x) ? copy_bytes(x, false) : 0);
-    return bytes ? TW_WORKSPACE_FLAGS + bytes : 0;
+    if (empty(x)) return 0;
+    if (pipeline != Pipeline::tma_ws) return clear_bytes + sums_bytes;
+    return clear_bytes + sums_bytes + (odd_a(x) ? copy_bytes(x, true) : 0) + (odd_b(x) ? copy_bytes(x, false) : 0);
   }
 
   static int run(Loaded &loaded, const void *args, void *workspace, void *stream) {
@@ -285,7 +285,7 @@ template <class Config> struct Gemm {
     const bool a = odd_a(x), b = odd_b(x);
     if (!a && !b) return 0;
     if (!workspace) return -TW_BAD_ARGS;
-    char *free = static_cast<char *>(workspace) + TW_WORKSPACE_FLAGS + sums_bytes;
+    char *free = static_cast<char *>(workspace) + clear_bytes + sums_bytes;
     RepackArgs t{};
     int jobs = 0;
     int64_t blocks[2] = {0, 0};
@@ -383,7 +383,7 @@ template <class Config> struct Gemm {
       t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;
       if (dealt) {
         t.flags = static_cast<unsigned *>(workspace);
-        t.partial = reinterpret_cast<float *>(static_cast<char *>(workspace) + TW_WORKSPACE_FLAGS);
+        t.partial = reinterpret_cast<float *>(static_cast<char *>(workspace) + clear_bytes);
       }
       if (packed) {
         const PackArgs form = pack_args(x);
@@ -421,7 +421,7 @@ template <class Config> struct Gemm {
       t.a_batch = x.a_batch_stride, t.b_batch = x.b_batch_stride, t.e_batch = x.e_batch_stride;
       if (dealt) {
         t.flags = static_cast<unsigned *>(workspace);
-        t.partial = reinterpret_cast<float *>(static_cast<char *>(workspace) + TW_WORKSPACE_FLAGS);
+        t.partial = reinterpret_cast<float *>(static_cast<char *>(workspace) + clear_bytes);
       }
       t.finish = epilogue_args(x);
       const int64_t tiles = int64_t(t.order.tiles_m) * t.order.tiles_n * x.batch;

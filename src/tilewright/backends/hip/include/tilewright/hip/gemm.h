@@ -5,8 +5,8 @@
 #pragma once
 #include <hip/hip_runtime.h>
 
-#include <tilewright/abi.h>
 #include <tilewright/export.h>
+#include <tilewright/gemm_args.h>
 
 #include <type_traits>
 #include <utility>
@@ -255,4 +255,4 @@ template <class Config> struct Gemm {
   TW_EXPORT_KERNEL(Manifest, tw::hip::Gemm<Config>::check, tw::hip::Gemm<Config>::workspace, \
                    tw::hip::Gemm<Config>::launch, \
                    (Config::preshuffle ? tw::hip::Gemm<Config>::packed_bytes : nullptr), \
-                   (Config::preshuffle ? tw::hip::Gemm<Config>::pack : nullptr))
+                   (Config::preshuffle ? tw::hip::Gemm<Config>::pack : nullptr), 0)
