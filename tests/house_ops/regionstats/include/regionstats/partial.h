@@ -20,7 +20,7 @@ template <class Config> struct Partial {
     Walk(const Args &args, int64_t entry, int64_t begin, int64_t c)
         : x(args), base(static_cast<const T *>(x.x) + entry * x.x_stride + c) {
       const Region region{x.region};
-      across = region.along(2), along = region.along(1);
+      across = region.along(2) ? region.along(2) : 1, along = region.along(1) ? region.along(1) : 1;
       k = begin % across, j = begin / across % along, i = begin / (across * along);
     }
     TW_INLINE const T *at() const {
