@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewright import settings
-from tilewright.errors import RequestError, UnknownNameError
+from tilewright.errors import MachineError, RequestError, UnknownNameError
 from tilewright.settings import Settings, from_environment
 
 
@@ -17,7 +20,8 @@ def fresh_process_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
-    assert from_environment({}) == dataclasses.replace(Settings(), cache_dir=Settings().cache_dir.expanduser())
+    assert from_environment({}) == Settings()
+    assert Settings().cache_dir.is_absolute()
 
 
 def test_each_kind_of_option_is_read_from_the_environment() -> None:
@@ -40,15 +44,112 @@ def test_the_home_folder_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert from_environment({"TILEWRIGHT_CACHE_DIR": "~/kernels"}).cache_dir == Path("/home/someone/kernels")
 
 
+def test_caches_lie_where_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert from_environment({}).cache_dir == tmp_path / "tilewright"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    if sys.platform == "linux":
+        assert from_environment({}).cache_dir == Path("/home/someone/.cache/tilewright")
+
+
+def test_a_user_without_a_home_is_told_so_and_gets_no_folder_called_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/tilewright"))
+    with pytest.raises(MachineError) as caught:
+        from_environment({})
+    assert caught.value.rule == "cache-folder"
+    assert "TILEWRIGHT_CACHE_DIR" in caught.value.remedy
+    assert from_environment({"TILEWRIGHT_CACHE_DIR": "/kernels"}).cache_dir == Path("/kernels")
+
+
+@pytest.mark.parametrize("name", [one.name for one in dataclasses.fields(Settings)])
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_variable_means_the_default(name: str, text: str) -> None:
+    assert from_environment({f"TILEWRIGHT_{name.upper()}": text}) == Settings()
+
+
+@pytest.mark.parametrize("name", [one.name for one in dataclasses.fields(Settings) if one.type in ("str", "Path")])
+def test_an_empty_text_in_code_means_the_default(name: str) -> None:
+    with (
+        settings.override(**{name: "elsewhere" if name != "cuda_compiler" else "nvcc"}),
+        settings.override(**{name: ""}),
+    ):
+        assert getattr(settings.current(), name) == getattr(Settings(), name)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("THREADS", "many"), ("THREADS", "-1"), ("JOBS", "-2"), ("STRICT", "perhaps"), ("CACHE_MAX_BYTES", "-5")],
+    [
+        ("THREADS", "many"),
+        ("THREADS", "-1"),
+        ("THREADS", "2.0"),
+        ("THREADS", "1e9"),
+        ("THREADS", "99999"),
+        ("THREADS", "9" * 5000),
+        ("JOBS", "-2"),
+        ("STRICT", "perhaps"),
+        ("FROZEN", "2"),
+        ("CACHE_MAX_BYTES", "-5"),
+        ("CACHE_MAX_BYTES", "4GB"),
+        ("CUDA_COMPILER", "gcc"),
+        ("CACHE_DIR", "~nobody-of-this-name/kernels"),
+    ],
 )
 def test_a_wrong_value_is_an_error_with_a_remedy(name: str, value: str) -> None:
     with pytest.raises(RequestError) as caught:
         from_environment({f"TILEWRIGHT_{name}": value})
     assert caught.value.rule == "setting-value"
+    assert f"TILEWRIGHT_{name}" in caught.value.message
     assert caught.value.remedy
+
+
+WRONG: dict[str, list[object]] = {
+    "bool": ["no", "", 0, 1, None, 2.0, []],
+    "int": ["2", "", 2.0, True, None, -1, [3], 1j],
+    "str": [3, True, None, b"c++", ["c++"], "a\0b"],
+    "Path": [3, True, None, b"here", ["here"], "a\0b", "~nobody-of-this-name/kernels"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(one.name, value) for one in dataclasses.fields(Settings) for value in WRONG[str(one.type)]],
+)
+def test_a_value_of_another_kind_is_one_clear_error(name: str, value: object) -> None:
+    before = settings.current()
+    for change in ("configure", "override"):
+        with pytest.raises(RequestError) as caught, ExitStack() as scope:
+            made = getattr(settings, change)(**{name: value})
+            scope.enter_context(made)
+        assert caught.value.rule == "setting-value"
+        assert name in caught.value.message
+        assert caught.value.remedy
+    assert settings.current() == before
+
+
+def test_numbers_of_numpy_and_paths_are_taken() -> None:
+    with settings.override(threads=np.int64(3), cxx=Path("some") / "c++", strict=True) as scoped:
+        assert (scoped.threads, type(scoped.threads), scoped.cxx) == (3, int, "some/c++")
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"),
+    [
+        ("4", 4),
+        ("4,2", 4),
+        (" 3 , 1", 3),
+        ("", 0),
+        ("many", 0),
+        ("-2", 0),
+        ("0", 0),
+        ("2.5", 0),
+        (",3", 0),
+        ("9" * 99, 0),
+    ],
+)
+def test_openmp_may_say_how_many_threads(monkeypatch: pytest.MonkeyPatch, text: str, threads: int) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    assert settings.openmp_threads() == threads
 
 
 def test_a_mistyped_variable_is_an_error_not_a_silence() -> None:

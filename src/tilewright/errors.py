@@ -73,6 +73,10 @@ class FilterError(RequestError):
     """A --filter expression cannot be read."""
 
 
+class FileError(RequestError):
+    """A file that people write (an arch table, a manifest, a list of problems) cannot be read or used."""
+
+
 class NoKernelError(RequestError):
     """No registered kernel may serve the problem (strict or frozen mode)."""
 
@@ -121,6 +125,8 @@ def nearest(name: str, known: list[str]) -> str:
     """A remedy sentence for an unknown name: the closest known one, then all of them."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    # Case does not count: of Relu and Gelu, "gelu" is nearer to the second.
+    folded = {one.casefold(): one for one in reversed(known)}
+    close = difflib.get_close_matches(str(name).casefold(), list(folded), n=1, cutoff=0.4)
     listing = ", ".join(known)
-    return f"did you mean {close[0]!r}? Known: {listing}" if close else f"known: {listing or 'none yet'}"
+    return f"did you mean {folded[close[0]]!r}? Known: {listing}" if close else f"known: {listing or 'none yet'}"

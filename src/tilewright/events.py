@@ -1,13 +1,15 @@
 """Typed records of what happened: build, load, select, fallback, measure, launch.
 
-Console progress, JSONL files and reports all read these records; nobody parses log text.  With no
-subscriber an event costs one truth test.
+Console progress, JSONL files and reports all read these records; nobody parses log text.  Every event
+also goes to the file the setting `events` names where it happens (TILEWRIGHT_EVENTS, in any program).
+With no subscriber and no such file an event costs two truth tests.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tilewright import settings
+from tilewright.errors import MachineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +98,15 @@ _lock = threading.Lock()
 
 def active() -> bool:
     """True when someone listens; hot paths ask before building a record."""
-    return bool(_subscribers)
+    return bool(_subscribers) or bool(settings.current().events)
 
 
 def emit(event: Event) -> None:
     for subscriber in _subscribers:
         subscriber(event)
+    path = settings.current().events
+    if path:
+        _append(Path(path), event)
 
 
 def subscribe(subscriber: Callable[[Event], None]) -> Callable[[], None]:
@@ -126,11 +134,21 @@ def recorded() -> Iterator[list[Event]]:
         unsubscribe()
 
 
+def _append(path: Path, event: Event) -> None:
+    """One write a line: several processes may share the file."""
+    line = json.dumps(event.to_dict(), sort_keys=True) + "\n"
+    try:
+        with Path(os.path.expanduser(path)).open("ab", buffering=0) as file:  # noqa: PTH111  never raises
+            file.write(line.encode())
+    except OSError as error:
+        raise MachineError(
+            f"the events file {path} cannot be written: {error.strerror or error}",
+            rule="events-file",
+            value=str(path),
+            remedy="set TILEWRIGHT_EVENTS (the option `events`) to a file that can be written, or to nothing",
+        ) from error
+
+
 def to_jsonl(path: Path) -> Callable[[], None]:
     """Append every event to a JSONL file, one whole line a write; the answer stops it."""
-
-    def write(event: Event) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event.to_dict(), sort_keys=True) + "\n")
-
-    return subscribe(write)
+    return subscribe(lambda event: _append(path, event))

@@ -2,13 +2,15 @@
 
 An option is set in code for a scope (`with settings.override(threads=1): ...`), in code for the
 process (`settings.configure(threads=1)`), or by the environment (`TILEWRIGHT_THREADS=1`), in that
-order of precedence.
+order of precedence.  An empty text always means the default.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,21 +18,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import RequestError, UnknownNameError, nearest
+from tilewright.errors import MachineError, RequestError, UnknownNameError, nearest
 
 PREFIX = "TILEWRIGHT_"
 CUDA_COMPILERS = ("auto", "nvcc", "nvrtc")
+MAX_THREADS = 1024  # of a team: backends/cpu/host/team.cpp
+
+
+def _default_cache_dir() -> Path:
+    """Where this system keeps caches: XDG_CACHE_HOME or ~/.cache on Linux, ~/Library/Caches on a Mac."""
+    import platformdirs  # here: `import tilewright` does not pay for it
+
+    place = Path(platformdirs.user_cache_path("tilewright", appauthor=False))
+    if not place.is_absolute():  # a user without a home folder: `~` stays as it is, or the variable is relative
+        raise MachineError(
+            f"this user has no cache folder ({place} is not an absolute path)",
+            rule="cache-folder",
+            value=str(place),
+            remedy=f"set {PREFIX}CACHE_DIR to a folder for kernels, or HOME or XDG_CACHE_HOME to an absolute path",
+        )
+    return place
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All options with their defaults; the comment says what each one decides."""
 
-    cache_dir: Path = Path("~/.cache/tilewright")  # the kernel store and the measurement records
+    cache_dir: Path = dataclasses.field(default_factory=_default_cache_dir)  # kernel store and measurement records
     cache_max_bytes: int = 4 << 30  # the store is trimmed to this size, oldest use first
-    threads: int = 0  # threads a host kernel uses; 0 means every core this process may use
+    threads: int = 0  # threads a host kernel uses; 0 means OMP_NUM_THREADS, else every core this process may use
     jobs: int = 0  # compilers at once; 0 means by cores and free memory
     target: str = ""  # arch name; empty means the best this machine has
+    host_level: str = ""  # CPU arch this machine is taken to have at best; empty means what its CPU says
     strict: bool = False  # refuse fallback tiers (padded, generic) instead of running them
     frozen: bool = False  # never compile: a kernel that is not built is an error
     cxx: str = ""  # C++ compiler for host kernels; empty means search
@@ -48,62 +67,106 @@ class Settings:
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
 
-def _parse(field: dataclasses.Field[Any], text: str) -> Any:
-    kind: type[Any] = type(field.default)
+_FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_KINDS = {"bool": "true or false", "int": "a whole number", "str": "text", "Path": "a path"}
+_REMEDIES = {
+    "bool": "give True or False; in the environment 1 or 0",
+    "int": "give a whole number; 0 means the automatic choice",
+    "str": "give text without a NUL character",
+    "Path": "give the path of a folder; empty means the place this system has for caches",
+}
+
+
+def _refused(name: str, value: object, *, variable: str = "", why: str = "") -> RequestError:
+    """The one error of a value an option cannot have; a variable is called by its own name."""
+    kind = str(_FIELDS[name].type)
+    remedy = "give a number of bytes" if name == "cache_max_bytes" else _REMEDIES[kind]
+    return RequestError(
+        f"{variable or f'the option {name}'} is {value!r}, but must be {why or _KINDS[kind]}",
+        rule="setting-value",
+        value=value,
+        remedy=remedy + (", or unset the variable" if variable else ""),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
     try:
-        if kind is bool:
-            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}[
-                text.strip().lower()
-            ]
-        if kind is int:
-            return int(text)
-        return Path(text) if isinstance(field.default, Path) else text
-    except (KeyError, ValueError):
-        raise RequestError(
-            f"{PREFIX}{field.name.upper()}={text!r} is not a valid {kind.__name__}",
-            rule="setting-value",
-            value=text,
-            remedy=f"give a {kind.__name__} such as {field.default!r}, or unset the variable",
-        ) from None
+        return operator.index(value)  # a NumPy integer is one too
+    except TypeError:
+        return None
 
 
-def _check(values: Settings) -> Settings:
+def _converted(name: str, value: Any) -> Any:
+    """A value given in code in the form the option has; None where it is of another kind."""
+    kind = _FIELDS[name].type
+    if kind == "bool":
+        return value if isinstance(value, bool) else None
+    if kind == "int":
+        return _whole(value)
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or "\0" in text:
+        return None
+    return Path(text) if kind == "Path" else text
+
+
+def _parsed(name: str, text: str) -> Any:
+    """A variable's text in the form the option has; None where it cannot be read so."""
+    kind = _FIELDS[name].type
+    if kind == "bool":
+        return _BOOLEANS.get(text.strip().lower())
+    if kind == "int":
+        return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text, re.ASCII) else None
+    return _converted(name, text)
+
+
+def _check(values: Settings, names: Mapping[str, str]) -> Settings:
+    """What holds of the values whoever gave them; `names` are the variables that did."""
+
+    def demand(holds: bool, name: str, why: str) -> None:
+        if not holds:
+            raise _refused(name, getattr(values, name), variable=names.get(name, ""), why=why)
+
     for name in ("threads", "jobs", "cache_max_bytes"):
-        if getattr(values, name) < 0:
-            raise RequestError(
-                f"{name} is {getattr(values, name)}, but must not be negative",
-                rule="setting-value",
-                value=getattr(values, name),
-                remedy="use 0 for the automatic choice" if name != "cache_max_bytes" else "give a number of bytes",
-            )
-    if values.cuda_compiler not in CUDA_COMPILERS:
-        raise RequestError(
-            f"cuda_compiler is {values.cuda_compiler!r}",
-            rule="setting-value",
-            value=values.cuda_compiler,
-            remedy=f"use one of {', '.join(CUDA_COMPILERS)}",
-        )
-    return dataclasses.replace(values, cache_dir=values.cache_dir.expanduser())
+        demand(getattr(values, name) >= 0, name, "0 or more")
+    demand(values.threads <= MAX_THREADS, "threads", f"at most {MAX_THREADS}")
+    demand(values.cuda_compiler in CUDA_COMPILERS, "cuda_compiler", f"one of {', '.join(CUDA_COMPILERS)}")
+    place = Path(os.path.expanduser(values.cache_dir))  # noqa: PTH111  Path's own raises where ~someone is not known
+    demand(not str(place).startswith("~"), "cache_dir", "a path whose ~ is known here")
+    return values if place == values.cache_dir else dataclasses.replace(values, cache_dir=place)
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """Defaults overlaid with TILEWRIGHT_* variables; an unknown variable is an error, not a typo kept."""
     environ = os.environ if environ is None else environ
-    fields = {field.name: field for field in dataclasses.fields(Settings)}
     given: dict[str, Any] = {}
+    names: dict[str, str] = {}
     for key, text in environ.items():
         if not key.startswith(PREFIX):
             continue
         name = key[len(PREFIX) :].lower()
-        if name not in fields:
+        if name not in _FIELDS:
             raise UnknownNameError(
                 f"the environment sets {key}, which is not an option",
                 rule="setting-name",
                 value=key,
-                remedy=nearest(name, sorted(fields)),
+                remedy=nearest(name, sorted(_FIELDS)),
             )
-        given[name] = _parse(fields[name], text)
-    return _check(dataclasses.replace(Settings(), **given))
+        if not text.strip():
+            continue  # empty means the default: never the current folder, never a compiler without a name
+        value = _parsed(name, text)
+        if value is None:
+            raise _refused(name, text, variable=key)
+        given[name], names[name] = value, key
+    return _check(Settings(**given), names)
+
+
+def openmp_threads() -> int:
+    """The number of threads OMP_NUM_THREADS asks for; 0 where it says none.  Of a list (4,2) the first counts."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if re.fullmatch(r"[0-9]{1,9}", first, re.ASCII) else 0
 
 
 _process: Settings | None = None
@@ -121,16 +184,24 @@ def current() -> Settings:
     return _process
 
 
-def _with(base: Settings, changes: dict[str, Any]) -> Settings:
-    known = {field.name for field in dataclasses.fields(Settings)}
-    for name in changes:
-        if name not in known:
+def _default_of(name: str) -> Any:
+    """What an empty text means, where an option may be text; None where it may not."""
+    field = _FIELDS[name]
+    return _default_cache_dir() if field.type == "Path" else field.default if field.type == "str" else None
+
+
+def _with(base: Settings, changes: Mapping[str, Any]) -> Settings:
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in _FIELDS:
             raise UnknownNameError(
-                f"{name!r} is not an option", rule="setting-name", value=name, remedy=nearest(name, sorted(known))
+                f"{name!r} is not an option", rule="setting-name", value=name, remedy=nearest(name, sorted(_FIELDS))
             )
-    if "cache_dir" in changes:
-        changes = {**changes, "cache_dir": Path(changes["cache_dir"])}
-    return _check(dataclasses.replace(base, **changes))
+        found = _default_of(name) if isinstance(value, str) and not value.strip() else _converted(name, value)
+        if found is None:
+            raise _refused(name, value)
+        values[name] = found
+    return _check(dataclasses.replace(base, **values), {})
 
 
 def configure(**changes: Any) -> Settings:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from importlib import resources
 from typing import Any
 
 import pytest
 
+from tilewright import settings
 from tilewright.arch import all_archs, arch, best_host_arch, host_facts, parse_archs, runnable_host_archs
-from tilewright.errors import InternalError, UnknownNameError
+from tilewright.arch import host
+from tilewright.errors import InternalError, RequestError, UnknownNameError
 
 
 @pytest.fixture
@@ -55,14 +58,20 @@ def test_an_unknown_arch_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("vector_bytes", "wide", "'vector_bytes' must be int"),
-        ("vector_bytes", True, "'vector_bytes' must be int"),
-        ("includes", "generic", "'includes' must be list"),
+        ("vector_bytes", "wide", "generic, vector_bytes: 'wide' should be a valid integer"),
+        ("vector_bytes", True, "generic, vector_bytes: True should be a valid integer"),
+        ("vector_bytes", 3.0, "generic, vector_bytes: 3.0 should be a valid integer"),
+        ("description", None, "generic, description: None should be a valid string"),
+        ("includes", "generic", "generic, includes: 'generic' should be a valid array"),
         ("includes", ["nowhere"], "unknown arch 'nowhere'"),
+        ("features", ["fma", 3], "generic, features[1]: 3 should be a valid string"),
         ("vector_byte", 3, "did you mean 'vector_bytes'"),
         ("name", "x", "unknown field 'name'"),
-        ("warp_grids", [[1, 2]], "not three positive integers"),
-        ("warp_tiles", {"fp16": [[0, 1, 1]]}, "not three positive integers"),
+        ("warp_grids", [[1, 2]], "generic, warp_grids[0][2]: it is missing"),
+        ("warp_grids", [[1, 2, "3"]], "generic, warp_grids[0][2]: '3' should be a valid integer"),
+        ("warp_tiles", {"fp16": [[0, 1, 1]]}, "not all three positive integers"),
+        ("warp_tiles", {"fp16": [1]}, "generic, warp_tiles.fp16[0]: 1 should be a valid array"),
+        ("warp_tiles", [[1, 1, 1]], "generic, warp_tiles: [[1, 1, 1]] should be an object"),
     ],
 )
 def test_each_mistake_in_the_table_is_named(table: dict[str, Any], field: str, value: object, expected: str) -> None:
@@ -76,8 +85,10 @@ def test_each_mistake_in_the_table_is_named(table: dict[str, Any], field: str, v
 def test_a_missing_field_and_another_schema_are_named(table: dict[str, Any]) -> None:
     without = copy.deepcopy(table)
     del without["archs"]["generic"]["backend"]
-    with pytest.raises(InternalError, match="'backend' is missing"):
+    with pytest.raises(InternalError, match="generic, backend: it is missing"):
         parse_archs(without)
+    with pytest.raises(InternalError, match="generic, the whole of it: 3 should be an object"):
+        parse_archs({"schema": 1, "archs": {"generic": 3}})
     with pytest.raises(InternalError, match="version 2"):
         parse_archs({**table, "schema": 2})
 
@@ -107,3 +118,29 @@ def test_this_machine_runs_something_and_generic_last() -> None:
         assert set(one.requires) <= host_facts().flags
     assert host_facts().cores >= 1
     assert host_facts().l1_bytes <= host_facts().l2_bytes
+
+
+def test_a_machine_can_be_taken_for_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU that has every level: a limit takes the levels above it away, and adds none where the CPU lacks it."""
+    levels = [one for one in all_archs().values() if one.family == "cpu"]
+    every = frozenset(flag for one in levels for flag in one.requires)
+
+    def runs(flags: frozenset[str], limit: str) -> list[str]:
+        monkeypatch.setattr(host, "host_facts", lambda: dataclasses.replace(host_facts(), flags=flags))
+        host._runnable.cache_clear()
+        with settings.override(host_level=limit):
+            return [one.name for one in runnable_host_archs()]
+
+    try:
+        assert runs(every, "")[0] == "x86_64_v4_bf16"
+        assert runs(every, "x86_64_v4") == ["x86_64_v4", "x86_64_v3", "generic"]
+        assert runs(every, "generic") == ["generic"]
+        assert runs(frozenset(arch("x86_64_v3").requires), "x86_64_v4_vnni") == ["x86_64_v3", "generic"]
+        assert runs(frozenset(), "x86_64_v3") == ["generic"]
+        with pytest.raises(RequestError, match="no level of a CPU") as caught:
+            runs(every, "gfx942")
+        assert "x86_64_v3" in caught.value.remedy
+        with pytest.raises(UnknownNameError, match="x86_64_v33"):
+            runs(every, "x86_64_v33")
+    finally:
+        host._runnable.cache_clear()

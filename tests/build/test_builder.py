@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import errno
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from tilewright.backends.cpu.toolchain import CpuToolchain
 from tilewright.build import Builder, Store, build_many, build_one, build_source, find
 from tilewright.build.diagnose import first_error
 from tilewright.build.jobs import available_memory, job_limit
-from tilewright.build.locks import FileLock, fcntl
 from tilewright.build.ninja_run import Compile, build_file
 from tilewright.errors import CompileError, IllegalSpecError, ToolchainError
 from tilewright.ops.base import KernelSpec
@@ -271,27 +269,6 @@ def test_an_interrupted_build_kills_its_compilers_and_leaves_nothing(store: Stor
     assert list(store.temporary.iterdir()) == []
     assert list(store.locks.iterdir()) == []
     assert len(build_many(tiny_specs(6))) == 6
-
-
-def test_locks_that_do_not_work_are_no_error(store: Store, use_stub: UseStub, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_stub()
-
-    def unsupported(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", unsupported)
-    assert len(build_many(tiny_specs(3))) == 3
-
-
-def test_a_lock_is_one_at_a_time_and_leaves_no_file(tmp_path: Path) -> None:
-    first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
-    assert first.acquire()
-    assert not second.acquire()
-    first.release()
-    assert second.acquire()
-    assert second.held
-    second.release()
-    assert not (tmp_path / "lock").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from tests.build.stubs import COPY, SLOW_COPY, Stub, in_child, tiny_specs, wait_code
 from tilewright import settings
-from tilewright.build import Builder, Store, builder, collect, locks
+from tilewright.build import Builder, Store, builder, collect
 from tilewright.errors import CompileError
 
 UseStub = Callable[..., Stub]
@@ -121,7 +122,7 @@ def test_a_crowd_without_working_locks_is_still_right(
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks.fcntl, "flock", unsupported)
+    monkeypatch.setattr(fcntl, "flock", unsupported)
     children = [in_child(lambda: Builder().build_many(SPECS)) for _ in range(8)]
     assert [wait_code(pid) for pid in children] == [0] * 8
     monkeypatch.undo()

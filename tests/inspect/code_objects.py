@@ -6,6 +6,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import msgpack
+
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 KERNEL = {
     ".name": "kernel_one",
@@ -42,39 +44,11 @@ Disassembly of section .text:
 """
 
 
-def pack(value: Any) -> bytes:
-    """MessagePack, in the widths compilers use."""
-    if value is None or isinstance(value, bool):
-        return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
-    if isinstance(value, int):
-        return _packed_number(value)
-    if isinstance(value, str):
-        raw = value.encode()
-        head = bytes([0xA0 | len(raw)]) if len(raw) < 32 else b"\xd9" + bytes([len(raw)])
-        return head + raw
-    if isinstance(value, list):
-        head = bytes([0x90 | len(value)]) if len(value) < 16 else b"\xdc" + struct.pack(">H", len(value))
-        return head + b"".join(map(pack, value))
-    head = bytes([0x80 | len(value)]) if len(value) < 16 else b"\xde" + struct.pack(">H", len(value))
-    return head + b"".join(pack(key) + pack(one) for key, one in value.items())
-
-
-def _packed_number(value: int) -> bytes:
-    if 0 <= value < 128:
-        return bytes([value])
-    if -32 <= value < 0:
-        return struct.pack("b", value)
-    for limit, code, form in ((1 << 8, 0xCC, ">B"), (1 << 16, 0xCD, ">H"), (1 << 32, 0xCE, ">I")):
-        if 0 <= value < limit:
-            return bytes([code]) + struct.pack(form, value)
-    return (b"\xcf" + struct.pack(">Q", value)) if value >= 0 else b"\xd3" + struct.pack(">q", value)
-
-
 def code_object(arch: str = "gfx942", kernels: list[dict[str, Any]] | None = None, note: bytes | None = None) -> bytes:
     """An AMD code object of 40 bytes of code at 0x1000 a kernel."""
     kernels = [KERNEL] if kernels is None else kernels
     if note is None:
-        note = pack(
+        note = msgpack.packb(
             {
                 "amdhsa.kernels": kernels,
                 "amdhsa.target": f"amdgcn-amd-amdhsa--{arch}:sramecc+:xnack-",
@@ -106,7 +80,8 @@ def elf(machine: int, sections: list[tuple[str, int, int, bytes, int]]) -> bytes
         names += name.encode() + b"\0"
     body, table = b"", b"\0" * 64
     for (_, kind, flags, content, link), at in zip((*sections, ("", 3, 0, names, 0)), offsets, strict=True):
-        table += struct.pack("<IIQQQQIIQQ", at, kind, flags, 0, 64 + len(body), len(content), link, 0, 4, 0)
+        each = 24 if kind == 2 else 0
+        table += struct.pack("<IIQQQQIIQQ", at, kind, flags, 0, 64 + len(body), len(content), link, 0, 4, each)
         body += content
     head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     count = len(sections) + 2

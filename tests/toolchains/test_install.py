@@ -375,9 +375,10 @@ def test_verify_names_what_changed(world: World) -> None:
     ]
 
 
-def test_a_damaged_manifest_is_an_error_with_the_way_out(world: World) -> None:
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"format": 1, "files_sha256": ""}', "[]"])
+def test_a_damaged_manifest_is_an_error_with_the_way_out(world: World, text: str) -> None:
     world.install()
-    (world.prefix / "manifest.json").write_text("{")
+    (world.prefix / "manifest.json").write_text(text)
     with pytest.raises(ToolchainError, match="cannot be used") as caught:
         installed.read(world.prefix)
     assert "--force" in caught.value.remedy

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.toolchains.fake_archive import write_index, write_sdist
-from tilewright.errors import ToolchainError
+from tilewright.errors import FileError, ToolchainError
 from tilewright.toolchains import apt_sources, archive, python_index, recipe
 from tilewright.toolchains.fetch import Fetcher, shown
 from tilewright.toolchains.packages import Index, Relation, closure, compare, relations, upstream, version_key
@@ -288,3 +288,15 @@ def test_the_recorded_recipe_is_complete() -> None:
 )
 def test_only_what_a_compiler_needs_is_unpacked(path: str, kept: bool) -> None:
     assert recipe.load_recipe().keeps(path) is kept
+
+
+def test_a_mistake_in_the_recipe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(recipe.__file__).parent / "rocm.json").read_text(encoding="utf-8")
+
+    def read(_: object, encoding: str) -> str:
+        return text.replace('"overlays"', '"overlay"', 1)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    with pytest.raises(FileError, match=r"editions\[0\].overlay: there is no field") as caught:
+        recipe.load_recipe()
+    assert "did you mean 'overlays'" in caught.value.remedy

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tilewright.arch.facts import Arch, all_archs
+from tilewright import settings
+from tilewright.arch.facts import Arch, all_archs, arch
+from tilewright.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class HostFacts:
     model: str
     machine: str
     flags: frozenset[str]
-    cores: int  # cores this process may use, not cores of the box
+    cores: int  # cores this process may use (affinity, its container's quota), not cores of the box
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
@@ -56,15 +58,57 @@ def _cpuinfo() -> tuple[str, frozenset[str]]:
     return model, flags
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _quota(text: str) -> float | None:
+    """Cores of `quota period` in microseconds; None where there is no limit or no sense."""
+    words = text.split()
+    if len(words) < 2 or not (words[0].isdecimal() and words[1].isdecimal()):
+        return None  # `max 100000` and `-1 100000` mean no limit
+    quota, period = int(words[0]), int(words[1])
+    return quota / period if quota and period else None
+
+
+def quota_cores(root: Path = Path("/")) -> float | None:
+    """Cores the CPU quota of this process's control groups leaves it (versions 1 and 2); None without one.
+
+    The tightest of its own group and the groups around it counts.  Inside a container the path of the own group may
+    be that outside: then only the top, which is the container, is there to be read.
+    """
+    found: list[float | None] = []
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, inside = (*line.split(":", 2), "", "")[:3]
+        own = Path(*(part for part in inside.split("/") if part not in ("", "..")))
+        for group in (own, *own.parents):
+            if not controllers:
+                found.append(_quota(_text(root / "sys/fs/cgroup" / group / "cpu.max")))
+            elif "cpu" in controllers.split(","):
+                for mount in dict.fromkeys(("cpu", controllers)):
+                    place = root / "sys/fs/cgroup" / mount / group
+                    found.append(_quota(f"{_text(place / 'cpu.cfs_quota_us')} {_text(place / 'cpu.cfs_period_us')}"))
+    return min((one for one in found if one is not None), default=None)
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Cores by affinity and quota.  Half a core is not counted: a team that runs into its quota stalls as a whole."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    quota = quota_cores(root)
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
 @lru_cache(maxsize=1)
 def host_facts() -> HostFacts:
     model, flags = _cpuinfo()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return HostFacts(
         model=model or platform.machine(),
         machine=platform.machine(),
         flags=flags,
-        cores=cores,
+        cores=usable_cores(),
         # The fallbacks are small on purpose: a block that fits a small cache fits a large one.
         l1_bytes=_cache_bytes(1, "Data") or 32 << 10,
         l2_bytes=_cache_bytes(2, "Data") or 512 << 10,
@@ -72,12 +116,34 @@ def host_facts() -> HostFacts:
     )
 
 
-@lru_cache(maxsize=1)
 def runnable_host_archs() -> tuple[Arch, ...]:
-    """CPU archs this machine runs, best first; `generic` is always the last."""
+    """CPU archs this machine runs, best first; `generic` is always the last.
+
+    The setting `host_level` takes levels away, as if the CPU were an older one; it cannot add any.
+    """
+    return _runnable(settings.current().host_level)
+
+
+@lru_cache(maxsize=16)
+def _runnable(limit: str) -> tuple[Arch, ...]:
     flags = host_facts().flags
     fit = [one for one in all_archs().values() if one.family == "cpu" and flags.issuperset(one.requires)]
+    if limit:
+        most = _level(limit)
+        fit = [one for one in fit if one.name == limit or one.name in most.includes]
     return tuple(sorted(fit, key=lambda one: len(one.includes), reverse=True))
+
+
+def _level(name: str) -> Arch:
+    found = arch(name)
+    if found.family != "cpu":
+        raise RequestError(
+            f"host_level is {name!r}, which is no level of a CPU",
+            rule="setting-value",
+            value=name,
+            remedy=f"use one of {', '.join(one.name for one in all_archs().values() if one.family == 'cpu')}",
+        )
+    return found
 
 
 def best_host_arch() -> Arch:

@@ -12,7 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from tilewright import plugins
+from tilewright import plugins, settings
+from tilewright.arch import Arch, all_archs, best_host_arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.errors import DeviceError, UnknownNameError, nearest
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
@@ -102,6 +105,7 @@ class ObjectRules:
 
 class Backend(Protocol):
     name: str
+    usual_arch: str  # what its name means where kernels are made that nothing here runs
 
     def render(self, spec: KernelSpec) -> Source: ...
 
@@ -153,3 +157,55 @@ def backend(name: str) -> Backend:
 
 def all_backends() -> dict[str, Backend]:
     return {name: backend(name) for name in backend_names()}
+
+
+def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:
+    """The arch a target means: its name, or a backend's name for the best arch of it that runs here.
+
+    Without a name the setting's counts, else the best arch of this CPU.  Where nothing of a named backend runs here
+    that is an error, unless the kernels need not run (`to_run` false): then its usual arch is meant.
+    """
+    name = name or settings.current().target
+    if not name:
+        return best_host_arch()
+    if name in all_archs():
+        return arch_by_name(name)
+    if name not in backend_names():
+        known = [*all_archs(), *backend_names()]
+        raise UnknownNameError(
+            f"{name!r} is not a known arch or backend", rule="arch-name", value=name, remedy=nearest(name, known)
+        )
+    here = backend(name).available_archs()
+    if here:
+        return arch_by_name(here[0])
+    if not to_run:
+        return arch_by_name(backend(name).usual_arch)
+    raise DeviceError(
+        f"no arch of {name!r} runs on this machine: {backend(name).why_unavailable()}",
+        rule="target-unavailable",
+        value=name,
+        remedy="name an arch to build for it without running, or see `tilewright doctor`",
+    )
+
+
+def not_runnable(arch: str) -> DeviceError | None:
+    """None where kernels of an arch run on this machine, else the error that says why not."""
+    owner = backend(arch_by_name(arch).backend)
+    here = owner.available_archs()
+    if arch in here:
+        return None
+    why = owner.why_unavailable() or f"it runs {', '.join(here)}"
+    return DeviceError(
+        f"kernels of {arch} do not run on this machine ({why})",
+        rule="arch-not-runnable",
+        value=arch,
+        remedy="they can be generated and built here, and run on a machine that has the arch"
+        + (f"; to run here use target {here[0]!r}" if here else ""),
+    )
+
+
+def demand_runnable(arch: str) -> None:
+    """Raise where this machine cannot run kernels of an arch."""
+    error = not_runnable(arch)
+    if error is not None:
+        raise error

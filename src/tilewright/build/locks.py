@@ -1,7 +1,9 @@
-"""File locks that save work between processes.
+"""File locks that save work between processes: those of the library filelock, with two promises of the store's.
 
-The kernel frees them when their owner dies.  They only save double work: everything in the store is
-right without them, so a file system that has none is no error.
+The operating system frees a lock when its owner dies; forked children do not hold their parent's.  Beyond that:
+  - Locks only save double work.  Everything in the store is right without them, so where the file system has none,
+    everybody gets the lock; a marker file instead, as libraries fall back to, would outlive who died.
+  - A lock leaves no file behind: a store of ten thousand kernels has no folder of ten thousand locks.
 """
 
 from __future__ import annotations
@@ -9,16 +11,12 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # no such locks on this platform
-    fcntl = None
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTSUP}
-_TAKEN = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 
 
 class FileLock:
@@ -26,57 +24,40 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor: int | None = None
-        self.genuine = fcntl is not None  # False where the file system or platform has no locks
-
-    @property
-    def held(self) -> bool:
-        return self._descriptor is not None
+        self.held = False
+        self.genuine = True  # False where the file system or platform has no locks
+        self._lock: BaseFileLock | None = None
+        self._owner = 0
 
     def acquire(self) -> bool:
         """Take the lock if it is free; where locks do not work, everybody gets it."""
-        while True:
-            descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-            try:
-                got = self._lock(descriptor)
-                # The last owner may have removed the file between our open and our lock: then we
-                # hold a lock nobody else sees.
-                current = got and self._is_current(descriptor)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            if current:
-                self._descriptor = descriptor
-                return True
-            os.close(descriptor)
-            if not got:
-                return False
+        import filelock  # here: a kernel that is in the store needs no lock
 
-    def _lock(self, descriptor: int) -> bool:
-        if fcntl is None:
-            return True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _TAKEN:
+        if not self.path.parent.is_dir():  # the library would make it again: a work folder that was just swept
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path.parent))
+        if not issubclass(filelock.FileLock, filelock.SoftFileLock):  # which is all some platforms have
+            lock = filelock.FileLock(self.path, thread_local=False, fallback_to_soft=False)
+            try:
+                lock.acquire(blocking=False)
+                self._lock = lock
+            except filelock.Timeout:
                 return False
-            if error.errno not in _UNSUPPORTED:
-                raise
-            self.genuine = False
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+        self.genuine = self._lock is not None
+        self.held, self._owner = True, os.getpid()
         return True
 
-    def _is_current(self, descriptor: int) -> bool:
-        try:
-            return os.path.samestat(self.path.stat(), os.fstat(descriptor))
-        except FileNotFoundError:
-            return False
-
     def release(self) -> None:
-        if self._descriptor is None:
+        if not self.held:
             return
-        descriptor, self._descriptor = self._descriptor, None
+        lock, self._lock, self.held = self._lock, None, False
+        if self._owner != os.getpid():
+            return  # a forked child: the lock is its parent's
         try:
-            # Removed while still held: who opens it now either fails to lock or sees it is gone.
+            # Removed while still held: who opens it now either fails to lock or sees that it is gone.
             self.path.unlink(missing_ok=True)
         finally:
-            os.close(descriptor)
+            if lock is not None:
+                lock.release()

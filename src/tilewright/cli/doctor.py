@@ -212,7 +212,8 @@ def _targets() -> Iterator[Finding]:
         lacks = [flag for flag in one.requires if flag not in host_facts().flags]
         runs = one.name in here
         best = "; best of this machine" if here and one.name == here[0] else ""
-        text = one.description + best if runs else f"this CPU lacks {', '.join(lacks)} (kernels can be compiled)"
+        why = f"this CPU lacks {', '.join(lacks)}" if lacks else "the setting host_level leaves it out"
+        text = one.description + best if runs else f"{why} (kernels can be compiled)"
         yield Finding("targets", one.name, runs, text)
     for label, backend, compilers, devices in _GPUS:
         names = [one.name for one in all_archs().values() if one.backend == backend]

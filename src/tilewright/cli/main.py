@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -80,12 +79,9 @@ def _start(
     ] = False,
 ) -> None:
     """Tile kernels: declared, generated, built, picked and run."""
-    from tilewright import events, settings
+    from tilewright import settings
 
-    # Read now, so that a wrong TILEWRIGHT_* variable is reported by every command alike.
-    path = settings.current().events
-    if path:
-        events.to_jsonl(Path(path))
+    settings.current()  # read now, so that a wrong TILEWRIGHT_* variable is reported by every command alike
 
 
 def build_app() -> typer.Typer:

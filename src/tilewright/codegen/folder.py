@@ -68,6 +68,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> None:
+    # By hand: the library filelock locks files of its own, and a folder of a person's sources should get none.
     try:
         import fcntl
 

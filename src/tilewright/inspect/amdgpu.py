@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.arch import Arch, all_archs
 from tilewright.errors import InspectionError
-from tilewright.inspect import bundle, disassembly, elf, msgpack
+from tilewright.inspect import bundle, disassembly, elf
 from tilewright.inspect.disassembly import Instruction, NoDisassembly
 from tilewright.inspect.elf import Elf, damaged
 from tilewright.inspect.report import Function, Inspection, Instructions, Occupancy, Resources
@@ -62,14 +62,20 @@ def metadata(code: Elf) -> Mapping[str, Any]:
     """The compiler's description of every kernel."""
     for owner, kind, content in code.notes():
         if (owner, kind) == _METADATA_NOTE:
-            try:
-                found = msgpack.decode(content)
-            except ValueError as error:
-                raise damaged(code.what, f"its metadata is no MessagePack: {error}") from None
-            if not isinstance(found, dict):
-                raise damaged(code.what, "its metadata is no table")
-            return found
+            return _unpacked(content, code.what)
     raise damaged(code.what, "it has no AMDGPU metadata note")
+
+
+def _unpacked(content: bytes, what: str) -> Mapping[str, Any]:
+    import msgpack
+
+    try:
+        found = msgpack.unpackb(content, strict_map_key=False, unicode_errors="replace")
+    except (ValueError, TypeError, RecursionError) as error:  # TypeError: a list or table as a key
+        raise damaged(what, f"its metadata is no MessagePack: {str(error) or type(error).__name__}") from None
+    if not isinstance(found, dict):
+        raise damaged(what, "its metadata is no table")
+    return found
 
 
 def occupancy(arch: Arch, registers: int, shared_bytes: int, threads: int) -> Occupancy | None:

@@ -1,32 +1,38 @@
-"""Just enough ELF: sections, symbols, notes of 64-bit little-endian files."""
+"""ELF files as far as inspections need them: sections, symbols and notes, read by pyelftools.
+
+This module adds what the library does not have: files inside files (device code in host libraries), and one error
+for whatever is wrong with the bytes, which may come from anywhere.
+"""
 
 from __future__ import annotations
 
-import struct
+import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tilewright.errors import InspectionError
 
-MAGIC = b"\x7fELF"
-MACHINE_X86_64, MACHINE_CUDA, MACHINE_AMDGPU = 62, 190, 224
+if TYPE_CHECKING:
+    from elftools.elf.sections import Section as Parsed
 
-_NOTE, _SYMBOLS, _DYNAMIC_SYMBOLS, _NO_BITS = 7, 2, 11, 8
-_FUNCTION = 2
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+MAGIC = b"\x7fELF"
+MACHINE_X86_64, MACHINE_CUDA, MACHINE_AMDGPU = "EM_X86_64", "EM_CUDA", "EM_AMDGPU"  # as the library calls them
+
+_HEADER_BYTES = 64
+_MACHINE_AT = slice(18, 20)
+_EXECUTABLE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     name: str
-    kind: int
     flags: int
-    address: int
     offset: int
     size: int
-    link: int
+    stored: bool  # False: zeros that are not in the file
+    parsed: Parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,96 +53,98 @@ def damaged(what: str, why: str) -> InspectionError:
     )
 
 
+@contextmanager
+def _reading(what: str, part: str) -> Iterator[None]:
+    """Whatever the library meets in bytes that are no such file is one error."""
+    try:
+        yield
+    except InspectionError:
+        raise
+    except Exception as error:
+        raise damaged(what, f"{part} {str(error) or type(error).__name__}") from error
+
+
 class Elf:
-    """A file in memory; offsets that leave it are an error, never a crash."""
+    """A 64-bit little-endian file in memory; whatever is wrong with it is an InspectionError, never a crash."""
 
     def __init__(self, data: bytes, what: str) -> None:
+        from elftools.elf.elffile import ELFFile  # here: most builds look into no file, and it takes 20 ms
+
         self.data, self.what = data, what
         if data[:4] != MAGIC:
             raise damaged(what, "it is not an ELF file")
         if data[4:6] != b"\x02\x01":
             raise damaged(what, "it is not a 64-bit little-endian ELF file")
-        head = self._unpack(_HEADER, 0)
-        self.machine, self.flags = head[2], head[7]
-        self.sections = self._sections(head[6], head[11], head[12], head[13])
+        with _reading(what, "its tables are damaged:"):
+            self._file = ELFFile(io.BytesIO(data))
+            self.machine: str | int = self._file["e_machine"]
+            self.flags = int(self._file["e_flags"])
+            self.sections = tuple(map(self._section, self._file.iter_sections()))
 
-    def _unpack(self, form: struct.Struct, at: int) -> tuple[int, ...]:
-        if at < 0 or at + form.size > len(self.data):
-            raise damaged(self.what, "it ends before its tables do")
-        return form.unpack_from(self.data, at)
-
-    def _sections(self, start: int, size: int, count: int, names_index: int) -> tuple[Section, ...]:
-        if count and size != _SECTION.size:
-            raise damaged(self.what, f"its section headers have {size} bytes")
-        raw = [self._unpack(_SECTION, start + index * size) for index in range(count)]
-        if names_index >= len(raw):
-            return ()
-        names = self._slice(raw[names_index][4], raw[names_index][5])
-        return tuple(Section(_text(names, one[0]), one[1], one[2], one[3], one[4], one[5], one[6]) for one in raw)
-
-    def _slice(self, offset: int, size: int) -> bytes:
-        if offset + size > len(self.data):
-            raise damaged(self.what, "a section ends after the file")
-        return self.data[offset : offset + size]
+    def _section(self, one: Parsed) -> Section:
+        stored = one["sh_type"] != "SHT_NOBITS"
+        found = Section(one.name, one["sh_flags"], one["sh_offset"], one["sh_size"], stored, one)
+        if stored and found.offset + found.size > len(self.data):
+            raise damaged(self.what, f"the section {found.name} ends after the file")
+        return found
 
     def section(self, name: str) -> Section | None:
         return next((one for one in self.sections if one.name == name), None)
 
     def bytes_of(self, section: Section) -> bytes:
-        return b"" if section.kind == _NO_BITS else self._slice(section.offset, section.size)
+        return self.data[section.offset : section.offset + section.size] if section.stored else b""
 
     def code_bytes(self) -> int:
         """Bytes of the sections the machine may execute."""
-        return sum(one.size for one in self.sections if one.flags & 4)
+        return sum(one.size for one in self.sections if one.flags & _EXECUTABLE)
+
+    @property
+    def end(self) -> int:
+        """Where the file ends: with the last of its tables and sections, whichever that is."""
+        head = self._file.header
+        ends = [head[f"e_{one}off"] + head[f"e_{one}entsize"] * head[f"e_{one}num"] for one in ("sh", "ph")]
+        ends += [one.offset + one.size for one in self.sections if one.stored]
+        return int(max(ends))
 
     def symbols(self) -> Iterator[Symbol]:
         """From the full table where the file has one, else from the exported names."""
-        for wanted in (_SYMBOLS, _DYNAMIC_SYMBOLS):
-            tables = [one for one in self.sections if one.kind == wanted]
-            for table in tables:
-                if table.link >= len(self.sections):
-                    raise damaged(self.what, "a symbol table has no names")
-                names = self.bytes_of(self.sections[table.link])
-                data = self.bytes_of(table)
-                for at in range(0, len(data) - _SYMBOL.size + 1, _SYMBOL.size):
-                    name, info, _other, section, address, size = _SYMBOL.unpack_from(data, at)
-                    yield Symbol(_text(names, name), address, size, info & 15 == _FUNCTION, section)
-            if tables:
-                return
+        from elftools.elf.sections import SymbolTableSection
 
-    def notes(self) -> Iterator[tuple[str, int, bytes]]:
-        """Owner, type and content of every note."""
-        for section in self.sections:
-            if section.kind != _NOTE:
-                continue
-            data, at = self.bytes_of(section), 0
-            while at + 12 <= len(data):
-                owner_size, size, kind = struct.unpack_from("<III", data, at)
-                at += 12
-                owner = data[at : at + owner_size].rstrip(b"\0").decode("ascii", "replace")
-                at += -(-owner_size // 4) * 4
-                if at + size > len(data):
-                    raise damaged(self.what, "a note ends after its section")
-                yield owner, kind, data[at : at + size]
-                at += -(-size // 4) * 4
+        tables = [one.parsed for one in self.sections if isinstance(one.parsed, SymbolTableSection)]
+        full = [one for one in tables if one["sh_type"] == "SHT_SYMTAB"]
+        with _reading(self.what, "its symbols are damaged:"):
+            for table in full or tables:
+                for one in table.iter_symbols():
+                    place = one["st_shndx"]
+                    yield Symbol(
+                        one.name,
+                        one["st_value"],
+                        one["st_size"],
+                        one["st_info"]["type"] == "STT_FUNC",
+                        place if isinstance(place, int) else 0,
+                    )
+
+    def notes(self) -> Iterator[tuple[str, int | str, bytes]]:
+        """Owner, type (by the name pyelftools has for it, if any) and content of every note."""
+        from elftools.elf.sections import NoteSection
+
+        with _reading(self.what, "its notes are damaged:"):
+            for one in self.sections:
+                if isinstance(one.parsed, NoteSection):
+                    for note in one.parsed.iter_notes():
+                        yield note["n_name"] or "", note["n_type"], note["n_descdata"]
 
 
-def embedded(data: bytes, machine: int) -> Iterator[bytes]:
+def embedded(data: bytes, machine: str) -> Iterator[bytes]:
     """Files for another machine that lie whole inside this one, as our CUDA libraries hold their device code."""
+    from elftools.elf.enums import ENUM_E_MACHINE
+
+    code = ENUM_E_MACHINE[machine].to_bytes(2, "little")
     at = data.find(MAGIC, 1)
     while at >= 0:
         end = at + 1
-        if data[at + 4 : at + 6] == b"\x02\x01" and at + _HEADER.size <= len(data):
-            head = _HEADER.unpack_from(data, at)
-            if head[2] == machine:
-                # The file ends with the last of its tables and sections, whichever that is.
-                whole = Elf(data[at:], "the code inside")
-                ends = [one.offset + one.size for one in whole.sections if one.kind != _NO_BITS]
-                end = at + max(*ends, head[6] + head[11] * head[12], head[5] + head[9] * head[10])
-                yield data[at:end]
+        head = data[at : at + _HEADER_BYTES]
+        if head[4:6] == b"\x02\x01" and len(head) == _HEADER_BYTES and head[_MACHINE_AT] == code:
+            end = at + Elf(data[at:], "the code inside").end
+            yield data[at:end]
         at = data.find(MAGIC, end)
-
-
-def _text(names: bytes, at: int) -> str:
-    end = names.find(b"\0", at)
-    return names[at : end if end >= 0 else None].decode("utf-8", "replace")

@@ -32,7 +32,14 @@ _teams: dict[int, int] = {}
 
 def thread_count() -> int:
     """Threads a host kernel uses under the settings in force."""
-    return settings.current().threads or host_facts().cores
+    return settings.current().threads or _default_threads()
+
+
+@lru_cache(maxsize=1)
+def _default_threads() -> int:
+    """What OMP_NUM_THREADS says, as for the libraries around us, but never more than there are cores for."""
+    most = min(host_facts().cores, settings.MAX_THREADS)
+    return min(settings.openmp_threads() or most, most)
 
 
 def load_team_library(path: Path) -> ctypes.CDLL:

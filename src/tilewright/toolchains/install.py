@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tilewright import settings
 from tilewright.errors import RequestError, ToolchainError
@@ -30,7 +30,7 @@ from tilewright.toolchains.deb import prepare_root, unpack_deb, unpack_tar
 from tilewright.toolchains.fetch import Advance, Fetcher, Item, Unreachable, free_bytes, shown
 from tilewright.toolchains.launchers import write_launchers
 from tilewright.toolchains.packages import Index, Package
-from tilewright.toolchains.recipe import Plan, Recipe, load_recipe, make_plan, moved_on, plan_sysroot
+from tilewright.toolchains.recipe import Headers, Plan, Recipe, load_recipe, make_plan, moved_on, plan_sysroot
 
 ELSEWHERE = (
     "install ROCm's own packages instead (hipcc, hip-dev or hip-devel, rocm-device-libs, composablekernel-dev or "
@@ -126,7 +126,8 @@ def find_sources(recipe: Recipe, downloads: Path, progress: Progress, apt_dir: P
     problems: list[str] = []
     progress.step("reading the package indexes")
     for archive in apt_sources.archives(configured, apt_dir):
-        for base, overlays in recipe.editions:
+        for edition in recipe.editions:
+            base, overlays = edition.base, edition.overlays
             try:
                 releases = _releases(fetcher, archive, base, overlays)
             except Unreachable as error:
@@ -210,14 +211,14 @@ def _sysroot(
 
 def _find_headers(recipe: Recipe, progress: Progress) -> tuple[Item, str, list[str]]:
     wanted = recipe.headers
-    progress.step(f"looking for {wanted['project']} {wanted['version']} in the Python index")
-    offers = python_index.distributions(python_index.pip_config(), wanted["project"])
-    chosen = python_index.choose(offers, wanted["version"], wanted["line"])
-    known = recipe.tested.get("headers", {}).get("sha256", "") if chosen.version == wanted["version"] else ""
+    progress.step(f"looking for {wanted.project} {wanted.version} in the Python index")
+    offers = python_index.distributions(python_index.pip_config(), wanted.project)
+    chosen = python_index.choose(offers, wanted.version, wanted.line)
+    known = recipe.tested.get("headers", {}).get("sha256", "") if chosen.version == wanted.version else ""
     item = python_index.as_item(chosen, known)
     notes = []
-    if chosen.version != wanted["version"]:
-        notes.append(f"{wanted['project']} {chosen.version}: tested with {wanted['version']}")
+    if chosen.version != wanted.version:
+        notes.append(f"{wanted.project} {chosen.version}: tested with {wanted.version}")
     elif known and known != item.sha256:
         raise ToolchainError(
             f"the index offers {chosen.file_name} with another digest than the tested file",
@@ -252,23 +253,20 @@ def check_space(sources: Sources, prefix: Path, downloads: Path) -> None:
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
     """Two installations at once would share their downloads: the second is told to wait."""
-    try:
-        import fcntl
-    except ImportError:  # not a platform these packages are for
-        yield
-        return
+    import filelock
+
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ToolchainError(
-                "another installation is running",
-                rule="toolchain-busy",
-                value=str(folder),
-                remedy="wait until it is done and look with `tilewright toolchain list`",
-            ) from None
-        yield
+    try:
+        # Never a marker file instead, which would outlive an installation that is killed.
+        with filelock.FileLock(folder / ".lock", blocking=False, fallback_to_soft=False):
+            yield
+    except filelock.Timeout:
+        raise ToolchainError(
+            "another installation is running",
+            rule="toolchain-busy",
+            value=str(folder),
+            remedy="wait until it is done and look with `tilewright toolchain list`",
+        ) from None
 
 
 def check_prefix(prefix: Path, force: bool) -> installed.Installed | None:
@@ -381,9 +379,9 @@ def _unpack(recipe: Recipe, sources: Sources, downloads: Path, headers: Path, wo
     write_launchers(work / "bin", tools, plan.llvm, plan.gcc, hip)
 
 
-def _unpack_headers(wanted: dict[str, Any], archive: Path, goal: Path) -> None:
+def _unpack_headers(wanted: Headers, archive: Path, goal: Path) -> None:
     """Only the header folders and the licences; nothing of the distribution is run."""
-    inside, folders, licences = wanted["inside"], wanted["folders"], wanted["licences"]
+    inside, folders, licences = wanted.inside, wanted.folders, wanted.licences
 
     def place(name: str) -> str | None:
         _, _, rest = name.partition("/")  # the first folder is project-version
@@ -455,13 +453,13 @@ def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float
         "version": plan.rocm,
         "llvm": plan.llvm,
         "gcc": plan.gcc,
-        "tested": not moved_on(recipe, plan) and sources.headers_version == recipe.headers["version"],
+        "tested": not moved_on(recipe, plan) and sources.headers_version == recipe.headers.version,
         "notes": list(sources.notes),
         "suites": {one.suite: {"date": one.date, "signature": one.signature} for one in sources.releases},
         "packages": _versions(plan.packages),
         "sysroot": _versions(plan.sysroot),
         "headers": {
-            "project": recipe.headers["project"],
+            "project": recipe.headers.project,
             "version": sources.headers_version,
             "sha256": sources.headers.sha256,
         },

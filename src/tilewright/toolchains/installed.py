@@ -65,9 +65,13 @@ def read(prefix: Path) -> Installed | None:
         data = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise _damaged(prefix, str(error)) from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT or "files_sha256" not in data:
+    if (
+        not isinstance(data, dict)
+        or data.get("format") != FORMAT
+        or not {"name", "version", "files_sha256"} <= set(data)
+    ):
         raise _damaged(prefix, f"its manifest is not of format {FORMAT}")
     return Installed(prefix, data)
 

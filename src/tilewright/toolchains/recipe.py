@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,28 @@ from importlib import resources
 from typing import Any
 
 from tilewright.errors import ToolchainError
+from tilewright.files import checked
 from tilewright.toolchains.packages import Index, Package, Relation, closure, relations, upstream, version_key
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """A distribution: its base suite, and the suites on top of it."""
+
+    base: str
+    overlays: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """Where the CK Tile headers come from: a source archive of a project on the Python index."""
+
+    project: str
+    line: str
+    version: str
+    inside: str  # folder of the archive
+    folders: tuple[str, ...]
+    licences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +42,13 @@ class Recipe:
     line_sources: tuple[str, ...]  # source packages whose version is ROCm's
     roots: tuple[str, ...]
     sysroot_roots: tuple[str, ...]  # what programs are compiled and linked against; * stands for the newest
-    editions: tuple[tuple[str, tuple[str, ...]], ...]  # (base suite, suites on top of it)
+    editions: tuple[Edition, ...]
     components: tuple[str, ...]
     skip: tuple[str, ...]  # packages a compiler run from its folder never needs
     sysroot_skip: tuple[str, ...]
     leave_out: tuple[str, ...]  # files of the others it never needs
     tools: tuple[str, ...]
-    headers: dict[str, Any]
+    headers: Headers
     tested: dict[str, Any]
 
     def keeps(self, path: str) -> bool:
@@ -52,10 +72,7 @@ class Recipe:
 
 def load_recipe() -> Recipe:
     text = resources.files("tilewright.toolchains").joinpath("rocm.json").read_text(encoding="utf-8")
-    data = json.loads(text)
-    editions = tuple((one["base"], tuple(one["overlays"])) for one in data.pop("editions"))
-    lists = {key: tuple(value) for key, value in data.items() if isinstance(value, list)}
-    return Recipe(editions=editions, headers=data["headers"], tested=data["tested"], **lists)
+    return checked(text, Recipe, source="toolchains/rocm.json", what="a recipe of a toolchain")
 
 
 def in_line(version: str, line: str) -> bool:

@@ -19,6 +19,7 @@ from tilewright.ops.base import KernelSpec
 
 class CpuBackend:
     name = "cpu"
+    usual_arch = "generic"
 
     def render(self, spec: KernelSpec) -> Source:
         return render.render(spec)

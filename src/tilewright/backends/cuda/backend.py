@@ -14,6 +14,7 @@ from tilewright.ops.base import KernelSpec
 
 class CudaBackend(GpuBackend):
     name = "cuda"
+    usual_arch = "sm_90a"
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return estimate.seconds(spec, problem)

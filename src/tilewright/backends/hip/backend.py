@@ -15,6 +15,7 @@ from tilewright.ops.base import KernelSpec
 
 class HipBackend(GpuBackend):
     name = "hip"
+    usual_arch = "gfx942"
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return estimate.seconds(spec, problem)

@@ -46,7 +46,8 @@ TW_INLINE vu held(vu x) {
   return x;
 }
 
-// The first `count` 32-bit words; the other lanes are 0 and their memory is not touched.
+// The first `count` 32-bit words; the other lanes are 0 and their memory is not touched.  Loops name the most lanes
+// there can be: GCC 12 does not see it, and warns of the one behind the last.
 TW_INLINE vu load_words(const void *p, int64_t count) {
   if (count >= lanes) return load_u(p);
 #if defined(__AVX512F__)
@@ -57,7 +58,7 @@ TW_INLINE vu load_words(const void *p, int64_t count) {
 #else
   vu x{};
   auto *words = static_cast<const char *>(p);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < lanes - 1 && i < count; ++i) {
     uint32_t w;
     __builtin_memcpy(&w, words + 4 * i, 4);
     x[i] = w;
@@ -75,7 +76,7 @@ TW_INLINE void store_words(void *p, vu x, int64_t count) {
   asm("vmovdqu32 %1, %0%{%2%}" : "+m"(*static_cast<vu_any *>(p)) : "v"(x), "Yk"(mask));
 #else
   auto *words = static_cast<char *>(p);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < lanes - 1 && i < count; ++i) {
     uint32_t w = x[i];
     __builtin_memcpy(words + 4 * i, &w, 4);
   }
