@@ -1,14 +1,13 @@
 // Stage combine on the CPU: a task is some entries.
 #pragma once
 #include <regionstats/region.h>
-#include <tilewright/export.h>
 
 #include <tilewright/cpu/team.h>
 
 namespace tw {
 
 // Config: T, entries a task (0: plain loops).
-template <class Config> struct Combine {
+template <class Config> struct Combine : PlainKernel {
   using T = typename Config::T;
   using Args = tw_regionstats_combine_args;
 
@@ -39,13 +38,14 @@ template <class Config> struct Combine {
     from_float(peak, static_cast<T *>(x.peak) + entry * x.peak_stride + c);
   }
 
+  static Answer broken(const Args *x) {
+    if (!x) return {TW_BAD_ARGS, "args is null"};
+    if (x->mean_stride < x->region.channels || x->peak_stride < x->region.channels)
+      return {TW_BAD_ARGS, "the stride of a result is shorter than its row"};
+    return Region{x->region}.broken();
+  }
   static int check(const void *args, char *why, size_t bytes) {
-    auto *x = static_cast<const Args *>(args);
-    if (!x) return refuse("args is null", why, bytes);
-    const char *sentence = Region{x->region}.broken();
-    if (!sentence && (x->mean_stride < x->region.channels || x->peak_stride < x->region.channels))
-      sentence = "the stride of a result is shorter than its row";
-    return refuse(sentence, why, bytes);
+    return say(broken(static_cast<const Args *>(args)), why, bytes);
   }
   static int64_t workspace(const void *, int64_t) { return 0; }
   static int launch(const void *args, void *, void *stream) {

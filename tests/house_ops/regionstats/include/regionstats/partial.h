@@ -1,14 +1,13 @@
 // Stage partial on the CPU: a task is a chunk of an entry.
 #pragma once
 #include <regionstats/region.h>
-#include <tilewright/export.h>
 
 #include <tilewright/cpu/team.h>
 
 namespace tw {
 
 // Config: T, weight, shift, vectors (0: plain loops).
-template <class Config> struct Partial {
+template <class Config> struct Partial : PlainKernel {
   using T = typename Config::T;
   using Args = tw_regionstats_partial_args;
 
@@ -82,15 +81,16 @@ template <class Config> struct Partial {
     static_cast<float *>(x.sums)[to] = sum, static_cast<float *>(x.peaks)[to] = peak;
   }
 
+  static Answer broken(const Args *x) {
+    if (!x) return {TW_BAD_ARGS, "args is null"};
+    const Answer common = Region{x->region}.broken();
+    if (common.code || !x->region.channels) return common;
+    if (Config::weight && !x->weight) return {TW_BAD_ARGS, "weight is null"};
+    if (Config::shift && !x->shift) return {TW_BAD_ARGS, "shift is null"};
+    return {};
+  }
   static int check(const void *args, char *why, size_t bytes) {
-    auto *x = static_cast<const Args *>(args);
-    if (!x) return refuse("args is null", why, bytes);
-    const char *sentence = Region{x->region}.broken();
-    if (!sentence && x->region.channels) {
-      if (Config::weight && !x->weight) sentence = "weight is null";
-      if (Config::shift && !x->shift) sentence = "shift is null";
-    }
-    return refuse(sentence, why, bytes);
+    return say(broken(static_cast<const Args *>(args)), why, bytes);
   }
   static int64_t workspace(const void *, int64_t) { return 0; }
   static int launch(const void *args, void *, void *stream) {

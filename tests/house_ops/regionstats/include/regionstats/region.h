@@ -1,7 +1,8 @@
 // What both stages ask of a region.
 #pragma once
 #include <regionstats/args.h>
-#include <tilewright/abi.h>
+#include <tilewright/export.h>
+#include <tilewright/say.h>
 
 #include <tilewright/cpu/convert.h>
 
@@ -27,22 +28,16 @@ struct Region {
       if (x.lengths[i] < 0 || x.lengths[i] > x.size[0]) return false;
     return true;
   }
-  // The first rule that is broken, or null.
-  const char *broken() const {
-    if (x.n < 0 || x.channels < 0) return "a size is negative";
-    if (x.chunks < 1) return "there is no chunk";
+  // The first rule that is broken.
+  Answer broken() const {
+    if (x.n < 0 || x.channels < 0) return {TW_BAD_ARGS, "a size is negative"};
+    if (x.chunks < 1) return {TW_BAD_ARGS, "there is no chunk"};
     for (int d = 0; d < REGIONSTATS_RANK; ++d)
-      if (x.size[d] < 0 || x.step[d] < 1) return "a spatial size is negative or a dilation below 1";
-    return x.n && !x.lengths ? "lengths is null" : nullptr;
+      if (x.size[d] < 0 || x.step[d] < 1) return {TW_BAD_ARGS, "a spatial size is negative or a dilation below 1"};
+    if (x.n && !x.lengths) return {TW_BAD_ARGS, "lengths is null"};
+    return {};
   }
 };
-
-inline int refuse(const char *sentence, char *why, size_t bytes) {
-  size_t i = 0;
-  for (; sentence && bytes && i + 1 < bytes && sentence[i]; ++i) why[i] = sentence[i];
-  if (bytes) why[i] = 0;
-  return sentence ? TW_BAD_ARGS : TW_OK;
-}
 
 // The larger of two; NaN stays.
 TW_INLINE vf peak_of(vf peak, vf x) { return select(vi(x > peak) | vi(x != x), x, peak); }

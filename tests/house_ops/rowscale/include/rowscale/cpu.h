@@ -1,6 +1,6 @@
 // A rowscale kernel on the CPU: a Config (filled in by the generated file) behind the C ABI.
 #pragma once
-#include <rowscale/check.h>
+#include <rowscale/host.h>
 #include <tilewright/export.h>
 
 #include <tilewright/cpu/activation.h>
@@ -10,7 +10,7 @@
 namespace tw {
 
 // Config: T, activation, unroll (0: plain loops), rows a task, edge.
-template <class Config> struct Rowscale {
+template <class Config> struct Rowscale : PlainKernel {
   using T = typename Config::T;
   static constexpr int64_t turn = Config::unroll * lanes;
   static constexpr int64_t smallest_share = 1 << 14;  // elements below which no other thread is woken
@@ -53,7 +53,3 @@ template <class Config> struct Rowscale {
 };
 
 }  // namespace tw
-
-#define ROWSCALE_EXPORT(Config, Manifest) \
-  TW_EXPORT_KERNEL(Manifest, tw::Rowscale<Config>::check, tw::Rowscale<Config>::workspace, \
-                   tw::Rowscale<Config>::launch, nullptr, nullptr, 0)

@@ -1,6 +1,5 @@
-// A rowscale kernel on a GPU of either vendor: what a block does, and how many blocks there are.
+// What a block of a rowscale kernel does, on a GPU of either vendor.
 #pragma once
-#include <rowscale/check.h>
 #include <tilewright/gpu/activation.h>
 
 namespace tw {
@@ -14,16 +13,9 @@ struct RowscaleRun {
   float alpha;
 };
 
-inline RowscaleRun rowscale_run(const tw_rowscale_args &x) {
-  return {x.x,       static_cast<const float *>(x.scale), x.y, x.rows, x.columns, x.x_stride, x.scale_stride, x.y_stride,
-          float(x.alpha)};
-}
-// Blocks walk over the rows, so that any number of rows is one launch.
-inline unsigned rowscale_blocks(const tw_rowscale_args &x) { return x.rows < 65535 ? unsigned(x.rows) : 65535u; }
-
 #ifdef TW_ON_GPU
 
-// Config: T, activation, threads, items.
+// Config: T, activation, threads, items.  Blocks walk over the rows, so that any number of rows is one launch.
 template <class Config> TW_GPU void rowscale(const RowscaleRun &x) {
   using T = typename Config::T;
   for (long long i = blockIdx.x; i < x.rows; i += gridDim.x) {

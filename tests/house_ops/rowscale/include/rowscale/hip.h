@@ -1,8 +1,7 @@
 // A rowscale kernel on an AMD GPU behind the C ABI.
 #pragma once
 #include <hip/hip_runtime.h>
-#include <rowscale/gpu.h>
-#include <tilewright/export.h>
+#include <rowscale/gpu_host.h>
 
 namespace tw {
 
@@ -10,24 +9,17 @@ template <class Config> __global__ void __launch_bounds__(Config::threads) rowsc
   rowscale<Config>(x);
 }
 
-template <class Config> struct RowscaleHip {
-  static int check(const void *args, char *why, size_t bytes) { return rowscale_check(args, 1, why, bytes); }
-  static int64_t workspace(const void *, int64_t) { return 0; }
+template <class Config> struct RowscaleHip : RowscaleOnGpu {
   static int launch(const void *args, void *, void *stream) {
     auto &x = *static_cast<const tw_rowscale_args *>(args);
-    if (!x.rows || !x.columns) return TW_OK;
-    RowscaleRun run = rowscale_run(x);
+    if (empty(x)) return TW_OK;
+    RowscaleRun run = told(x);
     void *parameters[] = {&run};
     auto kernel = reinterpret_cast<const void *>(&rowscale_block<Config>);
-    return hipLaunchKernel(kernel, dim3(rowscale_blocks(x)), dim3(Config::threads), parameters, 0,
-                           static_cast<hipStream_t>(stream)) == hipSuccess
-               ? int(TW_OK)
-               : int(TW_DEVICE);
+    const hipError_t error = hipLaunchKernel(kernel, dim3(blocks(x)), dim3(Config::threads), parameters, 0,
+                                             static_cast<hipStream_t>(stream));
+    return error == hipSuccess ? TW_OK : TW_DEVICE | int(error) << 8;
   }
 };
 
 }  // namespace tw
-
-#define ROWSCALE_EXPORT(Config, Manifest) \
-  TW_EXPORT_KERNEL(Manifest, tw::RowscaleHip<Config>::check, tw::RowscaleHip<Config>::workspace, \
-                   tw::RowscaleHip<Config>::launch, nullptr, nullptr, 0)
