@@ -30,6 +30,7 @@ import tilewright
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.hip import precompiled
+from tilewright.backends.hip.gemm import KERNELS
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain
 from tilewright.build import Builder
 from tilewright.build.prepare import prepare
@@ -56,8 +57,8 @@ GUARD, DEVICE = "#if defined(__HIP_DEVICE_COMPILE__)", "  Device<Config>::templa
 
 def kernels() -> dict[str, KernelSpec]:
     """One of each kind of tails, and a fused one."""
-    plain = replace(precompiled.example(ARCH).schedule, tile=(128, 128, 64), pad=(False, False, False))
-    signature = precompiled.example(ARCH).signature
+    plain = replace(KERNELS.shared_example(ARCH).schedule, tile=(128, 128, 64), pad=(False, False, False))
+    signature = KERNELS.shared_example(ARCH).signature
     fused = replace(signature, variant="multi_d", epilogue="FastGelu", num_d=2)
     packed = replace(signature, variant="preshuffle")
     found = {
@@ -74,7 +75,7 @@ def kernels() -> dict[str, KernelSpec]:
 
 def alike() -> list[KernelSpec]:
     """For workers: kernels that take about the same time."""
-    example = precompiled.example(ARCH)
+    example = KERNELS.shared_example(ARCH)
     tiles = ((64, 64, 32), (128, 64, 32), (64, 128, 32), (128, 128, 32))
     return [_legal(KernelSpec("gemm", example.signature, replace(example.schedule, tile=tile), ARCH)) for tile in tiles]
 
@@ -143,14 +144,14 @@ def measured(spec: KernelSpec, tools: HipToolchain, work: Path) -> dict[str, flo
             now = "#define CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT 0\n" + now
         source.write_text(now, encoding="utf-8")
         with settings.override(cache_dir=work / ("with" if lever == "precompiled header" else "nothing")):
-            command = tools.command(source, output, ARCH)
+            command = tools.command(source, output, ARCH, "gemm")
         found[lever] = cpu_seconds([*tools.driver, *first, *command[len(tools.driver) :]], tools, work)
     return found
 
 
 def make_precompiled(tools: HipToolchain, work: Path) -> dict[str, float]:
     with settings.override(cache_dir=work / "with"):
-        todo = tools.preparation(ARCH, precompiled.WORTH_KERNELS)
+        todo = tools.preparation(ARCH, "gemm", precompiled.WORTH_KERNELS)
         if todo is None:
             raise SystemExit("the precompiled header is there before it was made")
         seconds = cpu_seconds(todo.command, tools, work)
@@ -164,7 +165,7 @@ def parallel(tools: HipToolchain, workers: Sequence[int], work: Path) -> dict[st
     with settings.override(cache_dir=work / "with"):
         store = Store()
         with store.workspace() as folder:
-            prepare([(tools, ARCH)] * precompiled.WORTH_KERNELS, store, folder)
+            prepare([(tools, ARCH, "gemm")] * precompiled.WORTH_KERNELS, store, folder)
         for count in workers:
             start = time.perf_counter()
             Builder(Store(work / f"workers-{count}")).build_many(specs, max_workers=count)

@@ -1,8 +1,8 @@
-"""Fit the constants of tilewright.backends.cuda.estimate to a sweep, so that default selection loses little.
+"""Fit the constants of tilewright.backends.cuda.gemm_estimate to a sweep, so that default selection loses little.
 
     python benchmarks/gemm_h200.py --sweep sweep.json     on the GPU
     python benchmarks/fit_cuda.py sweep.json              anywhere: regret before and after, constants to paste
-    python benchmarks/fit_cuda.py sweep.json --write      the same, and estimate.py is rewritten
+    python benchmarks/fit_cuda.py sweep.json --write      the same, and gemm_estimate.py is rewritten
 
 What counts is the regret: the time of the kernel the estimate chooses over the fastest one's, as a geometric mean
 over the shapes.  It jumps where a choice changes, so the search lowers a smooth stand-in, the expected regret of a
@@ -27,7 +27,7 @@ import numpy as np
 
 from tilewright import ops
 from tilewright.backends.base import backend
-from tilewright.backends.cuda import estimate as model
+from tilewright.backends.cuda import gemm_estimate as model
 from tilewright.ops.gemm import GemmProblem
 
 Constants = dict[str, float]
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("sweep", type=Path, nargs="+", help="files of gemm_h200.py --sweep")
     parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model (a look takes some 20 ms)")
     parser.add_argument("--hold-out", action="store_true", help="also fit halves, each judged by the other's shapes")
-    parser.add_argument("--write", action="store_true", help="put the constants into estimate.py")
+    parser.add_argument("--write", action="store_true", help="put the constants into gemm_estimate.py")
     options = parser.parse_args()
     shapes = [shape for path in options.sweep for shape in read_sweep(json.loads(path.read_text(encoding="utf-8")))]
     if not shapes:

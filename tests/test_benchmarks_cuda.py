@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tilewright import ops
-from tilewright.backends.cuda import estimate
+from tilewright.backends.cuda import gemm_estimate as estimate
 from tilewright.ops.gemm import GemmProblem
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

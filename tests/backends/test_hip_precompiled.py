@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests import amd_toolchain
+from tests.backends.test_hip_toolchain import make_headers
 from tilewright import settings
 from tilewright.backends.base import CompilerIdentity, Preparing, backend
 from tilewright.backends.hip import precompiled
 from tilewright.backends.hip.ck_tile import Headers
+from tilewright.backends.hip.gemm import KERNELS
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain, forget
 from tilewright.build.prepare import prepare
 from tilewright.build.store import Store
@@ -44,12 +46,13 @@ def tools_of(folder: Path, body: str = 'echo made > "$out"') -> tuple[HipToolcha
     record, hipcc = folder / "record", folder / "hipcc"
     hipcc.write_text(COMPILER.format(record=record, body=body))
     hipcc.chmod(0o755)
+    make_headers(folder)
     identity = CompilerIdentity("hipcc", "test", "digest")
     return HipToolchain((str(hipcc),), None, "test", identity, Headers(folder, "mid-2025", "headers")), record
 
 
 def source(folder: Path) -> Path:
-    spec = precompiled.example("gfx942")
+    spec = KERNELS.shared_example("gfx942")
     path = folder / "kernel.hpp"
     path.write_text(backend("hip").render(spec).text)
     return path
@@ -57,7 +60,7 @@ def source(folder: Path) -> Path:
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
 def test_the_example_is_a_legal_kernel(arch: str) -> None:
-    assert not list(op("gemm").check(precompiled.example(arch)))
+    assert not list(op("gemm").check(KERNELS.shared_example(arch)))
 
 
 def test_it_is_made_where_enough_kernels_gain_by_it_and_used_from_then_on(cache: Path, tmp_path: Path) -> None:
@@ -66,17 +69,17 @@ def test_it_is_made_where_enough_kernels_gain_by_it_and_used_from_then_on(cache:
     kernel, few, enough = source(tmp_path), precompiled.WORTH_KERNELS - 1, precompiled.WORTH_KERNELS
     store = Store()
     with store.workspace() as work:
-        prepare([(tools, "gfx942")] * few, store, work)
+        prepare([(tools, "gfx942", "gemm")] * few, store, work)
         assert not record.exists()
-        assert "-Xarch_device" not in tools.command(kernel, tmp_path / "k.so", "gfx942")
-        prepare([(tools, "gfx942")] * enough, store, work)
-        prepare([(tools, "gfx942")] * enough, store, work)
+        assert "-Xarch_device" not in tools.command(kernel, tmp_path / "k.so", "gfx942", "gemm")
+        prepare([(tools, "gfx942", "gemm")] * enough, store, work)
+        prepare([(tools, "gfx942", "gemm")] * enough, store, work)
     assert len(record.read_text().splitlines()) == 1
-    words = tools.command(kernel, tmp_path / "k.so", "gfx942")
+    words = tools.command(kernel, tmp_path / "k.so", "gfx942", "gemm")
     header = Path(words[words.index("-Xarch_device") + 1].removeprefix("-include"))
     assert header.is_relative_to(cache)
     assert precompiled.compiled(header).read_text() == "made\n"
-    assert "-Xarch_device" not in tools.command(kernel, tmp_path / "k.so", "gfx90a")  # of another arch
+    assert "-Xarch_device" not in tools.command(kernel, tmp_path / "k.so", "gfx90a", "gemm")  # of another arch
     assert not list(header.parent.glob("*.part"))
 
 
@@ -86,7 +89,7 @@ def test_builders_at_the_same_time_make_it_once(cache: Path, tmp_path: Path) -> 
     def one() -> None:
         store = Store()
         with store.workspace() as work:
-            prepare([(tools, "gfx942")] * precompiled.WORTH_KERNELS, store, work)
+            prepare([(tools, "gfx942", "gemm")] * precompiled.WORTH_KERNELS, store, work)
 
     threads = [threading.Thread(target=one) for _ in range(4)]
     for each in threads:
@@ -101,9 +104,9 @@ def test_kernels_are_compiled_without_it_where_it_cannot_be_made(cache: Path, tm
     tools, record = tools_of(tmp_path, body)
     store = Store()
     with store.workspace() as work:
-        prepare([(tools, "gfx942")] * precompiled.WORTH_KERNELS, store, work)
+        prepare([(tools, "gfx942", "gemm")] * precompiled.WORTH_KERNELS, store, work)
     assert record.exists()
-    assert "-Xarch_device" not in tools.command(source(tmp_path), tmp_path / "k.so", "gfx942")
+    assert "-Xarch_device" not in tools.command(source(tmp_path), tmp_path / "k.so", "gfx942", "gemm")
 
 
 def test_a_changed_header_of_ours_needs_another_one(cache: Path, tmp_path: Path) -> None:
@@ -115,17 +118,29 @@ def test_a_changed_header_of_ours_needs_another_one(cache: Path, tmp_path: Path)
     (tmp_path / "hipcc").touch()
 
     def place(flag: str = "-O3", identity: str = "a", arch: str = "gfx942") -> Path:
-        return precompiled.header((str(tmp_path / "hipcc"),), (flag,), (tmp_path / "include",), identity, arch)
+        return precompiled.header(
+            (str(tmp_path / "hipcc"),), (flag,), (tmp_path / "include",), identity, precompiled.text(arch, "gemm")
+        )
 
     first = place()
     (ours / "unused.h").write_text("int other;")
     assert place() == first
-    assert len({first, place("-O2"), place(identity="b")}) == 3
+    assert len({first, place("-O2"), place(identity="b"), place(arch="gfx90a")}) == 4
     (ours / "deeper.h").write_text("int y;")
     second = place()
     assert second != first
     glue.write_text("#include <tilewright/deeper.h>\n\n")
     assert place() not in (first, second)
+
+
+def test_a_source_of_no_op_and_an_op_that_shares_nothing_go_without(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, record = tools_of(tmp_path)
+    assert not precompiled.shares("")
+    monkeypatch.setattr(precompiled, "op_kernels", lambda backend, op: object())
+    assert tools.preparation("gfx942", "other", 100) is None
+    assert not record.exists()
 
 
 def test_those_nobody_uses_any_more_are_swept(cache: Path) -> None:
@@ -147,7 +162,7 @@ def test_machine_code_is_the_same_with_and_without_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a kernel's key need not tell which way it was compiled."""
-    spec = precompiled.example("gfx942")
+    spec = KERNELS.shared_example("gfx942")
     schedule = replace(spec.schedule, tile=(64, 64, 32), pad=(False, False, False))
     other = KernelSpec(spec.op, spec.signature, schedule, spec.arch)
     assert not list(op("gemm").check(other))
@@ -159,7 +174,7 @@ def test_machine_code_is_the_same_with_and_without_it(
         codes = []
         for _ in range(2):
             output = tmp_path / "kernel.so"
-            command = tools.command(kernel, output, "gfx942")
+            command = tools.command(kernel, output, "gfx942", "gemm")
             environment = settings.child_environment(tools.environment(tmp_path))
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
@@ -170,6 +185,6 @@ def test_machine_code_is_the_same_with_and_without_it(
             monkeypatch.setattr(precompiled, "WORTH_KERNELS", 1)
             store = Store()
             with store.workspace() as work:
-                prepare([(tools, "gfx942")], store, work)
+                prepare([(tools, "gfx942", "gemm")], store, work)
     assert [shared for shared, _ in codes] == [False, True]
     assert codes[0][1] == codes[1][1]

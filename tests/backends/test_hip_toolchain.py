@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests import amd_toolchain
 from tilewright import settings
 from tilewright.backends.hip import toolchain as hip
 from tilewright.backends.hip.ck_tile import MID_2025, NEWER, OLDER, profile_of, read_headers
+from tilewright.backends.hip.gemm import gemm_profile
 from tilewright.errors import ToolchainError
 
 VERSION = "HIP version: 6.4.43482-0f2d60242\nAMD clang version 19.0.0git\nTarget: x86_64\nInstalledDir: /somewhere\n"
@@ -43,7 +45,9 @@ def make_headers(folder: Path, *, newer: bool = False, older: bool = False) -> P
         "ops/epilogue/cshuffle_epilogue.hpp": f"template <{parameters}>\nstruct CShuffleEpilogueProblem {{}};",
     }
     if not older:
-        files["ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v5.hpp"] = "// v5"
+        files["ops/grouped_convolution.hpp"] = "// came with the version"
+        every = (one for each in gemm_profile().pipelines.values() for one in each["includes"])
+        files |= {one.removeprefix("ck_tile/"): "// of GEMM" for one in every}
     for name, text in files.items():
         path = folder / "ck_tile" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +135,22 @@ def test_headers_of_another_version_are_refused_with_their_profile(tmp_path: Pat
     with pytest.raises(ToolchainError, match="newer profile") as caught:
         found.ck_tile()
     assert caught.value.rule == "headers-version"
+
+
+def test_a_version_is_told_without_the_headers_of_any_one_op(tmp_path: Path) -> None:
+    folder = make_headers(tmp_path / "mine")
+    shutil.rmtree(folder / "ck_tile" / "ops" / "gemm")
+    assert profile_of(folder) == MID_2025
+
+
+def test_a_kernel_whose_headers_are_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    rocm = make_rocm(tmp_path / "opt" / "rocm")
+    make_headers(rocm / "include")
+    source = tmp_path / "kernel.hpp"
+    source.write_text("#include <ck_tile/core.hpp>\n  #  include <ck_tile/ops/telepathy.hpp>\n")
+    with pytest.raises(ToolchainError, match=r"no ck_tile/ops/telepathy\.hpp") as caught:
+        hip.find_toolchain().command(source, tmp_path / "k.so", "gfx942")
+    assert caught.value.rule == "headers-lack"
 
 
 def test_the_identity_depends_on_compiler_and_headers_but_on_no_place(tmp_path: Path) -> None:

@@ -78,16 +78,16 @@ class FakeTools:
     def flags(self, arch: str) -> tuple[str, ...]:
         return self.options
 
-    def include_dirs(self) -> tuple[Path, ...]:
+    def include_dirs(self, op: str = "") -> tuple[Path, ...]:
         return self.dirs
 
-    def command(self, source: Path, output: Path, arch: str) -> list[str]:
+    def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
         return ["false", *self.options, str(source), str(output)]
 
     def environment(self, work: Path) -> Mapping[str, str]:
         return self.variables
 
-    def memory_per_job(self) -> int:
+    def memory_per_job(self, spec: KernelSpec | None = None) -> int:
         return 1 << 20
 
 

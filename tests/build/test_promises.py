@@ -10,7 +10,7 @@ import pytest
 from tests.build.stubs import tiny_specs
 from tilewright import ops, settings
 from tilewright.arch import host_facts
-from tilewright.backends.base import backend
+from tilewright.backends.base import Promises, backend
 from tilewright.build import Store, build_many, build_one, find
 from tilewright.errors import InspectionError
 from tilewright.inspect import x86
@@ -51,4 +51,4 @@ def test_the_real_one_keeps_the_promise(store: Store) -> None:
     assert backend("cpu").inspect(built.path, fast_spec()).keeps_promises is True
     assert not x86.holds(built.path, ("vpdp", "vdpbf16ps"))
     with settings.override(cxxflags="-O0"):
-        assert backend("cpu").promises(fast_spec()) == ()
+        assert backend("cpu").promises(fast_spec()) == Promises()

@@ -105,7 +105,7 @@ def include_dirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path,
     from tilewright.backends.cpu import toolchain
 
     copies = []
-    for number, folder in enumerate(toolchain._include_dirs()):
+    for number, folder in enumerate(toolchain.include_dirs()):
         copies.append(tmp_path / "our headers $x #1" / str(number))
         shutil.copytree(folder, copies[-1])
     monkeypatch.setattr(toolchain, "_include_dirs", lambda: tuple(copies))

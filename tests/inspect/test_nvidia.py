@@ -209,7 +209,7 @@ def test_promises(
         with pytest.raises(InspectionError, match="should") as caught:
             demand_promises(found)
         assert caught.value.rule == rule
-    promised = backend("cuda").promises(spec)
+    promised = backend("cuda").promises(spec).multiply
     if promised:
         assert backend("cuda").holds(path, promised) == (rule != "no-matrix-instruction")
 

@@ -1,7 +1,7 @@
 """What a backend is: it renders specs, compiles sources, loads and runs kernels, and estimates time.
 
-A backend is a package found by the entry point group `tilewright.backends`.  It knows ops only
-through their specs and its own templates.
+A backend is a package found by the entry point group `tilewright.backends`.  What it knows of an op is in one module
+of that op, found by the group `tilewright.kernels.<backend>`: a backend itself knows none.
 """
 
 from __future__ import annotations
@@ -54,17 +54,20 @@ class Toolchain(Protocol):
     def flags(self, arch: str) -> tuple[str, ...]:
         """Every flag that can change the code, none that names a place."""
 
-    def include_dirs(self) -> tuple[Path, ...]:
-        """Where our headers are; their contents are part of the key, the places are not."""
+    def include_dirs(self, op: str = "") -> tuple[Path, ...]:
+        """Where headers are that a kernel of the op (or a source of none) may include.
 
-    def command(self, source: Path, output: Path, arch: str) -> list[str]:
-        """One command that compiles and links `source` into the shared library `output`."""
+        Their contents are part of the key, the places are not.
+        """
+
+    def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
+        """One command that compiles and links `source`, a kernel of `op`, into the shared library `output`."""
 
     def environment(self, work: Path) -> Mapping[str, str]:
         """Variables the compiler needs beyond the usual ones; `work` is a private folder for the run."""
 
-    def memory_per_job(self) -> int:
-        """Bytes one compile needs at its peak, for the parallelism limit."""
+    def memory_per_job(self, spec: KernelSpec | None = None) -> int:
+        """Bytes the compile of a kernel (or of a source of no op) needs at its peak, for the parallelism limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,8 @@ class Preparation:
 class Preparing(Protocol):
     """A toolchain whose compiles become cheaper by something made once, and right without it."""
 
-    def preparation(self, arch: str, kernels: int) -> Preparation | None:
-        """What to make before that many kernels are compiled; None where it is there, or would not pay."""
+    def preparation(self, arch: str, op: str, kernels: int) -> Preparation | None:
+        """What to make before that many kernels of an op are compiled; None where it is there, or would not pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +106,63 @@ class ObjectRules:
     library_suffix: str = ".so"
 
 
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the code of a kernel must hold, and what each launch asks for."""
+
+    multiply: tuple[str, ...] = ()  # beginnings of mnemonics, one of which must be there; none: nothing is promised
+    copies: tuple[str, ...] = ()  # beginnings of mnemonics of copies, all of which must be there
+    dynamic_shared_bytes: int = 0  # shared memory of a block beyond what the code itself tells
+
+
+class OpKernels(Protocol):
+    """All that one backend knows of one op, which may live in another package than either."""
+
+    template: tuple[str, str]  # of an instance file: the package it lies in, and its path there
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        """What the template is filled with beside `name`, `manifest`, `space`, `s` (signature), `h` (schedule)."""
+
+    def include_dirs(self) -> tuple[Path, ...]:
+        """Folders of headers that kernels of the op include, beyond those of the backend."""
+
+    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
+        """Predicted seconds, for choosing among kernels that were never measured."""
+
+    def promises(self, spec: KernelSpec) -> Promises: ...
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        """Bytes one compile needs at its peak, with a compiler of this kind (`CompilerIdentity.kind`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """How others name the devices a backend's kernels run on."""
+
+    runtime: str  # the module that opens them: device(index), all_devices(), current_index()
+    dlpack: int  # DLPack's device type
+    dlpack_more: tuple[int, ...] = ()  # of other memory such a device owns
+    dlpack_pinned: tuple[int, ...] = ()  # of host memory that every such device reads too
+    torch: str = ""  # PyTorch's word for the device
+
+
 class Backend(Protocol):
     name: str
     usual_arch: str  # what its name means where kernels are made that nothing here runs
+    language: str  # of its sources: "c++", "cuda", "hip"
+    wrapper_suffix: str  # what a source that only includes a kernel is called, so that build systems know its language
+    device: DeviceKind
+
+    def kernels(self, op: str) -> OpKernels:
+        """What this backend knows of an op; an op it has no kernels for is an error."""
 
     def render(self, spec: KernelSpec) -> Source: ...
 
     def toolchain(self) -> Toolchain:
         """The compiler, found once; a missing one is a ToolchainError that says what to install."""
 
-    def object_rules(self, arch: str) -> ObjectRules:
-        """For build files: how kernels of an arch become objects and a library, compiler at hand or not."""
+    def object_rules(self, arch: str, ops: Sequence[str] = ()) -> ObjectRules:
+        """For build files: how kernels of an arch and these ops become objects and a library, compiler or not."""
 
     def available_archs(self) -> Sequence[str]:
         """Archs whose kernels run on this machine, best first."""
@@ -130,8 +179,8 @@ class Backend(Protocol):
     def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
         """What is inside a built library or code object, with what the spec promises of it."""
 
-    def promises(self, spec: KernelSpec) -> tuple[str, ...]:
-        """Beginnings of mnemonics, one of which a kernel's code must hold; none where nothing is promised."""
+    def promises(self, spec: KernelSpec) -> Promises:
+        """What the kernel's code must hold."""
 
     def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
         """Whether a built library holds one of them; NoDisassembly where there is nobody to ask."""
@@ -157,6 +206,28 @@ def backend(name: str) -> Backend:
 
 def all_backends() -> dict[str, Backend]:
     return {name: backend(name) for name in backend_names()}
+
+
+def kernels_group(name: str) -> str:
+    """The entry point group under which ops bring their kernels for a backend."""
+    return f"tilewright.kernels.{name}"
+
+
+@lru_cache(maxsize=256)
+def op_kernels(name: str, op: str) -> OpKernels:
+    """What a backend knows of an op; an op without kernels for it is an error."""
+    known = plugins.names(kernels_group(name))
+    if op not in known:
+        raise UnknownNameError(
+            f"the {name} backend has no kernels for op {op!r}", rule="op-kernels", value=op, remedy=nearest(op, known)
+        )
+    found: OpKernels = plugins.load(kernels_group(name), op, f"a {name} kernel")
+    return found
+
+
+def op_include_dirs(name: str, ops: Sequence[str]) -> tuple[Path, ...]:
+    """The folders of headers that ops bring to a backend, each once."""
+    return tuple(dict.fromkeys(one for op in ops if op for one in op_kernels(name, op).include_dirs()))
 
 
 def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:

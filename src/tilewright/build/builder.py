@@ -62,6 +62,11 @@ class _Request:
     spec: KernelSpec | None
 
     @property
+    def op(self) -> str:
+        """Whose kernel it is; empty for a support library."""
+        return "" if self.spec is None else self.spec.op
+
+    @property
     def digest(self) -> str:
         return self.key if self.spec is None else self.spec.digest
 
@@ -186,7 +191,7 @@ class _Run:
     def _limit(self, missing: Sequence[_Request]) -> JobLimit:
         if not missing:
             return JobLimit(0, "nothing to build")
-        memory = max(one.toolchain.memory_per_job() for one in missing)
+        memory = max(one.toolchain.memory_per_job(one.spec) for one in missing)
         return job_limit(len(missing), memory, setting=settings.current().jobs, max_workers=self.max_workers)
 
     def build(self, missing: Sequence[_Request]) -> None:
@@ -235,7 +240,7 @@ class _Run:
             if one.key in self.damaged:
                 self.store.discard(one.key)
         with self.store.workspace() as work:
-            prepare([(one.toolchain, one.arch) for one in todo], self.store, work)
+            prepare([(one.toolchain, one.arch, one.op) for one in todo], self.store, work)
             try:
                 plan = [(one, self._plan(one, work, index)) for index, one in enumerate(todo)]
             except OSError as error:
@@ -255,7 +260,7 @@ class _Run:
         source = folder / request.source.file_name
         source.write_text(request.source.text, encoding="utf-8")
         output = folder / f"kernel{request.toolchain.library_suffix}"
-        return Compile(tuple(request.toolchain.command(source, output, request.arch)), source, output)
+        return Compile(tuple(request.toolchain.command(source, output, request.arch, request.op)), source, output)
 
     def _outcomes(
         self, plan: Sequence[tuple[_Request, Compile]], work: Path
@@ -275,7 +280,7 @@ class _Run:
             raise store_error(error, self.store.root, "running the compilers") from error
 
     def _publish_if_current(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
-        now = header_digests(request.source.text, request.toolchain.include_dirs())
+        now = header_digests(request.source.text, request.toolchain.include_dirs(request.op))
         before = request.inputs.values["headers"]
         if now == before:
             self._publish_as_promised(request, compiled, outcome, work)
@@ -326,7 +331,9 @@ class _Run:
         # The work folder vanishes; the reproduction uses a copy of the source beside the log.
         source = self.store.save_log(request.key, Path(request.source.file_name).suffix, request.source.text)
         again = shlex.join(
-            request.toolchain.command(source or compiled.source, self.store.logs / f"{request.key}.so", request.arch)
+            request.toolchain.command(
+                source or compiled.source, self.store.logs / f"{request.key}.so", request.arch, request.op
+            )
         )
         log = self.store.save_log(request.key, ".log", f"$ {again}\n{outcome.log}")
         error = compile_failure(

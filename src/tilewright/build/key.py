@@ -47,7 +47,7 @@ def key_inputs(
             "extra": extra,
             "language": source.language,
             "source": hashlib.sha256(source.text.encode()).hexdigest(),
-            "headers": header_digests(source.text, toolchain.include_dirs()),
+            "headers": header_digests(source.text, toolchain.include_dirs(spec.op if spec is not None else "")),
             "flags": list(toolchain.flags(arch)),
             "compiler": {"kind": identity.kind, "version": identity.version, "digest": identity.digest},
         }

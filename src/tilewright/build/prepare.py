@@ -21,17 +21,17 @@ PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 
 
-def prepare(wanted: Iterable[tuple[Toolchain, str]], store: Store, work: Path) -> None:
-    """Make what pays for these compiles, each a toolchain and an arch; who finds another at it waits."""
-    groups: dict[tuple[int, str], list[Toolchain]] = {}
-    for toolchain, arch in wanted:
-        groups.setdefault((id(toolchain), arch), []).append(toolchain)
-    for (_, arch), of_group in groups.items():
+def prepare(wanted: Iterable[tuple[Toolchain, str, str]], store: Store, work: Path) -> None:
+    """Make what pays for these compiles, each a toolchain, an arch and an op; who finds another at it waits."""
+    groups: dict[tuple[int, str, str], list[Toolchain]] = {}
+    for toolchain, arch, op in wanted:
+        groups.setdefault((id(toolchain), arch, op), []).append(toolchain)
+    for (_, arch, op), of_group in groups.items():
         toolchain, kernels = of_group[0], len(of_group)
         if not isinstance(toolchain, Preparing):
             continue
         try:
-            todo = toolchain.preparation(arch, kernels)
+            todo = toolchain.preparation(arch, op, kernels)
             if todo is not None:
                 _make(todo, toolchain, store, work)
         except OSError:

@@ -27,7 +27,7 @@ def demand_kept(spec: KernelSpec | None, library: Path) -> str:
     owner = backend(arch_by_name(spec.arch).backend)
     if not hasattr(owner, "holds"):
         return _long_look(owner, spec, library) if hasattr(owner, "inspect") else NOTHING
-    beginnings = owner.promises(spec)
+    beginnings = owner.promises(spec).multiply
     if not beginnings:
         return NOTHING
     try:

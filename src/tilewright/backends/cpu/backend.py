@@ -5,34 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from tilewright import settings
-from tilewright.arch import arch as arch_by_name
 from tilewright.arch import runnable_host_archs
-from tilewright.backends.base import ObjectRules, Source, Toolchain
-from tilewright.backends.cpu import estimate, render
-from tilewright.dtypes import DTYPES
+from tilewright.backends.base import DeviceKind, Promises, Source
+from tilewright.backends.common import CommonBackend
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
 
-class CpuBackend:
+class CpuBackend(CommonBackend):
     name = "cpu"
     usual_arch = "generic"
-
-    def render(self, spec: KernelSpec) -> Source:
-        return render.render(spec)
-
-    def toolchain(self) -> Toolchain:
-        from tilewright.backends.cpu.toolchain import find_toolchain
-
-        return find_toolchain()
-
-    def object_rules(self, arch: str) -> ObjectRules:
-        from tilewright.backends.cpu.toolchain import object_rules
-
-        return object_rules(arch)
+    language = "c++"
+    suffix = ".cpp"
+    wrapper_suffix = ".cpp"
+    device = DeviceKind("tilewright.runtime.host", dlpack=1, torch="cpu")
 
     def available_archs(self) -> Sequence[str]:
         return [one.name for one in runnable_host_archs()]
@@ -40,8 +28,9 @@ class CpuBackend:
     def why_unavailable(self) -> str:
         return ""
 
-    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        return estimate.seconds(spec, problem, threads)
+    def promises(self, spec: KernelSpec) -> Promises:
+        # Flags of the user's own may forbid what the arch has, and -O0 does.
+        return Promises() if settings.current().cxxflags else super().promises(spec)
 
     def recognises(self, data: bytes) -> bool:
         from tilewright.inspect import x86
@@ -52,21 +41,7 @@ class CpuBackend:
         from tilewright.inspect import x86
 
         found = x86.inspect(path, arch=spec.arch if spec is not None else "")
-        return found.of(spec, self.promises(spec)) if spec is not None else found
-
-    def promises(self, spec: KernelSpec) -> tuple[str, ...]:
-        """Multiply-add instructions of the arch; none of the plain loops of `generic`."""
-        from tilewright.inspect.x86 import FMA
-
-        features, dtype = arch_by_name(spec.arch).features, spec.signature.dtype_a
-        # Flags of the user's own may forbid what the arch has, and -O0 does.
-        if spec.schedule.pipeline == "generic" or settings.current().cxxflags:
-            return ()
-        if DTYPES[dtype].kind == "int":
-            return ("vpdp",) if "vnni" in features else ()
-        if "fma" not in features:
-            return ()
-        return (*FMA, "vdpbf16ps") if dtype == "bf16" and "bf16" in features else FMA
+        return found.of(spec, self.promises(spec).multiply) if spec is not None else found
 
     def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
         from tilewright.inspect import x86

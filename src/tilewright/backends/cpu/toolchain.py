@@ -12,7 +12,7 @@ import importlib.util
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,8 +21,9 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search
-from tilewright.backends.base import CompilerIdentity, ObjectRules
+from tilewright.backends.base import CompilerIdentity, ObjectRules, op_include_dirs, op_kernels
 from tilewright.errors import RequestError, ToolchainError
+from tilewright.ops.base import KernelSpec
 
 ON_PATH = ("c++", "g++", "clang++")
 REMEDY = "install g++ or clang++, or `pip install ziglang`, or set TILEWRIGHT_CXX to a C++ compiler"
@@ -44,8 +45,8 @@ _NO_CXX_LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 _LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
-# Peak resident size of one compile of our largest kernels, rounded up.
-_MEMORY_PER_JOB = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
+# Peak resident size of a compile that is no kernel's, rounded up.
+_MEMORY_PER_JOB = {"gcc": 120 << 20, "clang": 200 << 20, "zig": 300 << 20}
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,14 @@ class CpuToolchain:
         before, after = _NO_CXX_LIBRARY[self.kind]
         return (*_COMMON_FLAGS, *before, *facts.compile_flags, *_user_flags(settings.current().cxxflags), *after)
 
-    def include_dirs(self) -> tuple[Path, ...]:
-        return _include_dirs()
+    def include_dirs(self, op: str = "") -> tuple[Path, ...]:
+        return include_dirs((op,))
 
-    def command(self, source: Path, output: Path, arch: str) -> list[str]:
+    def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
         _, libraries = _NO_CXX_LIBRARY[self.kind]
         flags = self.flags(arch)
         flags = flags[: len(flags) - len(libraries)]
-        places = [f"-I{one}" for one in self.include_dirs()]
+        places = [f"-I{one}" for one in self.include_dirs(op)]
         # Libraries follow the source that needs them: linkers read from left to right.
         return [*self.driver, *flags, *places, "-o", str(output), str(source), *libraries]
 
@@ -100,13 +101,16 @@ class CpuToolchain:
             variables["ZIG_LOCAL_CACHE_DIR"] = str(work / "zig")
         return variables
 
-    def memory_per_job(self) -> int:
-        return _MEMORY_PER_JOB[self.kind]
+    def memory_per_job(self, spec: KernelSpec | None = None) -> int:
+        return (
+            _MEMORY_PER_JOB[self.kind] if spec is None else op_kernels("cpu", spec.op).compile_memory(spec, self.kind)
+        )
 
 
-def _include_dirs() -> tuple[Path, ...]:
+def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
+    """Our own headers, and those that ops bring."""
     package = Path(tilewright.__file__).parent
-    return (package / "include", package / "backends" / "cpu" / "include")
+    return (package / "include", package / "backends" / "cpu" / "include", *op_include_dirs("cpu", ops))
 
 
 def _user_flags(text: str) -> list[str]:
@@ -203,7 +207,7 @@ def find_toolchain() -> CpuToolchain:
     return _find(settings.current().cxx, settings.child_environment().get("PATH", ""))
 
 
-def object_rules(arch: str) -> ObjectRules:
+def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
     """For build files: the compiler found here, or the system's usual one where there is none yet."""
     try:
         tools = find_toolchain()
@@ -219,7 +223,7 @@ def object_rules(arch: str) -> ObjectRules:
         # One library may hold kernels of several archs, and a linker keeps one of two functions with one
         # name: AVX-512 code in a kernel for AVX2.  So that they never meet, each arch has its own namespace.
         compile_flags=(*(word for word in words if word not in _ONLY_LINKING), f"-Dtw=tw_{arch}"),
-        include_dirs=_include_dirs(),
+        include_dirs=include_dirs(ops),
         link_flags=("-pthread", *(word for word in before if word in _ONLY_LINKING)),
         libraries=after,
         library_suffix=_LIBRARY_SUFFIX,

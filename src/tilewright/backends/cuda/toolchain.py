@@ -13,7 +13,7 @@ import hashlib
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,9 +22,10 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search, steps
-from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend
+from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend, op_include_dirs, op_kernels
 from tilewright.backends.cuda import nvrtc, places
 from tilewright.errors import ToolchainError
+from tilewright.ops.base import KernelSpec
 
 OLDEST = (12, 3)  # wgmma with every shape, cluster launches
 REMEDY = (
@@ -42,7 +43,8 @@ _HOST = (
 )  # fmt: skip
 _HOST_LIBRARIES = ("-ldl",)
 
-MEMORY_PER_JOB = 600 << 20
+# Peak resident size of a compile that is no kernel's.
+MEMORY_PER_JOB = 300 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +90,25 @@ class CudaToolchain:
             return (*_NVRTC_CODE, f"--gpu-architecture={arch}")
         return (*_CODE, *facts.compile_flags)
 
-    def include_dirs(self) -> tuple[Path, ...]:
-        return (*include_dirs(), _STAND_INS) if self.identity.kind == "nvrtc" else include_dirs()
+    def include_dirs(self, op: str = "") -> tuple[Path, ...]:
+        ours = include_dirs((op,))
+        return (*ours, _STAND_INS) if self.identity.kind == "nvrtc" else ours
 
-    def command(self, source: Path, output: Path, arch: str) -> list[str]:
+    def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
         cubin = output.with_suffix(".cubin")
-        return steps.joined([self.cubin_command(source, cubin, arch), self.host_command(source, cubin, output)])
+        device = self.cubin_command(source, cubin, arch, op=op)
+        return steps.joined([device, self.host_command(source, cubin, output, op)])
 
-    def host_command(self, source: Path, cubin: Path, output: Path) -> list[str]:
+    def host_command(self, source: Path, cubin: Path, output: Path, op: str = "") -> list[str]:
         """The library around the device's code."""
         return [
-            *self.host.driver, "-x", "c++", *_HOST, f'-DTW_CUBIN="{cubin}"', *_included(include_dirs()),
+            *self.host.driver, "-x", "c++", *_HOST, f'-DTW_CUBIN="{cubin}"', *_included(include_dirs((op,))),
             "-o", str(output), str(source), *_HOST_LIBRARIES,
         ]  # fmt: skip
 
-    def cubin_command(self, source: Path, output: Path, arch: str, *more: str) -> list[str]:
+    def cubin_command(self, source: Path, output: Path, arch: str, *more: str, op: str = "") -> list[str]:
         """Only the device's code: what is run, and all there is to inspect."""
-        flags = [*self._code(arch), *more, *_included(self.include_dirs())]
+        flags = [*self._code(arch), *more, *_included(self.include_dirs(op))]
         if self.identity.kind == "nvrtc":
             return [*self.driver, str(source), str(output), *flags]
         # nvcc has the host's preprocessor run first; it must be one it knows, not just any C++ compiler.
@@ -114,16 +118,18 @@ class CudaToolchain:
     def environment(self, work: Path) -> Mapping[str, str]:
         return {**self.host.environment(work), "TMPDIR": str(work)}
 
-    def memory_per_job(self) -> int:
-        return MEMORY_PER_JOB
+    def memory_per_job(self, spec: KernelSpec | None = None) -> int:
+        return MEMORY_PER_JOB if spec is None else op_kernels("cuda", spec.op).compile_memory(spec, self.identity.kind)
 
 
-def include_dirs() -> tuple[Path, ...]:
+def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
+    """Our own headers, and those that ops bring."""
     package = Path(tilewright.__file__).parent
     return (
         package / "include",
         package / "backends" / "gpu" / "include",
         package / "backends" / "cuda" / "include",
+        *op_include_dirs("cuda", ops),
     )
 
 
@@ -224,7 +230,7 @@ def forget() -> None:
     _find.cache_clear()
 
 
-def object_rules(arch: str) -> ObjectRules:
+def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
     """For build files: nvcc alone, which makes both halves of a kernel in one object."""
     try:
         with settings.override(cuda_compiler="nvcc"):
@@ -237,7 +243,7 @@ def object_rules(arch: str) -> ObjectRules:
         variable="CUDACXX",
         compiler=search.portable(driver),
         compile_flags=(*_CODE, *flags, "-Xcompiler=-fPIC,-fvisibility=hidden"),
-        include_dirs=include_dirs(),
+        include_dirs=include_dirs(ops),
         link_flags=(*flags, "-cudart=static"),
         libraries=("-ldl",),
         response_flag="--options-file ",

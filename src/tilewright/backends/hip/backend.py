@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tilewright.arch import arch as arch_by_name
-from tilewright.backends.gpu_backend import GpuBackend
-from tilewright.backends.hip import estimate
+from tilewright.backends.base import DeviceKind
+from tilewright.backends.common import CommonBackend
 from tilewright.errors import ToolchainError
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
 
-class HipBackend(GpuBackend):
+class HipBackend(CommonBackend):
     name = "hip"
     usual_arch = "gfx942"
-
-    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        return estimate.seconds(spec, problem)
+    language = "hip"
+    suffix = ".hpp"
+    wrapper_suffix = ".cpp"
+    device = DeviceKind("tilewright.runtime.hip", dlpack=10, dlpack_pinned=(11,), torch="cuda")
 
     def recognises(self, data: bytes) -> bool:
         from tilewright.inspect import amdgpu
@@ -29,14 +28,7 @@ class HipBackend(GpuBackend):
         from tilewright.inspect import amdgpu
 
         found = amdgpu.inspect(path, _disassemblers(), spec.arch if spec is not None else "")
-        return found.of(spec, self.promises(spec)) if spec is not None else found
-
-    def promises(self, spec: KernelSpec) -> tuple[str, ...]:
-        """Matrix instructions where the arch has them; none of the plain loops of `generic`."""
-        if spec.schedule.pipeline == "generic":
-            return ()
-        features = arch_by_name(spec.arch).features
-        return tuple(name for feature, names in _MATRIX.items() if feature in features for name in names)
+        return found.of(spec, self.promises(spec).multiply) if spec is not None else found
 
     def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
         from tilewright.inspect import amdgpu
@@ -52,7 +44,3 @@ def _disassemblers() -> list[Path]:
         return [find_toolchain().tool("llvm-objdump")]
     except ToolchainError:
         return []
-
-
-# The matrix instructions of an arch by its feature.
-_MATRIX = {"mfma": ("v_mfma_", "v_smfmac_"), "wmma": ("v_wmma_", "v_swmmac_")}

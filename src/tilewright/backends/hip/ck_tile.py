@@ -1,6 +1,8 @@
 """The CK Tile headers: where they are and which version of their interface they speak.
 
-The headers carry no version number, so a version is told by what the templates look like.
+The headers carry no version number, so a version is told by what the templates look like: the profile of a version
+says by which files and which words in them.  Headers that an op needs beyond those are asked for when a kernel of it is
+compiled.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from tilewright.backends.hip.profiles import profile
 from tilewright.errors import ToolchainError
 
 MID_2025 = "mid-2025"
@@ -18,10 +21,8 @@ NEWER = "newer"
 OLDER = "older"
 SUPPORTED = (MID_2025,)
 
-_EPILOGUE = Path("ck_tile/ops/epilogue/cshuffle_epilogue.hpp")
-_LAUNCH = Path("ck_tile/host/kernel_launch.hpp")
-_COMP_V5 = Path("ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v5.hpp")
 _CORE = Path("ck_tile/core.hpp")
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(ck_tile/[^>\n]+)>", re.M)
 
 REMEDY = (
     "`tilewright toolchain install rocm` brings the headers that are known to work; "
@@ -48,20 +49,29 @@ class Headers:
                 remedy=REMEDY,
             )
 
+    def demand(self, text: str) -> None:
+        """An error unless every header of CK Tile that a source includes is there."""
+        for name in _INCLUDE.findall(text):
+            if not (self.folder / name).is_file():
+                raise ToolchainError(
+                    f"the CK Tile headers in {self.folder} have no {name}, which this kernel includes",
+                    rule="headers-lack",
+                    value=name,
+                    remedy=REMEDY,
+                )
+
 
 def has_headers(folder: Path) -> bool:
     return (folder / _CORE).is_file()
 
 
 def profile_of(folder: Path) -> str:
-    """Tell the version by the parameters of two templates that changed."""
-    if not (folder / _COMP_V5).is_file():
+    """Tell the version by what the one known version brought and by templates that changed after it."""
+    known = profile(MID_2025)
+    if not any((folder / one).is_file() for one in known.brought):
         return OLDER
-    launch = _text(folder / _LAUNCH)
-    epilogue = _text(folder / _EPILOGUE)
-    parameters = re.search(r"template\s*<([^>]*)>\s*struct\s+CShuffleEpilogueProblem\b", epilogue)
-    mid = parameters is not None and "kBlockSize_" in parameters[1] and "MemoryOperation_" in parameters[1]
-    return MID_2025 if mid and "MaxThreadPerBlock" in launch else NEWER
+    same = all(re.search(pattern, _text(folder / file)) for file, pattern in known.told_by)
+    return MID_2025 if same else NEWER
 
 
 def _text(path: Path) -> str:

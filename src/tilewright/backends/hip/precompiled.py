@@ -1,8 +1,8 @@
-"""One precompiled header an arch, which takes the parsing and much of the instantiating out of every compile.
+"""One precompiled header an arch and op, which takes the parsing and much of the instantiating out of every compile.
 
-It holds all of CK Tile's headers a kernel may include, and one kernel as an example: what the compiler made of the
-templates for that one, other kernels find ready.  Machine code is the same with and without it, byte for byte, so
-the key of a kernel does not tell which way it was compiled.
+It holds all of CK Tile's headers a kernel of the op may include, and one kernel as an example: what the compiler made
+of the templates for that one, other kernels find ready.  Machine code is the same with and without it, byte for byte,
+so the key of a kernel does not tell which way it was compiled.  An op says what goes in (`SharesHeader`).
 
     <cache_dir>/precompiled/<key>/shared.hpp        the text; the compiler wants it where it was
     <cache_dir>/precompiled/<key>/shared.hpp.pch    what it was made into
@@ -18,33 +18,45 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright import settings
-from tilewright.backends.hip import render
+from tilewright.backends.base import OpKernels, op_kernels
+from tilewright.backends.instance import text_of
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
 
 # Making it costs about as much as five kernels gain by it.
 WORTH_KERNELS = 6
 UNUSED_SECONDS = 30 * 86400.0
 _STAMP_SECONDS = 86400.0
-_INCLUDE = re.compile(r"^#include <(tilewright/[^>]+)>", re.M)
+_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]""", re.M)
 
 
-def example(arch: str) -> KernelSpec:
-    """Legal on every arch CK Tile multiplies on; the templates under it are those most kernels use."""
-    signature = GemmSignature(
-        variant="standard", dtype_a="fp16", dtype_b="fp16", dtype_acc="fp32", dtype_c="fp16", dtype_d="fp16",
-        layout="rcr", epilogue="PassThrough", num_d=0,
-    )  # fmt: skip
-    schedule = GemmSchedule(
-        "compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1),
-        scheduler="intrawave", store="cshuffle", pad=(True, True, True),
-    )  # fmt: skip
-    return KernelSpec("gemm", signature, schedule, arch)
+@runtime_checkable
+class SharesHeader(Protocol):
+    """Kernels of an op for this backend that gain by a precompiled header."""
+
+    def shared_example(self, arch: str) -> KernelSpec:
+        """A legal kernel whose templates most others use."""
+
+    def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        """What the op's template is filled with to give the header's text: the example, exporting nothing."""
+
+
+def shares(op: str) -> bool:
+    """Whether kernels of an op (or of none) have such a header."""
+    return bool(op) and isinstance(op_kernels("hip", op), SharesHeader)
+
+
+def text(arch: str, op: str) -> str:
+    """What is precompiled for an arch and op."""
+    known: OpKernels = op_kernels("hip", op)
+    assert isinstance(known, SharesHeader)
+    spec = known.shared_example(arch)
+    return text_of(spec, known.template, known.shared_context(spec))
 
 
 def _stamp(path: Path) -> str:
@@ -68,14 +80,13 @@ def _ours(text: str, places: Sequence[Path]) -> dict[Path, bytes]:
     return found
 
 
-def header(driver: Sequence[str], words: Sequence[str], places: Sequence[Path], identity: str, arch: str) -> Path:
-    """Where the header for these compiles is or would be; `places` are our include folders, then others'."""
-    text = render.shared(example(arch))
-    key = hashlib.sha256("\n".join([identity, *driver, *words, *map(str, places), text]).encode())
+def header(driver: Sequence[str], words: Sequence[str], ours: Sequence[Path], identity: str, content: str) -> Path:
+    """Where the header with this content is or would be; `ours` holds headers that `identity` does not cover."""
+    key = hashlib.sha256("\n".join([identity, *driver, *words, *map(str, ours), content]).encode())
     # A compiler that was replaced without a new version would refuse the file.
     key.update(_stamp(Path(driver[0]).resolve()).encode())
-    for path, content in sorted(_ours(text, places).items()):
-        key.update(f"{path} {hashlib.sha256(content).hexdigest()}\n".encode())
+    for path, data in sorted(_ours(content, ours).items()):
+        key.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
     root = settings.current().cache_dir.expanduser().absolute() / "precompiled"
     return root / key.hexdigest()[:32] / "shared.hpp"
 
@@ -98,11 +109,11 @@ def ready(path: Path) -> bool:
     return True
 
 
-def write(path: Path, arch: str) -> None:
+def write(path: Path, content: str) -> None:
     """The header itself; whoever else writes it writes the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
-    part.write_text(render.shared(example(arch)), encoding="utf-8")
+    part.write_text(content, encoding="utf-8")
     part.replace(path)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,10 +19,11 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search
-from tilewright.backends.base import CompilerIdentity, ObjectRules, Preparation
+from tilewright.backends.base import CompilerIdentity, ObjectRules, Preparation, op_include_dirs, op_kernels
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
 from tilewright.backends.hip.ck_tile import Headers, has_headers, read_headers
 from tilewright.errors import ToolchainError
+from tilewright.ops.base import KernelSpec
 from tilewright.toolchains import installed
 
 USUAL = Path("/opt")  # rocm and rocm-<version> lie here
@@ -35,8 +36,8 @@ _DEVICE_ONLY = ("--cuda-device-only", "--no-gpu-bundle-output")
 # Kernels are .hpp files, which hipcc takes for C++ headers to be precompiled: no HIP include folders, no device code.
 _LANGUAGE = ("-x", "hip")
 
-# Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
-MEMORY_PER_JOB = 1 << 30
+# Peak resident size of a compile that is no kernel's.
+MEMORY_PER_JOB = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class HipToolchain:
             )
         return (*_CODE, *facts.compile_flags)
 
-    def include_dirs(self) -> tuple[Path, ...]:
-        return include_dirs()
+    def include_dirs(self, op: str = "") -> tuple[Path, ...]:
+        return include_dirs((op,))
 
     def ck_tile(self) -> Headers:
         """The CK Tile headers; none, or those of another version, are an error."""
@@ -82,75 +83,76 @@ class HipToolchain:
         self.headers.require()
         return self.headers
 
-    def _demand_headers(self, source: Path) -> bool:
-        """Missing headers, or those of another version, are one clear error and no page of template errors.
-
-        True where the source is a kernel, which needs them.
-        """
+    def _demand_headers(self, source: Path) -> None:
+        """Missing headers, or those of another version, are one clear error and no page of template errors."""
         try:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return False  # the compiler says so in its own words
+            return  # the compiler says so in its own words
         if "ck_tile" in text:
-            self.ck_tile()
-        return "TW_EXPORT_GEMM" in text
+            self.ck_tile().demand(text)
 
-    def _places(self) -> list[str]:
-        ours = [f"-I{one}" for one in self.include_dirs()]
+    def _places(self, op: str = "") -> list[str]:
+        ours = [f"-I{one}" for one in self.include_dirs(op)]
         # As a system folder: warnings about others' headers help nobody.
         return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
 
-    def command(self, source: Path, output: Path, arch: str) -> list[str]:
-        shared = self._shared(arch) if self._demand_headers(source) else ()
-        return [*self.driver, *self.flags(arch), *self._places(), *shared, "-o", str(output), *_LANGUAGE, str(source)]
+    def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
+        self._demand_headers(source)
+        words = (*self.flags(arch), *self._places(op), *self._shared(arch, op))
+        return [*self.driver, *words, "-o", str(output), *_LANGUAGE, str(source)]
 
-    def _shared_header(self, arch: str) -> Path:
+    def _shared_header(self, arch: str, op: str, text: str) -> Path:
         from tilewright.backends.hip import precompiled
 
-        others = (self.headers.folder,) if self.headers is not None else ()
-        places = (*self.include_dirs(), *others)
-        return precompiled.header(self.driver, self._code(arch), places, self.identity.digest, arch)
+        # The place of CK Tile's headers counts as a word: a precompiled file names the files it was made of.
+        words = (*self._code(arch), str(self.headers.folder) if self.headers is not None else "")
+        return precompiled.header(self.driver, words, self.include_dirs(op), self.identity.digest, text)
 
-    def _shared(self, arch: str) -> tuple[str, ...]:
+    def _shared(self, arch: str, op: str) -> tuple[str, ...]:
         """The precompiled header where there is one, for the device's pass alone: the host's needs no CK Tile."""
         from tilewright.backends.hip import precompiled
 
-        header = self._shared_header(arch)
+        if not precompiled.shares(op):
+            return ()
+        header = self._shared_header(arch, op, precompiled.text(arch, op))
         # clang takes the precompiled file beside a header; -Xarch_device forwards only options of one word.
         return ("-Xarch_device", f"-include{header}") if precompiled.ready(header) else ()
 
-    def preparation(self, arch: str, kernels: int) -> Preparation | None:
+    def preparation(self, arch: str, op: str, kernels: int) -> Preparation | None:
         """The precompiled header, where it is not there and so many kernels are worth it."""
         from tilewright.backends.hip import precompiled
 
-        if kernels < precompiled.WORTH_KERNELS:
+        if kernels < precompiled.WORTH_KERNELS or not precompiled.shares(op):
             return None
-        header = self._shared_header(arch)
+        text = precompiled.text(arch, op)
+        header = self._shared_header(arch, op, text)
         if precompiled.ready(header):
             return None
-        precompiled.write(header, arch)
+        precompiled.write(header, text)
         precompiled.sweep(header)
         part = header.with_name(f"{secrets.token_hex(8)}.part")
-        return Preparation(tuple(self.precompile_command(header, part, arch)), part, precompiled.compiled(header))
+        command = self.precompile_command(header, part, arch, op)
+        return Preparation(tuple(command), part, precompiled.compiled(header))
 
-    def object_command(self, source: Path, output: Path, arch: str) -> list[str]:
+    def object_command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
         """Host and device code in one object, for a library of many kernels."""
         self._demand_headers(source)
-        return [*self.driver, *self._code(arch), *self._places(), "-c", "-o", str(output), *_LANGUAGE, str(source)]
+        return [*self.driver, *self._code(arch), *self._places(op), "-c", "-o", str(output), *_LANGUAGE, str(source)]
 
-    def code_object_command(self, source: Path, output: Path, arch: str) -> list[str]:
+    def code_object_command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
         """Only the device's code: half the time of a library, and all there is to inspect or emulate."""
         self._demand_headers(source)
-        options = (*self._code(arch), *_DEVICE_ONLY, *self._places())
+        options = (*self._code(arch), *_DEVICE_ONLY, *self._places(op))
         return [*self.driver, *options, "-o", str(output), *_LANGUAGE, str(source)]
 
-    def precompile_command(self, header: Path, output: Path, arch: str) -> list[str]:
+    def precompile_command(self, header: Path, output: Path, arch: str, op: str = "") -> list[str]:
         """A precompiled header for the device's pass, templates that its text uses made once for all."""
         # Only with -S does the device's half stop before its linker, which knows no such file.
         half = ("--cuda-device-only", "-S")
         # No times of files: what is in them is known by digests.
         emit = ("-Xclang", "-emit-pch", "-Xclang", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp")
-        words = (*self._code(arch), *half, *self._places(), *_LANGUAGE, *emit)
+        words = (*self._code(arch), *half, *self._places(op), *_LANGUAGE, *emit)
         return [*self.driver, *words, "-o", str(output), str(header)]
 
     def use_precompiled(self, output: Path) -> tuple[str, ...]:
@@ -160,19 +162,19 @@ class HipToolchain:
         # hipcc's temporary files go where they are swept after a kill.
         return {"TMPDIR": str(work)}
 
-    def memory_per_job(self) -> int:
-        return MEMORY_PER_JOB
+    def memory_per_job(self, spec: KernelSpec | None = None) -> int:
+        return MEMORY_PER_JOB if spec is None else op_kernels("hip", spec.op).compile_memory(spec, self.identity.kind)
 
     def tool(self, name: str) -> Path:
         """A tool of the compiler's own LLVM, such as llvm-objdump."""
         return find_tool(name, self.root, self.driver)
 
 
-def include_dirs() -> tuple[Path, ...]:
-    """Our own headers; folders that a build does not have are left out."""
+def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
+    """Our own headers, and those that ops bring; folders that a build does not have are left out."""
     package = Path(tilewright.__file__).parent
     places = (package / "include", package / "backends" / "hip" / "include", package / "backends" / "gpu" / "include")
-    return tuple(one for one in places if one.is_dir())
+    return tuple(one for one in (*places, *op_include_dirs("hip", ops)) if one.is_dir())
 
 
 def find_tool(name: str, root: Path | None, driver: tuple[str, ...]) -> Path:
@@ -315,14 +317,14 @@ def forget() -> None:
     read_headers.cache_clear()
 
 
-def object_rules(arch: str) -> ObjectRules:
+def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
     """For build files: the compiler found here, or plain `hipcc` where there is none yet."""
     try:
         tools = find_toolchain()
         driver, headers = tools.driver, tools.headers
     except ToolchainError:
         driver, headers = ("hipcc",), None
-    folders = (*include_dirs(), *((headers.folder,) if headers is not None else ()))
+    folders = (*include_dirs(ops), *((headers.folder,) if headers is not None else ()))
     return ObjectRules(
         language="CXX",
         variable="HIPCXX",

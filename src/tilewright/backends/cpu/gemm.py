@@ -1,0 +1,48 @@
+"""All the CPU backend knows of GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import Promises
+from tilewright.backends.cpu import gemm_estimate
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec
+
+# Peak resident size of one compile of our largest kernels, rounded up.
+_COMPILE_MEMORY = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
+
+
+class CpuGemm:
+    template = ("tilewright.backends.cpu", "templates/gemm.cpp.jinja")
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        return {}
+
+    def include_dirs(self) -> tuple[Path, ...]:
+        return ()
+
+    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
+        return gemm_estimate.seconds(spec, problem, threads)
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        """Multiply-add instructions of the arch; none of plain loops."""
+        from tilewright.inspect.x86 import FMA
+
+        features, dtype = arch_by_name(spec.arch).features, spec.signature.dtype_a
+        if spec.schedule.pipeline == "generic":
+            return Promises()
+        if DTYPES[dtype].kind == "int":
+            return Promises(("vpdp",)) if "vnni" in features else Promises()
+        if "fma" not in features:
+            return Promises()
+        return Promises((*FMA, "vdpbf16ps") if dtype == "bf16" and "bf16" in features else FMA)
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return _COMPILE_MEMORY.get(compiler, max(_COMPILE_MEMORY.values()))
+
+
+KERNELS = CpuGemm()

@@ -1,0 +1,63 @@
+"""All the CUDA backend knows of GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda import gemm_estimate
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import nvidia_multistage, nvidia_schedules
+
+COMPILE_MEMORY = 600 << 20
+
+
+class CudaGemm:
+    template = ("tilewright.backends.cuda", "templates/gemm.cu.jinja")
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        return {}
+
+    def include_dirs(self) -> tuple[Path, ...]:
+        return ()
+
+    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
+        return gemm_estimate.seconds(spec, problem)
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        return Promises(_multiply(spec), _copies(spec), _dynamic_shared(spec))
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return COMPILE_MEMORY
+
+
+def _multiply(spec: KernelSpec) -> tuple[str, ...]:
+    """Tensor cores for all but plain loops and exact fp32, which no tensor core computes."""
+    from tilewright.inspect import nvidia
+
+    if spec.schedule.pipeline == "tma_ws":
+        return nvidia.WARPGROUP
+    plain = spec.schedule.pipeline not in ("skinny", "multistage") or spec.signature.dtype_a == "fp32"
+    return () if plain else nvidia.WARP
+
+
+def _copies(spec: KernelSpec) -> tuple[str, ...]:
+    """Operands come through the copy engine; results that are not fused with anything leave through it, where asked."""
+    if spec.schedule.pipeline != "tma_ws":
+        return ()
+    plain = spec.signature.epilogue == "PassThrough" and spec.signature.num_d == 0
+    return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" and plain else ("UTMALDG",)
+
+
+def _dynamic_shared(spec: KernelSpec) -> int:
+    """What each launch asks for; the other pipelines know their shared memory when they are compiled."""
+    if spec.schedule.pipeline == "tma_ws":
+        return nvidia_schedules.shared_bytes(spec.schedule)
+    if spec.schedule.pipeline == "multistage":
+        return nvidia_multistage.shared_bytes(spec.signature, spec.schedule)
+    return 0
+
+
+KERNELS = CudaGemm()
