@@ -44,11 +44,11 @@ NOT_FINDINGS = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Copy
 def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
     """One kernel for each pipeline, scheduler and store of the pool that has one of everything, and fp8."""
     found: dict[tuple[str, ...], tuple[KernelSpec, GemmProblem]] = {}
-    from tilewright.ops.gemm.pools import family_of
+    from tilewright.ops.gemm.pools import POOLS
 
     for datatype, output in (("bf16", "bf16"), ("fp8_e4m3", "fp32")):
         one = next(iter(signatures([datatype], ["rcr"], ["standard"], (), [output])))
-        for schedule in family_of(facts(arch)).schedules("tests", one, facts(arch)):
+        for schedule in POOLS.family(facts(arch)).schedules("tests", one, facts(arch)):
             spec = KernelSpec("gemm", one, schedule, arch)
             # Of fp8 one kernel a pipeline: what differs from bf16 is the multiply alone.
             rest = (schedule.scheduler, schedule.store) if datatype == "bf16" else ()

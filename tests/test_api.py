@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tilewright import events, ops, settings
+from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm.reference import verify
-from tilewright.ops.gemm.spec import EPILOGUES
 from tilewright.runtime import arrays, dlpack
 
 Array = np.ndarray[Any, Any]

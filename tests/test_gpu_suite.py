@@ -14,8 +14,9 @@ from tests.gpu.reference import TYPES, expected
 from tests.gpu.test_kernels import DATATYPES, FUSED, GRAPHED, cases
 from tests.gpu.torch_here import torch
 from tilewright.ops.gemm import GemmProblem, nvidia
-from tilewright.ops.gemm.reference import error_bound, exact, round_to
+from tilewright.ops.gemm.reference import error_bound, exact
 from tilewright.ops.gemm.spec import LAYOUTS
+from tilewright.ops.numerics import round_to
 
 ARCH = "sm_90a"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.arch import arch
+from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.preselected import SETS
 from tilewright.ops.gemm.problem import accumulator
@@ -180,4 +180,4 @@ def preselected() -> Iterator[tuple[str, KernelSpec]]:
     """Every kernel of the preselected sets for gfx942."""
     for name, chosen in SETS.items():
         if chosen.family == "cdna":
-            yield from ((name, one) for one in chosen.specs(arch(G3)))
+            yield from ((name, one) for one in op("gemm").preselected(name, G3))

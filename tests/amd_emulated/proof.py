@@ -18,7 +18,8 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.reference import INT_RANGE, LIPSCHITZ, error_bound, exact, round_to
+from tilewright.ops.gemm.reference import error_bound, exact
+from tilewright.ops.numerics import INT_RANGE, LIPSCHITZ, round_to
 from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.loader import Kernel
 

@@ -24,10 +24,11 @@ from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
 from tilewright.inspect.report import Instructions
 from tilewright.ops import KernelSpec, op
+from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.nvidia import PIPELINES
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, GemmSchedule, GemmSignature
+from tilewright.ops.gemm.spec import LAYOUTS, GemmSchedule, GemmSignature
 
 GEMM = op("gemm")
 DATATYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32", "fp8_e4m3:fp16", "tf32")

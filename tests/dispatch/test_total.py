@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tilewright import ops
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, epilogue_d_counts
+from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
+from tilewright.ops.gemm.spec import LAYOUTS
 
 GEMM = ops.op("gemm")
 INPUTS = ("fp32", "tf32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz")

@@ -13,15 +13,7 @@ from typing import Any
 from tests.gpu.torch_here import torch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.reference import (
-    ACTIVATION_ULPS,
-    INT_RANGE,
-    LARGEST,
-    LIPSCHITZ,
-    SMALLEST,
-    TINY32,
-    U32,
-)
+from tilewright.ops.numerics import ACTIVATION_ULPS, INT_RANGE, LARGEST, LIPSCHITZ, SMALLEST, TINY32, U32
 
 TYPES = {
     "fp32": torch.float32,

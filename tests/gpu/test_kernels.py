@@ -18,7 +18,8 @@ from tests.gpu.cases import (
 )
 from tests.gpu.reference import outside
 from tests.gpu.torch_here import torch
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, epilogue_d_counts
+from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
+from tilewright.ops.gemm.spec import LAYOUTS
 
 DATATYPES = (
     ("bf16", "bf16"),

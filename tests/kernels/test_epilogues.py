@@ -11,8 +11,8 @@ from tests.kernels import catalog
 from tests.kernels.harness import Array, Call, ordinary, prove
 from tests.kernels.shapes import calls
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.fused import ACTIVATIONS, EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import ACTIVATIONS, EPILOGUES, epilogue_d_counts
 from tilewright.runtime.loader import Kernel
 
 KINDS = {

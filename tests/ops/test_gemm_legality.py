@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.arch import all_archs
 from tilewright.errors import IllegalSpecError
-from tilewright.ops import KernelSpec, op
+from tilewright.ops import KernelSpec, fused, op
 from tilewright.ops.base import demand_legal
 from tilewright.ops.gemm import GemmProblem, cpu, legality, problem
 from tilewright.ops.gemm.pools import signatures
@@ -145,7 +145,7 @@ UNSERVED: dict[str, tuple[Breaker, GemmProblem]] = {
 def rules_in_the_source() -> set[str]:
     """The first argument of every Violation(...) and need(...) in the modules that say no."""
     found: set[str] = set()
-    for module in (legality, cpu, problem):
+    for module in (legality, cpu, problem, fused):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 index = {"Violation": 0, "_known": 0, "need": 1}.get(node.func.id)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.reference import NARROW_BITS, NARROW_TERMS, verify
+from tilewright.ops.gemm.reference import verify
+from tilewright.ops.numerics import NARROW_BITS, NARROW_TERMS
 from tilewright.runtime.bindings.gemm import samples
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,8 @@ from tilewright.ops import KernelSpec, op
 from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, nvidia
 from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm import nvidia_schedules as make
-from tilewright.ops.gemm.pools import POOL_NAMES, proposals
+from tilewright.ops.gemm.pools import proposals
+from tilewright.ops.pooling import POOL_NAMES
 from tilewright.ops.gemm.spec import LAYOUTS
 
 GEMM = op("gemm")

@@ -14,9 +14,10 @@ from tilewright.codegen import Rejection, Selection, collect, split_legal
 from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, op
+from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm import preselected
 from tilewright.ops.gemm.legality import FAMILIES
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, VARIANTS
+from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS
 
 GEMM = op("gemm")
 ARCHS = sorted(name for name, one in all_archs().items() if one.family in FAMILIES)

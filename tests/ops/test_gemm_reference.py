@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.reference import LIPSCHITZ, activation, erf, error_bound, exact, reference, round_to, verify
-from tilewright.ops.gemm.spec import ACTIVATIONS
+from tilewright.ops.gemm.reference import error_bound, exact, reference, verify
+from tilewright.ops.numerics import LIPSCHITZ, activation, erf, round_to
 
 
 def arrays(p: GemmProblem, seed: int = 0, **changes: Any) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from tilewright.arch import all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, all_ops, op
+from tilewright.ops.fused import EPILOGUES, normal_epilogue
 from tilewright.ops.gemm import GemmSchedule, GemmSignature
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, VARIANTS, normal_epilogue
+from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS
 
 GEMM = op("gemm")
 

@@ -44,8 +44,8 @@ class GemmOptions:
 
     def problem(self) -> GemmProblem:
         from tilewright.dtypes import dtype
+        from tilewright.ops.fused import normal_epilogue
         from tilewright.ops.gemm.problem import GemmProblem
-        from tilewright.ops.gemm.spec import normal_epilogue
 
         a, _, b = self.datatype.partition(":")
         for name in (a, b, self.output, self.d_datatype):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
-from tilewright.ops.gemm import legality, options, pools, preselected
+from tilewright.ops.gemm import legality, options, pools
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, spec_from_dict
 
@@ -18,7 +18,7 @@ class GemmOp:
 
     name = "gemm"
     summary = "E = epilogue(alpha * A.B + beta * C, D0, D1), batched"
-    pool_names: tuple[str, ...] = pools.POOL_NAMES
+    pool_names: tuple[str, ...] = pools.POOLS.names
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
 
@@ -63,13 +63,13 @@ class GemmOp:
         return pools.proposals(pool, arch, **axes)
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
-        return preselected.preselected(name, arch)
+        return pools.POOLS.preselected(name, arch)
 
     def generic_spec(self, signature: GemmSignature, arch: str) -> KernelSpec:
-        return pools.generic_spec(signature, arch)
+        return pools.POOLS.generic_spec(signature, arch)
 
     def candidates(self, signature: GemmSignature, arch: str) -> Sequence[KernelSpec]:
-        return pools.candidates(signature, arch)
+        return pools.POOLS.candidates(signature, arch)
 
 
 GEMM = GemmOp()

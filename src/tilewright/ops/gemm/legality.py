@@ -14,10 +14,11 @@ from tilewright.arch import Arch, all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.errors import nearest
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.fused import epilogue_violations
 from tilewright.ops.gemm import amd, cpu, nvidia
 from tilewright.ops.gemm.copies import copied_sizes
 from tilewright.ops.gemm.problem import GemmProblem, accumulator, problem_violations
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, VARIANTS, GemmSchedule, GemmSignature, epilogue_d_counts
+from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSchedule, GemmSignature
 
 FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd, "nvidia": nvidia}
 
@@ -32,7 +33,7 @@ def _known(rule: str, what: str, value: str, known: tuple[str, ...] | list[str])
 def names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
     yield from _known("variant-name", "variant", signature.variant, VARIANTS)
     yield from _known("layout-name", "layout", signature.layout, LAYOUTS)
-    yield from _known("epilogue-name", "epilogue", signature.epilogue, EPILOGUES)
+    yield from epilogue_violations(signature.epilogue, signature.num_d)
     for field in ("dtype_a", "dtype_b", "dtype_acc", "dtype_c", "dtype_d"):
         yield from _known("dtype-name", field, getattr(signature, field), list(DTYPES))
 
@@ -62,14 +63,6 @@ def divisible(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> I
 
 
 def fused(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if signature.epilogue in EPILOGUES:
-        counts = epilogue_d_counts(signature.epilogue)
-        if signature.num_d not in counts:
-            yield Violation(
-                "epilogue-d-count",
-                f"{signature.epilogue} with {signature.num_d} D tensors is not defined",
-                f"use {' or '.join(map(str, counts))}",
-            )
     plain = signature.epilogue == "PassThrough" and signature.num_d == 0
     if signature.variant == "standard" and not plain:
         yield Violation(

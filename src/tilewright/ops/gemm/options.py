@@ -7,8 +7,8 @@ from typing import Any
 
 from tilewright.dtypes import dtype
 from tilewright.ops.base import Option
+from tilewright.ops.fused import normal_epilogue
 from tilewright.ops.gemm.problem import GemmProblem, default_output
-from tilewright.ops.gemm.spec import normal_epilogue
 
 OPTIONS = (
     Option("m", "Rows of A and of the result."),

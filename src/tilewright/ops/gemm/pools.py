@@ -1,30 +1,20 @@
-"""Named generators of GEMM specs.  A pool proposes; legality disposes."""
+"""Named generators of GEMM specs: which signatures an axis means, and the pools of the arch families."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import product
-from types import ModuleType
 from typing import Any
 
-from tilewright.arch import Arch, all_archs
-from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import dtype
-from tilewright.errors import RequestError, UnknownNameError, nearest
 from tilewright.ops.base import Axis, KernelSpec
-from tilewright.ops.gemm import legality
+from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
+from tilewright.ops.gemm import legality, preselected
 from tilewright.ops.gemm.problem import accumulator, default_output
-from tilewright.ops.gemm.spec import (
-    LAYOUTS,
-    VARIANTS,
-    GemmSchedule,
-    GemmSignature,
-    epilogue_d_counts,
-    normal_epilogue,
-)
+from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
+from tilewright.ops.pooling import Pools, demand_known
 
-POOL_NAMES = ("tiny", "tests", "default", "full", "profiler")
+POOLS = Pools("gemm", legality.FAMILIES, legality.check, preselected.SETS)
 
 AXES = (
     Axis("datatypes", "--datatype", "Input dtype, or a:b for two."),
@@ -34,28 +24,6 @@ AXES = (
     Axis("outputs", "--output", "Dtype of the result E."),
     Axis("num_d", "--num-d", "Numbers of D tensors.", kind=int),
 )
-
-
-def _demand_known(rule: str, what: str, values: Sequence[str], known: Sequence[str]) -> None:
-    for value in values:
-        if value not in known:
-            raise UnknownNameError(
-                f"{value!r} is not a {what}", rule=rule, value=value, remedy=nearest(value, list(known))
-            )
-
-
-def family_of(arch: Arch) -> ModuleType:
-    """The module with the schedules and rules of an arch's family."""
-    family = legality.FAMILIES.get(arch.family)
-    if family is None:
-        served = [one.name for one in all_archs().values() if one.family in legality.FAMILIES]
-        raise RequestError(
-            f"gemm has no kernels for {arch.name}: nothing is written for the family {arch.family} yet",
-            rule="family",
-            value=arch.name,
-            remedy=nearest(arch.name, served),
-        )
-    return family
 
 
 def signatures(
@@ -106,32 +74,10 @@ def proposals(
     With no variants given, fused work means multi_d and its absence standard.  Names are checked
     here, before the first proposal, so that a typing mistake is one error and not many rejections.
     """
-    _demand_known("pool-name", "pool", [pool], POOL_NAMES)
-    _demand_known("layout-name", "layout", layouts, LAYOUTS)
-    _demand_known("variant-name", "variant", variants, VARIANTS)
+    demand_known("layout-name", "layout", layouts, LAYOUTS)
+    demand_known("variant-name", "variant", variants, VARIANTS)
     for name in (*outputs, *(part for one in datatypes for part in one.split(":"))):
         dtype(name)
-    facts = arch_by_name(arch)
-    family = family_of(facts)
     variants = variants or (("multi_d",) if epilogues or any(num_d) else ("standard",))
-    wanted = signatures(datatypes, layouts, variants, [normal_epilogue(one) for one in epilogues], outputs, num_d)
-    return (
-        KernelSpec("gemm", signature, schedule, arch)
-        for signature in wanted
-        for schedule in family.schedules(pool, signature, facts)
-    )
-
-
-def generic_spec(signature: GemmSignature, arch: str) -> KernelSpec:
-    facts = arch_by_name(arch)
-    schedule: GemmSchedule = family_of(facts).generic_schedule(signature, facts)
-    return KernelSpec("gemm", signature, schedule, arch)
-
-
-@lru_cache(maxsize=4096)
-def candidates(signature: GemmSignature, arch: str) -> tuple[KernelSpec, ...]:
-    """The default kernels for a signature, all legal."""
-    facts = arch_by_name(arch)
-    proposed = family_of(facts).schedules("default", signature, facts)
-    specs = (KernelSpec("gemm", signature, one, arch) for one in proposed)
-    return tuple(spec for spec in specs if not legality.check(spec))
+    names = [normal_epilogue(one) for one in epilogues]
+    return POOLS.proposals(pool, arch, signatures(datatypes, layouts, variants, names, outputs, num_d))

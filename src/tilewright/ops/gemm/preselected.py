@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tilewright.arch import Arch
-from tilewright.arch import arch as arch_by_name
-from tilewright.errors import RequestError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu, legality
 from tilewright.ops.gemm import preselected_amd as amd
@@ -59,11 +57,6 @@ class PreselectedSet:
                 epilogue=part.epilogue,
                 num_d=part.num_d,
             )
-
-    def specs(self, arch: Arch) -> Iterator[KernelSpec]:
-        for signature in self.signatures(arch):
-            for schedule in self.schedules(signature, arch):
-                yield KernelSpec("gemm", signature, schedule, arch.name)
 
 
 def native_encoding(datatype: str, arch: Arch) -> str:
@@ -147,27 +140,3 @@ SETS: dict[str, PreselectedSet] = {
         _cdna("mixed_precision", "bf16", "bf16 in, fp32 out", amd.essential, Part(output="fp32")),
     )
 }
-
-NAMES = tuple(SETS)
-
-
-def preselected(name: str, arch: str) -> Iterator[KernelSpec]:
-    """The specs of a named set for an arch of its family."""
-    if name not in SETS:
-        raise UnknownNameError(
-            f"{name!r} is not a preselected set", rule="preselected-name", value=name, remedy=nearest(name, list(SETS))
-        )
-    chosen, facts = SETS[name], arch_by_name(arch)
-    if facts.family != chosen.family:
-        fitting = [one.name for one in SETS.values() if one.family == facts.family]
-        family = legality.FAMILIES.get(facts.family)
-        rules = family.signature_rules if family else lambda signature, arch: ()
-        reason = next((one for each in chosen.signatures(facts) for one in rules(each, facts)), None)
-        raise RequestError(
-            f"the set {name} is for {chosen.family} archs, {arch} is of family {facts.family}"
-            + (f": {reason.message}" if reason else ""),
-            rule="preselected-family",
-            value=arch,
-            remedy=f"sets for {facts.family}: {', '.join(fitting) or 'none yet'}",
-        )
-    return chosen.specs(facts)

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from tilewright.dtypes import dtype
 from tilewright.ops.base import Violation
-from tilewright.ops.gemm.spec import EPILOGUES, LAYOUTS, GemmSignature, epilogue_d_counts
+from tilewright.ops.fused import epilogue_violations
+from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
 # Sizes up to this bound keep every byte offset inside 63 bits.
 MAX_SIZE = 1 << 40
@@ -156,21 +157,7 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
         f"layout {problem.layout!r} is not supported",
         f"use one of {', '.join(LAYOUTS)}",
     )
-    need(
-        problem.epilogue in EPILOGUES,
-        "epilogue-name",
-        f"epilogue {problem.epilogue!r} is not known",
-        f"use one of {', '.join(EPILOGUES)}",
-    )
-    if problem.epilogue in EPILOGUES:
-        counts = epilogue_d_counts(problem.epilogue)
-        need(
-            problem.num_d in counts,
-            "epilogue-d-count",
-            f"{problem.epilogue} with {problem.num_d} D tensors is not defined",
-            f"give {' or '.join(map(str, counts))} D tensors"
-            + ("; to add tensors use MultiDAdd" if problem.epilogue == "PassThrough" else ""),
-        )
+    found.extend(epilogue_violations(problem.epilogue, problem.num_d))
     if problem.layout in LAYOUTS and not found:
         lengths = {"a": problem.k if problem.layout[0] == "r" else problem.m, "c": problem.n}
         if not problem.preshuffled:

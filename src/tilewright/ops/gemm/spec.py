@@ -12,34 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec, read_spec
 
 Shape = tuple[int, int, int]
 
 VARIANTS = ("standard", "preshuffle", "multi_d")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
-
-ACTIVATIONS = ("Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh")
-EPILOGUES = ("PassThrough", "MultiDAdd", "MultiDMultiply", *ACTIVATIONS)
-
-
-def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
-    """How many D tensors an epilogue takes.  An activation with D tensors adds them first."""
-    if epilogue == "PassThrough":
-        return (0,)
-    return (1, 2) if epilogue.startswith("MultiD") else (0, 1, 2)
-
-
-def normal_epilogue(name: str) -> str:
-    """The proper spelling of an epilogue, whatever its case; unknown names are an error."""
-    folded = name.replace("_", "").lower()
-    for one in EPILOGUES:
-        if one.lower() == folded or one.lower() == "multid" + folded:
-            return one
-    raise UnknownNameError(
-        f"{name!r} is not an epilogue", rule="epilogue-name", value=name, remedy=nearest(name, list(EPILOGUES))
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.reference import Check, verify
+from tilewright.ops.gemm.reference import verify
+from tilewright.ops.numerics import Check
 from tilewright.runtime.arrays import memory_address, view
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm import call, samples

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ProblemError
+from tilewright.ops.fused import normal_epilogue
 from tilewright.ops.gemm.problem import GemmProblem, default_output
-from tilewright.ops.gemm.spec import normal_epilogue
 from tilewright.runtime.arrays import View, overlaps_itself
 from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
 from tilewright.runtime.devices import HOST, Place, common_place

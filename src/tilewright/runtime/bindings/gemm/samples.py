@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.reference import NARROW_BITS
+from tilewright.ops.numerics import NARROW_BITS
 from tilewright.runtime.bindings.gemm.request import MATHS
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import Device

@@ -1,0 +1,44 @@
+"""What several ops can fuse behind their sums: activations, and tensors added or multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.errors import UnknownNameError, nearest
+from tilewright.ops.base import Violation
+
+ACTIVATIONS = ("Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh")
+EPILOGUES = ("PassThrough", "MultiDAdd", "MultiDMultiply", *ACTIVATIONS)
+
+
+def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
+    """How many D tensors an epilogue takes.  An activation with D tensors adds them first."""
+    if epilogue == "PassThrough":
+        return (0,)
+    return (1, 2) if epilogue.startswith("MultiD") else (0, 1, 2)
+
+
+def normal_epilogue(name: str) -> str:
+    """The proper spelling of an epilogue, whatever its case; unknown names are an error."""
+    folded = name.replace("_", "").lower()
+    for one in EPILOGUES:
+        if one.lower() == folded or one.lower() == "multid" + folded:
+            return one
+    raise UnknownNameError(
+        f"{name!r} is not an epilogue", rule="epilogue-name", value=name, remedy=nearest(name, list(EPILOGUES))
+    )
+
+
+def epilogue_violations(epilogue: str, num_d: int) -> Iterator[Violation]:
+    """Whether there is such an epilogue, and whether it takes so many D tensors."""
+    if epilogue not in EPILOGUES:
+        yield Violation("epilogue-name", f"epilogue {epilogue!r} is not known", nearest(epilogue, list(EPILOGUES)))
+        return
+    counts = epilogue_d_counts(epilogue)
+    if num_d not in counts:
+        yield Violation(
+            "epilogue-d-count",
+            f"{epilogue} with {num_d} D tensors is not defined",
+            f"give {' or '.join(map(str, counts))} D tensors"
+            + ("; to add tensors use MultiDAdd" if epilogue == "PassThrough" else ""),
+        )

@@ -1,0 +1,234 @@
+"""What every op needs to say what is right: float64 functions, rounding, pieces of an error bound, and the comparison.
+
+An op's reference gives values in float64, before their last rounding, and a bound for each; `compare` judges a result
+by them.  The pieces of bounds:
+
+    u = 2^-24                 the largest relative error of rounding to fp32
+    gamma(n) = n u / (1 - n u)    what n roundings in a row may come to: a sum of n products in fp32, in any order, is
+                              within gamma(n) times the sum of their sizes
+    after_activation          an activation with Lipschitz constant L, evaluated in fp32: L e + 16 u max(1, |x|)
+    after_rounding            rounding to the output type: e + u_out (|y| + e) + s, s its smallest number
+    narrow_part(n)            what sums of n products may lose on units that do not add in fp32 (see there)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DTYPES
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+U32 = DTYPES["fp32"].unit_roundoff
+TINY32 = 2.0**-126  # below it fp32 loses digits, and some dot instructions flush to zero
+LARGEST = {"fp32": float(np.finfo(np.float32).max), "fp16": 65504.0, "bf16": 3.3895313892515355e38}
+SMALLEST = {"fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
+INT_RANGE = {"int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
+
+# |f(x) - f(y)| <= L |x - y|
+LIPSCHITZ = {"Relu": 1.0, "Gelu": 1.13, "FastGelu": 1.13, "Silu": 1.1, "Sigmoid": 0.25, "Tanh": 1.0}
+# Roundings allowed to a kernel's own evaluation of an activation, in units of U32 * max(1, |x|).
+ACTIVATION_ULPS = 16.0
+# fp8 on tensor cores of capability 8.9 and 9.0: products of one instruction, and bits below the largest that count.
+NARROW_TERMS, NARROW_BITS = 32, 13
+
+
+# -- functions in float64 ----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _erf_table() -> Array:
+    """Chebyshev coefficients of erf on 24 pieces of [0, 6], from the exact function at the nodes."""
+    pieces = []
+    for index in range(24):
+        middle = 0.25 * index + 0.125
+
+        def piece(t: Any, middle: float = middle) -> Any:
+            return np.array([math.erf(middle + 0.125 * float(one)) for one in t])
+
+        pieces.append(np.polynomial.chebyshev.chebinterpolate(piece, 14))
+    return np.array(pieces).T
+
+
+def erf(x: Array) -> Array:
+    """erf of a float64 array to a few 1e-15; NaN stays NaN."""
+    size = np.minimum(np.abs(x), 5.9999999)
+    index = np.where(np.isnan(size), 0, size * 4.0).astype(np.int64)
+    t = (size - (0.25 * index + 0.125)) * 8.0
+    table = _erf_table()
+    older, old = np.zeros_like(t), np.zeros_like(t)
+    for row in table[:0:-1]:
+        older, old = old, row[index] + 2.0 * t * old - older
+    value = table[0][index] + t * old - older
+    return np.copysign(np.where(np.abs(x) >= 5.9999999, 1.0, value), x)
+
+
+def _sigmoid(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def _silu(x: Array) -> Array:
+    return np.where(x == -np.inf, 0.0, x * _sigmoid(x))
+
+
+def _gelu(x: Array) -> Array:
+    return np.where(x == -np.inf, 0.0, 0.5 * x * (1.0 + erf(x / math.sqrt(2.0))))
+
+
+def _fast_gelu(x: Array) -> Array:
+    return np.where(x == -np.inf, 0.0, 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))))
+
+
+# At minus infinity Silu and both Gelus have the limit 0, not the NaN of a literal -inf * 0.
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "Relu": lambda x: np.maximum(x, 0.0),  # NaN stays NaN
+    "Gelu": _gelu,
+    "FastGelu": _fast_gelu,
+    "Silu": _silu,
+    "Sigmoid": _sigmoid,
+    "Tanh": np.tanh,
+}
+
+
+def activation(name: str, x: Array) -> Array:
+    """An activation of `ops.fused` in float64."""
+    with np.errstate(all="ignore"):
+        return _FUNCTIONS[name](x)
+
+
+def round_to(values: Array, dtype: str) -> Array:
+    """float64 to an output type: floats to nearest, integers to nearest even and clamped, NaN to 0."""
+    from ml_dtypes import bfloat16
+
+    if dtype in INT_RANGE:
+        low, high = INT_RANGE[dtype]
+        whole = np.rint(np.nan_to_num(values, nan=0.0, posinf=high, neginf=low))
+        clamped: Array = np.clip(whole, low, high).astype(dtype)
+        return clamped
+    with np.errstate(all="ignore"):
+        single = values.astype(np.float32)
+        return single if dtype == "fp32" else single.astype(np.float16 if dtype == "fp16" else bfloat16)
+
+
+# -- pieces of error bounds --------------------------------------------------------------------------------------------
+
+
+def gamma(n: int) -> float:
+    """What n roundings to fp32 in a row may come to, relative to the sizes of what was summed."""
+    return n * U32 / (1.0 - n * U32) if n * U32 < 0.5 else n * U32 * 2
+
+
+def narrow_part(n: int) -> float:
+    """What narrow sums of n products may lose, as a part of the sum of their sizes.
+
+    An instruction aligns 32 products and the sum so far to the largest of these 33 terms and cuts each term, then the
+    result, 13 bits below it: it loses at most c = 34 2^-13 of the largest, which is at most the sum of sizes up to
+    there and what was lost before.  n products are ceil(n/32) instructions: (1 + c)^ceil(n/32) - 1.
+    """
+    lost = (NARROW_TERMS + 2) * 2.0**-NARROW_BITS
+    return float(math.expm1(-(-n // NARROW_TERMS) * math.log1p(lost)))
+
+
+def after_activation(name: str, before: Array, error: Array) -> Array:
+    """The bound behind an activation of `before`, known within `error`."""
+    return np.asarray(LIPSCHITZ[name] * error + ACTIVATION_ULPS * U32 * np.maximum(1.0, np.abs(before)))
+
+
+def after_rounding(dtype: str, value: Array, error: Array) -> Array:
+    """The bound of `value`, known within `error`, once it is rounded to a float type."""
+    return np.asarray(error + DTYPES[dtype].unit_roundoff * (np.abs(value) + error) + SMALLEST[dtype])
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Outcome of a comparison; `bound_ratio` is the largest error over its bound, at most 1 when ok."""
+
+    ok: bool
+    max_error: float
+    bound_ratio: float
+    detail: str = ""  # where it is worst, when not ok
+    rows_checked: int = 0
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def compare(result: Any, value: Array, bound: Array, dtype: str, size: Array | None = None) -> Check:
+    """Judge a result of an output type by float64 values and their bounds, both broadcast to its shape.
+
+    NaN and infinity must be in the same places, the rest within its bound.  `size` is the size of what was summed:
+    sums that may leave fp32 on the way promise nothing.
+    """
+    given = np.asarray(result).astype(np.float64)
+    try:
+        value, bound = np.broadcast_to(value, given.shape), np.broadcast_to(bound, given.shape)
+    except ValueError:
+        return Check(False, math.inf, math.inf, f"result of shape {given.shape}, expected {value.shape}")
+    if given.size == 0:
+        return Check(True, 0.0, 0.0)
+    with np.errstate(all="ignore"):
+        if dtype in INT_RANGE:
+            low = round_to(value - bound, dtype).astype(np.float64)
+            high = round_to(value + bound, dtype).astype(np.float64)
+            error = np.maximum(np.maximum(low - given, given - high), 0.0)
+            ratio = np.where(error > 0, np.inf, 0.0)
+        else:
+            error, ratio = _float_errors(given, value, bound, LARGEST[dtype])
+            if size is not None:
+                lost = np.isfinite(size) & (np.broadcast_to(size, value.shape) > LARGEST["fp32"] / 4)
+                error, ratio = np.where(lost, 0.0, error), np.where(lost, 0.0, ratio)
+    return _verdict(given, value, bound, error, ratio)
+
+
+def _verdict(given: Array, value: Array, bound: Array, error: Array, ratio: Array) -> Check:
+    worst = int(np.argmax(ratio))
+    place = np.unravel_index(worst, given.shape)
+    top = float(ratio.flat[worst])
+    finite = error[np.isfinite(error)]
+    most = float(finite.max()) if finite.size else 0.0
+    rows = given.shape[-2] if given.ndim > 1 else given.size
+    if top <= 1.0:
+        return Check(True, most, top, "", rows)
+    detail = (
+        f"element {tuple(int(one) for one in place)} is {given[place]!r}, expected {value[place]!r} within "
+        f"{bound[place]:.3g}; {int(np.count_nonzero(~(ratio <= 1.0)))} of {ratio.size} elements are wrong"
+    )
+    return Check(False, math.inf if math.isinf(top) else most, top, detail, rows)
+
+
+def _float_errors(given: Array, value: Array, bound: Array, largest: float) -> tuple[Array, Array]:
+    """The error of each element, and its part of the bound."""
+    plain = np.isfinite(value) & np.isfinite(bound)
+    error = np.where(plain, np.abs(given - value), 0.0)
+    ratio = error / np.maximum(bound, np.finfo(np.float64).tiny)
+    # Too large for the output: infinity of the right sign, or the largest number, is what rounding gives.
+    over = plain & (np.abs(value) + bound > largest)
+    right_side = (np.sign(given) == np.sign(value)) & (np.abs(given) >= largest * (1 - 2**-7))
+    ratio = np.where(over & ((ratio <= 1.0) | right_side), np.minimum(ratio, 1.0), ratio)
+    error = np.where(over & ~np.isfinite(error), 0.0, error)
+    # Not finite: the same NaN or infinity, element for element.
+    same = (np.isnan(value) & np.isnan(given)) | (value == given)
+    ratio = np.where(~np.isfinite(value), np.where(same, 0.0, np.inf), ratio)
+    ratio = np.where(plain & np.isnan(given), np.inf, ratio)
+    return error, ratio
+
+
+def sampled_rows(rows: int, cost: float, limit: float, at_least: int = 64) -> Array | slice:
+    """All rows where checking them costs no more than `limit`; else the first, the last and random ones between."""
+    if cost <= limit or rows <= at_least:
+        return slice(None)
+    count = max(at_least, int(rows * limit / cost))
+    inner = np.random.default_rng(rows).integers(0, rows, count)
+    edge = min(16, rows)
+    edges = np.concatenate([np.arange(edge), np.arange(rows - edge, rows)])
+    return np.unique(np.concatenate([inner, edges]))

@@ -1,0 +1,138 @@
+"""The machinery of pools and named sets: what any op does with the schedules its arch families propose.
+
+An op brings a module (or object) a family that says which schedules a pool has for a signature, and asks here for
+specs, candidates and named sets.  A pool proposes; legality disposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from tilewright.arch import Arch, all_archs
+from tilewright.arch import arch as arch_by_name
+from tilewright.errors import RequestError, UnknownNameError, nearest
+from tilewright.ops.base import KernelSpec, Violation
+
+# Pools that turn every axis: what they hold runs into thousands a signature.
+SWEPT = ("full", "profiler")
+POOL_NAMES = ("tiny", "tests", "default", *SWEPT)
+
+
+class Family(Protocol):
+    """The schedules of an op on one family of archs."""
+
+    def schedules(self, pool: str, signature: Any, arch: Arch) -> Iterable[Any]:
+        """What the pool proposes for one signature; some of it may be illegal."""
+
+    def generic_schedule(self, signature: Any, arch: Arch) -> Any:
+        """The floor: serves every problem of the signature."""
+
+    def signature_rules(self, signature: Any, arch: Arch) -> Iterable[Violation]:
+        """Why the arch has no kernel for the signature, whatever its schedule."""
+
+
+class NamedSet(Protocol):
+    """A small list of kernels for a purpose: schedules for each of its signatures, on archs of one family."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def purpose(self) -> str: ...
+
+    def signatures(self, arch: Arch) -> Iterable[Any]: ...
+
+    @property
+    def schedules(self) -> Callable[[Any, Arch], Iterable[Any]]: ...
+
+
+def demand_known(rule: str, what: str, values: Iterable[str], known: Sequence[str]) -> None:
+    """A name that is not known is an error with the nearest one."""
+    for value in values:
+        if value not in known:
+            raise UnknownNameError(
+                f"{value!r} is not a {what}", rule=rule, value=value, remedy=nearest(value, list(known))
+            )
+
+
+class Pools:
+    """The pools and named sets of one op."""
+
+    def __init__(
+        self,
+        op: str,
+        families: Mapping[str, Family],
+        check: Callable[[KernelSpec], Sequence[Violation]],
+        sets: Mapping[str, NamedSet] | None = None,
+        names: tuple[str, ...] = POOL_NAMES,
+    ) -> None:
+        self.op, self.families, self.names = op, families, names
+        self.sets = sets or {}
+        self._check = check
+        # Asked for at every call that is planned anew; the answer never changes.
+        self.candidates = lru_cache(maxsize=4096)(self._candidates)
+
+    def family(self, arch: Arch) -> Family:
+        """What speaks for an arch's family."""
+        found = self.families.get(arch.family)
+        if found is None:
+            served = [one.name for one in all_archs().values() if one.family in self.families]
+            raise RequestError(
+                f"{self.op} has no kernels for {arch.name}: nothing is written for the family {arch.family} yet",
+                rule="family",
+                value=arch.name,
+                remedy=nearest(arch.name, served),
+            )
+        return found
+
+    def proposals(self, pool: str, arch: str, signatures: Iterable[Any]) -> Iterator[KernelSpec]:
+        """What a pool proposes for signatures, before legality; an unknown name is an error at once."""
+        demand_known("pool-name", "pool", [pool], self.names)
+        facts = arch_by_name(arch)
+        family = self.family(facts)
+        return (
+            KernelSpec(self.op, signature, schedule, arch)
+            for signature in signatures
+            for schedule in family.schedules(pool, signature, facts)
+        )
+
+    def generic_spec(self, signature: Any, arch: str) -> KernelSpec:
+        """The floor of a signature."""
+        facts = arch_by_name(arch)
+        return KernelSpec(self.op, signature, self.family(facts).generic_schedule(signature, facts), arch)
+
+    def _candidates(self, signature: Any, arch: str) -> tuple[KernelSpec, ...]:
+        """The default kernels for a signature, all legal."""
+        return tuple(spec for spec in self.proposals("default", arch, [signature]) if not self._check(spec))
+
+    def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
+        """The specs of a named set for an arch of its family."""
+        demand_known("preselected-name", "preselected set", [name], list(self.sets))
+        chosen, facts = self.sets[name], arch_by_name(arch)
+        if facts.family != chosen.family:
+            raise self._wrong_family(chosen, facts)
+        return (
+            KernelSpec(self.op, signature, schedule, arch)
+            for signature in chosen.signatures(facts)
+            for schedule in chosen.schedules(signature, facts)
+        )
+
+    def _wrong_family(self, chosen: NamedSet, arch: Arch) -> RequestError:
+        fitting = [one.name for one in self.sets.values() if one.family == arch.family]
+        family = self.families.get(arch.family)
+        rules = (
+            (one for each in chosen.signatures(arch) for one in family.signature_rules(each, arch)) if family else ()
+        )
+        reason = next(iter(rules), None)
+        return RequestError(
+            f"the set {chosen.name} is for {chosen.family} archs, {arch.name} is of family {arch.family}"
+            + (f": {reason.message}" if reason else ""),
+            rule="preselected-family",
+            value=arch.name,
+            remedy=f"sets for {arch.family}: {', '.join(fitting) or 'none yet'}",
+        )
