@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tilewright import settings
-from tilewright.arch import all_archs, arch, best_host_arch, host_facts, parse_archs, runnable_host_archs
-from tilewright.arch import host
+from tilewright.arch import all_archs, arch, best_host_arch, host, host_facts, parse_archs, runnable_host_archs
 from tilewright.errors import InternalError, RequestError, UnknownNameError
 
 
