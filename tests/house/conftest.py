@@ -1,4 +1,4 @@
-"""Two ops that live in packages of their own, found as a third party's wheels would be: by their metadata on the path."""
+"""Two ops in packages of their own, found as a third party's wheels would be: by their metadata on the path."""
 
 from __future__ import annotations
 

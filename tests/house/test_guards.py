@@ -12,8 +12,8 @@ SOURCE = Path(tilewright.__file__).parent
 
 # Where all ops go through, and none may be named.
 GENERIC = (
-    "*.py", "runtime/*.py", "dispatch/*.py", "cli/*.py", "codegen/*.py", "build/*.py", "inspect/*.py", "api/__init__.py",
-    "ops/*.py", "backends/*.py", "backends/*/backend.py", "backends/*/toolchain.py", "backends/*/driver.py",
+    "*.py", "runtime/*.py", "dispatch/*.py", "cli/*.py", "codegen/*.py", "build/*.py", "inspect/*.py",
+    "api/__init__.py", "ops/*.py", "backends/*.py", "backends/*/backend.py", "backends/*/toolchain.py", "backends/*/driver.py",
     "include/tilewright/abi.h", "include/tilewright/export.h", "backends/*/host/*.cpp",
 )  # fmt: skip
 # Files with a reason to name it all the same.
@@ -22,7 +22,11 @@ ALLOWED: dict[str, str] = {}
 
 def text_files() -> Iterator[tuple[str, str]]:
     for path in sorted(SOURCE.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix in (".py", ".h", ".cpp", ".jinja", ".json"):
+        if (
+            path.is_file()
+            and "__pycache__" not in path.parts
+            and path.suffix in (".py", ".h", ".cpp", ".jinja", ".json")
+        ):
             yield path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8")
 
 

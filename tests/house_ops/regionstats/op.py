@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from regionstats import problem as problems
 from regionstats import spec as of
 from regionstats.problem import RegionstatsProblem
 from regionstats.spec import CombineSchedule, CombineSignature, GenericSchedule, PartialSchedule, PartialSignature
-from tilewright.arch import all_archs
-from tilewright.arch import arch as arch_by_name
-from tilewright.errors import RequestError, UnknownNameError, nearest
+from tilewright.arch import Arch, all_archs
+from tilewright.errors import RequestError, nearest
 from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.pooling import Pools, demand_known
 
-POOLS = ("default", "full")
-FAMILY = "cpu"
 Signature = PartialSignature | CombineSignature
 
 
@@ -24,12 +21,10 @@ def check(spec: KernelSpec) -> list[Violation]:
     arch = all_archs().get(spec.arch)
     if arch is None:
         return [Violation("arch-name", f"{spec.arch!r} is not a known arch", nearest(spec.arch, list(all_archs())))]
-    found = []
-    if arch.family != FAMILY:
-        found.append(Violation("family", f"regionstats has no kernels for {arch.name}", "use an arch of a CPU"))
     s, h = spec.signature, spec.schedule
-    if s.dtype not in of.DTYPES:
-        found.append(Violation("dtype-name", f"regionstats of {s.dtype}", f"use {', '.join(of.DTYPES)}"))
+    found = list(CPU.signature_rules(s, arch))
+    if arch.family != "cpu":
+        found.append(Violation("family", f"regionstats has no kernels for {arch.name}", "use an arch of a CPU"))
     known = of.SCHEDULES.get(s.stage, {})
     if known.get(h.pipeline) is not type(h):
         message = f"{type(h).__name__} {h.pipeline!r} is no schedule of stage {s.stage!r}"
@@ -45,22 +40,26 @@ def check(spec: KernelSpec) -> list[Violation]:
     return found
 
 
-def schedules(pool: str, stage: str) -> Iterator[PartialSchedule | CombineSchedule]:
-    if stage == "partial":
-        yield from (PartialSchedule(one) for one in ((4, 2, 1) if pool == "default" else range(1, 9)))
-    else:
-        yield from (CombineSchedule(one) for one in ((1, 8) if pool == "default" else (1, 2, 4, 8, 16, 32, 64)))
+class CpuFamily:
+    """The schedules of each stage."""
+
+    def schedules(self, pool: str, signature: Signature, arch: Arch) -> Iterator[PartialSchedule | CombineSchedule]:
+        if signature.stage == "partial":
+            yield from (PartialSchedule(one) for one in ((4, 2, 1) if pool == "default" else range(1, 9)))
+        else:
+            yield from (CombineSchedule(one) for one in ((1, 8) if pool == "default" else (1, 2, 4, 8, 16, 64, 128)))
+
+    def generic_schedule(self, signature: Signature, arch: Arch) -> GenericSchedule:
+        return GenericSchedule()
+
+    def signature_rules(self, signature: Signature, arch: Arch) -> Iterator[Violation]:
+        if signature.dtype not in of.DTYPES:
+            yield Violation("dtype-name", f"regionstats of {signature.dtype}", f"use {', '.join(of.DTYPES)}")
 
 
-@lru_cache(maxsize=1024)
-def candidates(signature: Signature, arch: str) -> tuple[KernelSpec, ...]:
-    specs = (KernelSpec(of.OP, signature, one, arch) for one in schedules("default", signature.stage))
-    return tuple(spec for spec in specs if not check(spec))
-
-
-def _demand_known(rule: str, what: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UnknownNameError(f"{value!r} is not {what}", rule=rule, value=value, remedy=nearest(value, list(known)))
+FUSED = {"none": (False, False), "weight": (True, False), "shift": (False, True), "both": (True, True)}
+CPU = CpuFamily()
+POOLS = Pools(of.OP, {"cpu": CPU}, check, names=("default", "full"))
 
 
 def _sizes(option: str, text: str) -> tuple[int, ...]:
@@ -88,7 +87,7 @@ OPTIONS = (
 class Regionstats:
     name = of.OP
     summary = "mean and peak of channels over regions of different lengths, in two stages"
-    pool_names = POOLS
+    pool_names = POOLS.names
     axes = (
         Axis("stages", "--stage", "Stages: partial, combine."),
         Axis("datatypes", "--datatype", "Element types of x and the peak."),
@@ -113,50 +112,35 @@ class Regionstats:
         datatypes: Sequence[str] = ("fp32",),
         fused: Sequence[str] = ("none",),
     ) -> Iterator[KernelSpec]:
-        _demand_known("pool-name", "a pool of regionstats", pool, POOLS)
-        for one in stages:
-            _demand_known("stage-name", "a stage of regionstats", one, of.STAGES)
-        for one in datatypes:
-            _demand_known("dtype-name", "an element type of regionstats", one, of.DTYPES)
-        for one in fused:
-            _demand_known("fused-name", "something to fuse into partial", one, ("none", "weight", "shift", "both"))
-        arch_by_name(arch)
-        signatures: list[Signature] = []
-        for datatype in datatypes:
-            if "partial" in stages:
-                signatures += [
-                    PartialSignature(datatype, weight=one in ("weight", "both"), shift=one in ("shift", "both"))
-                    for one in fused
-                ]
-            if "combine" in stages:
-                signatures.append(CombineSignature(datatype))
-        return (KernelSpec(of.OP, one, how, arch) for one in signatures for how in schedules(pool, one.stage))
+        demand_known("stage-name", "stage of regionstats", stages, of.STAGES)
+        demand_known("dtype-name", "element type of regionstats", datatypes, of.DTYPES)
+        demand_known("fused-name", "thing to fuse into partial", fused, list(FUSED))
+        partial = [PartialSignature(one, *FUSED[what]) for one in datatypes for what in fused]
+        combine = [CombineSignature(one) for one in datatypes]
+        return POOLS.proposals(pool, arch, partial * ("partial" in stages) + combine * ("combine" in stages))
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
-        raise UnknownNameError(
-            f"{name!r} is not a preselected set", rule="preselected-name", value=name, remedy="regionstats has none"
-        )
+        return POOLS.preselected(name, arch)
 
     def axes_of(self, signature: Signature) -> dict[str, tuple[Any, ...]]:
         found: dict[str, tuple[Any, ...]] = {"stages": (signature.stage,), "datatypes": (signature.dtype,)}
         if isinstance(signature, PartialSignature):
-            names = {(False, False): "none", (True, False): "weight", (False, True): "shift", (True, True): "both"}
+            names = {value: name for name, value in FUSED.items()}
             found["fused"] = (names[signature.weight, signature.shift],)
         return found
 
     def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
-        return KernelSpec(of.OP, signature, GenericSchedule(), arch)
+        return POOLS.generic_spec(signature, arch)
 
     def candidates(self, signature: Signature, arch: str) -> Sequence[KernelSpec]:
-        return candidates(signature, arch)
+        return POOLS.candidates(signature, arch)
 
     # -- problems ----------------------------------------------------------------------------------
 
     def problem(self, values: Mapping[str, Any]) -> RegionstatsProblem:
         given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
-        _demand_known("dtype-name", "an element type of regionstats", given["datatype"], of.DTYPES)
-        if given["stage"]:
-            _demand_known("stage-name", "a stage of regionstats", given["stage"], of.STAGES)
+        demand_known("dtype-name", "element type of regionstats", [given["datatype"]], of.DTYPES)
+        demand_known("stage-name", "stage of regionstats", [given["stage"]], ("", *of.STAGES))
         return RegionstatsProblem(
             n=given["n"],
             spatial=_sizes("spatial", given["spatial"]),
@@ -188,7 +172,7 @@ class Regionstats:
 
     def problem_violations(self, problem: RegionstatsProblem, arch: str) -> list[Violation]:
         found = problems.violations(problem)
-        if all_archs()[arch].family != FAMILY:
+        if all_archs()[arch].family != "cpu":
             found.append(Violation("family", f"regionstats has no kernels for {arch}", "use an arch of a CPU"))
         return found
 

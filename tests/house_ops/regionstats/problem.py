@@ -1,7 +1,7 @@
 """A regionstats problem: the whole, or one of its two stages.
 
-    partial   chunks of positions become sums and maxima, (n, chunks, channels) fp32 each, in the workspace between
-    combine   the chunks of an entry become its mean and peak
+partial   chunks of positions become sums and maxima, (n, chunks, channels) fp32 each, in the workspace between
+combine   the chunks of an entry become its mean and peak
 """
 
 from __future__ import annotations

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from regionstats.problem import RegionstatsProblem
-from tilewright.dtypes import DTYPES
 from tilewright.ops import numerics
 
 Array = np.ndarray[Any, np.dtype[Any]]
-U32 = DTYPES["fp32"].unit_roundoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +74,13 @@ def partial(
     inside = np.arange(p.positions)[None, :] < counts(p, lengths)[:, None]
     share, more = divmod(p.positions, p.chunks)
     starts = [one * share + min(one, more) for one in range(p.chunks + 1)]
-    parts = [
-        _reduced(values[:, a:b], sizes[:, a:b], inside[:, a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)
-    ]
+    bounds = [slice(*one) for one in pairwise(starts)]
+    parts = [_reduced(values[:, one], sizes[:, one], inside[:, one]) for one in bounds]
     total, size, peak, largest = (np.stack(one, 1) for one in zip(*parts, strict=True))
     terms = share + 1
     with np.errstate(all="ignore"):
-        sums = Exact(total, (terms + 5) * U32 * size + (terms + 4) * numerics.TINY32, "fp32")
-        return sums, Exact(peak, 5 * U32 * largest + 5 * numerics.TINY32, "fp32")
+        sums = Exact(total, (terms + 5) * numerics.U32 * size + (terms + 4) * numerics.TINY32, "fp32")
+        return sums, Exact(peak, 5 * numerics.U32 * largest + 5 * numerics.TINY32, "fp32")
 
 
 def combine(problem: RegionstatsProblem, sums: Array, peaks: Array, lengths: Array) -> tuple[Exact, Exact]:
@@ -92,9 +90,9 @@ def combine(problem: RegionstatsProblem, sums: Array, peaks: Array, lengths: Arr
     with np.errstate(all="ignore"):
         many = np.maximum(count, 1.0)
         mean = np.where(count > 0, total / many, 0.0)
-        bound = (p.chunks + 4) * U32 * size / many + 4 * numerics.TINY32
+        bound = (p.chunks + 4) * numerics.U32 * size / many + 4 * numerics.TINY32
         peak = peaks.astype(np.float64).max(1, initial=-np.inf)
-        last = DTYPES[p.dtype].unit_roundoff * np.abs(peak) + numerics.SMALLEST[p.dtype]
+        last = numerics.after_rounding(p.dtype, peak, np.zeros_like(peak))
     return Exact(mean, bound, "fp32"), Exact(peak, last, p.dtype)
 
 
@@ -111,10 +109,9 @@ def whole(
     mean, peak = combine(problem, sums.value, peaks.value, lengths)
     many = np.maximum(counts(problem, lengths)[:, None], 1)
     with np.errstate(all="ignore"):
-        wider = mean.bound + (1 + (problem.chunks + 4) * U32) * sums.bound.sum(1) / many
-        rounded = peaks.bound.max(1, initial=0.0)
-        unit = DTYPES[problem.dtype].unit_roundoff
-        return Exact(mean.value, wider, "fp32"), Exact(peak.value, peak.bound + rounded * (1 + unit), problem.dtype)
+        wider = mean.bound + (1 + (problem.chunks + 4) * numerics.U32) * sums.bound.sum(1) / many
+        rounded = numerics.after_rounding(problem.dtype, peak.value, peaks.bound.max(1, initial=0.0))
+        return Exact(mean.value, wider, "fp32"), Exact(peak.value, rounded, problem.dtype)
 
 
 def both(found: Sequence[Exact]) -> tuple[Array, Array]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -12,10 +11,10 @@ from rowscale import spec as of
 from rowscale.spec import BlockSchedule, GenericSchedule, RowscaleProblem, Schedule, Signature, VectorSchedule
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
-from tilewright.errors import UnknownNameError, nearest
+from tilewright.errors import nearest
 from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.pooling import Pools, demand_known
 
-POOLS = ("default", "full")
 MOST_UNROLL, MOST_ROWS = 8, 1024
 
 
@@ -82,9 +81,10 @@ def supports(spec: KernelSpec, problem: RowscaleProblem) -> list[Violation]:
     return []
 
 
-def schedules(pool: str, arch: Arch) -> Iterator[Schedule]:
-    """What a pool proposes for every signature; some of it may be illegal."""
-    if arch.family == "cpu":
+class CpuFamily:
+    """The schedules of a CPU; a pool proposes, legality disposes."""
+
+    def schedules(self, pool: str, signature: Signature, arch: Arch) -> Iterator[Schedule]:
         if pool == "default":
             yield VectorSchedule(unroll=4, rows=16)
             yield VectorSchedule(unroll=1, rows=64)
@@ -92,21 +92,28 @@ def schedules(pool: str, arch: Arch) -> Iterator[Schedule]:
         else:
             for unroll, rows, edge in product((1, 2, 3, 4, 8), (1, 4, 16, 64), (True, False)):
                 yield VectorSchedule(unroll=unroll, rows=rows, edge=edge)
-        return
-    for threads in (256, 1024) if pool == "default" else (48, 64, 128, 256, 512, 1024, 2048):
-        for items in (1, 4) if pool == "default" else (1, 2, 4):
-            yield BlockSchedule(threads=threads, items=items)
+
+    def generic_schedule(self, signature: Signature, arch: Arch) -> Schedule:
+        return GenericSchedule()
+
+    def signature_rules(self, signature: Signature, arch: Arch) -> Iterator[Violation]:
+        return _signature_rules(signature)
 
 
-@lru_cache(maxsize=1024)
-def candidates(signature: Signature, arch: str) -> tuple[KernelSpec, ...]:
-    specs = (KernelSpec(of.OP, signature, one, arch) for one in schedules("default", arch_by_name(arch)))
-    return tuple(spec for spec in specs if not check(spec))
+class GpuFamily(CpuFamily):
+    """The schedules of a GPU, of either vendor."""
+
+    def schedules(self, pool: str, signature: Signature, arch: Arch) -> Iterator[Schedule]:
+        for threads in (256, 1024) if pool == "default" else (48, 64, 128, 256, 512, 1024, 2048):
+            for items in (1, 4) if pool == "default" else (1, 2, 4):
+                yield BlockSchedule(threads=threads, items=items)
+
+    def generic_schedule(self, signature: Signature, arch: Arch) -> Schedule:
+        return BlockSchedule()
 
 
-def _demand_known(rule: str, what: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UnknownNameError(f"{value!r} is not {what}", rule=rule, value=value, remedy=nearest(value, list(known)))
+GPU = GpuFamily()
+POOLS = Pools(of.OP, {"cpu": CpuFamily(), "nvidia": GPU, "cdna": GPU, "rdna": GPU}, check, names=("default", "full"))
 
 
 OPTIONS = (
@@ -123,7 +130,7 @@ OPTIONS = (
 class Rowscale:
     name = of.OP
     summary = "y[i, j] = activation(alpha * x[i, j] * scale[i])"
-    pool_names = POOLS
+    pool_names = POOLS.names
     axes = (
         Axis("datatypes", "--datatype", "Element types of x and y."),
         Axis("activations", "--activation", "Fused activations."),
@@ -141,40 +148,29 @@ class Rowscale:
     def proposals(
         self, pool: str, arch: str, *, datatypes: Sequence[str] = ("fp32",), activations: Sequence[str] = ()
     ) -> Iterator[KernelSpec]:
-        _demand_known("pool-name", "a pool of rowscale", pool, POOLS)
-        for one in datatypes:
-            _demand_known("dtype-name", "an element type of rowscale", one, of.DTYPES)
-        for one in activations:
-            _demand_known("activation-name", "an activation of rowscale", one, of.ACTIVATIONS)
-        facts = arch_by_name(arch)
-        return (
-            KernelSpec(of.OP, Signature(datatype, activation), schedule, arch)
-            for datatype in datatypes
-            for activation in activations or ("PassThrough",)
-            for schedule in schedules(pool, facts)
-        )
+        demand_known("dtype-name", "element type of rowscale", datatypes, of.DTYPES)
+        demand_known("activation-name", "activation of rowscale", activations, of.ACTIVATIONS)
+        wanted = product(datatypes, activations or ("PassThrough",))
+        return POOLS.proposals(pool, arch, [Signature(*one) for one in wanted])
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
-        raise UnknownNameError(
-            f"{name!r} is not a preselected set", rule="preselected-name", value=name, remedy="rowscale has none"
-        )
+        return POOLS.preselected(name, arch)
 
     def axes_of(self, signature: Signature) -> dict[str, tuple[Any, ...]]:
         return {"datatypes": (signature.dtype,), "activations": (signature.activation,)}
 
     def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
-        cpu = arch_by_name(arch).family == "cpu"
-        return KernelSpec(of.OP, signature, GenericSchedule() if cpu else BlockSchedule(), arch)
+        return POOLS.generic_spec(signature, arch)
 
     def candidates(self, signature: Signature, arch: str) -> Sequence[KernelSpec]:
-        return candidates(signature, arch)
+        return POOLS.candidates(signature, arch)
 
     # -- problems ----------------------------------------------------------------------------------
 
     def problem(self, values: Mapping[str, Any]) -> RowscaleProblem:
         given = {one.name: values.get(one.name, one.default) for one in OPTIONS if not one.scalar}
-        _demand_known("dtype-name", "an element type of rowscale", given["datatype"], of.DTYPES)
-        _demand_known("activation-name", "an activation of rowscale", given["activation"], of.ACTIVATIONS)
+        demand_known("dtype-name", "element type of rowscale", [given["datatype"]], of.DTYPES)
+        demand_known("activation-name", "activation of rowscale", [given["activation"]], of.ACTIVATIONS)
         return RowscaleProblem(dtype=given.pop("datatype"), **given)
 
     def problem_from_dict(self, data: Mapping[str, Any]) -> RowscaleProblem:
