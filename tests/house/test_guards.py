@@ -13,8 +13,8 @@ SOURCE = Path(tilewright.__file__).parent
 # Where all ops go through, and none may be named.
 GENERIC = (
     "*.py", "runtime/*.py", "dispatch/*.py", "cli/*.py", "codegen/*.py", "build/*.py", "inspect/*.py",
-    "api/__init__.py", "ops/*.py", "backends/*.py", "backends/*/backend.py", "backends/*/toolchain.py", "backends/*/driver.py",
-    "include/tilewright/abi.h", "include/tilewright/export.h", "backends/*/host/*.cpp",
+    "api/__init__.py", "ops/*.py", "backends/*.py", "backends/*/backend.py", "backends/*/toolchain.py",
+    "backends/*/driver.py", "include/tilewright/abi.h", "include/tilewright/export.h", "backends/*/host/*.cpp", "runtime/native/*",
 )  # fmt: skip
 # Files with a reason to name it all the same.
 ALLOWED: dict[str, str] = {}

@@ -18,6 +18,6 @@ def rowscale(
 ) -> Any:
     """y[i, j] = activation(alpha * x[i, j] * scale[i]).
 
-    `x` is a matrix of fp32 or bf16 with contiguous rows, `scale` as many fp32 numbers as it has rows.  `out` may be `x`.
+    `x` is a matrix of fp32 or bf16 with contiguous rows, `scale` has an fp32 number for each.  `out` may be `x`.
     """
     return call("rowscale", (x, scale, out), (alpha,), (activation,), target)

@@ -44,13 +44,14 @@ def _wrong(rule: str, message: str, value: object, remedy: str) -> ProblemError:
 
 
 def _rows(view: View) -> int:
-    """The leading stride of a matrix whose rows are contiguous."""
+    """The leading stride of a matrix with contiguous rows, one after another."""
     rows, columns = view.shape
-    if columns > 1 and view.strides[1] != 1:
-        raise CopyNeeded(view.what, f"the rows of {view.what} are not contiguous: its strides are {view.strides}")
-    if rows > 1 and view.strides[0] < columns:
-        raise CopyNeeded(view.what, f"the rows of {view.what} overlap or go backwards: its strides are {view.strides}")
-    return max(1, columns) if rows <= 1 else max(1, view.strides[0])
+    if not rows or not columns:
+        return max(1, columns)
+    if (columns > 1 and view.strides[1] != 1) or (rows > 1 and view.strides[0] < columns):
+        message = f"the rows of {view.what} do not follow each other: its strides are {view.strides}"
+        raise CopyNeeded(view.what, message, rule="rowscale-strides", value=view.strides)
+    return view.strides[0] if rows > 1 else columns
 
 
 def stage(problem: RowscaleProblem, scale_stride: int = 1) -> StageRequest:
