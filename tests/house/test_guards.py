@@ -14,7 +14,8 @@ SOURCE = Path(tilewright.__file__).parent
 GENERIC = (
     "*.py", "runtime/*.py", "dispatch/*.py", "cli/*.py", "codegen/*.py", "build/*.py", "inspect/*.py",
     "api/__init__.py", "ops/*.py", "backends/*.py", "backends/*/backend.py", "backends/*/toolchain.py",
-    "backends/*/driver.py", "include/tilewright/abi.h", "include/tilewright/export.h", "backends/*/host/*.cpp", "runtime/native/*",
+    "backends/*/driver.py", "include/tilewright/abi.h", "include/tilewright/export.h",
+    "backends/*/host/*.cpp", "runtime/native/*",
 )  # fmt: skip
 # Files with a reason to name it all the same.
 ALLOWED: dict[str, str] = {}
