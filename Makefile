@@ -4,6 +4,7 @@
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
 #   make cuda-compilers  NVIDIA's compilers from their wheels into .venv, where the package index has them
 #   make lint    only the static part of `make test`
+#   make format  write Python and C++ as `make lint` wants them
 #   make test-amd-emulated   build AMD kernels and execute them in tinygrad's emulator (docs/amd.md says how)
 #   make bench   every benchmark of this machine's CPU; results land in benchmarks/results/
 #   make clean   remove what these commands made
@@ -27,7 +28,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-amd test-amd-emulated cuda-compilers lint bench clean
+.PHONY: demo test test-amd test-amd-emulated cuda-compilers lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -56,10 +57,21 @@ cuda-compilers: $(DEV)
 	@[ -e $(VENV)/.cuda ] || { ($(PIP) --retries 1 -e ".[cuda,nvrtc]") && touch $(VENV)/.cuda; } || \
 	  echo "NVIDIA's wheels cannot be had here: tests that compile for NVIDIA GPUs need an nvcc on the path, or are skipped"
 
+# Golden files are what the generator wrote.
+CXX_SOURCES = $(shell find src tests benchmarks examples -name golden -prune -o -type f \
+  \( -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' \) -print)
+
 lint: $(DEV)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+format: $(DEV)
+	$(BIN)/ruff check --fix --select I .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_SOURCES)
 
 # Those for NVIDIA GPUs (*_cuda.py, *_h200.py) are run by hand on a machine that has one: docs/nvidia.md.
 bench: $(DEV)

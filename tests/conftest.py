@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from tests import amd_toolchain
+from tests.built import Built
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -82,6 +83,13 @@ def nothing_is_left_to_later_tests() -> Iterator[None]:
         api._targets.clear()
         api._targets.update(targets)
         api._arch_of.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def built(request: pytest.FixtureRequest) -> Built:
+    """Kernels by their spec; those the modules of this session name in KERNELS are compiled together."""
+    modules = dict.fromkeys(item.module for item in request.session.items if isinstance(item, pytest.Function))
+    return Built(spec for module in modules for spec in getattr(module, "KERNELS", ()))
 
 
 @pytest.fixture

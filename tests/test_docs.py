@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 RESULT = ROOT / "benchmarks" / "results" / "gemm_cpu.json"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)

@@ -119,8 +119,7 @@ def test_a_value_of_another_kind_is_one_clear_error(name: str, value: object) ->
     before = settings.current()
     for change in ("configure", "override"):
         with pytest.raises(RequestError) as caught, ExitStack() as scope:
-            made = getattr(settings, change)(**{name: value})
-            scope.enter_context(made)
+            scope.enter_context(getattr(settings, change)(**{name: value}))
         assert caught.value.rule == "setting-value"
         assert name in caught.value.message
         assert caught.value.remedy

@@ -1,25 +1,37 @@
-"""The kernels these tests build: few to compile, chosen to cover every pair of what a kernel is made of."""
+"""The kernels these tests build: few to compile, chosen to cover every pair of what a kernel is made of.
+
+They are the same on every machine: all CPU levels of the arch table are compiled, those this CPU has are run.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from itertools import combinations, product
+from typing import Any
 
+from tilewright.arch import all_archs, runnable_host_archs
 from tilewright.arch import arch as facts_of
-from tilewright.arch import runnable_host_archs
-from tilewright.dispatch.kernels import kernels as loaded
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu, legality
 from tilewright.ops.gemm.problem import accumulator
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSchedule, GemmSignature
-from tilewright.runtime.loader import Kernel
 
 BLOCKS = {  # rows, vectors: the shapes of the pools, and the smallest
     32: ((8, 3), (14, 2), (5, 2), (1, 1), (28, 1), (6, 4)),
     16: ((6, 2), (3, 3), (4, 2), (1, 1), (12, 1)),
 }
+
+
+# ISA levels, plainest first.
+LEVELS = tuple(
+    one.name
+    for one in sorted(all_archs().values(), key=lambda one: (len(one.includes), one.name))
+    if one.family == "cpu"
+)
+# For what no level changes: any machine runs the first, and most of those for x86 the second.
+PLAIN_LEVELS = ("generic", "x86_64_v3")
 
 
 def runnable() -> tuple[str, ...]:
@@ -29,6 +41,11 @@ def runnable() -> tuple[str, ...]:
 
 def best() -> str:
     return runnable()[-1]
+
+
+def plain() -> str:
+    """The better of the plain levels this machine runs."""
+    return [one for one in PLAIN_LEVELS if one in runnable()][-1]
 
 
 def spec(
@@ -106,7 +123,7 @@ def _all_factors(archs: tuple[str, ...]) -> list[Factors]:
 @lru_cache(maxsize=1)
 def covering() -> tuple[KernelSpec, ...]:
     """Greedy: every legal pair of pipeline, ISA level, dtypes and layout is in some kernel."""
-    candidates = _all_factors(runnable())
+    candidates = _all_factors(LEVELS)
     rng = random.Random(20)
     rng.shuffle(candidates)
     pairs_of = {one: frozenset(_pairs(one)) for one in candidates}
@@ -133,33 +150,38 @@ def covering() -> tuple[KernelSpec, ...]:
     return tuple(chosen)
 
 
-@lru_cache(maxsize=1)
-def core() -> dict[str, KernelSpec]:
-    """A kernel of every pipeline at the best level of this machine, and the special dot products."""
-    at = best()
+@cache
+def core_at(level: str) -> dict[str, KernelSpec]:
+    """A kernel of every pipeline at a level, and the special dot products."""
     f32, bf16, int8 = ("fp32",) * 3, ("bf16", "bf16", "bf16"), ("int8", "int8", "int32")
+
+    def at_level(pipeline: str, *args: Any, **more: Any) -> KernelSpec:
+        """What a level adds matters to few kernels; the others are those of the plainest level they are the same at."""
+        wanted = spec(pipeline, level, *args, **more)
+        below = (spec(pipeline, name, *args, **more) for name in LEVELS if name in facts_of(level).includes)
+        return next((one for one in below if one.schedule == wanted.schedule), wanted)
+
     return {
-        "packed": spec("packed", at, f32, "rrr", unroll=2, prefetch=8),
-        "packed_split": spec("packed", at, f32, "rcr", split_k=3, block=1),
-        "packed_bf16": spec("packed", at, bf16, "crr", block=2),
-        "packed_int8_split": spec("packed", at, int8, "rcr", split_k=2),
-        "direct": spec("direct", at, f32, "rrr"),
-        "direct_fp16": spec("direct", at, ("fp16", "fp16", "fp32"), "crr", block=1),
-        "gemv": spec("gemv", at, f32, "rrr"),
-        "gemv_fp8": spec("gemv", at, ("fp8_e5m2", "fp8_e5m2", "fp32"), "ccr"),
-        "stream": spec("stream", at, f32, "rcr", block=1, prefetch=8),
-        "stream_int8": spec("stream", at, int8, "rrr", block=1),
-        "preshuffle": spec("preshuffle", at, f32, "rcr", split_k=2),
-        "preshuffle_int8": spec("preshuffle", at, int8, "crr", split_k=3),
-        "generic": spec("generic", at, ("fp8_e4m3", "fp8_e4m3", "fp32"), "rrr"),
+        "packed": at_level("packed", f32, "rrr", unroll=2, prefetch=8),
+        "packed_split": at_level("packed", f32, "rcr", split_k=3, block=1),
+        "packed_bf16": at_level("packed", bf16, "crr", block=2),
+        "packed_int8_split": at_level("packed", int8, "rcr", split_k=2),
+        "direct": at_level("direct", f32, "rrr"),
+        "direct_fp16": at_level("direct", ("fp16", "fp16", "fp32"), "crr", block=1),
+        "gemv": at_level("gemv", f32, "rrr"),
+        "gemv_fp8": at_level("gemv", ("fp8_e5m2", "fp8_e5m2", "fp32"), "ccr"),
+        "stream": at_level("stream", f32, "rcr", block=1, prefetch=8),
+        "stream_int8": at_level("stream", int8, "rrr", block=1),
+        "preshuffle": at_level("preshuffle", f32, "rcr", split_k=2),
+        "preshuffle_int8": at_level("preshuffle", int8, "crr", split_k=3),
+        "generic": at_level("generic", ("fp8_e4m3", "fp8_e4m3", "fp32"), "rrr"),
     }
 
 
-def build(specs: Iterable[KernelSpec]) -> dict[KernelSpec, Kernel]:
-    """Build and load; the compiler, asked for -Wall -Wextra, must have had nothing to say."""
-    wanted = list(dict.fromkeys(specs))
-    found = dict(zip(wanted, loaded(wanted), strict=True))
-    for one, kernel in found.items():
-        log = kernel.library_path.parent / "compiler.log"
-        assert not log.exists(), f"{one.name} compiles with warnings:\n{log.read_text()[:2000]}"
-    return found
+def core() -> dict[str, KernelSpec]:
+    """Those of this machine's best level."""
+    return core_at(best())
+
+
+def every_core() -> tuple[KernelSpec, ...]:
+    return tuple(dict.fromkeys(one for level in LEVELS for one in core_at(level).values()))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.built import why_not_compiled, why_not_run
 from tilewright.backends.base import Source
 from tilewright.build import build_source
 
@@ -15,7 +16,16 @@ Probe = Callable[[str, str, str], ctypes.CDLL]
 
 @pytest.fixture(scope="session")
 def probe() -> Probe:
+    """The library of a text for an ISA level; it is compiled for any, and skips the test of one this CPU lacks."""
+
     def build(name: str, text: str, arch: str) -> ctypes.CDLL:
-        return ctypes.CDLL(str(build_source(Source(f"{name}.cpp", text, "c++"), arch).path))
+        why = why_not_compiled(arch)
+        if why:
+            pytest.skip(why)
+        library = build_source(Source(f"{name}.cpp", text, "c++"), arch).path
+        why = why_not_run(arch)
+        if why:
+            pytest.skip(why)
+        return ctypes.CDLL(str(library))
 
     return build

@@ -76,7 +76,7 @@ def _same_floats(given: Array, wanted: Array) -> bool:
     return np.array_equal(given[~nan].view(np.uint32), wanted[~nan].view(np.uint32))
 
 
-@pytest.mark.parametrize("arch", catalog.runnable())
+@pytest.mark.parametrize("arch", catalog.LEVELS)
 @pytest.mark.parametrize("dtype", NARROW)
 def test_every_narrow_value_to_float(probe: Probe, arch: str, dtype: str) -> None:
     kind = numpy_dtype(dtype)
@@ -104,7 +104,7 @@ def _floats(dtype: str) -> Array:
     return np.concatenate([found, np.zeros(-found.size % 16, np.float32)])
 
 
-@pytest.mark.parametrize("arch", catalog.runnable())
+@pytest.mark.parametrize("arch", catalog.LEVELS)
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_float_rounds_to_nearest_even(probe: Probe, arch: str, dtype: str) -> None:
     given = _floats(dtype)

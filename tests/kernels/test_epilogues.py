@@ -7,13 +7,13 @@ from itertools import cycle
 import numpy as np
 import pytest
 
+from tests.built import Built
 from tests.kernels import catalog
 from tests.kernels.harness import Array, Call, ordinary, prove
 from tests.kernels.shapes import calls
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import ACTIVATIONS, EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.runtime.loader import Kernel
 
 KINDS = {
     0: ((),),
@@ -26,7 +26,7 @@ COMBINATIONS = tuple((name, count) for name in EPILOGUES for count in epilogue_d
 
 def _float_specs() -> list[KernelSpec]:
     """Each combination for both outputs; pipelines and ISA levels take turns, so that each meets many."""
-    pipelines, archs, found = cycle(PIPELINES), cycle(catalog.runnable()), []
+    pipelines, archs, found = cycle(PIPELINES), cycle(catalog.LEVELS), []
     for index, (name, count) in enumerate(COMBINATIONS):
         for output in ("fp32", "bf16"):
             pipeline = next(pipelines)
@@ -63,17 +63,18 @@ INTEGER = tuple(
             ("generic", "int8", "Sigmoid", 1),
             ("packed", "fp32", "Gelu", 1),
         ),
-        cycle(catalog.runnable()),
+        cycle(catalog.LEVELS),
         strict=False,
     )
 )
 FLOAT = tuple(_float_specs())
 SPECS = (*FLOAT, *INTEGER)
-
-
-@pytest.fixture(scope="module")
-def kernels() -> dict[KernelSpec, Kernel]:
-    return catalog.build([*SPECS, *ROUNDING.values()])
+ROUNDING = {
+    (level, output): catalog.spec("packed", level, ("int8", "int8", output), "rrr")
+    for level in catalog.PLAIN_LEVELS
+    for output in ("int8", "int32", "fp32")
+}
+KERNELS = (*SPECS, *ROUNDING.values())
 
 
 def _around_the_bend(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
@@ -96,16 +97,11 @@ def test_every_combination_is_there() -> None:
 
 
 @pytest.mark.parametrize("index", range(len(SPECS)), ids=[one.name for one in SPECS])
-def test_epilogue(kernels: dict[KernelSpec, Kernel], index: int) -> None:
+def test_epilogue(built: Built, index: int) -> None:
     spec = SPECS[index]
+    kernel = built[spec]
     for call in calls(spec, seed=500 + index, d_kinds=KINDS[spec.signature.num_d]):
-        prove(kernels[spec], call, values=_around_the_bend)
-
-
-ROUNDING = {
-    output: catalog.spec("packed", catalog.best(), ("int8", "int8", output), "rrr")
-    for output in ("int8", "int32", "fp32")
-}
+        prove(kernel, call, values=_around_the_bend)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +112,7 @@ ROUNDING = {
         (4.0, [4, 12, 16, 20, -4, -12, -16, 127, -128, 127, -128]),  # saturates
     ],
 )
-def test_int8_rounds_to_even_and_saturates(kernels: dict[KernelSpec, Kernel], alpha: float, wanted: list[int]) -> None:
+def test_int8_rounds_to_even_and_saturates(built: Built, alpha: float, wanted: list[int]) -> None:
     sums = np.array([1, 3, 4, 5, -1, -3, -4, 101, -101, 16129, -16256])  # the last two are 127 * 127 and -128 * 127
     a = np.array([[1, 127]], np.int8)
     b = np.zeros((2, sums.size), np.int8)
@@ -126,17 +122,17 @@ def test_int8_rounds_to_even_and_saturates(kernels: dict[KernelSpec, Kernel], al
         return a.reshape(shape) if shape[-1] == 2 else b.reshape(shape)
 
     problem = GemmProblem(m=1, n=sums.size, k=2, dtype_a="int8", dtype_c="int8")
-    outcome = prove(kernels[ROUNDING["int8"]], Call(problem, alpha=alpha), values=values)
+    outcome = prove(built[ROUNDING[catalog.plain(), "int8"]], Call(problem, alpha=alpha), values=values)
     assert outcome.result[0, 0].tolist() == wanted
     for output in ("int32", "fp32"):
         problem = GemmProblem(m=1, n=sums.size, k=2, dtype_a="int8", dtype_c=output)
-        outcome = prove(kernels[ROUNDING[output]], Call(problem, alpha=alpha), values=values)
+        outcome = prove(built[ROUNDING[catalog.plain(), output]], Call(problem, alpha=alpha), values=values)
         exact = alpha * sums
         assert outcome.result[0, 0].tolist() == (np.rint(exact) if output == "int32" else exact).tolist()
 
 
-def test_int32_saturates(kernels: dict[KernelSpec, Kernel]) -> None:
+def test_int32_saturates(built: Built) -> None:
     problem = GemmProblem(m=3, n=19, k=40, dtype_a="int8", dtype_c="int32")
-    outcome = prove(kernels[ROUNDING["int32"]], Call(problem, alpha=1e6))
+    outcome = prove(built[ROUNDING[catalog.plain(), "int32"]], Call(problem, alpha=1e6))
     assert int(outcome.result.max()) == 2**31 - 1
     assert int(outcome.result.min()) == -(2**31)

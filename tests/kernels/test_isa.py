@@ -9,22 +9,19 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
+from tests.built import Built, why_not_compiled, why_not_run
 from tests.kernels import catalog
 from tests.kernels.harness import prove
 from tests.kernels.shapes import calls
 from tilewright import settings
-from tilewright.arch import arch as facts_of
 from tilewright.backends.base import backend
-from tilewright.backends.cpu.toolchain import find_toolchain
-from tilewright.ops.base import KernelSpec
+from tilewright.build import Artifact, build_source
 from tilewright.ops.gemm import cpu, legality
-from tilewright.runtime.loader import Kernel, load_kernel
+from tilewright.runtime.loader import load_kernel
 
-X86 = find_toolchain().machine in facts_of("x86_64_v3").machines
 BF16 = ("bf16", "bf16", "bf16")
 INT8 = ("int8", "int8", "int32")
 FP32 = ("fp32", "fp32", "fp32")
@@ -48,52 +45,48 @@ LEVEL_SPECS = {
     for pipeline in ("packed", "stream")
 }
 
-pytestmark = pytest.mark.skipif(not X86, reason="the compiler aims at another machine")
+KERNELS = (*BF16_SPECS.values(), *LEVEL_SPECS.values())
 
 
-@pytest.fixture(scope="module")
-def kernels() -> dict[KernelSpec, Kernel]:
-    return catalog.build([*BF16_SPECS.values(), *LEVEL_SPECS.values()])
+@pytest.fixture(autouse=True)
+def compiler_of_x86() -> None:
+    why = why_not_compiled("x86_64_v3")
+    if why:
+        pytest.skip(why)
 
 
-def _code(kernel: Kernel) -> str:
+def _code(kernel: Artifact) -> str:
     objdump = shutil.which("objdump")
     if objdump is None:
         pytest.skip("objdump is not installed")
-    command = [objdump, "-d", "--no-show-raw-insn", str(kernel.library_path)]
+    command = [objdump, "-d", "--no-show-raw-insn", str(kernel.path)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 @pytest.mark.parametrize("name", sorted(BF16_SPECS))
-def test_bf16_kernels_use_their_instruction(kernels: dict[KernelSpec, Kernel], name: str) -> None:
+def test_bf16_kernels_use_their_instruction(built: Built, name: str) -> None:
     assert legality.check(BF16_SPECS[name]) == []
     assert BF16_SPECS[name].schedule.warp_tile[2] == 2
-    assert re.search(r"vdpbf16ps.*%zmm", _code(kernels[BF16_SPECS[name]]))
+    assert re.search(r"vdpbf16ps.*%zmm", _code(built.artifact(BF16_SPECS[name])))
 
 
 @pytest.mark.parametrize(("level", "pipeline"), list(LEVEL_SPECS), ids=str)
-def test_levels_use_what_they_have(
-    kernels: dict[KernelSpec, Kernel], level: tuple[str, tuple[str, str, str]], pipeline: str
-) -> None:
-    code = _code(kernels[LEVEL_SPECS[level, pipeline]])
+def test_levels_use_what_they_have(built: Built, level: tuple[str, tuple[str, str, str]], pipeline: str) -> None:
+    code = _code(built.artifact(LEVEL_SPECS[level, pipeline]))
     present, absent = LEVELS[level]
     assert re.search(present, code)
     assert not re.search(absent, code)
 
 
 @pytest.mark.parametrize("name", sorted(BF16_SPECS))
-def test_packing_of_bf16_pairs(name: str, tmp_path: Path) -> None:
+def test_packing_of_bf16_pairs(name: str) -> None:
     """The kernel as rendered for the bf16 level, compiled for AVX-512 with the instruction emulated."""
-    if "x86_64_v4" not in catalog.runnable():
-        pytest.skip("needs AVX-512")
     spec = BF16_SPECS[name]
-    text = backend("cpu").render(spec)
-    source, library = tmp_path / text.file_name, tmp_path / "kernel.so"
-    source.write_text(text.text, encoding="utf-8")
     with settings.override(cxxflags="-DTW_EMULATE_BF16"):
-        command = find_toolchain().command(source, library, "x86_64_v4")
-    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert (built.returncode, built.stderr) == (0, "")
+        library = build_source(backend("cpu").render(spec), "x86_64_v4").path
+    why = why_not_run("x86_64_v4")
+    if why:
+        pytest.skip(why)
     kernel = load_kernel(library, spec)
     for call in calls(spec, seed=900):
         prove(kernel, call)

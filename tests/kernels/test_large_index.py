@@ -14,27 +14,23 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.built import Built
 from tests.kernels import catalog
 from tests.kernels.harness import Array, Scratch, ordinary
 from tilewright.dtypes import DTYPES
-from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import verify
 from tilewright.runtime import host
 from tilewright.runtime.bindings.gemm.args import GemmArgs
-from tilewright.runtime.loader import Kernel
 from tilewright.runtime.numpy_types import numpy_dtype
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or sys.maxsize < 2**40, reason="needs sparse address space")
 
 MAP_NORESERVE = 0x4000
 REGION = 1 << 42  # bytes of address space
-
-
-@pytest.fixture(scope="module")
-def kernels() -> dict[KernelSpec, Kernel]:
-    return catalog.build(catalog.core().values())
+FUSED = {one: catalog.spec("packed", one, epilogue="MultiDAdd", num_d=1) for one in catalog.PLAIN_LEVELS}
+KERNELS = (*catalog.every_core(), *FUSED.values())
 
 
 @pytest.fixture
@@ -79,11 +75,9 @@ SIZES["stream"] = (50, 5, 70)  # few columns: the other way round
 
 @pytest.mark.parametrize("which", sorted(FAR))
 @pytest.mark.parametrize("name", list(catalog.core()))
-def test_strides_over_two_to_the_31(
-    kernels: dict[KernelSpec, Kernel], region: mmap.mmap, name: str, which: str
-) -> None:
+def test_strides_over_two_to_the_31(built: Built, region: mmap.mmap, name: str, which: str) -> None:
     spec = catalog.core()[name]
-    s, kernel = spec.signature, kernels[spec]
+    s, kernel = spec.signature, built[spec]
     # Whole squares of lines and edges beside them: packing has code of its own for each.
     m, n, k = SIZES[spec.schedule.pipeline]
     batch = 1 if which == "lines" else 2
@@ -124,9 +118,8 @@ def test_strides_over_two_to_the_31(
 
 
 @pytest.mark.parametrize("kind", ["row", "batch"])
-def test_far_rows_of_d(kernels: dict[KernelSpec, Kernel], region: mmap.mmap, kind: str) -> None:
-    spec = catalog.spec("packed", catalog.best(), epilogue="MultiDAdd", num_d=1)
-    kernel = catalog.build([spec])[spec]
+def test_far_rows_of_d(built: Built, region: mmap.mmap, kind: str) -> None:
+    kernel = built[FUSED[catalog.plain()]]
     batch, m, n, k = (1, 3, 20, 4) if kind == "row" else (2, 3, 20, 4)
     far = FAR["lines"]
     place, rng = Place(region), np.random.default_rng(8)

@@ -100,7 +100,7 @@ BOUNDS = {"exp": 1.5, "tanh": 3.0, "sigmoid": 3.0, "relu": 0.0, "silu": 4.0}
 SILU_FROM = -87.0
 
 
-@pytest.mark.parametrize("arch", catalog.runnable())
+@pytest.mark.parametrize("arch", catalog.LEVELS)
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 def test_units_in_the_last_place(probe: Probe, arch: str, name: str) -> None:
     x = _arguments()
@@ -116,7 +116,7 @@ def test_units_in_the_last_place(probe: Probe, arch: str, name: str) -> None:
     assert error[worst] <= BOUNDS[name], f"{name}({x[worst]!r}) is off by {error[worst]:.2f} ulp"
 
 
-@pytest.mark.parametrize("arch", catalog.runnable())
+@pytest.mark.parametrize("arch", catalog.LEVELS)
 @pytest.mark.parametrize(("name", "relative"), [("gelu", 1e-6), ("fast_gelu", 2e-5)])
 def test_gelus_keep_their_digits_in_the_left_tail(probe: Probe, arch: str, name: str, relative: float) -> None:
     x = _arguments()
@@ -132,7 +132,7 @@ def test_gelus_keep_their_digits_in_the_left_tail(probe: Probe, arch: str, name:
     assert error[worst] <= allowed[worst] or over[worst], f"{shown}: relative {error[worst] / abs(wanted[worst]):.2e}"
 
 
-@pytest.mark.parametrize("arch", catalog.runnable())
+@pytest.mark.parametrize("arch", catalog.LEVELS)
 def test_infinities_and_nan(probe: Probe, arch: str) -> None:
     library = probe("functions", TEXT, arch)
     x = np.array([np.inf, -np.inf, np.nan, -np.nan], np.float32)
@@ -147,7 +147,7 @@ def test_infinities_and_nan(probe: Probe, arch: str) -> None:
         assert np.isnan(got[2:]).all(), name
 
 
-@pytest.mark.parametrize("arch", catalog.runnable())
+@pytest.mark.parametrize("arch", catalog.LEVELS)
 def test_numbers_near_zero(probe: Probe, arch: str) -> None:
     """tanh(x) is x and gelu(x) is x/2 there; nothing is flushed, signs are kept."""
     library = probe("functions", TEXT, arch)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.built import Built, why_no_compiler, why_not_compiled
 from tests.kernels import catalog
 from tests.kernels.shapes import calls
 from tilewright import settings
 from tilewright.arch import arch as facts_of
 from tilewright.backends.base import backend
-from tilewright.backends.cpu.toolchain import CpuToolchain, candidates, find_toolchain, identify
+from tilewright.backends.cpu.toolchain import find_toolchain
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
 
 HERE = Path(__file__).parent
+KERNELS = (*catalog.every_core(), *catalog.covering())  # of fenced_pages
 
 
 def _alone(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +36,8 @@ def _alone(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forbids pages with mprotect")
-def test_operands_against_forbidden_pages(pytestconfig: pytest.Config) -> None:
+def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config) -> None:
+    assert built[catalog.core()["packed"]]  # and with it the others
     assert _alone(pytestconfig.rootpath, "overrun").returncode < 0  # the fence works: killed by a signal
     ended = _alone(pytestconfig.rootpath)
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -46,13 +46,14 @@ def test_operands_against_forbidden_pages(pytestconfig: pytest.Config) -> None:
 
 # A sample of pipelines, levels and types; sanitized compiles are slow.
 SAMPLE = (
-    catalog.spec("packed", catalog.best(), ("fp32",) * 3, "rcr", split_k=2, epilogue="MultiDAdd", num_d=2),
-    catalog.spec("packed", catalog.best(), ("int8", "int8", "int8"), "crr", block=3, epilogue="Relu"),
-    catalog.spec("direct", catalog.runnable()[-1], ("bf16", "bf16", "bf16"), "rrr", block=2),
-    catalog.spec("stream", catalog.best(), ("int8", "int8", "int32"), "rcr"),
-    catalog.spec("gemv", catalog.runnable()[0], ("fp16", "fp16", "fp16"), "ccr"),
-    catalog.spec("preshuffle", catalog.runnable()[0], ("int8", "int8", "fp32"), "rrr", block=3, epilogue="Gelu"),
-    catalog.spec("generic", catalog.runnable()[0], ("fp8_e5m2", "fp8_e4m3", "bf16"), "rrr"),
+    catalog.spec("packed", "x86_64_v4", ("fp32",) * 3, "rcr", split_k=2, epilogue="MultiDAdd", num_d=2),
+    catalog.spec("packed", "x86_64_v4_vnni", ("int8", "int8", "int8"), "crr", block=3, epilogue="Relu"),
+    catalog.spec("direct", "x86_64_v4_bf16", ("bf16", "bf16", "bf16"), "rrr", block=2),
+    catalog.spec("packed", "x86_64_v3", ("fp16", "fp16", "fp32"), "rrr", epilogue="MultiDMultiply", num_d=1),
+    catalog.spec("stream", "x86_64_v3", ("int8", "int8", "int32"), "rcr"),
+    catalog.spec("gemv", "generic", ("fp16", "fp16", "fp16"), "ccr"),
+    catalog.spec("preshuffle", "generic", ("int8", "int8", "fp32"), "rrr", block=3, epilogue="Gelu"),
+    catalog.spec("generic", "generic", ("fp8_e5m2", "fp8_e4m3", "bf16"), "rrr"),
 )
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g0", "-O1", "-std=c++17")
 
@@ -69,9 +70,12 @@ def _line(index: int, p: GemmProblem, threads: int) -> str:
     return " ".join(str(one) for one in (*head, *(value for matrix in matrices for value in matrix)))
 
 
-def _input() -> str:
+def _input(linked: list[KernelSpec]) -> str:
+    """The calls of the kernels this CPU runs."""
     lines = []
-    for index, spec in enumerate(SAMPLE):
+    for index, spec in enumerate(linked):
+        if spec.arch not in catalog.runnable():
+            continue
         for call in calls(spec, seed=60 + index):
             p = call.problem
             # The program's batches are dense, and it has no broadcast: strides and sizes are the point here.
@@ -87,6 +91,9 @@ def _compile(words: list[str]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sanitizers as GCC and Clang have them on Linux")
 def test_under_address_and_undefined_sanitizers(tmp_path: Path) -> None:
+    why = why_no_compiler()
+    if why:
+        pytest.skip(why)
     toolchain = find_toolchain()
     probe = tmp_path / "probe.cpp"
     probe.write_text("int main() { return 0; }")
@@ -97,7 +104,8 @@ def test_under_address_and_undefined_sanitizers(tmp_path: Path) -> None:
         pytest.skip("this compiler has no sanitizer libraries")
     include = [f"-I{one}" for one in toolchain.include_dirs()]
     objects = []
-    for index, spec in enumerate(SAMPLE):
+    linked = [spec for spec in SAMPLE if not why_not_compiled(spec.arch)]
+    for index, spec in enumerate(linked):
         text = backend("cpu").render(spec)
         source = tmp_path / f"k{index}.cpp"
         source.write_text(text.text, encoding="utf-8")
@@ -112,55 +120,11 @@ def test_under_address_and_undefined_sanitizers(tmp_path: Path) -> None:
             [str(program), *words], input=given, capture_output=True, text=True, check=False, timeout=600
         )
 
-    ended = run(_input())
+    ended = run(_input(linked))
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[:3000]
-    assert ended.stdout == f"{_input().count(chr(10))} calls, {len(SAMPLE)} kernels\n"
+    assert ended.stdout == f"{_input(linked).count(chr(10))} calls, {len(linked)} kernels\n"
     # The net catches: the generic kernel on an A that is one element short.
     p = GemmProblem(m=3, n=4, k=5, dtype_a="fp8_e5m2", dtype_b="fp8_e4m3", dtype_c="bf16")
-    caught = run(_line(len(SAMPLE) - 1, p, 1) + "\n", "short")
+    caught = run(_line(len(linked) - 1, p, 1) + "\n", "short")
     assert caught.returncode != 0
     assert "heap-buffer-overflow" in caught.stderr
-
-
-def _others() -> list[CpuToolchain]:
-    """Compilers of this machine beside the one the suite builds with."""
-    found = {find_toolchain().identity.digest: find_toolchain()}
-    drivers = candidates()
-    if importlib.util.find_spec("ziglang") is None:
-        drivers = [one for one in drivers if "zig" not in one[0]]
-    for driver in drivers:
-        try:
-            other = identify(driver)
-        except ToolchainError:
-            continue
-        found.setdefault(other.identity.digest, other)
-    return list(found.values())[1:]
-
-
-@pytest.mark.parametrize("pipeline", cpu.PIPELINES)
-def test_other_compilers_have_nothing_to_say(pipeline: str, tmp_path: Path) -> None:
-    others = _others()
-    if not others:
-        pytest.skip("this machine has one C++ compiler")
-    specs: list[KernelSpec] = [
-        catalog.spec(pipeline, "generic", ("fp16", "fp16", "bf16"), "rrr"),
-        catalog.spec(pipeline, "x86_64_v4_bf16", ("bf16", "bf16", "fp32"), "rrr"),
-        catalog.spec(pipeline, "x86_64_v3", ("int8", "int8", "int32"), "rrr"),
-    ]
-    for toolchain in others:
-        for spec in specs:
-            machines = facts_of(spec.arch).machines
-            if machines and toolchain.machine not in machines:
-                continue
-            source = tmp_path / f"{spec.name}.cpp"
-            source.write_text(backend("cpu").render(spec).text, encoding="utf-8")
-            command = [*toolchain.command(source, tmp_path / "kernel.so", spec.arch), "-Werror"]
-            ended = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=600,
-                env=settings.child_environment(dict(toolchain.environment(tmp_path))),
-            )
-            assert ended.returncode == 0, ended.stderr[:2000]

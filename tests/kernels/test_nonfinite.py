@@ -7,19 +7,14 @@ import random
 import numpy as np
 import pytest
 
+from tests.built import Built
 from tests.kernels import catalog
 from tests.kernels.harness import Array, Call, Values, ordinary, prove
 from tests.kernels.shapes import calls
-from tilewright.ops.base import KernelSpec
-from tilewright.runtime.loader import Kernel
 from tilewright.runtime.numpy_types import numpy_dtype
 
+KERNELS = catalog.every_core()
 FLOATS = tuple(name for name, one in catalog.core().items() if one.signature.dtype_acc == "fp32")
-
-
-@pytest.fixture(scope="module")
-def kernels() -> dict[KernelSpec, Kernel]:
-    return catalog.build(catalog.core()[name] for name in FLOATS)
 
 
 def _sprinkled(special: tuple[float, ...], zeros: float) -> Values:
@@ -42,11 +37,11 @@ SPECIALS = {"nan": (np.nan,), "inf": (np.inf, -np.inf), "all": (np.nan, np.inf, 
 
 @pytest.mark.parametrize("special", list(SPECIALS.values()), ids=list(SPECIALS))
 @pytest.mark.parametrize("name", FLOATS)
-def test_like_the_reference(kernels: dict[KernelSpec, Kernel], name: str, special: tuple[float, ...]) -> None:
+def test_like_the_reference(built: Built, name: str, special: tuple[float, ...]) -> None:
     spec = catalog.core()[name]
     for zeros in (0.0, 0.4):
         for call in calls(spec, seed=77):
-            prove(kernels[spec], call, values=_sprinkled(special, zeros))
+            prove(built[spec], call, values=_sprinkled(special, zeros))
 
 
 class OneInfinity:
@@ -64,7 +59,7 @@ class OneInfinity:
 
 
 @pytest.mark.parametrize("name", [one for one in FLOATS if catalog.core()[one].signature.dtype_a != "fp8_e4m3"])
-def test_one_infinity_touches_its_row_alone(kernels: dict[KernelSpec, Kernel], name: str) -> None:
+def test_one_infinity_touches_its_row_alone(built: Built, name: str) -> None:
     """Said without the reference: A has one infinity, so one row is not finite and no NaN appears."""
     spec, rng = catalog.core()[name], random.Random(name)
     for call in calls(spec, seed=78):
@@ -73,7 +68,7 @@ def test_one_infinity_touches_its_row_alone(kernels: dict[KernelSpec, Kernel], n
             continue
         row, at = rng.randrange(p.m), rng.randrange(p.k)
         values = OneInfinity(row, at) if p.layout[0] == "r" else OneInfinity(at, row)
-        result = prove(kernels[spec], Call(p, alpha=call.alpha, gap=call.gap), values=values).result[0]
+        result = prove(built[spec], Call(p, alpha=call.alpha, gap=call.gap), values=values).result[0]
         finite = np.isfinite(result.astype(np.float32))
         assert not finite[row].any()
         assert finite[np.arange(p.m) != row].all()

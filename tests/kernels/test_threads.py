@@ -10,18 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.built import Built
 from tests.kernels import catalog
 from tests.kernels.harness import Array, Call, prove, run
 from tilewright import settings
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.runtime.loader import Kernel
 
-
-@pytest.fixture(scope="module")
-def kernels() -> dict[KernelSpec, Kernel]:
-    return catalog.build(catalog.core().values())
+KERNELS = catalog.every_core()
 
 
 def _problems(spec: KernelSpec) -> list[GemmProblem]:
@@ -51,30 +48,30 @@ def _problems(spec: KernelSpec) -> list[GemmProblem]:
 
 
 @pytest.mark.parametrize("name", list(catalog.core()))
-def test_the_same_bits_on_any_number_of_threads(kernels: dict[KernelSpec, Kernel], name: str) -> None:
+def test_the_same_bits_on_any_number_of_threads(built: Built, name: str) -> None:
     spec = catalog.core()[name]
     for index, problem in enumerate(_problems(spec)):
         for alpha in (1.0, 0.3):
             call = Call(problem, alpha=alpha, seed=index)
-            alone = prove(kernels[spec], call).result.copy()
+            alone = prove(built[spec], call).result.copy()
             for threads in (2, 3, 7):
-                again = run(kernels[spec], replace(call, threads=threads)).result
+                again = run(built[spec], replace(call, threads=threads)).result
                 assert np.array_equal(alone.view(np.uint8), np.ascontiguousarray(again).view(np.uint8)), threads
 
 
 @pytest.mark.parametrize("name", list(catalog.core()))
-def test_more_threads_than_work(kernels: dict[KernelSpec, Kernel], name: str) -> None:
+def test_more_threads_than_work(built: Built, name: str) -> None:
     s = catalog.core()[name].signature
     for m, n, k in ((1, 1, 1), (2, 3, 4), (1, 17, 33), (3, 1, 0)):
         problem = GemmProblem(
             m=m, n=n, k=k, dtype_a=s.dtype_a, dtype_b=s.dtype_b, dtype_c=s.dtype_c, layout=s.layout,
             preshuffled=s.variant == "preshuffle",
         )  # fmt: skip
-        prove(kernels[catalog.core()[name]], Call(problem, threads=64))
+        prove(built[catalog.core()[name]], Call(problem, threads=64))
 
 
 @pytest.mark.parametrize("name", ["packed", "packed_split", "stream", "preshuffle_int8"])
-def test_two_threads_of_python_share_the_team(kernels: dict[KernelSpec, Kernel], name: str) -> None:
+def test_two_threads_of_python_share_the_team(built: Built, name: str) -> None:
     spec = catalog.core()[name]
     problem = _problems(spec)[0]
     failures: list[BaseException] = []
@@ -82,7 +79,7 @@ def test_two_threads_of_python_share_the_team(kernels: dict[KernelSpec, Kernel],
     def work(first: int) -> None:
         try:
             for seed in range(first, first + 12):
-                prove(kernels[spec], Call(problem, threads=1 + seed % 3, seed=seed))
+                prove(built[spec], Call(problem, threads=1 + seed % 3, seed=seed))
         except BaseException as error:  # told in the main thread
             failures.append(error)
 
@@ -98,7 +95,8 @@ FORK = """
 import os, sys
 import numpy as np
 from tests.kernels import catalog
-kernel = next(iter(catalog.build([catalog.core()["packed"]]).values()))
+from tilewright.dispatch.kernels import kernel as loaded
+kernel = loaded(catalog.core()["packed"])
 from tilewright import settings
 rng = np.random.default_rng(0)
 a, b = rng.standard_normal((150, 200), np.float32), rng.standard_normal((200, 170), np.float32)
@@ -117,7 +115,8 @@ sys.exit(os.waitstatus_to_exitcode(status) or (0 if right else 8))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork here")
-def test_a_forked_child_computes(kernels: dict[KernelSpec, Kernel], pytestconfig: pytest.Config) -> None:
+def test_a_forked_child_computes(built: Built, pytestconfig: pytest.Config) -> None:
+    assert built[catalog.core()["packed"]]
     root = pytestconfig.rootpath
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK],
@@ -131,11 +130,11 @@ def test_a_forked_child_computes(kernels: dict[KernelSpec, Kernel], pytestconfig
     assert ended.returncode == 0, ended.stderr
 
 
-def test_plain_arrays_through_the_call(kernels: dict[KernelSpec, Kernel]) -> None:
+def test_plain_arrays_through_the_call(built: Built) -> None:
     """The kernel as a person calls it, on a team of two."""
     rng = np.random.default_rng(5)
     a: Array = rng.standard_normal((65, 130), np.float32)
     b: Array = rng.standard_normal((130, 77), np.float32)
     with settings.override(threads=2):
-        given = kernels[catalog.core()["packed"]](a, b)
+        given = built[catalog.core()["packed"]](a, b)
     assert np.allclose(given, a @ b, atol=1e-3)

@@ -15,8 +15,8 @@ from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, nvidia
 from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import proposals
-from tilewright.ops.pooling import POOL_NAMES
 from tilewright.ops.gemm.spec import LAYOUTS
+from tilewright.ops.pooling import POOL_NAMES
 
 GEMM = op("gemm")
 BF16 = GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr")

@@ -99,7 +99,7 @@ TW_INLINE void from_float(float x, fp16 *out) {
   if (rest >= 0x477ff000u) {
     out->bits = uint16_t(sign | 0x7c00u);
     return;
-  }                          // rounds past the largest
+  }  // rounds past the largest
   if (rest < 0x38800000u) {  // subnormal: adding 0.5 lets the FPU round at the right bit
     uint32_t rounded = as_bits(as_float(rest) + 0.5f) - as_bits(0.5f);
     out->bits = uint16_t(sign | rounded);

@@ -1,0 +1,76 @@
+"""What the tests of a session compile, compiled together: in parallel, into one store, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pytest
+
+from tilewright.arch import arch as facts_of
+from tilewright.arch import runnable_host_archs
+from tilewright.backends.base import backend
+from tilewright.backends.cpu.toolchain import find_toolchain
+from tilewright.build import Artifact, Builder
+from tilewright.dispatch.kernels import kernel as loaded
+from tilewright.errors import TilewrightError, ToolchainError
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime.loader import Kernel
+
+
+def why_not_compiled(arch: str) -> str:
+    """Why this machine's compilers cannot make kernels of an arch; empty where they can."""
+    try:
+        backend(facts_of(arch).backend).toolchain().flags(arch)
+    except ToolchainError as error:
+        return f"{error.message}; {error.remedy}"
+    return ""
+
+
+def why_not_run(arch: str) -> str:
+    """Why this machine does not run an arch of CPUs; empty where it does."""
+    names = [one.name for one in runnable_host_archs()]
+    return "" if arch in names else f"compiled, not run: this CPU has {', '.join(names)}, not {arch}"
+
+
+def why_no_compiler() -> str:
+    """Empty where there is a C++ compiler."""
+    try:
+        find_toolchain()
+    except ToolchainError as error:
+        return f"{error.message}; {error.remedy}"
+    return ""
+
+
+class Built:
+    """Kernels by their spec; the first one asked for has all of its backend built, which were announced."""
+
+    def __init__(self, announced: Iterable[KernelSpec]) -> None:
+        self._made: dict[KernelSpec, Artifact] = {}
+        self._waiting: dict[str, list[KernelSpec]] = {}
+        for spec in dict.fromkeys(announced):
+            self._waiting.setdefault(facts_of(spec.arch).backend, []).append(spec)
+
+    def artifact(self, spec: KernelSpec) -> Artifact:
+        """Compiled; a machine without a compiler for it skips the test, and a kernel that fails fails its own test."""
+        if spec not in self._made:
+            why = why_not_compiled(spec.arch)
+            if why:
+                pytest.skip(why)
+            self.together(self._waiting.pop(facts_of(spec.arch).backend, []))
+            self._made[spec] = Builder().build_one(spec)
+        return self._made[spec]
+
+    def together(self, specs: Iterable[KernelSpec]) -> None:
+        """Build what can be built; errors are left to those who ask for the kernel."""
+        wanted = [spec for spec in specs if not why_not_compiled(spec.arch)]
+        with suppress(TilewrightError):
+            Builder().build_many(wanted)
+
+    def __getitem__(self, spec: KernelSpec) -> Kernel:
+        """A kernel of the CPU to be run; the test is skipped where it is compiled only."""
+        self.artifact(spec)
+        why = why_not_run(spec.arch)
+        if why:
+            pytest.skip(why)
+        return loaded(spec)
