@@ -53,9 +53,9 @@ class Emulator:
         spec: KernelSpec,
         edit: Callable[[str], str] | None = None,
         edited: str = "",
-        header: str = "cuda/gemm_tma_ws.h",
+        header: str = "",
     ) -> Kernel:
-        """The kernel of a spec; `edit` changes the pipeline's header first, for tests of the emulator itself."""
+        """The kernel of a spec; `edit` changes a header of its pipeline first, for tests of the emulator itself."""
         assert GEMM.check(spec) == []
         name = spec.name + "".join(one if one.isalnum() else "_" for one in edited)
         library = self.folder / f"{name}.so"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.emulated_hopper.emulator import Emulator
+from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, judge
 from tests.emulated_hopper.test_tma_ws import edges, problem, signature, tma_ws, wrong
 from tests.kernels.harness import Call
 from tilewright.ops.gemm import GemmProblem
@@ -92,3 +92,25 @@ def test_bytes_are_copied_from_any_place(emulator: Emulator) -> None:
     one = signature("fp8_e4m3")
     calls = [Call(odd("rcr", m, n, k, "fp8_e4m3")) for m, n, k in ((5, 7, 129), (70, 66, 131), (33, 17, 258))]
     assert wrong(emulator, tma_ws(one, 64, 64, 3, (1, 1), "pingpong", "direct"), *calls) == []
+
+
+COLLECTING = {
+    "sums read before they are there": ("cooperative_stream_k", "while (atomicAdd(flag, 0u) == 0u) TW_SPIN();", ""),
+    "words left set": ("cooperative_stream_k", "atomicExch(flag, 0u);", ""),
+    "parts that do not wait for each other": ("cooperative_split_k", "if (me.thread == 0) meet(", "if (false) meet("),
+}
+
+
+@pytest.mark.parametrize("mistake", COLLECTING)
+def test_mistakes_of_collecting_show(emulator: Emulator, mistake: str) -> None:
+    scheduler, before, after = COLLECTING[mistake]
+    one = signature()
+
+    def edit(header: str) -> str:
+        assert before in header, f"{before!r} is not in the header any more"
+        return header.replace(before, after)
+
+    spec = tma_ws(one, 128, 64, 3, (1, 1), scheduler, "tma")
+    kernel = emulator.kernel(spec, edit, mistake, "cuda/tma_ws_collect.h")
+    call = Call(problem(one, 60, 40, 1100))  # one tile, shared by four blocks
+    assert any(judge(kernel, call, mode, 1) for mode in (LATE, EAGER, CHANCE))

@@ -197,28 +197,29 @@ def test_many_orders_of_landing(emulator: Emulator) -> None:
 
 
 MISTAKES = {
-    "no wait for the copies": ("full[ring.stage].wait(ring.phase);", ""),
-    "no wait for a free stage": ("empty[ring.stage].wait(ring.phase ^ 1);\n      char", "char"),
-    "a stage given back too early": ("wgmma_wait<1>();\n", ""),
-    "sums used in flight": ("wgmma_wait<0>();\n", ""),
-    "no fence before wgmma": ("wgmma_fence();\n", ""),
-    "no fence before a store": ("fence_async_proxy();\n", ""),
-    "too many bytes announced": ("expect(bytes)", "expect(bytes + 16)"),
-    "too few arrivals": ("(S::PingPong ? 1 : 2));", "(S::PingPong ? 1 : 3));"),
+    "no wait for the copies": ("tma_ws_multiply", "shared.full[ring.stage].wait(ring.phase);", ""),
+    "no wait for a free stage": ("tma_ws_feed", "shared.empty[ring.stage].wait(ring.phase ^ 1);\n      char", "char"),
+    "a stage given back too early": ("tma_ws_multiply", "wgmma_wait<1>();\n", ""),
+    "sums used in flight": ("tma_ws_multiply", "wgmma_wait<0>();\n", ""),
+    "no fence before wgmma": ("tma_ws_multiply", "wgmma_fence();\n", ""),
+    "no fence before a store": ("tma_ws_leave", "fence_async_proxy();\n", ""),
+    "no wait for a buffer": ("tma_ws_leave", "tma_wait_read<S::buffers / S::batch - 1>();", "{}"),
+    "too many bytes announced": ("tma_ws_feed", "expect(t.bytes)", "expect(t.bytes + 16)"),
+    "too few arrivals": ("gemm_tma_ws", "(S::PingPong ? 1 : 2));", "(S::PingPong ? 1 : 3));"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_emulator_sees_mistakes(emulator: Emulator, mistake: str) -> None:
     """Without these the other tests could not fail: each mistake must show in a wrong result or a report."""
-    before, after = MISTAKES[mistake]
+    where, before, after = MISTAKES[mistake]
     one = signature()
 
     def edit(header: str) -> str:
         assert before in header, f"{before!r} is not in the header any more"
         return header.replace(before, after)
 
-    kernel = emulator.kernel(tma_ws(one, 128, 64, 3, (1, 1), "cooperative", "tma"), edit, mistake)
+    kernel = emulator.kernel(tma_ws(one, 128, 64, 3, (1, 1), "cooperative", "tma"), edit, mistake, f"cuda/{where}.h")
     call = Call(problem(one, 264, 264, 456))
     assert any(judge(kernel, call, mode, 1) for mode in (LATE, EAGER, CHANCE))
     if mistake == "too many bytes announced":
@@ -234,7 +235,7 @@ def test_rows_of_e_that_end_inside_a_piece(emulator: Emulator) -> None:
     assert [broken.rule for broken in GEMM.supports(spec, asked)] == ["nv-alignment"]
     assert "TW_ALIGNMENT" in judge(emulator.kernel(spec), Call(asked))
     without = emulator.kernel(
-        spec, lambda text: text.replace(" || odd(x.n, sizeof(C))", ""), "odd rows", "cuda/gemm_host.h"
+        spec, lambda text: text.replace(" || odd(x.n, sizeof(C))", ""), "odd rows", "cuda/gemm_host_tma_ws.h"
     )
     assert "wrote outside E" in judge(without, Call(asked))
     assert judge(without, Call(problem(one, 129, 264, 72))) == ""

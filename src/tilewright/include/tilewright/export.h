@@ -10,6 +10,23 @@
 #pragma once
 #include <tilewright/abi.h>
 
+namespace tw {
+
+// What the struct of a kernel inherits: it takes no packed operand and wants no zeros in its workspace.  One that
+// does has members of these names of its own, which hide these.
+struct PlainKernel {
+  static constexpr int64_t (*packed_bytes)(const void *args) = nullptr;
+  static constexpr int (*pack)(const void *args, void *packed, void *stream) = nullptr;
+  static constexpr int64_t clear_bytes = 0;
+};
+
+}  // namespace tw
+
+// A kernel whose struct (a PlainKernel) has the entries of tw_kernel as its static members.
+#define TW_EXPORT_STRUCT(Manifest, ...) \
+  TW_EXPORT_KERNEL(Manifest, (__VA_ARGS__::check), (__VA_ARGS__::workspace), (__VA_ARGS__::launch), \
+                   (__VA_ARGS__::packed_bytes), (__VA_ARGS__::pack), (__VA_ARGS__::clear_bytes))
+
 #define TW_SHOWN __attribute__((visibility("default")))
 #define TW_JOIN_(a, b) a##b
 #define TW_JOIN(a, b) TW_JOIN_(a, b)

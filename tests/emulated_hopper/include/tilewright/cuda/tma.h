@@ -1,7 +1,7 @@
 // Emulated: cuda/tma.h.
 #pragma once
 #include <tilewright/cuda/barrier.h>
-#include <tilewright/cuda/tma_ws_shape.h>
+#include <tilewright/cuda/tensor_map.h>
 
 namespace tw {
 

@@ -5,29 +5,10 @@
 // with the cubin inside (TW_CUBIN names it).  nvcc alone makes both halves at once, which is what a
 // person's own build does.
 #pragma once
-#include <tilewright/export.h>
-#include <tilewright/gemm_args.h>
-#include <tilewright/gpu/gemm_generic.h>
-#include <tilewright/gpu/multistage_shape.h>
-#include <tilewright/gpu/repack.h>
-
+#include <tilewright/cuda/gemm_pipelines.h>
 #include <tilewright/cuda/pack.h>
-#include <tilewright/cuda/skinny_shape.h>
-#include <tilewright/cuda/tma_ws_shape.h>
-
-namespace tw {
-
-enum class Pipeline { tma_ws, multistage, skinny, generic };
-
-template <class C> using tma_ws_of =
-    TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,
-          C::turned ? C::cluster_n : C::cluster_m, C::turned ? C::cluster_m : C::cluster_n, C::pingpong, C::turned,
-          C::tma_store, C::turned ? C::b_rows && !C::packed : !C::a_rows,
-          C::turned ? !C::a_rows : C::b_rows && !C::packed, C::deal, C::packed>;
-template <class C> using skinny_of = Skinny<typename C::A, (C::few_columns ? C::tile_m : C::tile_n) / 16,
-                                            (C::few_columns ? C::tile_n : C::tile_m) / 8, C::warps, C::few_columns>;
-
-}  // namespace tw
+#include <tilewright/gpu/gemm_generic.h>
+#include <tilewright/gpu/repack.h>
 
 #ifdef __CUDACC__
 #define TW_DEVICE_TMA_WS(Config, Symbol) \
@@ -73,33 +54,8 @@ template <class C> using skinny_of = Skinny<typename C::A, (C::few_columns ? C::
 #define TW_EXPORT_GEMM(Config, Symbol, Manifest)
 #else
 #include <tilewright/cuda/gemm_host.h>
-#ifdef __CUDACC__
-#define TW_IMAGE(Symbol) \
-  static const void *tw_image_##Symbol() { return reinterpret_cast<const void *>(&Symbol); }
-#else
-#define TW_TEXT_(x) #x
-#define TW_TEXT(x) TW_TEXT_(x)
-// The cubin as it is, aligned as the driver likes it.
-#define TW_IMAGE(Symbol) \
-  asm(".pushsection .rodata\n.balign 64\ntw_cubin_" #Symbol \
-      ":\n.incbin " TW_TEXT(TW_CUBIN) "\n.byte 0\n.popsection\n"); \
-  extern "C" __attribute__((visibility("hidden"))) const char tw_cubin_##Symbol[]; \
-  static const void *tw_image_##Symbol() { return tw_cubin_##Symbol; }
-#endif
 #define TW_EXPORT_GEMM(Config, Symbol, Manifest) \
-  TW_IMAGE(Symbol) \
-  static tw::cuda::Loaded tw_loaded_##Symbol{#Symbol, \
-                                             Config::pipeline == tw::Pipeline::tma_ws ? #Symbol "_repack" : nullptr, \
-                                             Config::packed ? #Symbol "_pack" : nullptr, tw_image_##Symbol}; \
-  struct tw_gemm_##Symbol : tw::cuda::Gemm<Config> { \
-    static int launch(const void *args, void *workspace, void *stream) { \
-      return run(tw_loaded_##Symbol, args, workspace, stream); \
-    } \
-    static int pack(const void *args, void *to, void *stream) { \
-      return run_pack(tw_loaded_##Symbol, args, to, stream); \
-    } \
-  }; \
-  TW_EXPORT_KERNEL(Manifest, tw_gemm_##Symbol::check, tw_gemm_##Symbol::workspace, tw_gemm_##Symbol::launch, \
-                   Config::packed ? tw_gemm_##Symbol::packed_bytes : nullptr, \
-                   Config::packed ? tw_gemm_##Symbol::pack : nullptr, tw_gemm_##Symbol::clear_bytes)
+  TW_EXPORT_CUDA(tw::cuda::Gemm<Config>, Symbol, Manifest, \
+                 Config::pipeline == tw::Pipeline::tma_ws ? #Symbol "_repack" : nullptr, \
+                 Config::packed ? #Symbol "_pack" : nullptr)
 #endif

@@ -32,7 +32,23 @@ TW_GPU uint4 read_once(const void *p, bool there) {
   return v;
 }
 
+// What the warps of a block summed up, added and stored.
 // Config: C (the output type), D, epilogue, num_d.
+template <class S, class Config>
+TW_GPU void skinny_leave(const SkinnyArgs &x, const float (&sums)[S::Warps][S::rows][S::tokens + 1], int first) {
+  const Finish<Config> finish(x.finish);
+  auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
+  for (int at = threadIdx.x; at < S::rows * S::tokens; at += S::threads) {
+    int token = at / S::rows, row = at % S::rows, many = first + row;
+    if (token >= x.m || many >= x.n) continue;
+    float total = 0;
+#pragma unroll
+    for (int u = 0; u < S::Warps; ++u) total += sums[u][row][token];
+    if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
+    else e[token * x.e_stride + many] = finish(total, blockIdx.y, token, many);
+  }
+}
+
 template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
   __shared__ float sums[S::Warps][S::rows][S::tokens + 1];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
@@ -90,17 +106,7 @@ template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
 #pragma unroll
       for (int q = 0; q < 4; ++q) sums[warp][i * 16 + line + q / 2 * 8][j * 8 + quad * 2 + q % 2] = d[i][j][q];
   __syncthreads();
-  const Finish<Config> finish(x.finish);
-  auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
-  for (int at = threadIdx.x; at < S::rows * S::tokens; at += S::threads) {
-    int token = at / S::rows, row = at % S::rows, many = first + row;
-    if (token >= x.m || many >= x.n) continue;
-    float total = 0;
-#pragma unroll
-    for (int u = 0; u < S::Warps; ++u) total += sums[u][row][token];
-    if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
-    else e[token * x.e_stride + many] = finish(total, blockIdx.y, token, many);
-  }
+  skinny_leave<S, Config>(x, sums, first);
 }
 
 }  // namespace tw

@@ -2,6 +2,8 @@
 // what is in it or who owns it: it stays right when memory is freed and handed out again.
 #pragma once
 #include <tilewright/cuda/driver.h>
+#include <tilewright/cuda/tensor_map.h>
+#include <tilewright/gpu/types.h>
 
 namespace tw::cuda {
 

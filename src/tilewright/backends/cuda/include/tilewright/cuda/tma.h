@@ -1,7 +1,7 @@
 // The copy engine: boxes of a tensor map to shared memory and back, and plain bytes to shared memory.
 #pragma once
 #include <tilewright/cuda/barrier.h>
-#include <tilewright/cuda/tma_ws_shape.h>
+#include <tilewright/cuda/tensor_map.h>
 
 namespace tw {
 

@@ -5,10 +5,6 @@
 
 namespace tw {
 
-struct alignas(64) TensorMap {
-  uint64_t words[16];
-};  // opaque: the driver's CUtensorMap
-
 constexpr int shared_limit = 232448;  // bytes of shared memory a block of an sm_90 GPU can have
 
 struct TmaWsArgs {

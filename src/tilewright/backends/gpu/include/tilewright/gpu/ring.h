@@ -18,6 +18,11 @@ template <int Stages> struct Ring {
       phase ^= 1;
     }
   }
+  TW_GPU void skip(int stages) {
+    const int at = stage + stages;
+    phase ^= (at / Stages) & 1;
+    stage = at % Stages;
+  }
 };
 
 }  // namespace tw

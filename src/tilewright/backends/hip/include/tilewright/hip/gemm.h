@@ -6,7 +6,7 @@
 #include <hip/hip_runtime.h>
 
 #include <tilewright/export.h>
-#include <tilewright/gemm_args.h>
+#include <tilewright/gemm_rules.h>
 
 #include <type_traits>
 #include <utility>
@@ -72,80 +72,85 @@ __global__ void pack_b(const T *b, int64_t stride, T *packed, int64_t k, int64_t
   packed[at] = b[(panel * columns + column) * stride + block * depth + group * run + inner];
 }
 
-inline void say(char *why, size_t bytes, const char *sentence) {
-  size_t i = 0;
-  for (; bytes && i + 1 < bytes && sentence[i]; ++i) why[i] = sentence[i];
-  if (bytes) why[i] = 0;
-}
+// The two optional entries of a kernel: only preshuffle kernels have them.
+template <class Config, bool Has> struct Packing : PlainKernel {};
+template <class Config> struct Packing<Config, true> : PlainKernel {
+  using B = typename Config::B;
+  static int64_t packed_bytes(const void *args) {
+    auto &x = *static_cast<const tw_gemm_args *>(args);
+    return (x.b_batch_stride && x.batch > 1 ? x.batch : 1) * x.n * x.k * int64_t(sizeof(B));
+  }
+  static int pack(const void *args, void *packed, void *stream) {
+    auto &x = *static_cast<const tw_gemm_args *>(args);
+    int64_t total = x.n * x.k, batch = x.b_batch_stride ? x.batch : 1;
+    if (x.n % Config::warp_tile_n || x.k % Config::warp_tile_k) return TW_DIVISIBILITY;
+    // Copied, not computed with: any type of the size does.
+    using Word = std::conditional_t<sizeof(B) == 1, uint8_t, std::conditional_t<sizeof(B) == 2, uint16_t, uint32_t>>;
+    for (int64_t z = 0; z < batch && total; ++z)
+      pack_b<Word, Config::warp_tile_n, Config::warp_tile_k>
+          <<<dim3((total + 255) / 256), dim3(256), 0, static_cast<hipStream_t>(stream)>>>(
+              static_cast<const Word *>(x.b) + z * x.b_batch_stride, x.b_stride,
+              static_cast<Word *>(packed) + z * total, x.k, total);
+    return hipGetLastError() == hipSuccess ? TW_OK : TW_DEVICE;
+  }
+};
 
-template <class Config> struct Gemm {
+template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
   using A = typename Config::A;
   using B = typename Config::B;
   using C = typename Config::C;
   using D = typename Config::D;
   static constexpr int64_t most_bytes = int64_t(1) << 31;  // offsets inside an operand are 32-bit
 
-  static bool empty(const tw_gemm_args &x) { return x.m == 0 || x.n == 0 || x.batch == 0; }
   static bool apart(const void *pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes != 0; }
 
-  // The first rule that is broken, as a code and a sentence.  The op's `supports` says the same in Python.
-  static int broken(const tw_gemm_args *args, const char **why) {
-    auto is = [why](int code, const char *sentence) {
-      *why = sentence;
-      return code;
-    };
-    if (!args) return is(TW_BAD_ARGS, "args is null");
+  // The first rule that is broken.  The op's `supports` says the same in Python.
+  static Answer broken(const tw_gemm_args *args) {
+    if (const Answer common = broken_sizes<Config>(args, Config::preshuffle); common.code) return common;
     const tw_gemm_args &x = *args;
-    if (x.m < 0 || x.n < 0 || x.k < 0 || x.batch < 0) return is(TW_BAD_ARGS, "a size is negative");
-    if (x.a_stride < (Config::a_rows ? x.k : x.m)) return is(TW_BAD_ARGS, "the stride of A is shorter than its row");
-    if (!Config::preshuffle && x.b_stride < (Config::b_rows ? x.n : x.k))
-      return is(TW_BAD_ARGS, "the stride of B is shorter than its row");
-    if (x.e_stride < x.n) return is(TW_BAD_ARGS, "the stride of E is shorter than its row");
-    if (x.alpha != 1) return is(TW_LIMIT, "alpha is not 1: CK Tile kernels scale nothing");
-    if (x.beta != 0)
-      return is(TW_LIMIT, "beta is not 0: CK Tile kernels add no C (give it as a D tensor of MultiDAdd)");
-    if (empty(x)) return is(TW_OK, "");
+    if (x.alpha != 1) return {TW_LIMIT, "alpha is not 1: CK Tile kernels scale nothing"};
+    if (x.beta != 0) return {TW_LIMIT, "beta is not 0: CK Tile kernels add no C (give it as a D tensor of MultiDAdd)"};
+    if (empty(x)) return {};
     for (int t = 0; t < Config::num_d; ++t) {
-      if (!x.d[t]) return is(TW_BAD_ARGS, "a D tensor is null");
-      if (x.d_col_stride[t] != 1) return is(TW_BAD_ARGS, "the column stride of a D tensor is not 1");
+      if (!x.d[t]) return {TW_BAD_ARGS, "a D tensor is null"};
+      if (x.d_col_stride[t] != 1) return {TW_BAD_ARGS, "the column stride of a D tensor is not 1"};
       if (x.d_row_stride[t] % Config::width_d || x.d_batch_stride[t] % Config::width_d ||
           apart(x.d[t], Config::width_d * sizeof(D)))
-        return is(TW_ALIGNMENT, "a D tensor or its stride is not aligned to the width of its loads");
+        return {TW_ALIGNMENT, "a D tensor or its stride is not aligned to the width of its loads"};
     }
     if ((Config::a_rows ? x.k : x.m) % Config::width_a || x.a_stride % Config::width_a ||
         x.a_batch_stride % Config::width_a)
-      return is(TW_ALIGNMENT, "the contiguous extent or a stride of A is not a multiple of the width of its loads");
+      return {TW_ALIGNMENT, "the contiguous extent or a stride of A is not a multiple of the width of its loads"};
     if (!Config::preshuffle && ((Config::b_rows ? x.n : x.k) % Config::width_b || x.b_stride % Config::width_b ||
                                 x.b_batch_stride % Config::width_b))
-      return is(TW_ALIGNMENT, "the contiguous extent or a stride of B is not a multiple of the width of its loads");
+      return {TW_ALIGNMENT, "the contiguous extent or a stride of B is not a multiple of the width of its loads"};
     if (x.n % Config::width_c || x.e_stride % Config::width_c || x.e_batch_stride % Config::width_c)
-      return is(TW_ALIGNMENT, "n or a stride of E is not a multiple of the width of its stores");
+      return {TW_ALIGNMENT, "n or a stride of E is not a multiple of the width of its stores"};
     if (apart(x.a, Config::width_a * sizeof(A)) || apart(x.b, Config::preshuffle ? 16 : Config::width_b * sizeof(B)) ||
         apart(x.e, Config::width_c * sizeof(C)))
-      return is(TW_ALIGNMENT, "A, B or E is not aligned to the width of its accesses");
+      return {TW_ALIGNMENT, "A, B or E is not aligned to the width of its accesses"};
     if ((Config::a_rows ? x.m : x.k) * x.a_stride * int64_t(sizeof(A)) >= most_bytes ||
         (Config::preshuffle ? x.n * x.k : (Config::b_rows ? x.k : x.n) * x.b_stride) * int64_t(sizeof(B)) >=
             most_bytes ||
         x.m * x.e_stride * int64_t(sizeof(C)) >= most_bytes)
-      return is(TW_LIMIT, "an operand spans 2 GiB or more");
+      return {TW_LIMIT, "an operand spans 2 GiB or more"};
     if (!Config::pad_m && x.m % Config::tile_m)
-      return is(TW_DIVISIBILITY, "m is not a multiple of tile_m and the kernel has no edge code");
+      return {TW_DIVISIBILITY, "m is not a multiple of tile_m and the kernel has no edge code"};
     if (!Config::pad_n && x.n % Config::tile_n)
-      return is(TW_DIVISIBILITY, "n is not a multiple of tile_n and the kernel has no edge code");
+      return {TW_DIVISIBILITY, "n is not a multiple of tile_n and the kernel has no edge code"};
     if (!Config::pad_k && x.k % (Config::tile_k * Config::split_k * Config::loop_step))
-      return is(TW_DIVISIBILITY, Config::preshuffle
-                                     ? "k is not a multiple of two tile_k"
-                                     : "k is not a multiple of tile_k times split_k and the kernel has no edge code");
+      return {TW_DIVISIBILITY, Config::preshuffle
+                                   ? "k is not a multiple of two tile_k"
+                                   : "k is not a multiple of tile_k times split_k and the kernel has no edge code"};
     if (loops(x) < Config::least_loops)
-      return is(TW_LIMIT, "k is too short: the pipeline needs more turns of its k loop");
+      return {TW_LIMIT, "k is too short: the pipeline needs more turns of its k loop"};
     if (Config::split_k > 1 && x.k % (Config::tile_k * Config::split_k))
-      return is(TW_DIVISIBILITY, "k does not split into equal parts of whole tiles");
+      return {TW_DIVISIBILITY, "k does not split into equal parts of whole tiles"};
     if (Config::split_k > 1 && Config::unguarded_sums && x.m % Config::tile_m)
-      return is(TW_DIVISIBILITY,
-                "m is not a multiple of tile_m, and sums of this type are added without a bounds check");
+      return {TW_DIVISIBILITY, "m is not a multiple of tile_m, and sums of this type are added without a bounds check"};
     if (Config::preshuffle && x.n % Config::warp_tile_n)
-      return is(TW_DIVISIBILITY, "n is not a multiple of warp_tile_n, the columns of a packed panel");
-    return is(TW_OK, "");
+      return {TW_DIVISIBILITY, "n is not a multiple of warp_tile_n, the columns of a packed panel"};
+    return {};
   }
 
   static int64_t loops(const tw_gemm_args &x) {
@@ -153,10 +158,7 @@ template <class Config> struct Gemm {
     return (x.k + step - 1) / step;
   }
   static int check(const void *args, char *why, size_t bytes) {
-    const char *sentence = "";
-    int code = broken(static_cast<const tw_gemm_args *>(args), &sentence);
-    say(why, bytes, sentence);
-    return code;
+    return say(broken(static_cast<const tw_gemm_args *>(args)), why, bytes);
   }
   static int64_t workspace(const void *, int64_t) { return 0; }
 
@@ -205,8 +207,7 @@ template <class Config> struct Gemm {
   // One matrix of the batch after the other, all on the stream.  What changes from call to call, pointers and
   // scalars, is checked here too: a wide load from a misaligned address would give wrong numbers, not an error.
   static int launch(const void *args, void *, void *stream) {
-    const char *why = "";
-    if (int code = broken(static_cast<const tw_gemm_args *>(args), &why)) return code;
+    if (int code = broken(static_cast<const tw_gemm_args *>(args)).code) return code;
     auto &x = *static_cast<const tw_gemm_args *>(args);
     if (empty(x)) return TW_OK;
     auto on = static_cast<hipStream_t>(stream);
@@ -226,33 +227,8 @@ template <class Config> struct Gemm {
     }
     return TW_OK;
   }
-
-  static int64_t packed_bytes(const void *args) {
-    auto &x = *static_cast<const tw_gemm_args *>(args);
-    return (x.b_batch_stride && x.batch > 1 ? x.batch : 1) * x.n * x.k * int64_t(sizeof(B));
-  }
-  static int pack(const void *args, void *packed, void *stream) {
-    if constexpr (Config::preshuffle) {
-      auto &x = *static_cast<const tw_gemm_args *>(args);
-      int64_t total = x.n * x.k, batch = x.b_batch_stride ? x.batch : 1;
-      if (x.n % Config::warp_tile_n || x.k % Config::warp_tile_k) return TW_DIVISIBILITY;
-      // Copied, not computed with: any type of the size does.
-      using Word = std::conditional_t<sizeof(B) == 1, uint8_t, std::conditional_t<sizeof(B) == 2, uint16_t, uint32_t>>;
-      for (int64_t z = 0; z < batch && total; ++z)
-        pack_b<Word, Config::warp_tile_n, Config::warp_tile_k>
-            <<<dim3((total + 255) / 256), dim3(256), 0, static_cast<hipStream_t>(stream)>>>(
-                static_cast<const Word *>(x.b) + z * x.b_batch_stride, x.b_stride,
-                static_cast<Word *>(packed) + z * total, x.k, total);
-      return hipGetLastError() == hipSuccess ? TW_OK : TW_DEVICE;
-    }
-    return TW_BAD_ARGS;
-  }
 };
 
 }  // namespace tw::hip
 
-#define TW_EXPORT_GEMM(Config, Manifest) \
-  TW_EXPORT_KERNEL(Manifest, tw::hip::Gemm<Config>::check, tw::hip::Gemm<Config>::workspace, \
-                   tw::hip::Gemm<Config>::launch, \
-                   (Config::preshuffle ? tw::hip::Gemm<Config>::packed_bytes : nullptr), \
-                   (Config::preshuffle ? tw::hip::Gemm<Config>::pack : nullptr), 0)
+#define TW_EXPORT_GEMM(Config, Manifest) TW_EXPORT_STRUCT(Manifest, tw::hip::Gemm<Config>)

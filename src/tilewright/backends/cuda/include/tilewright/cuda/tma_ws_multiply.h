@@ -1,0 +1,60 @@
+// What a multiplying warpgroup of a tma_ws kernel does with the stages of a segment.
+#pragma once
+#include <tilewright/cuda/tma_ws_parts.h>
+#include <tilewright/cuda/wgmma.h>
+
+namespace tw {
+
+// Every block that writes into this one's stages hears that one is free.
+template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<S> &place) {
+  int target = threadIdx.x % 128;
+  if constexpr (S::Cluster == 1) {
+    if (target == 0) empty[stage].arrive();
+  } else {
+    if (target < S::Cluster && (target % S::ClusterM == place.m || target / S::ClusterM == place.n))
+      empty[stage].arrive_at(target);
+  }
+}
+
+// The sums stay where they are while wgmma may write them.
+template <class S> TW_GPU void hold_all(Sums<S> &d) {
+#pragma unroll
+  for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
+}
+
+// The warpgroup's rows of a stage's A times the stage's B, on top of what was there (the first step: nothing).
+template <class S> TW_GPU void multiply_stage(Sums<S> &d, char *stage, int who, int step) {
+  char *a = stage + (S::PingPong ? 0 : who * S::rows * 128), *b = stage + S::a_bytes;
+  hold_all<S>(d);
+  wgmma_fence();
+  uint64_t at_a = S::MajorA ? operand(a, 1024, 8192) : operand(a),
+           at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
+  constexpr int a_next = S::MajorA ? 16 * 128 / 16 : 2, b_next = S::MajorB ? 16 * 128 / 16 : 2;  // one instruction's k
+#pragma unroll
+  for (int kk = 0; kk < 4; ++kk)
+#pragma unroll
+    for (int i = 0; i < S::blocks_m; ++i)
+      Wgmma<S::BN, typename S::In, S::MajorA, S::MajorB>::run(d[i], at_a + i * 8192 / 16 + kk * a_next,
+                                                              at_b + kk * b_next, step | kk);
+  wgmma_commit();
+  hold_all<S>(d);
+}
+
+template <class S> TW_GPU void multiply_segment(Sums<S> &d, int steps, Ring<S::Stages> &ring,
+                                                const SharedMemory<S> &shared, const Place<S> &place, int who) {
+  int before = 0;
+  for (int step = 0; step < steps; ++step) {
+    shared.full[ring.stage].wait(ring.phase);
+    multiply_stage<S>(d, shared.stages + ring.stage * S::stage_bytes, who, step);
+    // One multiply stays in flight; the stage before it is done and goes back.
+    wgmma_wait<1>();
+    if (step > 0) give_back<S>(shared.empty, before, place);
+    before = ring.stage;
+    ring.next();
+  }
+  wgmma_wait<0>();
+  hold_all<S>(d);
+  give_back<S>(shared.empty, before, place);
+}
+
+}  // namespace tw
