@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from regionstats.binding import BINDING
-from tilewright.api import call
+from tilewright.api import registry_for, target_of
+from tilewright.runtime.calls import caller
 
 
 def regionstats(
@@ -28,4 +29,4 @@ def regionstats(
     operands, scalars, attributes = BINDING.bind(
         x, lengths, weight=weight, shift=shift, scale=scale, dilation=dilation, out=out
     )
-    return call("regionstats", operands, scalars, attributes, target)
+    return caller("regionstats").run(registry_for(target_of(x, target)), operands, scalars, attributes)

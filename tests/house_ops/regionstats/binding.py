@@ -40,7 +40,7 @@ class RegionstatsBinding:
         scale: float = 1.0,
         dilation: Sequence[int] = (),
         out: tuple[Any, Any] = (None, None),
-    ) -> tuple[tuple[Any, ...], tuple[float], tuple[Any]]:
+    ) -> tuple[tuple[Any, ...], tuple[float], tuple[Any, None]]:
         if not isinstance(out, tuple) or len(out) != 2:
             raise ProblemError(
                 f"out is a {type(out).__name__}",
@@ -48,14 +48,15 @@ class RegionstatsBinding:
                 value=type(out).__name__,
                 remedy="give (mean, peak); either may be None",
             )
-        handed = (None,) * 4
-        return (x, lengths, weight, shift, *out, *handed), (scale,), (tuple(dilation),)
+        handed_on = (None,) * 4
+        return (x, lengths, weight, shift, *out, *handed_on), (scale,), (tuple(dilation), None)
 
     def bind_kernel(self, spec: KernelSpec, *operands: Any, **keywords: Any) -> Any:
         return self.bind(*operands, **keywords)
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
-        return request.request(views, attributes[0])
+        dilation, stage = attributes  # a stage by itself is known by its problem
+        return request.request(views, dilation) if stage is None else request.alone(stage)
 
     def copies(self, stage: StageRequest, larger: RegionstatsProblem) -> StageRequest:
         return stage  # no kernel serves a problem in copies
@@ -84,7 +85,7 @@ class RegionstatsBinding:
         else:
             operands[request.MEAN] = _poisoned((p.n, p.channels), "fp32")
             operands[request.PEAK] = _poisoned((p.n, p.channels), p.dtype)
-        return Sample(tuple(operands), (1.0,), (p.dilation,))
+        return Sample(tuple(operands), (1.0,), (p.dilation, p if p.stage else None))
 
     def checks_apart(self, problem: RegionstatsProblem) -> bool:
         return False

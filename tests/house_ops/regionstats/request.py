@@ -15,7 +15,7 @@ from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scala
 
 # What the stages hand on has slots too, for a stage that is called by itself: written by one, read by the other.
 SLOTS = (
-    Slot("x"),
+    Slot("x", optional=True),  # stage combine does without
     Slot("lengths"),
     Slot("weight", optional=True),
     Slot("shift", optional=True),
@@ -128,9 +128,9 @@ def _row_stride(what: str, view: View | None, problem: RegionstatsProblem, dtype
 
 def request(views: Sequence[Any], dilation: object) -> Request:
     """Two stages for these arrays, or the first contradiction."""
-    x, lengths, weight, shift, mean, peak, *handed = views
-    if any(one is not None for one in handed):
-        raise _wrong("regionstats-stage", "what stages hand on cannot be given", len(handed), "leave it out")
+    x, lengths, weight, shift, mean, peak, *_ = views
+    if x is None:
+        raise _wrong("array-type", "x is None, not an array", "None", "give (n, spatial sizes, channels)")
     if not 1 <= len(x.shape) - 2 <= MOST_RANK:
         remedy = f"give (n, 1 to {MOST_RANK} spatial sizes, channels)"
         raise _wrong("regionstats-rank", f"x has shape {x.shape}", x.shape, remedy)

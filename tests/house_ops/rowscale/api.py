@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.api import call
+from tilewright.api import registry_for, target_of
+from tilewright.runtime.calls import caller
 
 
 def rowscale(
@@ -20,4 +21,5 @@ def rowscale(
 
     `x` is a matrix of fp32 or bf16 with contiguous rows, `scale` has an fp32 number for each.  `out` may be `x`.
     """
-    return call("rowscale", (x, scale, out), (alpha,), (activation,), target)
+    registry = registry_for(target_of(x, target))
+    return caller("rowscale").run(registry, (x, scale, out), (alpha,), (activation,))
