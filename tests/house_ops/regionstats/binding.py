@@ -13,6 +13,7 @@ from regionstats.spec import OP
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
+from tilewright.runtime.bindings import Planner
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Request, Sample, StageRequest
 
@@ -93,7 +94,10 @@ class RegionstatsBinding:
     def dense(self, problem: RegionstatsProblem) -> Request:
         return request.alone(problem) if problem.stage else request.both(problem)
 
-    def packed_for(self, kernel: Any, problem: RegionstatsProblem, operands: Sequence[Any]) -> Sequence[Any]:
+    def attributes_for(self, attributes: tuple[Any, ...], scalars: Sequence[float]) -> tuple[Any, ...]:
+        return attributes
+
+    def packed_for(self, planner: Planner, problem: RegionstatsProblem, operands: Sequence[Any]) -> Sequence[Any]:
         return operands
 
     def check(self, problem: RegionstatsProblem, sample: Sample) -> Check:

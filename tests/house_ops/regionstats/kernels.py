@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regionstats.problem import RegionstatsProblem
-from regionstats.spec import CombineSchedule, GenericSchedule, PartialSchedule
+from regionstats.spec import CombineSchedule, LoopsSchedule, PartialSchedule
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.ops.base import KernelSpec
@@ -26,7 +26,7 @@ class Cpu:
         """Vectors walked by the busiest thread, nanoseconds each; a vector behind the last channel costs too."""
         h, width = spec.schedule, arch_by_name(spec.arch).vector_bytes // 4
         p, vectors = problem, -(-problem.channels // width)
-        if isinstance(h, GenericSchedule):
+        if isinstance(h, LoopsSchedule):
             return 1e-6 + 4e-9 * p.n * p.channels * (p.positions if p.stage == "partial" else p.chunks)
         if isinstance(h, CombineSchedule):
             tasks = -(-p.n // h.entries)
@@ -40,7 +40,7 @@ class Cpu:
 
     def promises(self, spec: KernelSpec) -> Promises:
         """Sums of whole vectors, where AVX gives them a name of their own."""
-        plain = isinstance(spec.schedule, GenericSchedule) or "fma" not in arch_by_name(spec.arch).features
+        plain = isinstance(spec.schedule, LoopsSchedule) or "fma" not in arch_by_name(spec.arch).features
         return Promises() if plain else Promises(("vaddps", "vfmadd"))
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from regionstats import problem as problems
 from regionstats import spec as of
 from regionstats.problem import RegionstatsProblem
-from regionstats.spec import CombineSchedule, CombineSignature, GenericSchedule, PartialSchedule, PartialSignature
+from regionstats.spec import CombineSchedule, CombineSignature, LoopsSchedule, PartialSchedule, PartialSignature
 from tilewright.arch import Arch, all_archs
 from tilewright.errors import RequestError, nearest
 from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
@@ -49,8 +49,8 @@ class CpuFamily:
         else:
             yield from (CombineSchedule(one) for one in ((1, 8) if pool == "default" else (1, 2, 4, 8, 16, 64, 128)))
 
-    def generic_schedule(self, signature: Signature, arch: Arch) -> GenericSchedule:
-        return GenericSchedule()
+    def generic_schedule(self, signature: Signature, arch: Arch) -> LoopsSchedule:
+        return LoopsSchedule()
 
     def signature_rules(self, signature: Signature, arch: Arch) -> Iterator[Violation]:
         if signature.dtype not in of.DTYPES:

@@ -38,10 +38,10 @@ class CombineSignature:
 
 
 @dataclass(frozen=True, slots=True)
-class GenericSchedule:
+class LoopsSchedule:
     """Plain loops: the floor of either stage."""
 
-    pipeline: str = "generic"
+    pipeline: str = "loops"
 
     def label(self) -> str:
         return self.pipeline
@@ -70,18 +70,18 @@ class CombineSchedule:
 
 
 SCHEDULES: dict[str, dict[str, type[Any]]] = {
-    "partial": {"registers": PartialSchedule, "generic": GenericSchedule},
-    "combine": {"vector": CombineSchedule, "generic": GenericSchedule},
+    "partial": {"registers": PartialSchedule, "loops": LoopsSchedule},
+    "combine": {"vector": CombineSchedule, "loops": LoopsSchedule},
 }
 
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
     """The stage picks the signature's class, stage and pipeline the schedule's."""
-    signature, schedule = PartialSignature, GenericSchedule
+    signature, schedule = PartialSignature, LoopsSchedule
     if isinstance(data, Mapping):
         of, how = data.get("signature"), data.get("schedule")
         stage = str(of.get("stage")) if isinstance(of, Mapping) else ""
         pipeline = str(how.get("pipeline")) if isinstance(how, Mapping) else ""
         signature = CombineSignature if stage == "combine" else PartialSignature
-        schedule = SCHEDULES.get(stage, {}).get(pipeline, GenericSchedule)
+        schedule = SCHEDULES.get(stage, {}).get(pipeline, LoopsSchedule)
     return read_spec(data, OP, signature, schedule)

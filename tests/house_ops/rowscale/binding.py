@@ -16,6 +16,7 @@ from tilewright.errors import ProblemError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
 from tilewright.runtime.arrays import CopyNeeded, View
+from tilewright.runtime.bindings import Planner
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Sample, Scalar, Slot, StageRequest
 
@@ -135,7 +136,10 @@ class RowscaleBinding:
     def dense(self, problem: RowscaleProblem) -> Request:
         return whole(problem)
 
-    def packed_for(self, kernel: Any, problem: RowscaleProblem, operands: Sequence[Any]) -> Sequence[Any]:
+    def attributes_for(self, attributes: tuple[Any, ...], scalars: Sequence[float]) -> tuple[Any, ...]:
+        return attributes
+
+    def packed_for(self, planner: Planner, problem: RowscaleProblem, operands: Sequence[Any]) -> Sequence[Any]:
         return operands
 
     def check(self, problem: RowscaleProblem, sample: Sample) -> Check:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rowscale.op import lanes
-from rowscale.spec import BlockSchedule, GenericSchedule, RowscaleProblem, VectorSchedule
+from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, VectorSchedule
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.dtypes import DTYPES
@@ -42,7 +42,7 @@ class Cpu(_Kernels):
     def estimate(self, spec: KernelSpec, problem: RowscaleProblem, threads: int) -> float:
         """Turns of the loop, what is left over of each row, and the tasks of the busiest thread."""
         h, rows = spec.schedule, problem.rows
-        if isinstance(h, GenericSchedule):
+        if isinstance(h, LoopsSchedule):
             return 1e-6 + 5e-9 * rows * problem.columns
         width = lanes(arch_by_name(spec.arch))
         turns, left = divmod(problem.columns, h.unroll * width)

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from rowscale import spec as of
-from rowscale.spec import BlockSchedule, GenericSchedule, RowscaleProblem, Schedule, Signature, VectorSchedule
+from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, Schedule, Signature, VectorSchedule
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import nearest
@@ -94,7 +94,7 @@ class CpuFamily:
                 yield VectorSchedule(unroll=unroll, rows=rows, edge=edge)
 
     def generic_schedule(self, signature: Signature, arch: Arch) -> Schedule:
-        return GenericSchedule()
+        return LoopsSchedule()
 
     def signature_rules(self, signature: Signature, arch: Arch) -> Iterator[Violation]:
         return _signature_rules(signature)

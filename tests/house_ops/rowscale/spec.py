@@ -27,10 +27,10 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class GenericSchedule:
+class LoopsSchedule:
     """Plain loops: the floor on a CPU."""
 
-    pipeline: str = "generic"
+    pipeline: str = "loops"
 
     def label(self) -> str:
         return self.pipeline
@@ -61,9 +61,9 @@ class BlockSchedule:
         return f"{self.pipeline}_{self.threads}x{self.items}"
 
 
-Schedule = GenericSchedule | VectorSchedule | BlockSchedule
+Schedule = LoopsSchedule | VectorSchedule | BlockSchedule
 FAMILIES: dict[str, dict[str, type[Any]]] = {
-    "cpu": {"generic": GenericSchedule, "vector": VectorSchedule},
+    "cpu": {"loops": LoopsSchedule, "vector": VectorSchedule},
     "nvidia": {"block": BlockSchedule},
     "cdna": {"block": BlockSchedule},
     "rdna": {"block": BlockSchedule},
@@ -109,7 +109,7 @@ class RowscaleProblem:
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
     """The class of the schedule follows from the family of the arch and the pipeline."""
-    schedule: type[Any] = GenericSchedule
+    schedule: type[Any] = LoopsSchedule
     if isinstance(data, Mapping) and isinstance(data.get("schedule"), Mapping):
         facts = all_archs().get(str(data.get("arch")))
         known = FAMILIES.get(facts.family if facts else "", {})
