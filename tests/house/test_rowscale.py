@@ -104,7 +104,9 @@ def test_a_kernel_without_edge_code_runs_in_copies() -> None:
     """Tier padded: rows become longer by zeros, in memory of the plan; the rest of `out` stays."""
     registry = tw.Registry()
     registry.add(
-        one for one in ops.op("rowscale").proposals("full", registry.target) if one.schedule.label() == "vector_2x4_noedge"
+        one
+        for one in ops.op("rowscale").proposals("full", registry.target)
+        if one.schedule.label() == "vector_2x4_noedge"
     )
     assert len(registry) == 1
     op, x, scale = ops.op("rowscale"), random((7, 33)), random((7,), seed=2)
@@ -137,8 +139,7 @@ def test_what_no_kernel_serves_has_a_floor() -> None:
 def test_a_pool_is_built_chosen_from_measured_and_remembered(tmp_path: Any) -> None:
     op = ops.op("rowscale")
     problem = op.problem({"rows": 64, "columns": 256})
-    heard: list[events.Event] = []
-    with settings.override(cache_dir=tmp_path, threads=1), events.listen(heard.append):
+    with settings.override(cache_dir=tmp_path, threads=1), events.recorded() as heard:
         registry = tw.Registry().add_pool("rowscale")
         assert len(registry) >= 3
         progress: list[tuple[int, int]] = []
@@ -170,7 +171,14 @@ def test_every_kernel_is_right_on_samples(dtype: str, threads: int) -> None:
 
     op, registry = ops.op("rowscale"), tw.Registry()
     for activation in ("PassThrough", "Silu"):
-        values = {"rows": 21, "columns": 83, "datatype": dtype, "activation": activation, "x_stride": 90, "y_stride": 84}
+        values = {
+            "rows": 21,
+            "columns": 83,
+            "datatype": dtype,
+            "activation": activation,
+            "x_stride": 90,
+            "y_stride": 84,
+        }
         problem = op.problem(values)
         floor = op.generic_spec(op.signature_of(problem), registry.target)
         for spec in (*op.candidates(op.signature_of(problem), registry.target), floor):
@@ -207,7 +215,11 @@ def test_the_c_check_agrees_with_the_op() -> None:
     from rowscale.binding import RowscaleArgs, stage
 
     op, registry = ops.op("rowscale"), tw.Registry()
-    specs = [one for one in op.proposals("full", registry.target) if one.schedule.label() in ("vector_2x4_noedge", "vector_2x4")]
+    specs = [
+        one
+        for one in op.proposals("full", registry.target)
+        if one.schedule.label() in ("vector_2x4_noedge", "vector_2x4")
+    ]
     assert len(specs) == 2
     for spec in specs:
         kernel = registry.kernel(spec)
