@@ -1,6 +1,7 @@
 # The common jobs, each one command on a fresh clone that has Python, pip and make.
 #   make demo    declare, generate, compile, pick, run and verify a small kernel set
 #   make test    lint, types, import directions, then the whole test suite
+#   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
 #   make cuda-compilers  NVIDIA's compilers from their wheels into .venv, where the package index has them
 #   make lint    only the static part of `make test`
@@ -12,6 +13,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+LEVEL ?= x86_64_v3
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -28,13 +30,22 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-amd test-amd-emulated cuda-compilers lint format bench clean
+.PHONY: demo test test-older-cpu test-amd test-amd-emulated cuda-compilers lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
 
+# On every core, but not too many: the kernels of the tests are built together by as many compilers.  A worker begins
+# with one half of the files, so that one compiles for GPUs and the other for the CPU, and takes from the other's later.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+CPU_TESTS := $(addprefix tests/,kernels runtime build dispatch codegen cli test_api.py test_gemm_errors.py)
+
 test: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
+
+# What it needs is in the tests' store after `make test`, which compiles for every level.
+test-older-cpu: $(DEV)
+	TILEWRIGHT_HOST_LEVEL=$(LEVEL) $(PYTEST) $(CPU_TESTS) $(PYTEST_ARGS)
 
 # The tests of AMD kernels use the toolchain TILEWRIGHT_ROCM_PATH names and no other; without one, their own in a folder
 # where nothing else meets it.  Where that cannot be had (no network, no Debian packages) they say so and are skipped.

@@ -1,6 +1,6 @@
 """compute-sanitizer on a sample of kernels of each pipeline: memcheck and racecheck, one line a kernel.
 
-    python benchmarks/sanitize_cuda.py                          both tools on every pipeline and scheduler
+    python benchmarks/sanitize_cuda.py                          both tools on every pipeline and way of it
     python benchmarks/sanitize_cuda.py --tools memcheck --only skinny
 
 The kernels are built first, all together.  Then one process under the tool loads them through the runtime, without
@@ -30,6 +30,7 @@ from tilewright.backends.cuda import driver
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
+from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 
 GEMM = ops.op("gemm")
 TOOLS = ("memcheck", "racecheck")
@@ -42,7 +43,7 @@ NOT_FINDINGS = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Copy
 
 
 def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
-    """One kernel for each pipeline, scheduler and store of the pool that has one of everything, and fp8."""
+    """One kernel for each pipeline, way and store of the pool that has one of everything, and fp8."""
     found: dict[tuple[str, ...], tuple[KernelSpec, GemmProblem]] = {}
     from tilewright.ops.gemm.pools import POOLS
 
@@ -51,12 +52,22 @@ def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
         for schedule in POOLS.family(facts(arch)).schedules("tests", one, facts(arch)):
             spec = KernelSpec("gemm", one, schedule, arch)
             # Of fp8 one kernel a pipeline: what differs from bf16 is the multiply alone.
-            rest = (schedule.scheduler, schedule.store) if datatype == "bf16" else ()
-            key = (datatype, schedule.pipeline, *rest)
+            key = (datatype, schedule.pipeline, *(_way(schedule) if datatype == "bf16" else ()))
             problem = None if key in found or GEMM.check(spec) else serving(spec, datatype, output)
             if problem is not None and only in spec.name:
                 found[key] = spec, problem
     return list(found.values())
+
+
+def _way(schedule: NvidiaSchedule) -> tuple[str, ...]:
+    match schedule:
+        case TmaWsSchedule():
+            return (schedule.grouping, str(schedule.turned), schedule.dealing, schedule.store)
+        case MultistageSchedule():
+            return (schedule.dealing,)
+        case SkinnySchedule():
+            return (schedule.few,)
+    return ()
 
 
 def serving(spec: KernelSpec, datatype: str, output: str) -> GemmProblem | None:

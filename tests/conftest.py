@@ -1,17 +1,17 @@
-"""Shared by all tests: a store of their own, golden files, hypothesis without a clock."""
+"""Shared by all tests: a store of their own, golden files, hypothesis without a clock, skips that say why."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
 
 from tests import amd_toolchain
-from tests.built import Built
+from tests.built import NO_COMPILER, NO_COMPILER_RULE, Built, why_no_compiler
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -25,7 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 STORE = "tilewright-store"  # of the tests
-WHY_NO_AMD = pytest.StashKey[str]()
+NO_AMD = "needs the AMD compiler"
+WHY_NO_COMPILER = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if given.name != STORE:  # a worker's is that of the process that started it
         os.environ["TILEWRIGHT_CACHE_DIR"] = str(given / STORE)
     amd_toolchain.hide()
+    config.stash[WHY_NO_COMPILER] = why_no_compiler()  # asked now: tests change the path
 
 
 # Last: tests that -m or -k left out are gone by then.
@@ -45,14 +47,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marked = [item for item in items if item.get_closest_marker("amd")]
     why = amd_toolchain.why_none() if marked else ""
     if why:
-        config.stash[WHY_NO_AMD] = f"{len(marked)} tests of the AMD compiler are skipped: {why}"
         for item in marked:
-            item.add_marker(pytest.mark.skip(reason=why))
+            item.add_marker(pytest.mark.skip(reason=f"{NO_AMD}: {why}"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if WHY_NO_AMD in config.stash:
-        terminalreporter.write_line(config.stash[WHY_NO_AMD])
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """On a machine without a C++ compiler, what fails for want of one is skipped, in this process or in one it started.
+
+    A rule, not a mark on each test: most tests come to a compiler by way of a call, and would forget the mark.
+    """
+    report = yield
+    why = item.config.stash[WHY_NO_COMPILER]
+    if why and report.failed and NO_COMPILER_RULE in report.longreprtext:
+        path, line, _ = item.location
+        report.outcome = "skipped"
+        report.longrepr = (path, (line or 0) + 1, why)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What a whole machine lacks is said without being asked, once."""
+    skipped = [str(one.longrepr[2]) for one in terminalreporter.stats.get("skipped", ()) if one.longrepr]
+    for what in (NO_AMD, NO_COMPILER):
+        mine = [text.removeprefix("Skipped: ") for text in skipped if text.removeprefix("Skipped: ").startswith(what)]
+        if mine:
+            terminalreporter.write_line(f"{len(mine)} tests are skipped: {mine[0]}")
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +105,14 @@ def nothing_is_left_to_later_tests() -> Iterator[None]:
         api._targets.clear()
         api._targets.update(targets)
         api._arch_of.cache_clear()
+
+
+@pytest.fixture
+def needs_compiler(pytestconfig: pytest.Config) -> None:
+    """For tests that would fail in other words than those of the error there is without one."""
+    why = pytestconfig.stash[WHY_NO_COMPILER]
+    if why:
+        pytest.skip(why)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from tilewright.errors import ToolchainError
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "compile_cuda.py"
 STORED = SCRIPT.parent / "results" / "compile_cuda.json"
-PIPELINES = {"tma_ws", "multistage", "skinny", "generic"}
+PIPELINES = {"tma_ws", "multistage", "skinny", "loops"}
 
 
 def test_a_short_run_writes_a_row_of_each_pipeline(tmp_path: Path) -> None:

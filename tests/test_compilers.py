@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import warnings
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tilewright.backends.cpu.toolchain import CpuToolchain, candidates, find_too
 from tilewright.backends.cuda.toolchain import find_toolchain as find_cuda
 from tilewright.build import Artifact
 from tilewright.errors import ToolchainError
+from tilewright.inspect import nvidia
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu
 
@@ -46,12 +46,6 @@ def judge(compiler: str, complaints: Mapping[str, str], demanded: tuple[str, ...
     if any(re.search(one, compiler) for one in demanded):
         pytest.fail(told)
     warnings.warn(told, CompilerSays, stacklevel=2)
-
-
-def kernels_of_the_cpu() -> Iterator[KernelSpec]:
-    """All that the tests of CPU kernels build."""
-    for file in sorted((Path(__file__).parent / "kernels").glob("test_*.py")):
-        yield from getattr(import_module(f"tests.kernels.{file.stem}"), "KERNELS", ())
 
 
 def said(artifact: Artifact) -> str:
@@ -78,7 +72,7 @@ def test_kernels_of_the_cpu(built: Built) -> None:
     why = why_no_compiler()
     if why:
         pytest.skip(why)
-    wanted = [spec for spec in dict.fromkeys(kernels_of_the_cpu()) if not why_not_compiled(spec.arch)]
+    wanted = [spec for spec in catalog.of_all_tests() if not why_not_compiled(spec.arch)]
     assert {spec.schedule.pipeline for spec in wanted} == set(cpu.PIPELINES)
     built.together(wanted)
     logs = {spec.name: said(built.artifact(spec)) for spec in wanted}
@@ -146,7 +140,7 @@ def test_kernels_for_cuda(built: Built) -> None:
     built.together(wanted)
     complaints = {spec.name: said(built.artifact(spec)) for spec in wanted}
     for spec in wanted:
-        for one in backend("cuda").inspect(built.artifact(spec).path, spec).functions:
+        for one in nvidia.inspect(built.artifact(spec).path).functions:
             if one.resources is not None and one.resources.scratch_bytes:
                 complaints[spec.name] += f"{one.symbol} keeps {one.resources.scratch_bytes} bytes in local memory\n"
             if one.instructions is not None and one.instructions.stack_moves:

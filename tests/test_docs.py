@@ -93,7 +93,7 @@ def click_commands() -> dict[str, Any]:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
 def demand_exists(words: list[str], known: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from tests.gpu.reference import TYPES, expected
 from tests.gpu.test_kernels import DATATYPES, FUSED, GRAPHED, cases
 from tests.gpu.torch_here import torch
 from tilewright.ops.gemm import GemmProblem, nvidia
+from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.reference import error_bound, exact
 from tilewright.ops.gemm.spec import LAYOUTS
 from tilewright.ops.numerics import round_to
@@ -143,10 +144,11 @@ def test_nothing_is_left_out() -> None:
     specs = [spec for case in cases() for spec in case.specs(ARCH)]
     of_tma = [spec.schedule for spec in specs if spec.schedule.pipeline == "tma_ws"]
     assert {spec.schedule.pipeline for spec in specs} == set(nvidia.PIPELINES)
-    for pipeline, schedulers in nvidia.SCHEDULERS.items():
-        assert {one.schedule.scheduler for one in specs if one.schedule.pipeline == pipeline} == set(schedulers)
+    assert {(one.grouping, one.turned, one.dealing) for one in of_tma} == set(make.WAYS.values())
+    assert {one.schedule.few for one in specs if one.schedule.pipeline == "skinny"} == {"rows", "columns"}
+    assert {one.schedule.dealing for one in specs if one.schedule.pipeline == "multistage"} == {"tiles", "split_k"}
     assert {one.store for one in of_tma} == {"tma", "direct"}
-    assert {one.cluster[:2] for one in of_tma} >= {(1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1)}
+    assert {one.cluster for one in of_tma} >= {(1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1)}
     asked = {(one.signature.dtype_a, one.signature.dtype_c, one.signature.layout) for one in specs}
     assert asked >= {(types.partition(":")[0], output, layout) for types, output in DATATYPES for layout in LAYOUTS}
     assert {(one.signature.epilogue, one.signature.num_d) for one in specs} >= set(FUSED)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +116,14 @@ WRONG: dict[str, list[object]] = {
 )
 def test_a_value_of_another_kind_is_one_clear_error(name: str, value: object) -> None:
     before = settings.current()
-    for change in ("configure", "override"):
-        with pytest.raises(RequestError) as caught, ExitStack() as scope:
-            scope.enter_context(getattr(settings, change)(**{name: value}))
+
+    def scoped(**changes: object) -> None:
+        with settings.override(**changes):
+            pass
+
+    for change in (settings.configure, scoped):
+        with pytest.raises(RequestError) as caught:
+            change(**{name: value})
         assert caught.value.rule == "setting-value"
         assert name in caught.value.message
         assert caught.value.remedy

@@ -9,7 +9,8 @@ from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.preselected import SETS
 from tilewright.ops.gemm.problem import accumulator
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+from tilewright.ops.gemm.schedule import CkTileSchedule, Shape
+from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = {"gfx90a": "fp8_e4m3fnuz", "gfx942": "fp8_e4m3fnuz"}  # elsewhere OCP
 BF8 = {"gfx90a": "fp8_e5m2fnuz", "gfx942": "fp8_e5m2fnuz"}
@@ -40,7 +41,7 @@ def spec(
     persistent: bool = False,
     epilogue: str = "PassThrough",
     num_d: int = 0,
-    vector_c: int = 0,
+    store_width: int = 0,
     dtype_b: str = "",
 ) -> KernelSpec:
     own = {"fp8": FP8.get(gpu, "fp8_e4m3"), "bf8": BF8.get(gpu, "fp8_e5m2")}
@@ -59,7 +60,7 @@ def spec(
         epilogue=epilogue,
         num_d=num_d,
     )
-    schedule = GemmSchedule(
+    schedule = CkTileSchedule(
         pipeline,
         tile,
         warp_tile,
@@ -69,7 +70,7 @@ def spec(
         pad=(pad, pad, pad and not preshuffle),
         persistent=persistent,
         split_k=split_k,
-        vector=(0, 0, vector_c),
+        store_width=store_width,
     )
     return KernelSpec("gemm", signature, schedule, gpu)
 
@@ -159,7 +160,7 @@ def cases() -> tuple[Case, ...]:
         ("compv5 on gfx950", spec(G4, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL)),
         ("preshuffle fp16 on gfx90a", spec(G2, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
         ("fp16 in, fp32 out", spec(G3, "compv3", "fp16", out="fp32")),
-        ("narrow stores", spec(G3, "compv3", "fp16", vector_c=2)),
+        ("narrow stores", spec(G3, "compv3", "fp16", store_width=2)),
         # kernels as pools and sets have them, as large
         ("compv3, the largest tile", spec(G3, "compv3", "fp16", tile=(256, 256, 32))),
         ("compv4 128x128", spec(G3, "compv4", "fp16", tile=(128, 128, 32))),

@@ -29,7 +29,8 @@ from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.nvidia import PIPELINES
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.spec import LAYOUTS, GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import GemmSchedule
+from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
 GEMM = op("gemm")
 DATATYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32", "fp8_e4m3:fp16", "tf32")
@@ -106,8 +107,8 @@ def widest() -> Iterator[KernelSpec]:
 
 PACKED = next(iter(signatures(["bf16"], ["rrr"], ["preshuffle"])))
 PACKED_SPECS = tuple(
-    spec_of(PACKED, make.tma_ws(PACKED, 128, 128, 4, cluster, scheduler))
-    for cluster, scheduler in (((2, 1), "cooperative"), ((1, 1), "pingpong_turned_split_k"))
+    spec_of(PACKED, make.tma_ws(PACKED, 128, 128, 4, cluster, make.WAYS[way]))
+    for cluster, way in (((2, 1), "cooperative"), ((1, 1), "pingpong_turned_split_k"))
 )
 WIDEST = tuple(widest())
 KERNELS = (*classes(), *WIDEST, *PACKED_SPECS)
@@ -162,7 +163,7 @@ def test_the_classes_cover_what_they_should() -> None:
         wanted = {one for one in PIPELINES if target == "sm_90a" or one != "tma_ws"}
         assert {spec.schedule.pipeline for spec in here} == wanted
     here = [spec for spec in classes() if spec.arch == "sm_90a"]
-    for pipeline in ("multistage", "generic"):
+    for pipeline in ("multistage", "loops"):
         mine = [spec.signature for spec in here if spec.schedule.pipeline == pipeline]
         assert {one.epilogue for one in mine} == set(EPILOGUES)
         assert {one.layout for one in mine} == set(LAYOUTS)
@@ -170,7 +171,7 @@ def test_the_classes_cover_what_they_should() -> None:
     wide = [spec for spec in here if spec.schedule.pipeline == "tma_ws"]
     assert {spec.signature.layout for spec in wide} == set(LAYOUTS)
     assert {spec.signature.dtype_a for spec in wide} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32"}
-    assert len({spec.schedule.scheduler for spec in wide}) >= 5
+    assert len({(spec.schedule.grouping, spec.schedule.turned, spec.schedule.dealing) for spec in wide}) >= 5
     assert {spec.schedule.store for spec in wide} == {"tma", "direct"}
 
 
@@ -179,11 +180,15 @@ def test_wgmma_and_tma_as_they_were_meant(tools: CudaToolchain, tmp_path: Path) 
     if tools.identity.kind != "nvcc":
         pytest.skip("only nvcc keeps its intermediate files")
     one = signature("bf16", "rrr")
-    hopper = make.tma_ws(one, 128, 128, 4, (1, 2), "pingpong")
+    hopper = make.tma_ws(one, 128, 128, 4, (1, 2), make.WAYS["pingpong"])
     wide = ("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "multicast::cluster", "setmaxnreg")
     copies = ("cp.async.bulk.tensor.3d.shared::cluster.global", "cp.async.bulk.tensor.3d.global.shared::cta")
     few = ("mma.sync.aligned.m16n8k16.row.col.f32.bf16", "ld.global.nc.L1::no_allocate")
-    for number, (schedule, words) in enumerate(((hopper, (*wide, *copies)), (make.skinny(2, 2, 8), few))):
+    cases: tuple[tuple[GemmSchedule, tuple[str, ...]], ...] = (
+        (hopper, (*wide, *copies)),
+        (make.skinny(2, 2, 8), few),
+    )
+    for number, (schedule, words) in enumerate(cases):
         folder = tmp_path / str(number)
         folder.mkdir()
         spec = spec_of(one if number == 0 else signature("bf16"), schedule)

@@ -14,44 +14,44 @@ from tilewright.codegen import collect, generate
 from tilewright.dtypes import DTYPES
 from tilewright.errors import InternalError
 from tilewright.ops import KernelSpec, op
-from tilewright.ops.gemm import GemmSchedule, GemmSignature, amd
+from tilewright.ops.gemm import CkTileSchedule, GemmSignature, amd
 
 EDGES_MN = (True, True, False)
 SPECS = {
     "hip_gemm_fp16_compv3": KernelSpec(
         "gemm",
         GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr"),
-        GemmSchedule("compv3", (128, 128, 64), (32, 32, 16), (2, 2, 1), "intrawave", "cshuffle"),
+        CkTileSchedule("compv3", (128, 128, 64), (32, 32, 16), (2, 2, 1), "intrawave", "cshuffle"),
         "gfx942",
     ),
     "hip_gemm_fp8_compv4": KernelSpec(
         "gemm",
         GemmSignature("standard", "fp8_e4m3", "fp8_e5m2", "fp32", "fp32", "fp32", "rcr"),
-        GemmSchedule("compv4", (128, 128, 128), (32, 32, 64), (2, 2, 1), "intrawave", "direct"),
+        CkTileSchedule("compv4", (128, 128, 128), (32, 32, 64), (2, 2, 1), "intrawave", "direct"),
         "gfx950",
     ),
     "hip_gemm_bf16_split_k": KernelSpec(
         "gemm",
         GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "crr"),
-        GemmSchedule("mem", (64, 64, 64), (16, 16, 32), (2, 2, 1), "interwave", "cshuffle", split_k=4),
+        CkTileSchedule("mem", (64, 64, 64), (16, 16, 32), (2, 2, 1), "interwave", "cshuffle", split_k=4),
         "gfx90a",
     ),
     "hip_gemm_fp16_multi_d": KernelSpec(
         "gemm",
         GemmSignature("multi_d", "fp16", "fp16", "fp32", "fp16", "fp16", "rrr", "FastGelu", 2),
-        GemmSchedule("compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1), "intrawave", "cshuffle", persistent=True),
+        CkTileSchedule("compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1), "intrawave", "cshuffle", persistent=True),
         "gfx942",
     ),
     "hip_gemm_int8_preshuffle": KernelSpec(
         "gemm",
         GemmSignature("preshuffle", "int8", "int8", "int32", "int32", "int32", "rcr"),
-        GemmSchedule("preshuffle", (128, 128, 128), (16, 16, 32), (1, 4, 1), "default", "cshuffle", EDGES_MN),
+        CkTileSchedule("preshuffle", (128, 128, 128), (16, 16, 32), (1, 4, 1), "default", "cshuffle", EDGES_MN),
         "gfx942",
     ),
     "hip_gemm_fp16_compv5": KernelSpec(
         "gemm",
         GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr"),
-        GemmSchedule("compv5", (64, 64, 32), (32, 32, 16), (1, 1, 2), "intrawave", "cshuffle", (False, False, False)),
+        CkTileSchedule("compv5", (64, 64, 32), (32, 32, 16), (1, 1, 2), "intrawave", "cshuffle", (False, False, False)),
         "gfx942",
     ),
 }

@@ -207,6 +207,7 @@ def test_doctor_without_any_compiler_says_what_to_install(
     assert "no-compiler" in found["compilers", str(tmp_path / "gone")]["text"]
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_doctor_reports_a_store_that_takes_nothing(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("")

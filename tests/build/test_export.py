@@ -12,18 +12,17 @@ import pytest
 from tilewright.backends.cpu.toolchain import find_toolchain
 from tilewright.codegen import collect, generate
 
-INCLUDES = [f"-I{one}" for one in find_toolchain().include_dirs()]
-
 
 @pytest.mark.parametrize("options", [("-O0",), ("-O2", "-ffunction-sections", "-fdata-sections")])
 def test_the_table_of_a_library_lists_every_linked_kernel(tmp_path: Path, options: tuple[str, ...]) -> None:
     specs = collect("gemm", "generic", pool="tests", expression="c.pipeline != 'packed'").specs
     generate(specs, tmp_path)
     driver = find_toolchain().driver
+    includes = [f"-I{one}" for one in find_toolchain().include_dirs()]
     objects = []
     for number, spec in enumerate(specs):
         objects.append(str(tmp_path / f"{number}.o"))
-        common = [*driver, "-std=c++17", "-fPIC", "-fvisibility=hidden", *options, *INCLUDES]
+        common = [*driver, "-std=c++17", "-fPIC", "-fvisibility=hidden", *options, *includes]
         subprocess.run([*common, "-c", str(tmp_path / f"{spec.name}.cpp"), "-o", objects[-1]], check=True)
     library = tmp_path / "many.so"
     gone = ["-Wl,--gc-sections"] if len(options) > 1 else []

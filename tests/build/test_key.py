@@ -123,6 +123,7 @@ def test_include_folders_in_another_order_leave_the_key_alone(tmp_path: Path) ->
     assert header_digests(SOURCE, (first, second)) == header_digests(SOURCE, (second, first))
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_locale_hash_seed_and_folder_leave_the_key_alone(tmp_path: Path) -> None:
     code = (
         "from tests.build.stubs import tiny_specs; from tilewright.build import Builder;"

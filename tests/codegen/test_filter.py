@@ -16,12 +16,12 @@ from tilewright.codegen.fields import flat
 from tilewright.codegen.filter import MAX_TEXT, Filter
 from tilewright.errors import FilterError
 from tilewright.ops import KernelSpec
-from tilewright.ops.gemm import GemmSchedule, GemmSignature
+from tilewright.ops.gemm import CpuPackedSchedule, GemmSignature
 
 SPEC = KernelSpec(
     "gemm",
     GemmSignature("multi_d", "bf16", "bf16", "fp32", "fp32", "fp32", "rcr", "MultiDAdd", 2),
-    GemmSchedule("packed", (96, 256, 128), (6, 16, 2), pad=(True, False, True), split_k=4),
+    CpuPackedSchedule("packed", (96, 256, 128), (6, 16, 2), pad=(True, False, True), split_k=4),
     "x86_64_v3",
 )
 
@@ -47,7 +47,8 @@ SPEC = KernelSpec(
         ("c.num_d == 2 and c.dtype_a == 'bf16' and c.dtype_c != c.dtype_a", True),
         ("c.warp_grid_m == 1 and c.warp_grid == (1, 1, 1)", True),
         ("-c.split_k == -4", True),
-        ("c.persistent == False", True),
+        ("c.persistent == None", True),  # CK Tile kernels have it, these have not
+        ("c.persistent == False or c.stages >= 1 or c.stages * 2 > 0", False),
         ("c.split_k in (2, 4) and True", True),
         ("'gemm_bf16' in c.name", True),
         ("  c.unroll == 1  ", True),
@@ -270,7 +271,7 @@ class ConvSignature:
 class ConvSchedule:
     tile: tuple[int, int, int]
     heads: tuple[int, int]
-    axis_names: ClassVar[dict[str, tuple[str, ...]]] = {"heads": ("q", "kv")}
+    axis_names: ClassVar[dict[str, tuple[str, ...]]] = {"heads": ("q", "kv"), "tile": ("m", "n", "k")}
 
     def label(self) -> str:
         return "x"

@@ -13,60 +13,69 @@ import pytest
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.ops import KernelSpec
-from tilewright.ops.gemm import GemmSchedule, GemmSignature
+from tilewright.ops.gemm import (
+    CpuDirectSchedule,
+    CpuLoopsSchedule,
+    CpuPackedSchedule,
+    GemmSignature,
+    MultistageSchedule,
+    SkinnySchedule,
+    TmaWsSchedule,
+)
 
 SPECS = {
     "gemm_fp32_packed": KernelSpec(
         "gemm",
         GemmSignature("standard", "fp32", "fp32", "fp32", "fp32", "fp32", "rrr"),
-        GemmSchedule("packed", (96, 256, 256), (6, 16, 1), unroll=2),
+        CpuPackedSchedule("packed", (96, 256, 256), (6, 16, 1), unroll=2),
         "x86_64_v3",
     ),
-    "gemm_fp32_generic": KernelSpec(
+    "gemm_fp32_loops": KernelSpec(
         "gemm",
         GemmSignature("standard", "fp32", "fp32", "fp32", "fp32", "fp32", "ccr"),
-        GemmSchedule("generic", (1, 1, 1), (1, 1, 1)),
+        CpuLoopsSchedule(),
         "generic",
     ),
     "gemm_bf16_preshuffle": KernelSpec(
         "gemm",
         GemmSignature("preshuffle", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
-        GemmSchedule("preshuffle", (64, 384, 256), (8, 48, 2), prefetch=8),
+        CpuPackedSchedule("preshuffle", (64, 384, 256), (8, 48, 2), prefetch=8),
         "x86_64_v4_bf16",
     ),
     "gemm_int8_split_k": KernelSpec(
         "gemm",
         GemmSignature("standard", "int8", "int8", "int32", "int8", "int8", "rcr"),
-        GemmSchedule("packed", (112, 256, 512), (14, 32, 4), split_k=4, pad=(True, True, False)),
+        CpuPackedSchedule("packed", (112, 256, 512), (14, 32, 4), split_k=4, pad=(True, True, False)),
         "x86_64_v4_vnni",
     ),
     "gemm_fp8_multi_d": KernelSpec(
         "gemm",
         GemmSignature("multi_d", "fp8_e4m3", "fp8_e5m2", "fp32", "fp16", "fp32", "crr", "FastGelu", 2),
-        GemmSchedule("direct", (24, 64, 64), (6, 16, 1)),
+        CpuDirectSchedule((6, 16, 1)),
         "x86_64_v3",
     ),
     "gemm_cuda_tma_ws": KernelSpec(
         "gemm",
         GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
-        GemmSchedule(
-            "tma_ws", (128, 256, 64), (64, 256, 16), (2, 1, 1), "cooperative", "tma",
-            persistent=True, prefetch=4, cluster=(2, 1, 1),
-        ),
+        TmaWsSchedule((128, 256, 64), stages=4, cluster=(2, 1), store="tma"),
+        "sm_90a",
+    ),
+    "gemm_cuda_turned": KernelSpec(
+        "gemm",
+        GemmSignature("preshuffle", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
+        TmaWsSchedule((16, 64, 64), stages=8, grouping="pingpong", turned=True, dealing="split_k"),
         "sm_90a",
     ),
     "gemm_cuda_multistage": KernelSpec(
         "gemm",
         GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
-        GemmSchedule(
-            "multistage", (128, 256, 32), (16, 8, 16), (2, 4, 1), "split_k", "direct", prefetch=4, vector=(1, 8, 0),
-        ),
+        MultistageSchedule((128, 256, 32), (16, 8, 16), (2, 4, 1), stages=4, vector=(1, 8), dealing="split_k"),
         "sm_80",
     ),
     "gemm_cuda_skinny": KernelSpec(
         "gemm",
         GemmSignature("multi_d", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr", "Silu", 1),
-        GemmSchedule("skinny", (8, 16, 512), (8, 16, 16), (1, 1, 8), "rows", "direct"),
+        SkinnySchedule((8, 16, 512)),
         "sm_80",
     ),
 }  # fmt: skip

@@ -253,6 +253,7 @@ def run_in_threads(count: int, body: Any) -> list[BaseException]:
     return errors
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_threads_share_a_registry_and_each_kernel_is_compiled_once(tmp_path: Path) -> None:
     registry = tw.Registry("generic", specs=[GEMM.generic_spec(PROBLEM.signature, "generic")])
     rng = np.random.default_rng(0)
@@ -275,6 +276,7 @@ def test_threads_share_a_registry_and_each_kernel_is_compiled_once(tmp_path: Pat
     assert len([one for one in heard if isinstance(one, events.KernelLoaded)]) == 1
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_threads_may_call_one_plan_with_c_and_out() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((40, 64), np.float32), rng.standard_normal((64, 48), np.float32)

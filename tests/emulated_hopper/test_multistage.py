@@ -141,10 +141,10 @@ def test_every_number_of_stages_and_steps(emulator: Emulator, vector: int, stage
 
 @pytest.mark.parametrize("vector", [16, 0])
 def test_no_k_at_all(emulator: Emulator, vector: int) -> None:
-    for scheduler in ("default", "split_k"):
+    for dealing in ("tiles", "split_k"):
         one = signature("bf16", "rcr", "fp32", "MultiDAdd", 1)
         calls = [Call(problem(one, 20, 33, 0, grain=8, beta=True), beta=2.0, d_kinds=("full",))]
-        assert wrong(emulator, kernel(one, 32, 32, vector, scheduler=scheduler), *calls) == []
+        assert wrong(emulator, kernel(one, 32, 32, vector, dealing=dealing), *calls) == []
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_epilogues(emulator: Emulator, datatype: str, epilogue: str, count: int,
 @pytest.mark.parametrize("multiprocessors", [4, 7])
 def test_split_k(emulator: Emulator, datatype: str, vector: int, multiprocessors: int) -> None:
     one = signature(datatype, "rcr", "fp32", "MultiDAdd", 1)
-    built = emulator.kernel(kernel(one, 64, 32, vector, scheduler="split_k"))
+    built = emulator.kernel(kernel(one, 64, 32, vector, dealing="split_k"))
     for number, (m, n, k) in enumerate(((32, 32, 1000), (30, 61, 520), (200, 40, 100), (20, 20, 7))):
         call = Call(problem(one, m, n, k, grain=16), d_kinds=("row",), seed=number)
         text = judge(built, call, (LATE, CHANCE, EAGER)[number % 3], number, multiprocessors, allocate=aligned)

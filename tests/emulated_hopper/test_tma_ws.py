@@ -26,8 +26,10 @@ def signature(
     return next(iter(made))
 
 
-def tma_ws(one: GemmSignature, *how: object) -> KernelSpec:
-    return KernelSpec("gemm", one, make.tma_ws(one, *how), "sm_90a")  # type: ignore[arg-type]
+def tma_ws(
+    one: GemmSignature, m: int, n: int, stages: int, cluster: tuple[int, int], way: str = "cooperative", store: str = ""
+) -> KernelSpec:
+    return KernelSpec("gemm", one, make.tma_ws(one, m, n, stages, cluster, make.WAYS[way], store), "sm_90a")
 
 
 def problem(one: GemmSignature, m: int, n: int, k: int, **more: object) -> GemmProblem:

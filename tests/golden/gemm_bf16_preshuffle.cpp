@@ -1,4 +1,4 @@
-// gemm_bf16_rcr_preshuffle_preshuffle_64x384x256_1x1x1_8x48x2_x86_64_v4_bf16_ab3a3cc2
+// gemm_bf16_rcr_preshuffle_preshuffle_64x384x256_8x48x2_x86_64_v4_bf16_9dd94f72
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cpu/gemm.h>
 
@@ -20,4 +20,4 @@ struct Config {
 };
 }  // namespace
 
-TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v4_bf16","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"preshuffle","prefetch":8,"scheduler":"default","split_k":1,"store":"direct","tile":[64,384,256],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[8,48,2]},"schema":1,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")
+TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v4_bf16","op":"gemm","schedule":{"pad":[true,true,true],"pipeline":"preshuffle","prefetch":8,"split_k":1,"tile":[64,384,256],"unroll":1,"warp_tile":[8,48,2]},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")

@@ -1,4 +1,4 @@
-// gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_sm_80_fa685f61
+// gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_split_k_stages4_vector1x8_sm_80_f01938f5
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cuda/gemm.h>
 #ifdef __CUDACC__
@@ -25,5 +25,5 @@ struct Config {
 };
 }  // namespace
 
-TW_DEVICE_MULTISTAGE(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_sm_80_fa685f61)
-TW_EXPORT_GEMM(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_sm_80_fa685f61, R"json({"arch":"sm_80","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"multistage","prefetch":4,"scheduler":"split_k","split_k":1,"store":"direct","tile":[128,256,32],"unroll":1,"vector":[1,8,0],"warp_grid":[2,4,1],"warp_tile":[16,8,16]},"schema":1,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_DEVICE_MULTISTAGE(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_split_k_stages4_vector1x8_sm_80_f01938f5)
+TW_EXPORT_GEMM(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_split_k_stages4_vector1x8_sm_80_f01938f5, R"json({"arch":"sm_80","op":"gemm","schedule":{"dealing":"split_k","pipeline":"multistage","stages":4,"tile":[128,256,32],"vector":[1,8],"warp_grid":[2,4,1],"warp_tile":[16,8,16]},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

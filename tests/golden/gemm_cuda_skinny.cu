@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_Silu_d1_skinny_8x16x512_1x1x8_8x16x16_sm_80_af3df6b5
+// gemm_fp16_rcr_Silu_d1_skinny_8x16x512_rows_sm_80_a0db0b6d
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cuda/gemm.h>
 #ifdef __CUDACC__
@@ -23,5 +23,5 @@ struct Config {
 };
 }  // namespace
 
-TW_DEVICE_SKINNY(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_1x1x8_8x16x16_sm_80_af3df6b5)
-TW_EXPORT_GEMM(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_1x1x8_8x16x16_sm_80_af3df6b5, R"json({"arch":"sm_80","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"skinny","prefetch":0,"scheduler":"rows","split_k":1,"store":"direct","tile":[8,16,512],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,8],"warp_tile":[8,16,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"Silu","layout":"rcr","num_d":1,"variant":"multi_d"}})json")
+TW_DEVICE_SKINNY(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_rows_sm_80_a0db0b6d)
+TW_EXPORT_GEMM(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_rows_sm_80_a0db0b6d, R"json({"arch":"sm_80","op":"gemm","schedule":{"few":"rows","pipeline":"skinny","tile":[8,16,512]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"Silu","layout":"rcr","num_d":1,"variant":"multi_d"}})json")

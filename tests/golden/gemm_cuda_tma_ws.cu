@@ -1,4 +1,4 @@
-// gemm_bf16_rcr_tma_ws_128x256x64_2x1x1_64x256x16_cluster2x1x1_persistent_sm_90a_522a0d13
+// gemm_bf16_rcr_tma_ws_128x256x64_cooperative_cluster2x1_stages4_sm_90a_180e36f1
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cuda/gemm.h>
 #ifdef __CUDACC__
@@ -23,5 +23,5 @@ struct Config {
 };
 }  // namespace
 
-TW_DEVICE_TMA_WS(Config, gemm_bf16_rcr_tma_ws_128x256x64_2x1x1_64x256x16_cluster2x1x1_persistent_sm_90a_522a0d13)
-TW_EXPORT_GEMM(Config, gemm_bf16_rcr_tma_ws_128x256x64_2x1x1_64x256x16_cluster2x1x1_persistent_sm_90a_522a0d13, R"json({"arch":"sm_90a","op":"gemm","schedule":{"cluster":[2,1,1],"pad":[true,true,true],"persistent":true,"pipeline":"tma_ws","prefetch":4,"scheduler":"cooperative","split_k":1,"store":"tma","tile":[128,256,64],"unroll":1,"vector":[0,0,0],"warp_grid":[2,1,1],"warp_tile":[64,256,16]},"schema":1,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_DEVICE_TMA_WS(Config, gemm_bf16_rcr_tma_ws_128x256x64_cooperative_cluster2x1_stages4_sm_90a_180e36f1)
+TW_EXPORT_GEMM(Config, gemm_bf16_rcr_tma_ws_128x256x64_cooperative_cluster2x1_stages4_sm_90a_180e36f1, R"json({"arch":"sm_90a","op":"gemm","schedule":{"cluster":[2,1],"dealing":"tiles","grouping":"cooperative","pipeline":"tma_ws","stages":4,"store":"tma","tile":[128,256,64],"turned":false},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -1,4 +1,4 @@
-// gemm_fp32_rrr_packed_96x256x256_1x1x1_6x16x1_x86_64_v3_87420ff2
+// gemm_fp32_rrr_packed_96x256x256_6x16x1_x86_64_v3_885058b2
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cpu/gemm.h>
 
@@ -20,4 +20,4 @@ struct Config {
 };
 }  // namespace
 
-TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v3","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"packed","prefetch":0,"scheduler":"default","split_k":1,"store":"direct","tile":[96,256,256],"unroll":2,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[6,16,1]},"schema":1,"signature":{"dtype_a":"fp32","dtype_acc":"fp32","dtype_b":"fp32","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"rrr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v3","op":"gemm","schedule":{"pad":[true,true,true],"pipeline":"packed","prefetch":0,"split_k":1,"tile":[96,256,256],"unroll":2,"warp_tile":[6,16,1]},"schema":2,"signature":{"dtype_a":"fp32","dtype_acc":"fp32","dtype_b":"fp32","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"rrr","num_d":0,"variant":"standard"}})json")

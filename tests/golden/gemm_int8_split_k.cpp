@@ -1,4 +1,4 @@
-// gemm_int8_rcr_packed_112x256x512_1x1x1_14x32x4_splitk4_padmn_x86_64_v4_vnni_e55c583b
+// gemm_int8_rcr_packed_112x256x512_14x32x4_split_k4_padmn_x86_64_v4_vnni_7994eeba
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cpu/gemm.h>
 
@@ -20,4 +20,4 @@ struct Config {
 };
 }  // namespace
 
-TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v4_vnni","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,false],"persistent":false,"pipeline":"packed","prefetch":0,"scheduler":"default","split_k":4,"store":"direct","tile":[112,256,512],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[14,32,4]},"schema":1,"signature":{"dtype_a":"int8","dtype_acc":"int32","dtype_b":"int8","dtype_c":"int8","dtype_d":"int8","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(Config, R"json({"arch":"x86_64_v4_vnni","op":"gemm","schedule":{"pad":[true,true,false],"pipeline":"packed","prefetch":0,"split_k":4,"tile":[112,256,512],"unroll":1,"warp_tile":[14,32,4]},"schema":2,"signature":{"dtype_a":"int8","dtype_acc":"int32","dtype_b":"int8","dtype_c":"int8","dtype_d":"int8","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

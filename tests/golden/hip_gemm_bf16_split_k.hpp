@@ -1,4 +1,4 @@
-// gemm_bf16_crr_mem_64x64x64_2x2x1_16x16x32_splitk4_gfx90a_126c425d
+// gemm_bf16_crr_mem_64x64x64_2x2x1_16x16x32_interwave_split_k4_gfx90a_e580140a
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -8,7 +8,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_mem.hpp>
 #endif
 
-namespace tw_126c425dc479f8b9 {
+namespace tw_e580140af86ee05f {
 struct Config {
   using A = TW_ELEMENT(ck_tile::bf16_t, 2);
   using B = TW_ELEMENT(ck_tile::bf16_t, 2);
@@ -38,6 +38,6 @@ struct Config {
   static constexpr bool narrow_c = false;
   static constexpr int lds_bytes = 16384;
 };
-}  // namespace tw_126c425dc479f8b9
+}  // namespace tw_e580140af86ee05f
 
-TW_EXPORT_GEMM(tw_126c425dc479f8b9::Config, R"json({"arch":"gfx90a","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"mem","prefetch":0,"scheduler":"interwave","split_k":4,"store":"cshuffle","tile":[64,64,64],"unroll":1,"vector":[0,0,0],"warp_grid":[2,2,1],"warp_tile":[16,16,32]},"schema":1,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"crr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_e580140af86ee05f::Config, R"json({"arch":"gfx90a","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"mem","scheduler":"interwave","split_k":4,"store":"cshuffle","store_width":0,"tile":[64,64,64],"warp_grid":[2,2,1],"warp_tile":[16,16,32]},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"crr","num_d":0,"variant":"standard"}})json")

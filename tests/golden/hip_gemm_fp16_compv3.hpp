@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_compv3_128x128x64_2x2x1_32x32x16_gfx942_e3cd406b
+// gemm_fp16_rcr_compv3_128x128x64_2x2x1_32x32x16_gfx942_8603e138
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -8,7 +8,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v3.hpp>
 #endif
 
-namespace tw_e3cd406b820470ca {
+namespace tw_8603e138911502fc {
 struct Config {
   using A = TW_ELEMENT(ck_tile::half_t, 2);
   using B = TW_ELEMENT(ck_tile::half_t, 2);
@@ -38,6 +38,6 @@ struct Config {
   static constexpr bool narrow_c = false;
   static constexpr int lds_bytes = 32768;
 };
-}  // namespace tw_e3cd406b820470ca
+}  // namespace tw_8603e138911502fc
 
-TW_EXPORT_GEMM(tw_e3cd406b820470ca::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"compv3","prefetch":0,"scheduler":"intrawave","split_k":1,"store":"cshuffle","tile":[128,128,64],"unroll":1,"vector":[0,0,0],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_8603e138911502fc::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"compv3","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[128,128,64],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_pad_gfx942_b7d3c660
+// gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_pad_gfx942_c686433e
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -9,7 +9,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v5.hpp>
 #endif
 
-namespace tw_b7d3c660fa400283 {
+namespace tw_c686433ef1a1c248 {
 struct Config {
   using A = TW_ELEMENT(ck_tile::half_t, 2);
   using B = TW_ELEMENT(ck_tile::half_t, 2);
@@ -39,6 +39,6 @@ struct Config {
   static constexpr bool narrow_c = false;
   static constexpr int lds_bytes = 16384;
 };
-}  // namespace tw_b7d3c660fa400283
+}  // namespace tw_c686433ef1a1c248
 
-TW_EXPORT_GEMM(tw_b7d3c660fa400283::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[false,false,false],"persistent":false,"pipeline":"compv5","prefetch":0,"scheduler":"intrawave","split_k":1,"store":"cshuffle","tile":[64,64,32],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,2],"warp_tile":[32,32,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_c686433ef1a1c248::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[false,false,false],"persistent":false,"pipeline":"compv5","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[64,64,32],"warp_grid":[1,1,2],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -1,4 +1,4 @@
-// gemm_fp16_rrr_FastGelu_d2_compv3_256x128x32_2x2x1_32x32x16_persistent_gfx942_cf2f4e22
+// gemm_fp16_rrr_FastGelu_d2_compv3_256x128x32_2x2x1_32x32x16_persistent_gfx942_bf6d3c49
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -8,7 +8,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v3.hpp>
 #endif
 
-namespace tw_cf2f4e228c9702bd {
+namespace tw_bf6d3c49b912f5df {
 struct Config {
   using A = TW_ELEMENT(ck_tile::half_t, 2);
   using B = TW_ELEMENT(ck_tile::half_t, 2);
@@ -38,6 +38,6 @@ struct Config {
   static constexpr bool narrow_c = false;
   static constexpr int lds_bytes = 24576;
 };
-}  // namespace tw_cf2f4e228c9702bd
+}  // namespace tw_bf6d3c49b912f5df
 
-TW_EXPORT_GEMM(tw_cf2f4e228c9702bd::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":true,"pipeline":"compv3","prefetch":0,"scheduler":"intrawave","split_k":1,"store":"cshuffle","tile":[256,128,32],"unroll":1,"vector":[0,0,0],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":1,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"FastGelu","layout":"rrr","num_d":2,"variant":"multi_d"}})json")
+TW_EXPORT_GEMM(tw_bf6d3c49b912f5df::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,true],"persistent":true,"pipeline":"compv3","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[256,128,32],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"FastGelu","layout":"rrr","num_d":2,"variant":"multi_d"}})json")

@@ -1,4 +1,4 @@
-// gemm_fp8_e4m3xfp8_e5m2_to_fp32_rcr_compv4_128x128x128_2x2x1_32x32x64_gfx950_ec65fad8
+// gemm_fp8_e4m3xfp8_e5m2_to_fp32_rcr_compv4_128x128x128_2x2x1_32x32x64_direct_gfx950_89b69386
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -9,7 +9,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v4.hpp>
 #endif
 
-namespace tw_ec65fad829a346c1 {
+namespace tw_89b693866f94a008 {
 struct Config {
   using A = TW_ELEMENT(ck_tile::fp8_t, 1);
   using B = TW_ELEMENT(ck_tile::bf8_t, 1);
@@ -39,6 +39,6 @@ struct Config {
   static constexpr bool narrow_c = false;
   static constexpr int lds_bytes = 65536;
 };
-}  // namespace tw_ec65fad829a346c1
+}  // namespace tw_89b693866f94a008
 
-TW_EXPORT_GEMM(tw_ec65fad829a346c1::Config, R"json({"arch":"gfx950","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"compv4","prefetch":0,"scheduler":"intrawave","split_k":1,"store":"direct","tile":[128,128,128],"unroll":1,"vector":[0,0,0],"warp_grid":[2,2,1],"warp_tile":[32,32,64]},"schema":1,"signature":{"dtype_a":"fp8_e4m3","dtype_acc":"fp32","dtype_b":"fp8_e5m2","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_89b693866f94a008::Config, R"json({"arch":"gfx950","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"compv4","scheduler":"intrawave","split_k":1,"store":"direct","store_width":0,"tile":[128,128,128],"warp_grid":[2,2,1],"warp_tile":[32,32,64]},"schema":2,"signature":{"dtype_a":"fp8_e4m3","dtype_acc":"fp32","dtype_b":"fp8_e5m2","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -1,4 +1,4 @@
-// gemm_int8_to_int32_rcr_preshuffle_preshuffle_128x128x128_1x4x1_16x16x32_padmn_gfx942_0ddc677d
+// gemm_int8_to_int32_rcr_preshuffle_preshuffle_128x128x128_1x4x1_16x16x32_padmn_gfx942_76b0e122
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -7,7 +7,7 @@
 #include <ck_tile/ops/gemm/pipeline/wp_pipeline_agmem_bgmem_creg_v1.hpp>
 #endif
 
-namespace tw_0ddc677d7438695e {
+namespace tw_76b0e122bb8a6fe4 {
 struct Config {
   using A = TW_ELEMENT(ck_tile::int8_t, 1);
   using B = TW_ELEMENT(ck_tile::int8_t, 1);
@@ -37,6 +37,6 @@ struct Config {
   static constexpr bool narrow_c = false;
   static constexpr int lds_bytes = 16384;
 };
-}  // namespace tw_0ddc677d7438695e
+}  // namespace tw_76b0e122bb8a6fe4
 
-TW_EXPORT_GEMM(tw_0ddc677d7438695e::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,false],"persistent":false,"pipeline":"preshuffle","prefetch":0,"scheduler":"default","split_k":1,"store":"cshuffle","tile":[128,128,128],"unroll":1,"vector":[0,0,0],"warp_grid":[1,4,1],"warp_tile":[16,16,32]},"schema":1,"signature":{"dtype_a":"int8","dtype_acc":"int32","dtype_b":"int8","dtype_c":"int32","dtype_d":"int32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")
+TW_EXPORT_GEMM(tw_76b0e122bb8a6fe4::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,false],"persistent":false,"pipeline":"preshuffle","scheduler":"default","split_k":1,"store":"cshuffle","store_width":0,"tile":[128,128,128],"warp_grid":[1,4,1],"warp_tile":[16,16,32]},"schema":2,"signature":{"dtype_a":"int8","dtype_acc":"int32","dtype_b":"int8","dtype_c":"int32","dtype_d":"int32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")

@@ -17,10 +17,11 @@ from tilewright.arch import arch as facts
 from tilewright.dtypes import DTYPES
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import GemmProblem, nvidia
+from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
 GEMM = ops.op("gemm")
 GUARD = 4096  # bytes of poison on either side of every operand
@@ -124,20 +125,20 @@ def everything(of: GemmSignature, arch: str) -> list[KernelSpec]:
     return _legal(of, arch, [*make.schedules("tests", of, facts(arch)), *_corners(of, arch)])
 
 
-def _corners(of: GemmSignature, arch: str) -> Iterator[GemmSchedule]:
+def _corners(of: GemmSignature, arch: str) -> Iterator[NvidiaSchedule]:
     if "wgmma" in facts(arch).features:
         yield make.tma_ws(of, 128, 256, 4, (2, 1))
-        yield make.tma_ws(of, 128, 96, 5, (1, 1), "cooperative_stream_k")
-        yield make.tma_ws(of, 128, 24, 8, (1, 1), "cooperative", "direct")
-        yield make.tma_ws(of, 64, 8, 8, (1, 1), "pingpong", "direct")
-        yield make.tma_ws(of, 128, 128, 4, (1, 4), "pingpong")
-        yield make.tma_ws(of, 128, 128, 4, (4, 1), "cooperative")
-        yield make.tma_ws(of, 64, 128, 5, (2, 2), "pingpong_stream_k")
-        for scheduler in nvidia.SCHEDULERS["tma_ws"]:
-            yield make.tma_ws(of, 128, 128, 4, (1, 1), scheduler)
+        yield make.tma_ws(of, 128, 96, 5, (1, 1), make.WAYS["cooperative_stream_k"])
+        yield make.tma_ws(of, 128, 24, 8, (1, 1), make.WAYS["cooperative"], "direct")
+        yield make.tma_ws(of, 64, 8, 8, (1, 1), make.WAYS["pingpong"], "direct")
+        yield make.tma_ws(of, 128, 128, 4, (1, 4), make.WAYS["pingpong"])
+        yield make.tma_ws(of, 128, 128, 4, (4, 1), make.WAYS["cooperative"])
+        yield make.tma_ws(of, 64, 128, 5, (2, 2), make.WAYS["pingpong_stream_k"])
+        for way in make.WAYS.values():
+            yield make.tma_ws(of, 128, 128, 4, (1, 1), way)
 
 
-def _legal(of: GemmSignature, arch: str, schedules: Sequence[GemmSchedule]) -> list[KernelSpec]:
+def _legal(of: GemmSignature, arch: str, schedules: Sequence[NvidiaSchedule]) -> list[KernelSpec]:
     specs = {one.digest: one for one in (KernelSpec("gemm", of, schedule, arch) for schedule in schedules)}
     return [one for one in specs.values() if not GEMM.check(one)]
 
@@ -328,7 +329,7 @@ def judge(p: GemmProblem, run: Callable[[Operands], None], narrow_sums: bool = F
 
 def narrow_sums(spec: KernelSpec) -> bool:
     """Whether the tensor cores add fp8 products here."""
-    return bool(spec.signature.dtype_a.startswith("fp8") and spec.schedule.pipeline != "generic")
+    return bool(spec.signature.dtype_a.startswith("fp8") and not isinstance(spec.schedule, NvidiaLoopsSchedule))
 
 
 def wrong(case: Case, arch: str) -> list[str]:

@@ -26,7 +26,8 @@ from tilewright.inspect.elf import Elf
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import GemmSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
 SAMPLE = Path(__file__).with_name("sample.cu")
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from importlib import import_module
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
 from tilewright.arch import all_archs, runnable_host_archs
@@ -16,7 +18,14 @@ from tilewright.arch import arch as facts_of
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu, legality
 from tilewright.ops.gemm.problem import accumulator
-from tilewright.ops.gemm.spec import LAYOUTS, GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import (
+    CpuDirectSchedule,
+    CpuLoopsSchedule,
+    CpuPackedSchedule,
+    CpuSchedule,
+    CpuStreamSchedule,
+)
+from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
 BLOCKS = {  # rows, vectors: the shapes of the pools, and the smallest
     32: ((8, 3), (14, 2), (5, 2), (1, 1), (28, 1), (6, 4)),
@@ -81,24 +90,18 @@ def spec(
         num_d=num_d,
     )
     step, width = cpu.dot_step(signature, facts), cpu.lanes(facts)
-    if pipeline == "generic":
-        return KernelSpec("gemm", signature, GemmSchedule("generic", (1, 1, 1), (1, 1, 1)), arch)
+    schedule: CpuSchedule = CpuLoopsSchedule()
     if pipeline in cpu.STREAMS:
         most = cpu.GEMV_MAX if pipeline == "gemv" else (5, 19, 40)[block % 3]
         tile = (most, 4 * width, width * step * (1 + block % 2))
-        schedule = GemmSchedule(pipeline, tile, (1, width, step), pad=pad, prefetch=prefetch)
-    else:
+        schedule = CpuStreamSchedule(pipeline, tile, (1, width, step), prefetch=prefetch)
+    elif pipeline != "loops":
         shapes = BLOCKS[facts.vector_registers]
         rows, vectors = shapes[block % len(shapes)]
-        schedule = GemmSchedule(
-            pipeline,
-            (rows * tiles[0], vectors * width * tiles[1], step * k_steps),
-            (rows, vectors * width, step),
-            pad=pad,
-            unroll=unroll,
-            prefetch=prefetch,
-            split_k=split_k if pipeline != "direct" else 1,
-        )
+        warp_tile = (rows, vectors * width, step)
+        tile = (rows * tiles[0], vectors * width * tiles[1], step * k_steps)
+        packed = CpuPackedSchedule(pipeline, tile, warp_tile, pad, split_k, unroll, prefetch)
+        schedule = CpuDirectSchedule(warp_tile) if pipeline == "direct" else packed
     return KernelSpec("gemm", signature, schedule, arch)
 
 
@@ -174,7 +177,7 @@ def core_at(level: str) -> dict[str, KernelSpec]:
         "stream_int8": at_level("stream", int8, "rrr", block=1),
         "preshuffle": at_level("preshuffle", f32, "rcr", split_k=2),
         "preshuffle_int8": at_level("preshuffle", int8, "crr", split_k=3),
-        "generic": at_level("generic", ("fp8_e4m3", "fp8_e4m3", "fp32"), "rrr"),
+        "loops": at_level("loops", ("fp8_e4m3", "fp8_e4m3", "fp32"), "rrr"),
     }
 
 
@@ -185,3 +188,10 @@ def core() -> dict[str, KernelSpec]:
 
 def every_core() -> tuple[KernelSpec, ...]:
     return tuple(dict.fromkeys(one for level in LEVELS for one in core_at(level).values()))
+
+
+def of_all_tests() -> tuple[KernelSpec, ...]:
+    """What the tests of this folder name in KERNELS."""
+    files = sorted(Path(__file__).parent.glob("test_*.py"))
+    modules = [import_module(f"tests.kernels.{file.stem}") for file in files]
+    return tuple(dict.fromkeys(spec for module in modules for spec in getattr(module, "KERNELS", ())))

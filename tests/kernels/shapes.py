@@ -20,7 +20,7 @@ def sizes(spec: KernelSpec) -> tuple[list[int], list[int], list[int]]:
     """Sizes worth trying along m, n and k."""
     h, width = spec.schedule, cpu.lanes(facts_of(spec.arch))
     step = cpu.dot_step(spec.signature, facts_of(spec.arch))
-    if h.pipeline == "generic":
+    if h.pipeline == "loops":
         return _around(1, 7), _around(1, width, 2 * width), _around(1, 5, 17)
     if h.pipeline in cpu.STREAMS:
         few = _around(1, h.tile[0])[:-1]
@@ -47,14 +47,10 @@ def _shapes(spec: KernelSpec, rng: random.Random) -> Iterator[tuple[int, int, in
 def _fit(spec: KernelSpec, shape: tuple[int, int, int], rng: random.Random) -> tuple[int, int, int]:
     """Few columns instead of few rows for half of the stream calls; whole blocks where there is no edge code."""
     m, n, k = shape
-    if spec.schedule.pipeline in cpu.STREAMS and all(spec.schedule.pad) and rng.random() < 0.5:
+    if spec.schedule.pipeline in cpu.STREAMS and rng.random() < 0.5:
         m, n = n, m
-    grain = cpu.pad_grain(spec.schedule)
-    whole = [
-        size if pad else -(-size // one) * one
-        for size, pad, one in zip((m, n, k), spec.schedule.pad, grain, strict=True)
-    ]
-    return whole[0], whole[1], whole[2]
+    m, n, k = (-(-size // grain) * grain for size, grain in zip((m, n, k), cpu.grains(spec.schedule), strict=True))
+    return m, n, k
 
 
 def calls(spec: KernelSpec, seed: int, d_kinds: tuple[tuple[str, ...], ...] = ((),)) -> Iterator[Call]:

@@ -23,11 +23,12 @@ SPECS_AT = {
         for pipeline, dtypes, layout, pad, block in (
             ("packed", ("fp32",) * 3, "rcr", NONE, 0),
             ("packed", ("int8", "int8", "int32"), "crr", (True, True, False), 1),
-            ("direct", ("fp32",) * 3, "crr", (False, True, True), 1),
-            ("gemv", ("fp32",) * 3, "rrr", (True, False, False), 0),
+            ("direct", ("fp32",) * 3, "crr", ALL, 1),
+            ("gemv", ("fp32",) * 3, "rrr", ALL, 0),
             ("stream", ("bf16",) * 3, "ccr", ALL, 1),
+            ("packed", ("fp32",) * 3, "rrr", (False, True, True), 1),
             ("preshuffle", ("fp32",) * 3, "rrr", (True, False, True), 0),
-            ("generic", ("fp16",) * 3, "ccr", ALL, 0),
+            ("loops", ("fp16",) * 3, "ccr", ALL, 0),
         )
     )
     for level in catalog.PLAIN_LEVELS

@@ -20,7 +20,7 @@ KINDS = {
     1: (("full",), ("row",), ("column",), ("one",)),
     2: (("full", "full"), ("row", "column"), ("column", "full"), ("full", "row"), ("one", "row")),
 }
-PIPELINES = ("packed", "direct", "stream", "preshuffle", "gemv", "generic")
+PIPELINES = ("packed", "direct", "stream", "preshuffle", "gemv", "loops")
 COMBINATIONS = tuple((name, count) for name in EPILOGUES for count in epilogue_d_counts(name))
 
 
@@ -56,11 +56,11 @@ INTEGER = tuple(
             ("packed", "int8", "MultiDAdd", 2),
             ("packed", "int32", "MultiDMultiply", 1),
             ("stream", "int8", "Relu", 1),
-            ("generic", "int8", "Gelu", 0),
+            ("loops", "int8", "Gelu", 0),
             ("preshuffle", "int32", "Silu", 1),
-            ("generic", "int32", "FastGelu", 2),
+            ("loops", "int32", "FastGelu", 2),
             ("gemv", "int8", "Tanh", 0),
-            ("generic", "int8", "Sigmoid", 1),
+            ("loops", "int8", "Sigmoid", 1),
             ("packed", "fp32", "Gelu", 1),
         ),
         cycle(catalog.LEVELS),

@@ -25,14 +25,14 @@ from tilewright.runtime.loader import load_kernel
 BF16 = ("bf16", "bf16", "bf16")
 INT8 = ("int8", "int8", "int32")
 FP32 = ("fp32", "fp32", "fp32")
-PACKING = [one for one in cpu.PIPELINES if one != "generic"]
+PACKING = [one for one in cpu.PIPELINES if one != "loops"]
 
 BF16_SPECS = {one: catalog.spec(one, "x86_64_v4_bf16", BF16, "rrr", block=2, split_k=2) for one in PACKING}
 BF16_SPECS["packed_turned"] = catalog.spec("packed", "x86_64_v4_bf16", BF16, "ccr", block=1)
 BF16_SPECS["stream_turned"] = catalog.spec("stream", "x86_64_v4_bf16", BF16, "ccr", block=1)
 # What must be in the code of a level (any line matching), and what must not.
 LEVELS = {
-    ("generic", FP32): (r"mulps.*%xmm", r"%[yz]mm"),
+    ("loops", FP32): (r"mulps.*%xmm", r"%[yz]mm"),
     ("x86_64_v3", FP32): (r"vfmadd\w+ps.*%ymm", r"%zmm"),
     ("x86_64_v3", INT8): (r"vpmaddwd.*%ymm", r"%zmm|vpdpbusd"),
     ("x86_64_v4", FP32): (r"vfmadd\w+ps.*%zmm", r"vpdpbusd|vdpbf16ps"),

@@ -53,7 +53,7 @@ SAMPLE = (
     catalog.spec("stream", "x86_64_v3", ("int8", "int8", "int32"), "rcr"),
     catalog.spec("gemv", "generic", ("fp16", "fp16", "fp16"), "ccr"),
     catalog.spec("preshuffle", "generic", ("int8", "int8", "fp32"), "rrr", block=3, epilogue="Gelu"),
-    catalog.spec("generic", "generic", ("fp8_e5m2", "fp8_e4m3", "bf16"), "rrr"),
+    catalog.spec("loops", "generic", ("fp8_e5m2", "fp8_e4m3", "bf16"), "rrr"),
 )
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g0", "-O1", "-std=c++17")
 

@@ -73,13 +73,13 @@ def test_more_threads_than_work(built: Built, name: str) -> None:
 @pytest.mark.parametrize("name", ["packed", "packed_split", "stream", "preshuffle_int8"])
 def test_two_threads_of_python_share_the_team(built: Built, name: str) -> None:
     spec = catalog.core()[name]
-    problem = _problems(spec)[0]
+    kernel, problem = built[spec], _problems(spec)[0]
     failures: list[BaseException] = []
 
     def work(first: int) -> None:
         try:
             for seed in range(first, first + 12):
-                prove(built[spec], Call(problem, threads=1 + seed % 3, seed=seed))
+                prove(kernel, Call(problem, threads=1 + seed % 3, seed=seed))
         except BaseException as error:  # told in the main thread
             failures.append(error)
 

@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.arch import all_archs
 from tilewright.ops import KernelSpec, op
-from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, amd, amd_shape
+from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_shape
 
 GEMM = op("gemm")
 FP16 = GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr")
@@ -42,13 +42,13 @@ def make(pipeline: str = "compv3", signature: GemmSignature = FP16, arch: str = 
         "store": "cshuffle",
         **base[pipeline],
     }
-    return KernelSpec("gemm", signature, GemmSchedule(pipeline, **{**fields, **changes}), arch)
+    return KernelSpec("gemm", signature, CkTileSchedule(pipeline, **{**fields, **changes}), arch)
 
 
 LEGAL = [
     make(), make("compv4"), make("mem"), make("compv5"), make("preshuffle", PACKED), make(signature=FUSED),
     make(signature=INT8), make(split_k=4), make(persistent=True), make(store="direct"), make(arch="gfx90a"),
-    make("compv4", arch="gfx950"), make(signature=FUSED, vector=(0, 0, 1)),
+    make("compv4", arch="gfx950"), make(signature=FUSED, store_width=1),
 ]  # fmt: skip
 
 
@@ -72,7 +72,6 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "dtype-output": [make(signature=signed(INT8, dtype_c="int8")), make(signature=signed(FP16, dtype_c="int32"))],
     "dtype-d": [make(signature=signed(FUSED, dtype_d="fp32"))],
     "amd-int-epilogue": [make(signature=signed(INT8, variant="multi_d", epilogue="Gelu"))],
-    "amd-pipeline": [dataclasses.replace(make(), schedule=dataclasses.replace(make().schedule, pipeline="compv6"))],
     "amd-scheduler": [
         make(scheduler="interwave"),
         make("compv4", scheduler="interwave"),
@@ -80,16 +79,8 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("mem", scheduler="default"),
         make("preshuffle", PACKED, scheduler="intrawave"),
     ],
-    "amd-store": [make(store="tma")],
     "amd-persistent": [make("compv4", persistent=True), make("compv5", persistent=True)],
-    "amd-field": [make(unroll=2), make(prefetch=2)],
-    "amd-vector": [
-        make(vector=(4, 0, 0)),
-        make(vector=(0, 4, 0)),
-        make(vector=(0, 0, 8)),
-        make(vector=(0, 0, 3)),
-        make(vector=(0, 0, 1), store="direct"),
-    ],
+    "amd-store-width": [make(store_width=8), make(store_width=3), make(store_width=1, store="direct")],
     "amd-preshuffle": [
         make(signature=PACKED),
         make("preshuffle"),
@@ -136,7 +127,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(split_k=2, signature=FUSED),
         make("preshuffle", PACKED, split_k=2),
         make(split_k=2, store="direct"),
-        make(split_k=2, vector=(0, 0, 1)),
+        make(split_k=2, store_width=1),
     ],
     "amd-compv5-layout": [make("compv5", signed(FP16, layout="rrr"))],
     "amd-mixed-pipeline": [make(signature=MIXED), make("mem", MIXED, warp_tile=WIDE)],

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from tilewright.arch import all_archs
-from tilewright.codegen import Selection, collect
+from tilewright.codegen import SpecSet, collect
 from tilewright.ops import op
 from tilewright.ops.gemm import preselected
 from tilewright.ops.gemm.spec import LAYOUTS
@@ -28,7 +28,7 @@ def inputs(arch: str) -> tuple[str, ...]:
     return found if arch == "gfx90a" else (*found, "int8")
 
 
-def demand_sound(selection: Selection) -> None:
+def demand_sound(selection: SpecSet) -> None:
     for spec in selection.specs:
         assert GEMM.check(spec) == [], spec.name
     assert len({spec.name for spec in selection.specs}) == len(selection.specs)

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.arch import all_archs
 from tilewright.ops import KernelSpec, op
-from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature, nvidia
+from tilewright.ops.gemm import GemmProblem, GemmSignature, NvidiaLoopsSchedule, NvidiaSchedule, nvidia
 from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import proposals
@@ -24,7 +23,7 @@ TF32 = GemmSignature("standard", "tf32", "tf32", "fp32", "fp32", "fp32", "ccr")
 FP8 = GemmSignature("standard", "fp8_e4m3", "fp8_e4m3", "fp32", "fp32", "fp32", "rcr")
 
 
-def spec(schedule: GemmSchedule, signature: GemmSignature = BF16, arch: str = "sm_90a", **changes: Any) -> KernelSpec:
+def spec(schedule: NvidiaSchedule, signature: GemmSignature = BF16, arch: str = "sm_90a", **changes: Any) -> KernelSpec:
     return KernelSpec("gemm", signature, dataclasses.replace(schedule, **changes), arch)
 
 
@@ -40,8 +39,8 @@ def multistage(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
     return spec(stages.multistage(signature, 128, 128, 64, (2, 2), 3), signature, **changes)
 
 
-def generic(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
-    return spec(make.generic_schedule(signature, all_archs()["sm_90a"]), signature, **changes)
+def loops(signature: GemmSignature = BF16) -> KernelSpec:
+    return spec(NvidiaLoopsSchedule(), signature)
 
 
 def signed(**changes: Any) -> GemmSignature:
@@ -55,67 +54,55 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(variant="preshuffle"), arch="sm_80"),
     ],
     "nv-packed": [skinny(signed(variant="preshuffle")), multistage(signed(variant="preshuffle"))],
-    "dtype-mix": [generic(signed(dtype_a="tf32")), generic(signed(dtype_b="int8")), generic(signed(dtype_a="int32"))],
-    "dtype-output": [generic(signed(dtype_c="int32"))],
-    "dtype-d": [generic(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],
-    "nv-pipeline": [tma(pipeline="compv3")],
+    "dtype-mix": [loops(signed(dtype_a="tf32")), loops(signed(dtype_b="int8")), loops(signed(dtype_a="int32"))],
+    "dtype-output": [loops(signed(dtype_c="int32"))],
+    "dtype-d": [loops(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],
     "nv-arch": [tma(arch="sm_80")],
-    "nv-scheduler": [
-        tma(scheduler="rows"), multistage(scheduler="pingpong"),
-        skinny(scheduler="cooperative"), generic(scheduler="rows"),
-    ],
-    "nv-store": [tma(store="cshuffle"), skinny(store="tma")],
-    "nv-field": [
-        tma(persistent=False), skinny(persistent=True), tma(unroll=2), tma(split_k=2), tma(vector=(8, 8, 8)),
-        tma(pad=(True, False, True)), skinny(prefetch=4), generic(cluster=(2, 1, 1)),
-        multistage(vector=(8, 8, 8)), multistage(cluster=(2, 1, 1)),
-    ],
     "nv-split-sums": [
         multistage(signed(dtype_a="int8", dtype_b="int8", dtype_acc="int32", dtype_c="int32", dtype_d="int32"),
-                   scheduler="split_k"),
+                   dealing="split_k"),
     ],
     "nv-warps": [multistage(warp_grid=(4, 8, 1))],
     "nv-warp-part": [multistage(tile=(128, 24, 32)), multistage(tile=(48, 128, 32))],
-    "nv-vector": [multistage(vector=(16, 8, 0)), multistage(vector=(8, 3, 0))],
+    "nv-vector": [multistage(vector=(16, 8)), multistage(vector=(8, 3))],
     "nv-copies": [
         multistage(signed(layout="crr"), tile=(96, 128, 32), warp_grid=(2, 4, 1)),
-        multistage(signed(layout="rrr"), tile=(32, 256, 32), warp_grid=(1, 2, 1), vector=(8, 2, 0)),
+        multistage(signed(layout="rrr"), tile=(32, 256, 32), warp_grid=(1, 2, 1), vector=(8, 2)),
     ],
     "nv-inputs": [
         multistage(signed(dtype_b="fp16")), skinny(FP8),
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
-    "nv-along-k": [tma(dataclasses.replace(FP8, layout="rrr")), tma(TF32, tile=(128, 128, 32), warp_tile=(64, 128, 8))],
-    "nv-columns": [tma(tile=(128, 40, 64), warp_tile=(64, 40, 16)), tma(tile=(128, 512, 64), warp_tile=(64, 512, 16))],
+    "nv-along-k": [tma(dataclasses.replace(FP8, layout="rrr")), tma(TF32)],
+    "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
     "nv-warp": [
         multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),
-        tma(warp_tile=(16, 16, 16)), tma(warp_grid=(1, 1, 1)), tma(scheduler="pingpong"),
     ],
-    "nv-tile-k": [multistage(tile=(128, 128, 96)), tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 128))],
+    "nv-tile-k": [
+        multistage(tile=(128, 128, 96)), tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 192)), skinny(tile=(8, 16, 96)),
+    ],
     "nv-tile-m": [tma(tile=(384, 128, 64)), tma(tile=(64, 128, 64))],
     "nv-tma-store": [
         tma(signed(dtype_c="fp32"), store="tma"),
-        tma(tile=(128, 24, 64), warp_tile=(64, 24, 16), store="tma"),
+        tma(tile=(128, 24, 64), store="tma"),
     ],
-    "nv-cluster": [tma(cluster=(4, 4, 1)), tma(cluster=(1, 1, 2))],
+    "nv-cluster": [tma(cluster=(4, 4))],
     "nv-cluster-part": [
-        tma(signed(layout="rrr"), cluster=(4, 1, 1)),
-        tma(signed(layout="crr"), cluster=(1, 4, 1)),
-        tma(tile=(128, 24, 64), warp_tile=(64, 24, 16), cluster=(2, 1, 1), store="direct"),
+        tma(signed(layout="rrr"), cluster=(4, 1)),
+        tma(signed(layout="crr"), cluster=(1, 4)),
+        tma(tile=(128, 24, 64), cluster=(2, 1), store="direct"),
     ],
     "nv-registers": [
         multistage(tile=(256, 128, 32)),
-        tma(tile=(256, 256, 64), warp_tile=(64, 256, 16), prefetch=2),
+        tma(tile=(256, 256, 64), stages=2),
     ],
-    "nv-stages": [multistage(prefetch=1), multistage(prefetch=9), tma(prefetch=1), tma(prefetch=17)],
+    "nv-stages": [multistage(stages=1), multistage(stages=9), tma(stages=1), tma(stages=17)],
     "nv-shared-memory": [
-        multistage(tile=(128, 128, 64), prefetch=8), tma(prefetch=8),
-        skinny(tile=(32, 64, 512), warp_tile=(8, 16, 16)),
+        multistage(tile=(128, 128, 64), stages=8), tma(stages=8),
+        skinny(tile=(32, 64, 512)),
     ],
     "nv-skinny-layout": [skinny(signed(layout="rrr"))],
-    "nv-skinny-warps": [skinny(warp_grid=(1, 1, 3)), skinny(warp_tile=(16, 8, 16), tile=(16, 16, 512))],
     "nv-skinny-tile": [skinny(tile=(40, 16, 512)), skinny(tile=(8, 128, 512))],
-    "nv-generic": [generic(tile=(128, 64, 16))],
 }  # fmt: skip
 
 ODD: dict[str, Any] = {"dtype_a": "bf16", "layout": "rcr"}
@@ -131,7 +118,7 @@ UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
     "nv-alignment": [
         (multistage(), GemmProblem(8, 8, 12, **ODD)),
         (multistage(), GemmProblem(8, 8, 8, b_stride=9, **ODD)),
-        (multistage(vector=(4, 1, 0)), GemmProblem(8, 8, 8, aligned=False, **ODD)),
+        (multistage(vector=(4, 1)), GemmProblem(8, 8, 8, aligned=False, **ODD)),
         (tma(), GemmProblem(8, 9, 8, **ODD)),
         (tma(), GemmProblem(8, 8, 8, aligned=False, **ODD)),
         (skinny(), GemmProblem(8, 8, 8, a_stride=12, **ODD)),
@@ -173,7 +160,7 @@ def test_a_kernel_says_why_it_cannot_serve(rule: str, number: int) -> None:
 
 
 def test_the_specs_the_examples_start_from_are_legal() -> None:
-    assert [GEMM.check(one) for one in (tma(), tma(FP8), multistage(), skinny(), generic())] == [[]] * 5
+    assert [GEMM.check(one) for one in (tma(), tma(FP8), multistage(), skinny(), loops())] == [[]] * 5
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

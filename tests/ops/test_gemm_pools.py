@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.arch import all_archs
-from tilewright.codegen import Rejection, Selection, collect, split_legal
+from tilewright.codegen import Rejection, SpecSet, collect, split_legal
 from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, op
@@ -36,7 +36,7 @@ INPUTS = ("fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3:bf16
 SMALL_POOLS = ("tiny", "tests", "default")
 
 
-def demand_sound(selection: Selection) -> None:
+def demand_sound(selection: SpecSet) -> None:
     """Legal, distinct, and every rejection with a rule and a reason."""
     for spec in selection.specs:
         assert GEMM.check(spec) == [], spec.name
@@ -89,7 +89,7 @@ def test_no_request_gets_an_illegal_spec_out_of_a_pool(pool: str, arch: str, axe
     # Only the first proposals: with every rule broken at once a large pool would take minutes.
     found = list(split_legal(islice(GEMM.proposals(pool, arch, **axes), 200)))
     demand_sound(
-        Selection(
+        SpecSet(
             tuple(dict.fromkeys(one for one in found if isinstance(one, KernelSpec))),
             tuple(one for one in found if isinstance(one, Rejection)),
         )

@@ -4,64 +4,61 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.arch import all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, all_ops, op
 from tilewright.ops.fused import EPILOGUES, normal_epilogue
-from tilewright.ops.gemm import GemmSchedule, GemmSignature
+from tilewright.ops.gemm import CpuPackedSchedule, GemmSignature, TmaWsSchedule
+from tilewright.ops.gemm.schedule import SCHEDULES
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS
 
 GEMM = op("gemm")
 
 dtypes = st.sampled_from(sorted(DTYPES))
-shapes = st.tuples(*[st.integers(1, 1024)] * 3)
-specs = st.builds(
-    KernelSpec,
-    op=st.just("gemm"),
-    signature=st.builds(
-        GemmSignature,
-        variant=st.sampled_from(VARIANTS),
-        dtype_a=dtypes,
-        dtype_b=dtypes,
-        dtype_acc=dtypes,
-        dtype_c=dtypes,
-        dtype_d=dtypes,
-        layout=st.sampled_from(LAYOUTS),
-        epilogue=st.sampled_from(EPILOGUES),
-        num_d=st.integers(0, 2),
-    ),
-    schedule=st.builds(
-        GemmSchedule,
-        pipeline=st.sampled_from(["packed", "direct", "gemv"]),
-        tile=shapes,
-        warp_tile=shapes,
-        warp_grid=shapes,
-        scheduler=st.sampled_from(["default", "intrawave"]),
-        store=st.sampled_from(["direct", "cshuffle"]),
-        pad=st.tuples(st.booleans(), st.booleans(), st.booleans()),
-        persistent=st.booleans(),
-        split_k=st.integers(1, 4),
-        unroll=st.integers(1, 4),
-        prefetch=st.integers(0, 4),
-        vector=shapes,
-    ),
-    arch=st.sampled_from(sorted(all_archs())),
+signatures = st.builds(
+    GemmSignature,
+    variant=st.sampled_from(VARIANTS),
+    dtype_a=dtypes,
+    dtype_b=dtypes,
+    dtype_acc=dtypes,
+    dtype_c=dtypes,
+    dtype_d=dtypes,
+    layout=st.sampled_from(LAYOUTS),
+    epilogue=st.sampled_from(EPILOGUES),
+    num_d=st.integers(0, 2),
+)
+ARCH_OF = {"cpu": "x86_64_v3", "cdna": "gfx942", "rdna": "gfx1100", "nvidia": "sm_90a"}
+FAMILIES = sorted({(ARCH_OF[family], one) for family, kinds in SCHEDULES.items() for one in kinds}, key=str)
+
+
+def schedules(kind: type[Any]) -> st.SearchStrategy[Any]:
+    """Every value a family's fields may have, drawn from their annotations."""
+    hints, given = get_type_hints(kind), {}
+    for one in dataclasses.fields(kind):
+        if one.init:
+            words = kind.words.get(one.name)
+            given[one.name] = st.sampled_from(words) if words else st.from_type(hints[one.name])
+    return st.builds(kind, **given)
+
+
+specs = st.sampled_from(FAMILIES).flatmap(
+    lambda pair: st.builds(
+        KernelSpec, op=st.just("gemm"), signature=signatures, schedule=schedules(pair[1]), arch=st.just(pair[0])
+    )
 )
 
 ONE = KernelSpec(
     "gemm",
     GemmSignature("standard", "fp32", "fp32", "fp32", "fp32", "fp32", "rrr"),
-    GemmSchedule("packed", (96, 256, 128), (6, 16, 1)),
+    CpuPackedSchedule("packed", (96, 256, 128), (6, 16, 1)),
     "x86_64_v3",
 )
-OTHER_VALUES: dict[type, Any] = {str: "other", int: 77, bool: True}
 
 
 @given(specs)
@@ -77,22 +74,53 @@ def test_two_specs_share_name_and_digest_only_when_equal(one: KernelSpec, other:
     assert (one == other) == (one.digest == other.digest) == (one.name == other.name)
 
 
+def other(value: Any) -> list[Any]:
+    if isinstance(value, tuple):
+        return [
+            (*value[:i], not one if isinstance(one, bool) else one + 1, *value[i + 1 :]) for i, one in enumerate(value)
+        ]
+    return [not value if isinstance(value, bool) else value + "x" if isinstance(value, str) else value + 1]
+
+
+@pytest.mark.parametrize("arch", sorted(ARCH_OF.values()))
 @pytest.mark.parametrize("part", ["signature", "schedule"])
-def test_no_field_is_left_out_of_the_identity(part: str) -> None:
-    owner = getattr(ONE, part)
-    for field in dataclasses.fields(owner):
-        value = getattr(owner, field.name)
-        if isinstance(value, tuple):
-            changes = [
-                (*value[:i], not one if isinstance(one, bool) else one + 1, *value[i + 1 :])
-                for i, one in enumerate(value)
-            ]
-        else:
-            changes = [OTHER_VALUES[type(value)]]
-        for change in changes:
-            changed = dataclasses.replace(ONE, **{part: dataclasses.replace(owner, **{field.name: change})})
-            assert changed.digest != ONE.digest, field.name
-            assert changed.name != ONE.name, field.name
+def test_no_field_is_left_out_of_the_identity(part: str, arch: str) -> None:
+    seen = set()
+    for spec in GEMM.proposals("tests", arch, datatypes=["bf16"], layouts=["rcr"]):
+        owner = getattr(spec, part)
+        if type(owner) in seen:
+            continue
+        seen.add(type(owner))
+        for field in dataclasses.fields(owner):
+            for change in other(getattr(owner, field.name)) if field.init else ():
+                changed = dataclasses.replace(spec, **{part: dataclasses.replace(owner, **{field.name: change})})
+                assert changed.digest != spec.digest, field.name
+                assert changed.name != spec.name, field.name
+    assert seen
+
+
+def test_a_schedule_of_one_family_has_no_field_of_another() -> None:
+    with pytest.raises(TypeError):
+        TmaWsSchedule((128, 128, 64), stages=4, unroll=2)  # type: ignore[call-arg]
+    text = json.loads(dataclasses.replace(ONE, schedule=TmaWsSchedule((128, 128, 64), 4), arch="sm_90a").to_json())
+    assert text["schedule"] == {
+        "pipeline": "tma_ws", "tile": [128, 128, 64], "stages": 4, "cluster": [1, 1], "grouping": "cooperative",
+        "turned": False, "dealing": "tiles", "store": "direct",
+    }  # fmt: skip
+    text["schedule"]["pipeline"] = "multistage"
+    with pytest.raises(RequestError) as caught:
+        GEMM.spec_from_dict(text)
+    assert caught.value.rule == "spec-field"
+    text["schedule"]["pipeline"] = "packed"
+    with pytest.raises(UnknownNameError, match="'packed' is not a gemm pipeline of sm_90a"):
+        GEMM.spec_from_dict(text)
+
+
+def test_a_name_tells_what_a_kernel_is() -> None:
+    schedule = TmaWsSchedule((16, 64, 64), 16, grouping="pingpong", turned=True, dealing="split_k")
+    name = dataclasses.replace(ONE, schedule=schedule, arch="sm_90a").name
+    assert "tma_ws_16x64x64_pingpong_turned_split_k_stages16" in name
+    assert "split_k4" in dataclasses.replace(ONE, schedule=dataclasses.replace(ONE.schedule, split_k=4)).name
 
 
 def test_the_arch_is_part_of_the_identity() -> None:
@@ -101,7 +129,7 @@ def test_the_arch_is_part_of_the_identity() -> None:
 
 def test_a_digest_does_not_change_by_accident() -> None:
     """Every store and every record of measurements is keyed by it: change SPEC_SCHEMA when this must change."""
-    assert ONE.digest == "7b64e3e3217531848d4defcf5f68f4407c7422789351ae152c393ae2e62f8d62"
+    assert ONE.digest == "72b3da25e3a168f6348dbd6c08e43e131eed471642767aacc46eed708d1c6b01"
 
 
 def test_a_name_is_a_usable_file_name() -> None:

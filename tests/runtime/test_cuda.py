@@ -179,7 +179,7 @@ def test_a_cluster_launch_is_what_the_driver_wants(fake: ctypes.CDLL) -> None:
 def test_stream_k_gets_a_workspace_with_clear_flags(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     problem = GemmProblem(256, 256, 4096, "bf16", layout="rcr")
-    registry = registry_with(problem, make.tma_ws(problem.signature, 64, 64, 4, (1, 1), "pingpong_stream_k"))
+    registry = registry_with(problem, make.tma_ws(problem.signature, 64, 64, 4, (1, 1), make.WAYS["pingpong_stream_k"]))
     a, b = there(ones(256, 4096)), there(ones(256, 4096))
     registry.run("gemm", a, b.T)
     seen = fake.fake_cuda_last().contents
@@ -199,7 +199,8 @@ def test_stream_k_gets_a_workspace_with_clear_flags(fake: ctypes.CDLL) -> None:
 def test_split_k_launches_no_more_parts_than_run_at_a_time(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     problem = GemmProblem(256, 512, 4096, "bf16", layout="rcr")
-    registry = registry_with(problem, make.tma_ws(problem.signature, 128, 128, 4, (2, 1), "cooperative_split_k"))
+    schedule = make.tma_ws(problem.signature, 128, 128, 4, (2, 1), make.WAYS["cooperative_split_k"])
+    registry = registry_with(problem, schedule)
 
     def run(m: int, n: int, k: int) -> tuple[int, list[int]]:
         registry.run("gemm", there(ones(m, k)), there(ones(n, k)).T)
@@ -216,7 +217,8 @@ def test_split_k_launches_no_more_parts_than_run_at_a_time(fake: ctypes.CDLL) ->
 def test_a_turned_kernel_sees_the_problem_transposed(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     problem = GemmProblem(5, 1000, 4096, "bf16", layout="rcr")
-    registry = registry_with(problem, make.tma_ws(problem.signature, 8, 64, 8, (1, 1), "pingpong_turned_split_k"))
+    schedule = make.tma_ws(problem.signature, 8, 64, 8, (1, 1), make.WAYS["pingpong_turned_split_k"])
+    registry = registry_with(problem, schedule)
     registry.run("gemm", there(ones(5, 4096)), there(ones(1000, 4096)).T)
     seen = fake.fake_cuda_last().contents
     assert (seen.grid[0], numbers(seen, 10)) == (128, [1000, 5, 4096, 1, 16, 1, 32, 64, 8, 8])
@@ -225,7 +227,7 @@ def test_a_turned_kernel_sees_the_problem_transposed(fake: ctypes.CDLL) -> None:
 def test_operands_the_copy_engine_cannot_read_are_copied_first(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     problem = GemmProblem(64, 64, 63, "bf16", layout="rcr")
-    registry = registry_with(problem, make.tma_ws(problem.signature, 128, 64, 4, (1, 1), "cooperative", "direct"))
+    registry = registry_with(problem, make.tma_ws(problem.signature, 128, 64, 4, (1, 1), store="direct"))
     b = there(ones(64, 63))
     registry.run("gemm", there(ones(64, 63)), b.T)
     assert fake.fake_cuda_calls(b"cuLaunchKernelEx") == 2
@@ -343,7 +345,7 @@ def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> 
         kernels.kernel(spec_of(base, one))
         for one in (
             make.tma_ws(base.signature, 128, 128, 4, (1, 1)),
-            make.tma_ws(base.signature, 128, 64, 4, (1, 1), "cooperative", "direct"),
+            make.tma_ws(base.signature, 128, 64, 4, (1, 1), store="direct"),
             make.skinny(1, 1, 4),
             make.skinny(2, 1, 4, "columns"),
             make.generic_schedule(base.signature, arch("sm_90a")),

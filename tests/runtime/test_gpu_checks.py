@@ -43,8 +43,8 @@ def _cuda() -> list[KernelSpec]:
     for one in (signature(), signature("fp16", "fp32", "crr"), fused("bf16", "bf16", "rrr")):
         schedules = [
             nvidia.tma_ws(one, 128, 128, 4, (1, 1)),
-            nvidia.tma_ws(one, 128, 64, 4, (1, 1), "cooperative", "direct"),
-            nvidia.tma_ws(one, 64, 64, 4, (1, 1), "pingpong_stream_k", "direct"),
+            nvidia.tma_ws(one, 128, 64, 4, (1, 1), store="direct"),
+            nvidia.tma_ws(one, 64, 64, 4, (1, 1), nvidia.WAYS["pingpong_stream_k"], "direct"),
             nvidia.skinny(1, 1, 4),
             nvidia.skinny(2, 1, 4, "columns"),
             nvidia.generic_schedule(one, arch("sm_90a")),
@@ -53,11 +53,9 @@ def _cuda() -> list[KernelSpec]:
         made += [KernelSpec("gemm", one, schedule, "sm_90a") for schedule in schedules]
     packed = signature(variant="preshuffle")
     made.append(KernelSpec("gemm", packed, nvidia.tma_ws(packed, 128, 128, 4, (1, 1)), "sm_90a"))
-    made.append(
-        KernelSpec("gemm", packed, nvidia.tma_ws(packed, 128, 64, 4, (1, 1), "cooperative", "direct"), "sm_90a")
-    )
+    made.append(KernelSpec("gemm", packed, nvidia.tma_ws(packed, 128, 64, 4, (1, 1), store="direct"), "sm_90a"))
     fp8, ints = signature("fp8_e4m3", "fp32"), signature("int8", "int32", "ccr")
-    made.append(KernelSpec("gemm", fp8, nvidia.tma_ws(fp8, 128, 128, 4, (1, 1), "cooperative", "direct"), "sm_90a"))
+    made.append(KernelSpec("gemm", fp8, nvidia.tma_ws(fp8, 128, 128, 4, (1, 1), store="direct"), "sm_90a"))
     made += [KernelSpec("gemm", ints, one, "sm_80") for one in list(nvidia_multistage.tests(ints))[:2]]
     return [spec for spec in made if not GEMM.check(spec)]
 
@@ -210,7 +208,8 @@ def test_both_sides_are_seen(which: str, request: pytest.FixtureRequest) -> None
     refused = 0
     for kernel in kernels:
         s, h = kernel.spec.signature, kernel.spec.schedule
-        m, n = (min(8, h.tile[0]), 64) if h.scheduler == "rows" else (64, 8) if h.scheduler == "columns" else (256, 256)
+        few = h.few if h.pipeline == "skinny" else ""
+        m, n = (min(8, h.tile[0]), 64) if few == "rows" else (64, 8) if few == "columns" else (256, 256)
         whole = GemmProblem(
             m, n, 2048, s.dtype_a, s.dtype_b, s.dtype_c, s.dtype_d, s.layout, epilogue=s.epilogue, num_d=s.num_d,
             preshuffled=s.variant == "preshuffle",

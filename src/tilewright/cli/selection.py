@@ -12,7 +12,7 @@ from tilewright.cli.common import console, numbers, resolve_target, say, words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tilewright.codegen import Rejection, Selection
+    from tilewright.codegen import Rejection, SpecSet
 
 OpName = Annotated[str, typer.Argument(metavar="OP", help="The op: gemm.")]
 Target = Annotated[str, typer.Option("--target", help="Arch name; the best of this machine when left out.")]
@@ -77,7 +77,7 @@ def choose(
     epilogues: Sequence[str] | None,
     num_d: Sequence[str] | None,
     outputs: Sequence[str] | None,
-) -> Selection:
+) -> SpecSet:
     """The specs the options mean; an axis nobody gave is left to the op's default."""
     from tilewright.codegen import collect
     from tilewright.ops import op as op_by_name
@@ -112,7 +112,7 @@ def rejection_data(rejection: Rejection) -> dict[str, Any]:
     }
 
 
-def print_why_not(selection: Selection, verbose: bool) -> None:
+def print_why_not(selection: SpecSet, verbose: bool) -> None:
     """Each rule that refused something with its count and one sentence; every proposal when verbose."""
     if not selection.rejected:
         say("no proposal was rejected")
@@ -130,7 +130,7 @@ def print_why_not(selection: Selection, verbose: bool) -> None:
                 typer.echo(f"  {violation}")
 
 
-def summary(selection: Selection) -> str:
+def summary(selection: SpecSet) -> str:
     parts = [f"{len(selection.specs)} specs"]
     if selection.rejected:
         parts.append(f"{len(selection.rejected)} proposals rejected (--why-not lists them)")

@@ -22,7 +22,7 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SpecSet:
     """The legal specs of a request, in the order proposed, and what happened to the others."""
 
     specs: tuple[KernelSpec, ...]
@@ -41,7 +41,7 @@ class Selection:
         return {rule: (count, examples[rule]) for rule, count in counts.most_common()}
 
 
-def demand_some(selection: Selection) -> None:
+def demand_some(selection: SpecSet) -> None:
     """A request that means no kernel is taken for a mistake; what refused most says what would work."""
     if selection.specs:
         return
@@ -98,7 +98,7 @@ def collect(
     expression: str = "",
     limit: int = 0,
     axes: Mapping[str, Any] | None = None,
-) -> Selection:
+) -> SpecSet:
     """The legal specs of a pool (`default` when none is named) or a preselected set on an arch.
 
     A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected.
@@ -128,4 +128,4 @@ def collect(
             specs.append(found)
             if limit and len(specs) >= limit:
                 break
-    return Selection(tuple(specs), tuple(rejected), filtered, repeated)
+    return SpecSet(tuple(specs), tuple(rejected), filtered, repeated)

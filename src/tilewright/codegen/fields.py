@@ -1,22 +1,23 @@
 """The flat names of a spec: what a filter or a table may ask of a kernel of any op.
 
-Every field of signature and schedule is offered under its own name.  A field that holds a tuple is
-offered whole and by element: `tile` also as tile_m, tile_n, tile_k.  An op whose axes are called
-otherwise says so in a class attribute `axis_names` of its dataclass, by field.
+Every field of signature and schedule is offered under its own name.  A field that holds a tuple is offered whole and
+by element: under the names a class attribute `axis_names` of its dataclass gives (`tile` as tile_m, tile_n, tile_k),
+by number where it gives none.  What `axis_names` names and is no field, such as a shape that follows from others, is
+offered too.  A schedule of another family of the op has other fields: what this one lacks is None.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
+from tilewright.ops import op, op_names
 from tilewright.ops.base import KernelSpec
 
 Getter = Callable[[KernelSpec], Any]
 
-_THREE_AXES = ("m", "n", "k")
-_tables: dict[tuple[type, type], dict[str, Getter]] = {}
+_tables: dict[tuple[str, type, type], dict[str, Getter]] = {}
 
 
 def _of_part(part: str, field: str) -> Getter:
@@ -24,30 +25,53 @@ def _of_part(part: str, field: str) -> Getter:
 
 
 def _of_element(part: str, field: str, index: int) -> Getter:
-    return lambda spec: getattr(getattr(spec, part), field)[index]
+    def element(spec: KernelSpec) -> Any:
+        value = getattr(getattr(spec, part), field)
+        return value[index] if index < len(value) else None  # of a tuple of any length
+
+    return element
 
 
-def _suffixes(owner: object, field: str, length: int) -> tuple[str, ...]:
-    named: Mapping[str, tuple[str, ...]] = getattr(owner, "axis_names", {})
-    if field in named:
-        return named[field]
-    return _THREE_AXES if length == 3 else tuple(str(index) for index in range(length))
+def _absent(spec: KernelSpec) -> None:
+    return None
+
+
+def _names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
+    """Flat name to field and place in it, for one dataclass."""
+    named: Mapping[str, tuple[str, ...]] = getattr(kind, "axis_names", {})
+    hints = get_type_hints(kind)
+    found: dict[str, tuple[str, int | None]] = {}
+    for field in dict.fromkeys([*(one.name for one in dataclasses.fields(kind)), *named]):
+        found[field] = (field, None)
+        suffixes = named.get(field) or _numbered(hints.get(field))
+        found.update({f"{field}_{suffix}": (field, place) for place, suffix in enumerate(suffixes)})
+    return found
+
+
+def _numbered(hint: Any) -> tuple[str, ...]:
+    parts = get_args(hint) if get_origin(hint) is tuple else ()
+    return () if Ellipsis in parts else tuple(str(place) for place in range(len(parts)))
+
+
+def _getters(part: str, kind: type[Any]) -> dict[str, Getter]:
+    return {
+        name: _of_part(part, field) if place is None else _of_element(part, field, place)
+        for name, (field, place) in _names(kind).items()
+    }
+
+
+def _schedules(name: str) -> tuple[type[Any], ...]:
+    return op(name).schedules if name in op_names() else ()
 
 
 def fields_of(spec: KernelSpec) -> Mapping[str, Getter]:
-    """Name to getter for every spec with the same signature and schedule types as this one."""
-    key = (type(spec.signature), type(spec.schedule))
+    """Name to getter for every spec of the op with the same signature and schedule types as this one."""
+    key = (spec.op, type(spec.signature), type(spec.schedule))
     table = _tables.get(key)
     if table is None:
-        table = {"op": lambda one: one.op, "arch": lambda one: one.arch, "name": lambda one: one.name}
-        for part in ("signature", "schedule"):
-            owner = getattr(spec, part)
-            for field in dataclasses.fields(owner):
-                table[field.name] = _of_part(part, field.name)
-                value = getattr(owner, field.name)
-                if isinstance(value, tuple):
-                    for index, suffix in enumerate(_suffixes(owner, field.name, len(value))):
-                        table[f"{field.name}_{suffix}"] = _of_element(part, field.name, index)
+        table = {name: _absent for kind in _schedules(spec.op) for name in _names(kind)}
+        table |= {"op": lambda one: one.op, "arch": lambda one: one.arch, "name": lambda one: one.name}
+        table |= _getters("signature", type(spec.signature)) | _getters("schedule", type(spec.schedule))
         _tables[key] = table
     return table
 

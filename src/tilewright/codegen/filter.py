@@ -171,6 +171,8 @@ class Filter:
     def _negated(self, node: ast.UnaryOp, inner: Value) -> Value:
         def value(spec: KernelSpec) -> Any:
             one = inner(spec)
+            if one is None:
+                return None
             if not isinstance(one, (int, float)):
                 self._at(node, "filter-type", f"{_shown(one)} cannot be negated", "negate numbers only")
             return -one
@@ -184,6 +186,8 @@ class Filter:
 
         def value(spec: KernelSpec) -> Any:
             a, b = left(spec), right(spec)
+            if a is None or b is None:
+                return None  # the kernel's family has no such field
             for one in (a, b):
                 if not isinstance(one, (int, float)):
                     self._at(node, "filter-type", f"{_shown(a)} {sign} {_shown(b)}", f"{sign} is for numbers only")
@@ -216,6 +220,8 @@ class Filter:
                 try:
                     holds = test(left, right)
                 except TypeError:
+                    if left is None or right is None:
+                        return False  # the kernel's family has no such field: nothing is so of it
                     self._at(
                         node,
                         "filter-type",

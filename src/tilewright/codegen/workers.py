@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
-from tilewright.codegen.render import Emitted, emit_many
+from tilewright.codegen.files import Emitted, emit_many
 from tilewright.errors import InternalError, MachineError, TilewrightError
 from tilewright.ops.base import KernelSpec
 

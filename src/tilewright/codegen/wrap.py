@@ -21,8 +21,8 @@ from typing import Any
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend
 from tilewright.codegen.build_files import BUILD_SYSTEMS, MAKE_OBJECTS, MARK, OBJECT_LIST, Layout, Unit
-from tilewright.codegen.emit import MANIFEST, MANIFEST_SCHEMA
 from tilewright.codegen.folder import held, output_error, write_if_changed
+from tilewright.codegen.generation import MANIFEST, MANIFEST_SCHEMA
 from tilewright.errors import RequestError, UnknownNameError, nearest
 
 RECORD = "wrappers.json"  # what we wrote into the output folder

@@ -1,4 +1,7 @@
-"""Device code inside host libraries: clang's offload bundles, plain or compressed."""
+"""Device code inside host libraries: clang's offload bundles, plain or compressed.
+
+Read by hand: no Python library knows them, and clang's own tool is not where kernels are only looked at.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,6 @@ class Symbol:
     address: int
     size: int
     is_function: bool
-    section: int
 
 
 def damaged(what: str, why: str) -> InspectionError:
@@ -115,14 +114,7 @@ class Elf:
         with _reading(self.what, "its symbols are damaged:"):
             for table in full or tables:
                 for one in table.iter_symbols():
-                    place = one["st_shndx"]
-                    yield Symbol(
-                        one.name,
-                        one["st_value"],
-                        one["st_size"],
-                        one["st_info"]["type"] == "STT_FUNC",
-                        place if isinstance(place, int) else 0,
-                    )
+                    yield Symbol(one.name, one["st_value"], one["st_size"], one["st_info"]["type"] == "STT_FUNC")
 
     def notes(self) -> Iterator[tuple[str, int | str, bytes]]:
         """Owner, type (by the name pyelftools has for it, if any) and content of every note."""

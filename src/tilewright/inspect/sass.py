@@ -1,7 +1,8 @@
 """Machine code of NVIDIA GPUs from 8.0 to 9.0, as far as the instructions that matter: by opcode, without any tool.
 
 Every instruction has 16 bytes.  The lowest nine bits name the operation, the next three where its operands
-come from; loads and stores say their width in bits 73 to 75.  Checked against nvdisasm by a test.
+come from; loads and stores say their width in bits 73 to 75.  Checked against nvdisasm by a test.  By hand, since
+builds look at every kernel, and nvdisasm is a download of its own that most machines do not have.
 """
 
 from __future__ import annotations

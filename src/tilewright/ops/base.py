@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
+from types import UnionType
+from typing import Any, ClassVar, Literal, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
 
-from tilewright.errors import IllegalSpecError, RequestError, nearest
+from tilewright.errors import IllegalSpecError, ProblemError, RequestError, nearest
 
-SPEC_SCHEMA = 1
+SPEC_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,21 @@ class Signature(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
+    def label(self) -> str:
+        """Its part of a kernel's name: letters, digits and underscores."""
+
 
 class Schedule(Protocol):
-    """How it is computed.  A frozen dataclass."""
+    """How it is computed.  A frozen dataclass with the fields its family of kernels has and no others.
+
+    A class attribute `axis_names` may give names to the elements of fields (and properties) that hold tuples, by which
+    filters and tables offer them: {"tile": ("m", "n", "k")}.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def label(self) -> str:
+        """Its part of a kernel's name: letters, digits and underscores."""
 
 
 def plain(value: object) -> Any:
@@ -51,15 +63,62 @@ def plain(value: object) -> Any:
     return value
 
 
-def _fits(value: object, kind: Any) -> bool:
-    """Whether a value read from JSON (lists already tuples) is what the field's annotation says."""
-    if get_origin(kind) is tuple:
-        parts = get_args(kind)
-        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
-    return type(value) is kind
+class _Unfit(Exception):
+    """A value is not what an annotation says."""
 
 
 _kinds: dict[type, dict[str, Any]] = {}  # the annotations of each dataclass, read once
+
+
+def _kinds_of(cls: type[Any]) -> dict[str, Any]:
+    known = _kinds.get(cls)
+    if known is None:
+        hints = get_type_hints(cls)
+        known = _kinds[cls] = {one.name: hints[one.name] for one in dataclasses.fields(cls)}
+    return known
+
+
+def _shown(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
+
+
+def _read(value: Any, kind: Any, plain_value: Callable[[Any, Any], Any]) -> Any:
+    """A value as an annotation says: tuples of any length, optional values, literals and dataclasses inside.
+
+    `plain_value` says what a number, a text or a switch may be given as.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        if not isinstance(value, (tuple, list)):
+            raise _Unfit
+        if len(parts) == 2 and parts[1] is Ellipsis:
+            return tuple(_read(one, parts[0], plain_value) for one in value)
+        if len(value) != len(parts):
+            raise _Unfit
+        return tuple(_read(one, part, plain_value) for one, part in zip(value, parts, strict=True))
+    if origin in (Union, UnionType):
+        for part in parts:
+            try:
+                return _read(value, part, plain_value)
+            except (_Unfit, RequestError):
+                continue
+        raise _Unfit
+    if origin is Literal:
+        if not any(type(value) is type(one) and value == one for one in parts):
+            raise _Unfit
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return value if type(value) is kind else from_plain(kind, f"a {kind.__name__}", value)
+    return plain_value(value, kind)
+
+
+def _strict(value: Any, kind: Any) -> Any:
+    """As JSON has it: a switch is no number, and a number no text."""
+    if value is None and kind is type(None):
+        return value
+    if type(value) is not kind:
+        raise _Unfit
+    return value
 
 
 def from_plain(cls: type[Any], what: str, data: object) -> Any:
@@ -72,9 +131,6 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
             remedy="give its fields by name",
         )
     fields = {one.name: one for one in dataclasses.fields(cls)}
-    kinds = _kinds.get(cls)
-    if kinds is None:
-        kinds = _kinds[cls] = get_type_hints(cls)
     values: dict[str, Any] = {}
     for name, given in data.items():
         if name not in fields:
@@ -84,25 +140,82 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
                 value=name,
                 remedy=nearest(str(name), sorted(fields)),
             )
-        values[name] = tuple(given) if isinstance(given, list) else given
-        if not _fits(values[name], kinds[name]):
-            kind = kinds[name]
+        kind = _kinds_of(cls)[name]
+        try:
+            values[name] = _read(given, kind, _strict)
+        except _Unfit:
             raise RequestError(
                 f"field {name!r} of {what} cannot be {given!r}",
                 rule="spec-field",
                 value=given,
-                remedy=f"give a {kind.__name__ if isinstance(kind, type) else kind}",
-            )
+                remedy=f"give a {_shown(kind)}",
+            ) from None
+    return cls(**_to_give(fields, what, values))
+
+
+def _to_give(fields: Mapping[str, Any], what: str, values: dict[str, Any]) -> dict[str, Any]:
+    """What the constructor takes: all that has no default is there, and what is always the same is that."""
     for name, one in fields.items():
-        if name not in values and one.default is dataclasses.MISSING:
+        optional = one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
+        if name not in values and not (optional and one.init):
             raise RequestError(
                 f"{what} lacks the field {name!r}", rule="spec-field", value=name, remedy=f"give {name!r}"
             )
-    return cls(**values)
+        if not one.init and values.pop(name) != one.default:
+            raise RequestError(
+                f"field {name!r} of {what} is always {one.default!r}",
+                rule="spec-field",
+                value=name,
+                remedy=f"give {one.default!r}",
+            )
+    return values
 
 
-def read_spec(data: Mapping[str, Any], op: str, signature: type[Any], schedule: type[Any]) -> KernelSpec:
-    """A spec back from `KernelSpec.to_dict`, for an op with these two dataclasses."""
+def _taken(value: Any, kind: Any) -> Any:
+    """As people write it: NumPy's numbers are numbers, but a text, a fraction or a switch is none."""
+    if type(value) is kind or (value is None and kind is type(None)):
+        return value
+    if kind is int and not isinstance(value, bool) and hasattr(value, "__index__") and not _is_switch(value):
+        return operator.index(value)
+    if kind is bool and _is_switch(value):
+        return bool(value)
+    if kind is float and not isinstance(value, (bool, str)) and hasattr(value, "__float__") and not _is_switch(value):
+        return float(value)
+    if kind is str and isinstance(value, str):
+        return str(value)
+    raise _Unfit
+
+
+def _is_switch(value: Any) -> bool:
+    """Whether this is a bool of NumPy's, known without importing it."""
+    return getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "shape", None) == ()
+
+
+def settle(problem: Any) -> None:
+    """In `__post_init__` of a problem: every field is what its annotation says, or becomes it, or is an error.
+
+    Integers of NumPy and the like become int, lists become tuples; "4", 4.0 and True are no sizes.
+    """
+    for name, kind in _kinds_of(type(problem)).items():
+        value = getattr(problem, name)
+        if type(value) is kind:
+            continue
+        try:
+            taken = _read(value, kind, _taken)
+        except (_Unfit, TypeError, ValueError, OverflowError):
+            raise ProblemError(
+                f"{name} of a {problem.op} problem cannot be {value!r} ({type(value).__name__})",
+                rule="problem-field",
+                value=value,
+                remedy=f"give a {_shown(kind)}",
+            ) from None
+        object.__setattr__(problem, name, taken)
+
+
+def read_spec(
+    data: Mapping[str, Any], op: str, signature: type[Any], schedule: Callable[[str, Mapping[str, Any]], type[Any]]
+) -> KernelSpec:
+    """A spec back from `KernelSpec.to_dict`; `schedule` says by arch and fields which dataclass a schedule is of."""
     if not isinstance(data, Mapping) or data.get("schema") != SPEC_SCHEMA:
         found = data.get("schema") if isinstance(data, Mapping) else data
         raise RequestError(
@@ -125,10 +238,12 @@ def read_spec(data: Mapping[str, Any], op: str, signature: type[Any], schedule: 
             value=data["op"],
             remedy=f"read it with the op {data['op']!r}",
         )
+    given = data["schedule"]
+    kind = schedule(data["arch"], given if isinstance(given, Mapping) else {})
     return KernelSpec(
         op=op,
         signature=from_plain(signature, f"a {op} signature", data["signature"]),
-        schedule=from_plain(schedule, f"a {op} schedule", data["schedule"]),
+        schedule=from_plain(kind, f"a {op} schedule", given),
         arch=data["arch"],
     )
 
@@ -230,6 +345,8 @@ class Op(Protocol):
     name: str
     summary: str  # one line for people
     pool_names: tuple[str, ...]
+    preselected_names: tuple[str, ...]  # of named sets
+    schedules: tuple[type[Any], ...]  # the dataclasses a schedule may be of, one a family of kernels
     axes: tuple[Axis, ...]  # what pools can be asked for
     options: tuple[Option, ...]  # what describes a problem
 
@@ -271,6 +388,9 @@ class Op(Protocol):
 
     def axes_of(self, signature: Any) -> dict[str, tuple[Any, ...]]:
         """The axes under which pools propose exactly this signature."""
+
+    def signatures_of(self, text: str) -> Iterator[Any]:
+        """Every signature a pool can be asked for with whose label the text begins: how kernels are found by name."""
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         """What a pool proposes, before legality; an unknown name is an error at once."""

@@ -1,7 +1,8 @@
 """Downloads that can be interrupted, resumed and trusted.
 
 A file under its own name is complete and its digest was right when it got that name; everything
-unfinished ends in `.part`.  Both are checked again before use.
+unfinished ends in `.part`.  Both are checked again before use.  Over urllib: an installation fetches some dozens of
+files once, which is no reason for everybody to have an HTTP library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Debian package indexes: versions in their order, relations, and the closure of what is needed."""
+"""Debian package indexes: versions in their order, relations, and the closure of what is needed.
+
+By hand: python-apt belongs to the system's Python and asks the system's own database, which must not change here.
+"""
 
 from __future__ import annotations
 

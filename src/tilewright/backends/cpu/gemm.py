@@ -11,6 +11,13 @@ from tilewright.backends.base import Promises
 from tilewright.backends.cpu import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.schedule import (
+    ALL_EDGES,
+    CpuDirectSchedule,
+    CpuLoopsSchedule,
+    CpuPackedSchedule,
+    CpuSchedule,
+)
 
 # Peak resident size of one compile of our largest kernels, rounded up.
 _COMPILE_MEMORY = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
@@ -20,7 +27,16 @@ class CpuGemm:
     template = ("tilewright.backends.cpu", "templates/gemm.cpp.jinja")
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        return {}
+        """What every pipeline's Config says, whether its schedule has a word on it or not."""
+        schedule: CpuSchedule = spec.schedule
+        packed = schedule if isinstance(schedule, CpuPackedSchedule) else None
+        return {
+            "pipeline": "generic" if isinstance(schedule, CpuLoopsSchedule) else schedule.pipeline,
+            "pad": packed.pad if packed else ALL_EDGES,
+            "split_k": packed.split_k if packed else 1,
+            "unroll": packed.unroll if packed else 1,
+            "prefetch": 0 if isinstance(schedule, (CpuDirectSchedule, CpuLoopsSchedule)) else schedule.prefetch,
+        }
 
     def include_dirs(self) -> tuple[Path, ...]:
         return ()
@@ -33,7 +49,7 @@ class CpuGemm:
         from tilewright.inspect.x86 import FMA
 
         features, dtype = arch_by_name(spec.arch).features, spec.signature.dtype_a
-        if spec.schedule.pipeline == "generic":
+        if isinstance(spec.schedule, CpuLoopsSchedule):
             return Promises()
         if DTYPES[dtype].kind == "int":
             return Promises(("vpdp",)) if "vnni" in features else Promises()

@@ -14,7 +14,13 @@ from tilewright.arch import all_archs, host_facts
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import GemmSchedule
+from tilewright.ops.gemm.schedule import (
+    CpuDirectSchedule,
+    CpuLoopsSchedule,
+    CpuPackedSchedule,
+    CpuSchedule,
+    CpuStreamSchedule,
+)
 
 CYCLES_PER_SECOND = 2.8e9
 CALL = 1500.0  # cycles of any call
@@ -31,23 +37,25 @@ def _up(x: int, multiple: int) -> int:
 
 
 def seconds(spec: KernelSpec, problem: GemmProblem, threads: int) -> float:
-    schedule: GemmSchedule = spec.schedule
+    schedule: CpuSchedule = spec.schedule
     macs = problem.m * problem.n * problem.k * problem.batch
-    if schedule.pipeline == "generic":
+    if isinstance(schedule, CpuLoopsSchedule):
         return (CALL + 4.0 * macs / max(1, threads)) / CYCLES_PER_SECOND
     team = max(1, min(threads, macs // SMALLEST_SHARE + 1))
     start = CALL + (WAKE if team > 1 else 0.0)
     floor = problem.bytes / (MEMORY * team)
-    if schedule.pipeline in ("gemv", "stream"):
-        cycles = max(floor, _streamed(spec, problem, team))
+    width = all_archs()[spec.arch].vector_bytes // 4
+    if isinstance(schedule, CpuStreamSchedule):
+        cycles = max(floor, _streamed(schedule, problem, team, width))
+    elif isinstance(schedule, CpuDirectSchedule):
+        cycles = max(floor, _direct(schedule, problem, team, width))
     else:
-        cycles = max(floor, _blocked(spec, problem, team))
+        cycles = max(floor, _packed(schedule, problem, team, width))
     return (start + cycles) / CYCLES_PER_SECOND
 
 
-def _streamed(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
-    schedule: GemmSchedule = spec.schedule
-    words = all_archs()[spec.arch].vector_bytes // 4 * schedule.warp_tile[2]
+def _streamed(schedule: CpuStreamSchedule, problem: GemmProblem, team: int, width: int) -> float:
+    words = width * schedule.warp_tile[2]
     few, many = (problem.m, problem.n) if problem.m <= schedule.tile[0] else (problem.n, problem.m)
     lines = _up(many, 16 * team) / team
     convert = 0.0 if problem.dtype_b == "fp32" else 0.8
@@ -59,45 +67,54 @@ def _streamed(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
     return penalty * lines * problem.batch * (-(-problem.k // words) * each + 6.0)
 
 
-def _blocked(spec: KernelSpec, problem: GemmProblem, team: int) -> float:
-    schedule: GemmSchedule = spec.schedule
-    width = all_archs()[spec.arch].vector_bytes // 4
+def _direct(schedule: CpuDirectSchedule, problem: GemmProblem, team: int, width: int) -> float:
+    rows_block, columns_block, step = schedule.warp_tile
+    groups = -(-problem.k // step)
+    share = -(-team // max(1, problem.batch))
+    waves = -(-problem.batch * share // team)
+    best = float("inf")
+    for across in {1, share}:  # threads side by side, or below each other
+        rows = -(-problem.m // (share // across))
+        columns = _up(-(-problem.n // across), width)
+        cycles = columns / columns_block * groups * _rows_direct(rows, rows_block, columns_block // width)
+        tiles = (rows / rows_block + 0.5) * (columns / columns_block + 0.5)
+        best = min(best, cycles + tiles * 45.0 + _reread(rows_block, problem, rows, columns, groups))
+    return best * waves
+
+
+def _packed(schedule: CpuPackedSchedule, problem: GemmProblem, team: int, width: int) -> float:
     rows_block, columns_block, step = schedule.warp_tile
     groups = -(-problem.k // step)
     share = -(-team // max(1, problem.batch * schedule.split_k))
     waves = -(-problem.batch * schedule.split_k * share // team)
-    direct, prepacked = schedule.pipeline == "direct", schedule.pipeline == "preshuffle"
     groups_here = -(-groups // schedule.split_k)
+    blocks = -(-groups_here * step // schedule.tile[2]) or 1
     best = float("inf")
     for across in {1, share}:
-        down = share // across
-        rows = -(-problem.m // down)
+        rows = _up(-(-problem.m // (share // across)), rows_block)
         columns = _up(-(-problem.n // across), width)
-        if direct:
-            cycles = columns / columns_block * groups * _rows_direct(rows, rows_block, columns_block // width)
-        else:
-            rows = _up(rows, rows_block)
-            cycles = rows * columns / width * groups_here / (1.91 if columns_block == 3 * width else 1.86)
+        cycles = rows * columns / width * groups_here / (1.91 if columns_block == 3 * width else 1.86)
         tiles = (rows / rows_block + 0.5) * (columns / columns_block + 0.5)
-        near = columns * groups * 4 <= host_facts().l2_bytes * 0.8
-        if direct:
-            cycles += tiles * 45.0 + _reread(spec, problem, rows, columns, groups)
-        else:
-            blocks = -(-groups_here * step // schedule.tile[2]) or 1
-            cycles += tiles * blocks * (40.0 + 1.6 * rows_block * columns_block / width)
-            times = -(-columns // schedule.tile[1])
-            far = columns <= 128 and rows * groups_here * 4 > host_facts().l2_bytes * 0.5
-            each = TURN_A if problem.layout[0] != "r" else PACK_A_FAR if far else PACK_A
-            cycles += rows * groups_here * times * each
-            if not prepacked:
-                turn = problem.layout[1] != "r"
-                cycles += columns * groups_here * ((TURN_B if turn else PACK_B_NEAR) if near else PACK_B_FAR)
+        cycles += tiles * blocks * (40.0 + 1.6 * rows_block * columns_block / width)
+        cycles += _packing(schedule, problem, rows, columns, groups)
         best = min(best, cycles)
     if schedule.split_k > 1:
-        best = best * waves + WAKE + problem.batch * problem.m * problem.n * schedule.split_k * 0.5 / team
-    else:
-        best *= waves
-    return best
+        return best * waves + WAKE + problem.batch * problem.m * problem.n * schedule.split_k * 0.5 / team
+    return best * waves
+
+
+def _packing(schedule: CpuPackedSchedule, problem: GemmProblem, rows: int, columns: int, groups: int) -> float:
+    """Panels of A for every cache block along n, and of B once, unless they were packed beforehand."""
+    groups_here = -(-groups // schedule.split_k)
+    times = -(-columns // schedule.tile[1])
+    far = columns <= 128 and rows * groups_here * 4 > host_facts().l2_bytes * 0.5
+    each = TURN_A if problem.layout[0] != "r" else PACK_A_FAR if far else PACK_A
+    cycles = rows * groups_here * times * each
+    if schedule.pipeline == "preshuffle":
+        return cycles
+    near = columns * groups * 4 <= host_facts().l2_bytes * 0.8
+    turn = problem.layout[1] != "r"
+    return cycles + columns * groups_here * ((TURN_B if turn else PACK_B_NEAR) if near else PACK_B_FAR)
 
 
 def _rows_direct(rows: int, block: int, vectors: int) -> float:
@@ -111,7 +128,7 @@ def _rows_direct(rows: int, block: int, vectors: int) -> float:
     return cycles
 
 
-def _reread(spec: KernelSpec, problem: GemmProblem, rows: int, columns: int, groups: int) -> float:
+def _reread(block: int, problem: GemmProblem, rows: int, columns: int, groups: int) -> float:
     """A direct kernel reads its columns of B again for every row of register blocks."""
     bytes_b = DTYPES[problem.dtype_b].bytes
     size = columns * problem.k * bytes_b
@@ -121,7 +138,6 @@ def _reread(spec: KernelSpec, problem: GemmProblem, rows: int, columns: int, gro
     if pitch % 64 == 0 and problem.k * gcd(pitch // 64, sets) > 0.75 * WAYS * sets:
         full = max(full, 2.0)
     cost = 0.0 if full <= 0.2 else 0.004 if full <= 0.35 else 0.014 if full <= 0.6 else 0.02 if full <= 1.3 else 0.06
-    block: int = spec.schedule.warp_tile[0]
     passes = rows / block
     extra = passes * size * cost
     written = rows * columns * DTYPES[problem.dtype_c].bytes

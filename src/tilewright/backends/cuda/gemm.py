@@ -10,6 +10,13 @@ from tilewright.backends.base import Promises
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage, nvidia_schedules
+from tilewright.ops.gemm.schedule import (
+    MultistageSchedule,
+    NvidiaLoopsSchedule,
+    NvidiaSchedule,
+    SkinnySchedule,
+    TmaWsSchedule,
+)
 
 COMPILE_MEMORY = 600 << 20
 
@@ -18,7 +25,22 @@ class CudaGemm:
     template = ("tilewright.backends.cuda", "templates/gemm.cu.jinja")
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        return {}
+        """What every pipeline's Config says, whether its schedule has a word on it or not."""
+        h: NvidiaSchedule = spec.schedule
+        loops = isinstance(h, NvidiaLoopsSchedule)
+        tma = h if isinstance(h, TmaWsSchedule) else None
+        staged = h if isinstance(h, (TmaWsSchedule, MultistageSchedule)) else None
+        return {
+            "pipeline": "generic" if loops else h.pipeline,
+            "header": "gpu/gemm_generic.h" if loops else f"cuda/gemm_{h.pipeline}.h",
+            "stages": staged.stages if staged else 0,
+            "deal": staged.dealing if staged else "tiles",
+            "cluster": tma.cluster if tma else (1, 1),
+            "pingpong": tma is not None and tma.grouping == "pingpong",
+            "turned": tma is not None and tma.turned,
+            "tma_store": tma is not None and tma.store == "tma",
+            "few_columns": isinstance(h, SkinnySchedule) and h.few == "columns",
+        }
 
     def include_dirs(self) -> tuple[Path, ...]:
         return ()
@@ -37,15 +59,15 @@ def _multiply(spec: KernelSpec) -> tuple[str, ...]:
     """Tensor cores for all but plain loops and exact fp32, which no tensor core computes."""
     from tilewright.inspect import nvidia
 
-    if spec.schedule.pipeline == "tma_ws":
+    if isinstance(spec.schedule, TmaWsSchedule):
         return nvidia.WARPGROUP
-    plain = spec.schedule.pipeline not in ("skinny", "multistage") or spec.signature.dtype_a == "fp32"
+    plain = isinstance(spec.schedule, NvidiaLoopsSchedule) or spec.signature.dtype_a == "fp32"
     return () if plain else nvidia.WARP
 
 
 def _copies(spec: KernelSpec) -> tuple[str, ...]:
     """Operands come through the copy engine; results that are not fused with anything leave through it, where asked."""
-    if spec.schedule.pipeline != "tma_ws":
+    if not isinstance(spec.schedule, TmaWsSchedule):
         return ()
     plain = spec.signature.epilogue == "PassThrough" and spec.signature.num_d == 0
     return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" and plain else ("UTMALDG",)
@@ -53,9 +75,9 @@ def _copies(spec: KernelSpec) -> tuple[str, ...]:
 
 def _dynamic_shared(spec: KernelSpec) -> int:
     """What each launch asks for; the other pipelines know their shared memory when they are compiled."""
-    if spec.schedule.pipeline == "tma_ws":
+    if isinstance(spec.schedule, TmaWsSchedule):
         return nvidia_schedules.shared_bytes(spec.schedule)
-    if spec.schedule.pipeline == "multistage":
+    if isinstance(spec.schedule, MultistageSchedule):
         return nvidia_multistage.shared_bytes(spec.signature, spec.schedule)
     return 0
 

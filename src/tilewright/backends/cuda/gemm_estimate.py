@@ -18,7 +18,8 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.nvidia_schedules import tma_view
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
 START = 2.73e-06  # an empty kernel, seen from outside
 MACS = 3.23e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
@@ -45,8 +46,8 @@ SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 4.52e-07, 2.01e-09, 1.13e16
 # through shared memory, copies; what a block alone reaches of it, and what a step costs in any case.
 MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.92e12, 1.7e11, 2.26e11, 9.28e10, 0.878, 1.5e-07
 UNFITTED = 1.36  # multistage: what it takes beyond all that
-GENERIC_MACS = 8.66e12  # a second, of the whole GPU
-GENERIC_TURN = 1.98e-06  # a turn of its loop, however small
+LOOPS_MACS = 8.66e12  # a second, of the whole GPU
+LOOPS_TURN = 1.98e-06  # a turn of its loop, however small
 
 
 def _up(x: int, y: int) -> int:
@@ -59,30 +60,30 @@ def _rate(rows: int, columns: int) -> float:
 
 
 def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
-    schedule: GemmSchedule = spec.schedule
+    schedule: NvidiaSchedule = spec.schedule
     units = all_archs()[spec.arch].compute_units
     floor = START + problem.bytes / MEMORY
     if 0 in (problem.m, problem.n, problem.batch):
         return floor  # there is nothing to do, and no count of tiles to divide by
-    if schedule.pipeline == "tma_ws":
+    if isinstance(schedule, TmaWsSchedule):
         return max(floor, START + _tma_ws(schedule, problem, units))
-    if schedule.pipeline == "multistage":
+    if isinstance(schedule, MultistageSchedule):
         return max(floor, START + _multistage(spec, problem))
-    if schedule.pipeline == "skinny":
+    if isinstance(schedule, SkinnySchedule):
         return START + _skinny(schedule, problem, units)
     tiles = _up(problem.m, schedule.tile[0]) * _up(problem.n, schedule.tile[1]) * problem.batch
     turns = _up(tiles, units * 4) * _up(problem.k, schedule.tile[2])
-    work = problem.m * problem.n * problem.k * problem.batch / GENERIC_MACS
-    return max(floor, START + max(work, turns * GENERIC_TURN))
+    work = problem.m * problem.n * problem.k * problem.batch / LOOPS_MACS
+    return max(floor, START + max(work, turns * LOOPS_TURN))
 
 
-def _tma_ws(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
+def _tma_ws(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> float:
     view = tma_view(schedule)
     m, n, along_m, along_n, k = view.rows, view.columns, view.cluster_rows, view.cluster_columns, schedule.tile[2]
     lines_m, lines_n = (problem.n, problem.m) if view.turned else (problem.m, problem.n)
     size = DTYPES[problem.dtype_a].bytes
-    pingpong = schedule.scheduler.startswith("pingpong")
-    stream, split = schedule.scheduler.endswith("stream_k"), schedule.scheduler.endswith("split_k")
+    pingpong = schedule.grouping == "pingpong"
+    stream, split = schedule.dealing == "stream_k", schedule.dealing == "split_k"
     clusters = _clusters(units, along_m * along_n)
     tiles = _up(lines_m, m * along_m) * _up(lines_n, n * along_n) * problem.batch
     steps = _up(problem.k, k)
@@ -152,7 +153,7 @@ def _copies(problem: GemmProblem) -> float:
 
 
 def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
-    schedule: GemmSchedule = spec.schedule
+    schedule: MultistageSchedule = spec.schedule
     signature: GemmSignature = spec.signature
     arch = all_archs()[spec.arch]
     (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
@@ -162,7 +163,7 @@ def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
     registers = 32 * along_m * along_n * min(256, 2 * sums + 64)
     held = max(1, min(arch.scratch_bytes // multistage.shared_bytes(signature, schedule), 65536 // registers))
     tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
-    parts = _parts(tiles, steps, arch.compute_units) if schedule.scheduler == "split_k" else 1
+    parts = _parts(tiles, steps, arch.compute_units) if schedule.dealing == "split_k" else 1
     blocks = tiles * parts
     together = max(1, min(held, _up(blocks, arch.compute_units)))  # on the busiest multiprocessor at a time
 
@@ -189,8 +190,8 @@ def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
     return (FILL + rounds * (_up(steps, parts) * turn + leave) + meet) * UNFITTED
 
 
-def _skinny(schedule: GemmSchedule, problem: GemmProblem, units: int) -> float:
-    columns = schedule.scheduler == "columns"
+def _skinny(schedule: SkinnySchedule, problem: GemmProblem, units: int) -> float:
+    columns = schedule.few == "columns"
     many = problem.m if columns else problem.n
     few, lines = (schedule.tile[1], schedule.tile[0]) if columns else schedule.tile[:2]
     warps = schedule.warp_grid[2]

@@ -18,7 +18,8 @@ from tilewright.backends.hip import gemm_estimate
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, named, profile, read_part
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd_shape as shape
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import CkTileSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
 # Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
 COMPILE_MEMORY = 1 << 30
@@ -57,10 +58,7 @@ class HipGemm:
             variant="standard", dtype_a="fp16", dtype_b="fp16", dtype_acc="fp32", dtype_c="fp16", dtype_d="fp16",
             layout="rcr", epilogue="PassThrough", num_d=0,
         )  # fmt: skip
-        schedule = GemmSchedule(
-            "compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1),
-            scheduler="intrawave", store="cshuffle", pad=(True, True, True),
-        )  # fmt: skip
+        schedule = CkTileSchedule("compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1))
         return KernelSpec("gemm", signature, schedule, arch)
 
     def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:

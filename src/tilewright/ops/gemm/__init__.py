@@ -8,9 +8,40 @@ from typing import Any
 from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
 from tilewright.ops.gemm import legality, options, pools
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, spec_from_dict
+from tilewright.ops.gemm.schedule import (
+    SCHEDULES,
+    CkTileSchedule,
+    CpuDirectSchedule,
+    CpuLoopsSchedule,
+    CpuPackedSchedule,
+    CpuSchedule,
+    CpuStreamSchedule,
+    GemmSchedule,
+    MultistageSchedule,
+    NvidiaLoopsSchedule,
+    NvidiaSchedule,
+    SkinnySchedule,
+    TmaWsSchedule,
+)
+from tilewright.ops.gemm.spec import GemmSignature, spec_from_dict
 
-__all__ = ["GEMM", "GemmProblem", "GemmSchedule", "GemmSignature"]
+__all__ = [
+    "GEMM",
+    "CkTileSchedule",
+    "CpuDirectSchedule",
+    "CpuLoopsSchedule",
+    "CpuPackedSchedule",
+    "CpuSchedule",
+    "CpuStreamSchedule",
+    "GemmProblem",
+    "GemmSchedule",
+    "GemmSignature",
+    "MultistageSchedule",
+    "NvidiaLoopsSchedule",
+    "NvidiaSchedule",
+    "SkinnySchedule",
+    "TmaWsSchedule",
+]
 
 
 class GemmOp:
@@ -19,6 +50,8 @@ class GemmOp:
     name = "gemm"
     summary = "E = epilogue(alpha * A.B + beta * C, D0, D1), batched"
     pool_names: tuple[str, ...] = pools.POOLS.names
+    preselected_names: tuple[str, ...] = tuple(pools.POOLS.sets)
+    schedules: tuple[type[Any], ...] = tuple(dict.fromkeys(one for each in SCHEDULES.values() for one in each))
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
 
@@ -58,6 +91,9 @@ class GemmOp:
 
     def axes_of(self, signature: GemmSignature) -> dict[str, tuple[Any, ...]]:
         return pools.axes_of(signature)
+
+    def signatures_of(self, text: str) -> Iterator[GemmSignature]:
+        return pools.signatures_of(text)
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return pools.proposals(pool, arch, **axes)

@@ -13,13 +13,24 @@ from tilewright.arch import Arch
 from tilewright.ops.base import Violation
 from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.amd_schedules import generic_schedule, schedules
+from tilewright.ops.gemm.copies import whole_rows
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+from tilewright.ops.gemm.schedule import CkTileSchedule, Shape, sizes
+from tilewright.ops.gemm.spec import GemmSignature
 
-__all__ = ["RULES", "generic_schedule", "limits", "pack_format", "pad_grain", "schedules", "signature_rules"]
+__all__ = [
+    "RULES",
+    "copied_sizes",
+    "generic_schedule",
+    "grains",
+    "limits",
+    "pack_format",
+    "schedules",
+    "signature_rules",
+]
 
-PIPELINES = ("compv3", "compv4", "mem", "compv5", "preshuffle")
-STORES = ("cshuffle", "direct")
+PIPELINES = CkTileSchedule.pipelines
+STORES = CkTileSchedule.words["store"]
 PERSISTENT = ("compv3", "mem", "preshuffle")
 SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
 FLOAT_OUTPUTS = ("fp16", "bf16", "fp32")
@@ -30,10 +41,6 @@ MAX_BYTES = 1 << 31  # offsets inside an operand are 32-bit
 
 def tile_key(signature: GemmSignature) -> str:
     return f"{signature.dtype_a}_{signature.dtype_b}_{signature.dtype_acc}"
-
-
-def _x(value: Shape) -> str:
-    return "x".join(map(str, value))
 
 
 def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
@@ -77,15 +84,13 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
         )
 
 
-def _signature(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _signature(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     yield from signature_rules(signature, arch)
 
 
-def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _pairs(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+    """Which pipeline goes with what."""
     pipeline = schedule.pipeline
-    if pipeline not in PIPELINES:
-        yield Violation("amd-pipeline", f"there is no pipeline {pipeline!r}", f"use {', '.join(PIPELINES)}")
-        return
     known = SCHEDULERS.get(pipeline, ("intrawave",))
     if schedule.scheduler not in known:
         yield Violation(
@@ -93,17 +98,12 @@ def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
             f"{pipeline} has no {schedule.scheduler} scheduler (only mem has interwave)",
             f"use {' or '.join(known)}",
         )
-    if schedule.store not in STORES:
-        yield Violation("amd-store", f"there is no store {schedule.store!r}", f"use {' or '.join(STORES)}")
     if schedule.persistent and pipeline not in PERSISTENT:
         yield Violation(
             "amd-persistent",
             f"{pipeline} does not know persistence: an occupancy-sized grid would leave tiles uncomputed",
             f"use {', '.join(PERSISTENT)}, or persistent false",
         )
-    for field, value, expected in (("unroll", schedule.unroll, 1), ("prefetch", schedule.prefetch, 0)):
-        if value != expected:
-            yield Violation("amd-field", f"{field} {value}: the pipeline fixes it", f"use {expected}")
     if (signature.variant == "preshuffle") != (pipeline == "preshuffle"):
         yield Violation(
             "amd-preshuffle",
@@ -112,46 +112,42 @@ def _names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
         )
 
 
-def _vector(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    a, b, c = schedule.vector
-    if a or b:
-        yield Violation(
-            "amd-vector", f"vector {schedule.vector}: A and B are loaded in native widths", "use 0 for both"
-        )
-    if not c:
+def _store_width(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+    width = schedule.store_width
+    if not width:
         return
     native = shape.NATIVE_BYTES // shape.bytes_of(signature.dtype_c)
-    if schedule.store != "cshuffle" or c not in (1, 2, 4, 8) or c >= native:
+    if schedule.store != "cshuffle" or width not in (1, 2, 4, 8) or width >= native:
         yield Violation(
-            "amd-vector",
-            f"a C width of {c} with the {schedule.store} store",
+            "amd-store-width",
+            f"a store width of {width} with the {schedule.store} store",
             f"use the cshuffle store with a power of two below {native}, or 0",
         )
 
 
-def _shapes(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _shapes(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     if schedule.warp_grid not in arch.warp_grids:
-        grids = ", ".join(_x(one) for one in arch.warp_grids)
+        grids = ", ".join(sizes(one) for one in arch.warp_grids)
         yield Violation(
-            "amd-warp-grid", f"warp grid {_x(schedule.warp_grid)} is not one of {arch.name}'s", f"use {grids}"
+            "amd-warp-grid", f"warp grid {sizes(schedule.warp_grid)} is not one of {arch.name}'s", f"use {grids}"
         )
     if (schedule.pipeline == "compv5") != (schedule.warp_grid[2] > 1) or schedule.warp_grid[2] > 2:
         yield Violation(
             "amd-warp-grid-k",
-            f"{schedule.pipeline} with warp grid {_x(schedule.warp_grid)}: compv5 is two waves that take turns "
+            f"{schedule.pipeline} with warp grid {sizes(schedule.warp_grid)}: compv5 is two waves that take turns "
             "along k, every other pipeline has one",
             "use 1x1x2 for compv5, a grid with k 1 otherwise",
         )
     elif schedule.pipeline == "compv5" and schedule.warp_grid != (1, 1, 2):
         yield Violation(
-            "amd-warp-grid-k", f"compv5 with warp grid {_x(schedule.warp_grid)}: it is two waves", "use 1x1x2"
+            "amd-warp-grid-k", f"compv5 with warp grid {sizes(schedule.warp_grid)}: it is two waves", "use 1x1x2"
         )
     tiles = (arch.warp_tiles or {}).get(tile_key(signature), ())
     if tiles and schedule.warp_tile not in tiles:
         yield Violation(
             "amd-warp-tile",
-            f"warp tile {_x(schedule.warp_tile)} is no matrix instruction for {signature.dtype_a} on {arch.name}",
-            f"use {', '.join(_x(one) for one in tiles)}",
+            f"warp tile {sizes(schedule.warp_tile)} is no matrix instruction for {signature.dtype_a} on {arch.name}",
+            f"use {', '.join(sizes(one) for one in tiles)}",
         )
     preshuffle = schedule.pipeline == "preshuffle"
     least, step = ((64, 64, 32), (32, 32, 16)) if preshuffle else ((16, 16, 8), (16, 16, 8))
@@ -173,26 +169,25 @@ def _shapes(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
     if lanes > arch.max_threads:
         yield Violation(
             "amd-threads",
-            f"warp grid {_x(schedule.warp_grid)} makes blocks of {lanes} threads, over {arch.max_threads}",
+            f"warp grid {sizes(schedule.warp_grid)} makes blocks of {lanes} threads, over {arch.max_threads}",
             f"use at most {arch.max_threads // arch.warp_size} waves",
         )
 
 
-def _sound(signature: GemmSignature, schedule: GemmSchedule) -> bool:
-    """Whether the arithmetic of the rules below means anything: known names, whole repeats."""
-    whole = all(schedule.tile[i] % (schedule.warp_grid[i] * schedule.warp_tile[i]) == 0 for i in range(3))
-    return whole and schedule.pipeline in PIPELINES and schedule.store in STORES
+def _whole(schedule: CkTileSchedule) -> bool:
+    """Whether the arithmetic of the rules below means anything: whole repeats."""
+    return all(schedule.tile[i] % (schedule.warp_grid[i] * schedule.warp_tile[i]) == 0 for i in range(3))
 
 
-def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if not _sound(signature, schedule) or not arch.accumulator_registers:
+def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+    if not _whole(schedule) or not arch.accumulator_registers:
         return
     need = shape.lds_bytes(signature, schedule)
     if need > arch.scratch_bytes:
         why = {"compv4": " (two buffers)", "compv5": " (the sums pass through LDS)"}.get(schedule.pipeline, "")
         yield Violation(
             "amd-lds",
-            f"tile {_x(schedule.tile)} with {schedule.pipeline} needs {need} bytes of LDS{why}, "
+            f"tile {sizes(schedule.tile)} with {schedule.pipeline} needs {need} bytes of LDS{why}, "
             f"{arch.name} has {arch.scratch_bytes}",
             "use a smaller tile" + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
@@ -201,15 +196,15 @@ def _resources(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
     if held > most:
         yield Violation(
             "amd-registers",
-            f"tile {_x(schedule.tile)} with {schedule.pipeline} on warp grid {_x(schedule.warp_grid)} wants {held} "
-            f"registers of a lane; over {most} it spills",
+            f"tile {sizes(schedule.tile)} with {schedule.pipeline} on warp grid {sizes(schedule.warp_grid)} "
+            f"wants {held} registers of a lane; over {most} it spills",
             "use a smaller tile or more waves" + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
 
 
-def _dealt(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _dealt(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     """Tiles must be dealt to the lanes in whole accesses."""
-    if not _sound(signature, schedule) or schedule.pipeline == "preshuffle":
+    if not _whole(schedule) or schedule.pipeline == "preshuffle":
         return
     m, n, k = schedule.tile
     groups = 2 if schedule.pipeline == "compv5" else 1
@@ -225,7 +220,7 @@ def _dealt(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
             yield Violation("amd-tile-vector", f"the tile of {what} ({rows}x{columns}): {why}", "use powers of two")
 
 
-def _stored(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _stored(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     fused = signature.num_d > 0 or signature.epilogue != "PassThrough"
     if schedule.store != "cshuffle":
         if fused:
@@ -235,7 +230,7 @@ def _stored(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
                 "use the cshuffle store",
             )
         return
-    if not _sound(signature, schedule):
+    if not _whole(schedule):
         return
     repeats = shape.repeat(schedule)
     for i, axis in enumerate("mn"):
@@ -262,7 +257,7 @@ def _stored(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
         yield Violation("amd-tile-vector", f"the stored block of E ({rows}x{columns}): {why}", "use the direct store")
 
 
-def _split(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _split(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     if schedule.split_k == 1:
         return
     if schedule.split_k > MAX_SPLIT_K:
@@ -283,8 +278,8 @@ def _split(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iter
         )
 
 
-def _preshuffle(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline != "preshuffle" or not _sound(signature, schedule):
+def _preshuffle(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "preshuffle" or not _whole(schedule):
         return
     size = shape.bytes_of(signature.dtype_a)
     m, _, k = schedule.tile
@@ -328,7 +323,7 @@ def _preshuffle(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
         )
 
 
-def _pipelines(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _pipelines(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     if schedule.pipeline == "compv5" and signature.layout != "rcr":
         yield Violation(
             "amd-compv5-layout",
@@ -345,7 +340,7 @@ def _pipelines(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
         yield from _transposed_loads(signature, schedule, arch)
 
 
-def _transposed_loads(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _transposed_loads(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     """gfx950 turns a column-major A or row-major B while reading LDS, 8 bytes a lane at a time."""
     size = shape.bytes_of(signature.dtype_a)
     m, n, k = schedule.warp_tile
@@ -356,7 +351,7 @@ def _transposed_loads(signature: GemmSignature, schedule: GemmSchedule, arch: Ar
     if rest or not (accesses == 1 or (accesses == 2 and double) or (accesses == 4 and quad)):
         yield Violation(
             "amd-transposed-load",
-            f"{arch.name} reads layout {signature.layout} transposed, and warp tile {_x((m, n, k))} "
+            f"{arch.name} reads layout {signature.layout} transposed, and warp tile {sizes((m, n, k))} "
             f"of {signature.dtype_a} has no form for it with {schedule.pipeline}",
             "use another warp tile, or rcr",
         )
@@ -370,10 +365,10 @@ def _transposed_loads(signature: GemmSignature, schedule: GemmSchedule, arch: Ar
         )
 
 
-_SCHEDULES = (_names, _vector, _shapes, _resources, _dealt, _stored, _split, _preshuffle, _pipelines)
+_SCHEDULES = (_pairs, _store_width, _shapes, _resources, _dealt, _stored, _split, _preshuffle, _pipelines)
 
 
-def _schedule(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _schedule(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     if "wmma" in arch.features:
         return  # there is one reason, and no schedule mends it
     for rule in _SCHEDULES:
@@ -394,7 +389,7 @@ def _spans(problem: GemmProblem) -> Iterator[tuple[str, int]]:
     yield "E", problem.m * problem.c_stride * shape.bytes_of(problem.dtype_c)
 
 
-def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
+def limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's C check says the same."""
     signature = problem.signature
     if problem.beta:
@@ -460,7 +455,7 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
 
 
 def _contiguous(
-    schedule: GemmSchedule, problem: GemmProblem, signature: GemmSignature
+    schedule: CkTileSchedule, problem: GemmProblem, signature: GemmSignature
 ) -> Iterator[tuple[str, int, int, int]]:
     """Name, contiguous extent, stride and access width of each operand."""
     yield (
@@ -479,13 +474,32 @@ def _contiguous(
     yield "E", problem.n, problem.c_stride, shape.width_c(signature, schedule)
 
 
-def pad_grain(schedule: GemmSchedule) -> Shape:
-    """What a size must be a multiple of where the kernel has no edge code."""
+def grains(schedule: CkTileSchedule) -> Shape:
+    """What each size must be a multiple of: 1 where the kernel has edge code."""
     m, n, k = schedule.tile
     # The preshuffle pipeline takes its k tiles in pairs.
-    return m, n, k * schedule.split_k * (2 if schedule.pipeline == "preshuffle" else 1)
+    whole = m, n, k * schedule.split_k * (2 if schedule.pipeline == "preshuffle" else 1)
+    m, n, k = (1 if edge else step for edge, step in zip(schedule.pad, whole, strict=True))
+    return m, n, k
 
 
-def pack_format(schedule: GemmSchedule) -> tuple[object, ...]:
+def copied_sizes(schedule: CkTileSchedule, problem: GemmProblem) -> Shape:
+    """m, n and k of copies in which the kernel serves the problem: whole accesses, a k long enough."""
+    p, signature = problem, problem.signature
+    k, step = p.k, schedule.tile[2] * schedule.split_k
+    grain: Shape = (1, 1, 1)
+    if schedule.split_k > 1:
+        grain = (schedule.tile[0] if p.dtype_c == "bf16" else 1, 1, step)
+    if shape.loops(schedule, k) < shape.least_loops(schedule):
+        k = step * shape.least_loops(schedule)
+    widths = (
+        shape.width_a(signature, schedule),
+        shape.width_b(signature, schedule),
+        shape.width_c(signature, schedule),
+    )
+    return whole_rows(p, k, grain, widths)
+
+
+def pack_format(schedule: CkTileSchedule) -> tuple[object, ...]:
     """A packed B is panels of warp_tile_n columns, each in the order the lanes load warp_tile_k of it."""
     return schedule.warp_tile[1:]

@@ -8,7 +8,8 @@ from itertools import product
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+from tilewright.ops.gemm.schedule import CkTileSchedule, Shape
+from tilewright.ops.gemm.spec import GemmSignature
 
 NO_PADDING = (False, False, False)
 
@@ -31,17 +32,17 @@ def _one(
     grid: Shape,
     width: int,
     **more: object,
-) -> GemmSchedule:
+) -> CkTileSchedule:
     """A schedule with a tile whose k is given for two-byte elements: one-byte ones take twice as many."""
     step = warp_tile(signature, arch, width)
     deep = tile[2] * 2 // DTYPES[signature.dtype_a].bytes
     fields: dict[str, object] = {"scheduler": "intrawave", "store": "cshuffle", **more}
     if pipeline == "preshuffle":
         fields.update(scheduler="default", pad=(True, True, False))
-    return GemmSchedule(pipeline, (tile[0], tile[1], deep), step, grid, **fields)  # type: ignore[arg-type]
+    return CkTileSchedule(pipeline, (tile[0], tile[1], deep), step, grid, **fields)  # type: ignore[arg-type]
 
 
-def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
+def generic_schedule(signature: GemmSignature, arch: Arch) -> CkTileSchedule:
     """The floor: so small a tile on four waves that every access is one element, with edge code all around."""
     if signature.variant == "preshuffle":
         return next(schedules("tiny", signature, arch))
@@ -49,31 +50,31 @@ def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
     grid = (2, 2, 1)
     fused = signature.variant == "multi_d"
     turned = "lds-transpose" in arch.features and signature.layout != "rcr"  # there compv3 has a wrong tail
-    return GemmSchedule(
+    return CkTileSchedule(
         "compv4" if signature.dtype_a != signature.dtype_b else "mem" if turned else "compv3",
         (grid[0] * step[0], grid[1] * step[1], max(step[2], 16)),
         step,
         grid,
         scheduler="intrawave",
         store="cshuffle" if fused else "direct",
-        vector=(0, 0, 1) if fused else (0, 0, 0),
+        store_width=1 if fused else 0,
     )
 
 
-def _preshuffle(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def _preshuffle(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     yield _one(signature, arch, "preshuffle", (128, 128, 64), (1, 4, 1), 16)
     yield _one(signature, arch, "preshuffle", (64, 128, 64), (1, 4, 1), 16)
     yield _one(signature, arch, "preshuffle", (128, 256, 64), (1, 4, 1), 32)
     yield _one(signature, arch, "preshuffle", (128, 128, 64), (1, 4, 1), 16, persistent=True)
 
 
-def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """One kernel for each kind of problem: large, middle, few rows or columns, long k, odd sizes."""
     if signature.variant == "preshuffle":
         yield from _preshuffle(signature, arch)
         return
 
-    def make(pipeline: str, tile: Shape, grid: Shape, width: int, **more: object) -> GemmSchedule:
+    def make(pipeline: str, tile: Shape, grid: Shape, width: int, **more: object) -> CkTileSchedule:
         return _one(signature, arch, pipeline, tile, grid, width, **more)
 
     yield make("compv4", (128, 128, 32), (2, 2, 1), 32)
@@ -126,7 +127,7 @@ def _traits(pool: str, signature: GemmSignature) -> list[tuple[str, str, str, bo
     return traits
 
 
-def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """Every axis turned; `profiler` turns them further than `full`, and with edge code too.
 
     `full` leaves out what never won: blocks of fewer than four waves on large tiles, the 4x64 and 64x4
@@ -149,12 +150,10 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSche
             if not far and not two_waves and tile[0] * tile[1] > 64 * 128 and grid[0] * grid[1] < 4:
                 continue
             for pad in ((True, True, False),) if pipeline == "preshuffle" and far else both:
-                yield GemmSchedule(
-                    pipeline, tile, step, grid, scheduler, store, pad, persistent=persistent, split_k=split
-                )
+                yield CkTileSchedule(pipeline, tile, step, grid, scheduler, store, pad, persistent, split)
 
 
-def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
     if pool in ("full", "profiler"):
         yield from _swept(pool, signature, arch)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+from tilewright.ops.gemm.schedule import CkTileSchedule, Shape
+from tilewright.ops.gemm.spec import GemmSignature
 
 WAVE = 64
 NATIVE_BYTES = 16  # of one access of a lane
@@ -20,11 +21,11 @@ def bytes_of(name: str) -> int:
     return DTYPES[name].bytes
 
 
-def threads(schedule: GemmSchedule) -> int:
+def threads(schedule: CkTileSchedule) -> int:
     return WAVE * prod(schedule.warp_grid)
 
 
-def repeat(schedule: GemmSchedule) -> Shape:
+def repeat(schedule: CkTileSchedule) -> Shape:
     """How often each warp repeats its warp tile along m, n, k."""
     m, n, k = (schedule.tile[i] // (schedule.warp_grid[i] * schedule.warp_tile[i]) for i in range(3))
     return (m, n, k)
@@ -39,50 +40,50 @@ def _load_width(size: int, elements: int, contiguous: int, lanes: int) -> int:
     return 1
 
 
-def width_a(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def width_a(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     m, _, k = schedule.tile
     contiguous = k if signature.layout[0] == "r" else m
     return _load_width(bytes_of(signature.dtype_a), m * k, contiguous, threads(schedule))
 
 
-def width_b(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def width_b(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     _, n, k = schedule.tile
     contiguous = n if signature.layout[1] == "r" else k
     return _load_width(bytes_of(signature.dtype_b), n * k, contiguous, threads(schedule))
 
 
-def _row_of_warps(schedule: GemmSchedule) -> int:
+def _row_of_warps(schedule: CkTileSchedule) -> int:
     return schedule.warp_grid[1] * schedule.warp_tile[1]
 
 
-def width_c(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def width_c(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """Elements of one store: through LDS as wide as a lane can, directly one (a lane holds a column)."""
     if schedule.store != "cshuffle":
         return 1
     native = min(_row_of_warps(schedule), NATIVE_BYTES // bytes_of(signature.dtype_c))
-    return schedule.vector[2] or native
+    return schedule.store_width or native
 
 
-def width_d(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def width_d(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """Elements of one load of a D tensor; it is read in the pattern E is written in."""
     native = min(_row_of_warps(schedule), NATIVE_BYTES // bytes_of(signature.dtype_d))
     return min(native, width_c(signature, schedule))
 
 
-def shuffle_rows(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def shuffle_rows(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """Warp tiles a warp hands over along m in one turn of the cshuffle store."""
     held = schedule.warp_tile[0] * schedule.warp_tile[1] // WAVE
     return max(1, min(width_c(signature, schedule) // max(1, held), repeat(schedule)[0]))
 
 
-def shuffle_block(signature: GemmSignature, schedule: GemmSchedule) -> tuple[int, int]:
+def shuffle_block(signature: GemmSignature, schedule: CkTileSchedule) -> tuple[int, int]:
     """Rows and columns that pass through LDS in one turn of the cshuffle store."""
     rows = schedule.warp_tile[0] * schedule.warp_grid[0]
     together = rows * shuffle_rows(signature, schedule)
     return (together if schedule.tile[0] % together == 0 else rows), _row_of_warps(schedule)
 
 
-def lds_bytes(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def lds_bytes(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """LDS of one block: staging of A and B, or the store's exchange where that is larger."""
     m, n, k = schedule.tile
     size_a, size_b = bytes_of(signature.dtype_a), bytes_of(signature.dtype_b)
@@ -101,7 +102,7 @@ def lds_bytes(signature: GemmSignature, schedule: GemmSchedule) -> int:
     return max(stage, exchange) * (2 if schedule.pipeline == "compv4" else 1)
 
 
-def registers(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """32-bit registers of a lane for sums, fragments and loads under way; addresses come on top.
 
     Checked against builds: kernels up to 352 have no spills (up to 510 registers in all), from 368 on they spill.
@@ -137,7 +138,7 @@ def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) 
     return ""
 
 
-def prefetch_stages(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def prefetch_stages(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """K tiles under way before the first is used; it decides which tails exist."""
     if schedule.pipeline != "mem":
         return {"compv3": 2, "compv4": 2}.get(schedule.pipeline, 1)
@@ -147,10 +148,10 @@ def prefetch_stages(signature: GemmSignature, schedule: GemmSchedule) -> int:
     return min(8, max(2, -(-(IN_FLIGHT_BYTES // blocks) // stage)))
 
 
-def loops(schedule: GemmSchedule, k: int) -> int:
+def loops(schedule: CkTileSchedule, k: int) -> int:
     """Turns of the K loop of one block."""
     return -(-k // (schedule.tile[2] * schedule.split_k))
 
 
-def least_loops(schedule: GemmSchedule) -> int:
+def least_loops(schedule: CkTileSchedule) -> int:
     return 2 if schedule.pipeline == "compv4" else 1

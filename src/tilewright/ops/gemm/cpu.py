@@ -1,20 +1,28 @@
 """GEMM on the CPU family: what is legal, and the schedules worth proposing.
 
 tile is the cache block, warp tile the register block (rows, columns, k elements a dot step eats).
-Threads are laid over the tiles at launch, so the warp grid is always 1x1x1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewright.arch import Arch
 from tilewright.ops.base import Violation
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+from tilewright.ops.gemm.schedule import (
+    CpuDirectSchedule,
+    CpuLoopsSchedule,
+    CpuPackedSchedule,
+    CpuSchedule,
+    CpuStreamSchedule,
+    Shape,
+)
+from tilewright.ops.gemm.spec import GemmSignature
 
-PIPELINES = ("packed", "direct", "gemv", "stream", "preshuffle", "generic")
-STREAMS = ("gemv", "stream")  # pipelines that read one operand as a handful of vectors
+PIPELINES = ("packed", "direct", "gemv", "stream", "preshuffle", "loops")
+STREAMS = CpuStreamSchedule.pipelines  # that read one operand as a handful of vectors
 FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
 INT_OUTPUTS = ("int32", "int8", "fp32")
@@ -68,47 +76,21 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
         yield Violation("dtype-d", f"D tensors of {d} do not go with an output of {c}", f"use {' or '.join(allowed)}")
 
 
-def _signature(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+def _signature(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
     yield from signature_rules(signature, arch)
 
 
-def _pipeline(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline not in PIPELINES:
-        yield Violation(
-            "cpu-pipeline", f"pipeline {schedule.pipeline!r} does not exist on the CPU", f"use {', '.join(PIPELINES)}"
-        )
+def _pipeline(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
     if (signature.variant == "preshuffle") != (schedule.pipeline == "preshuffle"):
         yield Violation(
             "cpu-preshuffle",
             f"variant {signature.variant} with pipeline {schedule.pipeline}",
             "variant and pipeline preshuffle go together",
         )
-    if schedule.warp_grid != (1, 1, 1):
-        yield Violation(
-            "cpu-warp-grid",
-            f"warp grid {schedule.warp_grid}: threads are laid over tiles at launch",
-            "use 1x1x1 and set the thread count when running",
-        )
-    for field, value, expected in (
-        ("scheduler", schedule.scheduler, "default"),
-        ("store", schedule.store, "direct"),
-        ("persistent", schedule.persistent, False),
-        ("vector", schedule.vector, (0, 0, 0)),
-    ):
-        if value != expected:
-            yield Violation("cpu-field", f"{field} {value!r} means nothing on the CPU", f"use {expected!r}")
-    if schedule.pipeline == "generic" and (
-        schedule.tile != (1, 1, 1) or schedule.warp_tile != (1, 1, 1) or schedule.split_k != 1 or not all(schedule.pad)
-    ):
-        yield Violation("cpu-generic", "the generic pipeline has no tile", "use tile 1x1x1, warp tile 1x1x1, split_k 1")
-    if schedule.unroll > MAX_UNROLL:
-        yield Violation("cpu-unroll", f"unroll {schedule.unroll} is over {MAX_UNROLL}", f"use 1 to {MAX_UNROLL}")
-    if schedule.split_k > MAX_SPLIT_K:
-        yield Violation("cpu-split-k", f"split_k {schedule.split_k} is over {MAX_SPLIT_K}", f"use 1 to {MAX_SPLIT_K}")
 
 
-def _registers(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline in ("generic", *STREAMS):
+def _registers(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, (CpuPackedSchedule, CpuDirectSchedule)):
         return
     width = lanes(arch)
     rows, columns, step = schedule.warp_tile
@@ -140,9 +122,13 @@ def _registers(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> 
         )
 
 
-def _blocks(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline in ("generic", "direct", *STREAMS):
+def _packed_rules(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, CpuPackedSchedule):
         return
+    if schedule.unroll > MAX_UNROLL:
+        yield Violation("cpu-unroll", f"unroll {schedule.unroll} is over {MAX_UNROLL}", f"use 1 to {MAX_UNROLL}")
+    if schedule.split_k > MAX_SPLIT_K:
+        yield Violation("cpu-split-k", f"split_k {schedule.split_k} is over {MAX_SPLIT_K}", f"use 1 to {MAX_SPLIT_K}")
     m, n, k = schedule.tile
     size = dot_bytes(signature, arch)
     for what, count in (("A", m * k), ("B", n * k)):
@@ -154,8 +140,8 @@ def _blocks(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Ite
             )
 
 
-def _streams(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline not in STREAMS:
+def _streams(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, CpuStreamSchedule):
         return
     limit = GEMV_MAX if schedule.pipeline == "gemv" else STREAM_MAX
     if schedule.tile[0] > limit:
@@ -177,29 +163,23 @@ def _streams(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> It
             f"tile_k {schedule.tile[2]} is not a multiple of {width} words of {step}",
             f"use {-(-schedule.tile[2] // (width * step)) * width * step}",
         )
-    if schedule.split_k != 1:
-        yield Violation("cpu-stream-split", f"split_k {schedule.split_k} with {schedule.pipeline}", "use split_k 1")
-    if schedule.unroll != 1:
-        yield Violation("cpu-stream-unroll", f"unroll {schedule.unroll} with {schedule.pipeline}", "use unroll 1")
 
 
-def _direct(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline != "direct":
+def _direct(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, CpuDirectSchedule):
         return
     if signature.layout[1] != "r":
         yield Violation("cpu-direct-layout", "the direct pipeline reads B by rows", "use a row-major B, or packed")
     if signature.dtype_a == "int8" and "vnni" in arch.features:
         yield Violation("cpu-direct-int8", "VNNI needs packed column totals, which direct has not", "use packed")
-    if schedule.split_k != 1:
-        yield Violation("cpu-direct-split", f"split_k {schedule.split_k} with direct", "use split_k 1")
 
 
-RULES = (_signature, _pipeline, _registers, _blocks, _streams, _direct)
+RULES = (_signature, _pipeline, _registers, _packed_rules, _streams, _direct)
 
 
-def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
+def limits(schedule: CpuSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for."""
-    if schedule.pipeline in STREAMS and min(problem.m, problem.n) > schedule.tile[0]:
+    if isinstance(schedule, CpuStreamSchedule) and min(problem.m, problem.n) > schedule.tile[0]:
         yield Violation(
             "cpu-stream-size",
             f"m = {problem.m} and n = {problem.n} are both over the {schedule.tile[0]} vectors of this kernel",
@@ -207,21 +187,29 @@ def limits(schedule: GemmSchedule, problem: GemmProblem) -> Iterator[Violation]:
         )
 
 
-def pad_grain(schedule: GemmSchedule) -> Shape:
-    """What a size must be a multiple of where the kernel has no edge code."""
-    return schedule.warp_tile
+def grains(schedule: CpuSchedule) -> Shape:
+    """What each size must be a multiple of: 1 where the kernel has edge code."""
+    if not isinstance(schedule, CpuPackedSchedule):
+        return (1, 1, 1)
+    m, n, k = (1 if edge else step for edge, step in zip(schedule.pad, schedule.warp_tile, strict=True))
+    return m, n, k
 
 
-def pack_format(schedule: GemmSchedule) -> tuple[object, ...]:
+def copied_sizes(schedule: CpuSchedule, problem: GemmProblem) -> Shape:
+    """m, n and k of copies in which the kernel serves the problem; host kernels read any stride, and any k."""
+    return problem.m, problem.n, problem.k
+
+
+def pack_format(schedule: CpuSchedule) -> tuple[object, ...]:
     """A packed B is panels of warp_tile_n columns, k running in steps of warp_tile_k."""
     return schedule.warp_tile[1:]
 
 
-def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
+def generic_schedule(signature: GemmSignature, arch: Arch) -> CpuSchedule:
     """The floor for a signature: plain loops, or the simplest kernel that reads a packed B."""
     if signature.variant == "preshuffle":
         return next(schedules("tiny", signature, arch))
-    return GemmSchedule("generic", (1, 1, 1), (1, 1, 1))
+    return CpuLoopsSchedule()
 
 
 # Rows and vectors of the register blocks worth having on an arch, best first, by vector registers.
@@ -241,10 +229,10 @@ def _packed(
     unroll: int = 1,
     prefetch: int = 0,
     split_k: int = 1,
-) -> GemmSchedule:
+) -> CpuPackedSchedule:
     """A packed schedule whose cache block is `blocks` register blocks by m and n, and words by k."""
     width, step = lanes(arch), dot_step(signature, arch)
-    return GemmSchedule(
+    return CpuPackedSchedule(
         pipeline,
         (rows * blocks[0], vectors * width * blocks[1], blocks[2] * step),
         (rows, vectors * width, step),
@@ -254,17 +242,18 @@ def _packed(
     )
 
 
-def _direct_one(signature: GemmSignature, arch: Arch, rows: int, vectors: int) -> GemmSchedule:
-    block = (rows, vectors * lanes(arch), dot_step(signature, arch))
-    return GemmSchedule("direct", block, block)
+def _direct_one(signature: GemmSignature, arch: Arch, rows: int, vectors: int) -> CpuDirectSchedule:
+    return CpuDirectSchedule((rows, vectors * lanes(arch), dot_step(signature, arch)))
 
 
-def _stream_one(pipeline: str, signature: GemmSignature, arch: Arch, most: int, words: int, ahead: int) -> GemmSchedule:
+def _stream_one(
+    pipeline: str, signature: GemmSignature, arch: Arch, most: int, words: int, ahead: int
+) -> CpuStreamSchedule:
     width, step = lanes(arch), dot_step(signature, arch)
-    return GemmSchedule(pipeline, (most, 2048, words * step), (1, width, step), prefetch=ahead)
+    return CpuStreamSchedule(pipeline, (most, 2048, words * step), (1, width, step), prefetch=ahead)
 
 
-def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[CpuSchedule]:
     """One kernel for each kind of problem: large, small, few rows, one row, long k."""
     wide = arch.vector_registers >= 32
     (rows, vectors), (other_rows, other_vectors) = _BLOCKS[arch.vector_registers][:2]
@@ -285,7 +274,7 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     yield _packed(packed, signature, arch, rows, vectors, (12, 16, deep), unroll=2, split_k=16)
 
 
-def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CpuSchedule]:
     """Every axis turned; `profiler` turns them further than `full`."""
     blocks = _BLOCKS[arch.vector_registers]
     packed = "preshuffle" if signature.variant == "preshuffle" else "packed"
@@ -312,7 +301,7 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSche
                 yield _stream_one("stream", signature, arch, most, words, ahead)
 
 
-def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CpuSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
     if pool in ("full", "profiler"):
         yield from _swept(pool, signature, arch)
@@ -323,7 +312,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmS
         yield schedule
     if pool == "tests" and signature.variant != "preshuffle":
         # Without edge code, and with small tiles: what default does not exercise.
-        (rows, vectors), step = _BLOCKS[arch.vector_registers][1], dot_step(signature, arch)
+        rows, vectors = _BLOCKS[arch.vector_registers][1]
         small = _packed("packed", signature, arch, rows, vectors, (2, 2, 64))
         yield small
-        yield GemmSchedule("packed", small.tile, (rows, vectors * lanes(arch), step), pad=(False, False, False))
+        yield replace(small, pad=(False, False, False))

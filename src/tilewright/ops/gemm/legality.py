@@ -7,8 +7,10 @@ function that yields violations, so that one spec can be told everything that is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import lru_cache
 from types import ModuleType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from tilewright.arch import Arch, all_archs
 from tilewright.dtypes import DTYPES
@@ -16,9 +18,9 @@ from tilewright.errors import nearest
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.fused import epilogue_violations
 from tilewright.ops.gemm import amd, cpu, nvidia
-from tilewright.ops.gemm.copies import copied_sizes
 from tilewright.ops.gemm.problem import GemmProblem, accumulator, problem_violations
-from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import SCHEDULES, GemmSchedule
+from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
 
 FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd, "nvidia": nvidia}
 
@@ -38,16 +40,33 @@ def names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Itera
         yield from _known("dtype-name", field, getattr(signature, field), list(DTYPES))
 
 
+def words(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    for field, known in schedule.words.items():
+        yield from _known("schedule-name", field, getattr(schedule, field), known)
+
+
+@lru_cache(maxsize=64)
+def _numbers(kind: Any) -> tuple[tuple[str, int | None, str, int], ...]:
+    """Field, place in it, name for people and least value of every number of a schedule."""
+    found: list[tuple[str, int | None, str, int]] = []
+    hints = get_type_hints(kind)
+    for one in fields(kind):
+        least = 0 if one.name in kind.may_be_zero else 1
+        if hints[one.name] is int:
+            found.append((one.name, None, one.name, least))
+        elif get_origin(hints[one.name]) is tuple and get_args(hints[one.name])[0] is int:
+            axes = kind.axis_names[one.name]
+            found.extend((one.name, place, f"{one.name}_{axis}", least) for place, axis in enumerate(axes))
+    return tuple(found)
+
+
 def positive(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    for what in ("tile", "warp_tile", "warp_grid", "cluster"):
-        for axis, value in zip("mnk", getattr(schedule, what), strict=True):
-            if value <= 0:
-                yield Violation("positive", f"{what}_{axis} is {value}", "use 1 or more")
-    for what in ("split_k", "unroll"):
-        if getattr(schedule, what) < 1:
-            yield Violation("positive", f"{what} is {getattr(schedule, what)}", "use 1 or more")
-    if schedule.prefetch < 0:
-        yield Violation("positive", f"prefetch is {schedule.prefetch}", "use 0 or more")
+    kind: Any = type(schedule)
+    for field, place, name, least in _numbers(kind):
+        value = getattr(schedule, field)
+        number = value if place is None else value[place]
+        if number < least:
+            yield Violation("positive", f"{name} is {number}", f"use {least} or more")
 
 
 def divisible(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
@@ -84,12 +103,7 @@ def accumulates(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
         )
 
 
-def clustered(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.cluster != (1, 1, 1) and "clusters" not in arch.features:
-        yield Violation("cluster", f"cluster {schedule.cluster}: {arch.name} has no clusters of blocks", "use 1x1x1")
-
-
-COMMON: tuple[Rule, ...] = (names, positive, divisible, fused, accumulates, clustered)
+COMMON: tuple[Rule, ...] = (names, words, positive, divisible, fused, accumulates)
 
 
 def check(spec: KernelSpec) -> list[Violation]:
@@ -97,12 +111,16 @@ def check(spec: KernelSpec) -> list[Violation]:
     arch = all_archs().get(spec.arch)
     if arch is None:
         return [Violation("arch-name", f"{spec.arch!r} is not a known arch", nearest(spec.arch, list(all_archs())))]
-    found = [one for rule in COMMON for one in rule(spec.signature, spec.schedule, arch)]
-    if any(one.rule.endswith("-name") or one.rule == "positive" for one in found):
-        return found  # the family's arithmetic would only echo these
     family = FAMILIES.get(arch.family)
     if family is None:
         return [Violation("family", f"gemm has no kernels for {arch.family} yet", "use a cpu arch")]
+    kinds = SCHEDULES[arch.family]
+    if type(spec.schedule) not in kinds:
+        mine = ", ".join(one.__name__ for one in kinds)
+        return [Violation("schedule-family", f"{arch.name} has no {type(spec.schedule).__name__}", f"use {mine}")]
+    found = [one for rule in COMMON for one in rule(spec.signature, spec.schedule, arch)]
+    if any(one.rule.endswith("-name") or one.rule == "positive" for one in found):
+        return found  # the family's arithmetic would only echo these
     return found + [one for rule in family.RULES for one in rule(spec.signature, spec.schedule, arch)]
 
 
@@ -128,15 +146,14 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
     found: list[Violation] = list(family.limits(schedule, problem))
     if name != "cpu" and 0 in (problem.m, problem.n, problem.batch):
         return found  # a device is not even asked
-    grain = family.pad_grain(schedule)
-    for i, axis in enumerate("mnk"):
+    for axis, grain in zip("mnk", family.grains(schedule), strict=True):
         size = getattr(problem, axis)
-        if not schedule.pad[i] and size % grain[i]:
+        if size % grain:
             found.append(
                 Violation(
                     "no-edge-code",
-                    f"{axis} = {size} is not a multiple of {grain[i]} and the kernel has no edge code along {axis}",
-                    f"pad {axis} to {-(-size // grain[i]) * grain[i]}, or use a kernel with pad_{axis}",
+                    f"{axis} = {size} is not a multiple of {grain} and the kernel has no edge code along {axis}",
+                    f"pad {axis} to {-(-size // grain) * grain}, or use a kernel with pad_{axis}",
                 )
             )
     return found
@@ -150,10 +167,9 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     if problem.variant == "preshuffle" or not supports(spec, problem):
         return None
     schedule: GemmSchedule = spec.schedule
-    name = all_archs()[spec.arch].family
-    grain = FAMILIES[name].pad_grain(schedule)
-    wanted = copied_sizes(name, schedule, problem)
-    m, n, k = (wanted[i] if schedule.pad[i] else -(-wanted[i] // grain[i]) * grain[i] for i in range(3))
+    family = FAMILIES[all_archs()[spec.arch].family]
+    wanted, grains = family.copied_sizes(schedule, problem), family.grains(schedule)
+    m, n, k = (-(-size // grain) * grain for size, grain in zip(wanted, grains, strict=True))
     larger = replace(
         problem, m=m, n=n, k=k, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False,
         preshuffled=False, aligned=True, plain_d=True,

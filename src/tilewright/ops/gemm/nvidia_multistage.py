@@ -12,7 +12,8 @@ from itertools import product
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+from tilewright.ops.gemm.schedule import MultistageSchedule, Shape
+from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
 FOUR_BYTES = ("fp32", "tf32")
@@ -37,9 +38,9 @@ def _operand_bytes(dtype: str, lines: int, deep: int, along_k: bool, vector: int
     return stages * (tile + 16 * (lines if along_k else deep)) + 2 * tile
 
 
-def shared_bytes(signature: GemmSignature, schedule: GemmSchedule) -> int:
+def shared_bytes(signature: GemmSignature, schedule: MultistageSchedule) -> int:
     """As `Multistage::shared_bytes` in multistage_shape.h."""
-    (m, n, k), stages = schedule.tile, schedule.prefetch
+    (m, n, k), stages = schedule.tile, schedule.stages
     ring = _operand_bytes(signature.dtype_a, m, k, signature.layout[0] == "r", schedule.vector[0], stages)
     ring += _operand_bytes(signature.dtype_b, n, k, signature.layout[1] == "c", schedule.vector[1], stages)
     return max(ring, schedule.warp_grid[0] * schedule.warp_tile[0] * n * 4)
@@ -53,20 +54,18 @@ def multistage(
     warps: tuple[int, int],
     stages: int,
     vector_bytes: int | tuple[int, int] = 16,
-    scheduler: str = "default",
-) -> GemmSchedule:
+    dealing: str = "tiles",
+) -> MultistageSchedule:
     """`vector_bytes` of both operands, or of A and B; 0 is any alignment."""
     sizes = DTYPES[signature.dtype_a].bytes, DTYPES[signature.dtype_b].bytes
     pair = (vector_bytes, vector_bytes) if isinstance(vector_bytes, int) else vector_bytes
-    vector = tuple(max(1, one // size) for one, size in zip(pair, sizes, strict=True))
-    return GemmSchedule(
-        "multistage",
-        (m, n, k_bytes // sizes[0]),
-        warp_tile(signature.dtype_a),
-        (*warps, 1),
-        scheduler,
-        prefetch=stages,
-        vector=(vector[0], vector[1], 0),
+    return MultistageSchedule(
+        tile=(m, n, k_bytes // sizes[0]),
+        warp_tile=warp_tile(signature.dtype_a),
+        warp_grid=(*warps, 1),
+        stages=stages,
+        vector=(max(1, pair[0] // sizes[0]), max(1, pair[1] // sizes[1])),
+        dealing=dealing,
     )
 
 
@@ -83,7 +82,7 @@ def most_sums(signature: GemmSignature, vector: int) -> int:
     return 64 if fp8 or turned(signature) or signature.dtype_a in FOUR_BYTES else 128
 
 
-def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
     """Large and small tiles, for aligned rows and for any; and few tiles with a long k."""
     small = 64 if turned(signature) or signature.dtype_a in FOUR_BYTES else 128
     for vector in (16, 0):
@@ -104,7 +103,7 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
         yield multistage(signature, 128, 256, 64, (2, 4), stages, (0, 16))
 
 
-def tests(signature: GemmSignature) -> Iterator[GemmSchedule]:
+def tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     """One of everything the headers can do."""
     most = most_sums(signature, 16)
     yield multistage(signature, min(128, 2 * most), 128, 64, (2, 2) if most == 128 else (2, 4), 3)
@@ -114,10 +113,10 @@ def tests(signature: GemmSignature) -> Iterator[GemmSchedule]:
     yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
 
 
-def swept(far: bool, signature: GemmSignature) -> Iterator[GemmSchedule]:
+def swept(far: bool, signature: GemmSignature) -> Iterator[MultistageSchedule]:
     grids = ((1, 2), (2, 1), (2, 2), (2, 4), (4, 2), (1, 4)) if far else ((2, 2), (2, 4))
     vectors = (16, 8, 4, 0) if far else (16, 0)
     for m, n, warps in product((32, 64, 128, 256), (32, 64, 128, 256), grids):
         for k_bytes, stages, vector in product((64, 128), (2, 3, 4, 5) if far else (3, 4), vectors):
-            for scheduler in ("default", "split_k"):
-                yield multistage(signature, m, n, k_bytes, warps, stages, vector, scheduler)
+            for dealing in ("tiles", "split_k"):
+                yield multistage(signature, m, n, k_bytes, warps, stages, vector, dealing)

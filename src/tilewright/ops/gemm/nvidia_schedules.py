@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
 K_BYTES = 128  # of one swizzled row: the k of a stage
 SKINNY_LINES = 8  # k elements of one 16-byte load
@@ -44,51 +46,67 @@ class TmaView:
         """Sums each thread of a multiplying warpgroup keeps."""
         return self.rows // self.groups // 64 * (self.columns // 2)
 
-    @property
-    def warp_tile(self) -> tuple[int, int]:
-        return (self.columns, 64) if self.turned else (64, self.columns)
 
-    @property
-    def warp_grid(self) -> tuple[int, int, int]:
-        return (1, self.groups, 1) if self.turned else (self.groups, 1, 1)
-
-
-def tma_view(schedule: GemmSchedule) -> TmaView:
-    turned = "turned" in schedule.scheduler
-    (m, n, _), (along_m, along_n, _) = schedule.tile, schedule.cluster
-    groups = 1 if schedule.scheduler.startswith("pingpong") else 2
-    if turned:
-        return TmaView(n, m, along_n, along_m, groups, turned)
-    return TmaView(m, n, along_m, along_n, groups, turned)
+def tma_view(schedule: TmaWsSchedule) -> TmaView:
+    (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster
+    if schedule.turned:
+        return TmaView(n, m, along_n, along_m, schedule.groups, True)
+    return TmaView(m, n, along_m, along_n, schedule.groups, False)
 
 
-def store_buffers(schedule: GemmSchedule) -> int:
+def store_buffers(schedule: TmaWsSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
-    room = (SHARED_LIMIT - _BESIDE - schedule.prefetch * view.stage_bytes) // (2 * 64 * width * 2)
+    room = (SHARED_LIMIT - _BESIDE - schedule.stages * view.stage_bytes) // (2 * 64 * width * 2)
     return 2 if needed < 2 or schedule.store != "tma" or room < 2 else min(needed, room)
 
 
-def shared_bytes(schedule: GemmSchedule) -> int:
+def shared_bytes(schedule: TmaWsSchedule) -> int:
     """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
     view = tma_view(schedule)
     results = 2 * store_buffers(schedule) * 64 * chunk_columns(view.columns) * 2
-    return schedule.prefetch * view.stage_bytes + results + _BESIDE
+    return schedule.stages * view.stage_bytes + results + _BESIDE
 
 
-def most_stages(schedule: GemmSchedule, available: int) -> int:
+def most_stages(schedule: TmaWsSchedule, available: int) -> int:
     """How many stages fit, with two buffers for results."""
     view = tma_view(schedule)
     return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // view.stage_bytes
 
 
-def generic_schedule(signature: GemmSignature, arch: Arch) -> GemmSchedule:
-    """The floor: 256 threads on a 64 x 64 tile, 16 k at a time, element by element; of a packed B, what reads it."""
+class Way(NamedTuple):
+    """How the warpgroups of a tma_ws kernel share tiles, which side rows lie along, and what blocks are dealt."""
+
+    grouping: str = "cooperative"
+    turned: bool = False
+    dealing: str = "tiles"
+
+    @property
+    def label(self) -> str:
+        parts = [self.grouping, *(["turned"] if self.turned else [])]
+        return "_".join([*parts, *([self.dealing] if self.dealing != "tiles" else [])])
+
+
+# Every way, by its label.
+WAYS = {
+    one.label: one
+    for one in (
+        Way(grouping, turned, dealing)
+        for dealing in TmaWsSchedule.words["dealing"]
+        for turned in (False, True)
+        for grouping in TmaWsSchedule.words["grouping"]
+    )
+}
+_C, _P = Way("cooperative"), Way("pingpong")
+
+
+def generic_schedule(signature: GemmSignature, arch: Arch) -> NvidiaSchedule:
+    """The floor: plain loops; of a packed B, what reads it."""
     if signature.variant == "preshuffle":
         return tma_ws(signature, 128, 64, 4, (1, 1), store="direct")
-    return GemmSchedule("generic", (64, 64, 16), (4, 4, 1), (16, 16, 1))
+    return NvidiaLoopsSchedule()
 
 
 def tma_ws(
@@ -97,43 +115,37 @@ def tma_ws(
     n: int,
     stages: int,
     cluster: tuple[int, int],
-    scheduler: str = "cooperative",
+    way: Way = _C,
     store: str = "",
-) -> GemmSchedule:
-    size = DTYPES[signature.dtype_a].bytes
+) -> TmaWsSchedule:
     if not store:
-        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and "turned" not in scheduler
-        small = m * n <= (64 if scheduler.startswith("pingpong") else 128) * 64  # these leave from the registers
+        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned
+        small = m * n <= (64 if way.grouping == "pingpong" else 128) * 64  # these leave from the registers
         store = "tma" if whole and not small else "direct"
-    bare = GemmSchedule(
-        "tma_ws",
-        (m, n, K_BYTES // size),
-        (64, n, 32 // size),
-        (1, 1, 1),
-        scheduler,
-        store,
-        persistent=True,
-        prefetch=stages,
-        cluster=(*cluster, 1),
-    )
-    view = tma_view(bare)
-    return replace(bare, warp_tile=(*view.warp_tile, 32 // size), warp_grid=view.warp_grid)
-
-
-def skinny(row_tiles: int, token_tiles: int, warps: int, scheduler: str = "rows") -> GemmSchedule:
-    few, many = token_tiles * 8, row_tiles * 16
-    tile = (many, few, 64 * warps) if scheduler == "columns" else (few, many, 64 * warps)
-    return GemmSchedule(
-        "skinny", tile, (16, 8, 16) if scheduler == "columns" else (8, 16, 16), (1, 1, warps), scheduler, "direct"
+    return TmaWsSchedule(
+        tile=(m, n, K_BYTES // DTYPES[signature.dtype_a].bytes),
+        stages=stages,
+        cluster=cluster,
+        grouping=way.grouping,
+        turned=way.turned,
+        dealing=way.dealing,
+        store=store,
     )
 
 
-_C, _P, _CS, _PS = "cooperative", "pingpong", "cooperative_stream_k", "pingpong_stream_k"
-_CK, _PK, _T = "cooperative_split_k", "pingpong_split_k", "pingpong_turned_split_k"
+def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> SkinnySchedule:
+    tokens, many = token_tiles * 8, row_tiles * 16
+    tile = (many, tokens, 64 * warps) if few == "columns" else (tokens, many, 64 * warps)
+    return SkinnySchedule(tile, few)
 
-# Tile, stages, cluster and scheduler of kernels that won a shape on an H200 (bf16, rcr) or came close on many: chosen
+
+_CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
+_CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
+_T = Way("pingpong", True, "split_k")
+
+# Tile, stages, cluster and way of kernels that won a shape on an H200 (bf16, rcr) or came close on many: chosen
 # one after the other out of a hundred by what each adds (benchmarks/gemm_h200.py --sweep), the all-round ones first.
-_WINNERS: tuple[tuple[int, int, int, tuple[int, int], str], ...] = (
+_WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 256, 4, (1, 1), _C),
     (128, 256, 4, (2, 1), _C),
     (256, 128, 4, (1, 2), _C),
@@ -171,10 +183,10 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], str], ...] = (
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 
 
-def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
     if "wgmma" in arch.features:
-        for m, n, stages, cluster, scheduler in _WINNERS:
-            yield tma_ws(signature, m, n, stages, cluster, scheduler)
+        for m, n, stages, cluster, way in _WINNERS:
+            yield tma_ws(signature, m, n, stages, cluster, way)
         if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
@@ -185,25 +197,25 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     yield skinny(1, 2, 8, "columns")
 
 
-def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
     """Every axis turned; `profiler` turns them further than `full`."""
     far = pool == "profiler"
     if "wgmma" in arch.features:
         columns = range(32, 257, 16) if far else (64, 96, 128, 160, 192, 224, 256)
         clusters = ((1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1)) if far else ((1, 1), (2, 1), (1, 2))
-        for m, n, cluster, scheduler in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS, _CK, _PK)):
+        for m, n, cluster, way in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS, _CK, _PK)):
             for stages in range(2, 13) if far else (4, 6, 8):
-                yield tma_ws(signature, m, n, stages, cluster, scheduler)
+                yield tma_ws(signature, m, n, stages, cluster, way)
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
-            for scheduler in (_T, "cooperative_turned", "pingpong_turned", "cooperative_turned_split_k"):
-                yield tma_ws(signature, few, many, stages, (1, 1), scheduler)
+            for way in (_T, Way("cooperative", True), Way("pingpong", True), Way("cooperative", True, "split_k")):
+                yield tma_ws(signature, few, many, stages, (1, 1), way)
     yield from multistage.swept(far, signature)
     for rows, tokens, warps in product((1, 2, 4), (1, 2), (2, 4, 8, 16)):
-        for scheduler in ("rows", "columns"):
-            yield skinny(rows, tokens, warps, scheduler)
+        for few_of in ("rows", "columns"):
+            yield skinny(rows, tokens, warps, few_of)
 
 
-def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
     if pool in ("full", "profiler"):
         yield from _swept(pool, signature, arch)
@@ -221,7 +233,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmS
         yield skinny(2, 1, 8, "columns")
         yield from multistage.tests(signature)
         if "wgmma" in arch.features:
-            for m, n, stages, cluster, scheduler in (
+            for m, n, stages, cluster, way in (
                 (128, 128, 4, (1, 1), _C),
                 (64, 64, 4, (1, 1), _P),
                 (128, 128, 4, (2, 1), _CS),
@@ -230,7 +242,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GemmS
                 (128, 64, 4, (2, 1), _CK),
                 (64, 64, 4, (1, 1), _PK),
                 (8, 64, 6, (1, 1), _T),
-                (16, 128, 4, (1, 2), "cooperative_turned_split_k"),
+                (16, 128, 4, (1, 2), Way("cooperative", True, "split_k")),
             ):
-                yield tma_ws(signature, m, n, stages, cluster, scheduler)
+                yield tma_ws(signature, m, n, stages, cluster, way)
             yield tma_ws(signature, 128, 64, 4, (1, 1), _C, "direct")

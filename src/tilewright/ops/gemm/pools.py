@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tilewright.dtypes import dtype
+from tilewright.dtypes import DTYPES, dtype
 from tilewright.ops.base import Axis, KernelSpec
-from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
+from tilewright.ops.fused import EPILOGUES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm import legality, preselected
 from tilewright.ops.gemm.problem import accumulator, default_output
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
@@ -43,6 +44,20 @@ def signatures(
         for epilogue, output in product(fused, outputs or (default_output(a, b),)):
             for count in num_d or epilogue_d_counts(epilogue):
                 yield GemmSignature(variant, a, b, accumulator(a), output, output, layout, epilogue, count)
+
+
+def signatures_of(text: str) -> Iterator[GemmSignature]:
+    """What `proposals` can be asked for, legal or not, with whose label the text begins."""
+    for a, b, output, layout in product(DTYPES, DTYPES, DTYPES, LAYOUTS):
+        plain = GemmSignature("standard", a, b, accumulator(a), output, output, layout)
+        if not text.startswith(plain.label()):
+            continue
+        for epilogue in EPILOGUES:
+            for count in epilogue_d_counts(epilogue):
+                for variant in ("standard" if epilogue == "PassThrough" else "multi_d", "preshuffle"):
+                    one = replace(plain, variant=variant, epilogue=epilogue, num_d=count)
+                    if text.startswith(one.label()):
+                        yield one
 
 
 def axes_of(signature: GemmSignature) -> dict[str, tuple[Any, ...]]:

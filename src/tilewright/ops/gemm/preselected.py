@@ -15,7 +15,8 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu, legality
 from tilewright.ops.gemm import preselected_amd as amd
 from tilewright.ops.gemm.problem import accumulator, default_output
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature
+from tilewright.ops.gemm.schedule import GemmSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
 Schedules = Callable[[GemmSignature, Arch], Iterable[GemmSchedule]]
 

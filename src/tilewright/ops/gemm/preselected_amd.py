@@ -20,21 +20,22 @@ from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.ops.gemm.amd_schedules import warp_tile
-from tilewright.ops.gemm.spec import GemmSchedule, GemmSignature, Shape
+from tilewright.ops.gemm.schedule import CkTileSchedule, Shape
+from tilewright.ops.gemm.spec import GemmSignature
 
 
 def _make(
     pipeline: str, tile: Shape, grid: Shape, step: Shape, scheduler: str = "intrawave", **more: object
-) -> GemmSchedule:
+) -> CkTileSchedule:
     fields: dict[str, object] = {"store": "cshuffle", **more}
-    return GemmSchedule(pipeline, tile, step, grid, scheduler, **fields)  # type: ignore[arg-type]
+    return CkTileSchedule(pipeline, tile, step, grid, scheduler, **fields)  # type: ignore[arg-type]
 
 
 WIDE: Shape = (32, 32, 16)
 NARROW: Shape = (16, 16, 16)
 
 
-def compute(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def compute(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """Large products, where the matrix units are the limit."""
     for tile in ((256, 256, 32), (256, 128, 64)):
         yield _make("compv3", tile, (2, 2, 1), WIDE)
@@ -45,9 +46,9 @@ def compute(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
 
 def _small(
     arch: Arch, sizes: tuple[tuple[Shape, Shape, Shape], ...], scheduler: str, store: str
-) -> Iterator[GemmSchedule]:
+) -> Iterator[CkTileSchedule]:
     """Small tiles with their waves; on an arch with four waves a block they grow along the waves."""
-    seen: set[GemmSchedule] = set()
+    seen: set[CkTileSchedule] = set()
     for tile, grid, step in sizes:
         if grid not in arch.warp_grids:
             along_n = tile[1] >= tile[0]
@@ -61,7 +62,7 @@ def _small(
             yield one
 
 
-def memory(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def memory(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """Few rows or columns, where memory is the limit."""
     sizes = (
         ((16, 32, 32), (1, 1, 1), NARROW), ((32, 16, 32), (1, 1, 1), NARROW),
@@ -72,23 +73,23 @@ def memory(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
     yield from _small(arch, sizes, "interwave", "cshuffle")
 
 
-def latency(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def latency(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """The shortest way from memory to a small result."""
     sizes = (((16, 32, 32), (1, 1, 1), NARROW), ((32, 16, 32), (1, 1, 1), NARROW))
     yield from _small(arch, sizes, "intrawave", "direct")
 
 
-def fused(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def fused(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     yield _make("compv4", (128, 128, 32), (2, 2, 1), WIDE)
 
 
-def preshuffle(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def preshuffle(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """B packed beforehand: for weights that are used many times."""
     for tile in ((128, 256, 64), (128, 128, 64)):
         yield _make("preshuffle", tile, (1, 4, 1), (16, 16, 32), "default", pad=(True, True, False))
 
 
-def everything(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def everything(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     if signature.variant == "preshuffle":
         yield from preshuffle(signature, arch)
     elif signature.variant == "multi_d":
@@ -99,7 +100,7 @@ def everything(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
         yield from latency(signature, arch)
 
 
-def essential(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
+def essential(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     """Two for large problems; for standard fp16 also two for few rows or columns."""
     if signature.variant == "multi_d":
         yield from fused(signature, arch)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from tilewright.dtypes import dtype
-from tilewright.ops.base import Violation
+from tilewright.ops.base import Violation, settle
 from tilewright.ops.fused import epilogue_violations
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
@@ -58,6 +58,7 @@ class GemmProblem:
     plain_d: bool = True
 
     def __post_init__(self) -> None:
+        settle(self)
         put = object.__setattr__
         if not self.dtype_b:
             put(self, "dtype_b", self.dtype_a)

@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.arch import host_facts
 from tilewright.codegen.collect import Rejection, split_legal
+from tilewright.codegen.files import Emitted, emit_many
 from tilewright.codegen.folder import held, output_error, write_if_changed
-from tilewright.codegen.render import Emitted, emit_many
 from tilewright.codegen.workers import Progress, chunks, emit_in_processes, processes_for
 from tilewright.errors import InternalError, RequestError
 from tilewright.ops.base import KernelSpec

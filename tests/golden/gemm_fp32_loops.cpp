@@ -1,4 +1,4 @@
-// gemm_fp32_ccr_generic_1x1x1_1x1x1_1x1x1_generic_4be4aeba
+// gemm_fp32_ccr_loops_generic_dd783f4f
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cpu/gemm.h>
 
@@ -20,4 +20,4 @@ struct Config {
 };
 }  // namespace
 
-TW_EXPORT_GEMM(Config, R"json({"arch":"generic","op":"gemm","schedule":{"cluster":[1,1,1],"pad":[true,true,true],"persistent":false,"pipeline":"generic","prefetch":0,"scheduler":"default","split_k":1,"store":"direct","tile":[1,1,1],"unroll":1,"vector":[0,0,0],"warp_grid":[1,1,1],"warp_tile":[1,1,1]},"schema":1,"signature":{"dtype_a":"fp32","dtype_acc":"fp32","dtype_b":"fp32","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"ccr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(Config, R"json({"arch":"generic","op":"gemm","schedule":{"pipeline":"loops"},"schema":2,"signature":{"dtype_a":"fp32","dtype_acc":"fp32","dtype_b":"fp32","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"ccr","num_d":0,"variant":"standard"}})json")

@@ -1,0 +1,28 @@
+// gemm_bf16_rcr_preshuffle_tma_ws_16x64x64_pingpong_turned_split_k_stages8_direct_sm_90a_89fe70fb
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cuda/gemm.h>
+#ifdef __CUDACC__
+#include <tilewright/cuda/gemm_tma_ws.h>
+#endif
+
+namespace {
+struct Config {
+  using A = tw::bf16;
+  using B = tw::bf16;
+  using C = tw::bf16;
+  using D = tw::bf16;
+  static constexpr bool a_rows = true, b_rows = false;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
+  static constexpr int num_d = 0;
+  static constexpr auto pipeline = tw::Pipeline::tma_ws;
+  static constexpr int tile_m = 16, tile_n = 64, warps = 1, stages = 8;
+  static constexpr int cluster_m = 1, cluster_n = 1;
+  static constexpr bool pingpong = true, turned = true;
+  static constexpr auto deal = tw::Deal::split_k;
+  static constexpr bool tma_store = false, few_columns = false, packed = true;
+};
+}  // namespace
+
+TW_DEVICE_TMA_WS(Config, gemm_bf16_rcr_preshuffle_tma_ws_16x64x64_pingpong_turned_split_k_stages8_direct_sm_90a_89fe70fb)
+TW_DEVICE_PACK(Config, gemm_bf16_rcr_preshuffle_tma_ws_16x64x64_pingpong_turned_split_k_stages8_direct_sm_90a_89fe70fb)
+TW_EXPORT_GEMM(Config, gemm_bf16_rcr_preshuffle_tma_ws_16x64x64_pingpong_turned_split_k_stages8_direct_sm_90a_89fe70fb, R"json({"arch":"sm_90a","op":"gemm","schedule":{"cluster":[1,1],"dealing":"split_k","grouping":"pingpong","pipeline":"tma_ws","stages":8,"store":"direct","tile":[16,64,64],"turned":true},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")
