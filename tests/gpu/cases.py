@@ -20,7 +20,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule
+from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 GEMM = ops.op("gemm")
@@ -149,7 +149,8 @@ def some(turn: int) -> Callable[[GemmSignature, str], list[KernelSpec]]:
     def choose(of: GemmSignature, arch: str) -> list[KernelSpec]:
         kinds: dict[tuple[str, str], list[KernelSpec]] = {}
         for one in _legal(of, arch, list(make.schedules("tests", of, facts(arch)))):
-            kinds.setdefault((one.schedule.pipeline, one.schedule.store), []).append(one)
+            store = one.schedule.store if isinstance(one.schedule, TmaWsSchedule) else ""
+            kinds.setdefault((one.schedule.pipeline, store), []).append(one)
         return [specs[turn % len(specs)] for specs in kinds.values()]
 
     return choose

@@ -26,9 +26,9 @@ SPECS_AT = {
             ("direct", ("fp32",) * 3, "crr", ALL, 1),
             ("gemv", ("fp32",) * 3, "rrr", ALL, 0),
             ("stream", ("bf16",) * 3, "ccr", ALL, 1),
-            ("packed", ("fp32",) * 3, "rrr", (False, True, True), 1),
             ("preshuffle", ("fp32",) * 3, "rrr", (True, False, True), 0),
             ("loops", ("fp16",) * 3, "ccr", ALL, 0),
+            ("packed", ("fp32",) * 3, "rrr", (False, True, True), 1),
         )
     )
     for level in catalog.PLAIN_LEVELS

@@ -32,7 +32,7 @@ BF16_SPECS["packed_turned"] = catalog.spec("packed", "x86_64_v4_bf16", BF16, "cc
 BF16_SPECS["stream_turned"] = catalog.spec("stream", "x86_64_v4_bf16", BF16, "ccr", block=1)
 # What must be in the code of a level (any line matching), and what must not.
 LEVELS = {
-    ("loops", FP32): (r"mulps.*%xmm", r"%[yz]mm"),
+    ("generic", FP32): (r"mulps.*%xmm", r"%[yz]mm"),
     ("x86_64_v3", FP32): (r"vfmadd\w+ps.*%ymm", r"%zmm"),
     ("x86_64_v3", INT8): (r"vpmaddwd.*%ymm", r"%zmm|vpdpbusd"),
     ("x86_64_v4", FP32): (r"vfmadd\w+ps.*%zmm", r"vpdpbusd|vdpbf16ps"),
