@@ -74,11 +74,9 @@ def changed(spec: KernelSpec, part: str, **fields: Any) -> KernelSpec:
         ("rowscale", CPU, "signature", {"activation": "Selu"}, "activation-name"),
         ("rowscale", CPU, "schedule", {"unroll": 3}, "vector-unroll"),
         ("rowscale", CPU, "schedule", {"rows": 0}, "vector-rows"),
-        ("rowscale", CPU, "schedule", {"pipeline": "block"}, "pipeline"),
         ("rowscale", AMD, "schedule", {"threads": 96}, "block-threads"),
         ("rowscale", NVIDIA, "schedule", {"items": 3}, "block-items"),
         ("regionstats", CPU, "signature", {"dtype": "int8"}, "dtype-name"),
-        ("regionstats", CPU, "signature", {"stage": "combine"}, "stage-pipeline"),
         ("regionstats", CPU, "schedule", {"vectors": 8}, "registers"),
     ],
 )
@@ -86,6 +84,23 @@ def test_every_rule_speaks(name: str, arch: str, part: str, fields: dict[str, An
     op = ops.op(name)
     spec = changed(next(iter(op.proposals("default", arch))), part, **fields)
     assert rule in {one.rule for one in op.check(spec)}
+
+
+def test_a_schedule_of_another_family_or_stage_is_refused() -> None:
+    rowscale, regionstats = ops.op("rowscale"), ops.op("regionstats")
+    gpu, cpu = (next(iter(rowscale.proposals("default", one))) for one in (NVIDIA, CPU))
+    assert {one.rule for one in rowscale.check(dataclasses.replace(cpu, schedule=gpu.schedule))} == {"pipeline"}
+    first, second = (next(iter(regionstats.proposals("default", CPU, stages=(one,)))) for one in ("partial", "combine"))
+    mixed = dataclasses.replace(first, schedule=second.schedule)
+    assert {one.rule for one in regionstats.check(mixed)} == {"stage-pipeline"}
+
+
+def test_kernels_are_found_by_name() -> None:
+    for name in EXAMPLES:
+        op = ops.op(name)
+        for spec in op.proposals("full", CPU):
+            rest = spec.name.removeprefix(f"{name}_")
+            assert spec.signature in list(op.signatures_of(rest))
 
 
 def test_the_second_stage_has_a_rule_of_its_own() -> None:

@@ -27,7 +27,7 @@ def check(spec: KernelSpec) -> list[Violation]:
         found.append(Violation("family", f"regionstats has no kernels for {arch.name}", "use an arch of a CPU"))
     known = of.SCHEDULES.get(s.stage, {})
     if known.get(h.pipeline) is not type(h):
-        message = f"{type(h).__name__} {h.pipeline!r} is no schedule of stage {s.stage!r}"
+        message = f"{h.pipeline} is no pipeline of stage {s.stage}"
         return [*found, Violation("stage-pipeline", message, f"use {' or '.join(known) or ' or '.join(of.STAGES)}")]
     if isinstance(h, PartialSchedule):
         # A sum, a maximum, a weight and a shift for each, and three to work with.
@@ -88,6 +88,8 @@ class Regionstats:
     name = of.OP
     summary = "mean and peak of channels over regions of different lengths, in two stages"
     pool_names = POOLS.names
+    preselected_names = ()
+    schedules = (LoopsSchedule, PartialSchedule, CombineSchedule)
     axes = (
         Axis("stages", "--stage", "Stages: partial, combine."),
         Axis("datatypes", "--datatype", "Element types of x and the peak."),
@@ -128,6 +130,11 @@ class Regionstats:
             names = {value: name for name, value in FUSED.items()}
             found["fused"] = (names[signature.weight, signature.shift],)
         return found
+
+    def signatures_of(self, text: str) -> Iterator[Signature]:
+        every: list[Signature] = [PartialSignature(one, *what) for one in of.DTYPES for what in FUSED.values()]
+        every += [CombineSignature(one) for one in of.DTYPES]
+        return (one for one in every if text.startswith(one.label()))
 
     def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
         return POOLS.generic_spec(signature, arch)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from regionstats.spec import DTYPES, OP, STAGES, CombineSignature, PartialSignature
 from tilewright.dtypes import dtype
-from tilewright.ops.base import Violation
+from tilewright.ops.base import Violation, settle
 
 MOST_SIZE = 1 << 40
 MOST_RANK = 3
@@ -36,6 +36,7 @@ class RegionstatsProblem:
     stage: str = ""
 
     def __post_init__(self) -> None:
+        settle(self)
         if not self.dilation:
             object.__setattr__(self, "dilation", (1,) * len(self.spatial))
 

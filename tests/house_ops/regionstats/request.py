@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from regionstats.args import RANK, CombineArgs, PartialArgs, Region
-from regionstats.problem import MOST_RANK, RegionstatsProblem
+from regionstats.problem import MOST_RANK, RegionstatsProblem, violations
 from regionstats.spec import OP
 from tilewright.errors import ProblemError
 from tilewright.runtime.arrays import CopyNeeded, View
@@ -140,10 +140,12 @@ def request(views: Sequence[Any], dilation: object) -> Request:
             "regionstats-dilation", f"dilation is {dilation!r}", str(dilation), "give a tuple of whole numbers"
         )
     problem = RegionstatsProblem(n, tuple(spatial), channels, x.dtype, dilation, weight is not None, shift is not None)
+    for broken in violations(problem):
+        raise _wrong(broken.rule, f"{problem.describe()}: {broken.message}", broken.rule, broken.remedy)
     _vector("lengths", lengths, n, "int32")
     _vector("weight", weight, channels, "fp32")
     _vector("shift", shift, channels, "fp32")
-    if channels > 1 and x.strides[-1] != 1:
+    if channels > 1 and 0 not in x.shape and x.strides[-1] != 1:
         message = f"the channels of x are not contiguous: its strides are {x.strides}"
         raise CopyNeeded("x", message, rule="regionstats-strides", value=x.strides)
     strides = (_row_stride("mean", mean, problem, "fp32"), _row_stride("peak", peak, problem, x.dtype))

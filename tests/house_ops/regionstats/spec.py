@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ops.base import KernelSpec, read_spec
+from tilewright.ops.pooling import demand_known
 
 OP = "regionstats"
 STAGES = ("partial", "combine")
@@ -20,7 +21,7 @@ class PartialSignature:
     dtype: str
     weight: bool = False
     shift: bool = False
-    stage: str = "partial"
+    stage: str = field(default="partial", init=False)
 
     def label(self) -> str:
         return f"{self.stage}_{self.dtype}" + "_weight" * self.weight + "_shift" * self.shift
@@ -31,7 +32,7 @@ class CombineSignature:
     """Chunks to mean and peak."""
 
     dtype: str
-    stage: str = "combine"
+    stage: str = field(default="combine", init=False)
 
     def label(self) -> str:
         return f"{self.stage}_{self.dtype}"
@@ -41,7 +42,7 @@ class CombineSignature:
 class LoopsSchedule:
     """Plain loops: the floor of either stage."""
 
-    pipeline: str = "loops"
+    pipeline: str = field(default="loops", init=False)
 
     def label(self) -> str:
         return self.pipeline
@@ -52,7 +53,7 @@ class PartialSchedule:
     """Sums and maxima of `vectors` vectors of channels stay in registers while a chunk is walked."""
 
     vectors: int
-    pipeline: str = "registers"
+    pipeline: str = field(default="registers", init=False)
 
     def label(self) -> str:
         return f"{self.pipeline}_{self.vectors}"
@@ -63,12 +64,13 @@ class CombineSchedule:
     """A thread takes `entries` entries at a time, a vector of channels after the other."""
 
     entries: int
-    pipeline: str = "vector"
+    pipeline: str = field(default="vector", init=False)
 
     def label(self) -> str:
         return f"{self.pipeline}_{self.entries}"
 
 
+SIGNATURES: dict[str, type[Any]] = {"partial": PartialSignature, "combine": CombineSignature}
 SCHEDULES: dict[str, dict[str, type[Any]]] = {
     "partial": {"registers": PartialSchedule, "loops": LoopsSchedule},
     "combine": {"vector": CombineSchedule, "loops": LoopsSchedule},
@@ -77,11 +79,13 @@ SCHEDULES: dict[str, dict[str, type[Any]]] = {
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
     """The stage picks the signature's class, stage and pipeline the schedule's."""
-    signature, schedule = PartialSignature, LoopsSchedule
-    if isinstance(data, Mapping):
-        of, how = data.get("signature"), data.get("schedule")
-        stage = str(of.get("stage")) if isinstance(of, Mapping) else ""
-        pipeline = str(how.get("pipeline")) if isinstance(how, Mapping) else ""
-        signature = CombineSignature if stage == "combine" else PartialSignature
-        schedule = SCHEDULES.get(stage, {}).get(pipeline, LoopsSchedule)
-    return read_spec(data, OP, signature, schedule)
+    signature = data.get("signature") if isinstance(data, Mapping) else None
+    stage = str(signature.get("stage")) if isinstance(signature, Mapping) else "partial"
+    demand_known("stage-name", "stage of regionstats", [stage], STAGES)
+
+    def schedule(arch: str, given: Mapping[str, Any]) -> type[Any]:
+        pipeline = str(given.get("pipeline"))
+        demand_known("pipeline-name", f"regionstats pipeline of stage {stage}", [pipeline], list(SCHEDULES[stage]))
+        return SCHEDULES[stage][pipeline]
+
+    return read_spec(data, OP, SIGNATURES[stage], schedule)

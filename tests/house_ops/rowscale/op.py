@@ -52,10 +52,10 @@ def check(spec: KernelSpec) -> list[Violation]:
     if arch is None:
         return [Violation("arch-name", f"{spec.arch!r} is not a known arch", nearest(spec.arch, list(all_archs())))]
     found = list(_signature_rules(spec.signature))
-    schedule, known = spec.schedule, of.FAMILIES.get(arch.family, {})
-    if known.get(schedule.pipeline) is not type(schedule):
-        message = f"{type(schedule).__name__} {schedule.pipeline!r} is no schedule of {arch.name}"
-        return [*found, Violation("pipeline", message, f"use {' or '.join(known) or 'another arch'}")]
+    schedule, known = spec.schedule, of.FAMILIES.get(arch.family, ())
+    if type(schedule) not in known:
+        names = " or ".join(one.__name__ for one in known) or "another arch"
+        return [*found, Violation("pipeline", f"{schedule.pipeline} is no pipeline of {arch.name}", f"use {names}")]
     if isinstance(schedule, VectorSchedule):
         found += _vector_rules(schedule)
     if isinstance(schedule, BlockSchedule):
@@ -131,6 +131,8 @@ class Rowscale:
     name = of.OP
     summary = "y[i, j] = activation(alpha * x[i, j] * scale[i])"
     pool_names = POOLS.names
+    preselected_names = ()
+    schedules = of.SCHEDULES
     axes = (
         Axis("datatypes", "--datatype", "Element types of x and y."),
         Axis("activations", "--activation", "Fused activations."),
@@ -158,6 +160,10 @@ class Rowscale:
 
     def axes_of(self, signature: Signature) -> dict[str, tuple[Any, ...]]:
         return {"datatypes": (signature.dtype,), "activations": (signature.activation,)}
+
+    def signatures_of(self, text: str) -> Iterator[Signature]:
+        every = (Signature(*one) for one in product(of.DTYPES, of.ACTIVATIONS))
+        return (one for one in every if text.startswith(one.label()))
 
     def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
         return POOLS.generic_spec(signature, arch)

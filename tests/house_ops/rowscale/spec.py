@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from tilewright.arch import all_archs
+from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import dtype
-from tilewright.ops.base import KernelSpec, read_spec
+from tilewright.ops.base import KernelSpec, read_spec, settle
+from tilewright.ops.pooling import demand_known
 
 OP = "rowscale"
 DTYPES = ("fp32", "bf16")  # of x and y; scale is fp32
@@ -30,7 +31,7 @@ class Signature:
 class LoopsSchedule:
     """Plain loops: the floor on a CPU."""
 
-    pipeline: str = "loops"
+    pipeline: str = field(default="loops", init=False)
 
     def label(self) -> str:
         return self.pipeline
@@ -40,7 +41,7 @@ class LoopsSchedule:
 class VectorSchedule:
     """A CPU's vectors along a row; a thread takes `rows` rows at a time."""
 
-    pipeline: str = "vector"
+    pipeline: str = field(default="vector", init=False)
     unroll: int = 1  # vectors in one turn of the loop
     rows: int = 1
     edge: bool = True  # code for the elements that are left over of a turn
@@ -53,7 +54,7 @@ class VectorSchedule:
 class BlockSchedule:
     """A GPU's block along a row: `threads` threads, each `items` elements a turn."""
 
-    pipeline: str = "block"
+    pipeline: str = field(default="block", init=False)
     threads: int = 256
     items: int = 1
 
@@ -62,11 +63,12 @@ class BlockSchedule:
 
 
 Schedule = LoopsSchedule | VectorSchedule | BlockSchedule
-FAMILIES: dict[str, dict[str, type[Any]]] = {
-    "cpu": {"loops": LoopsSchedule, "vector": VectorSchedule},
-    "nvidia": {"block": BlockSchedule},
-    "cdna": {"block": BlockSchedule},
-    "rdna": {"block": BlockSchedule},
+SCHEDULES = (LoopsSchedule, VectorSchedule, BlockSchedule)
+FAMILIES: dict[str, tuple[type[Any], ...]] = {
+    "cpu": (LoopsSchedule, VectorSchedule),
+    "nvidia": (BlockSchedule,),
+    "cdna": (BlockSchedule,),
+    "rdna": (BlockSchedule,),
 }
 
 
@@ -84,6 +86,7 @@ class RowscaleProblem:
     y_stride: int = 0
 
     def __post_init__(self) -> None:
+        settle(self)
         for name in ("x_stride", "y_stride"):
             if not getattr(self, name):
                 object.__setattr__(self, name, max(1, self.columns))
@@ -107,11 +110,13 @@ class RowscaleProblem:
         return f"rowscale rows={self.rows} columns={self.columns} {self.signature.label()}"
 
 
+def schedule_class(arch: str, given: Mapping[str, Any]) -> type[Any]:
+    """The dataclass of a schedule, by its pipeline."""
+    known = {one().pipeline: one for one in FAMILIES.get(arch_by_name(arch).family, ())}
+    pipeline = str(given.get("pipeline"))
+    demand_known("pipeline-name", f"rowscale pipeline of {arch}", [pipeline], list(known))
+    return known[pipeline]
+
+
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
-    """The class of the schedule follows from the family of the arch and the pipeline."""
-    schedule: type[Any] = LoopsSchedule
-    if isinstance(data, Mapping) and isinstance(data.get("schedule"), Mapping):
-        facts = all_archs().get(str(data.get("arch")))
-        known = FAMILIES.get(facts.family if facts else "", {})
-        schedule = known.get(str(data["schedule"].get("pipeline")), schedule)
-    return read_spec(data, OP, Signature, schedule)
+    return read_spec(data, OP, Signature, schedule_class)

@@ -21,7 +21,7 @@ template <class Config> struct Combine : PlainKernel {
       sum += load_as_float(sums + i * channels, left);
       peak = peak_of(peak, load_as_float(peaks + i * channels, left));
     }
-    if (count) sum /= splat(float(count));
+    sum = count ? sum / splat(float(count)) : vf{};
     store_from_float(static_cast<float *>(x.mean) + entry * x.mean_stride + c, sum, left);
     store_from_float(static_cast<T *>(x.peak) + entry * x.peak_stride + c, peak, left);
   }
