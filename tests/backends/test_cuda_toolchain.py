@@ -12,9 +12,9 @@ import pytest
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import nvrtc, places, toolchain
+from tilewright.backends.cuda.doctor import compilers
 from tilewright.backends.cuda.toolchain import CudaToolchain
 from tilewright.build import build_one
-from tilewright.cli.doctor import _cuda_compilers
 from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import nvidia_schedules as make
@@ -148,7 +148,7 @@ def test_tools_beside_the_compiler_in_wheels_and_in_triton(machine: Path) -> Non
 
 def test_doctor_shows_each_compiler_and_why_not(machine: Path) -> None:
     def said() -> list[tuple[str, bool | None, str]]:
-        return [(Path(one.what).name, one.ok, one.text) for one in _cuda_compilers()]
+        return [(Path(one.what).name, one.ok, one.text) for one in compilers()]
 
     ((what, ok, text),) = said()
     assert (what, ok) == ("nvcc, NVRTC", None)

@@ -90,6 +90,7 @@ def test_gc_resets_a_store_of_another_version(store: Store, three: list[Artifact
 def test_gc_removes_other_versions_only_when_asked(store: Store, three: list[Artifact]) -> None:
     other = store.root.parent / "kernels-v0"
     other.mkdir()
+    (other / "format.json").write_text('{"schema": 0}')
     run("cache", "gc")
     assert other.exists()
     assert data("cache", "gc", "--other-versions")["other_versions"] == ["kernels-v0"]
@@ -160,7 +161,7 @@ def test_why_asks_for_more_when_several_kernels_are_meant(store: Store, three: l
 def test_doctor_finds_a_working_cpu_path(store: Store) -> None:
     result = run("doctor")
     assert result.exit_code == 0, result.output
-    for word in ("generic", "AMD GPU", "NVIDIA GPU", "python", "numpy", "ninja", str(store.root), "cache_max_bytes"):
+    for word in ("generic", "hip (", "cuda (", "python", "numpy", "ninja", str(store.root), "cache_max_bytes"):
         assert word in result.output
 
 
@@ -172,7 +173,7 @@ def findings() -> tuple[int, dict[tuple[str, str], Any]]:
 def test_doctor_says_why_a_gpu_is_out_of_reach(store: Store, use_stub: UseStub) -> None:
     _, found = findings()
     for (part, what), one in found.items():
-        if part == "targets" and "GPU" in what and not one["ok"]:
+        if part == "targets" and not one["ok"]:
             assert one["text"]
 
 

@@ -127,6 +127,7 @@ def test_collect_reports_what_it_did(store: Store, six: list[str]) -> None:
 def test_other_versions_are_listed_not_touched(store: Store, six: list[str]) -> None:
     other = store.root.parent / "kernels-v0"
     other.mkdir()
+    (other / "format.json").write_text('{"schema": 0}')
     assert collect.other_versions(store) == [other]
     collect.collect(store, 0, in_use_seconds=0)
     assert other.is_dir()

@@ -7,9 +7,7 @@ import sys
 
 import pytest
 
-from tilewright import settings
-from tilewright.arch import best_host_arch
-from tilewright.cli.common import numbers, progress, resolve_target, words
+from tilewright.cli.common import numbers, progress, words
 from tilewright.errors import RequestError
 
 
@@ -55,11 +53,3 @@ def test_numbers_are_whole() -> None:
             numbers("--num-d", [wrong])
         assert caught.value.value == wrong
         assert "--num-d" in caught.value.remedy
-
-
-def test_the_target_is_the_option_then_the_setting_then_this_machine() -> None:
-    with settings.override(target=""):
-        assert resolve_target("") is best_host_arch()
-    with settings.override(target="generic"):
-        assert resolve_target("").name == "generic"
-        assert resolve_target("x86_64_v3").name == "x86_64_v3"

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import backend
 from tilewright.codegen import MANIFEST, Report, collect, generate, workers
-from tilewright.codegen.folder import TEMPORARY
+from tilewright.codegen.folder import HEAD, SOURCE_MARK, TEMPORARY, output_folder
 from tilewright.errors import InternalError, MachineError, RequestError
 from tilewright.ops import KernelSpec, op
 
@@ -132,17 +134,89 @@ def test_adding_keeps_what_was_there(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99, "kernels": []}', '{"schema": 1, "kernels": [5]}'])
-def test_a_damaged_manifest_is_written_again_but_not_added_to(tmp_path: Path, text: str) -> None:
+FOREIGN = {
+    "empty": "",
+    "half of one": "{",
+    "a list": "[]",
+    "someone's own": '{"name": "my web app", "version": 3}',
+    "kernels of someone else": '{"kernels": ["a", "b"]}',
+    "a schema that is text": '{"schema": "1.0", "kernels": []}',
+    "odd entries": '{"schema": 1, "kernels": [5]}',
+    "numbers for names": '{"schema": 1, "kernels": [{"name": 1, "file": 2, "sha256": 3}]}',
+    "deep": "[" * 100_000,
+    "deep and whole": '{"schema": 1, "kernels": ' + "[" * 900 + "]" * 900 + "}",
+    "no text": "\udcff",
+}
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN.keys())
+def test_a_manifest_that_is_not_ours_is_never_written_over(tmp_path: Path, text: str, add: bool) -> None:
+    (tmp_path / MANIFEST).write_bytes(text.encode("utf-8", "surrogateescape"))
+    before = tree(tmp_path)
+    with pytest.raises(RequestError, match="did not write it") as caught:
+        generate(some(3), tmp_path, add=add)
+    assert caught.value.rule == "foreign-file"
+    assert tree(tmp_path) == before
+
+
+def test_a_manifest_of_another_version_is_written_again_but_not_added_to(tmp_path: Path) -> None:
     generate(some(3), tmp_path)
     whole = tree(tmp_path)
-    (tmp_path / MANIFEST).write_text(text, encoding="utf-8")
+    (tmp_path / MANIFEST).write_text('{"schema": 99, "kernels": []}', encoding="utf-8")
     with pytest.raises(RequestError) as caught:
         generate(some(3), tmp_path, add=True)
     assert caught.value.rule == "manifest"
     assert caught.value.remedy
     assert counts(generate(some(3), tmp_path)) == (0, 3, 0)
     assert tree(tmp_path) == whole
+
+
+def test_a_foreign_file_under_a_kernels_name_is_left_alone(tmp_path: Path) -> None:
+    specs = some(3)
+    mine = tmp_path / f"{specs[1].name}.cpp"
+    mine.write_text("int precious;\n", encoding="utf-8")
+    (tmp_path / "other.cpp").write_text("int other;\n", encoding="utf-8")
+    with pytest.raises(RequestError, match="did not write it") as caught:
+        generate(specs, tmp_path)
+    assert caught.value.rule == "foreign-file"
+    assert sorted(tree(tmp_path)) == sorted([mine.name, "other.cpp"])
+    mine.unlink()
+    assert counts(generate(specs, tmp_path)) == (3, 0, 0)
+    # What we wrote is ours: listed in the manifest, or with our mark where that is lost.
+    mine.write_text("// Written by tilewright from the spec, by an older version\n", encoding="utf-8")
+    (tmp_path / MANIFEST).unlink()
+    assert counts(generate(specs, tmp_path)) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("arch", ["generic", "sm_90a", "gfx942"])
+def test_every_source_says_that_we_wrote_it(arch: str) -> None:
+    spec = collect("gemm", arch, pool="tiny", limit=1, axes={"datatypes": ["fp16"], "layouts": ["rcr"]}).specs[0]
+    assert SOURCE_MARK in backend(arch_by_name(arch).backend).render(spec).text.encode()[:HEAD]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb"])
+def test_a_folder_that_cannot_be_meant_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError):
+        output_folder(name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_stops_the_workers_at_once(
+    tmp_path: Path, eager_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    def interrupted(self: Any, timeout: Any = None) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+    monkeypatch.setattr(workers, "CHUNK", 1)
+    with pytest.raises(KeyboardInterrupt):
+        generate(some(200), tmp_path, jobs=2, on_progress=lambda now, total: done.append(now))
+    assert len(done) < 50, "feeders that nobody tells go on to the end"
+    assert MANIFEST not in tree(tmp_path)
 
 
 def test_illegal_specs_are_reported_and_not_written(tmp_path: Path) -> None:

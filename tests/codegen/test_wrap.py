@@ -83,22 +83,26 @@ def test_a_pattern_chooses(kernels: Path, tmp_path: Path) -> None:
     assert left_out == {f"{spec.name}.cpp" for spec in SPECS} - set(report.written)
 
 
-def test_headers_get_the_suffix_of_their_language(kernels: Path, tmp_path: Path) -> None:
+def test_the_backend_says_how_its_sources_end(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of the GPUs are headers; here those of the CPU are renamed to stand for them."""
+    from dataclasses import replace
 
     def to_headers(data: Any) -> None:
         for one in data["kernels"]:
             header = one["file"].replace(".cpp", ".hpp")
             (kernels / one["file"]).rename(kernels / header)
-            one.update(file=header, language="hip")
-        data["kernels"][0]["language"] = "cuda"
+            one.update(file=header)
 
     relist(kernels, to_headers)
+    rules = backend("cpu").object_rules
+    monkeypatch.setattr(backend("cpu"), "object_rules", lambda arch: replace(rules(arch), source_suffix=".cu"))
     report = wrap(kernels, tmp_path / "out", pattern="*.hpp")
-    assert [name.endswith(".cu") for name in report.written] == [True, False, False, False]
+    assert all(name.endswith(".cu") for name in report.written)
     assert f"#include <{SPECS[0].name}.hpp>" in "".join(path.read_text() for path in report.folder.glob("*.c*"))
     beside = wrap(kernels, kernels, pattern="*.hpp")
     assert len(beside.written) == 4, "headers may have their wrappers beside them"
+    assert rules("generic").source_suffix == ".cpp"
+    assert backend("cuda").object_rules("sm_90a").source_suffix == ".cu"
 
 
 def test_wrappers_of_kernels_that_are_gone_go_too(kernels: Path, tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_wrappers_of_kernels_that_are_gone_go_too(kernels: Path, tmp_path: Path)
     (kernels / f"{SPECS[1].name}.cpp").unlink()  # gone, though the manifest still lists it
     report = wrap(kernels, out)
     assert set(report.removed) == {f"{SPECS[0].name}.cpp", f"{SPECS[1].name}.cpp"}
-    assert (f"{SPECS[1].name}.cpp", "in the manifest, but gone") in report.ignored
+    assert (f"{SPECS[1].name}.cpp", "in the manifest, but gone") in report.left_out
     assert names(out) == {f"{spec.name}.cpp" for spec in SPECS[2:]} | {RECORD}
 
 
@@ -177,7 +181,7 @@ def test_foreign_files_among_the_kernels_are_ignored_with_a_reason(kernels: Path
 
 
 @pytest.mark.parametrize("name", ["../kernels/a.cpp", "a;b.cpp", 'a"b.cpp', "a\nb.cpp", "a:b.cpp", "a$(b).cpp"])
-def test_a_name_no_kernel_of_ours_has_is_ignored(kernels: Path, tmp_path: Path, name: str) -> None:
+def test_a_name_no_kernel_of_ours_has_is_left_out_and_named(kernels: Path, tmp_path: Path, name: str) -> None:
     def rename(data: Any) -> None:
         data["kernels"][0]["file"] = name
 
@@ -186,7 +190,38 @@ def test_a_name_no_kernel_of_ours_has_is_ignored(kernels: Path, tmp_path: Path, 
     relist(kernels, rename)
     report = wrap(kernels, tmp_path / "out", build_systems=ALL)
     assert len(report.written) == len(SPECS) - 1
-    assert name in dict(report.ignored)
+    assert "its name has characters" in dict(report.left_out)[name]
+    for text in ("CMakeLists.txt", "build.ninja", "Makefile"):
+        assert name not in (report.folder / text).read_text()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\x7fb"])
+def test_a_path_with_a_line_break_is_refused_before_anything_is_written(
+    kernels: Path, tmp_path: Path, name: str
+) -> None:
+    kernels.rename(tmp_path / name)
+    for source, out in ((tmp_path / name, tmp_path / "out"), (tmp_path / name, tmp_path / name / "below")):
+        with pytest.raises(RequestError) as caught:
+            wrap(source, out, build_systems=ALL)
+        assert caught.value.rule == "path-characters"
+        assert not out.exists()
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    with pytest.raises(RequestError):
+        wrap(tmp_path / "link", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("system", "name"), [("cmake", 'a"b'), ("cmake", "a\\b"), ("cmake", "a[b"), ("make", "a:b"), ("ninja", "a;b")]
+)
+def test_a_folder_that_a_build_system_cannot_name_is_refused(
+    kernels: Path, tmp_path: Path, system: str, name: str
+) -> None:
+    kernels.rename(tmp_path / name)
+    with pytest.raises(RequestError, match="it has the character") as caught:
+        wrap(tmp_path / name, tmp_path / "out", build_systems=[system])
+    assert caught.value.rule == "path-characters"
+    assert not list((tmp_path / "out").glob("*"))
+    wrap(tmp_path / name, tmp_path / "out")
 
 
 # -- refusals ------------------------------------------------------------------------------------------
@@ -226,6 +261,26 @@ def _newer(kernels: Path) -> Path:
     return kernels
 
 
+def _deep(kernels: Path) -> Path:
+    (kernels / MANIFEST).write_text("[" * 100_000, encoding="utf-8")
+    return kernels
+
+
+def _text_for_a_list(kernels: Path) -> Path:
+    relist(kernels, lambda data: data.update(kernels="all"))
+    return kernels
+
+
+def _number_for_a_name(kernels: Path) -> Path:
+    relist(kernels, lambda data: data["kernels"][0].update(file=5))
+    return kernels
+
+
+def _list_for_an_arch(kernels: Path) -> Path:
+    relist(kernels, lambda data: data["kernels"][0].update(arch=["generic"]))
+    return kernels
+
+
 def _no_arch(kernels: Path) -> Path:
     relist(kernels, lambda data: data["kernels"][0].pop("arch"))
     return kernels
@@ -242,6 +297,10 @@ def _no_arch(kernels: Path) -> Path:
         (_damaged, "manifest", "cannot be used"),
         (_newer, "manifest", "schema 99"),
         (_no_arch, "manifest", "no 'arch'"),
+        (_deep, "manifest", "nested"),
+        (_text_for_a_list, "manifest", "no list of kernels"),
+        (_number_for_a_name, "manifest", "has file 5"),
+        (_list_for_an_arch, "manifest", "has arch"),
     ],
 )
 def test_nothing_to_wrap_is_said_and_nothing_written(

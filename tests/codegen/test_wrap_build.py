@@ -257,6 +257,33 @@ def test_a_kernel_with_a_space_in_its_name(system: System, tmp_path: Path) -> No
     assert len(system.build(out)) == 1
 
 
+@pytest.mark.parametrize("name", ["a b", "it's", 'say "x"', "100% $HOME", "no#1", "a=b & (c)"])
+def test_folders_of_any_name_are_built_in(
+    system: System, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quotes, dollars, hashes and blanks in the names of all folders: kernels, wrappers and headers."""
+    from tilewright.backends.cpu import toolchain
+
+    top = tmp_path / name
+    copies = []
+    for number, folder in enumerate(toolchain._include_dirs()):
+        copies.append(top / name / str(number))
+        shutil.copytree(folder, copies[-1])
+    monkeypatch.setattr(toolchain, "_include_dirs", lambda: tuple(copies))
+    kernels = generate(SPECS[:1], top / f"kernels {name}", jobs=1).folder
+    if system.name == "cmake" and '"' in name:
+        with pytest.raises(RequestError, match="cmake cannot build"):
+            wrap(kernels, top / f"out {name}", build_systems=[system.name])
+        return
+    with settings.override(cxxflags="-O0"):
+        out = wrap(kernels, top / f"out {name}", build_systems=[system.name]).folder
+    system.configure(out)
+    assert len(system.build(out)) == 1
+    assert system.build(out) == []
+    later(kernels / f"{SPECS[0].name}.cpp")
+    assert len(system.build(out)) == 1
+
+
 @pytest.mark.skipif(not _ninja(), reason="ninja is not on this machine")
 def test_a_registry_runs_the_kernels_of_a_library_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adopted, "_adopted", {})  # what this test adopts is no other test's

@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -101,17 +101,21 @@ DAMAGED = {
     "no JSON": "{",
     "another version": '{"schema": 99, "records": []}',
     "a list": "[]",
-    "a field missing": '{"schema": 1, "records": [{"op": "gemm"}]}',
+    "records that are no list": '{"schema": 1, "records": {"op": "gemm"}}',
+    "nested too deeply": "[" * 5000,
+    "nested deeply and closed": '{"schema": 1, "records": [' + "[" * 500 + "]" * 500 + "]}",
+    "no text": "\udcff\udcfe",
     "binary": "\x00\x01",
     "empty": "",
 }
 
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
-def test_an_unreadable_file_is_reported_once_and_ignored(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_file_is_reported_once_ignored_and_never_written_over(tmp_path: Path, text: str) -> None:
     with settings.override(cache_dir=tmp_path):
         place = Records(tmp_path).path
-        place.write_text(text)
+        data = text.encode("utf-8", "surrogateescape")
+        place.write_bytes(data)
         registry = tw.Registry()
         with events.recorded() as heard:
             with pytest.warns(RuntimeWarning, match="are ignored"):
@@ -120,17 +124,141 @@ def test_an_unreadable_file_is_reported_once_and_ignored(tmp_path: Path, text: s
                 warnings.simplefilter("error")
                 assert choice(registry, dataclasses.replace(PROBLEM, m=3)).tier == "rule"
         assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["records-unreadable"]
-        with pytest.warns(RuntimeWarning, match="are ignored"):
+        with pytest.warns(RuntimeWarning, match="it is kept as"):
             Records(tmp_path).put(record(GENERIC))
         assert choice(tw.Registry()).tier == "measured"  # the next measurement starts a sound file
+        (aside,) = tmp_path.glob("*.unreadable-*")
+        assert aside.read_bytes() == data
+        place.write_bytes(data)
+        with pytest.warns(RuntimeWarning, match="unreadable-2"):
+            Records(tmp_path).put(record(GENERIC))
+        assert len(list(tmp_path.glob("*.unreadable-*"))) == 2
 
 
-def test_a_record_that_names_a_choice_it_has_not_timed_is_ignored(tmp_path: Path) -> None:
+def spoiled(**changes: Any) -> dict[str, Any]:
+    return {**record(GENERIC).to_dict(), **changes}
+
+
+SPOILED: dict[str, Any] = {
+    "a field missing": {"op": "gemm"},
+    "no object": 7,
+    "a choice it has not timed": spoiled(choice="0" * 64),
+    "threads as text": spoiled(threads="1"),
+    "a problem that is a list": spoiled(problem=[1, 2]),
+    "timings of nothing": spoiled(timings=[]),
+    "a timing without an end": spoiled(timings=[{**record(GENERIC).to_dict()["timings"][0], "seconds": float("inf")}]),
+    "a timing that is text": spoiled(timings=["fast"]),
+    "a machine that is text": spoiled(machine="mine"),
+}
+
+
+@pytest.mark.parametrize("raw", SPOILED.values(), ids=SPOILED.keys())
+def test_a_damaged_record_costs_no_other_and_is_kept_as_it_is(tmp_path: Path, raw: Any) -> None:
+    """Of four records one was left, when one was damaged and another problem was measured."""
     table = Records(tmp_path)
-    data = record(GENERIC).to_dict() | {"choice": "0" * 64}
-    table.path.write_text(json.dumps({"schema": 1, "records": [data]}))
-    with pytest.warns(RuntimeWarning, match="none of the timings"):
-        assert table.all() == ()
+    others = [dataclasses.replace(PROBLEM, m=size) for size in (101, 102, 103)]
+    for one in others:
+        table.put(record(GENERIC, one))
+    data = json.loads(table.path.read_text())
+    data["records"].insert(1, raw)
+    data["records"][0]["added by another version"] = {"kept": [1]}
+    table.path.write_text(json.dumps(data))
+    fresh = Records(tmp_path)
+    with pytest.warns(RuntimeWarning, match="1 of 4 measurement records"):
+        assert [one.problem["m"] for one in fresh.all()] == [101, 102, 103]
+    assert fresh.unreadable == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it was told once
+        fresh.put(record(GENERIC, dataclasses.replace(PROBLEM, m=104)))
+        fresh.refresh()
+    after = json.loads(table.path.read_text())["records"]
+    assert after[:4] == data["records"], "also what another version added stays"
+    assert [one["problem"]["m"] for one in after[2:]] == [102, 103, 104]
+    assert not list(tmp_path.glob("*.unreadable-*"))
+
+
+def test_what_the_system_does_not_let_us_read_is_not_written_over(tmp_path: Path) -> None:
+    table = Records(tmp_path)
+    table.path.mkdir()  # as good as a file without permission, also for root
+    (table.path / "precious").write_text("x")
+    with pytest.raises(StoreError, match="not written over") as caught:
+        table.put(record(GENERIC))
+    assert caught.value.rule == "records-unreadable"
+    assert (table.path / "precious").exists()
+
+
+def test_a_lock_that_cannot_be_had_is_an_error_and_no_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.build.locks import FileLock
+    from tilewright.dispatch import records as module
+
+    table = Records(tmp_path)
+    table.put(record(GENERIC))
+    before = table.path.read_bytes()
+    monkeypatch.setattr(module, "_LOCK_PATIENCE", 0.05)
+    lock = FileLock(table.path.with_suffix(".lock"))
+    assert lock.acquire()
+    try:
+        with pytest.raises(StoreError, match="held by another process") as caught:
+            Records(tmp_path).put(record(GENERIC, dataclasses.replace(PROBLEM, m=5)))
+    finally:
+        lock.release()
+    assert caught.value.rule == "records-locked"
+    assert table.path.read_bytes() == before
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    size: tuple[int, ...]
+    dilation: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class OddProblem:
+    """Of no op of ours: what convolution and attention will look like."""
+
+    op: ClassVar[str] = "odd"
+
+    spatial: tuple[int, ...]
+    window: Window
+    causal: bool | None = None
+
+
+def test_a_problem_of_any_shape_finds_its_record_again(tmp_path: Path) -> None:
+    """Tuples came back as lists, which cannot be hashed: one saved record broke selection for every op."""
+    problems = [
+        OddProblem((3, 4, 5), Window((2, 2))),
+        OddProblem((3, 4), Window((2, 2))),
+        OddProblem((3, 4, 5), Window((2, 2), 1)),
+        OddProblem((3, 4, 5), Window((2, 2)), causal=True),
+    ]
+    table = Records(tmp_path)
+    for number, problem in enumerate(problems):
+        table.put(record(GENERIC, op="odd", problem=plain(problem), target="generic", date=float(number)))
+    for source in (table, Records(tmp_path)):
+        source.refresh()
+        found = [source.lookup("odd", one, "generic", 1) for one in problems]
+        assert [one.date for one in found if one is not None] == [0.0, 1.0, 2.0, 3.0]
+        assert source.lookup("odd", OddProblem((9,), Window(())), "generic", 1) is None
+        assert source.unused("odd", problems[0], "generic", 2)
+    with settings.override(cache_dir=tmp_path):
+        assert choice(tw.Registry()).tier == "rule"
+
+
+def test_records_can_be_forgotten_and_merged(tmp_path: Path) -> None:
+    here, there = Records(tmp_path / "here"), Records(tmp_path / "there")
+    small, large = (dataclasses.replace(PROBLEM, m=size) for size in (1, 1000))
+    here.put(record(GENERIC, small, date=10.0))
+    there.put(record(GENERIC, small, date=5.0))
+    there.put(record(GENERIC, large, date=5.0))
+    assert here.merge(there.all(), newest=True) == 1
+    assert sorted((one.problem["m"], one.date) for one in here.all()) == [(1, 10.0), (1000, 5.0)]
+    assert here.merge(there.all()) == 2
+    assert sorted((one.problem["m"], one.date) for one in here.all()) == [(1, 5.0), (1000, 5.0)]
+    assert here.forget(lambda one: one.problem["m"] == 1) == 1
+    assert [one.problem["m"] for one in Records(tmp_path / "here").all()] == [1000]
+    stamp = here.path.stat().st_mtime_ns
+    assert here.forget(lambda one: False) == 0
+    assert here.path.stat().st_mtime_ns == stamp, "nothing to do writes nothing"
 
 
 def test_a_spec_of_an_older_schema_is_passed_over(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from tilewright import settings
 from tilewright.backends.cuda import driver
-from tilewright.cli.doctor import Finding, _cuda_devices
+from tilewright.backends.cuda.doctor import devices
+from tilewright.backends.findings import Finding
 
 
 def found() -> dict[str, Finding]:
     driver.forget()
-    return {one.what: one for one in _cuda_devices()}
+    return {one.what: one for one in devices()}
 
 
 def test_gpus_are_shown(fake_cuda: ctypes.CDLL) -> None:

@@ -104,6 +104,7 @@ class ObjectRules:
     libraries: tuple[str, ...] = ()  # after the objects
     response_flag: str = "@"  # stands right before the name of a file that holds the objects' names
     library_suffix: str = ".so"
+    source_suffix: str = ".cpp"  # by which the compiler tells its language
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,9 @@ class Backend(Protocol):
 
     def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
         """What is inside a built library or code object, with what the spec promises of it."""
+
+    def listing(self, path: Path) -> str:
+        """The machine code in a library or code object as text; NoDisassembly where there is nobody to ask."""
 
     def promises(self, spec: KernelSpec) -> Promises:
         """What the kernel's code must hold."""

@@ -19,7 +19,7 @@ from tilewright import events, settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Source, Toolchain, backend
 from tilewright.build import collect
-from tilewright.build.diagnose import Outcome, compile_failure
+from tilewright.build.diagnose import Outcome, compile_failure, says_why
 from tilewright.build.headers import header_digests
 from tilewright.build.jobs import JobLimit, job_limit
 from tilewright.build.key import KeyInputs, key_inputs
@@ -248,6 +248,9 @@ class _Run:
             # Closed here and now: an error must stop the compilers before their folder goes.
             with closing(self._outcomes(plan, work)) as outcomes:
                 for request, compiled, outcome in outcomes:
+                    if len(todo) > 1 and outcome.code and not says_why(outcome):
+                        # Its log is empty or cut, as on a full disk: asked alone, through a pipe, it tells why.
+                        outcome = run_one(compiled, work, request.toolchain.environment(work))
                     if outcome.code == 0 and compiled.output.is_file():
                         self._publish_if_current(request, compiled, outcome, work)
                     else:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.build.key import STORE_SCHEMA
+from tilewright import jsontext
 from tilewright.build.locks import FileLock
-from tilewright.build.store import MANIFEST, OWNER_LOCK, Store, remove_tree, store_error
+from tilewright.build.store import FORMAT, MANIFEST, OWNER_LOCK, SHARD, Store, remove_tree, store_error
+from tilewright.errors import StoreError
 
 # An entry used this recently may be about to be loaded by another process.
 IN_USE_SECONDS = 300.0
@@ -21,6 +22,7 @@ LOG_SECONDS = 7 * 86400.0
 # After a build the whole store is only measured when enough was added, or after this long.
 SCAN_SECONDS = 3600.0
 SCAN_FRACTION = 64
+STAMP = "measured"  # its time says when the store was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ def usage(store: Store) -> list[EntryUse]:
                     size += status.st_size
                     if one.name == MANIFEST:
                         used = status.st_mtime
-        except (FileNotFoundError, NotADirectoryError):
+        except NotADirectoryError:
+            size = store.folder(key).lstat().st_size  # a file in an entry's place: it can go first
+        except FileNotFoundError:
             continue  # another process removed it just now
         found.append(EntryUse(key, size, used))
     return sorted(found, key=lambda one: (one.used, one.key))
@@ -141,7 +145,7 @@ def collect(store: Store, max_bytes: int, *, in_use_seconds: float = IN_USE_SECO
 
 def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes: int) -> Collected | None:
     """Keep the bound after a build; the whole store is measured only when it may matter."""
-    stamp = store.root / "measured"
+    stamp = store.root / STAMP
     try:
         fresh = time.time() - stamp.stat().st_mtime < SCAN_SECONDS
     except OSError:
@@ -158,16 +162,61 @@ def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes
 
 
 def other_versions(store: Store) -> list[Path]:
-    """Stores of other versions beside this one; they are left alone until asked for."""
+    """Stores of other versions beside this one, told by their format files; they are left alone until asked for."""
     return sorted(
-        one for one in store.root.parent.glob("kernels-v*") if one.name != f"kernels-v{STORE_SCHEMA}" and one.is_dir()
+        one
+        for one in store.root.parent.glob("kernels-v*")
+        if one != store.root and _format_of(one) is not None and one.name == f"kernels-v{_format_of(one)}"
     )
 
 
-def reset(store: Store) -> None:
-    """Remove the whole store, whatever its version."""
+def _format_of(root: Path) -> int | None:
+    """What a store's own file says of its format; None where it is not a store's."""
     try:
-        if store.root.exists():
-            shutil.rmtree(store.root)
+        data = jsontext.loads((root / FORMAT).read_bytes())
+    except (OSError, ValueError):
+        return None
+    found = data.get("schema") if isinstance(data, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def reset(store: Store) -> list[str]:
+    """Remove all that is the store's, whatever its version; the answer names what is not, and stays.
+
+    A folder of this name without a format file is somebody else's, and refused.
+    """
+    root = store.root
+    if not os.path.lexists(root):
+        return []
+    if not (root / FORMAT).is_file():
+        raise StoreError(
+            f"{root} has no {FORMAT}: a kernel store would, so nothing in it is removed",
+            rule="store-foreign",
+            value=str(root),
+            remedy="look at the folder and remove it yourself, or set TILEWRIGHT_CACHE_DIR to another place",
+        )
+    try:
+        for key in list(store.all_keys(any_format=True)):
+            remove_tree(store.folder(key))
+        for folder in (store.temporary, store.locks, store.logs):
+            if folder.is_dir() and not folder.is_symlink():
+                remove_tree(folder)
+        for folder in (*_shards(store.entries), store.entries):
+            with suppress(OSError):  # not empty: something in it is not ours
+                folder.rmdir()
+        left = sorted(one.name for one in root.iterdir() if one.name not in (FORMAT, STAMP))
+        # Last, so that a reset that was interrupted can be done again.
+        for one in (root / STAMP, *root.glob("format.*.part"), root / FORMAT):
+            one.unlink(missing_ok=True)
+        with suppress(OSError):
+            root.rmdir()
     except OSError as error:
-        raise store_error(error, store.root, "removing it") from error
+        raise store_error(error, root, "removing it") from error
+    return left
+
+
+def _shards(entries: Path) -> list[Path]:
+    try:
+        return [one for one in entries.iterdir() if one.is_dir() and SHARD.fullmatch(one.name)]
+    except OSError:
+        return []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 import shutil
 import signal
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ _KILLED = re.compile(
 )
 _NO_MEMORY = re.compile(r"out of memory|virtual memory exhausted|Cannot allocate memory|std::bad_alloc", re.I)
 _NO_SPACE = re.compile(r"No space left on device|File size limit exceeded|Disk quota exceeded|File too large")
+_ROOM = 1 << 20  # less than this and a compile has no room
 _KILLING = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU}
 
 
@@ -45,6 +48,27 @@ def first_error(log: str) -> str:
     return lines[-1] if lines else "the compiler said nothing"
 
 
+def _line_of(words: str, log: str) -> str:
+    return next(line.strip() for line in log.splitlines() if words in line)
+
+
+def says_why(outcome: Outcome) -> bool:
+    """Whether a failure's words or its signal tell a reason; else its log may have been lost with the disk's space."""
+    known = (*_ERROR_LINES, _KILLED, _NO_MEMORY, _NO_SPACE)
+    return any(one.search(outcome.log) for one in known) or _signal_of(outcome.code) is not None
+
+
+def _no_room(store: Path) -> bool:
+    """Whether a file of some size cannot be written where the compilers write; quotas count too."""
+    try:
+        with tempfile.TemporaryFile(dir=store) as file:
+            file.write(bytes(_ROOM))
+            file.flush()
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return False
+
+
 def _signal_of(code: int) -> signal.Signals | None:
     number = -code if code < 0 else code - 128  # a shell reports a signal as 128 + its number
     try:
@@ -60,9 +84,11 @@ def compile_failure(
     log, sign = outcome.log, _signal_of(outcome.code)
     where = f"; full log: {log_path}" if log_path is not None else ""
     fewer = "run fewer compilers at once (TILEWRIGHT_JOBS=1) or free some memory"
-    if _NO_SPACE.search(log) or sign == signal.SIGXFSZ:
+    full = _NO_SPACE.search(log) or sign == signal.SIGXFSZ
+    if full or (not says_why(outcome) and _no_room(store)):
+        said = f": {_line_of(full.group(), log)}" if isinstance(full, re.Match) else ""
         return StoreError(
-            f"the kernel store {store} is full, so compiling {name} failed: {first_error(log)}",
+            f"the kernel store {store} is full, so compiling {name} failed{said}",
             rule="store-full",
             value=str(store),
             remedy="free some space (`tilewright cache gc --max-bytes N`) or set TILEWRIGHT_CACHE_DIR to another place",

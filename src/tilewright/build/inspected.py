@@ -2,44 +2,132 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Backend, all_backends, backend
 from tilewright.build.builder import Builder
 from tilewright.build.store import MANIFEST, Store
-from tilewright.build.why import find_spec, manifests
-from tilewright.errors import RequestError, StoreError, TilewrightError
+from tilewright.build.why import find_spec
+from tilewright.errors import InspectionError, RequestError, StoreError, TilewrightError
 from tilewright.inspect import Inspection
+from tilewright.inspect.disassembly import NoDisassembly
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 
 
 def inspect_kernel(word: str, builder: Builder | None = None) -> Inspection:
     """Look into a library, a code object or a kernel named by name or digest (built now if the store lacks it)."""
-    path = Path(word)
-    if path.suffix != ".json" and path.is_file():
-        return inspect_file(path)
+    return inspect_all(word, builder=builder)[0]
+
+
+def inspect_all(word: str, target: str = "", builder: Builder | None = None) -> list[Inspection]:
+    """The same for all that a person means: a file of specs may hold several."""
+    if _is_code(word):
+        return [inspect_file(Path(word))]
     builder = builder or Builder()
-    return inspect_spec(find_spec(builder.store, word), builder)
+    return [inspect_spec(spec, builder) for spec in meant(builder.store, word, target)]
+
+
+def sources(word: str, target: str = "") -> list[str]:
+    """The generated sources of the kernels a person means; nothing is built."""
+    if _is_code(word):
+        spec = _spec_beside(Path(word))
+        if spec is None:
+            raise RequestError(
+                f"nothing beside {word} says which kernel it is, so its source is not known",
+                rule="inspect-source",
+                value=word,
+                remedy="name the kernel",
+            )
+        return [_render(spec)]
+    return [_render(spec) for spec in meant(Store(), word, target)]
+
+
+def listings(word: str, target: str = "", builder: Builder | None = None) -> Iterator[str]:
+    """The machine code of the kernels a person means, as a disassembler shows it."""
+    if _is_code(word):
+        path = Path(word)
+        yield _listing(_owner_of(path, _spec_beside(path)), path)
+        return
+    builder = builder or Builder()
+    for spec in meant(builder.store, word, target):
+        yield _listing(backend(arch_by_name(spec.arch).backend), _library(builder, spec))
+
+
+def meant(store: Store, word: str, target: str = "") -> list[KernelSpec]:
+    """The specs a person means: those of a JSON file (of `specs --json`, a manifest, one spec), or a kernel's."""
+    if not word.endswith(".json"):
+        return [find_spec(store, word)]
+    remedy = "give what `tilewright specs --json` prints, a manifest, or one spec"
+    try:
+        found = list(_specs_in(jsontext.loads(Path(word).read_bytes())))
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise RequestError(f"{word} cannot be read: {said}", rule="spec-file", value=word, remedy=remedy) from None
+    if not found:
+        raise RequestError(f"{word} holds no kernel spec", rule="spec-file", value=word, remedy=remedy)
+    return found
+
+
+def _specs_in(data: Any) -> Iterator[KernelSpec]:
+    if isinstance(data, dict):
+        inner = next((data[name] for name in ("specs", "kernels") if isinstance(data.get(name), list)), None)
+        if inner is not None:
+            data = inner
+        elif isinstance(data.get("spec"), dict):
+            yield from _specs_in(data["spec"])
+        elif isinstance(data.get("op"), str) and "signature" in data:
+            yield op(data["op"]).spec_from_dict(data)
+    if isinstance(data, list):
+        for one in data:
+            yield from _specs_in(one)
+
+
+def _is_code(word: str) -> bool:
+    path = Path(word)
+    return path.suffix != ".json" and path.is_file()
+
+
+def _render(spec: KernelSpec) -> str:
+    return backend(arch_by_name(spec.arch).backend).render(spec).text
+
+
+def _listing(owner: Backend, path: Path) -> str:
+    try:
+        return _inspector(owner).listing(path)
+    except NoDisassembly as error:
+        raise InspectionError(
+            f"{path.name} cannot be disassembled: {error}",
+            rule="no-disassembler",
+            value=str(path),
+            remedy="install binutils or LLVM (NVIDIA: `pip install nvidia-cuda-nvdisasm`), or set TILEWRIGHT_OBJDUMP",
+        ) from None
 
 
 def inspect_spec(spec: KernelSpec, builder: Builder | None = None) -> Inspection:
     """What is inside a kernel's library: the newest in the store whatever built it, else one built now."""
-    builder = builder or Builder()
-    path = _stored(builder.store, spec)
-    if path is None:
-        path = builder.build_one(spec).path
+    path = _library(builder or Builder(), spec)
     return _inspector(backend(arch_by_name(spec.arch).backend)).inspect(path, spec)
+
+
+def _library(builder: Builder, spec: KernelSpec) -> Path:
+    return _stored(builder.store, spec) or builder.build_one(spec).path
 
 
 def inspect_file(path: Path) -> Inspection:
     """What is inside a file; the manifest beside a stored library says which kernel it is."""
     spec = _spec_beside(path)
+    return _inspector(_owner_of(path, spec)).inspect(path, spec)
+
+
+def _owner_of(path: Path, spec: KernelSpec | None) -> Backend:
+    """The backend whose code a file holds."""
     if spec is not None:
-        return _inspector(backend(arch_by_name(spec.arch).backend)).inspect(path, spec)
+        return backend(arch_by_name(spec.arch).backend)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -48,7 +136,7 @@ def inspect_file(path: Path) -> Inspection:
         ) from error
     for one in all_backends().values():
         if hasattr(one, "recognises") and one.recognises(data):
-            return one.inspect(path)
+            return one
     raise RequestError(
         f"{path.name} holds no code that can be inspected",
         rule="inspect-file",
@@ -70,7 +158,7 @@ def _inspector(one: Backend) -> Backend:
 
 def _stored(store: Store, spec: KernelSpec) -> Path | None:
     """The library of a spec that was built last, verified; a compiler is not needed to look at it."""
-    mine = [one for one in manifests(store) if one["inputs"].get("spec") == spec.digest]
+    mine = [one for one in store.manifests() if one["inputs"].get("spec") == spec.digest]
     for one in sorted(mine, key=lambda each: -float(each.get("built_at", 0))):
         try:
             return store.verify(str(one["key"])).library
@@ -81,7 +169,7 @@ def _stored(store: Store, spec: KernelSpec) -> Path | None:
 
 def _spec_beside(path: Path) -> KernelSpec | None:
     try:
-        manifest: Any = json.loads((path.parent / MANIFEST).read_bytes())
+        manifest: Any = jsontext.loads((path.parent / MANIFEST).read_bytes())
         data = manifest["spec"]
         if manifest.get("library", path.name) != path.name:
             return None

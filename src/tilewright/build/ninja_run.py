@@ -52,23 +52,22 @@ def ninja_binary() -> str:
 
 def run_one(one: Compile, work: Path, environment: Mapping[str, str]) -> Outcome:
     """Run one compiler and wait for it; with a single kernel, ninja would only add its own start."""
-    log = work / "log"
     started = time.perf_counter()
-    with log.open("wb") as file:
-        try:
-            code = subprocess.run(
-                one.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=child_environment(environment),
-                cwd=work,
-                check=False,
-            ).returncode
-        except OSError as error:
-            code = 127
-            file.write(f"{one.argv[0]}: {error.strerror}\n".encode())
-    return Outcome(code, _text(log), time.perf_counter() - started)
+    try:
+        # Through a pipe: on a full disk, a file would lose the very words that say so.
+        done = subprocess.run(
+            one.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=child_environment(environment),
+            cwd=work,
+            check=False,
+        )
+        code, log = done.returncode, done.stdout.decode("utf-8", errors="replace")
+    except OSError as error:
+        code, log = 127, f"{one.argv[0]}: {error.strerror}\n"
+    return Outcome(code, log, time.perf_counter() - started)
 
 
 def _text(path: Path) -> str:

@@ -18,6 +18,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -27,19 +28,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright import settings
+from tilewright import jsontext, settings
 from tilewright.build.key import STORE_SCHEMA, canonical
 from tilewright.build.locks import FileLock
 from tilewright.errors import StoreError
 
 MANIFEST = "manifest.json"
+FORMAT = "format.json"
 OWNER_LOCK = ".owner"
 # A use stamp younger than this is not refreshed: a hot kernel should not cost a write each start.
 STAMP_SECONDS = 60.0
 
+# What is called otherwise in the folder of entries is not ours, and none of our business.
+SHARD, _KEY = re.compile(r"[0-9a-f]{2}"), re.compile(r"[0-9a-f]{64}")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM}
-_TAKEN = {errno.ENOTEMPTY, errno.EEXIST}
+_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}  # the last: a file is in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,31 @@ def _flush_folder(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder although an orphaned compiler may still be writing into it."""
+    """Remove a folder although an orphaned compiler may still be writing into it; a file goes too."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
     for _ in range(20):
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             return
         time.sleep(0.01)
     shutil.rmtree(path)
+
+
+def _is_manifest(data: Any) -> bool:
+    """Whether data is shaped like what `publish` writes: what reads it further need not ask."""
+    if not isinstance(data, dict) or not isinstance(data.get("files"), dict):
+        return False
+    kinds: tuple[tuple[str, type | tuple[type, ...], Any], ...] = (
+        ("key", str, None), ("library", str, None), ("inputs", dict, {}), ("name", str, ""), ("compiler", str, ""),
+        ("seconds", (int, float), 0), ("built_at", (int, float), 0), ("spec", (dict, type(None)), None),
+    )  # fmt: skip
+    if not all(isinstance(data.get(name, usual), kind) for name, kind, usual in kinds):
+        return False
+    files = data["files"]
+    plain = all(isinstance(facts, dict) and Path(name).name == name for name, facts in files.items())
+    return plain and data["library"] in files
 
 
 class Store:
@@ -122,17 +144,18 @@ class Store:
         """Refuse a store that another version wrote; an absent one is fine."""
         if self._format_known:
             return
-        place = self.root / "format.json"
+        place = self.root / FORMAT
         try:
-            found = json.loads(place.read_bytes()).get("schema")
+            data = jsontext.loads(place.read_bytes())
+            found = data.get("schema") if isinstance(data, dict) else "unreadable"
         except FileNotFoundError:
             return
-        except NotADirectoryError as error:
-            raise store_error(error, self.root, "reading it") from error
         except PermissionError:
             raise self._unreadable(place) from None
-        except (ValueError, AttributeError):
+        except (ValueError, IsADirectoryError):
             found = "unreadable"
+        except OSError as error:
+            raise store_error(error, self.root, "reading it") from error
         if found != STORE_SCHEMA:
             raise StoreError(
                 f"the kernel store {self.root} has format {found}, this version of tilewright writes {STORE_SCHEMA}",
@@ -155,6 +178,8 @@ class Store:
             raise self._corrupt(key, "its manifest is gone") from None
         except PermissionError:
             raise self._unreadable(place) from None
+        except OSError as error:
+            raise self._corrupt(key, f"its manifest cannot be read: {error.strerror}") from None
         manifest = self._read_manifest(key, data)
         library = folder / str(manifest["library"])
         self._check_file(key, library, manifest["files"].get(library.name))
@@ -174,11 +199,10 @@ class Store:
 
     def _read_manifest(self, key: str, data: bytes) -> dict[str, Any]:
         try:
-            manifest = json.loads(data)
-            sound = manifest["key"] == key and isinstance(manifest["files"][manifest["library"]], dict)
-        except (ValueError, KeyError, TypeError):
-            sound = False
-        if not sound:
+            manifest = jsontext.loads(data)
+        except ValueError:
+            manifest = None
+        if not _is_manifest(manifest) or manifest["key"] != key:
             raise self._corrupt(key, "its manifest cannot be read or belongs to another entry")
         return dict(manifest)
 
@@ -218,15 +242,30 @@ class Store:
             # A read-only store serves its kernels; it only cannot remember that it did.
             return
 
-    def all_keys(self) -> Iterator[str]:
-        """Every key with a folder, sound or not."""
-        self.check_format()
+    def all_keys(self, *, any_format: bool = False) -> Iterator[str]:
+        """Every key with a folder (or a file in its place), sound or not."""
+        if not any_format:
+            self.check_format()
         try:
-            shards = sorted(self.entries.iterdir())
+            shards = sorted(one for one in self.entries.iterdir() if SHARD.fullmatch(one.name))
         except (FileNotFoundError, NotADirectoryError):
             return
         for shard in shards:
-            yield from sorted(one.name for one in shard.iterdir())
+            try:
+                names = sorted(one.name for one in shard.iterdir())
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # another process took it out just now, or it is a file that someone put there
+            yield from (name for name in names if _KEY.fullmatch(name))
+
+    def manifests(self) -> Iterator[dict[str, Any]]:
+        """Every readable manifest, unverified: good for telling, not for loading."""
+        for key in self.all_keys():
+            try:
+                manifest = jsontext.loads((self.folder(key) / MANIFEST).read_bytes())
+            except (OSError, ValueError):
+                continue
+            if _is_manifest(manifest) and manifest["key"] == key:
+                yield manifest
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -238,7 +277,7 @@ class Store:
         try:
             for one in (self.entries, self.temporary, self.locks, self.logs):
                 one.mkdir(parents=True, exist_ok=True)
-            place = self.root / "format.json"
+            place = self.root / FORMAT
             if not place.exists():
                 part = self.root / f"format.{secrets.token_hex(8)}.part"
                 try:
@@ -304,7 +343,7 @@ class Store:
             _write(folder / MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode())
             _flush_folder(folder)
             target = self.folder(key)
-            target.parent.mkdir(exist_ok=True)
+            self._make_shard(target.parent)
             self._put(folder, target, key)
             _flush_folder(target.parent)
         except OSError as error:
@@ -320,6 +359,18 @@ class Store:
                 remedy="keep other programs from clearing the store during a build, and build again",
             )
         return entry
+
+    @staticmethod
+    def _make_shard(shard: Path) -> None:
+        try:
+            shard.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise StoreError(
+                f"{shard} is a file where the kernel store keeps a folder",
+                rule="store-stray",
+                value=str(shard),
+                remedy="move the file away: it is none of the store's",
+            ) from None
 
     def _put(self, folder: Path, target: Path, key: str) -> None:
         for _ in range(8):

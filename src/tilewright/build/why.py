@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright import jsontext
 from tilewright.arch import all_archs
 from tilewright.build.builder import Builder
-from tilewright.build.store import MANIFEST, Store
+from tilewright.build.store import Store
 from tilewright.errors import RequestError, TilewrightError, UnknownNameError, nearest
 from tilewright.ops import all_ops, op
 from tilewright.ops.base import KernelSpec
@@ -36,17 +36,6 @@ class Explanation:
     nearest_key: str  # empty when the store has nothing to compare with
     nearest_name: str
     differences: tuple[Difference, ...]
-
-
-def manifests(store: Store) -> Iterator[dict[str, Any]]:
-    """Every readable manifest, unverified: good for telling, not for loading."""
-    for key in store.all_keys():
-        try:
-            manifest = json.loads((store.folder(key) / MANIFEST).read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(manifest, dict) and isinstance(manifest.get("inputs"), dict):
-            yield manifest
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str | tuple[str, ...]]]:
@@ -95,7 +84,7 @@ def explain(builder: Builder, spec: KernelSpec) -> Explanation:
     inputs = builder.key_of(spec)
     key = inputs.key
     best: tuple[tuple[bool, int, float], dict[str, Any], list[Difference]] | None = None
-    for manifest in manifests(builder.store):
+    for manifest in builder.store.manifests():
         if not manifest.get("spec"):
             continue  # a support library is no neighbour of a kernel
         found = _compare(manifest, inputs.values, spec)
@@ -126,14 +115,14 @@ def find_spec(store: Store, word: str) -> KernelSpec:
     """The spec a person means: a JSON file, a stored kernel, or a kernel of a pool, by name or digest."""
     if word.endswith(".json"):
         try:
-            return _spec_of(json.loads(Path(word).read_bytes()))
+            return _spec_of(jsontext.loads(Path(word).read_bytes()))
         except (OSError, ValueError) as error:
             raise RequestError(
                 f"{word} cannot be read as JSON: {error}", rule="spec-file", value=word, remedy="give a readable file"
             ) from None
     found: dict[str, KernelSpec] = {}
     names: list[str] = []
-    for manifest in manifests(store):
+    for manifest in store.manifests():
         if not manifest.get("spec"):
             continue
         name = str(manifest.get("name", ""))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import console, print_json, say
+from tilewright.cli.common import AsJson, Target, print_json, say, short_name, show, table
 
 if TYPE_CHECKING:
     from tilewright.build import Store
+    from tilewright.build.why import Explanation
 
 _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,13 +49,10 @@ def _ago(then: float) -> str:
 
 def ls(json: AsJson = False) -> None:
     """List what is stored, the last used first."""
-    from rich.table import Table
-
     from tilewright.build.collect import usage
-    from tilewright.build.why import manifests
 
     store = _store()
-    known = {str(one["key"]): one for one in manifests(store)}
+    known = {str(one["key"]): one for one in store.manifests()}
     uses = list(reversed(usage(store)))
     if json:
         print_json(
@@ -66,21 +63,20 @@ def ls(json: AsJson = False) -> None:
             ]
         )
         return
-    table = Table(box=None, pad_edge=False)
-    for title in ("key", "kernel", "size", "built in", "last use", "compiler"):
-        table.add_column(title, no_wrap=True)
+    shown = table("key", "size", "built in", "last use", "kernel", "compiler", fold=["kernel", "compiler"],
+                  right=["size", "built in", "last use"])  # fmt: skip
     for one in uses:
         facts = known.get(one.key, {})
-        table.add_row(
+        shown.add_row(
             one.key[:12],
-            str(facts.get("name", "(manifest not readable)")),
             human(one.bytes),
             f"{facts.get('seconds', 0):.2f} s",
             _ago(one.used),
+            short_name(str(facts.get("name", "(manifest not readable)"))),
             str(facts.get("compiler", "")),
         )
     if uses:
-        console().print(table)
+        show(shown)
     say(f"{len(uses)} entries, {human(sum(one.bytes for one in uses))} in {store.root}")
 
 
@@ -121,7 +117,7 @@ def gc(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove every entry, also those used just now.")] = False,
     other: Annotated[bool, typer.Option("--other-versions", help="Remove stores that other versions wrote.")] = False,
-    reset: Annotated[bool, typer.Option("--reset", help="Remove the whole store, whatever its format.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Remove all of the store, whatever its format.")] = False,
     json: AsJson = False,
 ) -> None:
     """Trim the store, least recently used first, and clear what killed processes left."""
@@ -131,7 +127,9 @@ def gc(
 
     store = _store()
     if reset:
-        collect.reset(store)
+        left = collect.reset(store)
+        if left:
+            say(f"{store.root} stays: {', '.join(left[:5])} in it is not the store's")
     removed_versions = collect.other_versions(store) if other else []
     for folder in removed_versions:
         remove_tree(folder)
@@ -161,28 +159,38 @@ def gc(
 
 
 def why(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A name, a digest, or a JSON file with a spec.")],
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A name, a digest, or a JSON file with specs.")],
+    target: Target = "",
     json: AsJson = False,
 ) -> None:
     """Say which inputs of a kernel's key differ from the nearest stored entry."""
-    from rich.table import Table
-
     from tilewright.build import Builder
-    from tilewright.build.why import explain, find_spec
+    from tilewright.build.inspected import meant
+    from tilewright.build.why import explain
 
     builder = Builder(_store())
-    found = explain(builder, find_spec(builder.store, kernel))
+    found = [explain(builder, spec) for spec in meant(builder.store, kernel, target)]
     if json:
-        print_json(
-            {
-                "name": found.name,
-                "key": found.key,
-                "stored": found.stored,
-                "nearest": {"key": found.nearest_key, "name": found.nearest_name},
-                "differences": [{"what": one.what, "stored": one.stored, "now": one.now} for one in found.differences],
-            }
-        )
+        data = [_why_data(one) for one in found]
+        print_json(data[0] if len(data) == 1 else data)
         return
+    for number, one in enumerate(found):
+        if number:
+            typer.echo("")
+        _tell_why(one)
+
+
+def _why_data(found: Explanation) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "key": found.key,
+        "stored": found.stored,
+        "nearest": {"key": found.nearest_key, "name": found.nearest_name},
+        "differences": [{"what": one.what, "stored": one.stored, "now": one.now} for one in found.differences],
+    }
+
+
+def _tell_why(found: Explanation) -> None:
     typer.echo(f"{found.name}\nkey {found.key}")
     if found.stored:
         typer.echo("is in the store: nothing would be compiled")
@@ -190,12 +198,10 @@ def why(
         typer.echo("is not in the store, which holds no kernel to compare with")
     else:
         typer.echo(f"is not in the store; nearest is {found.nearest_name} ({found.nearest_key[:12]}), different in:")
-        table = Table(box=None, pad_edge=False)
-        for title in ("input", "stored", "now"):
-            table.add_column(title)
+        shown = table("input", "stored", "now", fold=["input", "stored", "now"])
         for one in found.differences:
-            table.add_row(one.what, _short(one.stored), _short(one.now))
-        console().print(table)
+            shown.add_row(one.what, _short(one.stored), _short(one.now))
+        show(shown)
 
 
 def _short(text: str) -> str:

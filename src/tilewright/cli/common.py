@@ -1,12 +1,13 @@
-"""What several commands share: targets, consoles, JSON output and progress."""
+"""What several commands share: options, tables, JSON output and progress."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,18 +15,63 @@ from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from tilewright.arch import Arch
+    from rich.table import Table
 
 Advance = Callable[[int, int], None]  # called with (done, total)
 
+# Options that several commands have.
+Target = Annotated[str, typer.Option("--target", help="Arch or backend; by default the best this machine has.")]
+Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads; 0 means every core.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the floor tier.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Compilers at once; 0 means by cores and memory.")]
+Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME|DIGEST", help="This kernel instead of the chosen one.")]
+Expression = Annotated[str, typer.Option("--filter", help="Keep kernels c that pass, such as \"c.arch == 'generic'\".")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+WIDE = 10_000  # where nobody says how wide a line may be, nothing is folded
+
 
 def console() -> Console:
-    """Where results go.  Names and numbers are printed as they are: no wrapping off a terminal."""
+    """Where results go, as wide as the terminal (or COLUMNS) says."""
     from rich.console import Console
 
-    wide = None if sys.stdout.isatty() else 10_000
-    return Console(file=sys.stdout, width=wide, highlight=False, markup=False, soft_wrap=True)
+    width = shutil.get_terminal_size((WIDE, 25)).columns
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False)
+
+
+def table(*columns: str, fold: Sequence[str] = (), right: Sequence[str] = (), title: str = "") -> Table:
+    """A table whose numbers and keys are always whole: only the columns of `fold` give way on a narrow screen.
+
+    Those come last, and what is too long for them goes on below.
+    """
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, title=title or None, title_justify="left", padding=(0, 2, 0, 0))
+    for name in columns:
+        folds = name in fold
+        side: Literal["left", "right"] = "right" if name in right else "left"
+        made.add_column(name, overflow="fold", no_wrap=not folds, justify=side)
+    return made
+
+
+NARROW = 110  # columns; on less, a table with two long columns folds them into crumbs
+
+
+def short_name(name: str, room: int = 32) -> str:
+    """A kernel's name whole, or on a narrow screen its beginning and its digest: commands take the digest for it."""
+    if len(name) <= room or shutil.get_terminal_size((WIDE, 25)).columns >= NARROW:
+        return name
+    return f"{name[: room - 9]}\u2026{name[-8:]}"
+
+
+def show(table: Table) -> None:
+    """Print a table without the blanks that fill its lines."""
+    out = console()
+    with out.capture() as captured:
+        out.print(table)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
 
 
 def say(text: str) -> None:
@@ -35,15 +81,6 @@ def say(text: str) -> None:
 
 def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2, sort_keys=True))
-
-
-def resolve_target(name: str) -> Arch:
-    """The arch asked for, else the setting's, else the best one of this machine."""
-    from tilewright import settings
-    from tilewright.arch import arch, best_host_arch
-
-    name = name or settings.current().target
-    return arch(name) if name else best_host_arch()
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...]:

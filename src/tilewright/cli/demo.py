@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import console, print_json, progress, say
+from tilewright.cli.common import AsJson, Jobs, Target, print_json, progress, say, short_name, show, table
+from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
-    from tilewright.ops.gemm.problem import GemmProblem
+    from tilewright.ops.base import Op
+    from tilewright.ops.demo import Demo
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,62 +29,85 @@ class Row:
     max_error: float
     error_over_bound: float
     ok: bool
-    numpy_ratio: float  # NumPy's fp32 time over ours
+    rival_ratio: float | None  # the rival's time over ours
 
 
-def _kernel_set(target: str) -> Registry:
-    """What the demo declares: plain kernels of four types, one fused, one for packed weights."""
+def register(app: typer.Typer) -> None:
+    app.command("demo")(_demo)
+
+
+def _shown(names: list[str]) -> list[tuple[Op, Demo]]:
+    """The ops that have something to show."""
+    from tilewright import ops
+
+    found = [(one, getattr(one, "demo", None)) for one in (ops.op(name) for name in names or ops.op_names())]
+    for one, demo in found:
+        if demo is None and names:
+            raise RequestError(
+                f"the op {one.name} has no demo", rule="no-demo", value=one.name, remedy="name another op, or none"
+            )
+    return [(one, demo) for one, demo in found if demo is not None]
+
+
+def _demo(
+    op: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="The ops to show; all by default.")] = None,
+    target: Target = "",
+    jobs: Jobs = 0,
+    repeat: Annotated[int, typer.Option(help="Timed runs of each problem.", min=1)] = 9,
+    json: AsJson = False,
+) -> None:
+    """Declare a small kernel set, build it in parallel, run and verify a handful of problems."""
+    from tilewright.arch import host_facts
+    from tilewright.runtime.host import clock, thread_count
+
+    shown = _shown(list(op or []))
+    registry = _kernel_set(shown, target)
+    say(f"declared {len(registry)} kernels for {registry.target}")
+    start = clock()
+    with progress("generate and compile") as advance:
+        registry.build(max_workers=jobs or None, progress=advance)
+    say(f"built in {clock() - start:.1f} s (what the store had was not compiled again)")
+    rows = _run(registry, shown, repeat)
+    if json:
+        from tilewright.ops.base import plain
+
+        print_json({"target": registry.target, "threads": thread_count(), "rows": plain(rows)})
+    else:
+        rivals = " and ".join(dict.fromkeys(demo.rival for _, demo in shown if demo.rival))
+        _show(rows, f"{host_facts().model}, {thread_count()} thread(s), {registry.target}", rivals)
+    wrong = sum(not row.ok for row in rows)
+    say(f"{len(rows) - wrong} of {len(rows)} problems verified against the float64 reference")
+    if wrong:
+        raise typer.Exit(3)
+
+
+def _kernel_set(shown: list[tuple[Op, Demo]], target: str) -> Registry:
+    from tilewright.backends.base import resolve_target
     from tilewright.dispatch.registry import Registry
 
-    registry = Registry(target or None)
-    registry.add_pool("gemm", "default", datatypes=("fp32",), layouts=("rrr", "rcr"))
-    registry.add_pool("gemm", "tiny", datatypes=("fp16", "bf16", "int8"), layouts=("rcr",))
-    registry.add_pool(
-        "gemm", "tiny", datatypes=("fp32",), layouts=("rcr",), variants=("multi_d",), epilogues=("Relu",), num_d=(1,)
-    )
-    registry.add_pool("gemm", "tiny", datatypes=("fp32",), layouts=("rcr",), variants=("preshuffle",))
+    registry = Registry(resolve_target(target or None).name)
+    for op, demo in shown:
+        for pool, axes in demo.pools:
+            registry.add_pool(op.name, pool, **axes)
     return registry
 
 
-def _problems() -> list[GemmProblem]:
-    from tilewright.ops.gemm.problem import GemmProblem
-
-    return [
-        GemmProblem(m=256, n=256, k=256),
-        GemmProblem(m=1024, n=1024, k=1024),
-        GemmProblem(m=509, n=251, k=127),
-        GemmProblem(m=16, n=2048, k=2048, layout="rcr"),
-        GemmProblem(m=16, n=2048, k=2048, layout="rcr", preshuffled=True),
-        GemmProblem(m=512, n=512, k=512, layout="rcr", epilogue="Relu", num_d=1),
-        GemmProblem(m=512, n=512, k=512, dtype_a="bf16", layout="rcr"),
-        GemmProblem(m=512, n=512, k=512, dtype_a="fp16", layout="rcr"),
-        GemmProblem(m=512, n=512, k=512, dtype_a="int8", layout="rcr"),
-        GemmProblem(m=64, n=64, k=64, layout="crr"),
-    ]
+def _run(registry: Registry, shown: list[tuple[Op, Demo]], repeat: int) -> list[Row]:
+    rows: list[Row] = []
+    total = sum(len(demo.problems) for _, demo in shown)
+    with progress("run and verify") as advance:
+        for op, demo in shown:
+            for values in demo.problems:
+                rows.append(_row(registry, op.problem(values), demo, repeat))
+                advance(len(rows), total)
+    return rows
 
 
-def _numpy_seconds(problem: GemmProblem, repeat: int) -> float:
-    import statistics
-
-    import numpy as np
-
-    from tilewright.runtime.host import clock
-
-    a = np.ones((problem.m, problem.k), np.float32)
-    b = np.ones((problem.k, problem.n), np.float32)
-    out = np.empty((problem.m, problem.n), np.float32)
-    times = []
-    for _ in range(repeat + 1):
-        start = clock()
-        np.matmul(a, b, out=out)
-        times.append(clock() - start)
-    return statistics.median(times[1:])
-
-
-def _row(registry: Registry, problem: GemmProblem, repeat: int) -> Row:
+def _row(registry: Registry, problem: Any, demo: Demo, repeat: int) -> Row:
     from tilewright.dispatch.rehearse import run_problem
 
-    report = run_problem(registry, problem, repeat, seed=1, verify=True)
+    report = run_problem(registry, problem, repeat=repeat, seed=1, verify=True)
+    rival = _seconds(demo.rival_call(problem), repeat) if demo.rival_call is not None else None
     return Row(
         problem=report["problem"],
         kernel=report["kernel"],
@@ -91,65 +117,33 @@ def _row(registry: Registry, problem: GemmProblem, repeat: int) -> Row:
         max_error=report["max_error"],
         error_over_bound=report["error_over_bound"],
         ok=report["ok"],
-        numpy_ratio=_numpy_seconds(problem, repeat) / report["seconds"],
+        rival_ratio=None if rival is None else rival / report["seconds"],
     )
 
 
-def _table(rows: list[Row], title: str) -> Any:
-    from rich.table import Table
+def _seconds(call: Any, repeat: int) -> float:
+    from tilewright.runtime.host import clock
 
-    table = Table(title=title, title_justify="left")
-    for label in ("problem", "kernel", "tier"):
-        table.add_column(label, overflow="fold")
-    for label in ("time us", "GFLOP/s", "max error", "of bound", "x NumPy fp32"):
-        table.add_column(label, justify="right", no_wrap=True)
+    times = []
+    for _ in range(repeat + 1):
+        start = clock()
+        call()
+        times.append(clock() - start)
+    return statistics.median(times[1:])
+
+
+def _show(rows: list[Row], title: str, rivals: str) -> None:
+    numbers = ["time us", "GFLOP/s", "of bound", *(["speedup"] if rivals else [])]
+    shown = table(*numbers, "tier", "problem", "kernel", fold=["problem", "kernel"], right=numbers, title=title)
     for row in rows:
-        table.add_row(
-            row.problem,
-            row.kernel,
-            row.tier,
+        cells = [
             f"{row.seconds * 1e6:.1f}",
             f"{row.gflops:.1f}",
-            f"{row.max_error:.2g}" if row.ok else "WRONG",
-            f"{row.error_over_bound:.3f}",
-            f"{row.numpy_ratio:.2f}",
-        )
-    return table
-
-
-def _demo(
-    target: Annotated[str, typer.Option(help="Arch or backend; by default the best this machine has.")] = "",
-    jobs: Annotated[int, typer.Option(help="Compilers at once; 0 means by cores and memory.")] = 0,
-    repeat: Annotated[int, typer.Option(help="Timed runs of each problem.", min=1)] = 9,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Declare a small kernel set, build it in parallel, run and verify a handful of problems."""
-    from tilewright.arch import host_facts
-    from tilewright.runtime.host import clock, thread_count
-
-    registry = _kernel_set(target)
-    say(f"declared {len(registry)} kernels for {registry.target}")
-    start = clock()
-    with progress("generate and compile") as advance:
-        registry.build(max_workers=jobs or None, progress=advance)
-    say(f"built in {clock() - start:.1f} s (what the store had was not compiled again)")
-    rows = []
-    problems = _problems()
-    with progress("run and verify") as advance:
-        for index, problem in enumerate(problems):
-            rows.append(_row(registry, problem, repeat))
-            advance(index + 1, len(problems))
-    if json:
-        from tilewright.ops.base import plain
-
-        print_json({"target": registry.target, "threads": thread_count(), "rows": plain(rows)})
-    else:
-        console().print(_table(rows, f"{host_facts().model}, {thread_count()} thread(s), {registry.target}"))
-    wrong = sum(not row.ok for row in rows)
-    say(f"{len(rows) - wrong} of {len(rows)} problems verified against the float64 reference")
-    if wrong:
-        raise typer.Exit(3)
-
-
-def register(app: typer.Typer) -> None:
-    app.command("demo")(_demo)
+            f"{row.error_over_bound:.3f}" if row.ok else "WRONG",
+        ]
+        if rivals:
+            cells.append("" if row.rival_ratio is None else f"{row.rival_ratio:.2f}")
+        shown.add_row(*cells, row.tier, row.problem, short_name(row.kernel))
+    show(shown)
+    if rivals:
+        say(f"speedup: the time of {rivals} over ours; of bound: the largest error as a part of what is allowed")

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from tilewright.cli._gemm_options import GemmOptions, takes_gemm
-from tilewright.cli.common import console, print_json
-
-
-def _explain_gemm(
-    options: GemmOptions, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
-    """Explain the choice for one GEMM; nothing is compiled or run."""
-    with options.settings() as registry:
-        explanation = registry.explain(options.problem())
-    if json:
-        print_json(explanation.to_dict())
-    else:
-        console().print(str(explanation))
+from tilewright.cli import _ops
+from tilewright.cli._problems import problem_of, registry_for
+from tilewright.cli.common import AsJson, Strict, Target, Threads, print_json
 
 
 def register(app: typer.Typer) -> None:
-    commands = typer.Typer(no_args_is_help=True, help="Say which kernel serves a problem, and why.")
-    commands.command("gemm")(takes_gemm(_explain_gemm))
-    app.add_typer(commands, name="explain")
+    help = "Say which kernel serves a problem, and why."
+    _ops.register(app, "explain", help, _explain, _ops.problem_parameters)
+
+
+def _explain(
+    op: Any,
+    given: dict[str, Any],
+    target: Target = "",
+    threads: Threads = 0,
+    strict: Strict = False,
+    json: AsJson = False,
+) -> None:
+    """Explain the choice for one problem; nothing is compiled or run."""
+    asked = problem_of(op, given)
+    with registry_for(target, threads, strict, to_run=False) as registry:
+        stages = [registry.explain(one) for one in op.stages(asked.problem, registry.target)]
+    if json:
+        print_json(stages[0].to_dict() if len(stages) == 1 else {"stages": [one.to_dict() for one in stages]})
+        return
+    typer.echo("\n\n".join(str(one) for one in stages))

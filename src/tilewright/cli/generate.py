@@ -1,79 +1,53 @@
-"""`tilewright generate`: write the sources of the kernels a request means."""
+"""`tilewright generate OP`: write the sources of the kernels a request means."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright.cli import _ops
 from tilewright.cli import selection as chosen
-from tilewright.cli.common import print_json, progress, say
+from tilewright.cli.common import AsJson, Expression, Target, Verbose, print_json, progress, say
+
+if TYPE_CHECKING:
+    from tilewright.codegen import Report, Selection
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=chosen.WordLists)(generate)
+    _ops.register(app, "generate", "Write the sources of kernels.", _generate, _ops.axis_parameters, lists=True)
 
 
-def generate(
-    op: chosen.OpName,
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for sources and manifest.")],
-    target: chosen.Target = "",
-    datatype: chosen.Datatypes = None,
-    layout: chosen.Layouts = None,
-    variants: chosen.Variants = None,
+def _generate(
+    op: Any,
+    given: dict[str, Any],
+    output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Folder for sources and manifest.")],
+    target: Target = "",
     pool: chosen.Pool = "",
     preselected: chosen.Preselected = "",
-    filter: chosen.Expression = "",
-    epilogue: chosen.Epilogues = None,
-    num_d: chosen.NumD = None,
-    output: chosen.Outputs = None,
+    filter: Expression = "",
     limit: chosen.Limit = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Rendering processes; 0 means by cores.")] = 0,
     add: Annotated[bool, typer.Option("--add", help="Keep kernels of earlier runs in the folder.")] = False,
     why_not: chosen.WhyNot = False,
-    verbose: chosen.Verbose = False,
-    json: chosen.AsJson = False,
+    verbose: Verbose = False,
+    json: AsJson = False,
 ) -> None:
     """Write one source a kernel and one manifest; files that would not change are not touched."""
     from tilewright import settings
-    from tilewright.codegen import MANIFEST, demand_some
+    from tilewright.codegen import demand_some
     from tilewright.codegen import generate as write_sources
+    from tilewright.codegen.folder import output_folder
 
-    selection = chosen.choose(
-        op,
-        target,
-        pool=pool,
-        preselected=preselected,
-        expression=filter,
-        limit=limit,
-        datatypes=datatype,
-        layouts=layout,
-        variants=variants,
-        epilogues=epilogue,
-        num_d=num_d,
-        outputs=output,
-    )
+    folder = output_folder(output_dir)
+    selection = chosen.choose(op, given, chosen.Wish(target, pool, preselected, filter, limit))
     demand_some(selection)
     with progress("generating") as advance:
         report = write_sources(
-            selection.specs, output_dir, jobs=jobs or settings.current().jobs, on_progress=advance, add=add
+            selection.specs, folder, jobs=jobs or settings.current().jobs, on_progress=advance, add=add
         )
     if json:
-        data = {
-            "folder": str(report.folder),
-            "manifest": MANIFEST,
-            "written": list(report.written),
-            "unchanged": list(report.unchanged),
-            "removed": list(report.removed),
-            "rejected": len(selection.rejected),
-            "filtered": selection.filtered,
-            "processes": report.processes,
-            "seconds": round(report.seconds, 3),
-        }
-        if why_not:
-            data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
-        print_json(data)
+        print_json(_data(report, selection, why_not))
         return
     if why_not:
         chosen.print_why_not(selection, verbose)
@@ -87,3 +61,22 @@ def generate(
         f"{report.folder}: {len(report.written)} written, {len(report.unchanged)} unchanged, "
         f"{len(report.removed)} removed, {report.seconds:.2f} s"
     )
+
+
+def _data(report: Report, selection: Selection, why_not: bool) -> dict[str, Any]:
+    from tilewright.codegen import MANIFEST
+
+    data: dict[str, Any] = {
+        "folder": str(report.folder),
+        "manifest": MANIFEST,
+        "written": list(report.written),
+        "unchanged": list(report.unchanged),
+        "removed": list(report.removed),
+        "rejected": len(selection.rejected),
+        "filtered": selection.filtered,
+        "processes": report.processes,
+        "seconds": round(report.seconds, 3),
+    }
+    if why_not:
+        data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
+    return data

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.common import print_json
+from tilewright.cli.common import AsJson, Target, print_json
+from tilewright.errors import RequestError
 
 
 def register(app: typer.Typer) -> None:
@@ -15,21 +16,39 @@ def register(app: typer.Typer) -> None:
 
 def inspect(
     kernel: Annotated[
-        str, typer.Argument(metavar="KERNEL", help="A kernel's name or digest, a library, or a code object.")
+        str,
+        typer.Argument(metavar="KERNEL", help="A name or digest, a file of `specs --json`, a library, a code object."),
     ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="Print the generated source; nothing is built.")] = False,
+    asm: Annotated[bool, typer.Option("--asm", help="Print the machine code as a disassembler shows it.")] = False,
+    target: Target = "",
+    json: AsJson = False,
 ) -> None:
     """Show registers, memory, occupancy, code size and the instructions that matter.
 
     A kernel that is not in the store is built.  Where the spec promises matrix instructions and the
     code holds none, that is an error after the findings.
     """
-    from tilewright.build.inspected import inspect_kernel
+    from tilewright.build import inspected
     from tilewright.inspect import demand_promises
 
-    found = inspect_kernel(kernel)
+    if source + asm + json > 1:
+        raise RequestError(
+            "--source, --asm and --json are three answers", rule="option-value", value=kernel, remedy="ask for one"
+        )
+    if source:
+        texts = inspected.sources(kernel, target)
+        typer.echo("\n".join(texts), nl=False)
+        return
+    if asm:
+        for text in inspected.listings(kernel, target):
+            typer.echo(text.rstrip("\n"))
+        return
+    found = inspected.inspect_all(kernel, target)
     if json:
-        print_json(found.to_dict())
+        data = [one.to_dict() for one in found]
+        print_json(data[0] if len(data) == 1 else data)
     else:
-        typer.echo(str(found))
-    demand_promises(found)
+        typer.echo("\n\n".join(str(one) for one in found))
+    for one in found:
+        demand_promises(one)

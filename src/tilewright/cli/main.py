@@ -1,7 +1,7 @@
 """The `tilewright` command: finds the command modules beside it and turns errors into exit codes.
 
 A command is a module of this package with a function `register(app)`.  Exit codes: 0 done, 1 the
-request cannot be served as asked, 2 this machine lacks something, 3 a bug of ours.
+request cannot be served as asked, 2 this machine lacks something, 3 a bug of ours, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tilewright import cli
 from tilewright.errors import TilewrightError
 
 EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
+EXIT_INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
 _NOT_COMMANDS = ("main", "common")
 
 
@@ -35,6 +36,9 @@ class ErrorsForPeople(typer.core.TyperGroup):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception as error:
             if hasattr(error, "exit_code"):  # the parser's own: an option of a subcommand is wrong
                 raise _as_request(error) from error.__cause__
@@ -59,6 +63,11 @@ def _verdict(error: Exception) -> tuple[int, str]:
         return EXIT_CODES[error.owner], str(error)
     if isinstance(error, OSError):
         return EXIT_CODES["machine"], f"{error}\n  remedy: mend the file or place; --debug shows the traceback"
+    if isinstance(error, MemoryError):
+        said = str(error) or "the system gives no more"
+        return EXIT_CODES["machine"], (
+            f"[memory] this machine has not enough memory: {said}\n  remedy: take smaller sizes, or another machine"
+        )
     return EXIT_CODES["tilewright"], (
         f"{type(error).__name__}: {error}\n  remedy: this is a bug in Tilewright; run with --debug and report the text"
     )
@@ -106,7 +115,11 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    build_app()()
+    try:
+        build_app()()
+    except KeyboardInterrupt:  # before or after the command itself
+        typer.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -2,33 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli._gemm_options import GemmOptions, takes_gemm
-from tilewright.cli.common import console, print_json
+from tilewright.cli import _ops
+from tilewright.cli._problems import demand_memory, named_kernel, passing, problem_of, registry_for
+from tilewright.cli.common import AsJson, Expression, Kernel, Strict, Target, Threads, print_json
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.registry import Registry
 
 
-def _run_gemm(
-    options: GemmOptions,
+def register(app: typer.Typer) -> None:
+    _ops.register(app, "run", "Run one problem on random data.", _run, _ops.problem_parameters)
+
+
+def _run(
+    op: Any,
+    given: dict[str, Any],
+    kernel: Kernel = "",
+    filter: Expression = "",
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the float64 reference.")] = False,
     repeat: Annotated[int, typer.Option(help="Timed runs after the first.", min=1)] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of the random operands.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the random operands.", min=0)] = 0,
+    target: Target = "",
+    threads: Threads = 0,
+    strict: Strict = False,
+    json: AsJson = False,
 ) -> None:
-    """Run one GEMM on random data with the kernel dispatch chooses."""
+    """Run one problem on random data with the kernel dispatch chooses, or with one that is named."""
     from tilewright.dispatch.rehearse import run_problem
 
-    with options.settings() as registry:
-        report = run_problem(registry, options.problem(), repeat, seed, verify, alpha=options.alpha, beta=options.beta)
+    asked = problem_of(op, given)
+    with registry_for(target, threads, strict) as registry:
+        registry.candidates(asked.problem)  # an illegal problem is told before its memory is counted
+        demand_memory(asked.problem)
+        if filter:
+            registry = _filtered(registry, op, asked.problem, filter)
+        spec = named_kernel(registry, asked.problem, kernel) if kernel else None
+        report = run_problem(
+            registry, asked.problem, repeat=repeat, seed=seed, verify=verify, scalars=asked.scalars, spec=spec
+        )
     if json:
         print_json(report)
     else:
         for label, value in _lines(report):
-            console().print(f"{label:<10}{value}")
+            typer.echo(f"{label:<10}{value}")
     if report.get("ok") is False:
         raise typer.Exit(3)
+
+
+def _filtered(registry: Registry, op: Any, problem: Any, expression: str) -> Registry:
+    """A registry of the kernels that pass, for every stage of the problem."""
+    from tilewright.dispatch.registry import Registry
+
+    made = Registry(registry.target)
+    for stage in op.stages(problem, registry.target):
+        made.add(passing(list(registry.candidates(stage)), expression, stage))
+    return made
 
 
 def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -45,9 +77,3 @@ def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("verify", verdict))
         lines.append(("error", f"{report['max_error']:.3g}, {report['error_over_bound']:.3f} of its bound"))
     return lines
-
-
-def register(app: typer.Typer) -> None:
-    commands = typer.Typer(no_args_is_help=True, help="Run one problem on random data.")
-    commands.command("gemm")(takes_gemm(_run_gemm))
-    app.add_typer(commands, name="run")

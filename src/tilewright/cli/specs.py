@@ -1,58 +1,47 @@
-"""`tilewright specs`: list the kernels a request means, without writing anything."""
+"""`tilewright specs OP`: list the kernels a request means, without writing anything."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import typer
 
+from tilewright.cli import _ops
 from tilewright.cli import selection as chosen
-from tilewright.cli.common import print_json, say
+from tilewright.cli.common import AsJson, Expression, Target, Verbose, print_json, say
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=chosen.WordLists)(specs)
+    _ops.register(app, "specs", "List the kernels a request means.", _specs, _ops.axis_parameters, lists=True)
 
 
-def specs(
-    op: chosen.OpName,
-    target: chosen.Target = "",
-    datatype: chosen.Datatypes = None,
-    layout: chosen.Layouts = None,
-    variants: chosen.Variants = None,
+def _specs(
+    op: Any,
+    given: dict[str, Any],
+    target: Target = "",
     pool: chosen.Pool = "",
     preselected: chosen.Preselected = "",
-    filter: chosen.Expression = "",
-    epilogue: chosen.Epilogues = None,
-    num_d: chosen.NumD = None,
-    output: chosen.Outputs = None,
+    filter: Expression = "",
     limit: chosen.Limit = 0,
+    count: Annotated[bool, typer.Option("--count", help="Print how many there are, and no names.")] = False,
     why_not: chosen.WhyNot = False,
-    verbose: chosen.Verbose = False,
-    json: chosen.AsJson = False,
+    verbose: Verbose = False,
+    json: AsJson = False,
 ) -> None:
     """List the specs of a pool or a preselected set, one name a line."""
-    selection = chosen.choose(
-        op,
-        target,
-        pool=pool,
-        preselected=preselected,
-        expression=filter,
-        limit=limit,
-        datatypes=datatype,
-        layouts=layout,
-        variants=variants,
-        epilogues=epilogue,
-        num_d=num_d,
-        outputs=output,
-    )
+    selection = chosen.choose(op, given, chosen.Wish(target, pool, preselected, filter, limit))
     if json:
-        data = {
-            "specs": [{"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in selection.specs],
-            "filtered": selection.filtered,
-            "rejected": len(selection.rejected),
-        }
+        data: dict[str, Any] = {"filtered": selection.filtered, "rejected": len(selection.rejected)}
+        if count:
+            data["count"] = len(selection.specs)
+        else:
+            data["specs"] = [{"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in selection.specs]
         if why_not:
             data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
         print_json(data)
+        return
+    if count:
+        typer.echo(str(len(selection.specs)))
         return
     if why_not:
         chosen.print_why_not(selection, verbose)

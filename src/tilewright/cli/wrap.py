@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tilewright.cli import selection as chosen
-from tilewright.cli.common import print_json, say
+from tilewright.cli.common import AsJson, Verbose, print_json, say
+
+_SHOWN = 10  # kernels that are named before the rest is counted
 
 
 def register(app: typer.Typer) -> None:
@@ -17,8 +17,8 @@ def register(app: typer.Typer) -> None:
 
 
 def wrap(
-    kernel_dir: Annotated[Path, typer.Option("--kernel-dir", help="Folder that `tilewright generate` wrote.")],
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for wrappers and build files.")],
+    kernel_dir: Annotated[str, typer.Option("--kernel-dir", help="Folder that `tilewright generate` wrote.")],
+    output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Folder for wrappers and build files.")],
     pattern: Annotated[
         str, typer.Option("--pattern", help='Only kernels whose file name matches, such as "*.hpp".  [default: all]')
     ] = "",
@@ -26,21 +26,26 @@ def wrap(
     generate_ninja: Annotated[bool, typer.Option("--generate-ninja", help="Write a build.ninja.")] = False,
     generate_makefile: Annotated[bool, typer.Option("--generate-makefile", help="Write a Makefile.")] = False,
     parallel: Annotated[bool, typer.Option("--parallel", help="Write with several threads.")] = False,
-    verbose: chosen.Verbose = False,
-    json: chosen.AsJson = False,
+    verbose: Verbose = False,
+    json: AsJson = False,
 ) -> None:
     """Write one source a kernel, and build files that make one library `dispatcher_kernels` of them."""
     from tilewright.codegen.build_files import HOW_TO_BUILD
+    from tilewright.codegen.folder import output_folder
     from tilewright.codegen.wrap import wrap as write_wrappers
 
     wanted = {"cmake": generate_cmake, "ninja": generate_ninja, "make": generate_makefile}
     report = write_wrappers(
-        kernel_dir,
-        output_dir,
+        output_folder(kernel_dir, "--kernel-dir"),
+        output_folder(output_dir),
         pattern=pattern,
         build_systems=[name for name, on in wanted.items() if on],
         parallel=parallel,
     )
+    for name, why in report.left_out[:_SHOWN]:
+        say(f"left out {name!r}: {why}")
+    if len(report.left_out) > _SHOWN:
+        say(f"left out {len(report.left_out) - _SHOWN} more; --json lists them")
     if json:
         print_json(
             {
@@ -49,6 +54,7 @@ def wrap(
                 "unchanged": list(report.unchanged),
                 "removed": list(report.removed),
                 "build_files": dict(report.build_files),
+                "left_out": dict(report.left_out),
                 "ignored": dict(report.ignored),
                 "archs": list(report.archs),
             }

@@ -2,7 +2,8 @@
 
 from tilewright.codegen.collect import Rejection, SpecSet, collect, demand_some, split_legal
 from tilewright.codegen.filter import Filter
-from tilewright.codegen.generation import MANIFEST, Report, generate
+from tilewright.codegen.generation import Report, generate
+from tilewright.codegen.manifest import MANIFEST
 
 __all__ = [
     "MANIFEST",

@@ -11,8 +11,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewright.backends.base import ObjectRules
+from tilewright.errors import RequestError
 
 MARK = "Written by `tilewright wrap`"
 LIBRARY = "dispatcher_kernels"
@@ -243,6 +245,25 @@ HOW_TO_BUILD = {
     "ninja": "ninja -C {place}",
     "make": "make -C {place} -j",
 }
+
+
+def demand_buildable(system: str, layout: Layout, folder: Path) -> None:
+    """Refuse folders that a build system has no way to write down, before anything is written."""
+    banned = _UNSPEAKABLE[system]
+    own = [str(folder)] if system == "cmake" else []  # the others name nothing of it but what is below
+    for place in (*own, layout.kernel_dir, *map(str, layout.first.include_dirs)):
+        odd = next((one for one in place if one in banned), "")
+        if odd:
+            raise RequestError(
+                f"{system} cannot build in or with the folder {place}: it has the character {odd!r}",
+                rule="path-characters",
+                value=place,
+                remedy="rename the folder, or choose another build system",
+            )
+
+
+# Found by trying: with these a build fails, or compiles everything each time it is asked.
+_UNSPEAKABLE = {"cmake": '":;\\[]|', "ninja": ";*|", "make": ":;|"}
 
 
 # -- quoting -------------------------------------------------------------------------------------------

@@ -78,15 +78,40 @@ def _proposals(op: Op, arch: str, pool: str, preselected: str, axes: Mapping[str
             )
     if not preselected:
         return op.proposals(pool or "default", arch, **axes)
-    if pool or axes:
-        given = ", ".join((["pool"] if pool else []) + sorted(axes))
+    if pool:
         raise RequestError(
-            f"the preselected set {preselected} fixes its own {given}",
-            rule="preselected-axes",
-            value=given,
-            remedy="leave them out, narrow the set with a filter, or use a pool",
+            f"a request is for the pool {pool} or for the preselected set {preselected}, not for both",
+            rule="preselected-pool",
+            value=pool,
+            remedy="leave one of them out",
         )
-    return op.preselected(preselected, arch)
+    return iter(_narrowed(op, preselected, list(op.preselected(preselected, arch)), axes))
+
+
+def _narrowed(op: Op, name: str, specs: list[KernelSpec], axes: Mapping[str, Any]) -> list[KernelSpec]:
+    """The specs of a set that have the values asked for; a value that none of them has is a mistake."""
+    has = [{axis: [_folded(one) for one in values] for axis, values in op.axes_of(spec.signature).items()}
+           for spec in specs]  # fmt: skip
+    for axis, values in axes.items():
+        for value in values:
+            if not any(_folded(value) in one.get(axis, ()) for one in has):
+                there = {str(one): None for spec in specs for one in op.axes_of(spec.signature).get(axis, ())}
+                raise RequestError(
+                    f"no kernel of the preselected set {name} has {axis} {value}",
+                    rule="preselected-axes",
+                    value=value,
+                    remedy=f"it has {', '.join(there) or 'no kernels'}; or use a pool",
+                )
+    wanted = {axis: {_folded(one) for one in values} for axis, values in axes.items()}
+    return [
+        spec
+        for spec, one in zip(specs, has, strict=True)
+        if all(values & set(one.get(axis, ())) for axis, values in wanted.items())
+    ]
+
+
+def _folded(value: object) -> str:
+    return str(value).casefold()
 
 
 def collect(

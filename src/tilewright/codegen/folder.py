@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, RequestError
 
 TEMPORARY = ".tilewright-part"
+# Templates write this into the first lines of every source.
+SOURCE_MARK = b"Written by tilewright"
+HEAD = 600
 
 _REMEDIES = {
     errno.ENOSPC: "free some space or choose a folder on another disk",
@@ -26,6 +29,60 @@ def output_error(path: Path, error: OSError) -> MachineError:
     reason = error.strerror or type(error).__name__
     remedy = _REMEDIES.get(error.errno or 0, "choose another output folder, or make this one writable")
     return MachineError(f"cannot write {path}: {reason}", rule="output-folder", value=str(path), remedy=remedy)
+
+
+def output_folder(text: str | Path, option: str = "--output-dir") -> Path:
+    """The folder a person named; nothing at all, or what no build file can hold, is a mistake."""
+    if not str(text).strip():
+        raise RequestError(
+            f"{option} is empty",
+            rule="output-dir",
+            value=str(text),
+            remedy="name a folder; a dot means the current one",
+        )
+    demand_printable(Path(text))
+    return Path(text).expanduser()
+
+
+def demand_printable(place: Path) -> None:
+    """Build files have no way to write down a line break or another control character, nor what is no Unicode."""
+    odd = next((one for one in str(place) if ord(one) < 32 or ord(one) == 127 or 0xD800 <= ord(one) <= 0xDFFF), "")
+    if odd:
+        raise RequestError(
+            f"the path {str(place)!r} has the character {odd!r}, which build files cannot hold",
+            rule="path-characters",
+            value=str(place),
+            remedy="rename the folder, or choose another",
+        )
+
+
+def foreign(path: Path) -> RequestError:
+    """A file that someone else wrote is left alone, and said."""
+    return RequestError(
+        f"{path} is in the way: tilewright did not write it",
+        rule="foreign-file",
+        value=str(path),
+        remedy="choose another output folder, or move the file",
+    )
+
+
+def demand_ours(folder: Path, names: Collection[str], listed: Collection[str]) -> None:
+    """Whatever is there under the names of kernels must be ours: listed by an earlier run, or marked as written by one.
+
+    Names come without their endings.
+    """
+    wanted = set(names)
+    for entry in os.scandir(folder):
+        name = entry.name
+        if name in listed or name.rpartition(".")[0] not in wanted or not entry.is_file():
+            continue
+        try:
+            with open(entry.path, "rb") as file:  # noqa: PTH123  thousands of them
+                head = file.read(HEAD)
+        except OSError as error:
+            raise output_error(Path(entry.path), error) from None
+        if SOURCE_MARK not in head:
+            raise foreign(Path(entry.path))
 
 
 def write_if_changed(path: Path, data: bytes) -> bool:

@@ -15,13 +15,11 @@ from typing import Any
 from tilewright.arch import host_facts
 from tilewright.codegen.collect import Rejection, split_legal
 from tilewright.codegen.files import Emitted, emit_many
-from tilewright.codegen.folder import held, output_error, write_if_changed
+from tilewright.codegen.folder import demand_ours, foreign, held, output_error, output_folder, write_if_changed
+from tilewright.codegen.manifest import MANIFEST, MANIFEST_SCHEMA, NotOurs, OtherVersion, read_manifest
 from tilewright.codegen.workers import Progress, chunks, emit_in_processes, processes_for
 from tilewright.errors import InternalError, RequestError
 from tilewright.ops.base import KernelSpec
-
-MANIFEST = "manifest.json"
-MANIFEST_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,11 @@ def generate(
         else:
             legal[found] = None
     wanted = list(legal)
-    folder = output_dir.expanduser()
+    folder = output_folder(output_dir)
     processes = processes_for(len(wanted), jobs or host_facts().cores)
     with held(folder):
-        before = _read_manifest(folder, strict=add)
+        before = _listed_before(folder, add)
+        demand_ours(folder, [spec.name for spec in wanted], before)
         if processes > 1:
             emitted = emit_in_processes(wanted, folder, processes, on_progress)
         else:
@@ -111,27 +110,26 @@ def _manifest_text(entries: list[tuple[str, str]]) -> bytes:
     return f'{{\n  "schema": {MANIFEST_SCHEMA},\n  "kernels": [\n{lines}\n  ]\n}}\n'.encode()
 
 
-def _read_manifest(folder: Path, strict: bool) -> Mapping[str, dict[str, Any]]:
-    """The entries of an earlier run by file name; none when there is no manifest or it cannot be trusted."""
+def _listed_before(folder: Path, add: bool) -> Mapping[str, dict[str, Any]]:
+    """The entries of an earlier run by file name; a manifest that is not ours is nothing to write over."""
     path = folder / MANIFEST
     try:
-        data = json.loads(path.read_bytes())
-        if data["schema"] != MANIFEST_SCHEMA:
-            raise ValueError(f"schema {data['schema']!r} is not {MANIFEST_SCHEMA}")
-        return {str(one["file"]): dict(one) for one in data["kernels"] if one["name"] and one["sha256"]}
+        return read_manifest(folder)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise output_error(path, error) from None
-    except (ValueError, KeyError, TypeError) as error:
-        if strict:
-            raise RequestError(
-                f"{path} cannot be added to: {error}",
-                rule="manifest",
-                value=str(path),
-                remedy="generate without adding, or into an empty folder",
-            ) from None
-        return {}
+    except NotOurs:
+        raise foreign(path) from None
+    except OtherVersion as error:
+        if not add:
+            return {}  # nothing of it is ours to remove
+        raise RequestError(
+            f"{path} cannot be added to: {error}",
+            rule="manifest",
+            value=str(path),
+            remedy="generate without adding, or into an empty folder",
+        ) from None
 
 
 def _remove(folder: Path, stale: Mapping[str, dict[str, Any]]) -> tuple[str, ...]:

@@ -66,8 +66,12 @@ def emit_in_processes(
             raise
 
     with ThreadPoolExecutor(processes) as pool:
-        for feeder in [pool.submit(feed) for _ in range(processes)]:
-            feeder.result()
+        try:
+            for feeder in [pool.submit(feed) for _ in range(processes)]:
+                feeder.result()
+        except BaseException as error:  # an interrupt reaches this thread only: the feeders must hear of it
+            failed.append(error)
+            raise
     return emitted
 
 
@@ -78,7 +82,10 @@ class _Worker:
         self._folder = folder
         command = [sys.executable, "-m", "tilewright.codegen"]
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # A session of its own: Ctrl-C is ours to answer, a worker ends with its input.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
         except OSError as error:
             raise MachineError(
                 f"cannot start a rendering process: {error}",

@@ -18,18 +18,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import backend
-from tilewright.codegen.build_files import BUILD_SYSTEMS, MAKE_OBJECTS, MARK, OBJECT_LIST, Layout, Unit
-from tilewright.codegen.folder import held, output_error, write_if_changed
-from tilewright.codegen.generation import MANIFEST, MANIFEST_SCHEMA
+from tilewright.backends.base import ObjectRules, backend
+from tilewright.codegen.build_files import (
+    BUILD_SYSTEMS,
+    MAKE_OBJECTS,
+    MARK,
+    OBJECT_LIST,
+    Layout,
+    Unit,
+    demand_buildable,
+)
+from tilewright.codegen.folder import demand_printable, foreign, held, output_error, output_folder, write_if_changed
+from tilewright.codegen.manifest import MANIFEST, read_manifest
 from tilewright.errors import RequestError, UnknownNameError, nearest
 
 RECORD = "wrappers.json"  # what we wrote into the output folder
 RECORD_SCHEMA = 1
 THREADS = 8  # waiting for a disk, not computing
 
-_SUFFIXES = {"c++": ".cpp", "hip": ".cpp", "cuda": ".cu"}
 # What a compiler, a shell and three build systems all read as a plain name; kernels we name always are.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_ .+@,-]*")
 _SAFE = re.compile(r"[A-Za-z0-9_.-]")
@@ -37,7 +45,7 @@ _SAFE = re.compile(r"[A-Za-z0-9_.-]")
 
 @dataclass(frozen=True, slots=True)
 class WrapReport:
-    """What a run did, by file name; `ignored` holds names with the reason."""
+    """What a run did, by file name; `left_out` and `ignored` hold names with the reason."""
 
     folder: Path
     written: tuple[str, ...]
@@ -45,7 +53,8 @@ class WrapReport:
     removed: tuple[str, ...]
     build_files: Mapping[str, bool]  # whether each was written now
     build_systems: tuple[str, ...]
-    ignored: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, str], ...]  # kernels of the manifest that were asked for and cannot be wrapped
+    ignored: tuple[tuple[str, str], ...]  # other files, and kernels that the pattern does not ask for
     archs: tuple[str, ...]
 
 
@@ -68,16 +77,20 @@ def wrap(
             raise UnknownNameError(
                 f"{name!r} is no build system", rule="build-system", value=name, remedy=nearest(name, [*BUILD_SYSTEMS])
             )
-    source, folder = kernel_dir.expanduser(), output_dir.expanduser()
-    entries, ignored = _kernels(source, pattern)
-    units = _units(entries)
+    source, folder = output_folder(kernel_dir, "--kernel-dir"), output_folder(output_dir)
+    for place in (source.resolve(), folder.resolve()):
+        demand_printable(place)
+    entries, left_out, ignored = _kernels(source, pattern)
+    layout_rules = _rules({str(entry["arch"]) for entry in entries})
+    units = _units(entries, layout_rules)
     _demand_apart(source, folder, entries, units)
-    layout_rules = _rules(units)
     wrappers = {unit.wrapper: _wrapper_text(str(entry["file"])) for unit, entry in zip(units, entries, strict=True)}
     with held(folder):
         before = _read_record(folder)
         systems = tuple(one for one in BUILD_SYSTEMS if one in asked or one in before.systems)
         layout = Layout(units, layout_rules, _way(folder, source))
+        for system in systems:
+            demand_buildable(system, layout, folder.resolve())
         files = {name: text for system in systems for name, text in BUILD_SYSTEMS[system](layout).items()}
         _demand_ours(folder, [*wrappers, *files], before)
         # The record first, with old and new: a run that dies halfway still knows its own files.
@@ -94,6 +107,7 @@ def wrap(
         removed=removed,
         build_files={name: name in written_files for name in files},
         build_systems=systems,
+        left_out=left_out,
         ignored=ignored,
         archs=tuple(layout_rules),
     )
@@ -102,20 +116,24 @@ def wrap(
 # -- what there is to wrap -----------------------------------------------------------------------------
 
 
-def _kernels(folder: Path, pattern: str) -> tuple[list[dict[str, Any]], tuple[tuple[str, str], ...]]:
-    """The manifest's entries to wrap, by file name, and what else is in the folder with the reason to skip it."""
+_Reasons = tuple[tuple[str, str], ...]
+
+
+def _kernels(folder: Path, pattern: str) -> tuple[list[dict[str, Any]], _Reasons, _Reasons]:
+    """The manifest's entries to wrap, by file name; kernels that cannot be; what nobody asked for.  With reasons."""
     present = _present(folder)
     listed = _manifest(folder, present)
     ignored: dict[str, str] = {name: "not in the manifest" for name in present if name not in listed}
     ignored.pop(MANIFEST, None)
+    left_out: dict[str, str] = {}
     found: list[dict[str, Any]] = []
     for name, entry in sorted(listed.items()):
-        if name not in present:
-            ignored[name] = "in the manifest, but gone"
-        elif pattern and not fnmatch.fnmatchcase(name, pattern):
+        if pattern and not fnmatch.fnmatchcase(name, pattern):
             ignored[name] = f"does not match {pattern}"
-        elif not _PLAIN_NAME.fullmatch(name) or entry.get("language") not in _SUFFIXES:
-            ignored[name] = "not a kernel this version can wrap"
+        elif not _PLAIN_NAME.fullmatch(name):
+            left_out[name] = "its name has characters that compilers or build files read otherwise"
+        elif name not in present:
+            left_out[name] = "in the manifest, but gone"
         else:
             found.append(entry)
     if not found:
@@ -127,9 +145,9 @@ def _kernels(folder: Path, pattern: str) -> tuple[list[dict[str, Any]], tuple[tu
             value=pattern or str(folder),
             remedy=f'its kernels are named like {some}: leave --pattern out, or give "*{Path(some).suffix}"'
             if some
-            else "generate some: tilewright generate gemm --output-dir ...",
+            else "generate them again: tilewright generate OP --output-dir ...",
         )
-    return found, tuple(sorted(ignored.items()))
+    return found, tuple(left_out.items()), tuple(sorted(ignored.items()))
 
 
 def _present(folder: Path) -> set[str]:
@@ -154,22 +172,14 @@ def _manifest(folder: Path, present: set[str]) -> dict[str, dict[str, Any]]:
         what = "is empty" if not present else f"has no {MANIFEST}, so nothing tells the target of its files"
         raise RequestError(f"{folder} {what}", rule="no-kernels", value=str(folder), remedy=remedy)
     try:
-        data = json.loads(path.read_bytes())
-        if data["schema"] != MANIFEST_SCHEMA:
-            raise ValueError(f"schema {data['schema']!r} is not {MANIFEST_SCHEMA}")
-        listed = {str(one["file"]): dict(one) for one in data["kernels"]}
-        for one in listed.values():
-            if not (one["name"] and one["arch"]):
-                raise ValueError(f"{one['file']} lacks a name or an arch")
-        return listed
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else error
+        return read_manifest(folder)
+    except (OSError, ValueError) as error:
         raise RequestError(
-            f"{path} cannot be used: {why}", rule="manifest", value=str(path), remedy="generate the kernels again"
+            f"{path} cannot be used: {error}", rule="manifest", value=str(path), remedy="generate the kernels again"
         ) from None
 
 
-def _units(entries: Sequence[Mapping[str, Any]]) -> tuple[Unit, ...]:
+def _units(entries: Sequence[Mapping[str, Any]], rules: Mapping[str, ObjectRules]) -> tuple[Unit, ...]:
     units: list[Unit] = []
     taken: set[str] = set()
     for entry in entries:
@@ -179,13 +189,13 @@ def _units(entries: Sequence[Mapping[str, Any]]) -> tuple[Unit, ...]:
         while name in taken:
             name = f"{name}_"
         taken.add(name)
-        units.append(Unit(stem, stem + _SUFFIXES[str(entry["language"])], name, str(entry["arch"])))
+        arch = str(entry["arch"])
+        units.append(Unit(stem, stem + rules[arch].source_suffix, name, arch))
     return tuple(units)
 
 
-def _rules(units: Sequence[Unit]) -> dict[str, Any]:
-    archs = sorted({unit.arch for unit in units})
-    names = {name: arch_by_name(name).backend for name in archs}
+def _rules(archs: Iterable[str]) -> dict[str, ObjectRules]:
+    names = {name: arch_by_name(name).backend for name in sorted(archs)}
     if len(set(names.values())) > 1:
         listing = ", ".join(f"{name} ({owner})" for name, owner in names.items())
         raise RequestError(
@@ -243,7 +253,7 @@ class _Record:
 def _read_record(folder: Path) -> _Record:
     """Nothing where there is no record or it cannot be trusted: then nothing of the folder is ours to remove."""
     try:
-        data = json.loads((folder / RECORD).read_bytes())
+        data = jsontext.loads((folder / RECORD).read_bytes())
         if data["schema"] != RECORD_SCHEMA:
             return _Record((), {})
         files = {str(name): str(digest) for name, digest in data["files"].items() if Path(name).name == name}
@@ -274,12 +284,7 @@ def _demand_ours(folder: Path, names: Iterable[str], before: _Record) -> None:
             raise output_error(path, error) from None
         mark = f"{MAKE_OBJECTS}/" if name == OBJECT_LIST else MARK  # a linker reads it, so it bears no comment
         if mark not in head:
-            raise RequestError(
-                f"{path} is in the way: tilewright did not write it",
-                rule="foreign-file",
-                value=str(path),
-                remedy="choose another output folder, or move the file",
-            )
+            raise foreign(path)
 
 
 def _write_all(folder: Path, texts: Mapping[str, str], threads: int) -> set[str]:

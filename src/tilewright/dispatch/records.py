@@ -1,26 +1,26 @@
 """Measured choices: which kernel won a problem on which machine, with everything needed to believe it.
 
-One JSON file in the cache folder, written whole and renamed into place, merged under a lock.  A file
-that cannot be read, or that another version wrote, is reported once and ignored: a lost measurement
-costs time, never a result.
+One JSON file in the cache folder, written whole and renamed into place, changed under a lock.  A record that cannot be
+read is passed over and kept: it is written back as it was.  A file that cannot be read at all is never written over: it
+is set aside under another name, or, where even that is unclear, the new record is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import threading
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from tilewright import events, settings
+from tilewright import events, jsontext, settings
 from tilewright.arch import all_archs
 from tilewright.build.locks import FileLock
 from tilewright.errors import StoreError, TilewrightError
@@ -99,13 +99,36 @@ class Record:
         return {**data, "problem": dict(self.problem), "method": dict(self.method), "versions": dict(self.versions)}
 
 
-def _record(data: Mapping[str, Any]) -> Record:
-    known = {one.name for one in fields(Record)}
-    timings = tuple(Timing(**one) for one in data["timings"])
-    given = {key: value for key, value in data.items() if key in known}
-    record = Record(**{"machine": {"fingerprint": ""}, **given, "timings": timings})
+_SHAPE: dict[str, type | tuple[type, ...]] = {
+    "op": str, "problem": Mapping, "threads": int, "target": str, "choice": str, "timings": list,
+    "method": Mapping, "versions": Mapping, "machine": Mapping, "date": (int, float),
+}  # fmt: skip
+_TIMING_SHAPE: dict[str, type | tuple[type, ...]] = {
+    "digest": str, "name": str, "spec": Mapping, "seconds": (int, float), "spread": (int, float), "error": (int, float),
+}  # fmt: skip
+
+
+def _shaped(what: str, data: Any, shape: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
+    """The fields we know of an object, each of its type; what another version added is left alone."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{what} is no object")
+    for name, kind in shape.items():
+        value = data.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"{what} has no usable {name!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{what} has {name!r} {value}")
+    return {name: data[name] for name in shape}
+
+
+def read_record(data: Any) -> Record:
+    """A record back from `to_dict`; one that cannot be believed is a ValueError."""
+    values = _shaped("the record", {"machine": {"fingerprint": ""}, "date": 0.0, **data}
+                     if isinstance(data, Mapping) else data, _SHAPE)  # fmt: skip
+    timings = tuple(Timing(**_shaped("a timing", one, _TIMING_SHAPE)) for one in values["timings"])
+    record = Record(**{**values, "timings": timings})
     if all(one.digest != record.choice for one in timings):
-        raise ValueError("the choice is none of the timings")
+        raise ValueError("its choice is none of the timings")
     return record
 
 
@@ -118,10 +141,14 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-@lru_cache(maxsize=32)
-def _getter(kind: type[Any]) -> tuple[tuple[str, ...], Any]:
-    names = tuple(sorted(one.name for one in fields(kind)))
-    return names, attrgetter(*names)
+def _canonical(data: Any) -> str:
+    """The same text for a problem and for what was read back of it: of any op, nested, with tuples and None."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+
+
+@lru_cache(maxsize=4096)  # a selection asks more than once
+def _problem_text(problem: Any) -> str:
+    return _canonical(plain(problem))
 
 
 def _threads(target: str, threads: int) -> int:
@@ -129,16 +156,18 @@ def _threads(target: str, threads: int) -> int:
     return threads if _on_host(target) else 0
 
 
-def _problem_of_data(record: Record) -> tuple[Any, ...]:
-    return (record.op, record.target, tuple(value for _, value in sorted(record.problem.items())))
+_ProblemKey = tuple[str, str, str]
 
 
-def _problem_key(op: str, target: str, problem: Any) -> tuple[Any, ...]:
-    _, getter = _getter(problem.__class__)
-    return (op, target, getter(problem))
+def _problem_of_data(record: Record) -> _ProblemKey:
+    return (record.op, record.target, _canonical(record.problem))
 
 
-def _identity_key(record: Record) -> tuple[Any, ...]:
+def _problem_key(op: str, target: str, problem: Any) -> _ProblemKey:
+    return (op, target, _problem_text(problem))
+
+
+def identity_key(record: Record) -> tuple[Any, ...]:
     """Two records with the same key measure the same thing: the later one counts."""
     threads = _threads(record.target, record.threads)
     return (record.machine.get("fingerprint"), threads, *_problem_of_data(record))
@@ -159,6 +188,30 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One element of the file: as it stands there, and what it says where that can be read."""
+
+    raw: Any
+    record: Record | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What the file holds; `trouble` says why nothing of it can be read."""
+
+    items: tuple[_Item, ...] = ()
+    trouble: OSError | ValueError | None = None
+    why: str = ""  # for people: what is passed over
+
+
+def _item(raw: Any) -> tuple[_Item, str]:
+    try:
+        return _Item(raw, read_record(raw)), ""
+    except ValueError as error:
+        return _Item(raw), str(error)
+
+
 class Records:
     """The records of one cache folder, kept in step with the file."""
 
@@ -167,7 +220,8 @@ class Records:
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._all: list[Record] = []
-        self._by_problem: dict[tuple[Any, ...], list[Record]] = {}
+        self._by_problem: dict[_ProblemKey, list[Record]] = {}
+        self.unreadable = 0  # records of the file that this version cannot read; they are kept
 
     def refresh(self) -> None:
         """Read the file again if it changed; one stat otherwise."""
@@ -175,30 +229,45 @@ class Records:
         if stamp == self._seen:
             return
         with self._lock:
-            self._take(self._read() if stamp is not None else [])
+            contents = self._read() if stamp is not None else _Contents()
+            if contents.why:
+                self._warn(contents.why)
+            self._take(contents.items)
             self._seen = stamp
 
-    def _take(self, records: list[Record]) -> None:
-        by_problem: dict[tuple[Any, ...], list[Record]] = {}
+    def _take(self, items: Sequence[_Item]) -> None:
+        records = [one.record for one in items if one.record is not None]
+        by_problem: dict[_ProblemKey, list[Record]] = {}
         for one in records:
             by_problem.setdefault(_problem_of_data(one), []).append(one)
         self._all, self._by_problem = records, by_problem
+        self.unreadable = len(items) - len(records)
         global epoch
         epoch += 1
 
-    def _read(self) -> list[Record]:
+    def _read(self) -> _Contents:
         try:
-            data = json.loads(self.path.read_bytes())
-            if data.get("schema") != SCHEMA:
-                raise ValueError(f"it has schema {data.get('schema')!r}, this version reads {SCHEMA}")
-            return [_record(one) for one in data["records"]]
+            data = jsontext.loads(self.path.read_bytes())
+            if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+                found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+                raise ValueError(f"it has schema {found!r}, this version reads {SCHEMA}")
+            if not isinstance(data.get("records"), list):
+                raise ValueError("it has no list of records")
         except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"the measurement records {self.path} are ignored: {error}"
-            events.emit(events.Warned("records-unreadable", message))
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-            return []
+            return _Contents()
+        except (OSError, ValueError) as error:
+            return _Contents((), error, f"the measurement records {self.path} are ignored: {error}")
+        read = [_item(one) for one in data["records"]]
+        wrong = [why for _, why in read if why]
+        told = (
+            f"{len(wrong)} of {len(read)} measurement records in {self.path} are ignored, and kept: " if wrong else ""
+        )
+        return _Contents(tuple(item for item, _ in read), why=told + "".join(wrong[:1]))
+
+    @staticmethod
+    def _warn(message: str) -> None:
+        events.emit(events.Warned("records-unreadable", message))
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     @property
     def empty(self) -> bool:
@@ -236,14 +305,67 @@ class Records:
 
     def put(self, record: Record) -> None:
         """Add a record; one of the same problem, target, threads and machine is replaced."""
+        self.merge([record])
+
+    def merge(self, given: Iterable[Record], *, newest: bool = False) -> int:
+        """Add records, each in the place of one of the same identity; with `newest` only in that of an older one.
+
+        The answer counts those that were taken.
+        """
+        taken = 0
+
+        def edit(items: Sequence[_Item]) -> list[_Item]:
+            nonlocal taken
+            left = list(items)
+            for record in given:
+                key = identity_key(record)
+                same = [one.record is not None and identity_key(one.record) == key for one in left]
+                there = [one.record.date for one, is_it in zip(left, same, strict=True) if is_it and one.record]
+                if newest and any(date >= record.date for date in there):
+                    continue
+                left = [one for one, is_it in zip(left, same, strict=True) if not is_it]
+                left.append(_Item(record.to_dict(), record))
+                taken += 1
+            return left
+
+        self._change(edit)
+        return taken
+
+    def forget(self, which: Callable[[Record], bool], *, unreadable: bool = False) -> int:
+        """Remove records, and those that cannot be read where asked to; the answer counts them."""
+        gone = 0
+
+        def edit(items: Sequence[_Item]) -> list[_Item]:
+            nonlocal gone
+            kept = [one for one in items if not (unreadable if one.record is None else which(one.record))]
+            gone = len(items) - len(kept)
+            return kept
+
+        self._change(edit)
+        return gone
+
+    def _change(self, edit: Callable[[Sequence[_Item]], list[_Item]]) -> None:
+        """Read, edit and write the file while nobody else does."""
+        lock = FileLock(self.path.with_suffix(".lock"))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path.with_suffix(".lock"))
             give_up = time.monotonic() + _LOCK_PATIENCE
-            while not lock.acquire() and time.monotonic() < give_up:
+            while not lock.acquire():
+                if time.monotonic() >= give_up:
+                    raise StoreError(
+                        f"the measurement records {self.path} are held by another process",
+                        rule="records-locked",
+                        value=str(lock.path),
+                        remedy="wait for it, or end it, and try again; nothing was written",
+                    )
                 time.sleep(0.01)
             try:
-                self._merge(record)
+                with self._lock:
+                    contents = self._read()
+                    self._set_aside(contents.trouble)
+                    items = edit(contents.items)
+                    if contents.trouble is not None or items != list(contents.items):
+                        self._write(items)
             finally:
                 lock.release()
         except OSError as error:
@@ -254,24 +376,38 @@ class Records:
                 remedy="mend the place, or set TILEWRIGHT_CACHE_DIR to another one",
             ) from error
 
-    def _merge(self, record: Record) -> None:
-        with self._lock:
-            key = _identity_key(record)
-            kept = [one for one in self._read() if _identity_key(one) != key]
-            records = [*kept, record]
-            text = json.dumps({"schema": SCHEMA, "records": [one.to_dict() for one in records]}, indent=1)
-            part = self.path.with_name(f"{self.path.name}.{os.getpid()}-{threading.get_ident()}.part")
-            try:
-                with part.open("w", encoding="utf-8") as file:
-                    file.write(text + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                written = _stamp(part)
-                part.replace(self.path)
-            finally:
-                part.unlink(missing_ok=True)
-            self._take(records)
-            self._seen = written
+    def _set_aside(self, trouble: OSError | ValueError | None) -> None:
+        """A file that cannot be read is someone's measurements: it keeps them, under another name."""
+        if trouble is None:
+            return
+        if isinstance(trouble, OSError):
+            raise StoreError(
+                f"the measurement records {self.path} cannot be read ({trouble.strerror or trouble}), "
+                "and are not written over",
+                rule="records-unreadable",
+                value=str(self.path),
+                remedy="mend the file or its permissions, or set TILEWRIGHT_CACHE_DIR to another place",
+            )
+        number = 1
+        while os.path.lexists(aside := self.path.with_name(f"{self.path.name}.unreadable-{number}")):
+            number += 1
+        self.path.rename(aside)
+        self._warn(f"{self.path} could not be read ({trouble}); it is kept as {aside.name}")
+
+    def _write(self, items: Sequence[_Item]) -> None:
+        text = json.dumps({"schema": SCHEMA, "records": [one.raw for one in items]}, indent=1)
+        part = self.path.with_name(f"{self.path.name}.{os.getpid()}-{threading.get_ident()}.part")
+        try:
+            with part.open("w", encoding="utf-8") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            written = _stamp(part)
+            part.replace(self.path)
+        finally:
+            part.unlink(missing_ok=True)
+        self._take(items)
+        self._seen = written
 
 
 _known: dict[Path, Records] = {}

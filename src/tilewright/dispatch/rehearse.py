@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from tilewright.dispatch.registry import Registry
+from tilewright.ops.base import KernelSpec
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.devices import device_of
 from tilewright.runtime.host import clock, thread_count
@@ -30,8 +34,19 @@ class _Watched:
         return getattr(self._registry, name)
 
 
-def run_problem(registry: Any, problem: Any, repeat: int, seed: int, verify: bool, **scalars: float) -> dict[str, Any]:
-    """Run a problem through dispatch; what happened as plain data."""
+def run_problem(
+    registry: Any,
+    problem: Any,
+    *,
+    repeat: int,
+    seed: int,
+    verify: bool,
+    scalars: Mapping[str, float] = MappingProxyType({}),
+    spec: KernelSpec | None = None,
+) -> dict[str, Any]:
+    """Run a problem through dispatch (with one kernel, where given); what happened as plain data."""
+    if spec is not None:
+        registry = Registry(registry.target, [spec])
     registry.candidates(problem)  # an illegal problem is an error before memory is taken for it
     bound = binding(problem.op)
     device = device_of(registry.target)

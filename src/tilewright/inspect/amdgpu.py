@@ -197,6 +197,21 @@ def holds(path: Path, beginnings: Sequence[str], tools: Sequence[Path] = ()) -> 
     return False
 
 
+def listings(path: Path, tools: Sequence[Path] = ()) -> str:
+    """The device code as the disassembler shows it; NoDisassembly where nobody can look."""
+    tool = disassembly.find_disassembler(tools)
+    objects = [raw for _, raw in _objects(path)]
+    if not objects:
+        raise damaged(path.name, "it holds no AMD device code")
+    texts = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-inspect-") as folder:
+        code = Path(folder) / "code.o"
+        for raw in objects:
+            code.write_bytes(raw)
+            texts.append(disassembly.listing(code, tool))
+    return "\n".join(texts)
+
+
 def _objects(path: Path) -> list[tuple[str, bytes]]:
     try:
         return list(code_objects(path.read_bytes(), path.name))

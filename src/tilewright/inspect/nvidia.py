@@ -164,6 +164,21 @@ def listing(path: Path, tool: str) -> str:
     return done.stdout
 
 
+def listings(path: Path, tool: str) -> str:
+    """The device code of a cubin or a library as nvdisasm shows it; NoDisassembly where there is none."""
+    data = path.read_bytes()
+    objects = list(cubins(data, path.name))
+    if not objects:
+        raise _refused(data, path.name, (), "")
+    texts = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-inspect-") as folder:
+        code = Path(folder) / "code.cubin"
+        for raw in objects:
+            code.write_bytes(raw)
+            texts.append(listing(code, tool))
+    return "\n".join(texts)
+
+
 def disassemble(raw: bytes, tool: str) -> dict[str, list[Instruction]]:
     """The instructions of a cubin by function; NoDisassembly where nobody can say."""
     with tempfile.TemporaryDirectory(prefix="tilewright-inspect-") as folder:

@@ -69,7 +69,7 @@ def load_team_library(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _build_team_library() -> Path:
+def build_team_library() -> Path:
     """Through the kernel store, for the plainest arch of the host: the team itself does no arithmetic."""
     from tilewright.arch import runnable_host_archs
     from tilewright.backends.base import backend
@@ -93,7 +93,7 @@ def team(threads: int) -> int:
     with _lock:
         if threads not in _teams:
             if _library is None:
-                _library = load_team_library(_build_team_library())
+                _library = load_team_library(build_team_library())
             handle = _library.tw_team(threads)
             if not handle:
                 raise LoadError("no memory for the thread team", rule="team-memory", value=threads)

@@ -43,6 +43,11 @@ class CpuBackend(CommonBackend):
         found = x86.inspect(path, arch=spec.arch if spec is not None else "")
         return found.of(spec, self.promises(spec).multiply) if spec is not None else found
 
+    def listing(self, path: Path) -> str:
+        from tilewright.inspect import disassembly
+
+        return disassembly.listing(path, disassembly.find_disassembler())
+
     def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
         from tilewright.inspect import x86
 

@@ -35,6 +35,12 @@ class CudaBackend(CommonBackend):
         found = nvidia.inspect(path, tool, spec.arch, {spec.name: promised.dynamic_shared_bytes})
         return found.of(spec, promised.multiply, promised.copies)
 
+    def listing(self, path: Path) -> str:
+        from tilewright.backends.cuda import places
+        from tilewright.inspect import nvidia
+
+        return nvidia.listings(path, settings.current().objdump or str(places.tool("nvdisasm") or ""))
+
     def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
         from tilewright.inspect import nvidia
 

@@ -30,6 +30,11 @@ class HipBackend(CommonBackend):
         found = amdgpu.inspect(path, _disassemblers(), spec.arch if spec is not None else "")
         return found.of(spec, self.promises(spec).multiply) if spec is not None else found
 
+    def listing(self, path: Path) -> str:
+        from tilewright.inspect import amdgpu
+
+        return amdgpu.listings(path, _disassemblers())
+
     def holds(self, path: Path, beginnings: tuple[str, ...]) -> bool:
         from tilewright.inspect import amdgpu
 

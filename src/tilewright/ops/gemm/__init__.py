@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
 from tilewright.ops.gemm import legality, options, pools
+from tilewright.ops.gemm.demo import DEMO
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import (
     SCHEDULES,
@@ -54,6 +55,7 @@ class GemmOp:
     schedules: tuple[type[Any], ...] = tuple(dict.fromkeys(one for each in SCHEDULES.values() for one in each))
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
+    demo = DEMO
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         return spec_from_dict(data)

@@ -152,6 +152,18 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
     for what, rows, columns in (("A", problem.m, problem.k), ("B", problem.k, problem.n), ("E", problem.m, problem.n)):
         total = rows * columns * 4 * max(1, problem.batch)
         need(total < 1 << 62, "size-huge", f"{what} of {rows}x{columns} would need {total} bytes", "split the problem")
+    for what, rows, stride in (
+        ("A", problem.m if problem.layout[:1] == "r" else problem.k, problem.a_stride),
+        ("B", problem.k if problem.layout[1:2] == "r" else problem.n, problem.b_stride),
+        ("E", problem.m, problem.c_stride),
+    ):
+        total = rows * stride * 4 * max(1, problem.batch)
+        need(
+            total < 1 << 62,
+            "stride-huge",
+            f"{what} with a stride of {stride} spans {total} bytes",
+            "use a shorter stride",
+        )
     need(
         problem.layout in LAYOUTS,
         "layout-name",

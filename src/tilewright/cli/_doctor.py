@@ -1,0 +1,172 @@
+"""What `tilewright doctor` looks at, one function a part."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tilewright.backends.findings import Finding, oneline
+from tilewright.cli.common import print_json, show, table
+
+_PACKAGES = ("tilewright", "numpy", "ninja", "jinja2", "ml_dtypes", "rich", "typer")
+_PROBE = 'extern "C" __attribute__((visibility("default"))) int tw_probe(int x) { return x + 1; }\n'
+
+
+def examine(json: bool) -> bool:
+    """Look at everything and tell; whether kernels for this CPU can be compiled, stored and loaded."""
+    findings = [
+        *_machine(),
+        *_found_by_backends(),
+        *_targets(),
+        *_versions(),
+        *_cache(),
+        *_settings(),
+        *_works(),
+    ]
+    healthy = all(one.ok for one in findings if one.part == "cpu path")
+    if json:
+        print_json({"ok": healthy, "findings": [dataclasses.asdict(one) for one in findings]})
+    else:
+        _show(findings)
+    return healthy
+
+
+def _show(findings: list[Finding]) -> None:
+    marks = {True: "yes", False: "no", None: ""}
+    shown = table("part", "ok", "what", "", fold=["what", ""])
+    last = ""
+    for one in findings:
+        shown.add_row(one.part if one.part != last else "", marks[one.ok], one.what, one.text)
+        last = one.part
+    show(shown)
+
+
+def _machine() -> Iterator[Finding]:
+    from tilewright.arch import host_facts
+    from tilewright.build.jobs import available_memory
+
+    facts = host_facts()
+    memory = available_memory()
+    free = f", {memory / 2**30:.1f} GiB free" if memory is not None else ""
+    yield Finding("machine", "cpu", None, f"{facts.model} ({facts.machine}), {facts.cores} cores{free}")
+
+
+def _found_by_backends() -> Iterator[Finding]:
+    """Compilers, drivers and devices, the compilers of all backends first."""
+    from tilewright.backends.base import all_backends
+    from tilewright.backends.findings import findings_of
+
+    found = [one for owner in all_backends().values() for one in findings_of(owner)]
+    parts = list(dict.fromkeys(one.part for one in found))
+    yield from sorted(found, key=lambda one: parts.index(one.part))
+
+
+def _targets() -> Iterator[Finding]:
+    """Each arch of the host; of other backends one line, with the reason where nothing of it runs here."""
+    from tilewright.arch import all_archs, best_host_arch, host_facts
+    from tilewright.backends.base import all_backends
+
+    best = best_host_arch()
+    for name, owner in all_backends().items():
+        archs = [one for one in all_archs().values() if one.backend == name]
+        here = owner.available_archs()
+        if name != best.backend:
+            reason = owner.why_unavailable()
+            what = f"{name} ({' '.join(one.name for one in archs)})"
+            yield Finding("targets", what, not reason, reason or f"kernels of {', '.join(here)} run here")
+            continue
+        for one in archs:
+            lacks = [flag for flag in one.requires if flag not in host_facts().flags]
+            text = one.description + ("; best of this machine" if one == best else "")
+            if one.name not in here:
+                why = f"this CPU lacks {', '.join(lacks)}" if lacks else "the setting host_level leaves it out"
+                text = f"{why} (kernels can be compiled)"
+            yield Finding("targets", one.name, one.name in here, text)
+
+
+def _versions() -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    system = f"{platform.system()} {platform.release()}"
+    yield Finding("versions", "python", True, f"{platform.python_version()} on {system}")
+    for name in _PACKAGES:
+        try:
+            yield Finding("versions", name, True, version(name))
+        except PackageNotFoundError:
+            yield Finding("versions", name, False, f"not installed; `pip install {name}`")
+    try:
+        yield Finding("versions", "ziglang", None, version("ziglang"))
+    except PackageNotFoundError:
+        yield Finding("versions", "ziglang", None, "not installed (only needed where there is no other C++ compiler)")
+
+
+def _cache() -> Iterator[Finding]:
+    from tilewright import settings
+    from tilewright.build import Store
+    from tilewright.build.collect import other_versions, usage
+    from tilewright.cli.cache import human
+    from tilewright.errors import StoreError
+
+    store = Store()
+    limit = settings.current().cache_max_bytes
+    try:
+        entries = usage(store)
+        size = human(sum(one.bytes for one in entries))
+        yield Finding("store", str(store.root), True, f"{len(entries)} entries, {size} of at most {human(limit)}")
+    except StoreError as error:
+        yield Finding("store", str(store.root), False, oneline(error))
+    for other in other_versions(store):
+        text = "of another version; `tilewright cache gc --other-versions` removes it"
+        yield Finding("store", str(other), None, text)
+
+
+def _settings() -> Iterator[Finding]:
+    from tilewright import settings
+
+    now, default = settings.current(), settings.Settings()
+    for field in dataclasses.fields(now):
+        value: Any = getattr(now, field.name)
+        usual: Any = getattr(default, field.name)
+        if isinstance(usual, Path):
+            usual = usual.expanduser()
+        yield Finding("settings", field.name, None, f"{value}" + ("" if value == usual else "  (set)"))
+
+
+def _works() -> Iterator[Finding]:
+    """Compile a small library, load it and call it; then see whether the store takes one."""
+    import ctypes
+    import tempfile
+
+    from tilewright.arch import best_host_arch
+    from tilewright.backends.base import backend
+    from tilewright.build import Store
+    from tilewright.build.diagnose import first_error
+    from tilewright.build.ninja_run import Compile, ninja_binary, run_one
+    from tilewright.errors import TilewrightError
+
+    arch = best_host_arch().name
+    try:
+        tools = backend(best_host_arch().backend).toolchain()
+        with tempfile.TemporaryDirectory(prefix="tilewright-doctor-") as folder:
+            work = Path(folder)
+            source, output = work / "probe.cpp", work / f"probe{tools.library_suffix}"
+            source.write_text(_PROBE, encoding="utf-8")
+            command = Compile(tuple(tools.command(source, output, arch)), source, output)
+            outcome = run_one(command, work, tools.environment(work))
+            answer = ctypes.CDLL(str(output)).tw_probe(41) if outcome.code == 0 else 0
+        text = f"in {outcome.seconds:.2f} s for {arch}" if answer == 42 else first_error(outcome.log)
+        yield Finding("cpu path", "compile and load", answer == 42, text)
+    except (TilewrightError, OSError) as error:
+        yield Finding("cpu path", "compile and load", False, oneline(error))
+    try:
+        yield Finding("cpu path", "ninja", True, ninja_binary())
+    except TilewrightError as error:
+        yield Finding("cpu path", "ninja", False, oneline(error))
+    try:
+        with Store().workspace():
+            yield Finding("cpu path", "store takes kernels", True, "")
+    except TilewrightError as error:
+        yield Finding("cpu path", "store takes kernels", False, oneline(error))

@@ -1,0 +1,207 @@
+"""Commands made from what an op says of itself: `Op.axes` and `Op.options`.
+
+A group of commands, one an op, is made without loading any of them: an op is loaded when its command is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+import typer.core
+import typer.main
+
+from tilewright.cli.common import numbers, words
+
+if TYPE_CHECKING:
+    from tilewright.ops.base import Op, Option
+
+# A body is called with the op, the values its own data asked for, and what its signature asks for beyond.
+Body = Callable[..., None]
+Parameters = Callable[["Op"], list[inspect.Parameter]]
+_GIVEN = "given_"  # before the names that an op brings, which may be those of a command's own parameters
+
+
+class WordLists(typer.core.TyperCommand):
+    """A command whose list options take several words at once: `--variants standard multi_d`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        takes_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
+        lists = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        folded: list[str] = []
+        rest = list(args)
+        while rest:
+            word = rest.pop(0)
+            folded.append(word)
+            if word in takes_value and word.startswith("-") and rest:
+                folded.append(rest.pop(0))
+                while word in lists and rest and not rest[0].startswith("-"):
+                    folded += [word, rest.pop(0)]
+        return super().parse_args(ctx, folded)
+
+
+class _OpCommands(MutableMapping[str, Any]):
+    """The commands of a group by the names of ops, each made when it is asked for."""
+
+    def __init__(self, make: Callable[[Op], Any]) -> None:
+        self._make = make
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        from tilewright import ops
+
+        if name not in self._made:
+            if name not in ops.op_names():
+                raise KeyError(name)
+            self._made[name] = self._make(ops.op(name))
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        from tilewright import ops
+
+        return iter(dict.fromkeys([*ops.op_names(), *self._made]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+
+class OpGroup(typer.core.TyperGroup):
+    """A group with one command an op; an unknown op is our error, which names the nearest."""
+
+    make: Callable[[Op], Any]
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**{**attributes, "subcommand_metavar": "OP [OPTIONS]"})
+        self.commands = _OpCommands(type(self).make)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The op comes first; where someone put options before it, it is found among them."""
+        if args and args[0].startswith("-") and args[0] not in ("--help", "-h"):
+            place = next((index for index, word in enumerate(args) if word in self.commands), 0)
+            args = [args[place], *args[:place], *args[place + 1 :]]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        from tilewright import ops
+
+        if args and args[0] not in self.commands:
+            ops.op(args[0])  # which raises
+        return super().resolve_command(ctx, args)
+
+
+def register(app: typer.Typer, name: str, help: str, body: Body, given: Parameters, *, lists: bool = False) -> None:
+    """Add `tilewright NAME OP`: for each op the body, with an option for each parameter that `given` makes of it."""
+
+    def make(op: Op) -> Any:
+        return op_command(op, body, given(op), WordLists if lists else typer.core.TyperCommand)
+
+    group = type("Group", (OpGroup,), {"make": staticmethod(make)})
+    app.add_typer(typer.Typer(cls=group, no_args_is_help=True, rich_markup_mode=None, help=help), name=name)
+
+
+def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type[typer.core.TyperCommand]) -> Any:
+    """`body(op, values, ...)` as a command; the values are those of `given`, by name."""
+    hints = get_type_hints(body, include_extras=True)
+    own = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name])
+        for one in list(inspect.signature(body).parameters.values())[2:]
+    ]
+    parameters = [*given, *own]
+    parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
+    _demand_distinct(op, parameters)
+
+    def run(**values: Any) -> None:
+        brought = {one.name.removeprefix(_GIVEN): values.pop(one.name) for one in given}
+        body(op, brought, **values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    told = f"{(body.__doc__ or '').strip()}\n\n{op.name}: {op.summary}."
+    app.command(op.name, cls=cls, help=told)(run)
+    command = typer.main.get_command(app)
+    command.name = op.name
+    return command
+
+
+def _demand_distinct(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
+    from tilewright.errors import InternalError
+
+    seen: set[str] = set()
+    for one in parameters:
+        declared = one.annotation.__metadata__[0].param_decls or (f"--{one.name.replace('_', '-')}",)
+        for word in (name for text in declared for name in text.split("/")):
+            if word in seen:
+                raise InternalError(
+                    f"the op {op.name} brings the option {word}, which the command has already",
+                    rule="op-option",
+                    value=word,
+                    remedy="give the op's option another name",
+                )
+            seen.add(word)
+
+
+# -- which kernels: the axes of an op ------------------------------------------------------------------
+
+
+def axis_parameters(op: Op) -> list[inspect.Parameter]:
+    """One option for each axis, under its singular and its own name; several values allowed."""
+    made = []
+    for axis in op.axes:
+        names = dict.fromkeys((axis.option, f"--{axis.name.replace('_', '-')}"))
+        option = typer.Option(*names, help=f"{axis.help}  Several allowed.", metavar="VALUE", show_default=False)
+        made.append(_parameter(axis.name, list[str] | None, option, None))
+    return made
+
+
+def axis_values(op: Op, given: dict[str, Any]) -> dict[str, Any]:
+    """What was given of the axes, each value of its kind; an axis nobody gave is left to the op's default."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for axis in op.axes:
+        values = given[axis.name]
+        found[axis.name] = numbers(axis.option, values) if axis.kind is int else words(values)
+    return {name: values for name, values in found.items() if values}
+
+
+# -- which problem: the options of an op ---------------------------------------------------------------
+
+
+def flag_of(option: Option) -> str:
+    return f"--{option.name.replace('_', '-')}"
+
+
+def problem_parameters(op: Op) -> list[inspect.Parameter]:
+    """One option for each value that describes a problem.
+
+    None is required here: a list of problems may come from a file instead, and `problems.problem_of` says what is
+    missing.
+    """
+    from tilewright.ops.base import REQUIRED
+
+    made = []
+    for one in op.options:
+        flag = flag_of(one)
+        if one.kind is bool:
+            option = typer.Option(flag if one.default is not True else f"{flag}/--no-{flag[2:]}", help=one.help)
+            made.append(_parameter(one.name, bool, option, one.default is True))
+            continue
+        usual = "  [required]" if one.default is REQUIRED else f"  [default: {one.default}]" if one.default else ""
+        option = typer.Option(flag, help=one.help + usual, show_default=False)
+        made.append(_parameter(one.name, one.kind | None, option, None))
+    return made
+
+
+def _parameter(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(_GIVEN + name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

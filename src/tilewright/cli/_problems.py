@@ -1,0 +1,191 @@
+"""Problems as people give them: options of a command, or a JSON file with a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.cli._ops import flag_of
+from tilewright.errors import MachineError, ProblemError, RequestError, nearest
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.registry import Registry
+    from tilewright.ops.base import KernelSpec, Op, Option
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A problem and the scalars of its call."""
+
+    problem: Any
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+
+
+def problem_of(op: Op, values: Mapping[str, Any]) -> Asked:
+    """The problem that values of the op's options describe; those that are None were not given."""
+    from tilewright.ops.base import REQUIRED
+
+    given = {name: value for name, value in values.items() if value is not None}
+    missing = [flag_of(one) for one in op.options if one.default is REQUIRED and one.name not in given]
+    if missing:
+        raise RequestError(
+            f"a {op.name} problem needs {', '.join(missing)}",
+            rule="option-missing",
+            value=missing[0],
+            remedy=f"give {' '.join(f'{one} N' for one in missing)}; `--help` says what they mean",
+        )
+    scalars = {one.name: given.get(one.name, one.default) for one in op.options if one.scalar}
+    return Asked(op.problem(given), scalars)
+
+
+def problems_of(op: Op, values: Mapping[str, Any], file: Path | None) -> list[Asked]:
+    """Those of a file, or the one that the options describe; not both."""
+    if file is None:
+        return [problem_of(op, values)]
+    from tilewright.ops.base import REQUIRED
+
+    for one in op.options:
+        usual = None if one.default is REQUIRED or one.kind is not bool else one.default
+        if values.get(one.name) not in (None, usual):
+            raise RequestError(
+                f"--problems names a file of problems, and {flag_of(one)} describes another",
+                rule="problems-or-options",
+                value=flag_of(one),
+                remedy="leave one of them out",
+            )
+    return read_problems(op, file)
+
+
+def read_problems(op: Op, path: Path) -> list[Asked]:
+    """The problems of a JSON file: a list of objects, by the names of options or by the fields of a problem."""
+    from tilewright import jsontext
+
+    remedy = 'give a list such as [{"' + '": 64, "'.join(one.name for one in op.options[:3]) + '": 64}]'
+    try:
+        data = jsontext.loads(path.read_bytes())
+    except OSError as error:
+        raise RequestError(
+            f"{path} cannot be read: {error.strerror}", rule="problems-file", value=str(path), remedy=remedy
+        ) from None
+    except ValueError as error:
+        raise RequestError(
+            f"{path} is no JSON: {error}", rule="problems-file", value=str(path), remedy=remedy
+        ) from None
+    if isinstance(data, dict) and set(data) == {"problems"}:
+        data = data["problems"]
+    if not isinstance(data, list) or not data:
+        raise RequestError(f"{path} holds no list of problems", rule="problems-file", value=str(path), remedy=remedy)
+    found = []
+    for index, one in enumerate(data):
+        try:
+            found.append(_read_problem(op, one))
+        except RequestError as error:
+            error.message = f"{path}, problem {index + 1}: {error.message}"
+            raise
+    return found
+
+
+def _read_problem(op: Op, data: Any) -> Asked:
+    if not isinstance(data, dict):
+        raise ProblemError(
+            f"{data!r:.60} is no object", rule="problems-file", value=data, remedy='write {"name": value, ...}'
+        )
+    options = {one.name: one for one in op.options}
+    if any(name not in options for name in data):
+        return Asked(_by_fields(op, data, list(options)))
+    return problem_of(op, {name: _typed(options[name], value) for name, value in data.items()})
+
+
+def _by_fields(op: Op, data: Mapping[str, Any], options: list[str]) -> Any:
+    try:
+        return op.problem_from_dict(data)
+    except RequestError as error:
+        odd = next(name for name in data if name not in options)
+        error.remedy = f"{error.remedy}; or by the options of the command line: {nearest(str(odd), options)}"
+        raise
+
+
+def _typed(option: Option, value: Any) -> Any:
+    """A value of a file as its option takes it: whole numbers stay whole, a switch is true or false."""
+    fits = type(value) is option.kind or (option.kind is float and type(value) is int)
+    if not fits:
+        raise ProblemError(
+            f"{option.name} is {value!r:.60}, not {_KINDS.get(option.kind, option.kind.__name__)}",
+            rule="option-value",
+            value=value,
+            remedy=option.help,
+        )
+    return float(value) if option.kind is float else value
+
+
+_KINDS: dict[type, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+@contextmanager
+def registry_for(target: str, threads: int, strict: bool = False, *, to_run: bool = True) -> Iterator[Registry]:
+    """The registry of a target under the settings the options ask for."""
+    from tilewright import settings
+    from tilewright.backends.base import resolve_target
+    from tilewright.dispatch.registry import default_registry
+
+    changes: dict[str, Any] = {"threads": threads} if threads else {}
+    if strict:
+        changes["strict"] = True
+    with settings.override(**changes):
+        yield default_registry(resolve_target(target or None, to_run=to_run).name)
+
+
+def demand_memory(problem: Any) -> None:
+    """Say at once what would end as a crash, or a killed process: the operands alone do not fit."""
+    from tilewright.build.jobs import available_memory
+
+    free = available_memory()
+    if free is not None and problem.bytes > free:
+        raise MachineError(
+            f"{problem.describe()} has {problem.bytes / 2**30:.1f} GiB of operands, {free / 2**30:.1f} GiB are free",
+            rule="memory",
+            value=problem.bytes,
+            remedy="take a smaller problem, or a machine with more memory",
+        )
+
+
+# -- which kernels of a problem ------------------------------------------------------------------------
+
+
+def named_kernel(registry: Registry, problem: Any, word: str) -> KernelSpec:
+    """The kernel that a name or the beginning of a digest means, if it is one of the problem's signature."""
+    from tilewright import ops
+    from tilewright.build import Store
+    from tilewright.build.why import find_spec
+
+    op = ops.op(problem.op)
+    known = registry.candidates(problem)
+    near = [one for one in known if word == one.name or (len(word) >= 6 and one.digest.startswith(word))]
+    spec = near[0] if len(near) == 1 else find_spec(Store(), word)
+    if spec.op != problem.op or spec.signature != op.signature_of(problem):
+        raise RequestError(
+            f"{spec.name} does not compute {problem.describe()}: its signature is another",
+            rule="kernel-signature",
+            value=spec.name,
+            remedy=f"its kernels: {', '.join(one.name for one in known[:3])} ...",
+        )
+    return spec
+
+
+def passing(specs: list[KernelSpec], expression: str, problem: Any) -> list[KernelSpec]:
+    """The specs that pass a filter; none at all is taken for a mistake."""
+    from tilewright.codegen import Filter
+
+    passes = Filter(expression)
+    found = [one for one in specs if passes(one)]
+    if not found:
+        raise RequestError(
+            f"none of {len(specs)} kernels for {problem.describe()} passes the filter",
+            rule="no-specs",
+            value=expression,
+            remedy="widen the filter",
+        )
+    return found

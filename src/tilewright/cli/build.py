@@ -1,0 +1,184 @@
+"""`tilewright build OP`: fill the kernel store ahead, for processes that must not compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright.cli import _ops
+from tilewright.cli import selection as chosen
+from tilewright.cli._problems import read_problems, registry_for
+from tilewright.cli.common import (
+    AsJson,
+    Expression,
+    Jobs,
+    Target,
+    Threads,
+    Verbose,
+    print_json,
+    progress,
+    say,
+)
+from tilewright.errors import RequestError, TilewrightError
+
+if TYPE_CHECKING:
+    from tilewright.ops.base import KernelSpec, Op
+
+Problems = Annotated[
+    Path | None,
+    typer.Option("--problems", metavar="FILE", help="A JSON list of problems: the kernels dispatch chooses for them."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    _ops.register(app, "build", "Fill the kernel store ahead.", _build, _ops.axis_parameters, lists=True)
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What is to be built: kernels once each, what each problem needs, and what cannot be served."""
+
+    target: str
+    specs: dict[str, KernelSpec] = field(default_factory=dict)
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[tuple[str, TilewrightError]] = field(default_factory=list)
+
+
+def _build(
+    op: Any,
+    given: dict[str, Any],
+    pool: chosen.Pool = "",
+    preselected: chosen.Preselected = "",
+    problems: Problems = None,
+    filter: Expression = "",
+    limit: chosen.Limit = 0,
+    jobs: Jobs = 0,
+    target: Target = "",
+    threads: Threads = 0,
+    verbose: Verbose = False,
+    json: AsJson = False,
+) -> None:
+    """Build the kernels of a pool, of a preselected set, or those that a list of problems needs.
+
+    A kernel that fails is told, and the others are built.  What is in the store already is not built again.
+    """
+    if sum(map(bool, (pool, preselected, problems))) != 1:
+        raise RequestError(
+            "a build is of one pool, one preselected set or one list of problems",
+            rule="build-what",
+            value=[word for word in (pool, preselected, problems) if word],
+            remedy="give one of --pool, --preselected and --problems",
+        )
+    if problems is not None:
+        wanted = _of_problems(op, given, problems, target, threads, filter=filter, limit=limit)
+    else:
+        wanted = _of_selection(op, given, chosen.Wish(target, pool, preselected, filter, limit))
+    _compile(wanted, jobs, verbose=verbose, json=json)
+
+
+def _of_selection(op: Op, given: dict[str, Any], wish: chosen.Wish) -> Wanted:
+    from tilewright.backends.base import resolve_target
+    from tilewright.codegen import demand_some
+
+    selection = chosen.choose(op, given, wish)
+    demand_some(selection)
+    target = resolve_target(wish.target or None, to_run=False).name
+    return Wanted(target, {spec.digest: spec for spec in selection.specs})
+
+
+def _of_problems(
+    op: Op, given: dict[str, Any], file: Path, target: str, threads: int, *, filter: str, limit: int
+) -> Wanted:
+    """The chosen kernel of every stage of every problem."""
+    extra = [name for name, value in {**given, "--filter": filter, "--limit": limit}.items() if value]
+    if extra:
+        raise RequestError(
+            f"a list of problems says itself which kernels are meant, so {extra[0]} means nothing",
+            rule="build-what",
+            value=extra[0],
+            remedy="leave it out, or build a pool or a preselected set",
+        )
+    asked = read_problems(op, file)
+    with registry_for(target, threads, to_run=False) as registry:
+        wanted = Wanted(registry.target)
+        for one in asked:
+            name = one.problem.describe()
+            try:
+                picked = [registry.select(stage) for stage in op.stages(one.problem, registry.target)]
+            except TilewrightError as error:
+                wanted.refused.append((name, error))
+                continue
+            wanted.specs.update({each.spec.digest: each.spec for each in picked})
+            kernels = [{"kernel": each.name, "digest": each.spec.digest, "tier": each.tier} for each in picked]
+            wanted.problems.append({"problem": name, "kernels": kernels})
+    return wanted
+
+
+def _compile(wanted: Wanted, jobs: int, *, verbose: bool, json: bool) -> None:
+    """Build, tell, and end with the code of the first thing that went wrong."""
+    from tilewright import events
+    from tilewright.build import Builder
+
+    built: dict[str, dict[str, Any]] = {}
+    failed: dict[str, dict[str, Any]] = {}
+    trouble: list[TilewrightError] = [error for _, error in wanted.refused]
+    total = len(wanted.specs)
+    with progress("build") as advance:
+
+        def heard(event: events.Event) -> None:
+            if isinstance(event, events.KernelBuilt):
+                built[event.digest] = {"name": event.name, "seconds": event.seconds, "stored": event.cached}
+            elif isinstance(event, events.BuildFailed):
+                failed[event.name] = {"message": event.message, "log": event.log_path}
+            advance(len(built) + len(failed), total)
+
+        try:
+            Builder().build_many(wanted.specs.values(), max_workers=jobs or None, on_event=heard)
+            if wanted.specs:
+                _support(wanted.target)
+        except TilewrightError as error:
+            trouble.append(error)
+    if json:
+        print_json(
+            {
+                "target": wanted.target,
+                "built": [{"digest": digest, **facts} for digest, facts in built.items()],
+                "failed": [{"name": name, **facts} for name, facts in failed.items()],
+                "problems": wanted.problems,
+                "refused": [{"problem": name, "message": error.message} for name, error in wanted.refused],
+            }
+        )
+    else:
+        _tell(wanted, built, failed, verbose)
+    if trouble:
+        raise trouble[0]
+
+
+def _support(target: str) -> None:
+    """What calls need beside kernels: a frozen process must find it in the store too."""
+    from tilewright.backends.base import not_runnable
+    from tilewright.runtime.support import build_support
+
+    if not_runnable(target) is None:
+        build_support()
+
+
+def _tell(wanted: Wanted, built: dict[str, Any], failed: dict[str, Any], verbose: bool) -> None:
+    if verbose:
+        for one in wanted.problems:
+            for kernel in one["kernels"]:
+                typer.echo(f"{one['problem']}: {kernel['kernel']} ({kernel['tier']})")
+        for facts in built.values():
+            typer.echo(f"{'stored' if facts['stored'] else 'built'} {facts['name']}")
+    for name, error in wanted.refused:
+        say(f"cannot be served: {name}: {error.message}")
+    for name, facts in failed.items():
+        say(f"failed: {name}: {facts['message']}")
+    new = sum(not one["stored"] for one in built.values())
+    typer.echo(
+        f"{wanted.target}: {new} built, {len(built) - new} were in the store, {len(failed)} failed"
+        + (f", {len(wanted.refused)} problems cannot be served" if wanted.refused else "")
+    )

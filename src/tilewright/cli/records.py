@@ -1,0 +1,187 @@
+"""`tilewright records`: measured choices: list them, forget them, carry them to another machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json as json_text
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright.cli.common import AsJson, print_json, say, short_name, show, table
+from tilewright.errors import RequestError, UnknownNameError
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.records import Record, Records
+
+_Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Records, by the ids that `ls` shows.")]
+_SHORTEST = 4
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measured choices: list, forget, carry.")
+    group.command("ls")(ls)
+    group.command("forget")(forget)
+    group.command("export")(export)
+    group.command("merge")(merge)
+    app.add_typer(group, name="records")
+
+
+def _records() -> Records:
+    from tilewright.dispatch.records import records
+
+    found = records()
+    found.refresh()
+    return found
+
+
+def id_of(record: Record) -> str:
+    """What tells a record from all others, short enough to type."""
+    from tilewright.dispatch.records import identity_key
+
+    return hashlib.sha256(repr(identity_key(record)).encode()).hexdigest()[:12]
+
+
+def _named(records: Records, ids: Sequence[str]) -> Callable[[Record], bool]:
+    known = [id_of(one) for one in records.all()]
+    for word in ids:
+        if len(word) < _SHORTEST or not any(one.startswith(word) for one in known):
+            raise UnknownNameError(
+                f"{word!r} is no record", rule="record-id", value=word, remedy="`tilewright records ls` shows their ids"
+            )
+    return lambda record: id_of(record).startswith(tuple(ids))
+
+
+def _told(record: Record) -> str:
+    """The problem in words where its op can be asked."""
+    from tilewright import ops
+    from tilewright.errors import TilewrightError
+
+    try:
+        text: str = ops.op(record.op).problem_from_dict(dict(record.problem)).describe()
+    except TilewrightError:  # of an op or a version that is not here
+        return f"{record.op} {json_text.dumps(dict(record.problem))}"
+    return text
+
+
+def _here(record: Record) -> bool:
+    from tilewright.dispatch.records import machine
+
+    there = record.machine.get("fingerprint")
+    return bool(there) and machine(record.target).get("fingerprint") == there
+
+
+def ls(json: AsJson = False) -> None:
+    """List what was measured, the newest first."""
+    records = _records()
+    found = sorted(records.all(), key=lambda one: -one.date)
+    if json:
+        print_json(
+            {
+                "path": str(records.path),
+                "unreadable": records.unreadable,
+                "records": [{"id": id_of(one), "here": _here(one), **one.to_dict()} for one in found],
+            }
+        )
+        return
+    shown = table("id", "time us", "day", "here", "target", "problem", "winner", fold=["target", "problem", "winner"],
+                  right=["time us"])  # fmt: skip
+    for one in found:
+        day = time.strftime("%Y-%m-%d", time.gmtime(one.date))
+        seconds = f"{one.winner.seconds * 1e6:.1f}"
+        where = f"{one.target} x{one.threads}"
+        shown.add_row(
+            id_of(one), seconds, day, "yes" if _here(one) else "no", where, _told(one), short_name(one.winner.name)
+        )
+    if found:
+        show(shown)
+    kept = f", {records.unreadable} that this version cannot read" if records.unreadable else ""
+    say(f"{len(found)} records{kept} in {records.path}")
+
+
+def forget(
+    ids: _Ids = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that can be read.")] = False,
+    elsewhere: Annotated[bool, typer.Option("--elsewhere", help="Those of other machines.")] = False,
+    unreadable: Annotated[bool, typer.Option("--unreadable", help="Those this version cannot read.")] = False,
+) -> None:
+    """Remove records; dispatch goes by estimates again."""
+    if not (ids or everything or elsewhere or unreadable):
+        raise RequestError(
+            "nothing is said to be forgotten",
+            rule="option-missing",
+            remedy="give ids, --all, --elsewhere or --unreadable",
+        )
+    records = _records()
+    named = _named(records, ids or [])
+    count = records.forget(
+        lambda one: everything or (bool(ids) and named(one)) or (elsewhere and not _here(one)), unreadable=unreadable
+    )
+    say(f"{count} forgotten, {len(records.all())} stay in {records.path}")
+
+
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write; - means standard output.")],
+    ids: _Ids = None,
+) -> None:
+    """Write records to a file that `merge` reads on another machine."""
+    from tilewright.codegen.folder import write_if_changed
+    from tilewright.dispatch.records import SCHEMA
+
+    records = _records()
+    named = _named(records, ids or [])
+    found = [one for one in records.all() if not ids or named(one)]
+    text = json_text.dumps({"schema": SCHEMA, "records": [one.to_dict() for one in found]}, indent=1) + "\n"
+    if file == "-":
+        typer.echo(text, nl=False)
+        return
+    path = Path(file)
+    if not file or path.exists():
+        raise RequestError(
+            f"{file or 'the empty name'} {'is there already' if file else 'is no file'}",
+            rule="foreign-file",
+            value=file,
+            remedy="name a new file",
+        )
+    write_if_changed(path, text.encode())
+    say(f"{len(found)} records written to {path}")
+
+
+def merge(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    json: AsJson = False,
+) -> None:
+    """Add the records of a file; of two about the same thing the newer one counts."""
+    from tilewright import jsontext
+    from tilewright.dispatch.records import SCHEMA, read_record
+
+    try:
+        data: Any = jsontext.loads(file.read_bytes())
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("records"), list):
+            raise ValueError(f"it is no list of records of schema {SCHEMA}")
+    except (OSError, ValueError) as error:
+        raise RequestError(
+            f"{file} cannot be merged: {getattr(error, 'strerror', '') or error}",
+            rule="records-file",
+            value=str(file),
+            remedy="give a file that `tilewright records export` wrote",
+        ) from None
+    found: list[Record] = []
+    wrong: list[str] = []
+    for index, one in enumerate(data["records"]):
+        try:
+            found.append(read_record(one))
+        except ValueError as error:
+            wrong.append(f"record {index + 1}: {error}")
+    taken = _records().merge(found, newest=True)
+    if json:
+        print_json({"taken": taken, "older": len(found) - taken, "unreadable": wrong})
+    else:
+        for text in wrong[:10]:
+            say(f"left out, {text}")
+        say(f"{taken} taken, {len(found) - taken} were there as new or newer, {len(wrong)} cannot be read")
+    if wrong:
+        raise typer.Exit(1)

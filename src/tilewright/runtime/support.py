@@ -1,0 +1,11 @@
+"""What calls need beside kernels: small libraries of our own, built through the store like kernels."""
+
+from __future__ import annotations
+
+from tilewright.runtime import host, quick
+
+
+def build_support() -> None:
+    """Have them in the store, for processes that must not compile."""
+    host.build_team_library()
+    quick.library()

@@ -1,0 +1,128 @@
+"""Tables on a screen of 80 columns: numbers and keys stay whole, long names fold or are shortened by their digest."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.build.stubs import tiny_specs, write_stub
+from tilewright import settings
+from tilewright.build import Builder
+from tilewright.cli.common import short_name, show, table
+from tilewright.cli.main import build_app
+from tilewright.dispatch import records
+
+SMALL = ("--m", "8", "--n", "8", "--k", "8", "--rounds", "1", "--repeat", "1")
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def shell(*words: str) -> str:
+    done = CliRunner().invoke(build_app(), list(words))
+    assert done.exit_code == 0, done.output
+    assert all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout
+    return done.stdout
+
+
+def joined(text: str) -> str:
+    """What was folded, in one piece: names have no blanks."""
+    return re.sub(r"\s+", "", text)
+
+
+def test_only_columns_that_fold_give_way(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = table("key", "number", "name", fold=["name"], right=["number"])
+    shown.add_row("0123456789ab", "1234567.8", "n" * 150)
+    show(shown)
+    lines = capsys.readouterr().out.splitlines()
+    assert "0123456789ab" in lines[1]
+    assert "1234567.8" in lines[1]
+    assert "".join(lines).count("n") >= 150
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_wide_screen_folds_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = table("key", "name", fold=["name"])
+    shown.add_row("0123456789ab", "n" * 150)
+    show(shown)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert short_name("n" * 150) == "n" * 150
+
+
+def test_a_name_is_shortened_by_its_digest() -> None:
+    name = tiny_specs(1)[0].name
+    short = short_name(name)
+    assert len(short) == 32
+    assert short.endswith(name[-8:])
+    assert short_name("short") == "short"
+
+
+def test_bench_shows_every_number_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(records._known, settings.current().cache_dir, records.Records(tmp_path))
+    common = ("bench", "gemm", *SMALL[:8], "--target", "generic", "--threads", "1")
+    text = shell(*common)
+    numbers = re.findall(r"^[* ]\s+\d+\.\d\s+\d+\.\d\s+\d+\.\d%\s+\d\.\d{3}\s+\d\.\d\d\s+gemm_", text, re.MULTILINE)
+    record = json.loads(CliRunner().invoke(build_app(), [*common, "--json"]).stdout)
+    assert len(numbers) == len(record["timings"]) > 1
+    for title in ("time us", "GFLOP/s", "spread", "error/bound", "of best"):
+        assert title in text
+    last = [line.split()[-1] for line in text.splitlines()]
+    for one in record["timings"]:
+        assert one["digest"][:8][-2:] in "".join(last)
+    assert text.count("*") == 1
+    done = CliRunner().invoke(build_app(), list(common))
+    assert "* the winner" in done.stderr, "the star has a legend"
+
+
+def test_cache_ls_shows_every_key_and_size(tmp_path: Path) -> None:
+    stub = write_stub(tmp_path / "bin")
+    with settings.override(cache_dir=tmp_path / "cache", cxx=str(stub.path)):
+        built = list(Builder().build_many(tiny_specs(3)).values())
+        text = shell("cache", "ls")
+    for one in built:
+        line = next(line for line in text.splitlines() if line.startswith(one.key[:12]))
+        assert re.search(r"\d+(\.\d)? (B|KiB)\s+\d\.\d\d s\s+\d+ s ago", line)
+        assert str(one.manifest["name"])[-8:] in joined(text)
+
+
+def test_demo_shows_every_number() -> None:
+    text = shell("demo", "gemm", "--repeat", "1", "--target", "generic")
+    rows = re.findall(r"^ *\d+\.\d +\d+\.\d +\d\.\d{3} +\d+\.\d\d +(?:rule|floor|generic|padded|measured) ", text, re.MULTILINE)
+    assert len(rows) == 10
+    assert "..." not in text
+
+
+def test_doctor_shows_every_word(tmp_path: Path) -> None:
+    with settings.override(cache_dir=tmp_path / "a place with a rather long name" / "that does not fit into a column"):
+        done = CliRunner().invoke(build_app(), ["doctor"])
+        assert all(len(line) <= 80 for line in done.stdout.splitlines())
+        assert "that does not fit" in " ".join(done.stdout.split()) or "thatdoesnotfit" in joined(done.stdout)
+    for word in ("compilers", "targets", "versions", "settings", "cpu path", "yes"):
+        assert word in done.stdout
+
+
+def test_rejections_show_counts_and_rules() -> None:
+    text = shell("specs", "gemm", "--target", "x86_64_v3", "--pool", "tiny", "--output", "int8", "--why-not")
+    assert re.search(r"^ +\d+ +dtype-output", text, re.MULTILINE)
+
+
+def test_records_show_ids_and_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table_of_records = records.Records(tmp_path)
+    monkeypatch.setitem(records._known, settings.current().cache_dir, table_of_records)
+    shell("bench", "gemm", *SMALL[:8], "--target", "generic", "--threads", "1", "--save")
+    text = shell("records", "ls")
+    (only,) = json.loads(shell_json("records", "ls"))["records"]
+    line = next(line for line in text.splitlines() if line.startswith(only["id"]))
+    assert re.search(r"\d+\.\d +\d{4}-\d\d-\d\d +yes", line)
+
+
+def shell_json(*words: str) -> Any:
+    return CliRunner().invoke(build_app(), [*words, "--json"]).stdout
