@@ -81,7 +81,7 @@ def wrap(
     for place in (source.resolve(), folder.resolve()):
         demand_printable(place)
     entries, left_out, ignored = _kernels(source, pattern)
-    layout_rules = _rules({str(entry["arch"]) for entry in entries})
+    layout_rules = _rules(entries)
     units = _units(entries, layout_rules)
     _demand_apart(source, folder, entries, units)
     wrappers = {unit.wrapper: _wrapper_text(str(entry["file"])) for unit, entry in zip(units, entries, strict=True)}
@@ -194,8 +194,10 @@ def _units(entries: Sequence[Mapping[str, Any]], rules: Mapping[str, ObjectRules
     return tuple(units)
 
 
-def _rules(archs: Iterable[str]) -> dict[str, ObjectRules]:
-    names = {name: arch_by_name(name).backend for name in sorted(archs)}
+def _rules(entries: Sequence[Mapping[str, Any]]) -> dict[str, ObjectRules]:
+    """How kernels of each arch are compiled; ops may bring headers of their own."""
+    ops = sorted({str(entry["op"]) for entry in entries})
+    names = {name: arch_by_name(name).backend for name in sorted({str(entry["arch"]) for entry in entries})}
     if len(set(names.values())) > 1:
         listing = ", ".join(f"{name} ({owner})" for name, owner in names.items())
         raise RequestError(
@@ -204,7 +206,7 @@ def _rules(archs: Iterable[str]) -> dict[str, ObjectRules]:
             value=listing,
             remedy="generate each into a folder of its own, or choose some with --pattern",
         )
-    return {name: backend(owner).object_rules(name) for name, owner in names.items()}
+    return {name: backend(owner).object_rules(name, ops) for name, owner in names.items()}
 
 
 def _demand_apart(source: Path, folder: Path, entries: Sequence[Mapping[str, Any]], units: Sequence[Unit]) -> None:
