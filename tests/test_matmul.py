@@ -92,7 +92,12 @@ def test_matmul_of_anything_numpy_takes(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("of_a", "of_b", "rule"),
-    [((), (5,), "array-rank"), ((5,), (), "array-rank"), ((4,), (5,), "shape-k"), ((2, 4, 5), (3, 5, 3), "shape-batch")],
+    [
+        ((), (5,), "array-rank"),
+        ((5,), (), "array-rank"),
+        ((4,), (5,), "shape-k"),
+        ((2, 4, 5), (3, 5, 3), "shape-batch"),
+    ],
 )
 def test_what_matmul_refuses(of_a: tuple[int, ...], of_b: tuple[int, ...], rule: str) -> None:
     refused(rule, lambda: tw.matmul(make(*of_a), make(*of_b)))

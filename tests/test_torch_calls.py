@@ -87,7 +87,9 @@ def shifted(*shape: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "made", [gone, shrunk, shifted, lambda *shape: torch._efficientzerotensor(shape)], ids=["gone", "shrunk", "end", "zero"]
+    "made",
+    [gone, shrunk, shifted, lambda *shape: torch._efficientzerotensor(shape)],
+    ids=["gone", "shrunk", "end", "zero"],
 )
 def test_memory_that_is_not_there_is_one_error(made: Callable[..., Any]) -> None:
     a, b, d = ones(4, 6), ones(6, 5), ones(4, 5)

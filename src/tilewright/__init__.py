@@ -21,6 +21,29 @@ if TYPE_CHECKING:
     from tilewright.runtime.bindings.gemm.packed import PackedB
     from tilewright.runtime.loader import Kernel, load_library
 
+    # For type checkers; when the package runs, the names are found (see `_public`).
+    __all__ = [
+        "Explanation",
+        "GemmProblem",
+        "GemmSchedule",
+        "GemmSignature",
+        "Kernel",
+        "KernelSpec",
+        "PackedB",
+        "Registry",
+        "Selection",
+        "TilewrightError",
+        "errors",
+        "events",
+        "explain",
+        "gemm",
+        "load_library",
+        "matmul",
+        "pack",
+        "settings",
+        "to_device",
+    ]
+
 __version__ = "0.1.0"
 
 _GROUP = "tilewright.api"

@@ -29,6 +29,12 @@ def names(group: str) -> list[str]:
     return list(_points(group))
 
 
+def forget() -> None:
+    """Look again: for a program that changes what is on its path after it first asked."""
+    _points.cache_clear()
+    load.cache_clear()
+
+
 @lru_cache(maxsize=256)
 def load(group: str, name: str, what: str) -> Any:
     """The object under a name; `what` says in the error what it should have been."""

@@ -183,9 +183,7 @@ def test_each_stage_is_selected_and_explained(registry: tw.Registry) -> None:
         registry.explain(PickProblem((4, 3), -1))
 
 
-def test_each_stage_is_measured_apart(
-    registry: tw.Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_stage_is_measured_apart(registry: tw.Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(record_module._known, current().cache_dir, Records(tmp_path))
     problem = PickProblem((5,), 7, more=True)
     first, second = registry.measure(problem, rounds=1, save=False)

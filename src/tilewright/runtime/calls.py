@@ -180,9 +180,7 @@ class Caller:
         """The request with where its operands are and what a call touches of them."""
         slots = self.binding.slots
         names = {slot.name: index for index, slot in enumerate(slots)}
-        places = [
-            (slot.name, one.place) for slot, one in zip(slots, views, strict=True) if one is not None
-        ]
+        places = [(slot.name, one.place) for slot, one in zip(slots, views, strict=True) if one is not None]
         place = HOST if all(one is HOST for _, one in places) else common_place(places)
         spans = []
         for index, one in enumerate(views):

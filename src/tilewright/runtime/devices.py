@@ -34,6 +34,7 @@ ANY = -1
 HOST_KIND = "cpu"  # of memory every CPU reads
 HOST = Place(HOST_KIND, 0)
 
+
 class Memory(Protocol):
     """Memory of a device; it is given back when the object dies, or by `free`."""
 

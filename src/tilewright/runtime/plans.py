@@ -103,9 +103,7 @@ class Plan:
             for one in self.stages:
                 self._launch(one, addresses, scalars, base, self.team if self.place is HOST else stream)
 
-    def _launch(
-        self, one: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int
-    ) -> None:
+    def _launch(self, one: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int) -> None:
         there, request = self._device, one.request
         workspace = base - one.kernel.clear_bytes if one.scratch else None
         copies = staging.copied_pointers(request)

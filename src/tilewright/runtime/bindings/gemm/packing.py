@@ -43,9 +43,7 @@ def pack(kernel: Kernel, problem: GemmProblem, template: GemmArgs, b: View, thre
     if status:
         raise kernel.failed(status)
     batch = b.shape[0] if len(b.shape) == 3 else 0
-    shape = PackedShape(
-        problem.k, problem.n, batch, problem.broadcast_b, problem.dtype_b, problem.layout[1], b.place
-    )
+    shape = PackedShape(problem.k, problem.n, batch, problem.broadcast_b, problem.dtype_b, problem.layout[1], b.place)
     return PackedB(kernel, shape, memory, address, nbytes)
 
 

@@ -139,7 +139,10 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
         raise _bad("beta-without-c", "beta is not 0, but there is no c to scale", None, "give c, or beta=0")
     if attributes.scaled and not getattr(FAMILIES.get(arch_facts(target).family), "SCALES", True):
         raise _bad(
-            "alpha", f"alpha is not 1, and kernels of {target} scale nothing", target, "multiply a or the result yourself"
+            "alpha",
+            f"alpha is not 1, and kernels of {target} scale nothing",
+            target,
+            "multiply a or the result yourself",
         )
     return call
 
@@ -152,7 +155,9 @@ def _demand_inputs(call: _Call) -> None:
         if DTYPES[one.dtype].kind == "table" or one.dtype == "int32":
             held = DTYPES[one.dtype].numpy_name
             remedy = conversion(one.what, held, f"{one.what}.astype(np.{{}})")
-            raise _bad("array-dtype", f"{one.what} has elements of type {held}, which no kernel multiplies", held, remedy)
+            raise _bad(
+                "array-dtype", f"{one.what} has elements of type {held}, which no kernel multiplies", held, remedy
+            )
     least = 1 if call.attributes.form == "matmul" else 2
     for view in (call.a, call.b):
         if isinstance(view, View) and len(view.shape) < least:
@@ -394,7 +399,9 @@ def _inputs(
         return letter_a, letter_b
     assert isinstance(call.b, PackedShape)
     letter_b = call.b.layout
-    args.b_stride = max(1, args.n if letter_b == "r" else args.k)  # for kernels of a problem without k, which is not packed
+    args.b_stride = max(
+        1, args.n if letter_b == "r" else args.k
+    )  # for kernels of a problem without k, which is not packed
     args.b_batch_stride = packed_steps[-1] if packed_steps else 0
     return letter_a, letter_b
 

@@ -1,0 +1,25 @@
+"""What users find as `tilewright.rowscale`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.api import registry_for, target_of
+from tilewright.runtime.calls import caller
+
+
+def rowscale(
+    x: Any,
+    scale: Any,
+    *,
+    alpha: float = 1.0,
+    activation: str = "PassThrough",
+    out: Any = None,
+    target: str | None = None,
+) -> Any:
+    """y[i, j] = activation(alpha * x[i, j] * scale[i]).
+
+    `x` is a matrix of fp32 or bf16 with contiguous rows, `scale` has an fp32 number for each.  `out` may be `x`.
+    """
+    registry = registry_for(target_of(x, target))
+    return caller("rowscale").run(registry, (x, scale, out), (alpha,), (activation,))
