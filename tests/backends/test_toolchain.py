@@ -18,6 +18,7 @@ from tilewright.backends.cpu import toolchain
 from tilewright.backends.cpu.toolchain import CpuToolchain, find_toolchain, identify
 from tilewright.build import Store, build_one
 from tilewright.errors import RequestError, ToolchainError
+from tilewright.runtime.abi import ABI_VERSION
 
 needs_zig = pytest.mark.skipif(
     importlib.util.find_spec("ziglang") is None, reason="the ziglang wheel is not installed (pip install ziglang)"
@@ -173,7 +174,7 @@ def test_the_real_compiler_takes_the_flags_of_every_arch(arch: str, tmp_path: Pa
     with settings.override(cache_dir=tmp_path / "cache"):
         artifact = build_one(tiny_specs(1, arch=arch)[0])
         if arch in {one.name for one in runnable_host_archs()}:
-            assert ctypes.CDLL(str(artifact.path)).tw_abi_version() == 1
+            assert ctypes.CDLL(str(artifact.path)).tw_abi_version() == ABI_VERSION
         data = artifact.path.read_bytes()
     assert b"libstdc++" not in data
     assert b"libc++" not in data
@@ -188,7 +189,7 @@ def test_zig_serves_where_there_is_no_other_compiler(only_on_path: Callable[...,
         assert tools.kind == "zig"
         assert tools.identity.version.startswith("zig ")
         artifact = build_one(tiny_specs(1)[0])
-        assert ctypes.CDLL(str(artifact.path)).tw_abi_version() == 1
+        assert ctypes.CDLL(str(artifact.path)).tw_abi_version() == ABI_VERSION
         assert b"libc++" not in artifact.path.read_bytes()
         Store().verify(artifact.key)
         assert settings.current().cache_dir.joinpath("zig").is_dir()

@@ -22,6 +22,7 @@ from tilewright.build.jobs import available_memory, job_limit
 from tilewright.build.ninja_run import Compile, build_file
 from tilewright.errors import CompileError, IllegalSpecError, ToolchainError
 from tilewright.ops.base import KernelSpec
+from tilewright.runtime.abi import ABI_VERSION
 
 UseStub = Callable[..., Stub]
 
@@ -338,7 +339,7 @@ def test_a_real_kernel_compiles_loads_and_needs_no_cxx_library(store: Store) -> 
     spec = tiny_specs(1)[0]
     artifact = build_one(spec)
     library = ctypes.CDLL(str(artifact.path))
-    assert library.tw_abi_version() == 1
+    assert library.tw_abi_version() == ABI_VERSION
     count = ctypes.c_int64()
     library.tw_kernels.restype = ctypes.c_void_p
     assert library.tw_kernels(ctypes.byref(count))
@@ -349,7 +350,7 @@ def test_a_real_kernel_compiles_loads_and_needs_no_cxx_library(store: Store) -> 
 def test_real_kernels_are_built_through_ninja(store: Store) -> None:
     built = build_many(tiny_specs(2, arch=best_host_arch().name))
     assert len(built) == 2
-    assert all(ctypes.CDLL(str(one.path)).tw_abi_version() == 1 for one in built.values())
+    assert all(ctypes.CDLL(str(one.path)).tw_abi_version() == ABI_VERSION for one in built.values())
 
 
 def test_the_thread_team_builds_and_loads(store: Store) -> None:

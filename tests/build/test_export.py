@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.backends.cpu.toolchain import find_toolchain
 from tilewright.codegen import collect, generate
+from tilewright.runtime import abi
 
 
 @pytest.mark.parametrize("options", [("-O0",), ("-O2", "-ffunction-sections", "-fdata-sections")])
@@ -29,10 +30,10 @@ def test_the_table_of_a_library_lists_every_linked_kernel(tmp_path: Path, option
     subprocess.run([*driver, "-shared", *gone, "-o", str(library), *objects, "-lm"], check=True)
 
     loaded = ctypes.CDLL(str(library))
-    loaded.tw_kernels.restype = ctypes.POINTER(ctypes.c_char_p * 6)
+    loaded.tw_kernels.restype = ctypes.POINTER(abi.KernelEntry)
     count = ctypes.c_int64()
     table = loaded.tw_kernels(ctypes.byref(count))
-    manifests = [json.loads(table[i][0]) for i in range(count.value)]
+    manifests = [json.loads(table[i].manifest) for i in range(count.value)]
     assert len(manifests) == len(specs) > 2
     assert {json.dumps(one, sort_keys=True) for one in manifests} == {
         json.dumps(spec.to_dict(), sort_keys=True) for spec in specs
