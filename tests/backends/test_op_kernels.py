@@ -140,8 +140,7 @@ def test_every_backend_says_how_others_name_its_devices() -> None:
     kinds = {name: one.device for name, one in all_backends().items()}
     types = [number for one in kinds.values() for number in (one.dlpack, *one.dlpack_more, *one.dlpack_pinned)]
     assert len(set(types)) == len(types)
-    for one in all_backends().values():
-        assert one.wrapper_suffix.startswith(".")
+    assert kinds["cpu"].dlpack == 1
 
 
 def test_memory_of_a_compile_is_asked_by_kernel() -> None:

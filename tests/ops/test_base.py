@@ -131,8 +131,9 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 BAD: list[tuple[str, Any]] = [
-    ("batch", "4"), ("batch", 4.0), ("batch", True), ("batch", None), ("batch", np.float32(4)), ("batch", np.bool_(True)),
-    ("batch", np.array([4, 4])), ("batch", [4]), ("spatial", 4), ("spatial", "34"), ("spatial", (True,)), ("scale", "1"),
+    ("batch", "4"), ("batch", 4.0), ("batch", True), ("batch", None), ("batch", np.float32(4)), ("batch", [4]),
+    ("batch", np.bool_(True)), ("batch", np.array([4, 4])), ("spatial", 4), ("spatial", "34"), ("spatial", (True,)),
+    ("scale", "1"),
     ("scale", True), ("causal", 1), ("causal", "no"), ("groups", 1.5), ("name", 3), ("name", b"x"),
 ]  # fmt: skip
 

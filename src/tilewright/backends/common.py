@@ -20,7 +20,6 @@ class CommonBackend:
     usual_arch: str
     language: str
     suffix: str  # of an instance file
-    wrapper_suffix: str
     device: DeviceKind
 
     def _part(self, module: str) -> Any:

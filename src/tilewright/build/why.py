@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext
-from tilewright.arch import all_archs
 from tilewright.build.builder import Builder
+from tilewright.build.named import means, pool_specs
 from tilewright.build.store import Store
 from tilewright.errors import RequestError, TilewrightError, UnknownNameError, nearest
-from tilewright.ops import all_ops, op
+from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 
-_SHORTEST_PREFIX = 6
 _ABSENT = "absent"
 
 
@@ -29,7 +28,9 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class KeyComparison:
+    """A kernel's key beside that of the nearest stored entry."""
+
     name: str
     key: str
     stored: bool  # the key is in the store: nothing would be compiled
@@ -79,7 +80,7 @@ def _compare(manifest: Mapping[str, Any], inputs: Mapping[str, Any], spec: Kerne
     return named + [one for one in found if one.what not in ("spec", "source", "arch")]
 
 
-def explain(builder: Builder, spec: KernelSpec) -> Explanation:
+def explain(builder: Builder, spec: KernelSpec) -> KeyComparison:
     """Compare the key of a spec with the nearest stored entry: the same spec first, then the fewest differences."""
     inputs = builder.key_of(spec)
     key = inputs.key
@@ -93,10 +94,10 @@ def explain(builder: Builder, spec: KernelSpec) -> Explanation:
         if best is None or rank < best[0]:
             best = (rank, manifest, found)
     if best is None:
-        return Explanation(spec.name, key, False, "", "", ())
+        return KeyComparison(spec.name, key, False, "", "", ())
     _, manifest, found = best
     stored = manifest["key"] == key
-    return Explanation(spec.name, key, stored, str(manifest["key"]), str(manifest.get("name", "")), tuple(found))
+    return KeyComparison(spec.name, key, stored, str(manifest["key"]), str(manifest.get("name", "")), tuple(found))
 
 
 def _spec_of(data: Any) -> KernelSpec:
@@ -111,8 +112,8 @@ def _spec_of(data: Any) -> KernelSpec:
     return op(str(data["op"])).spec_from_dict(data)
 
 
-def find_spec(store: Store, word: str) -> KernelSpec:
-    """The spec a person means: a JSON file, a stored kernel, or a kernel of a pool, by name or digest."""
+def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
+    """The spec a person means: a JSON file, a stored kernel, or a kernel of a pool or set, by name or digest."""
     if word.endswith(".json"):
         try:
             return _spec_of(jsontext.loads(Path(word).read_bytes()))
@@ -127,16 +128,15 @@ def find_spec(store: Store, word: str) -> KernelSpec:
             continue
         name = str(manifest.get("name", ""))
         names.append(name)
-        if _means(word, name, str(manifest["inputs"].get("spec", "")), str(manifest["key"])):
+        if means(word, name, str(manifest["inputs"].get("spec", "")), str(manifest["key"])):
             try:
                 spec = _spec_of(manifest)
             except TilewrightError:
                 continue  # written by a version with other fields
             found[spec.digest] = spec
     if not found:
-        for spec in _pool_specs(word):
-            if _means(word, spec.name, spec.digest):
-                found[spec.digest] = spec
+        for spec in pool_specs(word, target):
+            found[spec.digest] = spec
             if word in (spec.name, spec.digest):
                 break
     if len(found) > 1:
@@ -155,23 +155,3 @@ def find_spec(store: Store, word: str) -> KernelSpec:
             remedy="give a spec as a JSON file (`tilewright specs --json`), or a name: " + nearest(word, names[:5]),
         )
     return next(iter(found.values()))
-
-
-def _means(word: str, name: str, *digests: str) -> bool:
-    if word == name:
-        return True
-    return len(word) >= _SHORTEST_PREFIX and (name.startswith(word) or any(one.startswith(word) for one in digests))
-
-
-def _pool_specs(word: str) -> Iterator[KernelSpec]:
-    """Every kernel the pools propose by themselves; none where the word cannot be one's name or digest."""
-    digest = len(word) >= _SHORTEST_PREFIX and all(one in "0123456789abcdef" for one in word)
-    for one in all_ops().values():
-        if not (digest or word.startswith(f"{one.name}_")):
-            continue
-        for arch in all_archs():
-            for pool in one.pool_names:
-                try:
-                    yield from one.proposals(pool, arch)
-                except TilewrightError:
-                    continue  # an op need not serve every arch
