@@ -172,7 +172,7 @@ def findings() -> tuple[int, dict[tuple[str, str], Any]]:
 
 def test_doctor_says_why_a_gpu_is_out_of_reach(store: Store, use_stub: UseStub) -> None:
     _, found = findings()
-    for (part, what), one in found.items():
+    for (part, _), one in found.items():
         if part == "targets" and not one["ok"]:
             assert one["text"]
 

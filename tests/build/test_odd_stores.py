@@ -110,8 +110,12 @@ def _with(**changes: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda manifest: {**manifest, **changes}
 
 
+def _always(text: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda manifest: text
+
+
 WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
-    **{name: (lambda text: lambda manifest: text)(text) for name, text in ODD.items()},
+    **{name: _always(text) for name, text in ODD.items()},
     "files that are a list": _with(files=["kernel.so"]),
     "a library that is a number": _with(library=5),
     "a library elsewhere": _with(library="../../../kernel.so", files={"../../../kernel.so": {"sha256": ""}}),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.build.stubs import write_stub
 from tilewright.cli.main import EXIT_CODES, build_app
 from tilewright.errors import CompileError, FilterError, InternalError, MachineError, RequestError, TilewrightError
 
@@ -90,12 +93,82 @@ def test_exit_codes_of_the_real_process(tmp_path: Path) -> None:
     assert "Traceback" in run("--debug", "specs", "gemm", "--pool", "tinny").stderr
 
 
-@pytest.mark.parametrize("arguments", [("--nonsense",), ("nonsense",), ("specs",), ("specs", "gemm", "--nonsense")])
+@pytest.mark.parametrize("arguments", [("--nonsense",), ("nonsense",), ("wrap",), ("specs", "gemm", "--nonsense")])
 def test_a_mistyped_command_or_option_is_a_request_error(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(build_app(), list(arguments))
     assert done.exit_code == 1
     assert "Error" in done.stderr
     assert "Usage" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("specs", "gem"), "did you mean 'gemm'"),
+        (("specs", "gemm", "--datatyp", "fp16"), "--datatype"),
+        (("run", "gemm", "--preshufle"), "--preshuffle"),
+        (("spec", "gemm"), "specs"),
+        (("cache", "lss"), "ls"),
+    ],
+)
+def test_what_is_not_known_names_the_nearest(arguments: tuple[str, ...], hint: str) -> None:
+    done = CliRunner().invoke(build_app(), list(arguments))
+    assert done.exit_code == 1
+    assert hint in done.stderr
+
+
+def test_help_loads_no_op() -> None:
+    code = (
+        "import sys\nfrom tilewright.cli.main import build_app\n"
+        "try:\n    build_app()(['--help'])\nexcept SystemExit:\n    pass\n"
+        "sys.stdout.write(' '.join(one for one in sys.modules if one.startswith('tilewright.ops')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "tilewright.ops.gemm" not in done.stdout.splitlines()[-1]
+
+
+def test_no_memory_belongs_to_the_machine() -> None:
+    done = CliRunner().invoke(failing_app(MemoryError("Unable to allocate 149. GiB")), ["fail"])
+    assert done.exit_code == 2
+    assert "149. GiB" in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_an_interrupt_is_one_line_and_130() -> None:
+    done = CliRunner().invoke(failing_app(KeyboardInterrupt()), ["fail"])  # type: ignore[arg-type]
+    assert done.exit_code == 130
+    assert done.stderr == "interrupted\n"
+
+
+@pytest.mark.parametrize("command", ["generate", "build"])
+def test_ctrl_c_ends_workers_and_compilers_without_a_word(command: str, tmp_path: Path) -> None:
+    """As a terminal does it: the signal goes to the whole process group."""
+    environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")}
+    if command == "generate":
+        # Enough for several processes, and for seconds.
+        words = ["generate", "gemm", "--pool", "profiler", "--target", "sm_90a", "--datatype", "fp16,bf16",
+                 "--layout", "rcr,rrr,crr,ccr", "-o", str(tmp_path / "out"), "--jobs", "2"]  # fmt: skip
+    else:
+        slow = write_stub(tmp_path / "bin", "sleep 60")
+        environment["TILEWRIGHT_CXX"] = str(slow.path)
+        words = ["build", "gemm", "--pool", "default", "--target", "generic", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilewright.cli.main", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
+    )  # fmt: skip
+    begun = tmp_path / "out" if command == "generate" else tmp_path / "bin" / "stub-c++.record"
+    deadline = time.monotonic() + 120
+    while not begun.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert said.rstrip().splitlines()[-1] == "interrupted"
+    assert sum("interrupt" in line.lower() for line in said.splitlines()) == 1
+    if command == "build":
+        assert not list((tmp_path / "cache" / "kernels-v1" / "tmp").iterdir())
 
 
 def test_a_wrong_environment_variable_is_reported_by_any_command() -> None:

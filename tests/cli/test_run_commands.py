@@ -113,4 +113,73 @@ def test_the_demo_declares_builds_runs_and_verifies() -> None:
     assert len(report["rows"]) >= 8
     assert all(row["ok"] for row in report["rows"])
     assert {"rule", "floor"} <= {row["tier"] for row in report["rows"]}
-    assert all(row["numpy_ratio"] > 0 for row in report["rows"])
+    assert all(row["rival_ratio"] > 0 for row in report["rows"])
+
+
+def test_the_demo_of_an_op_that_has_none_or_does_not_exist() -> None:
+    done = shell("demo", "gem")
+    assert done.exit_code == 1
+    assert "'gemm'" in done.stderr
+
+
+def test_run_takes_a_kernel_by_name_and_by_digest() -> None:
+    candidates = data("explain", "gemm", *SIZES, "--target", "generic")["candidates"]
+    other = next(one for one in candidates if one["verdict"] == "slower")
+    for word in (other["name"], other["digest"], other["digest"][:8]):
+        report = data("run", "gemm", *SIZES, "--target", "generic", "--kernel", word, "--verify", "--repeat", "1")
+        assert report["kernel"] == other["name"]
+        assert report["ok"] is True
+    done = shell("run", "gemm", *SIZES, "--layout", "ccr", "--target", "generic", "--kernel", other["digest"])
+    assert done.exit_code == 1
+    assert "[kernel-signature]" in done.stderr or "[kernel-name]" in done.stderr
+
+
+def test_run_and_bench_take_a_filter() -> None:
+    words = (*SIZES, "--target", "generic", "--filter", "c.pipeline == 'direct'")
+    assert "_direct_" in data("run", "gemm", *words, "--repeat", "1")["kernel"]
+    record = data("bench", "gemm", *words, "--rounds", "1", "--threads", "1")
+    assert record["timings"]
+    assert all("_direct_" in one["name"] for one in record["timings"])
+    done = shell("bench", "gemm", *words[:-1], "c.pipeline == 'none'")
+    assert done.exit_code == 1
+    assert "[no-specs]" in done.stderr
+    assert shell("run", "gemm", *words[:-1], "c.pipe == 'none'").exit_code == 1
+
+
+def test_bench_takes_a_kernel_and_a_list_of_problems(tmp_path: Path) -> None:
+    file = tmp_path / "problems.json"
+    file.write_text(json.dumps([{"m": 4, "n": 4, "k": 4}, {"m": -1, "n": 4, "k": 4}, {"m": 8, "n": 4, "k": 4}]))
+    words = ("bench", "gemm", "--problems", str(file), "--rounds", "1", "--target", "generic", "--threads", "1",
+             "--filter", "c.pipeline == 'direct'")  # fmt: skip
+    done = shell(*words, "--json")
+    assert done.exit_code == 1, "one of them cannot be measured"
+    assert "not measured: gemm m=-1" in done.stderr
+    assert [one["problem"]["m"] for one in json.loads(done.stdout)] == [4, 8]
+    name = json.loads(done.stdout)[0]["choice"]
+    one = data("bench", "gemm", *SIZES, "--rounds", "1", "--target", "generic", "--threads", "1", "--kernel", name)
+    assert [each["digest"] for each in one["timings"]] == [name]
+    both = shell(*words, "--m", "4")
+    assert both.exit_code == 1
+    assert "[problems-or-options]" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--seed", "-1"), 1, "--seed"),
+        (("--threads", "-1"), 1, "--threads"),
+        (("--repeat", "0"), 1, "--repeat"),
+        (("--a-stride", str(10**18)), 1, "stride-huge"),
+        (("--a-stride", str(10**15)), 2, "memory"),
+        (("--c-stride", "-7"), 1, "stride"),
+        (("--m", "200000", "--n", "200000"), 2, "memory"),
+        (("--batch", str(2**39)), 2, "memory"),
+        (("--m", str(2**41)), 1, "size-huge"),
+        (("--m", "1e3"), 1, "--m"),
+    ],
+)
+def test_what_no_machine_can_do_is_not_our_bug(words: tuple[str, ...], code: int, text: str) -> None:
+    done = shell("run", "gemm", *SIZES, *words)
+    assert done.exit_code == code, done.output
+    assert text in done.stderr
+    assert "bug in Tilewright" not in done.stderr

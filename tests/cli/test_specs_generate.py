@@ -89,6 +89,40 @@ def test_a_preselected_set_by_name() -> None:
     assert "preshuffle" in values(found, "signature", "variant")
 
 
+def test_a_set_is_narrowed_by_axes_that_agree_with_it() -> None:
+    target = ("--target", "x86_64_v3", "--preselected", "llm_bf16")
+    every = specs(*target)
+    assert specs(*target, "--datatype", "bf16", "--layout", "rcr") == every
+    some = specs(*target, "--variants", "multi_d", "--epilogue", "silu,multidadd")
+    assert values(some, "signature", "epilogue") == {"Silu", "MultiDAdd"}
+    assert 0 < len(some) < len(every)
+    assert specs(*target, "--num-d", "1", "--epilogue", "silu") == []
+    done = run("specs", "gemm", *target, "--num-d", "7")
+    assert done.exit_code == 1
+    assert "it has 0, 1" in done.stderr
+    done = run("specs", "gemm", *target, "--pool", "tiny")
+    assert done.exit_code == 1
+    assert "[preselected-pool]" in done.stderr
+
+
+def test_count_is_a_number_and_nothing_else() -> None:
+    names = run("specs", "gemm", *BASE).stdout.split()
+    assert run("specs", "gemm", *BASE, "--count").stdout == f"{len(names)}\n"
+    assert json.loads(run("specs", "gemm", *BASE, "--count", "--json").stdout)["count"] == len(names)
+
+
+@pytest.mark.parametrize(("target", "arch"), [("cuda", "sm_90a"), ("hip", "gfx942"), ("cpu", best_host_arch().name)])
+def test_a_backends_name_is_a_target_for_every_command(target: str, arch: str, tmp_path: Path) -> None:
+    common = ("--target", target, "--pool", "tiny", "--datatype", "fp16", "--layout", "rcr")
+    assert {one["arch"] for one in specs(*common)} == {arch}
+    done = run("generate", "gemm", *common, "-o", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    assert all(one["arch"] == arch for one in json.loads((tmp_path / "manifest.json").read_text())["kernels"])
+    done = run("explain", "gemm", "--m", "4", "--n", "4", "--k", "4", "--datatype", "fp16", "--layout", "rcr",
+               "--target", target, "--json")  # fmt: skip
+    assert json.loads(done.stdout)["target"] == arch
+
+
 def test_filter_and_limit() -> None:
     request = ("--target", "x86_64_v3", "--pool", "full", "--datatype", "fp32,fp16", "--filter", "c.dtype_a == 'fp16'")
     found = specs(*request, "--limit", "9")
@@ -132,7 +166,7 @@ def test_why_not_says_when_nothing_was_rejected() -> None:
         (("gemm", "--variants", "multid"), "variant-name", "multi_d"),
         (("gemm", "--pool", "fulll"), "pool-name", "full"),
         (("gemm", "--preselected", "llm_bf61"), "preselected-name", "llm_bf16"),
-        (("gemm", "--preselected", "llm_bf16", "--layout", "rrr"), "preselected-axes", "filter"),
+        (("gemm", "--preselected", "llm_bf16", "--layout", "rrr"), "preselected-axes", "it has rcr"),
         (("gemm", "--epilogue", "gellu"), "epilogue-name", "Gelu"),
         (("gemm", "--num-d", "two"), "option-value", "--num-d"),
         (("gemm", "--filter", "c.tile_q > 1"), "filter-name", "tile_"),
@@ -171,6 +205,27 @@ def test_generate_mirrors_or_adds(tmp_path: Path) -> None:
     done = run("generate", "gemm", *BASE, "--datatype", "bf16", "-o", str(tmp_path), "-v")
     assert "removed gemm_fp32" in done.stdout
     assert 0 < len(list(tmp_path.glob("*.cpp"))) < both
+
+
+def test_generate_leaves_what_others_wrote(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"name": "my web app"}', encoding="utf-8")
+    done = run("generate", "gemm", *BASE, "-o", str(tmp_path))
+    assert done.exit_code == 1
+    assert "[foreign-file]" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    assert (tmp_path / "manifest.json").read_text() == '{"name": "my web app"}'
+
+
+def test_an_empty_folder_name_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (("generate", "gemm", *BASE, "--output-dir", ""), ("wrap", "--kernel-dir", "k", "--output-dir", "")):
+        done = run(*words)
+        assert done.exit_code == 1
+        assert "[output-dir]" in done.stderr
+    assert "--kernel-dir is empty" in run("wrap", "--kernel-dir", "", "--output-dir", "o").stderr
+    assert not list(tmp_path.iterdir())
+    assert run("generate", "gemm", *BASE, "--output-dir", ".").exit_code == 0
+    assert (tmp_path / "manifest.json").exists()
 
 
 def test_generate_of_nothing_is_an_error_that_keeps_the_folder(tmp_path: Path) -> None:

@@ -74,6 +74,21 @@ def test_foreign_files_are_mentioned_only_to_those_who_ask(kernels: Path, tmp_pa
     assert "ignored notes.hpp: not in the manifest" in run(*request, "--verbose").stderr
 
 
+def test_kernels_that_are_left_out_are_named(kernels: Path, tmp_path: Path) -> None:
+    (kernels / f"{SPECS[0].name}.cpp").unlink()
+    manifest = kernels / "manifest.json"
+    odd = f'{SPECS[1].name}"$x.cpp'
+    manifest.write_text(manifest.read_text().replace(f'"file": "{SPECS[1].name}.cpp"', f'"file": {json.dumps(odd)}'))
+    (kernels / f"{SPECS[1].name}.cpp").rename(kernels / odd)
+    request = ("--kernel-dir", str(kernels), "--output-dir", str(tmp_path / "out"), "--generate-ninja")
+    done = run(*request)
+    assert done.exit_code == 0, done.stderr
+    assert f"left out '{SPECS[0].name}.cpp': in the manifest, but gone" in done.stderr
+    assert "its name has characters" in done.stderr
+    assert "1 written" in done.stdout
+    assert set(json.loads(run(*request, "--json").stdout)["left_out"]) == {f"{SPECS[0].name}.cpp", odd}
+
+
 def test_json_for_machines(kernels: Path, tmp_path: Path) -> None:
     done = run("--kernel-dir", str(kernels), "--output-dir", str(tmp_path / "out"), "--generate-ninja", "--json")
     data = json.loads(done.stdout)

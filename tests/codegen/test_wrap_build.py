@@ -108,7 +108,7 @@ def include_dirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path,
     for number, folder in enumerate(toolchain.include_dirs()):
         copies.append(tmp_path / "our headers $x #1" / str(number))
         shutil.copytree(folder, copies[-1])
-    monkeypatch.setattr(toolchain, "_include_dirs", lambda: tuple(copies))
+    monkeypatch.setattr(toolchain, "include_dirs", lambda ops=(): tuple(copies))
     return tuple(copies)
 
 
@@ -263,10 +263,10 @@ def test_folders_of_any_name_are_built_in(
 
     top = tmp_path / name
     copies = []
-    for number, folder in enumerate(toolchain._include_dirs()):
+    for number, folder in enumerate(toolchain.include_dirs()):
         copies.append(top / name / str(number))
         shutil.copytree(folder, copies[-1])
-    monkeypatch.setattr(toolchain, "_include_dirs", lambda: tuple(copies))
+    monkeypatch.setattr(toolchain, "include_dirs", lambda ops=(): tuple(copies))
     kernels = generate(SPECS[:1], top / f"kernels {name}", jobs=1).folder
     if system.name == "cmake" and '"' in name:
         with pytest.raises(RequestError, match="cmake cannot build"):

@@ -43,7 +43,8 @@ def record(spec: KernelSpec, problem: tw.GemmProblem = PROBLEM, target: str = ""
 
 
 def choice(registry: tw.Registry, problem: tw.GemmProblem = PROBLEM) -> Selection:
-    return registry.select(problem, threads=1)
+    found: Selection = registry.select(problem, threads=1)
+    return found
 
 
 def test_a_record_decides(tmp_path: Path) -> None:

@@ -156,16 +156,17 @@ def demand_memory(problem: Any) -> None:
 
 
 def named_kernel(registry: Registry, problem: Any, word: str) -> KernelSpec:
-    """The kernel that a name or the beginning of a digest means, if it is one of the problem's signature."""
+    """The kernel that a name or the beginning of a digest means, if it is one for a stage of the problem."""
     from tilewright import ops
     from tilewright.build import Store
     from tilewright.build.why import find_spec
 
     op = ops.op(problem.op)
-    known = registry.candidates(problem)
+    stages = registry.stages(problem)
+    known = [spec for stage in stages for spec in registry.candidates(stage)]
     near = [one for one in known if word == one.name or (len(word) >= 6 and one.digest.startswith(word))]
     spec = near[0] if len(near) == 1 else find_spec(Store(), word)
-    if spec.op != problem.op or spec.signature != op.signature_of(problem):
+    if spec.op != problem.op or spec.signature not in [op.signature_of(stage) for stage in stages]:
         raise RequestError(
             f"{spec.name} does not compute {problem.describe()}: its signature is another",
             rule="kernel-signature",

@@ -49,8 +49,6 @@ class Field:
     expression: str
 
     def specs(self, registry: Registry, op: Op, problem: Any) -> list[KernelSpec]:
-        if self.kernel:
-            return [named_kernel(registry, problem, self.kernel)]
         found = _pool(registry, op, problem, self.pool) if self.pool else list(registry.candidates(problem))
         return passing(found, self.expression, problem) if self.expression else found
 
@@ -106,10 +104,13 @@ def _measured(
     """A record for each stage of the problem."""
     from tilewright import events
 
-    registry.candidates(problem)  # an illegal problem is told before its memory is counted
+    stages = registry.stages(problem)  # an illegal problem is told before its memory is counted
     demand_memory(problem)
-    for stage in op.stages(problem, registry.target):
-        specs = field.specs(registry, op, stage)
+    named = named_kernel(registry, problem, field.kernel) if field.kernel else None
+    for stage in stages:
+        if named is not None and named.signature != op.signature_of(stage):
+            continue  # the kernel is of another stage
+        specs = [named] if named is not None else field.specs(registry, op, stage)
         with progress("build") as advance, events.recorded() as heard:
             record = registry.measure(
                 stage,

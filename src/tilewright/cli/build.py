@@ -107,7 +107,7 @@ def _of_problems(
         for one in asked:
             name = one.problem.describe()
             try:
-                picked = [registry.select(stage) for stage in op.stages(one.problem, registry.target)]
+                picked = [registry.select(stage) for stage in registry.stages(one.problem)]
             except TilewrightError as error:
                 wanted.refused.append((name, error))
                 continue

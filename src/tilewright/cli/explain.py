@@ -27,8 +27,8 @@ def _explain(
     """Explain the choice for one problem; nothing is compiled or run."""
     asked = problem_of(op, given)
     with registry_for(target, threads, strict, to_run=False) as registry:
-        stages = [registry.explain(one) for one in op.stages(asked.problem, registry.target)]
+        explanation = registry.explain(asked.problem)
     if json:
-        print_json(stages[0].to_dict() if len(stages) == 1 else {"stages": [one.to_dict() for one in stages]})
-        return
-    typer.echo("\n\n".join(str(one) for one in stages))
+        print_json(explanation.to_dict())
+    else:
+        typer.echo(str(explanation))

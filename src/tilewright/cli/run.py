@@ -36,10 +36,10 @@ def _run(
 
     asked = problem_of(op, given)
     with registry_for(target, threads, strict) as registry:
-        registry.candidates(asked.problem)  # an illegal problem is told before its memory is counted
+        registry.stages(asked.problem)  # an illegal problem is told before its memory is counted
         demand_memory(asked.problem)
         if filter:
-            registry = _filtered(registry, op, asked.problem, filter)
+            registry = _filtered(registry, asked.problem, filter)
         spec = named_kernel(registry, asked.problem, kernel) if kernel else None
         report = run_problem(
             registry, asked.problem, repeat=repeat, seed=seed, verify=verify, scalars=asked.scalars, spec=spec
@@ -53,12 +53,12 @@ def _run(
         raise typer.Exit(3)
 
 
-def _filtered(registry: Registry, op: Any, problem: Any, expression: str) -> Registry:
+def _filtered(registry: Registry, problem: Any, expression: str) -> Registry:
     """A registry of the kernels that pass, for every stage of the problem."""
     from tilewright.dispatch.registry import Registry
 
     made = Registry(registry.target)
-    for stage in op.stages(problem, registry.target):
+    for stage in registry.stages(problem):
         made.add(passing(list(registry.candidates(stage)), expression, stage))
     return made
 

@@ -1,0 +1,132 @@
+"""`tilewright records`: listed, forgotten, carried to another machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tilewright import ops, settings
+from tilewright.cli.main import build_app
+from tilewright.dispatch.records import Record, Records, Timing, records
+from tilewright.ops.base import plain
+
+GEMM = ops.op("gemm")
+
+
+def shell(*words: str) -> Result:
+    return CliRunner().invoke(build_app(), ["records", *words])
+
+
+def listed() -> list[dict[str, Any]]:
+    done = shell("ls", "--json")
+    assert done.exit_code == 0, done.output
+    found: list[dict[str, Any]] = json.loads(done.stdout)["records"]
+    return found
+
+
+def record(size: int, **changes: Any) -> Record:
+    problem = GEMM.problem({"m": size, "n": 4, "k": 4})
+    spec = GEMM.candidates(GEMM.signature_of(problem), "generic")[0]
+    timing = Timing(spec.digest, spec.name, spec.to_dict(), 1.5e-6, 0.01, 0.1)
+    values: dict[str, Any] = {
+        "op": "gemm", "problem": plain(problem), "threads": 1, "target": "generic", "choice": spec.digest,
+        "timings": (timing,), "method": {}, "versions": {}, "date": float(size),
+    }  # fmt: skip
+    return Record(**{**values, **changes})
+
+
+@pytest.fixture(autouse=True)
+def three(tmp_path: Path) -> Iterator[Records]:
+    with settings.override(cache_dir=tmp_path / "here"):
+        made = records()
+        for size in (1, 2):
+            made.put(record(size))
+        made.put(record(3, machine={"fingerprint": "elsewhere"}))
+        yield made
+
+
+def test_ls_shows_what_was_measured() -> None:
+    done = shell("ls")
+    assert done.exit_code == 0
+    for word in ("gemm m=1 n=4 k=4", "generic x1", "1.5", "1970-01-01", "yes", "no"):
+        assert word in done.stdout
+    assert "3 records" in done.stderr
+    assert [one["problem"]["m"] for one in listed()] == [3, 2, 1], "the newest first"
+    assert [one["here"] for one in listed()] == [False, True, True]
+
+
+def test_records_of_unknown_ops_are_shown_as_they_are(three: Records) -> None:
+    three.put(record(9, op="conv3d", problem={"spatial": [1, 2]}))
+    done = shell("ls")
+    assert done.exit_code == 0
+    assert 'conv3d {"spatial": [1, 2]}' in done.stdout
+
+
+def test_forgetting_by_id_by_machine_and_all() -> None:
+    ids = {one["problem"]["m"]: one["id"] for one in listed()}
+    assert shell("forget").exit_code == 1
+    assert shell("forget", "0000").exit_code == 1
+    done = shell("forget", ids[2][:6])
+    assert done.exit_code == 0, done.output
+    assert "1 forgotten, 2 stay" in done.stderr
+    assert shell("forget", "--elsewhere").exit_code == 0
+    assert [one["problem"]["m"] for one in listed()] == [1]
+    assert shell("forget", "--all").exit_code == 0
+    assert listed() == []
+
+
+def test_what_cannot_be_read_is_counted_and_goes_only_when_asked(three: Records) -> None:
+    data = json.loads(three.path.read_text())
+    data["records"].append({"op": "gemm"})
+    three.path.write_text(json.dumps(data))
+    with pytest.warns(RuntimeWarning):
+        done = shell("ls")
+    assert "3 records, 1 that this version cannot read" in done.stderr
+    assert shell("forget", "--all").exit_code == 0
+    assert json.loads(three.path.read_text())["records"] == [{"op": "gemm"}]
+    assert shell("forget", "--unreadable").exit_code == 0
+    assert json.loads(three.path.read_text())["records"] == []
+
+
+def test_export_and_merge_carry_records_to_another_place(tmp_path: Path) -> None:
+    file = tmp_path / "records.json"
+    done = shell("export", str(file))
+    assert done.exit_code == 0, done.output
+    assert json.loads(shell("export", "-").stdout) == json.loads(file.read_text())
+    done = shell("export", str(file))
+    assert done.exit_code == 1, "what is there is not written over"
+    assert "[foreign-file]" in done.stderr
+    assert shell("export", "").exit_code == 1
+    with settings.override(cache_dir=tmp_path / "there"):
+        done = shell("merge", str(file), "--json")
+        assert json.loads(done.stdout) == {"taken": 3, "older": 0, "unreadable": []}
+        assert "0 taken, 3 were there" in shell("merge", str(file)).stderr
+        assert [one["problem"]["m"] for one in listed()] == [3, 2, 1]
+    one = listed()[0]["id"]
+    assert len(json.loads(shell("export", "-", one).stdout)["records"]) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 99, "records": []}', "[" * 100_000, '{"schema": 1}'])
+def test_a_file_that_is_no_export_changes_nothing(tmp_path: Path, text: str, three: Records) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text(text)
+    before = three.path.read_bytes()
+    done = shell("merge", str(file))
+    assert done.exit_code == 1
+    assert "[records-file]" in done.stderr
+    assert three.path.read_bytes() == before
+    assert shell("merge", str(tmp_path / "absent.json")).exit_code == 1
+
+
+def test_of_a_file_with_odd_records_the_others_are_taken(tmp_path: Path) -> None:
+    file = tmp_path / "some.json"
+    file.write_text(json.dumps({"schema": 1, "records": [7, record(50).to_dict()]}))
+    done = shell("merge", str(file))
+    assert done.exit_code == 1
+    assert "left out, record 1: the record is no object" in done.stderr
+    assert "1 taken" in done.stderr
