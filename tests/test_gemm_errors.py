@@ -124,7 +124,7 @@ def test_memory_of_a_gpu() -> None:
 def test_neither_rows_nor_columns_contiguous() -> None:
     error = fails("array-layout", zeros(8, 12)[::2, ::2], B)
     assert "(24, 2)" in str(error)
-    assert "copy=\"allow\"" in error.remedy
+    assert 'copy="allow"' in error.remedy
 
 
 def test_rows_that_lie_on_each_other() -> None:

@@ -69,7 +69,7 @@ class PickOp:
     options: tuple[Any, ...] = ()
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
-        return read_spec(data, NAME, PickSignature, PickSchedule)
+        return read_spec(data, NAME, PickSignature, lambda _arch, _fields: PickSchedule)
 
     def check(self, spec: KernelSpec) -> list[Violation]:
         return []
@@ -142,7 +142,12 @@ def _stage(problem: PickProblem, alone: bool = False) -> StageRequest:
     between = Pointer(FIELDS.between.offset, Y if alone and problem.stage == "square" else X if alone else BETWEEN)
     if problem.stage == "square":
         return StageRequest(problem, args, (Pointer(FIELDS.x.offset, X), between))
-    pointers = [Pointer(FIELDS.table.offset, TABLE), between, Pointer(FIELDS.y.offset, Y), Pointer(FIELDS.seen.offset, SEEN)]
+    pointers = [
+        Pointer(FIELDS.table.offset, TABLE),
+        between,
+        Pointer(FIELDS.y.offset, Y),
+        Pointer(FIELDS.seen.offset, SEEN),
+    ]
     scalars = [Scalar(FIELDS.alpha.offset, 0)]
     if problem.more:
         pointers.append(Pointer(FIELDS.more.offset, MORE))
@@ -167,7 +172,15 @@ class PickBinding:
     scalars = ("alpha", "gamma")
 
     def bind(
-        self, x: Any, table: Any, more: Any = None, *, y: Any = None, seen: Any = None, alpha: Any = 1.0, gamma: Any = 1.0
+        self,
+        x: Any,
+        table: Any,
+        more: Any = None,
+        *,
+        y: Any = None,
+        seen: Any = None,
+        alpha: Any = 1.0,
+        gamma: Any = 1.0,
     ) -> tuple[Any, Any, Any]:
         return (x, table, more, y, seen), (alpha, gamma), ()
 

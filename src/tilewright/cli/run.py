@@ -22,9 +22,7 @@ def _run_gemm(
 
     with options.settings() as registry:
         scalars = {"alpha": options.alpha, "beta": options.beta}
-        report = run_problem(
-            registry, options.problem(), repeat=repeat, seed=seed, verify=verify, scalars=scalars
-        )
+        report = run_problem(registry, options.problem(), repeat=repeat, seed=seed, verify=verify, scalars=scalars)
     if json:
         print_json(report)
     else:

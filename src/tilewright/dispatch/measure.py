@@ -96,9 +96,7 @@ def candidates_for(registry: Registry, problem: Any, given: Iterable[KernelSpec]
     return sorted(usable, key=lambda spec: spec.digest != present)
 
 
-def measure(
-    registry: Registry, problem: Any, candidates: Iterable[KernelSpec] | None = None, **options: Any
-) -> Any:
+def measure(registry: Registry, problem: Any, candidates: Iterable[KernelSpec] | None = None, **options: Any) -> Any:
     """Build, check and time kernels for a problem; the record names the winner.
 
     Of a problem of several stages each is measured apart, as itself: then a tuple of records.  `options` are those of

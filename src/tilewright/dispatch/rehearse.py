@@ -111,7 +111,5 @@ def _with_scalars(sample: Sample, binding: Any, scalars: Mapping[str, float]) ->
             raise RequestError(
                 f"{binding.op} has no scalar {name!r}", rule="scalar-name", value=name, remedy=nearest(name, names)
             )
-    values = tuple(
-        float(scalars.get(name, known)) for name, known in zip(names, sample.scalars, strict=True)
-    )
+    values = tuple(float(scalars.get(name, known)) for name, known in zip(names, sample.scalars, strict=True))
     return replace(sample, scalars=values, attributes=binding.attributes_for(sample.attributes, values))

@@ -409,7 +409,11 @@ class Gpu:
         """The runtime's function that tells what is current in a thread, its answer where this device is, and the
         function that tells whether a stream is captured."""
         library, prefix = self.driver.library, self.driver.prefix
-        return getattr(library, f"{prefix}GetDevice"), self.place.ordinal, getattr(library, f"{prefix}StreamIsCapturing")
+        return (
+            getattr(library, f"{prefix}GetDevice"),
+            self.place.ordinal,
+            getattr(library, f"{prefix}StreamIsCapturing"),
+        )
 
     def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         """What the runtime library says about a launch that failed; the kernel's own answer where it says nothing."""

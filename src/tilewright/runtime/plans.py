@@ -27,7 +27,7 @@ class Stage(NamedTuple):
     request: StageRequest
     scratch: int  # bytes of workspace the kernel wants, its zeros included
 
-    def filled(self, pointers: Sequence[int], scalars: Sequence[float]) -> ctypes.Structure:
+    def filled(self, pointers: Sequence[int], scalars: Sequence[float]) -> Any:
         """The arguments of a launch."""
         args = copy_args(self.request.args)
         start = ctypes.addressof(args)
@@ -103,9 +103,7 @@ class Plan:
             for one in self.stages:
                 self._launch(one, addresses, scalars, base, self.team if self.place is HOST else stream)
 
-    def _launch(
-        self, one: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int
-    ) -> None:
+    def _launch(self, one: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int) -> None:
         there, request = self._device, one.request
         workspace = base - one.kernel.clear_bytes if one.scratch else None
         copies = staging.copied_pointers(request)

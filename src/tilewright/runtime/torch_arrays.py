@@ -103,7 +103,9 @@ def _demand_untraced(what: str, tensor: Any, torch: Any) -> None:
     c = torch._C
     eager = "call it outside, or wrap it in an operator of your own (torch.library.custom_op)"
     if getattr(c, "_is_tracing", _no)():
-        raise _refuse(what, tensor, "is met while torch.jit traces, which sees no kernels of ours", eager, "torch-trace")
+        raise _refuse(
+            what, tensor, "is met while torch.jit traces, which sees no kernels of ours", eager, "torch-trace"
+        )
     keys = getattr(c, "_TorchDispatchModeKey", None)
     get = getattr(c, "_get_dispatch_mode", None)
     if keys is not None and get is not None and getattr(c, "_len_torch_dispatch_stack", _no)():
@@ -183,7 +185,11 @@ def _demand_storage(what: str, tensor: Any, reach: int) -> None:
     if tensor._is_zerotensor() or not tensor.data_ptr() or there < needed:
         held = 0 if not tensor.data_ptr() else there
         raise _refuse(
-            what, tensor, f"has {held} bytes of storage, and its elements reach to byte {needed}", _STORAGE, "array-null"
+            what,
+            tensor,
+            f"has {held} bytes of storage, and its elements reach to byte {needed}",
+            _STORAGE,
+            "array-null",
         )
 
 

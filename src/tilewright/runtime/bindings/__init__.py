@@ -69,7 +69,9 @@ class Binding(Protocol):
     def bind(self, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]:
         """A call as users write it, in the order of slots and scalars."""
 
-    def bind_kernel(self, spec: KernelSpec, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]:
+    def bind_kernel(
+        self, spec: KernelSpec, *operands: Any, **keywords: Any
+    ) -> tuple[Operands, Sequence[Any], Attributes]:
         """The same for one kernel: what it computes is its own and not asked for."""
 
     def request(self, views: Sequence[View | Packed | None], attributes: Attributes, target: str) -> Request:
