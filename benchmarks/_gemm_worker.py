@@ -17,9 +17,8 @@ from importlib import import_module
 from typing import Any
 
 from tilewright.ops.gemm import GemmProblem
-from tilewright.runtime import samples
 from tilewright.runtime.bindings import binding
-from tilewright.runtime.devices import HOST, device
+from tilewright.runtime.samples import poison_results
 
 Call = Callable[[], object]
 WARM_SECONDS = 0.003
@@ -29,10 +28,10 @@ def problem_of(shape: dict[str, Any]) -> GemmProblem:
     return GemmProblem(m=shape["m"], n=shape["n"], k=shape["k"], layout=shape["layout"], dtype_a=shape["dtype"])
 
 
-def matrices(problem: GemmProblem, seed: int) -> tuple[Any, Any, Any]:
-    """A, B and a poisoned result, without a batch."""
-    a, b, *_, out = binding("gemm").sample(problem, seed).operands
-    return a[0], b[0], out[0]
+def operands_of(problem: GemmProblem, sample: Any) -> tuple[Any, Any, Any]:
+    """A, B and the result as a call takes them: a batch of 1 is not spelled out."""
+    a, b, *_, out = sample.operands
+    return (a, b, out) if problem.batch != 1 else (a[0], b[0], out[0])
 
 
 class NumpyPeer:
@@ -46,7 +45,8 @@ class NumpyPeer:
     def calls(self, shape: dict[str, Any], seed: int) -> dict[str, Call]:
         if shape["dtype"] != "fp32":
             return {}  # NumPy has no BLAS for the others
-        a, b, out = matrices(problem_of(shape), seed)
+        problem = problem_of(shape)
+        a, b, out = operands_of(problem, binding("gemm").sample(problem, seed))
         return {"": partial(self._np.matmul, a, b, out=out)}
 
 
@@ -61,7 +61,7 @@ class TorchPeer:
 
     def calls(self, shape: dict[str, Any], seed: int) -> dict[str, Call]:
         torch, problem = self._torch, problem_of(shape)
-        a, b, out = matrices(problem, seed)
+        a, b, out = operands_of(problem, binding("gemm").sample(problem, seed))
         if problem.dtype_a == "int8":
             multiply = getattr(torch, "_int_mm", None)
             if multiply is None:
@@ -95,13 +95,13 @@ class Tilewright:
             self._registry.measure(problem)
         self.chosen = self._registry.select(problem)
         sample = gemm.sample(problem, seed)
-        a, b, *_, out = sample.operands
+        a, b, out = operands_of(problem, sample)
         found: dict[str, Call] = {
             "call": self._bare(problem, sample),
-            "gemm": partial(self._tw.gemm, a[0], b[0], out=out[0]),
+            "gemm": partial(self._tw.gemm, a, b, out=out),
         }
         for form, call in found.items():
-            samples.poison_results(gemm, sample)
+            poison_results(gemm, sample)
             call()
             check = gemm.check(problem, sample)
             if not check.ok:
@@ -115,11 +115,14 @@ class Tilewright:
         from tilewright.runtime import host
         from tilewright.runtime.arrays import address_of
 
-        kernel, gemm = self._registry.kernel(self.chosen.spec), binding("gemm")
+        kernel = self._registry.kernel(self.chosen.spec)
         if self.chosen.padded is not None:
-            return samples.runner(gemm, kernel, problem, sample, device(HOST), self._threads)
-        args: Any = gemm.dense(problem).stages[0].args
-        args.a, args.b, args.e = (address_of(sample.operands[one]) for one in (0, 1, -1))
+            from tilewright.runtime.samples import runner
+
+            return runner(binding("gemm"), kernel, problem, sample, host.device(), self._threads)
+        args: Any = binding("gemm").dense(problem).stages[0].args
+        a, b, *_, out = sample.operands
+        args.a, args.b, args.e = (address_of(one) for one in (a, b, out))
         args.alpha = 1.0
         owner, scratch = host.aligned_buffer(max(1, kernel.workspace_bytes(args, self._threads)))
         call = partial(kernel.launch, ctypes.addressof(args), scratch, host.team(self._threads))

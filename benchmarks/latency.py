@@ -32,7 +32,7 @@ from tilewright.build import Builder
 TARGETS = {
     "import_seconds": 0.2,
     "load_seconds": 3e-3,
-    "gemm_over_bare_seconds": 10e-6,
+    "gemm_over_bare_seconds": 1.5e-6,
     "select_seconds": 100e-6,
     "compile_cpu_seconds": 1.0,
 }
@@ -90,8 +90,8 @@ def load_times(specs: list[tw.KernelSpec], repeats: int) -> dict[str, Any]:
     }
 
 
-def medians(calls: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, float]:
-    """Seconds a call of each, from interleaved turns."""
+def fastest(calls: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, float]:
+    """Seconds a call of each in its fastest turn, from interleaved turns: the least that other programs disturbed."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -99,20 +99,22 @@ def medians(calls: dict[str, Callable[[], object]], rounds: int, repeats: int) -
             for _ in range(repeats):
                 call()
             samples[name].append((time.perf_counter() - start) / repeats)
-    return {name: statistics.median(times) for name, times in samples.items()}
+    return {name: min(times) for name, times in samples.items()}
 
 
-def bare_call(problem: tw.GemmProblem, a: Any, b: Any, out: Any) -> Callable[[], object]:
+def bare_call(problem: tw.GemmProblem, a: Any, b: Any, out: Any, bias: Any = None) -> Callable[[], object]:
     """The C function with prepared arguments."""
     from tilewright.dispatch.registry import default_registry
     from tilewright.runtime import host
     from tilewright.runtime.arrays import address_of
-    from tilewright.runtime.bindings.gemm.request import dense_request
+    from tilewright.runtime.bindings import binding
 
     registry, threads = default_registry(), host.thread_count()
     kernel = registry.kernel(registry.select(problem).spec)
-    args = dense_request(problem).args
+    args: Any = binding(problem.op).dense(problem).stages[0].args
     args.a, args.b, args.e, args.alpha = address_of(a), address_of(b), address_of(out), 1.0
+    if bias is not None:
+        args.d[0], args.d_row_stride[0] = address_of(bias), 0
     owner, scratch = host.aligned_buffer(max(1, kernel.workspace_bytes(args, threads)))
     stream = host.team(threads)
     launch, address = kernel.launch, ctypes.addressof(args)
@@ -123,31 +125,43 @@ def bare_call(problem: tw.GemmProblem, a: Any, b: Any, out: Any) -> Callable[[],
     return call
 
 
-def call_times(rounds: int, repeats: int) -> dict[str, Any]:
-    """A small problem, so that the kernel hides nothing: what Python adds to it."""
+SMALL = ((16, 16, 16), (17, 19, 23))
+
+
+def small_calls(m: int, n: int, k: int) -> dict[str, Callable[[], object]]:
     import numpy as np
 
-    size = 16
     generator = np.random.default_rng(0)
-    a, b = (generator.standard_normal((size, size), dtype=np.float32) for _ in range(2))
-    out, bias = np.empty_like(a), np.ones(size, np.float32)
-    tw.gemm(a, b, out=out)
-    found = medians(
-        {
-            "bare": bare_call(tw.GemmProblem(m=size, n=size, k=size), a, b, out),
-            "gemm": lambda: tw.gemm(a, b),
-            "gemm_out": lambda: tw.gemm(a, b, out=out),
-            "gemm_bias_relu": lambda: tw.gemm(a, b, ds=(bias,), epilogue="relu", out=out),
-            "numpy_matmul_out": lambda: np.matmul(a, b, out=out),
-        },
-        rounds,
-        repeats,
-    )
+    a, b = (generator.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    out, bias = np.empty((m, n), np.float32), np.ones(n, np.float32)
     return {
-        "gemm_over_bare_seconds": max(found["gemm"], found["gemm_out"]) - found["bare"],
-        "call_problem": f"{size}x{size}x{size} fp32",
-        "call_seconds": found,
+        "bare": bare_call(tw.GemmProblem(m=m, n=n, k=k), a, b, out),
+        "bare_bias_relu": bare_call(tw.GemmProblem(m=m, n=n, k=k, epilogue="Relu", num_d=1), a, b, out, bias),
+        "gemm": lambda: tw.gemm(a, b),
+        "gemm_out": lambda: tw.gemm(a, b, out=out),
+        "gemm_bias_relu": lambda: tw.gemm(a, b, ds=(bias,), epilogue="relu"),
+        "gemm_bias_relu_out": lambda: tw.gemm(a, b, ds=(bias,), epilogue="relu", out=out),
+        "matmul": lambda: tw.matmul(a, b),
+        "numpy_matmul": lambda: np.matmul(a, b),
+        "numpy_matmul_out": lambda: np.matmul(a, b, out=out),
     }
+
+
+def call_times(rounds: int, repeats: int) -> dict[str, Any]:
+    """Small problems, so that the kernel hides nothing: what Python adds to it."""
+    found: dict[str, dict[str, float]] = {}
+    for m, n, k in SMALL:
+        calls = small_calls(m, n, k)
+        for one in (*calls.values(), *calls.values()):  # plan first
+            one()
+        found[f"{m}x{n}x{k} fp32"] = fastest(calls, rounds, repeats)
+    over = [
+        of[name] - of["bare_bias_relu" if "bias" in name else "bare"]
+        for of in found.values()
+        for name in of
+        if name.startswith(("gemm", "matmul"))
+    ]
+    return {"gemm_over_bare_seconds": max(over), "call_seconds": found}
 
 
 def select_times(repeats: int) -> dict[str, Any]:
@@ -237,7 +251,7 @@ def main() -> None:
     found |= load_times(
         [spec for _, spec in kernels_to_compile(options.quick)][:12], repeats=3 if options.quick else 15
     )
-    found |= call_times(*((9, 200) if options.quick else (51, 1000)))
+    found |= call_times(*((51, 200) if options.quick else (301, 500)))
     found |= select_times(50 if options.quick else 500)
     found |= compile_times(options.quick)
     met = {name: found[name] <= target for name, target in TARGETS.items()}

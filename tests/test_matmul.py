@@ -176,6 +176,12 @@ def crooked(array: Array) -> Array:
     return made
 
 
+def in_records(x: Array) -> Array:
+    record = np.zeros(x.shape[0], np.dtype([("x", np.int8), ("y", F32, x.shape[1:])]))
+    record["y"] = x
+    return record["y"]
+
+
 @pytest.mark.parametrize(
     ("rule", "form"),
     [
@@ -185,7 +191,7 @@ def crooked(array: Array) -> Array:
         ("array-layout", lambda x: np.broadcast_to(x[:1], x.shape)),
         ("array-byte-order", lambda x: x.astype(">f4")),
         ("array-alignment", crooked),
-        ("array-strides", lambda x: _fields(x)),
+        ("array-strides", in_records),
     ],
     ids=["upside down", "backwards", "odd", "repeated", "swapped", "crooked", "fields"],
 )
@@ -200,12 +206,6 @@ def test_inputs_that_need_a_copy_say_so_or_are_copied(rule: str, form: Any) -> N
     np.testing.assert_array_equal(
         tw.gemm(make(4, 6), b, d, ds=(d,), epilogue="add", copy="allow"), make(4, 6) @ b + 2 * np.asarray(d, F32)
     )
-
-
-def _fields(x: Array) -> Array:
-    record = np.zeros(x.shape[0], np.dtype([("x", np.int8), ("y", F32, x.shape[1:])]))
-    record["y"] = x
-    return record["y"]
 
 
 def test_an_out_is_never_a_copy() -> None:
@@ -227,7 +227,7 @@ def test_scalars_are_real_numbers() -> None:
         if wrong is not None and not isinstance(wrong, Decimal):
             refused("scalar", lambda wrong=wrong: tw.gemm(a, b, make(4, 5), beta=wrong))
             refused("scalar", lambda wrong=wrong: tw.gemm(a, b, alpha=wrong))
-    refused("scalar", lambda: tw.gemm(a, b, alpha=None))  # type: ignore[arg-type]
+    refused("scalar", lambda: tw.gemm(a, b, alpha=None))
     assert np.isnan(tw.gemm(a, b, alpha=float("nan"))).all()
     assert not np.isfinite(tw.gemm(a, b, alpha=float("inf"))).any()
 

@@ -21,28 +21,12 @@ if TYPE_CHECKING:
     from tilewright.runtime.bindings.gemm.packed import PackedB
     from tilewright.runtime.loader import Kernel, load_library
 
-    # For type checkers; when the package runs, the names are found (see `_public`).
+    # For type checkers, which see no entry points; at run time `__getattr__` makes the list.
     __all__ = [
-        "Explanation",
-        "GemmProblem",
-        "GemmSchedule",
-        "GemmSignature",
-        "Kernel",
-        "KernelSpec",
-        "PackedB",
-        "Registry",
-        "Selection",
-        "TilewrightError",
-        "errors",
-        "events",
-        "explain",
-        "gemm",
-        "load_library",
-        "matmul",
-        "pack",
-        "settings",
-        "to_device",
-    ]
+        "Explanation", "GemmProblem", "GemmSchedule", "GemmSignature", "Kernel", "KernelSpec", "PackedB", "Registry",
+        "Selection", "TilewrightError", "errors", "events", "explain", "gemm", "load_library", "matmul", "pack",
+        "settings", "to_device",
+    ]  # fmt: skip
 
 __version__ = "0.1.0"
 

@@ -20,7 +20,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule, TmaWsSchedule
+from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 GEMM = ops.op("gemm")
@@ -149,8 +149,7 @@ def some(turn: int) -> Callable[[GemmSignature, str], list[KernelSpec]]:
     def choose(of: GemmSignature, arch: str) -> list[KernelSpec]:
         kinds: dict[tuple[str, str], list[KernelSpec]] = {}
         for one in _legal(of, arch, list(make.schedules("tests", of, facts(arch)))):
-            store = one.schedule.store if isinstance(one.schedule, TmaWsSchedule) else ""
-            kinds.setdefault((one.schedule.pipeline, store), []).append(one)
+            kinds.setdefault((one.schedule.pipeline, one.schedule.store), []).append(one)
         return [specs[turn % len(specs)] for specs in kinds.values()]
 
     return choose
@@ -274,11 +273,11 @@ class Operands:
 def launcher(spec: KernelSpec, p: GemmProblem) -> Callable[[Operands], None]:
     """The kernel on operands on the GPU, in the current stream."""
     from tilewright.dispatch import kernels
-    from tilewright.runtime.bindings import binding
+    from tilewright.runtime.bindings.gemm.dense import dense
     from tilewright.runtime.devices import Place
     from tilewright.runtime.plans import Plan
 
-    kernel, request = kernels.kernel(spec), replace(binding("gemm").dense(p), place=Place("cuda", 0))
+    kernel, request = kernels.kernel(spec), replace(dense(p), place=Place("cuda", 0))
     plan, template = Plan(request, [kernel], (), 1), request.stages[0].args
     packed = None
     if p.preshuffled:
@@ -289,7 +288,8 @@ def launcher(spec: KernelSpec, p: GemmProblem) -> Callable[[Operands], None]:
         if packed is not None:  # B may change from run to run
             _pack(kernel, template, b, packed)
             b = packed.data_ptr()
-        plan.run([on.a.address, b, on.c.address, *ds, *[0] * (2 - len(ds)), on.e.address], [on.alpha, on.beta])
+        # In the order of the binding's slots.
+        plan.run((on.a.address, b, on.c.address, *(*ds, 0, 0)[:2], on.e.address), (on.alpha, on.beta))
 
     return run
 

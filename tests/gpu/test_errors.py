@@ -118,15 +118,16 @@ from tilewright.dispatch import kernels
 from tilewright.errors import DeviceError
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime import cuda
-from tilewright.runtime.bindings.gemm.plan import prepare
-from tilewright.runtime.bindings.gemm.request import dense_request
+from tilewright.runtime.bindings.gemm.dense import dense
+from tilewright.runtime.plans import Plan
 
 device = cuda.device()
 problem = GemmProblem(64, 64, 64, "bf16")
 spec = ops.op("gemm").generic_spec(problem.signature, device.arch)
-plan = prepare(kernels.kernel(spec), replace(dense_request(problem), place=device.place), 1)
+plan = Plan(replace(dense(problem), place=device.place), [kernels.kernel(spec)], (), 1)
 told = []
-for attempt in (lambda: (plan(4096, 8192, 0, (), 12288, 1.0, 0.0), device.synchronize()), lambda: device.allocate(64)):
+wrong = (4096, 8192, 0, 0, 0, 12288)
+for attempt in (lambda: (plan.run(wrong, (1.0, 0.0)), device.synchronize()), lambda: device.allocate(64)):
     try:
         attempt()
         told.append(None)

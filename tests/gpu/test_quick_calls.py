@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import tilewright as tw
-from tilewright import api
-from tilewright.runtime.bindings.gemm import call
-from tilewright.runtime.bindings.gemm.quick import CALLERS
+from tilewright.dispatch.registry import Registry
+from tilewright.runtime import calls
 
 torch: Any = pytest.importorskip("torch")
 
@@ -23,22 +22,22 @@ needs_exchange = pytest.mark.skipif(
 
 
 class Paths:
-    """How many calls were more than one C function, and how many of them were looked at in full."""
+    """How many calls were not C's alone, and how many of them were planned anew."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.long = self.python = 0
-        views, read = call._run_views, call.run_read
+        self.long = self.planned = 0
+        long, plan = calls.Caller.run_long, Registry.plan
 
-        def counted_long(*given: Any, **named: Any) -> Any:
+        def counted_long(*given: Any) -> Any:
             self.long += 1
-            return views(*given, **named)
+            return long(*given)
 
-        def counted_read(*given: Any) -> Any:
-            self.python += 1
-            return read(*given)
+        def counted_plan(*given: Any, **named: Any) -> Any:
+            self.planned += 1
+            return plan(*given, **named)
 
-        monkeypatch.setattr(call, "_run_views", counted_long)
-        monkeypatch.setattr(api, "run_read", counted_read)
+        monkeypatch.setattr(calls.Caller, "run_long", counted_long)
+        monkeypatch.setattr(Registry, "plan", counted_plan)
 
 
 @pytest.fixture
@@ -64,8 +63,7 @@ def test_a_call_made_before_is_one_c_function(paths: Paths, size: tuple[int, int
     for _ in range(3):
         tw.gemm(a, b)
         tw.gemm(a, b, out=out)
-    assert torch.Tensor in CALLERS
-    before = paths.long, paths.python
+    before = paths.long, paths.planned
     for _ in range(5):
         a.copy_(random(m, k))
         out.fill_(float("nan"))
@@ -74,8 +72,7 @@ def test_a_call_made_before_is_one_c_function(paths: Paths, size: tuple[int, int
         assert (result.shape, result.dtype, result.is_contiguous()) == ((m, n), torch.bfloat16, True)
         assert tw.gemm(a, b, out=out) is out
         assert close(out, a, b)
-    assert paths.long == before[0]
-    assert paths.python == before[1]
+    assert (paths.long, paths.planned) == before
 
 
 def test_many_weights_and_new_tensors_in_turn(paths: Paths) -> None:

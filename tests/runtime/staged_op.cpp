@@ -28,7 +28,7 @@ static int launch(const void *raw, void *scratch, void *) {
   auto &a = *static_cast<const Args *>(raw);
   auto mine = static_cast<unsigned char *>(scratch);
   for (int64_t i = 0; i < CLEAR; ++i)
-    if (mine[i]) return TW_DEVICE;  // the zeros are not zero
+    if (mine[i]) return TW_DEVICE;                                 // the zeros are not zero
   if (WANTED > CLEAR) memset(mine + CLEAR, 0xff, WANTED - CLEAR);  // what is ours may be written
   if (STAGE == 1) {
     for (int64_t i = 0; i < a.count; ++i) a.between[i] = double(a.x[i]) * a.x[i];

@@ -69,7 +69,7 @@ class PickOp:
     options: tuple[Any, ...] = ()
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
-        return read_spec(data, NAME, PickSignature, PickSchedule)
+        return read_spec(data, NAME, PickSignature, lambda _arch, _fields: PickSchedule)
 
     def check(self, spec: KernelSpec) -> list[Violation]:
         return []

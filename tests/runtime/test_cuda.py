@@ -337,7 +337,7 @@ def test_a_library_loads_and_says_so_without_a_driver(tmp_path: Path) -> None:
 def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     from tilewright.dispatch import kernels
-    from tilewright.runtime.bindings.gemm.request import dense
+    from tilewright.runtime.bindings.gemm.dense import dense
 
     op = ops.op("gemm")
     base = GemmProblem(64, 64, 64, "bf16", layout="rcr")

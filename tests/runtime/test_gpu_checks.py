@@ -21,7 +21,7 @@ from tilewright.ops.gemm import GemmProblem, nvidia_multistage
 from tilewright.ops.gemm import nvidia_schedules as nvidia
 from tilewright.ops.gemm.problem import problem_violations
 from tilewright.ops.gemm.spec import GemmSignature
-from tilewright.runtime.bindings.gemm.request import dense
+from tilewright.runtime.bindings.gemm.dense import dense
 from tilewright.runtime.loader import Kernel
 
 GEMM = ops.op("gemm")

@@ -368,7 +368,7 @@ def test_overlap_is_looked_at_in_every_call(pose: Pose) -> None:
     # Ranges that meet while no byte is shared: the long path finds out, and runs it.
     assert torch.equal(tw.gemm(a, b.T, out=memory[:32, 16:48]), exact(a, b.T))
     with pytest.raises(ProblemError, match="not a real number"):
-        tw.gemm(a, b.T, out=out, alpha="much")  # type: ignore[arg-type]
+        tw.gemm(a, b.T, out=out, alpha="much")
 
 
 def test_the_stream_of_the_moment_is_used(pose: Pose, fake_hip: FakeHip) -> None:

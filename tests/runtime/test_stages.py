@@ -70,7 +70,7 @@ class Estimating:
         self._real = real
 
     def estimate(self, one: KernelSpec, problem: Any, threads: int) -> float:
-        return 2.0 - one.schedule.variant
+        return 2.0 - float(one.schedule.variant)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -169,7 +169,7 @@ def test_threads_have_workspaces_of_their_own(registry: tw.Registry) -> None:
 
 def test_each_stage_is_selected_and_explained(registry: tw.Registry) -> None:
     problem = PickProblem((4, 3), 7)
-    chosen = registry.select(problem)
+    chosen: Any = registry.select(problem)
     assert isinstance(chosen, StagedSelection)
     assert [one.spec for one in chosen.stages] == [spec("square", 1), spec("gather", 1)]
     assert (chosen.tier, chosen.seconds) == ("rule", 2.0)

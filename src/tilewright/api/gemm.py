@@ -34,8 +34,8 @@ def gemm(
     b: Any,
     c: Any = None,
     *,
-    alpha: float = 1.0,
-    beta: float | None = None,
+    alpha: Any = 1.0,
+    beta: Any = None,
     ds: Sequence[Any] = _NOTHING,
     epilogue: str = _PASS,
     out: Any = None,
@@ -113,6 +113,6 @@ def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None
     return pack_with(registry_for(target_of(b, target)), b, m, dtype_a)
 
 
+# PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.
 for _function in (gemm, matmul, pack):
-    # PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.
-    _function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    setattr(_function, "_torchdynamo_disable", True)  # noqa: B010  of a function type checkers know no attributes

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target
@@ -190,15 +190,15 @@ class Registry:
         threads: int | None = None,
         strict: bool | None = None,
         where: Where | None = None,
-    ) -> Any:
-        """The kernel for a problem: a Selection, or a StagedSelection where several kernels are needed.
+    ) -> Selection:
+        """The kernel for a problem; a StagedSelection where several kernels are needed (both have `stages`).
 
         `where` gives a reason to leave a kernel out, or an empty string.
         """
         count = _threads(threads)
         stages = self.stages(problem)
         chosen = tuple(self._select_stage(one, threads=count, strict=strict, where=where) for one in stages)
-        return chosen[0] if len(chosen) == 1 else StagedSelection(chosen)
+        return chosen[0] if len(chosen) == 1 else cast("Selection", StagedSelection(chosen))
 
     def _select_stage(
         self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None

@@ -218,7 +218,8 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     if found.address % found.itemsize and 0 not in found.shape:
         raise CopyNeeded(
             what,
-            f"{what} starts at address {found.address:#x}, which is not a multiple of its {found.itemsize}-byte elements",
+            f"{what} starts at address {found.address:#x}, which is not a multiple of its {found.itemsize}-byte "
+            "elements",
             rule="array-alignment",
             value=found.address % found.itemsize,
         )

@@ -109,7 +109,7 @@ class Caller:
         views, operands = self._views(operands, planner.kind, copy)
         while True:
             try:
-                key, plan = self._planned(planner, plans, views, attributes)
+                plan = self._planned(planner, plans, views, attributes)
                 break
             except CopyNeeded as error:
                 if copy != "allow":
@@ -130,7 +130,8 @@ class Caller:
 
     def _views(self, operands: Operands, kind: str, copy: str) -> tuple[Views, Operands]:
         """Views of the operands, and the operands: some of them copies, where that is allowed."""
-        slots, found, given = self.binding.slots, [], list(operands)
+        slots, given = self.binding.slots, list(operands)
+        found: list[View | Packed | None] = []
         for index, (slot, one) in enumerate(zip(slots, operands, strict=True)):
             if one is None and slot.optional:
                 found.append(None)
@@ -161,20 +162,20 @@ class Caller:
             error.message, rule=error.rule, value=error.value, remedy=f"give another {error.what}: a copy does not help"
         )
 
-    def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> tuple[Any, Plan]:
+    def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Plan:
         key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
         try:
             known = plans.known.get(key)
         except TypeError:  # attributes that are no names; the request says so
             known = key = None
         if known is not None:
-            return key, known
+            return known
         self._demand_writeable(views)
         request = self.binding.request(views, attributes, planner.target)
         plan = planner.plan(self._placed(request, views))
         if key is not None:
             plans.remember(key, plan)
-        return key, plan
+        return plan
 
     def _placed(self, request: Request, views: Views) -> Request:
         """The request with where its operands are and what a call touches of them."""

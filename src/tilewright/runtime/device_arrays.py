@@ -15,7 +15,6 @@ from tilewright.runtime.devices import Device, Memory, Place
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.torch_arrays import conversion
 
-
 # Element types at places, numbered as they are met: `facts` name them so.
 _NUMBERS: dict[tuple[str, Place], int] = {}
 

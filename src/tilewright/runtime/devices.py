@@ -116,7 +116,7 @@ def dlpack_types() -> dict[int, tuple[str, bool]]:
     """DLPack's device types: whose memory each is, and whether it is host memory pinned for that kind."""
     from tilewright.backends.base import all_backends
 
-    found = {}
+    found: dict[int, tuple[str, bool]] = {}
     for kind, one in all_backends().items():
         found |= dict.fromkeys((one.device.dlpack, *one.device.dlpack_more), (kind, False))
         found |= dict.fromkeys(one.device.dlpack_pinned, (kind, True))

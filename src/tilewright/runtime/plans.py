@@ -27,7 +27,7 @@ class Stage(NamedTuple):
     request: StageRequest
     scratch: int  # bytes of workspace the kernel wants, its zeros included
 
-    def filled(self, pointers: Sequence[int], scalars: Sequence[float]) -> ctypes.Structure:
+    def filled(self, pointers: Sequence[int], scalars: Sequence[float]) -> Any:
         """The arguments of a launch."""
         args = copy_args(self.request.args)
         start = ctypes.addressof(args)

@@ -280,14 +280,14 @@ def prepare(plan: Plan, makers: Sequence[Maker], answer: Sequence[int]) -> Prepa
         team=plan.team,
     )
     keep: list[Any] = [native, call, stages, plan]
-    columns = (
+    columns: tuple[tuple[str, Any, list[Any]], ...] = (
         ("stage", _Stage, [one for one, _ in stages]),
         ("span", _Span, spans),
         ("made", _Made, made),
         ("answer", _int, list(answer)),
     )
     for name, kind, values in columns:
-        array = (kind * len(values))(*values)  # type: ignore[operator]
+        array = (kind * len(values))(*values)
         keep.append(array)
         setattr(call, name, ctypes.addressof(array))
     if plan.place is not HOST:

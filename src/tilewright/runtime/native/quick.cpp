@@ -45,7 +45,8 @@ extern PyObject PyFloat_Type, PyLong_Type, _Py_NoneStruct;
 
 namespace {
 
-constexpr int most_operands = 16, most_dimensions = 6, most_scalars = 32, most_loops = 4, most_held = 8, most_facts = 128;
+constexpr int most_operands = 16, most_dimensions = 6, most_scalars = 32, most_loops = 4, most_held = 8,
+              most_facts = 128;
 constexpr int64_t most_bytes = 2048;  // of one kernel's arguments
 
 // -- what operands say of themselves ---------------------------------------------------------------------------------
@@ -90,9 +91,9 @@ struct Head {
 };
 enum { aligned_16 = 1, writeable = 2 };
 
-ptrdiff_t head_bytes;          // of any object; its type stands in the last word of it
-PyObject *array_type;          // null: NumPy's arrays take the long way
-PyObject *tensor_types[2];     // null: tensors do
+ptrdiff_t head_bytes;             // of any object; its type stands in the last word of it
+PyObject *array_type;             // null: NumPy's arrays take the long way
+PyObject *tensor_types[2];        // null: tensors do
 PyObject *held_types[most_held];  // types with the attributes `facts` (bytes) and `address`
 int held_count;
 const Exchange *exchange;
@@ -135,8 +136,13 @@ bool read_array(PyObject *object, Operand &x) {
   auto &fields = fields_of<ArrayFields>(object);
   auto &dtype = fields_of<DtypeFields>(fields.descr);
   if (fields.nd < 0 || fields.nd > most_dimensions) return false;
-  x.head = Head{array, uint8_t(fields.nd), uint8_t(fields.flags & array_writeable ? writeable : 0),
-                uint8_t(dtype.byteorder), dtype.type_num, 0, 0};
+  x.head = Head{array,
+                uint8_t(fields.nd),
+                uint8_t(fields.flags & array_writeable ? writeable : 0),
+                uint8_t(dtype.byteorder),
+                dtype.type_num,
+                0,
+                0};
   memcpy(x.sizes, fields.dimensions, size_t(fields.nd) * 8);
   memcpy(x.sizes + fields.nd, fields.strides, size_t(fields.nd) * 8);
   x.at = reinterpret_cast<uintptr_t>(fields.data);
@@ -171,8 +177,9 @@ bool read_tensor(PyObject *object, Operand &x, bool records) {
   }
   x.at = reinterpret_cast<uintptr_t>(t.data) + t.byte_offset;
   const bool on_host = t.device_type == 1;
-  x.head = Head{tensor, uint8_t(t.ndim), uint8_t(writeable | (on_host || x.at % 16 ? 0 : aligned_16)), 0,
-                t.code << 8 | t.bits, t.device_type, t.device_id};
+  x.head = Head{tensor,     uint8_t(t.ndim),      uint8_t(writeable | (on_host || x.at % 16 ? 0 : aligned_16)),
+                0,          t.code << 8 | t.bits, t.device_type,
+                t.device_id};
   for (int i = 0; i < t.ndim; ++i) x.sizes[i] = t.shape[i], x.sizes[t.ndim + i] = t.strides[i];
   return true;
 }
@@ -407,8 +414,7 @@ int run_on_device(const Call &call, const Key &key, const double *scalars, int *
   if (!number) return captured;
   PyObject *found = PyDict_GetItemWithError(call.workspaces, number);
   Py_DecRef(number);
-  if (!found || attribute(found, nbytes_name) < call.scratch_bytes ||
-      attribute(found, cleared_name) < call.clear_bytes)
+  if (!found || attribute(found, nbytes_name) < call.scratch_bytes || attribute(found, cleared_name) < call.clear_bytes)
     return captured;
   if (call.capturing(stream, &state) || state) return captured;
   // Python is kept from running: nobody frees the workspace before the launches are queued.
@@ -578,12 +584,9 @@ SHOWN PyObject *tw_quick_call(PyObject *self, PyObject *const *given, ptrdiff_t 
   if (sound(call, form, key) && results.make(call, operands, key))
     status = call.current ? run_on_device(call, key, scalars, &failed) : run_on_host(call, key, scalars, &failed);
   PyObject *answer = nullptr;
-  if (status > 0)
-    answer = Py_BuildValue("[iiO]", status, failed, known);
-  else if (status < 0)
-    answer = longer_way();
-  else if (!(key.tensors & form.written) || touch(form, key, operands))
-    answer = results.answer(call);
+  if (status > 0) answer = Py_BuildValue("[iiO]", status, failed, known);
+  else if (status < 0) answer = longer_way();
+  else if (!(key.tensors & form.written) || touch(form, key, operands)) answer = results.answer(call);
   Py_DecRef(known);
   return answer;
 }

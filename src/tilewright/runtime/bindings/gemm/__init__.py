@@ -11,8 +11,7 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.numerics import Check
 from tilewright.runtime.arrays import view
 from tilewright.runtime.bindings import Planner
-from tilewright.runtime.bindings.gemm import request as requests
-from tilewright.runtime.bindings.gemm import samples
+from tilewright.runtime.bindings.gemm import dense, request, samples
 from tilewright.runtime.bindings.gemm.args import MAX_D
 from tilewright.runtime.bindings.gemm.operands import B
 from tilewright.runtime.bindings.gemm.packed import PackedB
@@ -92,7 +91,7 @@ class GemmBinding:
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         """Epilogue, output type and math are the kernel's."""
         signature = spec.signature
-        known = {
+        known: dict[str, Any] = {
             "epilogue": signature.epilogue,
             "out_dtype": signature.dtype_c if keywords.get("out") is None else None,
             "math": signature.dtype_a if signature.dtype_a in MATHS else "",
@@ -106,13 +105,13 @@ class GemmBinding:
                     value=name,
                     remedy=f"leave {name} out, or use `tilewright.gemm`",
                 )
-        return self.bind(*operands, **keywords, **known)
+        return self.bind(*operands, **{**keywords, **known})
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
-        return requests.build(views, attributes, target)
+        return request.build(views, attributes, target)
 
     def copies(self, stage: StageRequest, larger: GemmProblem) -> StageRequest:
-        return requests.copies(stage, larger)
+        return dense.copies(stage, larger)
 
     def sample(self, problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
         return samples.sample(problem, seed, exact)
@@ -121,7 +120,7 @@ class GemmBinding:
         return samples.may_be_narrow(problem)
 
     def dense(self, problem: GemmProblem) -> Request:
-        return requests.dense(problem)
+        return dense.dense(problem)
 
     def attributes_for(self, attributes: tuple[Any, ...], scalars: Sequence[float]) -> tuple[Any, ...]:
         alpha, beta = scalars
@@ -131,7 +130,7 @@ class GemmBinding:
         if problem.variant != "preshuffle":
             return operands
         of_b = view("b", operands[B], planner.kind)
-        template = requests.dense(problem).stages[0].args
+        template = dense.dense(problem).stages[0].args
         packed = pack(planner.kernel_for(problem), problem, template, of_b, thread_count())
         return tuple(packed if index == B else one for index, one in enumerate(operands))
 

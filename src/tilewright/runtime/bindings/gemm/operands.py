@@ -27,7 +27,7 @@ class PackedShape:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """An operand as rows and columns; strides in elements, 0 where it repeats, `steps` those of the batch dimensions."""
+    """An operand as rows and columns; strides in elements, 0 where it repeats, `steps` along the batch dimensions."""
 
     slot: int
     what: str

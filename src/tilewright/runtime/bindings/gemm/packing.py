@@ -13,17 +13,17 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
 from tilewright.runtime.arrays import View, view
 from tilewright.runtime.bindings import Planner
-from tilewright.runtime.bindings.gemm.args import GemmArgs
+from tilewright.runtime.bindings.gemm.dense import dense
 from tilewright.runtime.bindings.gemm.operands import B, PackedShape, matrix
 from tilewright.runtime.bindings.gemm.packed import PackedB
-from tilewright.runtime.bindings.gemm.request import MATHS, dense, knows_math
+from tilewright.runtime.bindings.gemm.request import MATHS, knows_math
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import copy_args
 from tilewright.runtime.torch_arrays import conversion
 
 
-def pack(kernel: Kernel, problem: GemmProblem, template: GemmArgs, b: View, threads: int) -> PackedB:
+def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: int) -> PackedB:
     """Run the kernel's packing on a B; `template` has its strides."""
     demand_runnable(kernel.spec.arch)
     args = copy_args(template)
@@ -85,7 +85,7 @@ def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> Pack
         b_stride=stride,
         broadcast_b=batch > 1 and b.strides[0] == 0,
     )
-    args = dense(problem).stages[0].args
+    args: Any = dense(problem).stages[0].args
     args.b_batch_stride = 0 if batch == 1 else b.strides[0]
     # Of a B without k nothing is packed: any kernel of its format does that.
     kernel = planner.kernel_for(problem if k else replace(problem, k=1))

@@ -20,12 +20,12 @@ from tilewright.ops.gemm.legality import FAMILIES, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 from tilewright.runtime.arrays import CopyNeeded, View, output_dtype
 from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
-from tilewright.runtime.bindings.gemm.operands import A, B, C, D0, OUT, Matrix, PackedShape, batch_of, matrix, merged
+from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C, Matrix, PackedShape, batch_of, matrix, merged
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.quick import MOST_LOOPS
-from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, Span, StageRequest
+from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, StageRequest
 from tilewright.runtime.torch_arrays import conversion
 
 MATHS = ("tf32",)  # what float32 may be multiplied as instead
@@ -297,8 +297,8 @@ def _by_columns(call: _Call, c: Matrix | None) -> bool:
     if not found:
         raise _bad(
             "array-layout",
-            f"out of shape {call.out.shape} has element strides {call.out.strides}: neither its rows nor its columns are "
-            "contiguous and apart",
+            f"out of shape {call.out.shape} has element strides {call.out.strides}: neither its rows nor its columns "
+            "are contiguous and apart",
             call.out.strides,
             "give an out whose rows follow each other, such as np.empty(shape)",
         )
@@ -343,10 +343,8 @@ def _stage(call: _Call) -> Request:
     step_of = {id(one): of for one, of in zip(among, steps, strict=True)}
     loop, batch = sizes[:-1], sizes[-1] if sizes else 1
     if len(loop) > MOST_LOOPS:
-        raise CopyNeeded(
-            "a", f"{len(sizes)} batch dimensions do not merge, and at most {MOST_LOOPS + 1} do without", rule="shape-batch",
-            value=call.batch,
-        )  # fmt: skip
+        message = f"{len(sizes)} batch dimensions are not one in memory, and kernels are launched over {MOST_LOOPS}"
+        raise CopyNeeded("a", message, rule="shape-batch", value=call.batch)
     args = GemmArgs(m=laid.e.shape[0], n=laid.e.shape[1], k=laid.left.shape[1], batch=batch)
     inner = {id(one): (step_of[id(one)][-1] if sizes else 0) for one in among}
     letters = _inputs(call, laid, args, inner, packed_steps)
@@ -485,7 +483,8 @@ def _pointers(
     if laid.c is not None:
         places.append((_FIELDS.c.offset, laid.c))
     places += [(_FIELDS.d.offset + 8 * index, one) for index, one in enumerate(laid.ds)]
-    pointers, copies = [], []
+    pointers: list[Pointer] = []
+    copies: list[Copy] = []
     for offset, one in places:
         steps = tuple(step * one.itemsize for step in step_of[id(one)][:loops])
         if one in call.copies:
@@ -522,70 +521,3 @@ def _fold_batch(args: GemmArgs, num_d: int, use_c: bool) -> None:
     for index in range(num_d):
         args.d_batch_stride[index] = 0
     args.m, args.batch = m * batch, 1
-
-
-# -- from a problem ----------------------------------------------------------------------------------------------------
-
-
-def dense(problem: GemmProblem) -> Request:
-    """The request of operands laid out exactly as the problem says, batch after batch."""
-    p = problem
-    args = GemmArgs(m=p.m, n=p.n, k=p.k, batch=p.batch)
-    args.a_stride, args.b_stride, args.e_stride, args.c_stride = p.a_stride, p.b_stride, p.c_stride, p.c_stride
-    args.a_batch_stride = 0 if p.broadcast_a else p.a_stride * (p.m if p.layout[0] == "r" else p.k)
-    args.b_batch_stride = 0 if p.broadcast_b else p.b_stride * (p.k if p.layout[1] == "r" else p.n)
-    args.e_batch_stride = args.c_batch_stride = p.c_stride * p.m
-    for index in range(p.num_d):
-        args.d_row_stride[index], args.d_col_stride[index] = p.n, 1
-        args.d_batch_stride[index] = p.m * p.n
-    pointers = [Pointer(_FIELDS.a.offset, A), Pointer(_FIELDS.b.offset, B), Pointer(_FIELDS.e.offset, OUT)]
-    scalars = [Scalar(_FIELDS.alpha.offset, ALPHA)]
-    if p.beta:
-        pointers.append(Pointer(_FIELDS.c.offset, C))
-        scalars.append(Scalar(_FIELDS.beta.offset, BETA))
-    pointers += [Pointer(_FIELDS.d.offset + 8 * index, D0 + index) for index in range(p.num_d)]
-    stage = StageRequest(replace(p), args, tuple(pointers), tuple(scalars))
-    shape = (p.m, p.n) if p.batch == 1 else (p.batch, p.m, p.n)
-    result = Result(OUT, shape, dense_strides(shape), p.dtype_c)
-    return Request("gemm", (stage,), (result,), spans=_spans(p))
-
-
-def _spans(problem: GemmProblem) -> tuple[Span, ...]:
-    """What checks are shown: a kernel may need more workspace for operands that start at odd places."""
-    p = problem
-    sizes = [DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c)]
-    odd = [not p.aligned, not p.aligned and not p.preshuffled, False, not p.plain_d, not p.plain_d, not p.aligned]
-    return tuple(Span(probe=64 + (size if is_odd else 0)) for size, is_odd in zip(sizes, odd, strict=True))
-
-
-def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
-    """The stage of a larger problem on zero-padded dense copies; rows stay rows and columns stay columns."""
-    inner = replace(larger, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False)
-    made = dense(inner).stages[0]
-    p, q, args = stage.problem, inner, stage.args
-    sizes = {"a": (p.m, p.k, q.m, q.k), "b": (p.k, p.n, q.k, q.n)}
-    found: list[Copy] = []
-    for index, one in enumerate(stage.pointers):
-        name, strides, dtype = _field_at(one.offset, args, p)
-        rows, columns, more_rows, more_columns = sizes.get(name, (p.m, p.n, q.m, q.n))
-        by_columns = p.layout["ab".index(name)] == "c" if name in sizes else False
-        shape, padded = (rows, columns), (more_rows, more_columns)
-        if by_columns:
-            shape, padded = shape[::-1], padded[::-1]
-        size = DTYPES[dtype].bytes
-        known = next((copy for copy in stage.copies if copy.pointer == index), None)
-        steps = known.strides if known is not None else tuple(step * size for step in strides)
-        found.append(
-            Copy(index, (p.batch, *shape), steps, (q.batch, *padded), size, read=name != "e", written=name == "e")
-        )
-    # The template is the larger problem's; pointers keep the order and the loops of the call.
-    return replace(stage, problem=inner, args=made.args, copies=tuple(found))
-
-
-def _field_at(offset: int, args: GemmArgs, p: GemmProblem) -> tuple[str, tuple[int, int, int], str]:
-    """Which operand's pointer stands at an offset, its strides (batch, slow, fast) and its element type."""
-    for name, dtype in (("a", p.dtype_a), ("b", p.dtype_b), ("c", p.dtype_c), ("e", p.dtype_c)):
-        if getattr(_FIELDS, name).offset == offset:
-            return name, (getattr(args, f"{name}_batch_stride"), getattr(args, f"{name}_stride"), 1), dtype
-    index = (offset - _FIELDS.d.offset) // 8
-    return "d", (args.d_batch_stride[index], args.d_row_stride[index], args.d_col_stride[index]), p.dtype_d

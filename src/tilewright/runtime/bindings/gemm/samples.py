@@ -11,7 +11,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import verify
 from tilewright.ops.numerics import NARROW_BITS, Check
-from tilewright.runtime.bindings.gemm.operands import A, B, C, D0, OUT
+from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C
 from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Sample
