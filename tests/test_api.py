@@ -16,7 +16,7 @@ import tilewright as tw
 from tilewright import events, ops, settings
 from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm.reference import verify
-from tilewright.runtime import arrays, dlpack
+from tilewright.runtime import arrays, dlpack, plans
 
 Array = np.ndarray[Any, Any]
 KINDS: dict[str, Any] = {
@@ -337,13 +337,12 @@ def test_d_tensors_may_be_wider_than_the_result() -> None:
 
 
 def test_sizes_that_never_repeat_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.runtime.bindings.gemm import call
-
-    monkeypatch.setattr(call, "MOST_PLANS", 10)
+    monkeypatch.setattr(plans, "MOST_PLANS", 10)
     registry = tw.Registry("generic", specs=[ops.op("gemm").generic_spec(tw.GemmProblem(1, 1, 1).signature, "generic")])
     for size in range(1, 40):
         registry.run("gemm", np.ones((size, 2), np.float32), np.ones((2, 2), np.float32))
     assert len(registry.plans()) <= 11
+    assert sum(map(len, registry.plans().quick.values())) <= 11
 
 
 def test_packing_does_not_keep_b() -> None:
@@ -443,7 +442,7 @@ def test_settings_in_a_scope_reach_known_calls() -> None:
             tw.gemm(a, b)
             from tilewright.dispatch import default_registry
 
-            plan = next(iter(default_registry().plans().values()))
+            plan = next(iter(default_registry().plans().known.values()))
             registry_threads.append(plan.threads)
     assert registry_threads == [1, 2]
 

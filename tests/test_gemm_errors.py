@@ -35,14 +35,14 @@ def test_inner_sizes_differ() -> None:
     assert "6 and 5" in str(error)
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 2, 4, 6), ()])
+@pytest.mark.parametrize("shape", [(4,), (6,), ()])
 def test_not_a_matrix(shape: tuple[int, ...]) -> None:
     fails("array-rank", zeros(*shape), B)
 
 
 def test_batches_differ() -> None:
     error = fails("shape-batch", zeros(2, 4, 6), zeros(3, 6, 5))
-    assert "a 2, b 3" in str(error)
+    assert "a (2,), b (3,)" in str(error)
 
 
 def test_c_of_another_shape() -> None:
@@ -83,7 +83,7 @@ def test_wrong_number_of_d(epilogue: str, count: int) -> None:
 
 def test_dtypes_that_do_not_go_together() -> None:
     fails("dtype-mix", A.astype(np.int8), B)
-    fails("dtype-mix", A.astype(np.int32), B.astype(np.int32), out_dtype="int32")
+    fails("array-dtype", A.astype(np.int32), B.astype(np.int32), out_dtype="int32")
     fails("dtype-output", A, B, out_dtype="int8")
     fails("dtype-d", A, B, ds=(zeros(5, dtype=np.float16),), epilogue="add")
 
@@ -91,7 +91,7 @@ def test_dtypes_that_do_not_go_together() -> None:
 @pytest.mark.parametrize("kind", [np.float64, np.complex64, np.uint8, np.bool_, object, "U4"])
 def test_elements_no_kernel_takes(kind: Any) -> None:
     error = fails("array-dtype", np.zeros((4, 6), kind), B)
-    assert "astype" in error.remedy
+    assert "a.real" in error.remedy if kind is np.complex64 else "a.astype(np.float32)" in error.remedy
 
 
 def test_bytes_in_the_other_order() -> None:
@@ -124,7 +124,7 @@ def test_memory_of_a_gpu() -> None:
 def test_neither_rows_nor_columns_contiguous() -> None:
     error = fails("array-layout", zeros(8, 12)[::2, ::2], B)
     assert "(24, 2)" in str(error)
-    assert "ascontiguousarray" in error.remedy
+    assert 'copy="allow"' in error.remedy
 
 
 def test_rows_that_lie_on_each_other() -> None:
@@ -266,7 +266,7 @@ def test_packed_b_is_used_as_it_was_packed() -> None:
     fails("packed-dtype", zeros(4, 6, dtype=np.float16), packed)
     fails("packed-column-major", A, packed, out=zeros(5, 4).T)
     fails("array-type", packed, B)
-    fails("array-rank", A, B, packed and zeros(3), beta=1)
+    fails("shape-c", A, B, packed and zeros(3), beta=1)
     with pytest.raises(ProblemError) as caught:
         tw.pack(zeros(5))
     assert caught.value.rule == "array-rank"
@@ -274,5 +274,5 @@ def test_packed_b_is_used_as_it_was_packed() -> None:
 
 def test_torch_tensors_that_need_gradients() -> None:
     torch = pytest.importorskip("torch")
-    error = fails("array-dlpack", torch.zeros(4, 6, requires_grad=True), torch.zeros(6, 5))
+    error = fails("array-grad", torch.zeros(4, 6, requires_grad=True), torch.zeros(6, 5))
     assert "detach" in error.remedy

@@ -1,19 +1,19 @@
-"""`math="tf32"`: an explicit choice, part of what a kernel computes, refused where it has no meaning."""
+"""`math="tf32"`: an explicit choice, part of what a kernel computes, and exact where a target knows no such math."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.errors import ProblemError, TilewrightError, UnknownNameError
+from tilewright.errors import ProblemError, UnknownNameError
 from tilewright.ops import op
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.reference import error_bound, exact
-from tilewright.runtime.bindings.gemm import call
+from tilewright.runtime import calls
+from tilewright.runtime.plans import Plans
 
 GEMM = op("gemm")
 A, B = np.ones((4, 8), np.float32), np.ones((8, 6), np.float32)
@@ -24,28 +24,39 @@ class Listening:
 
     kind = "cpu"
 
-    def __init__(self) -> None:
+    def __init__(self, target: str) -> None:
+        self.target = target
         self.asked: list[GemmProblem] = []
-        self.kept: dict[Any, Any] = {}
+        self.kept = Plans()
 
-    def plans(self) -> dict[Any, Any]:
+    def plans(self) -> Plans:
         return self.kept
 
-    def plan(self, op: str, request: Any, where: Callable[..., str] | None = None) -> Any:
-        self.asked.append(request.problem)
+    def plan(self, request: Any) -> Any:
+        self.asked += [one.problem for one in request.stages]
         raise ProblemError("nothing here", rule="no-kernel", remedy="none")
 
 
 def test_the_problem_says_how_float32_is_multiplied() -> None:
-    planner: Any = Listening()
-    with pytest.raises(ProblemError, match="nothing here"):
-        call.run_with_math(planner, "tf32", A, B, None, 1.0, 0.0, (), "passthrough", None, None)
-    with pytest.raises(ProblemError, match="nothing here"):
-        call.run(planner, A, B)
+    planner: Any = Listening("sm_90a")
+    for named in ({"math": "tf32"}, {}):
+        with pytest.raises(ProblemError, match="nothing here"):
+            calls.run(planner, "gemm", A, B, **named)
     chosen, exactly = planner.asked
     assert (chosen.dtype_a, chosen.dtype_b, chosen.dtype_c) == ("tf32", "tf32", "fp32")
     assert (exactly.dtype_a, exactly.dtype_b) == ("fp32", "fp32")
     assert chosen.signature != exactly.signature
+
+
+def test_it_is_exact_where_the_target_knows_no_such_math() -> None:
+    for target in ("generic", "gfx942"):
+        planner: Any = Listening(target)
+        with pytest.raises(ProblemError, match="nothing here"):
+            calls.run(planner, "gemm", A, B, math="tf32")
+        assert planner.asked[0].dtype_a == "fp32"
+    for _ in range(2):
+        np.testing.assert_array_equal(tw.gemm(A, B, math="tf32"), tw.gemm(A, B))
+        np.testing.assert_array_equal(tw.matmul(A, B, math="tf32"), tw.gemm(A, B))
 
 
 def test_what_has_no_meaning_is_refused() -> None:
@@ -56,9 +67,6 @@ def test_what_has_no_meaning_is_refused() -> None:
         tw.gemm(A.astype(np.float16), B.astype(np.float16), math="tf32", target="generic")
     assert other.value.rule == "math-dtype"
     assert "float32" in other.value.remedy
-    with pytest.raises(TilewrightError, match="tf32") as here:  # the CPU multiplies exactly, and says so
-        tw.gemm(A, B, math="tf32", target="generic")
-    assert here.value.remedy
 
 
 def test_nvidia_has_kernels_for_it_and_no_other_choice_reaches_them() -> None:

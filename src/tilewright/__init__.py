@@ -1,7 +1,8 @@
 """Tilewright: tile kernels declared, generated, built, picked and run from Python.
 
-The names below are the public API.  They are imported on first use, so that `import tilewright`
-costs almost nothing.
+The public API is the names below and what ops bring (found by the entry point group `tilewright.api`): `gemm`,
+`matmul`, `pack` and the types that describe them.  All are imported on first use, so that `import tilewright` costs
+almost nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright import errors, events, settings
-    from tilewright.api import explain, gemm, pack, to_device
+    from tilewright.api import explain, to_device
+    from tilewright.api.gemm import gemm, matmul, pack
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.selection import Explanation, Selection
     from tilewright.errors import TilewrightError
@@ -19,62 +21,76 @@ if TYPE_CHECKING:
     from tilewright.runtime.bindings.gemm.packed import PackedB
     from tilewright.runtime.loader import Kernel, load_library
 
+    # For type checkers; when the package runs, the names are found (see `_public`).
+    __all__ = [
+        "Explanation",
+        "GemmProblem",
+        "GemmSchedule",
+        "GemmSignature",
+        "Kernel",
+        "KernelSpec",
+        "PackedB",
+        "Registry",
+        "Selection",
+        "TilewrightError",
+        "errors",
+        "events",
+        "explain",
+        "gemm",
+        "load_library",
+        "matmul",
+        "pack",
+        "settings",
+        "to_device",
+    ]
+
 __version__ = "0.1.0"
 
+_GROUP = "tilewright.api"
 _HOMES = {
     "Explanation": "tilewright.dispatch.selection",
-    "GemmProblem": "tilewright.ops.gemm",
-    "GemmSchedule": "tilewright.ops.gemm",
-    "GemmSignature": "tilewright.ops.gemm",
     "Kernel": "tilewright.runtime.loader",
     "KernelSpec": "tilewright.ops.base",
-    "PackedB": "tilewright.runtime.bindings.gemm.packed",
     "Registry": "tilewright.dispatch.registry",
     "Selection": "tilewright.dispatch.selection",
     "TilewrightError": "tilewright.errors",
     "errors": "",
     "events": "",
     "explain": "tilewright.api",
-    "gemm": "tilewright.api",
     "load_library": "tilewright.runtime.loader",
-    "pack": "tilewright.api",
     "settings": "",
     "to_device": "tilewright.api",
 }
 
-__all__ = [
-    "Explanation",
-    "GemmProblem",
-    "GemmSchedule",
-    "GemmSignature",
-    "Kernel",
-    "KernelSpec",
-    "PackedB",
-    "Registry",
-    "Selection",
-    "TilewrightError",
-    "__version__",
-    "errors",
-    "events",
-    "explain",
-    "gemm",
-    "load_library",
-    "pack",
-    "settings",
-    "to_device",
-]
+
+def _of_ops() -> Any:
+    from importlib import import_module
+
+    return import_module("tilewright.plugins")
+
+
+def _public() -> list[str]:
+    return sorted({*_HOMES, *_of_ops().names(_GROUP), "__version__"})
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
+    from importlib.util import find_spec
 
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
+    if name == "__all__":
+        return _public()
+    if name in _HOMES:
+        home = _HOMES[name]
+        found = getattr(import_module(home), name) if home else import_module(f"tilewright.{name}")
+    else:
+        # A submodule is not asked for here: whoever imports it finds it.
+        own = name.startswith("_") or find_spec(f"tilewright.{name}") is not None
+        if own or name not in _of_ops().names(_GROUP):
+            raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+        found = _of_ops().load(_GROUP, name, "a name of the API")
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_public()})

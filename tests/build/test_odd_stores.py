@@ -177,7 +177,9 @@ def test_reset_removes_what_is_ours_and_nothing_else(store: Store, three: list[A
 
 
 def test_other_versions_are_told_by_their_format_file(store: Store, three: list[Artifact]) -> None:
-    folders = {name: store.root.parent / name for name in ("kernels-v0", "kernels-v7", "kernels-v8", "kernels-very-old")}
+    folders = {
+        name: store.root.parent / name for name in ("kernels-v0", "kernels-v7", "kernels-v8", "kernels-very-old")
+    }
     for folder in folders.values():
         folder.mkdir()
         (folder / "x").write_text("x")

@@ -44,7 +44,7 @@ def test_run_verifies(words: tuple[str, ...]) -> None:
     report = data("run", "gemm", *SIZES, *words, "--verify", "--repeat", "1")
     assert report["ok"] is True
     assert report["error_over_bound"] <= 1
-    assert report["tier"] in ("measured", "rule", "padded", "generic")
+    assert report["tier"] in ("measured", "rule", "padded", "floor")
     assert report["seconds"] > 0
 
 
@@ -112,5 +112,5 @@ def test_the_demo_declares_builds_runs_and_verifies() -> None:
     report = data("demo", "--repeat", "1")
     assert len(report["rows"]) >= 8
     assert all(row["ok"] for row in report["rows"])
-    assert {"rule", "generic"} <= {row["tier"] for row in report["rows"]}
+    assert {"rule", "floor"} <= {row["tier"] for row in report["rows"]}
     assert all(row["numpy_ratio"] > 0 for row in report["rows"])

@@ -95,7 +95,9 @@ def test_cache_ls_shows_every_key_and_size(tmp_path: Path) -> None:
 
 def test_demo_shows_every_number() -> None:
     text = shell("demo", "gemm", "--repeat", "1", "--target", "generic")
-    rows = re.findall(r"^ *\d+\.\d +\d+\.\d +\d\.\d{3} +\d+\.\d\d +(?:rule|floor|generic|padded|measured) ", text, re.MULTILINE)
+    rows = re.findall(
+        r"^ *\d+\.\d +\d+\.\d +\d\.\d{3} +\d+\.\d\d +(?:rule|floor|generic|padded|measured) ", text, re.MULTILINE
+    )
     assert len(rows) == 10
     assert "..." not in text
 

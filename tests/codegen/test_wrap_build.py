@@ -129,12 +129,9 @@ def verify(kernel: Kernel) -> None:
     """Run a kernel on sizes that are a multiple of nothing and compare with the reference."""
     s: Any = kernel.spec.signature
     problem = GemmProblem(m=13, n=11, k=17, dtype_a=s.dtype_a, dtype_b=s.dtype_b, layout=s.layout, dtype_c=s.dtype_c)
-    made = samples.operands(problem)
-    operands, keywords = samples.call_arguments(problem, made)
-    keywords.pop("epilogue")
-    kernel(*operands, **keywords)
-    found = np.asarray(samples.result(problem, made), np.float64)[0]
-    a, b = (np.asarray(one, np.float64) for one in operands[:2])
+    made = samples.named(samples.sample(problem))
+    a, b = (np.asarray(made[name][0], np.float64) for name in "ab")
+    found = np.asarray(kernel(made["a"][0], made["b"][0]), np.float64)
     tolerance = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 1.6e-2}[s.dtype_c]
     np.testing.assert_allclose(found, a @ b, rtol=tolerance, atol=tolerance * 8)
 

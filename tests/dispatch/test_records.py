@@ -349,8 +349,8 @@ def test_a_measurement_reaches_calls_seen_before(apart: Records) -> None:
 
     def used() -> str:
         registry.run("gemm", a, b)
-        (plan,) = set(registry.plans().values())
-        return str(plan.selection.tier)
+        (plan,) = set(registry.plans().known.values())
+        return str(plan.selections[0].tier)
 
     assert [used(), used()] == ["rule", "rule"]
     registry.measure(PROBLEM, rounds=1)
@@ -365,24 +365,23 @@ def test_measuring_without_saving_leaves_no_trace(apart: Records) -> None:
 
 
 def test_a_wrong_kernel_is_never_timed(apart: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.runtime.bindings import binding
+    from tilewright.runtime import samples
 
-    bound = binding("gemm")
     specs = two_kernels()
-    right = bound.runner
+    right = samples.runner
 
-    def runner(kernel: Any, problem: Any, operands: Any, threads: int) -> Any:
-        run = right(kernel, problem, operands, threads)
+    def runner(bound: Any, kernel: Any, problem: Any, sample: Any, *more: Any) -> Any:
+        run = right(bound, kernel, problem, sample, *more)
         if kernel.spec != specs[0]:
             return run
 
         def broken() -> None:
             run()
-            operands["out"][0, -1, -1] += 1
+            sample.operands[-1][0, -1, -1] += 1
 
         return broken
 
-    monkeypatch.setattr(bound, "runner", runner)
+    monkeypatch.setattr(samples, "runner", runner)
     with events.recorded() as heard:
         found = tw.Registry(specs=specs).measure(PROBLEM, rounds=1)
     assert [one.digest for one in found.timings] == [specs[1].digest]
@@ -394,17 +393,16 @@ def test_a_wrong_kernel_is_never_timed(apart: Records, monkeypatch: pytest.Monke
 
 
 def test_a_kernel_that_writes_nothing_is_seen(apart: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.runtime.bindings import binding
+    from tilewright.runtime import samples
 
-    bound = binding("gemm")
-    right = bound.runner
+    right = samples.runner
     specs = two_kernels()
 
-    def runner(kernel: Any, problem: Any, operands: Any, threads: int) -> Any:
-        run = right(kernel, problem, operands, threads)
+    def runner(bound: Any, kernel: Any, *more: Any) -> Any:
+        run = right(bound, kernel, *more)
         return run if kernel.spec == specs[0] else lambda: None  # the other's result must not be taken for its own
 
-    monkeypatch.setattr(bound, "runner", runner)
+    monkeypatch.setattr(samples, "runner", runner)
     found = tw.Registry(specs=specs).measure(PROBLEM, rounds=1, save=False)
     assert [one.digest for one in found.timings] == [specs[0].digest]
 

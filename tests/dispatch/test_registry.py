@@ -174,7 +174,7 @@ def test_without_a_kernel_of_the_signature_the_generic_one_serves() -> None:
     registry = tw.Registry(specs=[packed()[0]])
     problem = tw.GemmProblem(m=5, n=6, k=7, layout="crr")
     chosen = registry.select(problem)
-    assert (chosen.tier, chosen.spec.schedule.pipeline) == ("generic", "generic")
+    assert (chosen.tier, chosen.spec) == ("floor", GEMM.generic_spec(problem.signature, registry.target))
     a, b = np.ones((7, 5), np.float32).T, np.ones((7, 6), np.float32)
     np.testing.assert_array_equal(registry.run("gemm", a, b), 7)
 
@@ -341,7 +341,7 @@ def test_explain_shows_the_fallback_and_strict_refusal() -> None:
     registry = tw.Registry(specs=[packed()[0]])
     problem = tw.GemmProblem(m=5, n=7, k=9, layout="ccr")
     data = explained(registry, problem)
-    assert data["chosen"]["tier"] == "generic"
+    assert data["chosen"]["tier"] == "floor"
     assert list(verdicts(data).values()) == ["chosen"]
     strict = explained(registry, problem, strict=True)
     assert strict["chosen"] is None

@@ -45,7 +45,7 @@ def narrow(a: Array, b: Array, start: int = 0) -> Array:
 
 def operands(dtype: str, k: int, exact: bool) -> tuple[GemmProblem, dict[str, Any]]:
     problem = GemmProblem(5, 7, k, dtype, dtype_c="fp32", layout="rcr")
-    return problem, samples.logical(problem, samples.operands(problem, seed=k, exact=exact))
+    return problem, samples.named(samples.sample(problem, seed=k, exact=exact))
 
 
 def flat(one: Array) -> Array:
@@ -87,6 +87,6 @@ def test_a_product_left_out_of_exact_operands_is_found(k: int) -> None:
 def test_only_fp8_times_fp8_has_operands_of_its_own() -> None:
     for dtype_a, dtype_b in (("bf16", "bf16"), ("int8", "int8"), ("fp8_e4m3", "bf16")):
         problem = GemmProblem(4, 4, 64, dtype_a, dtype_b)
-        usual, exact = (samples.operands(problem, 1, exact=one) for one in (False, True))
-        assert all((usual[name].view(np.uint8) == exact[name].view(np.uint8)).all() for name in ("a", "b", "c"))
+        usual, exact = (samples.sample(problem, 1, exact=one).operands for one in (False, True))
+        assert all((usual[slot].view(np.uint8) == exact[slot].view(np.uint8)).all() for slot in (0, 1))
         assert not samples.may_be_narrow(problem)

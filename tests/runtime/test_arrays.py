@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tilewright.errors import DeviceError, ProblemError
 from tilewright.runtime import arrays, dlpack
 from tilewright.runtime.arrays import View, view
+from tilewright.runtime.requests import Result
 
 TYPES = [
     (np.float32, "fp32"),
@@ -127,10 +128,10 @@ def test_a_result_comes_back_in_the_library_of_the_input() -> None:
         def __array_namespace__(self) -> type[Library]:
             return Library
 
-    (kind, found), address = arrays.new_result(Array(), (2, 3), "bf16")
+    (kind, found), address = arrays.new_result(Array(), Result(0, (2, 3), (3, 1), "bf16"))
     assert kind == "converted"
     assert (found.dtype, found.address, found.shape) == ("bf16", address, (2, 3))
-    plain, address = arrays.new_result(object(), (2, 3), "bf16", column_major=True)
+    plain, address = arrays.new_result(object(), Result(0, (2, 3), (1, 2), "bf16"))
     assert (plain.dtype, plain.strides) == (np.dtype(ml_dtypes.bfloat16), (2, 4))
     assert arrays.address_of(plain) == address
 
@@ -181,5 +182,5 @@ def test_torch_tensors_are_seen_and_given_back() -> None:
         view("a", torch.zeros(2, 2, dtype=torch.float64))
     with pytest.raises(DeviceError, match="meta"):
         view("a", torch.zeros(2, 2, device="meta"))
-    made, address = arrays.new_result(tensor, (2, 3, 4), "bf16", column_major=True)
+    made, address = arrays.new_result(tensor, Result(0, (2, 3, 4), (12, 1, 3), "bf16"))
     assert (made.dtype, made.stride(), made.data_ptr()) == (torch.bfloat16, (12, 1, 3), address)

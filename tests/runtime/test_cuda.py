@@ -337,7 +337,7 @@ def test_a_library_loads_and_says_so_without_a_driver(tmp_path: Path) -> None:
 def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     from tilewright.dispatch import kernels
-    from tilewright.runtime.bindings.gemm.request import dense_request
+    from tilewright.runtime.bindings.gemm.request import dense
 
     op = ops.op("gemm")
     base = GemmProblem(64, 64, 64, "bf16", layout="rcr")
@@ -365,7 +365,7 @@ def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> 
     for kernel in made:
         for m, n, k in sizes:
             problem = GemmProblem(m, n, k, "bf16", layout="rcr")
-            args = dense_request(problem).args
+            args = dense(problem).stages[0].args
             args.a = args.b = args.e = 64
             agreed = bool(kernel.refusal(args)) == bool(op.supports(kernel.spec, problem))
             assert agreed, (kernel.name, problem, kernel.refusal(args), op.supports(kernel.spec, problem))

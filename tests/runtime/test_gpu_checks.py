@@ -21,7 +21,7 @@ from tilewright.ops.gemm import GemmProblem, nvidia_multistage
 from tilewright.ops.gemm import nvidia_schedules as nvidia
 from tilewright.ops.gemm.problem import problem_violations
 from tilewright.ops.gemm.spec import GemmSignature
-from tilewright.runtime.bindings.gemm.request import dense_request
+from tilewright.runtime.bindings.gemm.request import dense
 from tilewright.runtime.loader import Kernel
 
 GEMM = ops.op("gemm")
@@ -136,7 +136,7 @@ def problems(draw: st.DrawFn, one: GemmSignature) -> GemmProblem:
 
 def arguments(problem: GemmProblem, off: int, of_d: str) -> Any:
     """The struct of the problem; an unaligned one has an operand that is off by one element (A, B, or E)."""
-    args = dense_request(problem).args
+    args = dense(problem).stages[0].args
     args.a = args.b = args.e = FAR
     args.alpha = 1.0
     if problem.beta:

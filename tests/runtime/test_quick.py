@@ -13,6 +13,8 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -20,12 +22,11 @@ from tests.runtime import fakes
 from tests.runtime.fakes import FakeHip
 from tilewright import api, ops, settings
 from tilewright.errors import DeviceError, LoadError, ProblemError
-from tilewright.runtime import gpu, hip, quick, torch_arrays
-from tilewright.runtime.bindings.gemm import call
-from tilewright.runtime.bindings.gemm.quick import CALLERS, READERS
+from tilewright.runtime import calls, gpu, hip, quick, torch_arrays
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import Place
 from tilewright.runtime.loader import load_library
+from tilewright.runtime.requests import Slot
 
 torch: Any = pytest.importorskip("torch")
 
@@ -79,8 +80,8 @@ class Pose:
         self._real = table
         self.on: dict[int, int] = {}
         self.stream = 0
-        self.long = 0  # long paths taken
-        self.read_in_python = 0  # short paths that were more than one C function
+        self.long = 0  # calls that were not C's alone
+        self.planned = 0  # plans that were made
         self.table = Exchange(1, 3)
         self.table.read, self.table.stream = READ(self._read), STREAM(self._stream)
 
@@ -105,36 +106,29 @@ def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, library: Path)
     pose = Pose(table_of(original))
     monkeypatch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", capsule_of(pose.table))
     monkeypatch.setattr(torch_arrays, "place_of", lambda one, kind="cpu": Place("hip", pose.device_of(one)))
-    monkeypatch.setattr(torch_arrays, "current_stream", lambda: lambda index: pose.stream)
     monkeypatch.setattr(gpu, "torch_stream", lambda place: pose.stream)
     monkeypatch.setattr(torch_arrays, "allocator", lambda place: torch._C._dynamo.guards._empty_strided_cpu)
-    monkeypatch.setattr(
-        torch_arrays, "empty", lambda shape, dtype, turned, place: torch.empty(shape, dtype=torch.int32)
-    )
-    planner = call.OneKernel(load_library(library)[0])
+    monkeypatch.setattr(torch_arrays, "torch_device", lambda place: "cpu")
+    planner = calls.OneKernel(load_library(library)[0])
+    monkeypatch.setattr(api, "arch_of", lambda place: "fake")
     monkeypatch.setitem(api._registries, "fake", planner)
-    monkeypatch.setitem(api._targets, torch.device("cpu"), "fake")
-    for kind in torch_arrays.kinds():
-        monkeypatch.setitem(READERS, kind, torch_arrays.reader())
-        monkeypatch.delitem(CALLERS, kind, raising=False)
-    long, read = call._run_views, call.run_read
+    long, plan = calls.Caller.run_long, calls.OneKernel.plan
 
-    def counted_long(*given: Any, **named: Any) -> Any:
+    def counted_long(*given: Any) -> Any:
         pose.long += 1
-        return long(*given, **named)
+        return long(*given)
 
-    def counted_read(*given: Any) -> Any:
-        pose.read_in_python += 1
-        return read(*given)
+    def counted_plan(*given: Any) -> Any:
+        pose.planned += 1
+        return plan(*given)
 
-    monkeypatch.setattr(call, "_run_views", counted_long)
-    monkeypatch.setattr(api, "run_read", counted_read)
+    monkeypatch.setattr(calls.Caller, "run_long", counted_long)
+    monkeypatch.setattr(calls.OneKernel, "plan", counted_plan)
     yield pose
     monkeypatch.undo()
-    for kind in torch_arrays.kinds():
-        CALLERS.pop(kind, None)
-        READERS.pop(kind, None)
-    torch_arrays.native_reader()  # C reads through PyTorch's own table again
+    native = quick.library()
+    if native is not None:  # C reads through PyTorch's own table again
+        native.use_tensors(torch_arrays.kinds(), torch_arrays.guard, torch_arrays.touched)
 
 
 @pytest.fixture
@@ -165,74 +159,100 @@ def exact(a: Any, b: Any) -> Any:
 
 
 def warm(*given: Any, **named: Any) -> None:
-    """The first call plans; with it C starts to read tensors, so the second finds another key."""
-    tw.gemm(*given, **named)
+    """The first call plans, the next ones are C's alone."""
     tw.gemm(*given, **named)
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["python", "c"])
-def read(request: pytest.FixtureRequest) -> quick.Read:
-    if request.param == "python":
-        return torch_arrays.reader()
-    both = torch_arrays.native_reader()
-    if both is None:
+@pytest.fixture
+def key() -> Callable[..., bytes | None]:
+    """The facts of operands as C reads them."""
+    native = quick.library()
+    if native is None or not native.use_tensors(torch_arrays.kinds(), torch_arrays.guard, torch_arrays.touched):
         pytest.skip("this PyTorch does not let C read its tensors")
-    return both[0]
+    native.hold(DeviceArray)
+    forms = [quick.form([Slot("x")] * count, 0) for count in range(1, 4)]
+
+    def read(*operands: Any) -> bytes | None:
+        form = forms[len(operands) - 1]
+        assert form is not None
+        found: bytes | None = form.key(*operands)
+        return found
+
+    return read
 
 
-def test_a_key_says_everything_but_the_address(read: quick.Read) -> None:
+def test_a_key_says_everything_but_the_address(key: Callable[..., bytes | None]) -> None:
     whole = torch.zeros(64, 64)
     base = whole[:8, :16]
     same = torch.zeros(64, 64)[:8, :16]
-    found, again = read(base, whole), read(same, whole)
-    assert found is not None
-    assert again is not None
-    assert found[0] == again[0]
-    assert found[1:] == (base.data_ptr(), whole.data_ptr())
+    assert key(base, whole) == key(same, whole) != None  # noqa: E711
     others = [
         whole[:9, :16],  # another shape
         torch.zeros(8, 16),  # other strides
         whole.T[:8, :16],
         whole.view(torch.int32)[:8, :16],  # another type
         whole.bfloat16()[:8, :16],
-        whole[:8, 1:17],  # another alignment
         whole[None, :8, :16],  # another rank
         whole[0, :16],
+        whole.numpy()[:8, :16],  # another library
     ]
-    keys = {found[0], *((read(one, whole) or (None,))[0] for one in others)}
+    keys = {key(base, whole), *(key(one, whole) for one in others)}
     assert len(keys) == 1 + len(others)
     assert None not in keys
-    assert (read(whole, base) or (None,))[0] != found[0]
-    assert (read(base) or (None,))[0] != found[0]
+    assert key(whole, base) != key(base, whole)
 
 
-def test_what_needs_a_longer_look_has_no_key(read: quick.Read) -> None:
+def test_keys_of_arrays_say_what_plans_depend_on(key: Callable[..., bytes | None]) -> None:
+    base = np.zeros((8, 16), np.float32)
+    assert key(base) == key(np.ones((8, 16), np.float32)) != None  # noqa: E711
+    fixed = base.copy()
+    fixed.flags.writeable = False
+    assert key(fixed) == key(base)  # it is only read
+    others = [base[:, ::-1], base[::2], base.T, base.view(np.int32), base[None], base.astype(">f4"), base[:0]]
+    found = {key(base), *map(key, others), key(base.astype(ml_dtypes.bfloat16)), key(np.zeros(()))}
+    assert len(found) == len(others) + 3
+    assert None not in found
+    written = quick.form([Slot("out", written=True)], 0)
+    assert written is not None
+    assert written.key(fixed) != written.key(base)
+    for strange in (np.zeros((1,) * 7), np.ma.masked_array(base), base.tolist(), np.float32(1), "x"):
+        assert key(strange) is None
+
+
+def test_what_needs_a_longer_look_has_no_key(key: Callable[..., bytes | None]) -> None:
     class Other(torch.Tensor):  # type: ignore[misc]
         pass
 
     plain = torch.zeros(4, 4)
-    assert read(plain) is not None
-    assert read(torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)) is not None
+    assert key(plain) is not None
+    assert key(torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)) is not None
+    gone, shrunk = torch.zeros(4, 4), torch.zeros(4, 4)
+    gone.untyped_storage().resize_(0)
+    shrunk.untyped_storage().resize_(32)
     for one in (
         torch.zeros(4, 4, requires_grad=True),
         torch._neg_view(plain),
+        torch._efficientzerotensor((4, 4)),
+        gone,
+        shrunk,
         plain.to_sparse(),
         plain.as_subclass(Other),
-        plain.numpy(),
-        None,
         7,
     ):
-        assert read(one) is None
-        assert read(plain, one) is None
+        assert key(one) is None
+        assert key(plain, one) is None
+    with torch.no_grad():
+        assert key(torch.zeros(4, 4, requires_grad=True)) is not None
 
 
 def test_a_lazily_negated_tensor_is_refused_with_its_remedy() -> None:
     for b in (torch.eye(3), torch._neg_view(torch.eye(3))):
-        with pytest.raises(ProblemError, match="resolve_neg"):
+        with pytest.raises(ProblemError) as caught:
             tw.gemm(torch._neg_view(torch.ones(3, 3)), b)
+        assert "resolve_neg" in caught.value.remedy
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------
@@ -242,17 +262,20 @@ def test_a_call_made_before_stays_in_c(pose: Pose, fake_hip: FakeHip) -> None:
     a, b, out = matrix(33, 40), matrix(17, 40), torch.empty(33, 17, dtype=torch.int32)
     for named in ({}, {"out": out}):
         warm(a, b.T, **named)
-        before = pose.long, pose.read_in_python
+        before = pose.long, pose.planned
         for _ in range(20):
             a.copy_(matrix(33, 40))
             out.fill_(-1)
             result = tw.gemm(a, b.T, **named)
             assert torch.equal(result, exact(a, b.T))
             assert (result is out) == bool(named)
-        assert (pose.long, pose.read_in_python) == before
-    assert tw.gemm(a, b.T, alpha=2, out=out) is out
-    assert torch.equal(out, 2 * exact(a, b.T))
-    assert (pose.long, pose.read_in_python) == before
+        assert (pose.long, pose.planned) == before
+    warm(a, b.T, alpha=2, out=out)
+    before = pose.long, pose.planned
+    for alpha in (2, 3.5):
+        assert tw.gemm(a, b.T, alpha=alpha, out=out) is out
+        assert torch.equal(out, (alpha * exact(a, b.T)).int())
+    assert (pose.long, pose.planned) == before
 
 
 def test_calls_with_c_stay_in_c_too(pose: Pose) -> None:
@@ -261,13 +284,14 @@ def test_calls_with_c_stay_in_c_too(pose: Pose) -> None:
     for named in ({"out": out, "beta": 3}, {"out": c, "beta": 3}, {"beta": 2}, {"out_dtype": "int32"}, {"out": out}):
         old = c if "beta" in named else None
         warm(a, b.T, old, **named)
-        before = pose.long, pose.read_in_python
+        before = pose.long, pose.planned
         for _ in range(5):
             expected = exact(a, b.T) + named.get("beta", 0) * c
             assert torch.equal(tw.gemm(a, b.T, old, **named), expected)
-        assert (pose.long, pose.read_in_python) == before
-    warm(a, b.T, c, out=out)  # not read where beta is 0
-    assert torch.equal(tw.gemm(a, b.T, c, out=out), exact(a, b.T))
+        assert (pose.long, pose.planned) == before
+    warm(a, b.T, c, out=out, beta=0)  # not read then
+    assert torch.equal(tw.gemm(a, b.T, c, out=out, beta=0), exact(a, b.T))
+    assert torch.equal(tw.gemm(a, b.T, c, out=out), exact(a, b.T) + c)  # and counted once where nothing is said
     memory = torch.zeros(34, 17, dtype=torch.int32)
     with pytest.raises(ProblemError, match="shares memory with c"):
         tw.gemm(a, b.T, memory[:33], out=memory[1:], beta=3)
@@ -281,11 +305,11 @@ def test_calls_with_ds_stay_in_c_too(adding: Pose) -> None:
     for ds in ((row, whole), [whole, row], (row, row)):
         for named in ({}, {"out": out}):
             warm(a, b.T, ds=ds, epilogue=ADD, **named)
-            before = adding.long, adding.read_in_python
+            before = adding.long, adding.planned
             for _ in range(3):
                 row += 1
                 assert torch.equal(tw.gemm(a, b.T, ds=ds, epilogue=ADD, **named), exact(a, b.T) + ds[0] + ds[1])
-            assert (adding.long, adding.read_in_python) == before
+            assert (adding.long, adding.planned) == before
     with pytest.raises(ProblemError, match=r"shares memory with ds\[1\]"):
         tw.gemm(a, b.T, ds=(row, out), epilogue=ADD, out=out)
     with pytest.raises(ProblemError):
@@ -336,14 +360,14 @@ def test_overlap_is_looked_at_in_every_call(pose: Pose) -> None:
     memory = torch.zeros(64, 64, dtype=torch.int32)
     a, b, out = memory.view(torch.int8)[:32, :32], matrix(32, 32), memory[:32, 32:]
     warm(a, b.T, out=out)
-    before = pose.read_in_python
+    before = pose.planned
     assert torch.equal(tw.gemm(a, b.T, out=memory[32:, 32:]), exact(a, b.T))
-    assert pose.read_in_python == before
+    assert pose.planned == before
     with pytest.raises(ProblemError, match="shares memory with a"):
         tw.gemm(a, b.T, out=memory[:32, :32])
     # Ranges that meet while no byte is shared: the long path finds out, and runs it.
     assert torch.equal(tw.gemm(a, b.T, out=memory[:32, 16:48]), exact(a, b.T))
-    with pytest.raises(ProblemError, match="real numbers"):
+    with pytest.raises(ProblemError, match="not a real number"):
         tw.gemm(a, b.T, out=out, alpha="much")  # type: ignore[arg-type]
 
 
@@ -352,9 +376,9 @@ def test_the_stream_of_the_moment_is_used(pose: Pose, fake_hip: FakeHip) -> None
     warm(a, b.T, out=out)
     for stream in (0x1000, 0x2000, 0):
         pose.stream = stream
-        before = pose.read_in_python
+        before = pose.planned
         tw.gemm(a, b.T, out=out)
-        assert (fake_hip.last_stream, pose.read_in_python) == (stream, before)
+        assert (fake_hip.last_stream, pose.planned) == (stream, before)
         tw.gemm(a, b.T, out, beta=1, out=out)
         assert fake_hip.last_stream == stream
     with hip.device().new_stream() as mine:
@@ -429,17 +453,17 @@ def test_workspaces_are_those_of_the_stream(hungry: Pose, fake_hip: FakeHip) -> 
         for stream in (0x1000, 0x2000):
             hungry.stream = stream
             assert torch.equal(tw.gemm(a, b.T, **named), exact(a, b.T))  # allocates on a stream never seen
-            before = hungry.long, hungry.read_in_python, fake_hip.calls("hipMalloc")
+            before = hungry.long, hungry.planned, fake_hip.calls("hipMalloc")
             assert torch.equal(tw.gemm(a, b.T, **named), exact(a, b.T))
-            assert (hungry.long, hungry.read_in_python, fake_hip.calls("hipMalloc")) == before
+            assert (hungry.long, hungry.planned, fake_hip.calls("hipMalloc")) == before
     hip.device().drop_workspaces()
     assert torch.equal(tw.gemm(a, b.T), exact(a, b.T))
     # A graph keeps the address: such a call is not C's alone.
     fake_hip.capture(hungry.stream)
-    seen = hungry.read_in_python
+    seen = hungry.long
     tw.gemm(a, b.T, out=out)
     fake_hip.capture(hungry.stream, on=False)
-    assert hungry.read_in_python == seen + 1
+    assert hungry.long == seen + 1
     assert hip.device()._pinned
     hip.device().drop_workspaces()
 
@@ -447,7 +471,6 @@ def test_workspaces_are_those_of_the_stream(hungry: Pose, fake_hip: FakeHip) -> 
 def test_our_own_arrays_have_the_short_path_too(pose: Pose) -> None:
     a, b, out = matrix(33, 40), matrix(17, 40), torch.zeros(33, 17, dtype=torch.int32)
     held = [DeviceArray.of(hip.device(), one.numpy()) for one in (a, b, out)]
-    api._targets[hip.device()] = "fake"
     x, y, z = held
     warm(x, y.T, out=z)
     before = pose.long
@@ -461,7 +484,6 @@ def test_our_own_arrays_have_the_short_path_too(pose: Pose) -> None:
     for _ in range(2):
         with pytest.raises(ProblemError, match="not a multiple of its 4-byte elements"):
             tw.gemm(DeviceArray(x.device, x._memory, (30, 40), x.strides, "int8"), y.T, out=late)
-    del api._targets[hip.device()]
 
 
 def test_without_the_library_python_does_the_same(pose: Pose, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,16 +493,17 @@ def test_without_the_library_python_does_the_same(pose: Pose, monkeypatch: pytes
     monkeypatch.setattr(quick, "_loaded", None)
     monkeypatch.setattr(quick, "_failed", [])
     monkeypatch.setattr(quick, "_build", refuse)
+    monkeypatch.setattr(calls.caller("gemm"), "quick", calls._nothing)
     a, b, out = matrix(33, 40), matrix(17, 40), torch.empty(33, 17, dtype=torch.int32)
     warm(a, b.T)
     warm(a, b.T, out=out)
-    before = pose.long
+    before = pose.planned
     for _ in range(3):
         a.copy_(matrix(33, 40))
         assert torch.equal(tw.gemm(a, b.T), exact(a, b.T))
         assert torch.equal(tw.gemm(a, b.T, out=out), exact(a, b.T))
-    assert pose.long == before
-    assert not any(kind in CALLERS for kind in torch_arrays.kinds())
+    assert pose.planned == before
+    assert pose.long >= 8
     memory = torch.zeros(64, 64, dtype=torch.int32)
     a = memory.view(torch.int8)[:33, :40]
     with pytest.raises(ProblemError, match="shares memory"):

@@ -104,7 +104,6 @@ class ObjectRules:
     libraries: tuple[str, ...] = ()  # after the objects
     response_flag: str = "@"  # stands right before the name of a file that holds the objects' names
     library_suffix: str = ".so"
-    source_suffix: str = ".cpp"  # by which the compiler tells its language
 
 
 @dataclass(frozen=True, slots=True)

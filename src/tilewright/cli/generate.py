@@ -11,7 +11,7 @@ from tilewright.cli import selection as chosen
 from tilewright.cli.common import AsJson, Expression, Target, Verbose, print_json, progress, say
 
 if TYPE_CHECKING:
-    from tilewright.codegen import Report, Selection
+    from tilewright.codegen import Report, SpecSet
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +63,7 @@ def _generate(
     )
 
 
-def _data(report: Report, selection: Selection, why_not: bool) -> dict[str, Any]:
+def _data(report: Report, selection: SpecSet, why_not: bool) -> dict[str, Any]:
     from tilewright.codegen import MANIFEST
 
     data: dict[str, Any] = {

@@ -82,7 +82,7 @@ def wrap(
         demand_printable(place)
     entries, left_out, ignored = _kernels(source, pattern)
     layout_rules = _rules(entries)
-    units = _units(entries, layout_rules)
+    units = _units(entries)
     _demand_apart(source, folder, entries, units)
     wrappers = {unit.wrapper: _wrapper_text(str(entry["file"])) for unit, entry in zip(units, entries, strict=True)}
     with held(folder):
@@ -179,7 +179,7 @@ def _manifest(folder: Path, present: set[str]) -> dict[str, dict[str, Any]]:
         ) from None
 
 
-def _units(entries: Sequence[Mapping[str, Any]], rules: Mapping[str, ObjectRules]) -> tuple[Unit, ...]:
+def _units(entries: Sequence[Mapping[str, Any]]) -> tuple[Unit, ...]:
     units: list[Unit] = []
     taken: set[str] = set()
     for entry in entries:
@@ -190,14 +190,15 @@ def _units(entries: Sequence[Mapping[str, Any]], rules: Mapping[str, ObjectRules
             name = f"{name}_"
         taken.add(name)
         arch = str(entry["arch"])
-        units.append(Unit(stem, stem + rules[arch].source_suffix, name, arch))
+        units.append(Unit(stem, stem + backend(arch_by_name(arch).backend).wrapper_suffix, name, arch))
     return tuple(units)
 
 
 def _rules(entries: Sequence[Mapping[str, Any]]) -> dict[str, ObjectRules]:
-    """How kernels of each arch are compiled; ops may bring headers of their own."""
-    ops = sorted({str(entry["op"]) for entry in entries})
-    names = {name: arch_by_name(name).backend for name in sorted({str(entry["arch"]) for entry in entries})}
+    ops: dict[str, set[str]] = {}
+    for entry in entries:
+        ops.setdefault(str(entry["arch"]), set()).add(str(entry["op"]))
+    names = {name: arch_by_name(name).backend for name in sorted(ops)}
     if len(set(names.values())) > 1:
         listing = ", ".join(f"{name} ({owner})" for name, owner in names.items())
         raise RequestError(
@@ -206,7 +207,7 @@ def _rules(entries: Sequence[Mapping[str, Any]]) -> dict[str, ObjectRules]:
             value=listing,
             remedy="generate each into a folder of its own, or choose some with --pattern",
         )
-    return {name: backend(owner).object_rules(name, ops) for name, owner in names.items()}
+    return {name: backend(owner).object_rules(name, sorted(ops[name])) for name, owner in names.items()}
 
 
 def _demand_apart(source: Path, folder: Path, entries: Sequence[Mapping[str, Any]], units: Sequence[Unit]) -> None:

@@ -1,8 +1,8 @@
 """Problem in, kernel out: registry, selection, records and measurement."""
 
 from tilewright.dispatch.records import Record, Records
-from tilewright.dispatch.registry import Registry, default_registry, resolve_target
-from tilewright.dispatch.selection import Candidate, Explanation, Selection
+from tilewright.dispatch.registry import Registry, default_registry
+from tilewright.dispatch.selection import Candidate, Explanation, Selection, StagedSelection
 
 __all__ = [
     "Candidate",
@@ -11,6 +11,6 @@ __all__ = [
     "Records",
     "Registry",
     "Selection",
+    "StagedSelection",
     "default_registry",
-    "resolve_target",
 ]

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import events, ops
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import backend
+from tilewright.backends.base import backend, demand_runnable
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch.records import Record, Timing, records
 from tilewright.errors import InternalError, NoKernelError, ToolchainError
 from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime import samples
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.devices import Device, device_of
 from tilewright.runtime.host import thread_count
@@ -46,14 +47,15 @@ def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Meth
     """Kernels that compute the problem right; a wrong one is reported and left out."""
     bound = binding(problem.op)
     # The further sets only keep the caches from helping: their values need no check.
-    sets = [bound.operands(problem, method.seed, device) for _ in range(max(1, method.buffers))]
-    judged = bound.operands(problem, method.seed, device, exact=True) if bound.checks_apart(problem) else sets[0]
+    sets = [samples.make(bound, problem, method.seed, device) for _ in range(max(1, method.buffers))]
+    apart = bound.checks_apart(problem)
+    judged = samples.make(bound, problem, method.seed, device, exact=True) if apart else sets[0]
     entrants = []
     for kernel in kernels:
-        bound.poison(judged)
-        runs = [bound.runner(kernel, problem, operands, threads) for operands in sets]
-        (runs[0] if judged is sets[0] else bound.runner(kernel, problem, judged, threads))()
-        check = bound.check(problem, judged)
+        samples.poison_results(bound, judged)
+        runs = [samples.runner(bound, kernel, problem, one, device, threads) for one in sets]
+        (samples.runner(bound, kernel, problem, judged, device, threads) if apart else runs[0])()
+        check = samples.check(bound, problem, judged)
         if not check.ok:
             events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
             continue
@@ -94,7 +96,23 @@ def candidates_for(registry: Registry, problem: Any, given: Iterable[KernelSpec]
     return sorted(usable, key=lambda spec: spec.digest != present)
 
 
-def measure(
+def measure(registry: Registry, problem: Any, candidates: Iterable[KernelSpec] | None = None, **options: Any) -> Any:
+    """Build, check and time kernels for a problem; the record names the winner.
+
+    Of a problem of several stages each is measured apart, as itself: then a tuple of records.  `options` are those of
+    `measure_stage`.
+    """
+    given = None if candidates is None else list(candidates)
+    stages = registry.stages(problem)
+    found = []
+    for stage in stages:
+        signature = ops.op(stage.op).signature_of(stage)
+        mine = None if given is None else [spec for spec in given if len(stages) == 1 or spec.signature == signature]
+        found.append(measure_stage(registry, stage, mine or None, **options))
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def measure_stage(
     registry: Registry,
     problem: Any,
     candidates: Iterable[KernelSpec] | None = None,
@@ -106,17 +124,16 @@ def measure(
     max_workers: int | None = None,
     on_event: Callable[[events.Event], None] | None = None,
 ) -> Record:
-    """Build, check and time kernels for a problem; the record names the winner and is kept when `save`.
+    """The record of one stage, kept when `save`.
 
     `flush` times every call with cold caches, `buffers` rotates through that many sets of operands.
     """
-    op = ops.op(problem.op)
-    problem = op.measured_as(problem)
+    problem = ops.op(problem.op).measured_as(problem)
     threads = thread_count()
     method = Method(rounds=rounds, seed=secrets.randbelow(2**32), flush=flush, buffers=buffers)
     specs = candidates_for(registry, problem, candidates)
     for name in {spec.arch for spec in specs}:
-        registry.demand_runnable(name)
+        demand_runnable(name)
     kernels = loaded.kernels(specs, max_workers=max_workers, on_event=on_event)
     device = device_of(registry.target)
     entrants = _checked(kernels, problem, threads, method, device)

@@ -5,7 +5,7 @@ Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
     measured  a record of this problem on this machine names the kernel
     rule      the backend's estimate orders the kernels that serve the problem
     padded    operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
-    generic   the floor kernel of the signature
+    floor     the kernel that serves everything of the signature
 
 Strict mode refuses the last two.  A registry without specs draws its candidates from the op and
 compiles on first use; one with specs uses those.
@@ -14,46 +14,28 @@ compiles on first use; one with specs uses those.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tilewright import arch as arch_facts
 from tilewright import events, ops, settings
-from tilewright.arch import Arch
-from tilewright.backends.base import backend, backend_names
+from tilewright.backends.base import backend, demand_runnable, resolve_target
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import Record, records
-from tilewright.dispatch.selection import Candidate, Explanation, Selection
-from tilewright.errors import DeviceError, NoKernelError, ProblemError, RequestError
+from tilewright.dispatch.selection import Candidate, Explanation, Selection, StagedSelection
+from tilewright.errors import NoKernelError, ProblemError, RequestError
 from tilewright.ops.base import KernelSpec, Op, demand_legal
+from tilewright.runtime import calls
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel, load_library
-
-Where = Callable[[KernelSpec], str]
+from tilewright.runtime.plans import Plan, Plans
+from tilewright.runtime.requests import Request, StageRequest, Where
 
 # Choices kept; a program whose sizes never repeat must not fill memory with them.
 MOST_REMEMBERED = 4096
-
-
-def resolve_target(target: str | None) -> Arch:
-    """An arch by name; a backend's name means the best arch of it this machine runs; None the best host arch."""
-    name = target or settings.current().target
-    if not name:
-        return arch_facts.best_host_arch()
-    if name in backend_names() and name not in arch_facts.all_archs():
-        here = backend(name).available_archs()
-        if not here:
-            raise DeviceError(
-                f"no arch of {name!r} runs on this machine: {backend(name).why_unavailable()}",
-                rule="target-unavailable",
-                value=name,
-                remedy="name an arch to build for it without running, or see `tilewright doctor`",
-            )
-        return arch_facts.arch(here[0])
-    return arch_facts.arch(name)
 
 
 class Registry:
@@ -67,9 +49,9 @@ class Registry:
         self._specs: dict[str, KernelSpec] = {}
         self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
         self._selections: dict[Any, Selection] = {}
-        self._plans: dict[settings.Settings, dict[Any, Any]] = {}
+        self._plans: dict[settings.Settings, Plans] = {}
         # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
-        self._active: tuple[settings.Settings | None, int, dict[Any, Any]] = (None, -1, {})
+        self._active: tuple[settings.Settings | None, int, Plans] = (None, -1, Plans())
         self._seen: tuple[Any, int] = (None, -1)  # the records in force when choices were made, and their epoch
         self.add(specs)
 
@@ -154,34 +136,24 @@ class Registry:
 
     def kernels(self) -> list[Kernel]:
         """Every registered kernel, built and loaded."""
-        self.demand_runnable()
+        demand_runnable(self.arch.name)
         return loaded.kernels(self.specs())
 
     def kernel(self, spec: KernelSpec) -> Kernel:
         """One kernel, built now if the store does not have it."""
-        self.demand_runnable(spec.arch)
+        demand_runnable(spec.arch)
         return loaded.kernel(spec)
 
-    def demand_runnable(self, arch: str | None = None) -> None:
-        """Raise where this machine cannot run kernels of an arch (the target, if not given)."""
-        name = arch or self.arch.name
-        here = self._backend.available_archs()
-        if name not in here:
-            why = self._backend.why_unavailable() or f"it runs {', '.join(here)}"
-            raise DeviceError(
-                f"kernels of {name} do not run on this machine ({why})",
-                rule="arch-not-runnable",
-                value=name,
-                remedy="they can be generated and built here, and run on a machine that has the arch"
-                + (f"; to run here use target {here[0]!r}" if here else ""),
-            )
+    def kernel_for(self, problem: Any) -> Kernel:
+        """The kernel of a problem of one stage."""
+        return self.kernel(self._select_stage(problem).spec)
 
     # -- choosing ----------------------------------------------------------------------------------
 
     def _forget(self) -> None:
         self._selections = {}
         self._plans = {}
-        self._active = (None, -1, {})
+        self._active = (None, -1, Plans())
 
     def _candidates(self, op: Op, signature: Any) -> tuple[tuple[KernelSpec, ...], bool]:
         """The kernels to choose from, and whether they were registered (or are drawn from the op)."""
@@ -190,8 +162,8 @@ class Registry:
         return tuple(op.candidates(signature, self.arch.name)), False
 
     def candidates(self, problem: Any) -> tuple[KernelSpec, ...]:
-        """The kernels of the problem's signature, whether or not they serve its sizes."""
-        op = ops.op(problem.op)
+        """The kernels of a stage's signature, whether or not they serve its sizes."""
+        op = _op_of(problem)
         self._demand_legal_problem(op, problem)
         return self._candidates(op, op.signature_of(problem))[0]
 
@@ -205,6 +177,12 @@ class Registry:
                 remedy=broken[0].remedy,
             )
 
+    def stages(self, problem: Any) -> tuple[Any, ...]:
+        """The problems of the kernels a problem needs on this target, one after another."""
+        op = _op_of(problem)
+        self._demand_legal_problem(op, problem)
+        return tuple(op.stages(problem, self.arch.name))
+
     def select(
         self,
         problem: Any,
@@ -212,8 +190,20 @@ class Registry:
         threads: int | None = None,
         strict: bool | None = None,
         where: Where | None = None,
+    ) -> Any:
+        """The kernel for a problem: a Selection, or a StagedSelection where several kernels are needed.
+
+        `where` gives a reason to leave a kernel out, or an empty string.
+        """
+        count = _threads(threads)
+        stages = self.stages(problem)
+        chosen = tuple(self._select_stage(one, threads=count, strict=strict, where=where) for one in stages)
+        return chosen[0] if len(chosen) == 1 else StagedSelection(chosen)
+
+    def _select_stage(
+        self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
     ) -> Selection:
-        """The kernel for a problem.  `where` gives a reason to leave a kernel out, or an empty string."""
+        """The kernel of one stage."""
         now = settings.current()
         count = threads or thread_count()
         strict = now.strict if strict is None else strict
@@ -325,7 +315,7 @@ class Registry:
     ) -> Selection:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
-            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and generic tiers")
+            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and floor tiers")
         copied = self._copied(op, problem, candidates, threads)
         if copied is not None:
             return copied
@@ -333,11 +323,11 @@ class Registry:
         if not op.check(floor) and (where is None or not where(floor)):
             if not op.supports(floor, problem):
                 reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
-                return Selection(floor, "generic", reason, self._backend.estimate(floor, problem, threads))
+                return Selection(floor, "floor", reason, self._backend.estimate(floor, problem, threads))
             copied = self._copied(op, problem, (floor,), threads)
             if copied is not None:
                 return copied
-        raise self._refusal(op, problem, candidates, "there is no generic kernel for this signature")
+        raise self._refusal(op, problem, candidates, "there is no floor kernel for this signature")
 
     def _copied(self, op: Op, problem: Any, specs: tuple[KernelSpec, ...], threads: int) -> Selection | None:
         """The fastest kernel that serves the problem in padded copies."""
@@ -365,16 +355,30 @@ class Registry:
         self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
     ) -> Explanation:
         """Every candidate with its reasons, and what decided; nothing is compiled."""
+        count = _threads(threads)
+        strict = settings.current().strict if strict is None else strict
+        if not isinstance(strict, bool):
+            raise RequestError(f"strict is {strict!r}", rule="strict", value=strict, remedy="give True or False")
+        op = _op_of(problem)
+        parts = tuple(self._explain_stage(one, count, strict, where) for one in self.stages(problem))
+        words = tuple(op.words(problem))
+        if len(parts) == 1:
+            return replace(parts[0], problem=problem, arguments=words)
+        chosen = [one.selection for one in parts if isinstance(one.selection, Selection)]
+        whole = StagedSelection(tuple(chosen)) if len(chosen) == len(parts) else None
+        decided = f"{whole.tier}: {whole.reason}" if whole is not None else "refused: a stage has no kernel"
+        source = f"{len(parts)} stages, each chosen apart"
+        return Explanation(problem, self.arch.name, count, strict, source, (), whole, decided, words, (), parts)
+
+    def _explain_stage(self, problem: Any, count: int, strict: bool, where: Where | None) -> Explanation:
         now = settings.current()
-        count = threads or thread_count()
-        strict = now.strict if strict is None else strict
         op = ops.op(problem.op)
         self._demand_legal_problem(op, problem)
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
         chosen: Selection | None = None
         try:
-            chosen = self.select(problem, threads=count, strict=strict, where=where)
+            chosen = self._select_stage(problem, threads=count, strict=strict, where=where)
             decided = f"{chosen.tier}: {chosen.reason}"
         except NoKernelError as error:
             decided = f"refused: {error.message.partition(':')[2].strip().splitlines()[0]}"
@@ -435,8 +439,8 @@ class Registry:
 
     # -- running -----------------------------------------------------------------------------------
 
-    def plans(self) -> MutableMapping[Any, Any]:
-        """Plans by call key, valid for the settings in force."""
+    def plans(self) -> Plans:
+        """What is remembered of calls, valid for the settings in force."""
         now = settings.current()
         seen, epoch, plans = self._active
         if seen is now and epoch == measured.epoch:
@@ -445,27 +449,77 @@ class Registry:
         with self._lock:
             if len(self._plans) > 64:  # settings made anew for each call must not pile up
                 self._plans.clear()
-            plans = self._plans.setdefault(now, {})
+            plans = self._plans.setdefault(now, Plans())
             self._active = (now, measured.epoch, plans)
         return plans
 
-    def plan(self, op: str, request: Any, where: Where | None = None) -> Any:
-        """Choose, build and prepare a kernel for a request of the op's binding."""
-        chosen = self.select(request.problem, where=where)
-        self.demand_runnable(chosen.spec.arch)
-        prepared = binding(op).prepare(loaded.kernel(chosen.spec), request, thread_count(), chosen.padded)
-        prepared.selection = chosen
-        return prepared
+    def plan(self, request: Request, spec: KernelSpec | None = None) -> Plan:
+        """Choose, build and load a kernel for each stage; `spec` is the one for stages of its signature."""
+        op, bound = ops.op(request.op), binding(request.op)
+        stages: list[StageRequest] = []
+        chosen: list[Selection] = []
+        for stage in request.stages:
+            mine = spec is not None and spec.signature == op.signature_of(stage.problem)
+            one = self._as_asked(op, spec, stage) if mine else self._select_stage(stage.problem, where=stage.where)
+            demand_runnable(one.spec.arch)
+            chosen.append(one)
+            stages.append(stage if one.padded is None else bound.copies(stage, one.padded))
+        if spec is not None and all(one.spec != spec for one in chosen):
+            asked = ", ".join(op.signature_of(one.problem).label() for one in request.stages)
+            raise NoKernelError(
+                f"{spec.name} computes {spec.signature.label()}, and the call asks for {asked}",
+                rule="kernel-signature",
+                value=spec.name,
+                remedy="describe a problem of its signature",
+            )
+        kernels = [loaded.kernel(one.spec) for one in chosen]
+        return Plan(replace(request, stages=tuple(stages)), kernels, chosen, thread_count())
+
+    def _as_asked(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
+        """A kernel someone named, in copies where it needs them."""
+        assert spec is not None
+        problem, seconds = stage.problem, self._backend.estimate(spec, stage.problem, thread_count())
+        refusals = op.supports(spec, problem)
+        if not refusals:
+            return Selection(spec, "rule", "asked for by name", seconds)
+        larger = op.padded(spec, problem)
+        if larger is None:
+            raise self._refusal(op, problem, (spec,), "the kernel that was asked for does not serve it")
+        return Selection(spec, "padded", f"asked for by name; run as {larger.describe()}", seconds, larger)
 
     def run(self, op: str, *operands: Any, **keywords: Any) -> Any:
         """Run an op on arrays: `registry.run("gemm", a, b)`."""
-        return binding(op).run(self, *operands, **keywords)
+        return calls.run(self, op, *operands, **keywords)
 
-    def measure(self, problem: Any, candidates: Iterable[KernelSpec] | None = None, **options: Any) -> Record:
-        """Check and time kernels for a problem and remember the winner; see `dispatch.measure.measure`."""
+    def measure(self, problem: Any, candidates: Iterable[KernelSpec] | None = None, **options: Any) -> Any:
+        """Check and time kernels for a problem and remember the winner; see `dispatch.measure.measure`.
+
+        The record; a tuple of records where the problem has several stages, which are measured apart.
+        """
         from tilewright.dispatch.measure import measure
 
         return measure(self, problem, candidates, **options)
+
+
+def _op_of(problem: Any) -> Op:
+    """The op of a problem; what is no problem has one clear error."""
+    name = getattr(type(problem), "op", None)
+    if not isinstance(name, str) or isinstance(problem, type):
+        raise RequestError(
+            f"{problem!r:.80} is not a problem",
+            rule="problem-type",
+            value=type(problem).__name__,
+            remedy="give a problem of an op, such as tilewright.GemmProblem(m=64, n=64, k=64)",
+        )
+    return ops.op(name)
+
+
+def _threads(threads: int | None) -> int:
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 0):
+        raise RequestError(
+            f"threads is {threads!r}", rule="threads", value=threads, remedy="give 1 or more, or 0 for all there are"
+        )
+    return threads or thread_count()
 
 
 _defaults: dict[str, Registry] = {}

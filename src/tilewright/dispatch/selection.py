@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ops.base import KernelSpec, plain
 
-TIERS = ("measured", "rule", "padded", "generic")
+TIERS = ("measured", "rule", "padded", "floor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,41 @@ class Selection:
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def stages(self) -> tuple[Selection, ...]:
+        return (self,)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": self.seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSelection:
+    """The kernels of a problem of several stages, each chosen apart."""
+
+    stages: tuple[Selection, ...]
+
+    @property
+    def name(self) -> str:
+        return " + ".join(one.name for one in self.stages)
+
+    @property
+    def tier(self) -> str:
+        """The farthest any of them had to fall."""
+        return max((one.tier for one in self.stages), key=TIERS.index)
+
+    @property
+    def reason(self) -> str:
+        return f"{len(self.stages)} stages: " + "; ".join(one.reason for one in self.stages)
+
+    @property
+    def seconds(self) -> float:
+        return sum(one.seconds for one in self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        whole = {"kernel": self.name, "tier": self.tier, "seconds": self.seconds}
+        return {**whole, "stages": [one.to_dict() for one in self.stages]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +84,11 @@ class Explanation:
     strict: bool
     source: str  # where the candidates come from
     candidates: tuple[Candidate, ...]
-    selection: Selection | None  # None when strict mode refuses
+    selection: Selection | StagedSelection | None  # None when strict mode refuses
     decided: str
     arguments: tuple[str, ...] = field(default=())
     unused_records: tuple[str, ...] = field(default=())  # measurements of the problem, and why they do not count
+    stages: tuple[Explanation, ...] = field(default=())  # of a problem of several: each for itself
 
     @property
     def replay(self) -> str:
@@ -70,20 +106,31 @@ class Explanation:
             "strict": self.strict,
             "source": self.source,
             "candidates": [plain(one) for one in self.candidates],
-            "chosen": None
-            if chosen is None
-            else {"kernel": chosen.name, "digest": chosen.spec.digest, "tier": chosen.tier, "seconds": chosen.seconds},
+            "chosen": None if chosen is None else chosen.to_dict(),
             "decided": self.decided,
             "unused_records": list(self.unused_records),
             "replay": self.replay,
+            **({"stages": [one.to_dict() for one in self.stages]} if self.stages else {}),
         }
 
     def __str__(self) -> str:
-        lines = [
+        head = [
             f"problem   {self.problem.describe()}",
             f"target    {self.target}, {self.threads} thread(s){', strict' if self.strict else ''}",
-            f"kernels   {self.source}",
         ]
+        tail = [f"decided   {self.decided}", f"replay    {self.replay}"]
+        lines = self._stage_lines() if self.stages else self._own_lines()
+        return "\n".join([*head, *lines, *tail])
+
+    def _stage_lines(self) -> list[str]:
+        lines = []
+        for number, one in enumerate(self.stages, 1):
+            lines.append(f"stage {number}   {one.problem.describe()}")
+            lines += [f"  {line}" for line in one._own_lines()]
+        return lines
+
+    def _own_lines(self) -> list[str]:
+        lines = [f"kernels   {self.source}"]
         for one in self.candidates:
             times = [
                 f"{label} {seconds * 1e6:.1f} us"
@@ -96,6 +143,4 @@ class Explanation:
         if self.selection is not None:
             lines.append(f"chosen    {self.selection.name}")
             lines.append(f"tier      {self.selection.tier}")
-        lines += [f"records   {one}" for one in self.unused_records]
-        lines += [f"decided   {self.decided}", f"replay    {self.replay}"]
-        return "\n".join(lines)
+        return lines + [f"records   {one}" for one in self.unused_records]

@@ -1,6 +1,6 @@
-"""Views of the user's arrays: address, shape, strides, element type.  Nothing is ever copied here.
+"""Views of the user's arrays: address, shape, strides, element type.  Nothing is copied but by `copy_of`.
 
-NumPy arrays (with the ml_dtypes types) are read directly; everything else goes through DLPack.
+NumPy arrays (with the ml_dtypes types) and PyTorch's tensors are read directly; everything else goes through DLPack.
 """
 
 from __future__ import annotations
@@ -13,12 +13,33 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
+from tilewright.dtypes import BY_NUMPY_NAME, DTYPES, dtype
 from tilewright.errors import ProblemError
-from tilewright.runtime import dlpack, torch_arrays
+from tilewright.runtime import dlpack, staging, torch_arrays
 from tilewright.runtime.device_arrays import DeviceArray
-from tilewright.runtime.devices import HOST, Place, device, wrong_place
+from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
 from tilewright.runtime.numpy_types import numpy_dtype
+from tilewright.runtime.quick import Maker
+from tilewright.runtime.requests import Copy, Result
+
+ALLOW = 'copy="allow"'
+
+
+class CopyNeeded(ProblemError):
+    """An operand that kernels cannot read as it lies in memory; a copy of it would do.  `what` is its name."""
+
+    def __init__(self, what: str, message: str, *, rule: str, value: object, how: str = "") -> None:
+        how = how or f"{what}.copy() in NumPy, {what}.contiguous() in PyTorch"
+        remedy = f"let it be copied ({ALLOW}), or give a copy made once: {how}"
+        super().__init__(message, rule=rule, value=value, remedy=remedy)
+        self.what = what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (CopyNeeded._again, (self.what, self.message, self.rule, self.value))
+
+    @staticmethod
+    def _again(what: str, message: str, rule: str, value: object) -> CopyNeeded:
+        return CopyNeeded(what, message, rule=rule, value=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +58,12 @@ class View:
     @property
     def itemsize(self) -> int:
         return DTYPES[self.dtype].bytes
+
+    @property
+    def key(self) -> Any:
+        """All that a plan can depend on; on a device whether the address is a multiple of 16 bytes is part of it."""
+        aligned = self.place is HOST or self.address % 16 == 0
+        return self.shape, self.strides, self.dtype, self.place, aligned, self.writeable
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -87,50 +114,55 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> t
     return low * itemsize, (high + 1) * itemsize
 
 
-def dtype_name(what: str, dtype: np.dtype[Any]) -> str:
+def dtype_name(what: str, kind: np.dtype[Any]) -> str:
     """Our name of a NumPy dtype, or one clear error."""
-    name = BY_NUMPY_NAME.get(dtype.name)
-    if name is not None and dtype.isnative:
+    name = BY_NUMPY_NAME.get(kind.name)
+    if name is not None and kind.isnative:
         return name
     if name is not None:
-        raise ProblemError(
-            f"{what} has {dtype.str!r} elements, whose bytes are in the other order than this machine's",
+        raise CopyNeeded(
+            what,
+            f"{what} has {kind.str!r} elements, whose bytes are in the other order than this machine's",
             rule="array-byte-order",
-            value=dtype.str,
-            remedy=f"convert it: {what}.astype({what}.dtype.newbyteorder('='))",
+            value=kind.str,
+            how=f"{what}.astype({what}.dtype.newbyteorder('='))",
         )
-    likely = "float32" if dtype.kind in "fc" else "int8" if dtype.kind in "iub" else "float32"
     raise ProblemError(
-        f"{what} has elements of type {dtype.name}, which no kernel takes",
+        f"{what} has elements of type {kind.name}, which no kernel takes",
         rule="array-dtype",
-        value=dtype.name,
-        remedy=f"convert it, for example {what}.astype(np.{likely}); kernels take {', '.join(DTYPES)}",
+        value=kind.name,
+        remedy=torch_arrays.conversion(what, kind.name, f"{what}.astype(np.{{}})"),
     )
 
 
 def output_dtype(name: object) -> str:
-    """An element type given as our name, a NumPy dtype or type, or a string NumPy knows."""
-    if isinstance(name, str) and name in DTYPES:
-        return name
-    if isinstance(name, str) and name in BY_NUMPY_NAME:
-        return BY_NUMPY_NAME[name]
+    """An element type given as our name, a NumPy dtype or type, PyTorch's, or a string NumPy knows."""
     if isinstance(name, str):
-        from tilewright.dtypes import dtype
-
-        return dtype(name).name  # raises with the nearest known name
+        return BY_NUMPY_NAME[name] if name in BY_NUMPY_NAME else dtype(name).name
+    ours = torch_arrays.name_of(name)
+    if ours is not None:
+        return ours
     try:
         given = np.dtype(name)  # type: ignore[call-overload]
     except TypeError:
-        text = str(name).rpartition(".")[2]  # torch.float32 and its like print as module.name
+        text = str(name).rpartition(".")[2]  # jax.numpy.float32 and its like print as module.name
         if text in BY_NUMPY_NAME:
             return BY_NUMPY_NAME[text]
         raise ProblemError(
             f"out_dtype {name!r} is not an element type",
             rule="array-dtype",
             value=str(name),
-            remedy=f"use one of {', '.join(DTYPES)}",
+            remedy=f"use one of {', '.join(one.name for one in DTYPES.values() if one.held)}",
         ) from None
-    return dtype_name("out_dtype", given)
+    found = BY_NUMPY_NAME.get(given.name)
+    if found is None:
+        raise ProblemError(
+            f"out_dtype {given.name} is an element type no kernel writes",
+            rule="array-dtype",
+            value=given.name,
+            remedy="use np.float32, or another type results can have",
+        )
+    return found
 
 
 def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
@@ -146,30 +178,30 @@ def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
     strides = []
     for length, stride in zip(array.shape, array.strides, strict=True):
         if stride % size and length > 1:
-            raise ProblemError(
+            raise CopyNeeded(
+                what,
                 f"{what} has byte strides {array.strides}, which are no multiple of its {size}-byte elements",
                 rule="array-strides",
                 value=array.strides,
-                remedy=f"np.ascontiguousarray({what}) makes a copy that fits",
             )
         strides.append(stride // size)
     return View(what, address_of(array), array.shape, tuple(strides), name, array.flags.writeable, array)
 
 
-def view(what: str, array: Any, kind: str = "cpu") -> View:
+def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
     touched."""
     if isinstance(array, np.ndarray):
-        if kind != "cpu":
+        if kind != HOST_KIND:
             raise wrong_place(what, HOST, kind)
         found = _numpy_view(what, array)
     elif isinstance(array, DeviceArray):
         if array.place.kind != kind:
             raise wrong_place(what, array.place, kind)
         found = View(what, array.address, array.shape, array.strides, array.dtype, True, array, array.place)
-    elif torch_arrays.is_tensor(array) and (of_torch := torch_arrays.parts(what, array, kind)) is not None:
-        address, shape, strides, dtype, place = of_torch
-        found = View(what, address, shape, strides, dtype, True, array, place)
+    elif torch_arrays.is_tensor(array):
+        address, shape, strides, name, place = torch_arrays.parts(what, array, kind)
+        found = View(what, address, shape, strides, name, True, array, place)
     elif hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         tensor = dlpack.read(what, array, kind)
         owner = (array, tensor.capsule)
@@ -184,7 +216,12 @@ def view(what: str, array: Any, kind: str = "cpu") -> View:
             remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",
         )
     if found.address % found.itemsize and 0 not in found.shape:
-        raise misaligned(found.what, found.address, found.itemsize)
+        raise CopyNeeded(
+            what,
+            f"{what} starts at address {found.address:#x}, which is not a multiple of its {found.itemsize}-byte elements",
+            rule="array-alignment",
+            value=found.address % found.itemsize,
+        )
     return found
 
 
@@ -193,21 +230,43 @@ def array_place(array: Any) -> Place:
     if isinstance(array, DeviceArray):
         return array.place
     if torch_arrays.is_tensor(array):
-        return HOST if array.is_cpu else torch_arrays.place_of(array)
+        return torch_arrays.place_of(array)
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
         return HOST
-    code, index = array.__dlpack_device__()
-    kind = dlpack.KINDS.get(int(code), "")
-    return HOST if kind == "cpu" or int(code) in dlpack.HOST_DEVICES else Place(kind, int(index))
+    return dlpack.host_or_device(*dlpack.device_of("the array", array))
 
 
-def misaligned(what: str, address: int, itemsize: int) -> ProblemError:
-    return ProblemError(
-        f"{what} starts at address {address:#x}, which is not a multiple of its {itemsize}-byte elements",
-        rule="array-alignment",
-        value=address % itemsize,
-        remedy=f"copy it once: {what} = {what}.copy()",
-    )
+def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = False) -> Any:
+    """The same values in new memory, one after the other: what the caller allowed us to make of an operand.
+
+    `by_columns` exchanges the last two dimensions in memory.
+    """
+    if by_columns and len(array.shape) >= 2:
+        turned = array.T if isinstance(array, DeviceArray) else array.swapaxes(-1, -2)
+        made = copy_of(what, turned, kind)
+        return made.T if isinstance(made, DeviceArray) else made.swapaxes(-1, -2)
+    if isinstance(array, np.ndarray):
+        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+    if torch_arrays.is_tensor(array):
+        return torch_arrays.copied(what, array)
+    if isinstance(array, DeviceArray):
+        return _copy_on_device(what, array)
+    return view(what, array, kind).numpy().copy()
+
+
+def _copy_on_device(what: str, array: DeviceArray) -> DeviceArray:
+    made = DeviceArray.empty(array.device, array.shape, array.dtype)
+    size = DTYPES[array.dtype].bytes
+    shape, strides = array.shape or (1,), tuple(one * size for one in array.strides) or (size,)
+    if any(one < 0 for one in strides):
+        raise ProblemError(
+            f"{what} has negative strides on a device, where nothing copies them",
+            rule="array-strides",
+            value=array.strides,
+            remedy="copy it with the library that made it",
+        )
+    staging.carry_in(array.device, Copy(0, shape, strides, shape, size), made.address, array.address)
+    return made
 
 
 def share_memory(x: View, y: View) -> bool:
@@ -262,28 +321,45 @@ def memory_address(array: np.ndarray[Any, Any] | DeviceArray) -> int:
     return array.address if isinstance(array, DeviceArray) else address_of(array)
 
 
-def new_result(
-    example: Any, shape: tuple[int, ...], dtype: str, column_major: bool = False, place: Place = HOST
-) -> tuple[Any, int]:
+def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, int]:
     """A new array for a result and its address: of the library `example` comes from where that takes DLPack,
-    NumPy's (on a device: our own) otherwise.  Column-major exchanges the last two dimensions in memory.
+    NumPy's (on a device: our own) otherwise.
     """
+    shape, strides, name = wanted.shape, wanted.strides, wanted.dtype
     if torch_arrays.is_tensor(example):
-        tensor = torch_arrays.empty(shape, dtype, column_major, place)
+        tensor = torch_arrays.empty(shape, strides, name, place)
         if tensor is not None:
             return tensor, int(tensor.data_ptr())
     if place is not HOST:
-        held = DeviceArray.empty(device(place), shape, dtype, column_major)
+        held = DeviceArray.empty(device(place), shape, name, strides)
         return _as_kind_of(example, held, held.exporter()), held.address
-    if column_major:
-        made = np.empty((*shape[:-2], shape[-1], shape[-2]), numpy_dtype(dtype)).swapaxes(-1, -2)
-    else:
-        made = np.empty(shape, numpy_dtype(dtype))
+    made = _empty_strided(shape, strides, numpy_dtype(name))
     if isinstance(example, np.ndarray):
         return made, address_of(made)
-    strides = tuple(one // made.itemsize for one in made.strides)
-    exporter = dlpack.Exporter(made, address_of(made), made.shape, strides, dtype)
+    exporter = dlpack.Exporter(made, address_of(made), made.shape, strides, name)
     return _as_kind_of(example, made, exporter), address_of(made)
+
+
+def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A new array whose elements follow each other in the order of the strides, which are dense."""
+    order = sorted(range(len(shape)), key=lambda index: (-strides[index], index))
+    made = np.empty(tuple(shape[index] for index in order), kind)
+    return made.transpose(tuple(order.index(index) for index in range(len(shape))))
+
+
+def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
+    """What makes the same again in each call; None where only `new_result` knows how."""
+    shape, strides, name = wanted.shape, wanted.strides, wanted.dtype
+    if torch_arrays.is_tensor(example):
+        kind = torch_arrays.dtype_of(name)
+        return None if kind is None else Maker(wanted.slot, torch_arrays.allocator(place), (shape, strides, kind))
+    if isinstance(example, DeviceArray):
+        return Maker(wanted.slot, DeviceArray.empty, (device(place), shape, name, strides))
+    if not isinstance(example, np.ndarray) or place is not HOST:
+        return None
+    if strides == dlpack.dense_strides(shape) or 0 in shape:
+        return Maker(wanted.slot, np.empty, (shape, numpy_dtype(name)))
+    return Maker(wanted.slot, _empty_strided, (shape, strides, numpy_dtype(name)))
 
 
 def _as_kind_of(example: Any, made: Any, exporter: dlpack.Exporter) -> Any:

@@ -19,17 +19,16 @@ from tilewright.backends.cuda import driver as library
 from tilewright.backends.cuda.driver import CudaDriver
 from tilewright.backends.driver import DeviceFacts
 from tilewright.errors import DeviceError
-from tilewright.runtime.devices import Launch
 from tilewright.runtime.gpu import Event, Gpu, GpuMemory, Stream, Workspace, torch_stream
 from tilewright.runtime.gpu import scoped_stream as _scoped_stream
 from tilewright.runtime.loader import Kernel
 
 __all__ = [
-    "DLPACK_TYPES", "CudaGpu", "Event", "GpuMemory", "Stream", "all_devices", "current_index", "device",
+    "CudaGpu", "Event", "GpuMemory", "Stream", "all_devices", "current_index", "device",
     "facts",
 ]  # fmt: skip
 
-DLPACK_TYPES = (2, 3)  # memory of a CUDA device, host memory pinned for CUDA
+DLPACK_DEFAULT_STREAM = 1  # as DLPack calls the stream 0 of CUDA
 # More than any kernel of today asks for, so that a stream's workspace is made once and seldom moves.
 LEAST_WORKSPACE = 32 << 20
 MOST_SPARE = 256 << 20  # memory that may lie idle for a capture that never comes
@@ -129,39 +128,30 @@ class CudaGpu(Gpu):
                 spare.memory.free()
             return super()._drop_unpinned() or spare is not None
 
-    def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
-        self.demand_arch(kernel.spec.arch)
-        launch, clear_bytes = kernel.launch, kernel.clear_bytes
-        context = self.driver.context(self.place.ordinal)
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        now = ctypes.c_void_p()
         current = self.driver.library.cuCtxGetCurrent
-        pointer, byref = ctypes.c_void_p, ctypes.byref
+        if current(ctypes.byref(now)) == 0 and now.value == self.driver.context(self.place.ordinal):
+            yield
+            return
+        with super().active():
+            yield
 
-        def queue(args: int) -> None:
-            stream = self.stream()
-            if workspace_bytes:
-                with self._lock:
-                    status = launch(args, self.workspace(workspace_bytes, stream, clear_bytes), stream)
-            else:
-                status = launch(args, None, stream)
-            if status:
-                raise self.launch_error(kernel, status, args)
-
-        def run(args: int, _workspace: Any, _stream: Any) -> int:
-            now = pointer()
-            if current(byref(now)) == 0 and now.value == context:
-                queue(args)
-            else:
-                with self.active():
-                    queue(args)
-            return 0
-
-        return run
+    def questions(self) -> tuple[Any, int, Any]:
+        library = self.driver.library
+        return library.cuCtxGetCurrent, self.driver.context(self.place.ordinal), library.cuStreamIsCapturing
 
     def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         code = status >> 8
         if code:
             return self.driver.error("cuLaunchKernelEx", code, what=f"the launch of {kernel.name} on {self.place}")
         return kernel.failed(status, args)
+
+
+def owns_torch(torch: Any) -> bool:
+    """Whether PyTorch means these devices when it says cuda."""
+    return torch.version.hip is None
 
 
 def facts() -> tuple[DeviceFacts, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,17 @@ from tilewright.errors import ProblemError
 from tilewright.runtime import dlpack
 from tilewright.runtime.devices import Device, Memory, Place
 from tilewright.runtime.numpy_types import numpy_dtype
+from tilewright.runtime.torch_arrays import conversion
+
+
+# Element types at places, numbered as they are met: `facts` name them so.
+_NUMBERS: dict[tuple[str, Place], int] = {}
 
 
 class DeviceArray:
     """A strided array on a device.  Its memory goes back when the last view of it is gone."""
 
-    __slots__ = ("_memory", "address", "device", "dtype", "shape", "strides")
+    __slots__ = ("_memory", "address", "device", "dtype", "facts", "shape", "strides")
 
     def __init__(
         self, device: Device, memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
@@ -25,15 +31,18 @@ class DeviceArray:
         self.device, self._memory = device, memory
         self.address = memory.address
         self.shape, self.strides, self.dtype = shape, strides, dtype  # strides in elements
+        # All but the address, for the short path in C.
+        kind = _NUMBERS.setdefault((dtype, device.place), len(_NUMBERS))
+        self.facts = struct.pack(f"{1 + 2 * len(shape)}q", kind, *shape, *strides)
 
     @classmethod
-    def empty(cls, device: Device, shape: tuple[int, ...], dtype: str, column_major: bool = False) -> DeviceArray:
-        """New memory; column-major exchanges the last two dimensions in it."""
-        inner = (*shape[:-2], shape[-1], shape[-2]) if column_major else shape
-        count = int(np.prod(inner, dtype=np.int64)) if inner else 1
+    def empty(
+        cls, device: Device, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
+    ) -> DeviceArray:
+        """New memory for elements that follow each other in the order of the strides (or rows of rows)."""
+        count = int(np.prod(shape, dtype=np.int64)) if shape else 1
         memory = device.allocate(count * DTYPES[dtype].bytes)
-        made = cls(device, memory, inner, dlpack.dense_strides(inner), dtype)
-        return made.T if column_major else made
+        return cls(device, memory, shape, dlpack.dense_strides(shape) if strides is None else strides, dtype)
 
     @classmethod
     def of(cls, device: Device, array: np.ndarray[Any, Any]) -> DeviceArray:
@@ -44,7 +53,7 @@ class DeviceArray:
                 f"the array has elements of type {array.dtype.name}, which no kernel takes",
                 rule="array-dtype",
                 value=array.dtype.name,
-                remedy=f"convert it to one of {', '.join(DTYPES)}",
+                remedy=conversion("it", array.dtype.name, "array.astype(np.{})"),
             )
         flipped = array.ndim >= 2 and array.strides[-2] < array.strides[-1] and not array.flags.c_contiguous
         source = np.asarray(array.swapaxes(-1, -2) if flipped else array, order="C")

@@ -1,18 +1,19 @@
 """What the runtime asks of whatever runs kernels: memory, order, time.  Host, HIP and CUDA answer alike.
 
-A place is a kind of device (the name of its backend) and its index.  `device(place)` is the object
-behind it; the module of a kind is `tilewright.runtime.<kind>` (`host` for the CPU) with a function
-`device(index)`.
+A place is a kind of device (the name of its backend) and its index.  `device(place)` is the object behind it.  A
+backend says which module is behind its devices, and what DLPack and PyTorch call them (`Backend.device`).  Where
+PyTorch has one word for devices of two backends, their modules have a function `owns_torch(torch)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tilewright.errors import DeviceError, InternalError, ProblemError
+from tilewright.errors import DeviceError, InternalError, ProblemError, UnknownNameError
 
 if TYPE_CHECKING:
     from tilewright.runtime.loader import Kernel
@@ -26,13 +27,12 @@ class Place(NamedTuple):
     ordinal: int
 
     def __str__(self) -> str:
-        return "host memory" if self.kind == "cpu" else f"{self.kind}:{self.ordinal}"
+        return "host memory" if self.kind == HOST_KIND else f"{self.kind}:{self.ordinal}"
 
 
 ANY = -1
-HOST = Place("cpu", 0)
-
-Launch = Callable[[int, Any, Any], int]  # address of the arguments, workspace, stream
+HOST_KIND = "cpu"  # of memory every CPU reads
+HOST = Place(HOST_KIND, 0)
 
 
 class Memory(Protocol):
@@ -85,24 +85,75 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
 
-    def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
-        """The kernel's launch on this device's current stream with its workspace; errors are raised."""
+    def scratch(self, nbytes: int, clear_bytes: int = 0) -> AbstractContextManager[tuple[int, int]]:
+        """An address of at least `nbytes` that what the body queues may use, and the stream it goes to.
+
+        Before the address are `clear_bytes` that kernels find zero and leave zero.  The device is the current one.
+        """
+
+    def copy_rows(self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int) -> None:
+        """Rows of `width` bytes from memory of this device to other, in the order of the current stream."""
+
+    def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
+        """What is to be said about a launch that answered other than 0; `args` is the address of its arguments."""
 
     def stopwatch(self) -> Stopwatch: ...
 
 
 @lru_cache(maxsize=16)
-def _module(kind: str) -> Any:
-    name = "host" if kind == "cpu" else kind
+def module_of(kind: str) -> Any:
+    """The module behind the devices of a backend."""
+    from tilewright.backends.base import backend
+
     try:
-        return import_module(f"tilewright.runtime.{name}")
-    except ModuleNotFoundError as error:
+        return import_module(backend(kind).device.runtime)
+    except (ModuleNotFoundError, UnknownNameError) as error:
         raise InternalError(f"devices of kind {kind!r} have no runtime", rule="device-kind", value=kind) from error
+
+
+@lru_cache(maxsize=1)
+def dlpack_types() -> dict[int, tuple[str, bool]]:
+    """DLPack's device types: whose memory each is, and whether it is host memory pinned for that kind."""
+    from tilewright.backends.base import all_backends
+
+    found = {}
+    for kind, one in all_backends().items():
+        found |= dict.fromkeys((one.device.dlpack, *one.device.dlpack_more), (kind, False))
+        found |= dict.fromkeys(one.device.dlpack_pinned, (kind, True))
+    return found
+
+
+def dlpack_type(place: Place) -> int:
+    from tilewright.backends.base import backend
+
+    return backend(place.kind).device.dlpack
+
+
+def kind_of_torch(torch: Any, device_type: str) -> str:
+    """The backend whose devices PyTorch calls so; PyTorch's own word where there is none."""
+    from tilewright.backends.base import all_backends
+
+    if device_type == HOST_KIND:
+        return HOST_KIND
+    for kind, one in all_backends().items():
+        owns = getattr(module_of(kind), "owns_torch", None) if one.device.torch == device_type else None
+        if one.device.torch == device_type and (owns is None or owns(torch)):
+            return kind
+    return device_type
+
+
+def torch_device(place: Place) -> str:
+    """What PyTorch calls a place."""
+    from tilewright.backends.base import backend
+
+    if place.kind == HOST_KIND:
+        return HOST_KIND
+    return f"{backend(place.kind).device.torch}:{place.ordinal}"
 
 
 def device(place: Place) -> Device:
     """The device at a place; one that is not there is an error that says what is missing."""
-    found: Device = _module(place.kind).device(0 if place.ordinal == ANY else place.ordinal)
+    found: Device = module_of(place.kind).device(0 if place.ordinal == ANY else place.ordinal)
     return found
 
 
@@ -112,7 +163,7 @@ def device_of(arch: str, index: int | None = None) -> Device:
     from tilewright.arch import arch as facts
 
     kind = facts(arch).backend
-    module = _module(kind)
+    module = module_of(kind)
     if index is not None:
         found: Device = module.device(index)
         found.demand_arch(arch)
@@ -141,8 +192,8 @@ def kind_of(arch: str) -> str:
 
 def wrong_place(what: str, place: Place, kind: str) -> DeviceError:
     """An array is not where kernels of a kind read it; where there is no such device, that is the error."""
-    if kind != "cpu":
-        _module(kind).all_devices()
+    if kind != HOST_KIND:
+        module_of(kind).all_devices()
         remedy = f"move {what} to the device (PyTorch: `.cuda()`; NumPy: `tilewright.to_device({what}, target)`)"
         if place != HOST:
             remedy = f"move {what} to a {kind} device, or name a target of {place.kind}"
@@ -165,7 +216,7 @@ def common_place(operands: Sequence[tuple[str, Place]]) -> Place:
     fixed = [(what, place) for what, place in operands if place.ordinal != ANY]
     if not fixed:
         kind = operands[0][1].kind
-        index: int = _module(kind).current_index()
+        index: int = module_of(kind).current_index()
         return Place(kind, index)
     first, place = fixed[0]
     for what, other in fixed[1:]:

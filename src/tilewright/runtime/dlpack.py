@@ -11,28 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.dtypes import BY_DLPACK, DTYPES
 from tilewright.errors import ProblemError
-from tilewright.runtime.devices import ANY, HOST, Place, wrong_place
+from tilewright.runtime.devices import ANY, HOST, HOST_KIND, Place, dlpack_type, dlpack_types, module_of, wrong_place
 from tilewright.runtime.devices import device as device_at
+from tilewright.runtime.torch_arrays import conversion
 
-HOST_DEVICES = (1, 3, 11)  # plain CPU memory, and host memory pinned for CUDA or ROCm
-# DLPack's device types as our kinds; the last two are host memory that every device of the kind reads too.
-KINDS = {1: "cpu", 2: "cuda", 7: "vulkan", 8: "metal", 10: "hip", 13: "cuda", 14: "oneapi", 3: "cuda", 11: "hip"}
-_PINNED = {3: "cuda", 11: "hip"}
-DEVICE_TYPES = {"cpu": 1, "cuda": 2, "hip": 10}
-
-# (type code, bits) -> our element type.
-_DTYPES = {
-    (2, 32): "fp32",
-    (2, 16): "fp16",
-    (4, 16): "bf16",
-    (10, 8): "fp8_e4m3",
-    (12, 8): "fp8_e5m2",
-    (0, 8): "int8",
-    (0, 32): "int32",
-}
-_CODES = {name: code for code, name in _DTYPES.items()}
 _CODE_NAMES = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
+# What DLPack calls devices that no backend of ours claims, for errors.
+_DEVICE_NAMES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
+_MOST_DIMENSIONS = 64  # more than any library has: a number beyond it is no rank
 
 
 class _Device(ctypes.Structure):
@@ -110,14 +98,27 @@ class Imported:
     place: Place = HOST
 
 
+def host_or_device(code: int, index: int) -> Place:
+    """Where memory of a DLPack device is; pinned host memory counts as the host's."""
+    kind, pinned = dlpack_types().get(code, (_DEVICE_NAMES.get(code, f"type {code}"), False))
+    return HOST if pinned or kind == HOST_KIND else Place(kind, index)
+
+
+def device_of(what: str, array: Any) -> tuple[int, int]:
+    """DLPack's type and index of the device an array is on."""
+    try:
+        code, index = array.__dlpack_device__()
+        return int(code), int(index)
+    except Exception as error:  # whatever a producer raises, it is nowhere
+        raise refuse_export(what, array, f"it does not say where it is ({error})") from error
+
+
 def place_of(what: str, device: tuple[int, int], kind: str) -> Place:
     """Where memory of a DLPack device is for kernels of a kind, or an error where they cannot read it."""
     code, index = int(device[0]), int(device[1])
-    if kind == "cpu" and code in HOST_DEVICES:
-        return HOST
-    if kind != "cpu" and _PINNED.get(code) == kind:
+    if kind != HOST_KIND and dlpack_types().get(code) == (kind, True):
         return Place(kind, ANY)
-    found = HOST if code in HOST_DEVICES else Place(KINDS.get(code, f"type {code}"), index)
+    found = host_or_device(code, index)
     if found.kind != kind:
         raise wrong_place(what, found, kind)
     return found
@@ -128,19 +129,19 @@ def refuse_export(what: str, array: Any, why: str) -> ProblemError:
         f"{what} cannot be read through DLPack: {why}",
         rule="array-dlpack",
         value=type(array).__name__,
-        remedy="give a plain array on the CPU (for PyTorch: `.detach()`; conjugate views: `.resolve_conj()`)",
+        remedy="give an array with memory of its own that its library lets others read",
     )
 
 
 def _capsule_of(what: str, array: Any, place: Place) -> Any:
     # The producer orders its work before ours: it must know the stream our kernels go to.
-    stream: dict[str, Any] = {} if place.kind == "cpu" or place.ordinal == ANY else {"stream": _stream(place)}
+    stream: dict[str, Any] = {} if place.kind == HOST_KIND or place.ordinal == ANY else {"stream": _stream(place)}
     try:
         try:
             return array.__dlpack__(max_version=(1, 0), **stream)
         except TypeError:  # a producer older than DLPack 1.0 does not know the argument
             return array.__dlpack__(**stream)
-    except (BufferError, RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # whatever a producer raises, it gave no array
         raise refuse_export(what, array, str(error)) from error
 
 
@@ -153,14 +154,14 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _stream(place: Place) -> int:
-    """The current stream as DLPack numbers it: CUDA's default stream is 1, ROCm's 0."""
+    """The current stream as DLPack numbers it, which has a number of its own for some default streams."""
     handle = device_at(place).stream()
-    return 1 if place.kind == "cuda" and not handle else handle
+    return handle or int(getattr(module_of(place.kind), "DLPACK_DEFAULT_STREAM", 0))
 
 
 def read(what: str, array: Any, kind: str = "cpu") -> Imported:
     """The memory of a DLPack producer as kernels of a kind see it, without a copy."""
-    place = place_of(what, array.__dlpack_device__(), kind)
+    place = place_of(what, device_of(what, array), kind)
     capsule = _capsule_of(what, array, place)
     if _is_valid(capsule, _NAME_VERSIONED):
         managed = _ManagedVersioned.from_address(_pointer(capsule, _NAME_VERSIONED))
@@ -179,22 +180,52 @@ def read(what: str, array: Any, kind: str = "cpu") -> Imported:
             f"{what}.__dlpack__() did not return a DLPack capsule",
             rule="array-dlpack",
             value=type(capsule).__name__,
-            remedy="give a NumPy array",
+            remedy="give an array of a library that speaks DLPack",
         )
-    code = (tensor.dtype.code, tensor.dtype.bits)
-    if tensor.dtype.lanes != 1 or code not in _DTYPES:
-        name = f"{_CODE_NAMES.get(code[0], f'code {code[0]}')}{code[1]}"
-        raise ProblemError(
-            f"{what} has elements of type {name}, which no kernel takes",
-            rule="array-dtype",
-            value=name,
-            remedy=f"convert it to one of {', '.join(_CODES)}",
-        )
-    rank = tensor.ndim
-    shape = tuple(tensor.shape[:rank]) if rank else ()
-    strides = tuple(tensor.strides[:rank]) if rank and tensor.strides else dense_strides(shape)
+    name = _dtype_of(what, tensor.dtype)
+    shape, strides = _sizes_of(what, tensor)
     address = (tensor.data or 0) + tensor.byte_offset
-    return Imported(address, shape, strides, _DTYPES[code], writeable, capsule, place)
+    if not tensor.data and 0 not in shape:
+        raise _damaged(what, f"it has no memory for its shape {shape}", "array-null")
+    return Imported(address, shape, strides, name, writeable, capsule, place)
+
+
+def _damaged(what: str, why: str, rule: str = "array-dlpack") -> ProblemError:
+    return ProblemError(
+        f"{what} cannot be read through DLPack: {why}",
+        rule=rule,
+        value=why,
+        remedy="give an array that has memory, or a copy of it",
+    )
+
+
+def _dtype_of(what: str, given: _DataType) -> str:
+    found = BY_DLPACK.get((given.code, given.bits)) if given.lanes == 1 else None
+    if found is not None:
+        return found
+    name = f"{_CODE_NAMES.get(given.code, f'code {given.code}')}{given.bits}" + (
+        f"x{given.lanes}" if given.lanes != 1 else ""
+    )
+    raise ProblemError(
+        f"{what} has elements of type {name}, which no kernel takes",
+        rule="array-dtype",
+        value=name,
+        remedy=conversion(what, name, f"{what}.astype('{{}}')"),
+    )
+
+
+def _sizes_of(what: str, tensor: _Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides, of a producer that may say anything."""
+    rank = tensor.ndim
+    if not 0 <= rank <= _MOST_DIMENSIONS:
+        raise _damaged(what, f"it has {rank} dimensions")
+    if rank and not tensor.shape:
+        raise _damaged(what, f"it has {rank} dimensions and no shape")
+    shape = tuple(tensor.shape[:rank]) if rank else ()
+    if any(size < 0 for size in shape):
+        raise _damaged(what, f"its shape is {shape}")
+    strides = tuple(tensor.strides[:rank]) if rank and tensor.strides else dense_strides(shape)
+    return shape, strides
 
 
 # Exported tensors by address of their managed struct: struct, shape array and owner stay alive here until
@@ -230,7 +261,7 @@ class Exporter:
         place: Place = HOST,
     ) -> None:
         self._owner, self._address, self._shape, self._strides, self._dtype = owner, address, shape, strides, dtype
-        self._device = (DEVICE_TYPES[place.kind], place.ordinal)
+        self._device = (dlpack_type(place), place.ordinal)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
@@ -242,8 +273,8 @@ class Exporter:
         tensor = managed.tensor
         tensor.data, tensor.byte_offset, tensor.ndim = self._address, 0, rank
         tensor.device.type, tensor.device.id = self._device
-        code, bits = _CODES[self._dtype]
-        tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = code, bits, 1
+        kind = DTYPES[self._dtype]
+        tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = kind.dlpack_code, 8 * kind.bytes, 1
         start = ctypes.addressof(sizes)
         tensor.shape = ctypes.cast(start, ctypes.POINTER(ctypes.c_int64))
         tensor.strides = ctypes.cast(start + 8 * rank, ctypes.POINTER(ctypes.c_int64))

@@ -15,7 +15,7 @@ from tilewright.arch import all_archs
 from tilewright.backends.driver import ANY_TO_ANY, DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
 from tilewright.errors import DeviceError, RequestError
 from tilewright.runtime import timing
-from tilewright.runtime.devices import Launch, Place
+from tilewright.runtime.devices import Place
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.streams import SCOPED
 
@@ -363,14 +363,19 @@ class Gpu:
         raise self._no_allocation(nbytes)
 
     @contextmanager
-    def scratch(self, nbytes: int, kernel: Kernel) -> Iterator[int]:
-        """At least `nbytes` of the current stream's workspace, for what the body queues.
+    def scratch(self, nbytes: int, clear_bytes: int = 0) -> Iterator[tuple[int, int]]:
+        """At least `nbytes` of the current stream's workspace for what the body queues, and that stream.
 
-        The kernel may be launched in the body: it has its own workspace in the first of these bytes.
+        Before the address are `clear_bytes` of zeros.  Nothing is allocated, nor the lock held, where neither is
+        wanted.
         """
-        with self.active(), self._lock:
-            zeros = kernel.clear_bytes
-            yield self.workspace(nbytes + zeros, self.stream(), zeros) + zeros
+        with self.active():
+            stream = self.stream()
+            if not nbytes and not clear_bytes:
+                yield 0, stream
+                return
+            with self._lock:  # until the launch is queued, so that nobody frees the workspace before it
+                yield self.workspace(nbytes + clear_bytes, stream, clear_bytes) + clear_bytes, stream
 
     def drop_workspace(self, stream: int) -> None:
         """Give back the workspace of a stream; one that a graph uses stays."""
@@ -395,23 +400,20 @@ class Gpu:
             while self._pinned:
                 self._pinned.popitem()[1].memory.free()
 
-    def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
-        self.demand_arch(kernel.spec.arch)
-        launch, clear_bytes = kernel.launch, kernel.clear_bytes
+    @property
+    def workspaces(self) -> dict[int, Workspace]:
+        """By stream; for the short path in C, which only looks."""
+        return self._workspaces
 
-        def run(args: int, _workspace: Any, _stream: Any) -> int:
-            with self.active():
-                stream = self.stream()
-                if workspace_bytes:
-                    with self._lock:
-                        status = launch(args, self.workspace(workspace_bytes, stream, clear_bytes), stream)
-                else:
-                    status = launch(args, None, stream)
-                if status:
-                    raise self.launch_error(kernel, status, args)
-            return 0
-
-        return run
+    def questions(self) -> tuple[Any, int, Any]:
+        """The runtime's function that tells what is current in a thread, its answer where this device is, and the
+        function that tells whether a stream is captured."""
+        library, prefix = self.driver.library, self.driver.prefix
+        return (
+            getattr(library, f"{prefix}GetDevice"),
+            self.place.ordinal,
+            getattr(library, f"{prefix}StreamIsCapturing"),
+        )
 
     def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         """What the runtime library says about a launch that failed; the kernel's own answer where it says nothing."""

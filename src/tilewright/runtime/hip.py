@@ -9,18 +9,22 @@ with device.new_stream():
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from tilewright.backends.driver import DeviceFacts
 from tilewright.backends.hip import driver as library
 from tilewright.errors import DeviceError
 from tilewright.runtime.gpu import Event, Gpu, GpuMemory, Stream
 
-__all__ = ["DLPACK_TYPES", "Event", "Gpu", "GpuMemory", "Stream", "all_devices", "current_index", "device", "facts"]
-
-DLPACK_TYPES = (10, 11)  # memory of a ROCm device, host memory pinned for ROCm
+__all__ = ["Event", "Gpu", "GpuMemory", "Stream", "all_devices", "current_index", "device", "facts"]
 
 _lock = threading.Lock()
 _known: dict[tuple[str, int], Gpu] = {}
+
+
+def owns_torch(torch: Any) -> bool:
+    """Whether PyTorch means these devices when it says cuda."""
+    return torch.version.hip is not None
 
 
 def facts() -> tuple[DeviceFacts, ...]:

@@ -6,7 +6,8 @@ import ctypes
 import hashlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from tilewright import settings
 from tilewright.arch import host_facts
 from tilewright.errors import DeviceError, LoadError
 from tilewright.runtime.abi import ABI_VERSION
-from tilewright.runtime.devices import HOST, Launch, Place
+from tilewright.runtime.devices import HOST, Place
 
 if TYPE_CHECKING:
     from tilewright.runtime.loader import Kernel
@@ -205,16 +206,17 @@ class Host:
     def synchronize(self) -> None:
         """Host kernels have ended when their call returns."""
 
-    def launcher(self, kernel: Kernel, workspace_bytes: int) -> Launch:
-        launch, stream = kernel.launch, self.stream()
+    @contextmanager
+    def scratch(self, nbytes: int, clear_bytes: int = 0) -> Iterator[tuple[int, int]]:
+        """Memory of the calling thread and the team; host kernels want no zeros."""
+        yield (workspace(nbytes) if nbytes else 0), self.stream()
 
-        def run(args: int, _workspace: Any, _stream: Any) -> int:
-            status = launch(args, workspace(workspace_bytes) if workspace_bytes else None, stream)
-            if status:
-                raise kernel.failed(status)
-            return 0
+    def copy_rows(self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int) -> None:
+        for row in range(rows):
+            ctypes.memmove(target + row * target_pitch, source + row * pitch, width)
 
-        return run
+    def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
+        return kernel.failed(status, args)
 
     def stopwatch(self) -> Stopwatch:
         from tilewright.runtime.timing import HostStopwatch

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import events, ops
+from tilewright.arch import arch
 from tilewright.errors import DeviceError, InternalError, LoadError, ProblemError, TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import abi
@@ -25,7 +26,7 @@ _WORKSPACE_ALIGNMENT = 64
 
 
 class Kernel:
-    """One loaded kernel.  Calling it runs it on arrays as `tilewright.gemm` does, with no selection."""
+    """One loaded kernel.  Calling it runs it on arrays as the function of its op does, with no selection."""
 
     __slots__ = (
         "_check",
@@ -53,7 +54,7 @@ class Kernel:
         self._workspace = abi.WORKSPACE(entry.workspace)
         self.launch = abi.LAUNCH(entry.launch)
         self._packed_bytes = abi.PACKED_BYTES(entry.packed_bytes) if entry.packed_bytes else None
-        self.planner: Any = None  # remembers the plans of direct calls; the binding puts it here
+        self.planner: Any = None  # remembers the plans of direct calls; `calls` puts it here
         self.pack = abi.PACK(entry.pack) if entry.pack else None
         self.clear_bytes = int(entry.clear_bytes)  # at the start of its workspace: zero before and after a launch
 
@@ -61,14 +62,19 @@ class Kernel:
     def name(self) -> str:
         return self.spec.name
 
+    @property
+    def kind(self) -> str:
+        """The kind of device it runs on: the name of its backend."""
+        return arch(self.spec.arch).backend
+
     def __repr__(self) -> str:
         return f"<Kernel {self.spec.name}>"
 
     def __call__(self, *operands: Any, **keywords: Any) -> Any:
-        """`kernel(a, b, c=None, *, alpha=1, beta=0, ds=(), out=None)` for a GEMM kernel."""
-        from tilewright.runtime.bindings import binding
+        """The operands of its op as arrays, with the op's keywords; what the kernel fixes is not asked for."""
+        from tilewright.runtime.calls import call_kernel
 
-        return binding(self.spec.op).call(self, *operands, **keywords)
+        return call_kernel(self, *operands, **keywords)
 
     def refusal(self, args: ctypes.Structure) -> str:
         """Why the kernel will not take these arguments; empty when it will."""
@@ -93,7 +99,7 @@ class Kernel:
             f"{self.name} refuses: {why}",
             rule="kernel-check",
             value=self.name,
-            remedy="let the registry choose the kernel: `tilewright.gemm` or `Registry.run`",
+            remedy=f"change what it names, or let another kernel be chosen (`tilewright.{self.spec.op}`)",
         )
 
     def workspace_bytes(self, args: ctypes.Structure, threads: int) -> int:

@@ -1,80 +1,107 @@
-"""The short way of a call made before: facts of tensors as one key, and a launch with no ctypes in between.
+"""The short way of a call made before: one C function from the operands to the launched kernels, for every op.
 
-These are C functions of a small library that is built once through the kernel store (its text is
-`backends/gpu/host/quick.cpp`).  Where it cannot be built or loaded, or where a tensor's library does not
-publish DLPack's exchange table, `prepare` and `reader` answer None and Python does the same, slower.
+It is a small library that is built once through the kernel store (its text is `native/quick.cpp`).  It reads NumPy's
+arrays, PyTorch's tensors and what has `facts` and an `address` (our own arrays, packed operands).  Where it cannot be
+built or loaded, or an operand is of another kind, Python does the same, slower: see `calls`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+
 from tilewright import events, settings
 from tilewright.errors import TilewrightError
+from tilewright.runtime.devices import HOST, device
+from tilewright.runtime.requests import Slot
+from tilewright.runtime.streams import SCOPED
 
 if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu
-    from tilewright.runtime.loader import Kernel
+    from tilewright.runtime.plans import Plan, Stage
 
-# What a launch answers beside 0 and the status of a kernel.
-NOT_APART = -1  # an address is misaligned, or what is written overlaps what is read
-ELSEWHERE = -2  # this thread's current device is another one
-CAPTURED = -3  # the stream has no workspace yet, or a graph will keep its address
-
-MOST_OPERANDS = 8
-MOST_ARGUMENT_BYTES = 504  # of 512, the rest is for addresses nobody reads
+MOST_OPERANDS = 16
+MOST_SCALARS = 32
+MOST_LOOPS = 4
+MOST_ARGUMENT_BYTES = 2048
 _VERSION = 3
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
-Read = Callable[..., "tuple[Any, ...] | None"]
+_int, _pointer, _object = ctypes.c_int64, ctypes.c_void_p, ctypes.py_object
 
 
-class _Slot(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("offset", "low", "high", "grain"))
+class _Form(ctypes.Structure):
+    _fields_ = (("id", _int), ("slots", _int), ("scalars", _int), ("written", ctypes.c_uint64))
+
+
+class _Pointer(ctypes.Structure):
+    _fields_ = (("offset", _int), ("slot", _int), ("shift", _int), ("step", _int * MOST_LOOPS))
+
+
+class _Scalar(ctypes.Structure):
+    _fields_ = (("offset", _int), ("index", _int))
+
+
+class _Stage(ctypes.Structure):
+    _fields_ = (
+        ("launch", _pointer),
+        ("args", _pointer),
+        ("pointer", _pointer),
+        ("scalar", _pointer),
+        *((name, _int) for name in ("bytes", "pointers", "scalars", "scratch", "clear_bytes", "loops")),
+        ("loop", _int * MOST_LOOPS),
+    )
+
+
+class _Span(ctypes.Structure):
+    _fields_ = tuple((name, _int) for name in ("low", "high", "grain", "twin"))
+
+
+class _Made(ctypes.Structure):
+    _fields_ = (("slot", _int), ("arguments", _int), ("make", _object), ("argument", _object * 4))
 
 
 class _Call(ctypes.Structure):
-    """`Call` of quick.cpp; its size is compared when the library is loaded."""
-
     _fields_ = (
-        ("launch", ctypes.c_void_p),
-        ("current", ctypes.c_void_p),
-        ("capturing", ctypes.c_void_p),
+        *((name, _pointer) for name in ("stage", "span", "made", "answer")),
+        *((name, _int) for name in ("stages", "mades", "answers", "scratch_bytes", "clear_bytes", "between")),
+        *((name, _pointer) for name in ("team", "current", "capturing")),
         ("expected", ctypes.c_uint64),
-        ("args", ctypes.c_void_p),
-        ("workspaces", ctypes.py_object),
-        ("allocate", ctypes.py_object),
-        ("allocate_args", ctypes.py_object * 3),
-        *((name, ctypes.c_int64) for name in ("workspace_bytes", "clear_bytes", "bytes")),
-        *((name, ctypes.c_int64) for name in ("slots", "scalars", "out", "twin")),
-        ("scalar_offset", ctypes.c_int64 * 2),
-        ("slot", _Slot * MOST_OPERANDS),
+        ("workspaces", _object),
+        ("stream", _object),
     )
+
+
+_STRUCTS = (_Form, _Pointer, _Scalar, _Stage, _Span, _Made, _Call)
 
 
 class _Method(ctypes.Structure):
     """PyMethodDef."""
 
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("text", ctypes.c_char_p),
-    )
+    _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", ctypes.c_int), ("text", ctypes.c_char_p))
 
 
-class Slot(NamedTuple):
-    """One address of a call: where it goes in the arguments, which bytes around it are touched, and the power
-    of two it is a multiple of."""
+class Maker(NamedTuple):
+    """What makes a new result in each call: a function and at most four arguments."""
 
-    offset: int | None  # None: nowhere, it is only compared
-    reach: tuple[int, int]
-    grain: int
+    slot: int
+    make: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class Prepared(int):
+    """The address of a prepared call, as C takes it; keeps alive what the call needs."""
+
+    keep: tuple[Any, ...]
+    plan: Plan
 
 
 class _Library:
@@ -82,28 +109,97 @@ class _Library:
 
     def __init__(self, path: str) -> None:
         library = ctypes.PyDLL(path)
-        for name in ("tw_quick_abi_version", "tw_quick_call_bytes"):
-            getattr(library, name).restype = ctypes.c_int64
-        if library.tw_quick_abi_version() != _VERSION or library.tw_quick_call_bytes() != ctypes.sizeof(_Call):
+        for name in ("tw_quick_abi_version", "tw_quick_sizes"):
+            getattr(library, name).restype = _int
+        sizes = [library.tw_quick_sizes(_int(index)) for index in range(len(_STRUCTS))]
+        if library.tw_quick_abi_version() != _VERSION or sizes != [ctypes.sizeof(one) for one in _STRUCTS]:
             raise OSError(f"{path} is of another version")
-        self.use_tensors = library.tw_quick_tensors
-        self.use_tensors.argtypes = (ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-        self._methods = [
-            _Method(b"read", ctypes.cast(library.tw_quick_read, ctypes.c_void_p), _FASTCALL, None),
-            _Method(b"launch", ctypes.cast(library.tw_quick_launch, ctypes.c_void_p), _FASTCALL, None),
-            _Method(b"call", ctypes.cast(library.tw_quick_call, ctypes.c_void_p), _FASTCALL, None),
-        ]
-        self._make = ctypes.pythonapi.PyCFunction_NewEx
-        self._make.restype, self._make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        library.tw_quick_start.argtypes = (_int, _object)
+        library.tw_quick_arrays.argtypes, library.tw_quick_arrays.restype = (_object,), None
+        library.tw_quick_look.argtypes, library.tw_quick_look.restype = (_object,), _object
+        library.tw_quick_hold.argtypes = (_object,)
+        library.tw_quick_tensors.argtypes = (_object, _object, _pointer, _object, _object)
         self._library = library
+        self._methods = {
+            name: _Method(name.encode(), ctypes.cast(getattr(library, f"tw_quick_{name}"), _pointer), _FASTCALL, None)
+            for name in ("key", "call")
+        }
+        self._make = ctypes.pythonapi.PyCFunction_NewEx
+        self._make.restype, self._make.argtypes = _object, (_pointer, _object, _pointer)
+        self._held: list[type[Any]] = []
+        self._tensors: tuple[Any, ...] = ()
+        if not _objects_are_plain() or library.tw_quick_start(object.__basicsize__, SCOPED):
+            raise OSError("this Python lays its objects out in another way")
+        self.reads_arrays = self._use_arrays()
 
-    def function(self, index: int, owner: object) -> Callable[..., Any]:
-        return cast("Callable[..., Any]", self._make(ctypes.addressof(self._methods[index]), owner, None))
+    def function(self, name: str, owner: object) -> Callable[..., Any]:
+        return cast("Callable[..., Any]", self._make(ctypes.addressof(self._methods[name]), owner, None))
+
+    def _use_arrays(self) -> bool:
+        """Whether C reads of arrays what NumPy says of them; they are given to it only then."""
+        same = sys.implementation.name == "cpython" and all(map(self._agrees, _arrays()))
+        if same:
+            self._library.tw_quick_arrays(np.ndarray)
+        return same
+
+    def _agrees(self, array: np.ndarray[Any, Any]) -> bool:
+        address, flags, order, number, sizes = self._library.tw_quick_look(array)
+        return (
+            address == array.__array_interface__["data"][0]
+            and bool(flags & 2) == array.flags.writeable
+            and chr(order) == array.dtype.byteorder
+            and number == array.dtype.num
+            and sizes == (*array.shape, *array.strides)
+        )
+
+    def hold(self, kind: type[Any]) -> None:
+        """Read operands of a type by their `facts` and `address`."""
+        if kind not in self._held and not self._library.tw_quick_hold(kind):
+            self._held.append(kind)
+
+    def use_tensors(
+        self, kinds: Sequence[type[Any]], guard: Callable[[], int], touched: Callable[[Any], object]
+    ) -> bool:
+        """Read tensors of these two types; False where their library publishes no exchange table."""
+        capsule = getattr(kinds[0], "__dlpack_c_exchange_api__", None)
+        if self._tensors and self._tensors[0] is capsule:
+            return True
+        if capsule is None:
+            return False
+        unwrap = ctypes.pythonapi.PyCapsule_GetPointer
+        unwrap.restype, unwrap.argtypes = _pointer, (_object, ctypes.c_char_p)
+        try:
+            table = unwrap(capsule, _EXCHANGE)
+        except (ValueError, TypeError):
+            return False
+        if self._library.tw_quick_tensors(kinds[0], kinds[-1], table, guard, touched):
+            return False
+        self._tensors = (capsule, tuple(kinds), guard, touched)  # kept: C has only their addresses
+        return True
+
+
+def _objects_are_plain() -> bool:
+    """Whether the type of an object stands in the last word of its head, where C looks for it."""
+    word = object.__basicsize__ - ctypes.sizeof(_pointer)
+    samples = (1.5, 7, None, (), np.zeros(2), object())
+    return sys.implementation.name == "cpython" and all(
+        _pointer.from_address(id(one) + word).value == id(type(one)) for one in samples
+    )
+
+
+def _arrays() -> list[np.ndarray[Any, Any]]:
+    """Arrays of different shapes, strides, types and rights."""
+    base = np.arange(64, dtype=np.float32).reshape(8, 8)
+    fixed = np.zeros((2, 3, 4, 5, 6, 2), np.int8)
+    fixed.flags.writeable = False
+    swapped = base.astype(base.dtype.newbyteorder())
+    return [base, base[3:, 2:].T, base[::-2], fixed, swapped, np.zeros((0, 3), np.int64), np.zeros((), np.float16)]
 
 
 _lock = threading.Lock()
 _loaded: _Library | None = None
 _failed: list[settings.Settings] = []  # those under which it could not be had
+_ids = itertools.count(1)
 
 
 def _build() -> _Library:
@@ -111,7 +207,7 @@ def _build() -> _Library:
     from tilewright.backends.base import Source
     from tilewright.build import build_source
 
-    text = resources.files("tilewright.backends").joinpath("gpu/host/quick.cpp").read_text(encoding="utf-8")
+    text = resources.files("tilewright.runtime").joinpath("native/quick.cpp").read_text(encoding="utf-8")
     source = Source("tilewright_quick.cpp", text, "c++")
     return _Library(str(build_source(source, runnable_host_archs()[-1].name).path))
 
@@ -132,110 +228,115 @@ def library() -> _Library | None:
         return _loaded
 
 
-_tensors: tuple[Any, tuple[type[Any], ...]] | None = None  # the library `reader` reads tensors of, and their types
+class Form:
+    """An op's operands as C knows them: `key(*operands)` and `call(calls, attributes, *scalars, *operands)`.
 
-
-def reader(module: Any, kinds: Sequence[type[Any]]) -> tuple[Read, Callable[..., Any]] | None:
-    """Two functions for the tensor types of a library, None where it has no exchange table.
-
-    `read(*tensors)` gives (key, *addresses), or None for what needs a longer look: tensors of other types, that
-    require a gradient, are lazily negated or have no strides.  `call(calls, tail, alpha, beta, *tensors)` finds
-    the prepared call under the tensors' key and the tail in a dictionary and launches it on the library's current
-    stream; the third tensor is the result, and missing where the call makes a new one.  It gives the result, or
-    None where a longer way must be gone, or (status, prepared call) of a launch that failed.
+    `key` gives the facts as bytes, `call` the result of the call prepared under them; both None where Python must
+    look.  `call` gives [status, stage, prepared call] of a launch that failed.
     """
-    global _tensors
+
+    __slots__ = ("_form", "call", "key")
+
+    def __init__(self, native: _Library, slots: Sequence[Slot], scalars: int) -> None:
+        written = sum(1 << index for index, one in enumerate(slots) if one.written)
+        self._form = _Form(id=next(_ids), slots=len(slots), scalars=scalars, written=written)
+        owner = Prepared(ctypes.addressof(self._form))
+        owner.keep = (native, self._form)
+        self.key, self.call = native.function("key", owner), native.function("call", owner)
+
+
+def form(slots: Sequence[Slot], scalars: int) -> Form | None:
+    """None where there is no library, or the op has more than C was made for."""
     native = library()
-    if native is None or (_tensors is not None and _tensors[0] is not module):
+    if native is None or len(slots) > MOST_OPERANDS or scalars > MOST_SCALARS:
         return None
-    capsule = getattr(kinds[0], "__dlpack_c_exchange_api__", None)
-    if capsule is None:
-        return None
-    unwrap = ctypes.pythonapi.PyCapsule_GetPointer
-    unwrap.restype, unwrap.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    try:
-        table = unwrap(capsule, _EXCHANGE)
-    except (ValueError, TypeError):
-        return None
-    if native.use_tensors(kinds[0], kinds[-1], table):
-        return None
-    _tensors = module, tuple(kinds)  # kept: the library compares their addresses
-    return native.function(0, None), native.function(2, None)
+    for one in slots:
+        if one.packed is not None:
+            native.hold(one.packed)
+    return Form(native, slots, scalars)
 
 
-class Prepared(int):
-    """The address of a prepared call, as the C functions take it; keeps alive what the call needs."""
+def prepare(plan: Plan, makers: Sequence[Maker], answer: Sequence[int]) -> Prepared | None:
+    """A plan as C runs it; None where it cannot (copies of operands are Python's).
 
-    keep: tuple[Any, ...]
-    owner: Any  # whoever prepared it
-
-    @property
-    def launch(self) -> Callable[..., int]:
-        """`launch(stream, workspace, *addresses, *scalars)`: 0, the kernel's status, or one of the constants above,
-        and then nothing was launched."""
-        native: _Library = self.keep[0]
-        return cast("Callable[..., int]", native.function(1, self))
-
-
-def prepare(
-    kernel: Kernel,
-    gpu: Gpu,
-    args: ctypes.Structure,
-    slots: Sequence[Slot],
-    scalars: Sequence[int],
-    *,
-    out: int = -1,
-    twin: int = -1,
-    workspace_bytes: int = 0,
-    allocate: tuple[Callable[..., Any], Any, Any, Any] | None = None,
-) -> Prepared | None:
-    """A launch of a kernel with everything but addresses, scalars and the stream.
-
-    `args` is the template, `scalars` the offsets of its doubles.  The slot `out` may overlap no other, except
-    that it may be exactly the slot `twin`; -1 where that needs no look.  With `workspace_bytes` it is not launched
-    on a stream without such a workspace, or one that is captured.  `allocate` is a function with its arguments
-    that makes a new result.
+    `makers` make the results that no call gives, `answer` are the slots of what a call returns.
     """
     native = library()
-    size = ctypes.sizeof(args)
-    if native is None or size > MOST_ARGUMENT_BYTES or len(slots) > MOST_OPERANDS or len(scalars) > 2:
+    if native is None or plan.in_copies or any(len(one.arguments) > 4 for one in makers):
         return None
-    current, expected, capturing = _questions(gpu)
-    template = ctypes.create_string_buffer(bytes(args), size)
+    parts = [_stage(one) for one in plan.stages]
+    if any(one is None for one in parts):
+        return None
+    stages = [one for one in parts if one is not None]
+    spans = [_Span(one.low, one.high, one.grain, one.twin) for one in plan.request.spans]
+    made = [_made(one) for one in makers]
     call = _Call(
-        launch=ctypes.cast(kernel.launch, ctypes.c_void_p),
-        current=ctypes.cast(current, ctypes.c_void_p),
-        capturing=ctypes.cast(capturing, ctypes.c_void_p) if workspace_bytes else None,
-        expected=expected,
-        args=ctypes.addressof(template),
-        workspace_bytes=workspace_bytes,
-        bytes=size,
-        slots=len(slots),
-        scalars=len(scalars),
-        out=out,
-        twin=twin,
+        stages=len(stages),
+        mades=len(made),
+        answers=len(answer),
+        scratch_bytes=plan.scratch_bytes,
+        clear_bytes=plan.clear_bytes,
+        between=plan.between_at,
+        team=plan.team,
     )
-    if workspace_bytes:
-        call.workspaces, call.clear_bytes = gpu._workspaces, kernel.clear_bytes
-    if allocate is not None:
-        call.allocate = allocate[0]
-        for index, value in enumerate(allocate[1:]):
-            call.allocate_args[index] = value
-    for index, one in enumerate(slots):
-        call.slot[index] = _Slot(size if one.offset is None else one.offset, *one.reach, one.grain)
-    for index, offset in enumerate(scalars):
-        call.scalar_offset[index] = offset
-    made = Prepared(ctypes.addressof(call))
-    made.keep = native, call, template, kernel, gpu
+    keep: list[Any] = [native, call, stages, plan]
+    columns = (
+        ("stage", _Stage, [one for one, _ in stages]),
+        ("span", _Span, spans),
+        ("made", _Made, made),
+        ("answer", _int, list(answer)),
+    )
+    for name, kind, values in columns:
+        array = (kind * len(values))(*values)  # type: ignore[operator]
+        keep.append(array)
+        setattr(call, name, ctypes.addressof(array))
+    if plan.place is not HOST:
+        keep.append(_on_device(call, cast("Gpu", device(plan.place))))
+    prepared = Prepared(ctypes.addressof(call))
+    prepared.keep, prepared.plan = (*keep, made), plan
+    return prepared
+
+
+def _stage(one: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:
+    """A stage and what it needs to stay alive."""
+    request = one.request
+    size = ctypes.sizeof(request.args)
+    if size > MOST_ARGUMENT_BYTES or len(request.loop) > MOST_LOOPS:
+        return None
+    template = ctypes.create_string_buffer(bytes(request.args), size)
+    pointers = (_Pointer * len(request.pointers))()
+    for into, pointer in zip(pointers, request.pointers, strict=True):
+        into.offset, into.slot, into.shift = pointer.offset, pointer.slot, pointer.shift
+        for index, step in enumerate(pointer.steps):
+            into.step[index] = step
+    scalars = (_Scalar * len(request.scalars))(*[_Scalar(one.offset, one.index) for one in request.scalars])
+    made = _Stage(
+        launch=ctypes.cast(one.kernel.launch, _pointer),
+        args=ctypes.addressof(template),
+        pointer=ctypes.addressof(pointers),
+        scalar=ctypes.addressof(scalars),
+        bytes=size,
+        pointers=len(pointers),
+        scalars=len(scalars),
+        scratch=one.scratch,
+        clear_bytes=one.kernel.clear_bytes,
+        loops=len(request.loop),
+    )
+    for index, count in enumerate(request.loop):
+        made.loop[index] = count
+    return made, (template, pointers, scalars)
+
+
+def _made(one: Maker) -> _Made:
+    made = _Made(slot=one.slot, arguments=len(one.arguments), make=one.make)
+    for index, value in enumerate(one.arguments):
+        made.argument[index] = value
     return made
 
 
-def _questions(gpu: Gpu) -> tuple[Any, int, Any]:
-    """The runtime's function that tells what is current in a thread, its answer where `gpu` is, and the function
-    that tells whether a stream is captured."""
-    driver: Any = gpu.driver
-    if hasattr(driver, "context"):
-        functions = driver.library.cuCtxGetCurrent, driver.library.cuStreamIsCapturing
-        return functions[0], driver.context(gpu.place.ordinal), functions[1]
-    functions = tuple(getattr(driver.library, driver.prefix + name) for name in ("GetDevice", "StreamIsCapturing"))
-    return functions[0], gpu.place.ordinal, functions[1]
+def _on_device(call: _Call, gpu: Gpu) -> Any:
+    """Fill in what tells whether the device is current, its streams and its workspaces."""
+    current, call.expected, capturing = gpu.questions()
+    call.current, call.capturing = ctypes.cast(current, _pointer), ctypes.cast(capturing, _pointer)
+    call.workspaces, call.stream = gpu.workspaces, gpu.stream
+    return gpu, call.stream

@@ -1,34 +1,28 @@
 """PyTorch tensors without the detour of a DLPack capsule, which costs ten times the rest of a small call.
 
-PyTorch is never imported here: a tensor can only come from a process that has it.
+PyTorch is never imported here: a tensor can only come from a process that has it.  Kernels read and write memory behind
+PyTorch's back, so whatever PyTorch would have to know of them is refused here, in one place: gradients, tangents,
+transforms (vmap and its like), tracing, lazily negated views, storage that is not there.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from tilewright.runtime import quick
-from tilewright.runtime.devices import ANY, HOST, Place, wrong_place
-from tilewright.runtime.dlpack import refuse_export
+from tilewright.dtypes import BY_TORCH_NAME, DTYPES
+from tilewright.errors import ProblemError
+from tilewright.runtime.devices import ANY, HOST, HOST_KIND, Place, kind_of_torch, torch_device, wrong_place
 
-# Our element types by the name PyTorch gives them.
-_NAMES = {
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "fp8_e4m3",
-    "float8_e5m2": "fp8_e5m2",
-    "int8": "int8",
-    "int32": "int32",
-}
+_STORAGE = (
+    "give the tensor its storage back (a sharded parameter must be gathered first), or give a copy that has its own"
+)
 
 
 @lru_cache(maxsize=4)
 def _tables_of(torch: Any) -> tuple[dict[Any, str], dict[str, Any]]:
-    names = {getattr(torch, spelled): name for spelled, name in _NAMES.items() if hasattr(torch, spelled)}
+    names = {getattr(torch, spelled): name for spelled, name in BY_TORCH_NAME.items() if hasattr(torch, spelled)}
     return names, {name: kind for kind, name in names.items()}
 
 
@@ -38,56 +32,14 @@ def _tables() -> tuple[dict[Any, str], dict[str, Any]]:
 
 def is_tensor(array: Any) -> bool:
     torch = sys.modules.get("torch")
-    kind = type(array)
-    return torch is not None and (kind is torch.Tensor or kind is torch.nn.Parameter)
+    kind = getattr(torch, "Tensor", None)
+    return kind is not None and isinstance(array, kind)
 
 
 def kinds() -> tuple[type[Any], type[Any]]:
-    """The types that `is_tensor` knows, once there is PyTorch."""
+    """The types that C reads, once there is PyTorch."""
     torch = sys.modules["torch"]
     return torch.Tensor, torch.nn.Parameter
-
-
-def reader() -> Callable[..., tuple[Any, ...] | None]:
-    """`read(*tensors)`: a key of what plans depend on and the addresses; None for what `parts` would not take,
-    or what else needs a longer look."""
-    known = kinds()
-
-    def read(*tensors: Any) -> tuple[Any, ...] | None:
-        key: list[Any] = []
-        at: list[Any] = [None]
-        try:
-            for one in tensors:
-                if type(one) not in known or one.requires_grad or one.is_neg():
-                    return None
-                address = one.data_ptr()
-                key += (one.shape, one.stride(), one.dtype, one.device, not address & 15)
-                at.append(address)
-        except (RuntimeError, TypeError, NotImplementedError):  # no strides, no memory
-            return None
-        at[0] = tuple(key)
-        return tuple(at)
-
-    return read
-
-
-def native_reader() -> tuple[Callable[..., tuple[Any, ...] | None], Callable[..., Any]] | None:
-    """The same in C, and the call beside it (see `quick.reader`), where this PyTorch lets C read its tensors."""
-    return quick.reader(sys.modules["torch"], kinds())
-
-
-def allocator(place: Place) -> Callable[[tuple[int, ...], tuple[int, ...], Any], Any]:
-    """What makes a tensor of a shape, strides and dtype on a device; possibly on the current one instead."""
-    torch = sys.modules["torch"]
-    guards = getattr(getattr(getattr(torch, "_C", None), "_dynamo", None), "guards", None)
-    found: Callable[..., Any] | None = getattr(guards, "_empty_strided_cuda", None)
-    if found is not None and torch.cuda.is_available():
-        return found
-
-    def make(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
-        return torch.empty_strided(shape, strides, dtype=dtype, device=f"cuda:{place.ordinal}")
-
-    return make
 
 
 def dtype_of(name: str) -> Any:
@@ -95,44 +47,233 @@ def dtype_of(name: str) -> Any:
     return _tables()[1].get(name)
 
 
-def current_stream() -> Callable[[int], int] | None:
-    """PyTorch's own function that gives the current stream of the device with an index."""
-    return getattr(getattr(sys.modules["torch"], "_C", None), "_cuda_getCurrentRawStream", None)
-
-
-def place_of(tensor: Any, kind: str = "cpu") -> Place:
-    """Where a tensor is.  PyTorch calls AMD devices cuda too; pinned host memory is on every device of `kind`."""
-    device = tensor.device
-    if device.type == "cpu":
-        return Place(kind, ANY) if kind != "cpu" and tensor.is_pinned() else HOST
-    name = "hip" if device.type == "cuda" and sys.modules["torch"].version.hip is not None else device.type
-    return Place(name, device.index or 0)
-
-
-def parts(what: str, tensor: Any, kind: str = "cpu") -> tuple[int, tuple[int, ...], tuple[int, ...], str, Place] | None:
-    """Address, shape, strides, element type and place; None when DLPack should give its own answer."""
-    name = _tables()[0].get(tensor.dtype)
-    if name is None or tensor.layout is not sys.modules["torch"].strided:
+def name_of(dtype: Any) -> str | None:
+    """Our name of a torch.dtype; None where it is none, or none of ours."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(dtype, getattr(torch, "dtype", ())):
         return None
+    return _tables()[0].get(dtype)
+
+
+# -- what PyTorch is doing at the moment -------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def _watch(torch: Any) -> Any:
+    """A function that says what is going on: 0 something unusual, 1 gradients are recorded, 2 they are not.
+
+    It is asked in every call on tensors, so it is made of the cheapest questions.
+    """
+    c = torch._C
+    modes, tracing = getattr(c, "_len_torch_dispatch_stack", _no), getattr(c, "_is_tracing", _no)
+    transforms = getattr(getattr(c, "_functorch", None), "peek_interpreter_stack", _no)
+    records = torch.is_grad_enabled
+    forward = torch.autograd.forward_ad
+
+    def state() -> int:
+        if modes() or tracing() or transforms() or forward._current_level >= 0:
+            return 0
+        return 1 if records() else 2
+
+    return state
+
+
+def _no() -> int:
+    return 0
+
+
+def guard() -> int:
+    return int(_watch(sys.modules["torch"])())
+
+
+def touched(tensor: Any) -> None:
+    """Tell autograd that a tensor was written: what saved it for a gradient must not use it any more."""
+    torch = sys.modules["torch"]
+    raised = getattr(torch.autograd.graph, "increment_version", None)
+    if raised is not None:
+        raised(tensor)
+
+
+def _refuse(what: str, tensor: Any, why: str, remedy: str, rule: str = "array-torch") -> ProblemError:
+    return ProblemError(f"{what} {why}", rule=rule, value=type(tensor).__name__, remedy=remedy)
+
+
+def _demand_untraced(what: str, tensor: Any, torch: Any) -> None:
+    """Refuse what happens while PyTorch records operations instead of (or beside) running them."""
+    c = torch._C
+    eager = "call it outside, or wrap it in an operator of your own (torch.library.custom_op)"
+    if getattr(c, "_is_tracing", _no)():
+        raise _refuse(
+            what, tensor, "is met while torch.jit traces, which sees no kernels of ours", eager, "torch-trace"
+        )
+    keys = getattr(c, "_TorchDispatchModeKey", None)
+    get = getattr(c, "_get_dispatch_mode", None)
+    if keys is not None and get is not None and getattr(c, "_len_torch_dispatch_stack", _no)():
+        for key in (keys.PROXY, keys.FAKE, keys.FUNCTIONAL):
+            if get(key) is not None:
+                said = "is met while PyTorch traces (make_fx, compile, export), which sees no kernels of ours"
+                raise _refuse(what, tensor, said, eager, "torch-trace")
+
+
+def _demand_untransformed(what: str, tensor: Any, torch: Any) -> None:
+    wrapped = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+    if (wrapped is not None and wrapped(tensor)) or torch._is_functional_tensor(tensor):
+        raise _refuse(
+            what,
+            tensor,
+            "stands for other tensors inside a transform (vmap, grad, jvp, functionalize)",
+            "call it outside of the transform; a batch is a leading dimension here",
+            "torch-transform",
+        )
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None:
+        raise _refuse(
+            what,
+            tensor,
+            "carries a forward-mode tangent, which kernels would drop",
+            "give the primal: torch.autograd.forward_ad.unpack_dual(tensor).primal",
+            "torch-transform",
+        )
+
+
+def _demand_no_gradient(what: str, tensor: Any, torch: Any) -> None:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise _refuse(
+            what,
+            tensor,
+            "requires grad, and kernels record no gradients",
+            f"give {what}.detach(), or call under torch.no_grad()",
+            "array-grad",
+        )
+
+
+def _plain(what: str, tensor: Any, torch: Any) -> Any:
+    """The tensor as one of PyTorch's own type; subclasses that compute in their own way are refused."""
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return tensor
+    if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+        raise _refuse(
+            what,
+            tensor,
+            f"is a {kind.__name__}, a kind of tensor with a memory of its own making",
+            "give the plain tensor it stands for (DTensor: .to_local(), FakeTensor: none has values)",
+            "array-type",
+        )
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor)
+
+
+def _demand_strided(what: str, tensor: Any, torch: Any) -> None:
+    if tensor.is_nested:
+        raise _refuse(
+            what, tensor, "is a nested tensor", "give its parts, or torch.nested.to_padded_tensor", "array-type"
+        )
+    if tensor.layout is not torch.strided:
+        raise _refuse(what, tensor, f"is laid out as {tensor.layout}", f"give {what}.to_dense()", "array-type")
+    for lazy, meaning, resolved in ((tensor.is_neg, "negated", "neg"), (tensor.is_conj, "conjugated", "conj")):
+        if lazy():  # what is in memory is something else
+            raise _refuse(what, tensor, f"is {meaning} lazily", f"give {what}.resolve_{resolved}()", "array-lazy")
+
+
+def _demand_storage(what: str, tensor: Any, reach: int) -> None:
+    """Memory may be gone (`untyped_storage().resize_(0)`), smaller than it was, or never have been."""
+    if not reach:
+        return
+    there = tensor.untyped_storage().nbytes()
+    needed = tensor.storage_offset() * tensor.element_size() + reach
+    if tensor._is_zerotensor() or not tensor.data_ptr() or there < needed:
+        held = 0 if not tensor.data_ptr() else there
+        raise _refuse(
+            what,
+            tensor,
+            f"has {held} bytes of storage, and its elements reach to byte {needed}",
+            _STORAGE,
+            "array-null",
+        )
+
+
+def _dtype_name(what: str, tensor: Any) -> str:
+    name = _tables()[0].get(tensor.dtype)
+    if name is not None:
+        return name
+    held = str(tensor.dtype).removeprefix("torch.")
+    raise ProblemError(
+        f"{what} has elements of type {held}, which no kernel takes",
+        rule="array-dtype",
+        value=held,
+        remedy=conversion(what, held, f"{what}.to(torch.{{}})"),
+    )
+
+
+def conversion(what: str, held: str, spelled: str) -> str:
+    """How elements of a type that kernels lack become some they take; `spelled` is how a conversion is written."""
+    if held.startswith("complex"):
+        return f"kernels know no complex numbers: multiply {what}.real and {what}.imag apart"
+    if held.startswith(("int", "uint", "q")):
+        exact = f"{spelled.format('int8')} where every value fits in 8 bits"
+        return f"convert it: {exact}, else {spelled.format('float32')} (exact up to 2^24)"
+    if held.startswith(("float", "bfloat")):
+        return f"convert it, for example {spelled.format('float32')}"
+    return f"give numbers, for example {spelled.format('float32')}"
+
+
+def place_of(tensor: Any, kind: str = HOST_KIND) -> Place:
+    """Where a tensor is; pinned host memory is on every device of `kind`."""
+    where = tensor.device
+    if where.type == HOST_KIND:
+        return Place(kind, ANY) if kind != HOST_KIND and tensor.is_pinned() else HOST
+    return Place(kind_of_torch(sys.modules["torch"], where.type), where.index or 0)
+
+
+def parts(what: str, tensor: Any, kind: str = HOST_KIND) -> tuple[int, tuple[int, ...], tuple[int, ...], str, Place]:
+    """Address, shape, strides, element type and place of a tensor that kernels of a kind may read."""
+    torch = sys.modules["torch"]
+    _demand_untraced(what, tensor, torch)
+    tensor = _plain(what, tensor, torch)
+    _demand_untransformed(what, tensor, torch)
+    _demand_strided(what, tensor, torch)
     place = place_of(tensor, kind)
     if place.kind != kind:
         raise wrong_place(what, place, kind)
-    if tensor.requires_grad:
-        raise refuse_export(what, tensor, "it requires grad, and kernels record no gradients")
-    if tensor.is_neg():  # what is in memory has the other sign, and DLPack says nothing of it
-        raise refuse_export(what, tensor, "it is negated lazily; give the tensor that .resolve_neg() makes")
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), name, place
+    name = _dtype_name(what, tensor)
+    _demand_no_gradient(what, tensor, torch)
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    reach = 0
+    if 0 not in shape:
+        reach = (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))) * DTYPES[name].bytes
+    _demand_storage(what, tensor, reach)
+    return tensor.data_ptr(), shape, strides, name, place
 
 
-def empty(shape: tuple[int, ...], dtype: str, column_major: bool, place: Place = HOST) -> Any:
+def copied(what: str, tensor: Any) -> Any:
+    """The same values in memory of their own, one after the other."""
+    torch = sys.modules["torch"]
+    _demand_no_gradient(what, tensor, torch)
+    with torch.no_grad():
+        return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def allocator(place: Place) -> Any:
+    """What makes a tensor of a shape, strides and dtype at a place, whatever device is the default one."""
+    torch = sys.modules["torch"]
+    guards = getattr(getattr(getattr(torch, "_C", None), "_dynamo", None), "guards", None)
+    name = "_empty_strided_cpu" if place is HOST else "_empty_strided_cuda"
+    found = getattr(guards, name, None)
+    # The device's one makes tensors on the current device; C sees where a result is not where it should be.
+    if found is not None and (place is HOST or torch.cuda.device_count() == 1):
+        return found
+    where = torch.device(torch_device(place))
+
+    def make(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=where)
+
+    return make
+
+
+def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, place: Place = HOST) -> Any:
     """A new tensor for a result, or None where this PyTorch lacks the type."""
     kind = _tables()[1].get(dtype)
     if kind is None:
         return None
-    torch = sys.modules["torch"]
-    if place is HOST and not column_major:
-        return torch.empty(shape, dtype=kind)
-    where = "cpu" if place.kind == "cpu" else f"cuda:{place.ordinal}"
-    if not column_major:
-        return torch.empty(shape, dtype=kind, device=where)
-    return torch.empty((*shape[:-2], shape[-1], shape[-2]), dtype=kind, device=where).transpose(-1, -2)
+    return sys.modules["torch"].empty_strided(shape, strides, dtype=kind, device=torch_device(place))

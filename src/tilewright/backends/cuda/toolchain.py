@@ -247,5 +247,4 @@ def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
         link_flags=(*flags, "-cudart=static"),
         libraries=("-ldl",),
         response_flag="--options-file ",
-        source_suffix=".cu",
     )

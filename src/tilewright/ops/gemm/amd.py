@@ -37,6 +37,8 @@ FLOAT_OUTPUTS = ("fp16", "bf16", "fp32")
 INT_EPILOGUES = ("PassThrough", "MultiDAdd", "MultiDMultiply", "Relu")
 MAX_SPLIT_K = 64
 MAX_BYTES = 1 << 31  # offsets inside an operand are 32-bit
+SCALES = False  # CK Tile kernels take no alpha
+ADDS_C = False  # nor beta * C: a C that counts once is a D tensor
 
 
 def tile_key(signature: GemmSignature) -> str:

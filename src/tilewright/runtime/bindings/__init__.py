@@ -1,19 +1,23 @@
-"""How arrays become the argument struct of an op: one package an op, behind one contract.
+"""How arrays become calls of an op: one package an op, behind one contract.
 
-The registry and the measurements know bindings only through this contract, never an op's arguments.
+Calls, plans, the registry and the measurements know ops only through this contract, never an op's arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
 
 if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec
-    from tilewright.runtime.devices import Device
+    from tilewright.runtime.arrays import View
     from tilewright.runtime.loader import Kernel
+    from tilewright.runtime.plans import Plan, Plans
+    from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Sample, Slot, StageRequest
+
+GROUP = "tilewright.bindings"
 
 
 class Check(Protocol):
@@ -35,35 +39,49 @@ class Check(Protocol):
 
 
 class Planner(Protocol):
-    """What a binding asks of a registry: where its kernels run, remembered plans, and new ones."""
+    """Who chooses kernels: a registry, or one that always gives the same kernel."""
 
     @property
     def kind(self) -> str:
         """The kind of device kernels of the target read memory of: the name of its backend."""
 
-    def plans(self) -> MutableMapping[Any, Any]:
-        """Plans by call key, valid for the settings in force."""
+    @property
+    def target(self) -> str:
+        """The arch kernels are chosen for."""
 
-    def plan(self, op: str, request: Any, where: Callable[[KernelSpec], str] | None = None) -> Any:
-        """Choose, build and prepare a kernel for a request; `where` gives a reason to refuse a kernel."""
+    def plans(self) -> Plans:
+        """What is remembered of calls, valid for the settings in force."""
+
+    def plan(self, request: Request) -> Plan:
+        """Choose, build and load a kernel for each stage of a request."""
+
+    def kernel_for(self, problem: Any) -> Kernel:
+        """The kernel of a problem of one stage, loaded: what an operand is packed with."""
 
 
 class Binding(Protocol):
     """What an op's package provides."""
 
-    def run(self, planner: Planner, *operands: Any, **keywords: Any) -> Any:
-        """Run the op on arrays with the kernel the planner chooses."""
+    op: str
+    slots: tuple[Slot, ...]  # the operands of a call in their order, results among them
+    scalars: tuple[str, ...]  # the names of the numbers of a call
 
-    def call(self, kernel: Kernel, *operands: Any, **keywords: Any) -> Any:
-        """Run the op on arrays with this kernel."""
+    def bind(self, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]:
+        """A call as users write it, in the order of slots and scalars."""
 
-    def prepare(self, kernel: Kernel, request: Any, threads: int, padded: Any = None) -> Any:
-        """A plan: everything of a call but the pointers.  `padded` is the problem to run instead, in copies."""
+    def bind_kernel(
+        self, spec: KernelSpec, *operands: Any, **keywords: Any
+    ) -> tuple[Operands, Sequence[Any], Attributes]:
+        """The same for one kernel: what it computes is its own and not asked for."""
 
-    def operands(
-        self, problem: Any, seed: int = 0, device: Device | None = None, exact: bool = False
-    ) -> Mapping[str, Any]:
-        """Fresh random operands of a problem, with a poisoned output, in the memory of a device (the host's).
+    def request(self, views: Sequence[View | Packed | None], attributes: Attributes, target: str) -> Request:
+        """Shapes, strides and dtypes as one request for a target, or the first contradiction as one error."""
+
+    def copies(self, stage: StageRequest, larger: Any) -> StageRequest:
+        """The stage with copies of its operands, in which it is the larger problem."""
+
+    def sample(self, problem: Any, seed: int = 0, exact: bool = False) -> Sample:
+        """Fresh random operands of a problem on the host, memory laid out as the problem says, results poisoned.
 
         `exact`: such values that the bound of `check` holds for every kernel, however few bits its sums keep.
         """
@@ -71,22 +89,20 @@ class Binding(Protocol):
     def checks_apart(self, problem: Any) -> bool:
         """Whether exact operands are of another kind than those that times are taken with."""
 
-    def call_arguments(
-        self, planner: Any, problem: Any, operands: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The operands as `run` takes them: positions and keywords."""
+    def dense(self, problem: Any) -> Request:
+        """The request of such operands: of exactly this problem, as one stage."""
 
-    def runner(self, kernel: Kernel, problem: Any, operands: Mapping[str, Any], threads: int) -> Callable[[], None]:
-        """A call that runs the kernel on the operands into their output, with as little around it as possible."""
+    def attributes_for(self, attributes: Attributes, scalars: Sequence[float]) -> Attributes:
+        """The attributes of the same call with other numbers."""
 
-    def poison(self, operands: Mapping[str, Any]) -> None:
-        """Fill the output with what no kernel writes."""
+    def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
+        """A sample's operands as kernels take them: packed, by the planner's kernel, where the problem says so."""
 
-    def check(self, problem: Any, operands: Mapping[str, Any]) -> Check:
-        """Compare the operands' output with the reference."""
+    def check(self, problem: Any, sample: Sample) -> Check:
+        """Compare the results in a sample on the host with the reference."""
 
 
 def binding(op: str) -> Binding:
     """The binding of an op."""
-    found: Binding = plugins.load("tilewright.bindings", op, "an op with a binding")
+    found: Binding = plugins.load(GROUP, op, "an op with a binding")
     return found

@@ -2,81 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
+from tilewright.errors import ProblemError
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.reference import verify
 from tilewright.ops.numerics import Check
-from tilewright.runtime.arrays import memory_address, view
+from tilewright.runtime.arrays import view
 from tilewright.runtime.bindings import Planner
-from tilewright.runtime.bindings.gemm import call, samples
-from tilewright.runtime.bindings.gemm.packed import PackedB, pack, pack_with
-from tilewright.runtime.bindings.gemm.plan import GemmPlan, prepare
-from tilewright.runtime.bindings.gemm.request import Request, analyse, dense_request
-from tilewright.runtime.device_arrays import DeviceArray
-from tilewright.runtime.devices import HOST, Device
-from tilewright.runtime.loader import Kernel
+from tilewright.runtime.bindings.gemm import request as requests
+from tilewright.runtime.bindings.gemm import samples
+from tilewright.runtime.bindings.gemm.args import MAX_D
+from tilewright.runtime.bindings.gemm.operands import B
+from tilewright.runtime.bindings.gemm.packed import PackedB
+from tilewright.runtime.bindings.gemm.packing import pack
+from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
+from tilewright.runtime.calls import scalar
+from tilewright.runtime.host import thread_count
+from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
 
-__all__ = ["BINDING", "GemmPlan", "PackedB", "Request", "analyse", "pack"]
+__all__ = ["BINDING", "Attributes", "PackedB"]
+
+_NO_DS = (None, None)
+
+
+def two(ds: Any) -> tuple[Any, Any]:
+    """The D tensors of a call, None where there are fewer than two."""
+    if type(ds) is tuple or type(ds) is list:
+        count = len(ds)
+        if count == 1 and ds[0] is not None:
+            return ds[0], None
+        if count == 2 and ds[0] is not None and ds[1] is not None:
+            return ds[0], ds[1]
+        if count == 0:
+            return _NO_DS
+    if hasattr(ds, "shape") or not isinstance(ds, Sequence) or isinstance(ds, str):
+        raise ProblemError(
+            "ds must be a tuple or list of arrays", rule="ds-type", value=type(ds).__name__, remedy="write ds=(d0,)"
+        )
+    if len(ds) > MAX_D:
+        raise ProblemError(
+            f"{len(ds)} D tensors were given", rule="epilogue-d-count", value=len(ds), remedy=f"give at most {MAX_D}"
+        )
+    if any(one is None for one in ds):
+        raise ProblemError("a D tensor is None", rule="array-type", value=None, remedy="leave it out of ds")
+    return two(tuple(ds))
+
+
+def counted(beta: float) -> int:
+    """How C counts: not at all, once, or by a factor."""
+    return 0 if beta == 0 else 1 if beta == 1 else 2
 
 
 class GemmBinding:
-    def run(self, planner: Planner, *operands: Any, **keywords: Any) -> Any:
-        return call.run(planner, *operands, **keywords)
+    op = "gemm"
+    slots = (  # in the order of `operands`
+        Slot("a"),
+        Slot("b", packed=PackedB),
+        Slot("c", optional=True),
+        Slot("ds[0]", optional=True),
+        Slot("ds[1]", optional=True),
+        Slot("out", written=True, optional=True, twin="c"),
+    )
+    scalars = ("alpha", "beta")
 
-    def call(self, kernel: Kernel, *operands: Any, **keywords: Any) -> Any:
-        return call.call(kernel, *operands, **keywords)
+    def bind(
+        self,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        *,
+        alpha: Any = 1.0,
+        beta: Any = None,
+        ds: Any = (),
+        epilogue: Any = "passthrough",
+        out: Any = None,
+        out_dtype: Any = None,
+        math: str = "",
+        form: str = "",
+    ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+        alpha = scalar("alpha", alpha)
+        beta = scalar("beta", beta if beta is not None else float(c is not None))
+        attributes = (epilogue, out_dtype, math, counted(beta), alpha != 1, form)
+        return (a, b, c, *two(ds), out), (alpha, beta), attributes
 
-    def prepare(self, kernel: Kernel, request: Request, threads: int, padded: GemmProblem | None = None) -> GemmPlan:
-        return prepare(kernel, request, threads, padded)
+    def bind_kernel(
+        self, spec: KernelSpec, *operands: Any, **keywords: Any
+    ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+        """Epilogue, output type and math are the kernel's."""
+        signature = spec.signature
+        known = {
+            "epilogue": signature.epilogue,
+            "out_dtype": signature.dtype_c if keywords.get("out") is None else None,
+            "math": signature.dtype_a if signature.dtype_a in MATHS else "",
+            "form": signature.layout,
+        }
+        for name in known:
+            if name in keywords:
+                raise ProblemError(
+                    f"{name} was given, and {spec.name} has its own",
+                    rule="kernel-signature",
+                    value=name,
+                    remedy=f"leave {name} out, or use `tilewright.gemm`",
+                )
+        return self.bind(*operands, **keywords, **known)
 
-    def operands(
-        self, problem: GemmProblem, seed: int = 0, device: Device | None = None, exact: bool = False
-    ) -> Mapping[str, Any]:
-        made = samples.operands(problem, seed, exact)
-        return made if device is None or device.place is HOST else samples.on_device(made, device)
+    def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
+        return requests.build(views, attributes, target)
+
+    def copies(self, stage: StageRequest, larger: GemmProblem) -> StageRequest:
+        return requests.copies(stage, larger)
+
+    def sample(self, problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
+        return samples.sample(problem, seed, exact)
 
     def checks_apart(self, problem: GemmProblem) -> bool:
         return samples.may_be_narrow(problem)
 
-    def call_arguments(
-        self, planner: Any, problem: GemmProblem, operands: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        (a, b, c), keywords = samples.call_arguments(problem, operands)
-        if problem.preshuffled:
-            b = pack_with(planner, b, problem.m, problem.dtype_a)
-        return (a, b, c), keywords
+    def dense(self, problem: GemmProblem) -> Request:
+        return requests.dense(problem)
 
-    def runner(
-        self, kernel: Kernel, problem: GemmProblem, operands: Mapping[str, Any], threads: int
-    ) -> Callable[[], None]:
-        request = dense_request(problem)
-        out = operands["out"]
-        if isinstance(out, DeviceArray):
-            request = replace(request, place=out.place)
-        plan = prepare(kernel, request, threads)
-        b = memory_address(operands["b"])
-        keep: object = operands
-        if problem.variant == "preshuffle":
-            packed = pack(kernel, request, view("b", operands["b"], request.place.kind), threads)
-            b, keep = packed.address, (operands, packed)
-        a, c, e = memory_address(operands["a"]), memory_address(operands["c"]), memory_address(out)
-        ds = tuple(memory_address(one) for one in operands["ds"])
-        alpha, beta = operands["alpha"], operands["beta"]
+    def attributes_for(self, attributes: tuple[Any, ...], scalars: Sequence[float]) -> tuple[Any, ...]:
+        alpha, beta = scalars
+        return tuple(Attributes(*attributes)._replace(c_counts=counted(beta), scaled=alpha != 1))
 
-        def run(_keep: object = keep) -> None:
-            plan(a, b, c, ds, e, alpha, beta)
+    def packed_for(self, planner: Planner, problem: GemmProblem, operands: Operands) -> Operands:
+        if problem.variant != "preshuffle":
+            return operands
+        of_b = view("b", operands[B], planner.kind)
+        template = requests.dense(problem).stages[0].args
+        packed = pack(planner.kernel_for(problem), problem, template, of_b, thread_count())
+        return tuple(packed if index == B else one for index, one in enumerate(operands))
 
-        return run
-
-    def poison(self, operands: Mapping[str, Any]) -> None:
-        samples.poison(operands["out"])
-
-    def check(self, problem: GemmProblem, operands: Mapping[str, Any]) -> Check:
-        here = samples.on_host(operands)
-        return verify(problem, samples.logical(problem, here), samples.result(problem, here))
+    def check(self, problem: GemmProblem, sample: Sample) -> Check:
+        return samples.check(problem, sample)
 
 
 BINDING = GemmBinding()

@@ -1,375 +1,517 @@
 """Views of arrays become a GEMM request: problem, argument template, shape of the result.
 
-The layout is read from the strides.  A column-major result is served by computing its transpose,
-E^T = B^T A^T, so that kernels only ever write rows.
+The layout is read from the strides.  A column-major result is served by computing its transpose, E^T = B^T A^T, so that
+kernels only ever write rows.  A C that repeats is added as a D tensor where it counts once, and copied out otherwise.
+Batch dimensions that are one in memory are one; what remains of them is launched in a loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from tilewright.errors import ProblemError
-from tilewright.ops.fused import normal_epilogue
+from tilewright.arch import arch as arch_facts
+from tilewright.dtypes import DTYPES
+from tilewright.errors import ProblemError, UnknownNameError
+from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
+from tilewright.ops.gemm.legality import FAMILIES, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
-from tilewright.runtime.arrays import View, overlaps_itself
+from tilewright.runtime.arrays import CopyNeeded, View, output_dtype
 from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
-from tilewright.runtime.devices import HOST, Place, common_place
+from tilewright.runtime.bindings.gemm.operands import A, B, C, D0, OUT, Matrix, PackedShape, batch_of, matrix, merged
+from tilewright.runtime.bindings.gemm.packed import PackedB
+from tilewright.runtime.devices import HOST
+from tilewright.runtime.dlpack import dense_strides
+from tilewright.runtime.quick import MOST_LOOPS
+from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, Span, StageRequest
+from tilewright.runtime.torch_arrays import conversion
 
-_COPY = "np.ascontiguousarray({0}) makes a copy that fits (Tilewright never copies by itself)"
-
-
-# What float32 may be multiplied as instead.
-MATHS = ("tf32",)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedShape:
-    """What is left of a B that was packed beforehand: its sizes and the layout it was packed from."""
-
-    k: int
-    n: int
-    batch: int  # 0: not batched
-    repeated: bool  # one matrix was packed for the whole batch
-    dtype: str
-    layout: str
-    place: Place = HOST
+MATHS = ("tf32",)  # what float32 may be multiplied as instead
+_FIELDS: Any = GemmArgs
+ALPHA, BETA = 0, 1  # the scalars
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A GEMM call without its pointers."""
+class Attributes(NamedTuple):
+    """What a GEMM depends on beside its operands."""
 
-    problem: GemmProblem
-    args: GemmArgs  # pointers, alpha and beta are filled in a call
-    swapped: bool  # the transpose is computed: B's pointer goes into a, A's into b
-    shape: tuple[int, ...]  # of the result, as the user sees it
-    dtype: str
-    column_major: bool  # how a new result is laid out
-    place: Place = HOST  # where every operand is
+    epilogue: Any = "passthrough"
+    out_dtype: Any = None
+    math: str = ""
+    c_counts: int = 0  # 0: beta is 0 and C is not read; 1: beta is 1; 2: another
+    scaled: bool = False  # alpha is not 1
+    form: str = ""  # "matmul": operands of one dimension are vectors; a layout: the one to prefer
+
+
+@lru_cache(maxsize=64)
+def knows_math(math: str, target: str) -> bool:
+    """Whether a target multiplies float32 so; one that does not multiplies exactly."""
+    return not problem_check(GemmProblem(8, 8, 8, math), target)
 
 
 def _bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
     return ProblemError(message, rule=rule, value=value, remedy=remedy)
 
 
-def _matrix(one: View) -> None:
-    if len(one.shape) not in (2, 3):
-        hint = f"{one.what}[None, :]" if len(one.shape) == 1 else f"{one.what}.reshape(-1, rows, columns)"
-        raise _bad(
-            "array-rank",
-            f"{one.what} has {len(one.shape)} dimensions, and a matrix has 2, a batch of them 3",
-            one.shape,
-            f"reshape it, for example {hint}",
+@dataclass(slots=True)
+class _Call:
+    """A call on its way to a request."""
+
+    attributes: Attributes
+    target: str
+    a: View
+    b: View | PackedShape
+    c: View | None
+    ds: list[View]
+    out: View | None
+    packed: PackedB | None
+    math: str = ""  # what float32 is multiplied as: none where the target knows no such math
+    batch: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()  # of m and n (-2, -1): sizes that vectors lack in the result
+    epilogue: str = "PassThrough"
+    dtype: str = ""  # of the result
+    copies: list[Matrix] = field(default_factory=list)  # operands read from a copy
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        n = self.b.n if isinstance(self.b, PackedShape) else self.b.shape[-1]
+        return self.a.shape[-2], n, self.a.shape[-1]
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of the result with both of its matrix dimensions."""
+        m, n, _ = self.sizes
+        return (*self.batch, m, n)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape users see."""
+        m, n, _ = self.sizes
+        return (*self.batch, *(() if -2 in self.dropped else (m,)), *(() if -1 in self.dropped else (n,)))
+
+
+def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
+    """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
+    call = _read(views, Attributes(*given), target)
+    _demand_inputs(call)
+    _settle_shapes(call)
+    _settle_dtypes(call)
+    return _stage(call)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
+    a, b, c, d0, d1, out = views
+    packed = b if isinstance(b, PackedB) else None
+    if attributes.math and attributes.math not in MATHS:
+        raise UnknownNameError(
+            f"{attributes.math!r} is not a way to multiply",
+            rule="math-name",
+            value=str(attributes.math),
+            remedy="use math='tf32', or none",
         )
-
-
-def leading_strides(one: View) -> dict[str, int]:
-    """The leading stride for each layout (r, c) the last two dimensions can be read in; may be empty."""
-    rows, columns = one.shape[-2:]
-    down, across = one.strides[-2:]
-    if rows == 0 or columns == 0:
-        return {"r": max(1, columns), "c": max(1, rows)}
-    found = {}
-    if (columns == 1 or across == 1) and (rows == 1 or down >= columns):
-        found["r"] = down if rows > 1 else columns
-    if (rows == 1 or down == 1) and (columns == 1 or across >= rows):
-        found["c"] = across if columns > 1 else rows
-    return found
-
-
-def _no_layout(one: View) -> ProblemError:
-    return _bad(
-        "array-layout",
-        f"{one.what} of shape {one.shape} has element strides {one.strides}: neither its rows nor its columns "
-        "are contiguous and apart",
-        one.strides,
-        _COPY.format(one.what),
-    )
-
-
-def input_layout(one: View, prefer: str = "") -> tuple[str, int]:
-    """Layout and leading stride of an input.
-
-    A vector can be read both ways: then the preferred layout is taken, or else the one its strides
-    look like, so that a transposed view of a row-major array stays column-major at every size.
-    """
-    found = leading_strides(one)
-    if not found:
-        raise _no_layout(one)
-    alike = prefer or ("r" if one.strides[-2] >= one.strides[-1] else "c")
-    letter = alike if alike in found else next(iter(found))
-    return letter, found[letter]
-
-
-def _batch_of(operands: Sequence[View], packed: PackedShape | None) -> int | None:
-    """The common batch, None when nothing is batched; 1 broadcasts."""
-    sizes = {one.what: one.shape[0] for one in operands if len(one.shape) == 3}
-    if packed is not None and packed.batch:
-        sizes["b"] = packed.batch
-    if not sizes:
-        return None
-    distinct = {size for size in sizes.values() if size != 1}
-    if len(distinct) > 1:
-        listing = ", ".join(f"{what} {size}" for what, size in sizes.items())
-        raise _bad("shape-batch", f"the batch sizes differ: {listing}", sizes, "use one batch size, or 1 to broadcast")
-    return distinct.pop() if distinct else 1
-
-
-def _batch_stride(one: View, batch: int) -> int:
-    return one.strides[0] if len(one.shape) == 3 and one.shape[0] == batch and batch > 1 else 0
-
-
-def _need_shape(one: View, wanted: tuple[int, ...], rule: str) -> None:
-    batched = len(wanted) == 3
-    accepted = {wanted}
-    if rule != "shape-out" and batched:
-        accepted |= {wanted[1:], (1, *wanted[1:])}
-    if one.shape not in accepted:
+    held = (a.dtype, a.dtype if packed is not None else b.dtype)
+    if attributes.math and held != ("fp32", "fp32"):
         raise _bad(
-            rule, f"{one.what} has shape {one.shape}, and the result has {wanted}", one.shape, f"give shape {wanted}"
+            "math-dtype",
+            f"math {attributes.math!r} is how float32 is multiplied, and a and b hold {' and '.join(held)}",
+            held,
+            "leave math out, or give float32 arrays",
         )
-
-
-def _d_strides(one: View, m: int, n: int, batch: int) -> tuple[int, int, int]:
-    """Row, column and batch stride of a D tensor; sizes of 1 broadcast."""
-    if not 1 <= len(one.shape) <= 3:
+    math = attributes.math if attributes.math and knows_math(attributes.math, target) else ""
+    if packed is not None:
+        packed.demand(a, math)
+        b = replace(packed.shape, dtype=a.dtype) if math else packed.shape
+    ds = [one for one in (d0, d1) if one is not None]
+    call = _Call(attributes, target, a, b, c, ds, out, packed, math=math)
+    if not isinstance(attributes.epilogue, str):
         raise _bad(
-            "shape-d", f"{one.what} has {len(one.shape)} dimensions", one.shape, f"give shape ({m}, {n}) or ({n},)"
+            "epilogue-name",
+            f"epilogue is a {type(attributes.epilogue).__name__}, not a name",
+            str(attributes.epilogue),
+            "give a name such as 'relu'",
         )
-    shape, strides = (1,) * (3 - len(one.shape)) + one.shape, (0,) * (3 - len(one.shape)) + one.strides
-    for size, wanted in zip(shape, (batch, m, n), strict=True):
-        if size not in (1, wanted):
+    call.epilogue = normal_epilogue(attributes.epilogue)
+    if attributes.c_counts and c is None:
+        raise _bad("beta-without-c", "beta is not 0, but there is no c to scale", None, "give c, or beta=0")
+    if attributes.scaled and not getattr(FAMILIES.get(arch_facts(target).family), "SCALES", True):
+        raise _bad(
+            "alpha",
+            f"alpha is not 1, and kernels of {target} scale nothing",
+            target,
+            "multiply a or the result yourself",
+        )
+    return call
+
+
+def _demand_inputs(call: _Call) -> None:
+    """Ranks, and element types that are multiplied at all."""
+    for one in (call.a, call.b):
+        if isinstance(one, PackedShape):
+            continue
+        if DTYPES[one.dtype].kind == "table" or one.dtype == "int32":
+            held = DTYPES[one.dtype].numpy_name
+            remedy = conversion(one.what, held, f"{one.what}.astype(np.{{}})")
             raise _bad(
-                "shape-d",
-                f"{one.what} has shape {one.shape}, which does not broadcast to the result's {(batch, m, n)}",
-                one.shape,
-                f"give shape ({m}, {n}), ({n},), (1, {n}) or ({m}, 1)",
+                "array-dtype", f"{one.what} has elements of type {held}, which no kernel multiplies", held, remedy
             )
-    empty = 0 in (batch, m, n)  # nothing is read, so nothing has a layout
-    step = [0 if size == 1 or empty else stride for size, stride in zip(shape, strides, strict=True)]
-    return step[1], step[2], step[0]
+    least = 1 if call.attributes.form == "matmul" else 2
+    for view in (call.a, call.b):
+        if isinstance(view, View) and len(view.shape) < least:
+            rank = len(view.shape)
+            hint = "use tilewright.matmul, which takes vectors" if rank else "give an array of at least 1 dimension"
+            raise _bad("array-rank", f"{view.what} has {rank} dimension(s), and a matrix has 2", view.shape, hint)
+    if len(call.ds) > MAX_D:
+        raise _bad("epilogue-d-count", f"{len(call.ds)} D tensors were given", len(call.ds), f"give at most {MAX_D}")
 
 
-def _result_dtype(a: View, dtype_b: str, c: View | None, out: View | None, out_dtype: str | None) -> str:
-    if out is not None:
-        if out_dtype is not None and out_dtype != out.dtype:
-            raise _bad(
-                "out-dtype",
-                f"out holds {out.dtype}, but out_dtype asks for {out_dtype}",
-                out.dtype,
-                "give one of the two, or make them agree",
-            )
-        return out.dtype
-    if out_dtype is not None:
-        return out_dtype
-    return c.dtype if c is not None else default_output(a.dtype, dtype_b)
-
-
-def _result_layout(c: View | None, out: View | None) -> str:
-    """r or c: how the result is laid out; C must be laid out alike."""
-    of_out = leading_strides(out) if out is not None else {"r": 0, "c": 0}
-    of_c = leading_strides(c) if c is not None else {"r": 0, "c": 0}
-    if out is not None and not of_out:
-        raise _no_layout(out)
-    if c is not None and not of_c:
-        raise _no_layout(c)
-    for letter in ("r", "c"):
-        if letter in of_out and letter in of_c:
-            return letter
-    raise _bad(
-        "layout-c",
-        "c and out are laid out differently: one by rows, one by columns",
-        (c.strides if c else None, out.strides if out else None),
-        "give an out laid out like c, or copy c into out's layout",
-    )
-
-
-def _check_out(out: View, wanted: tuple[int, ...]) -> None:
-    _need_shape(out, wanted, "shape-out")
-    if not out.writeable:
-        raise _bad("out-read-only", "out is read-only", False, "give a writeable array, or out.copy()")
-    if overlaps_itself(out):
-        raise _bad(
-            "out-overlaps-itself",
-            f"out of shape {out.shape} has strides {out.strides}: different elements share memory",
-            out.strides,
-            "give an array with memory of its own",
-        )
-
-
-def analyse(
-    a: View,
-    b: View | PackedShape,
-    c: View | None = None,
-    ds: Sequence[View] = (),
-    out: View | None = None,
-    *,
-    use_c: bool = False,
-    epilogue: str = "PassThrough",
-    out_dtype: str | None = None,
-    prefer: str = "",
-) -> Request:
-    """Shapes, strides and dtypes as one request, or the first contradiction as one error.
-
-    `prefer` is the layout to take where the strides allow more than one.
-    """
-    epilogue = normal_epilogue(epilogue)
-    packed = b if isinstance(b, PackedShape) else None
-    matrices = [one for one in (a, b, c, out) if isinstance(one, View)]
-    for one in matrices:
-        _matrix(one)
-    place = HOST
-    if a.place is not HOST:
-        places = [(one.what, one.place) for one in (*matrices, *ds)]
-        place = common_place(places if packed is None else [*places, ("the packed b", packed.place)])
-    m, k = a.shape[-2:]
-    k_b, n = (packed.k, packed.n) if packed is not None else b.shape[-2:]  # type: ignore[union-attr]
-    if k != k_b:
+def _settle_shapes(call: _Call) -> None:
+    """Vectors become matrices, batches are found, inner sizes agree."""
+    if len(call.a.shape) == 1:
+        call.a = replace(call.a, shape=(1, *call.a.shape), strides=(max(1, call.a.shape[0]), *call.a.strides))
+        call.dropped = (-2,)
+    if isinstance(call.b, View) and len(call.b.shape) == 1:
+        call.b = replace(call.b, shape=(*call.b.shape, 1), strides=(*call.b.strides, 1))
+        call.dropped += (-1,)
+    m, n, k = call.sizes
+    rows = call.b.k if isinstance(call.b, PackedShape) else call.b.shape[-2]
+    if k != rows:
         raise _bad(
             "shape-k",
-            f"a is {m}x{k} and b is {k_b}x{n}: the inner sizes {k} and {k_b} differ",
-            (k, k_b),
+            f"a is {m}x{k} and b is {rows}x{n}: the inner sizes {k} and {rows} differ",
+            (k, rows),
             "give b with as many rows as a has columns (transpose a view with .T: no copy is made)",
         )
-    batch = _batch_of([*matrices, *(one for one in ds if len(one.shape) == 3)], packed)
-    shape = (m, n) if batch is None else (batch, m, n)
-    count = 1 if batch is None else batch
-    dtype = _result_dtype(a, b.dtype, c, out, out_dtype)
-    if out is not None:
-        _check_out(out, shape)
-    if c is not None:
-        _need_shape(c, shape, "shape-c")
-        if c.dtype != dtype:
-            raise _bad("c-dtype", f"c holds {c.dtype}, the result {dtype}", c.dtype, f"convert c to {dtype}")
-    if len(ds) > MAX_D:
-        raise _bad("epilogue-d-count", f"{len(ds)} D tensors were given", len(ds), f"give at most {MAX_D}")
-    for one in ds:
-        if one.dtype != ds[0].dtype:
+    packed = call.b if isinstance(call.b, PackedShape) else None
+    batched = [one for one in (call.a, call.b) if isinstance(one, View)]
+    if call.attributes.form != "matmul":
+        batched += [one for one in (call.c, *call.ds, call.out) if one is not None and len(one.shape) > 2]
+    call.batch = batch_of(batched, packed)
+    if call.out is not None and call.out.shape != call.shape:
+        raise _bad(
+            "shape-out",
+            f"out has shape {call.out.shape}, and the result has {call.shape}",
+            call.out.shape,
+            f"give shape {call.shape}",
+        )
+
+
+def _settle_dtypes(call: _Call) -> None:
+    """The element types of the result, C and D tensors, and how inputs are multiplied."""
+    wanted = None if call.attributes.out_dtype is None else output_dtype(call.attributes.out_dtype)
+    out, c = call.out, call.c
+    if out is not None and wanted is not None and wanted != out.dtype:
+        raise _bad(
+            "out-dtype",
+            f"out holds {out.dtype}, but out_dtype asks for {wanted}",
+            out.dtype,
+            "give one of the two, or make them agree",
+        )
+    known = out.dtype if out is not None else wanted
+    call.dtype = known or (c.dtype if c is not None else default_output(call.a.dtype, call.b.dtype))
+    if c is not None and c.dtype != call.dtype:
+        raise _bad("c-dtype", f"c holds {c.dtype}, the result {call.dtype}", c.dtype, f"convert c to {call.dtype}")
+    for one in call.ds:
+        if one.dtype != call.ds[0].dtype:
             raise _bad(
                 "d-dtype",
-                f"{one.what} holds {one.dtype}, {ds[0].what} {ds[0].dtype}",
+                f"{one.what} holds {one.dtype}, {call.ds[0].what} {call.ds[0].dtype}",
                 one.dtype,
                 "give D tensors of one dtype",
             )
-    d_strides = [_d_strides(one, m, n, count) for one in ds]
-    column_major = _result_layout(c, out) == "c"
-    swapped = column_major
-    if swapped and packed is not None:
+
+
+# -- laying out --------------------------------------------------------------------------------------------------------
+
+
+class _Laid(NamedTuple):
+    """Operands as matrices in the kernel's orientation: the left one, the right one (None where it is packed), C, the
+    D tensors and the result."""
+
+    left: Matrix
+    right: Matrix | None
+    c: Matrix | None
+    ds: list[Matrix]
+    e: Matrix
+    turned: bool
+
+
+def _result(call: _Call, by_columns: bool) -> Matrix:
+    m, n, _ = call.sizes
+    size = DTYPES[call.dtype].bytes
+    if call.out is None or 0 in call.whole:  # nothing is written, so whatever the strides are will do
+        strides = _new_strides(call.whole, by_columns)
+        return Matrix(OUT, "out", call.dtype, size, (m, n), strides[-2:], strides[:-2])  # type: ignore[arg-type]
+    out = call.out
+    full = iter(zip(out.shape, out.strides, strict=True))
+    strides = tuple(
+        (max(1, n) if index == -2 else 1) if index in call.dropped else next(full)[1]
+        for index in range(-len(call.whole), 0)
+    )
+    odd = out.address % 16 != 0 and 0 not in out.shape
+    return Matrix(OUT, "out", out.dtype, size, (m, n), strides[-2:], strides[:-2], odd)  # type: ignore[arg-type]
+
+
+def _new_strides(shape: tuple[int, ...], by_columns: bool) -> tuple[int, ...]:
+    if not by_columns:
+        return dense_strides(shape)
+    turned = dense_strides((*shape[:-2], shape[-1], shape[-2]))
+    return (*turned[:-2], turned[-1], turned[-2])
+
+
+def _lay_out(call: _Call) -> _Laid:
+    m, n, k = call.sizes
+    whole = call.whole
+    a = matrix(A, call.a, (*call.batch, m, k))
+    b = matrix(B, call.b, (*call.batch, k, n)) if isinstance(call.b, View) else None
+    c = matrix(C, call.c, whole) if call.c is not None else None  # its shape must fit even where it is not read
+    ds = [matrix(D0 + index, one, whole) for index, one in enumerate(call.ds)]
+    c = c if call.attributes.c_counts else None
+    plain_c = c if c is not None and not c.repeats else None
+    turned = _by_columns(call, plain_c)
+    e = _result(call, turned)
+    if turned and b is None:
         raise _bad(
             "packed-column-major",
             "a packed b cannot give a column-major result",
-            out.strides if out is not None else None,
+            e.strides,
             "give a row-major out (np.empty(shape)), or use b unpacked",
         )
-    left, right = (b.transposed(), a.transposed()) if swapped else (a, b)  # type: ignore[union-attr]
-    if swapped:
-        m, n = n, m
-        c = c.transposed() if c is not None else None
-        out = out.transposed() if out is not None else None
-        d_strides = [(column, row, step) for row, column, step in d_strides]
-    filled = _fill(left, right, c, out, d_strides, (m, n, k, count), use_c, epilogue, dtype, ds, swapped, shape, prefer)
-    if place is HOST:
-        return filled
-    plain = all(_plain_d(one, filled.args, index) for index, one in enumerate(ds))
-    return replace(filled, place=place, problem=replace(filled.problem, plain_d=plain))
+    laid = _Laid(a, b, c, ds, e, turned)
+    if turned:
+        assert b is not None
+        old = c.turned() if c is not None else None
+        laid = _Laid(b.turned(), a.turned(), old, [one.turned() for one in ds], e.turned(), turned)
+    return _settle_c(call, laid)
 
 
-def _plain_d(one: View, args: GemmArgs, index: int) -> bool:
-    """Whether a D tensor has contiguous rows, and its address and strides are multiples of 16 bytes."""
-    row, batch = (step * one.itemsize for step in (args.d_row_stride[index], args.d_batch_stride[index]))
-    return args.d_col_stride[index] == 1 and not (one.address % 16 or row % 16 or batch % 16)
+def _by_columns(call: _Call, c: Matrix | None) -> bool:
+    """Whether the result is column-major: as `out` is, else as a C that is read."""
+    of_c = c.leading() if c is not None else {}
+    if call.out is None:
+        return "r" not in of_c and "c" in of_c
+    found = _result(call, False).leading()
+    if not found:
+        raise _bad(
+            "array-layout",
+            f"out of shape {call.out.shape} has element strides {call.out.strides}: neither its rows nor its columns are "
+            "contiguous and apart",
+            call.out.strides,
+            "give an out whose rows follow each other, such as np.empty(shape)",
+        )
+    if "r" in found and "c" in found:
+        return "r" not in of_c and "c" in of_c
+    return "r" not in found
 
 
-def _fill(
-    a: View,
-    b: View | PackedShape,
-    c: View | None,
-    out: View | None,
-    d_strides: list[tuple[int, int, int]],
-    sizes: tuple[int, int, int, int],
-    use_c: bool,
-    epilogue: str,
-    dtype: str,
-    ds: Sequence[View],
-    swapped: bool,
-    shape: tuple[int, ...],
-    prefer: str,
-) -> Request:
-    """The argument template and the problem, in the kernel's orientation."""
-    m, n, k, batch = sizes
-    args = GemmArgs(m=m, n=n, k=k, batch=batch)
-    letter_a, args.a_stride = input_layout(a, prefer[:1])
-    args.a_batch_stride = _batch_stride(a, batch)
-    if isinstance(b, PackedShape):
-        # The value of the batch stride is ignored, not whether it is 0.
-        letter_b, args.b_batch_stride = b.layout, 1 if b.batch > 1 and not b.repeated else 0
-        args.b_stride = max(1, n if letter_b == "r" else k)  # for kernels of a problem without k, which is not packed
-        broadcast_b = batch > 1 and args.b_batch_stride == 0
-    else:
-        letter_b, args.b_stride = input_layout(b, prefer[1:2])
-        args.b_batch_stride = _batch_stride(b, batch)
-        broadcast_b = batch > 1 and args.b_batch_stride == 0
-    args.e_stride, args.e_batch_stride = max(1, n), m * max(1, n)
-    if out is not None:
-        args.e_stride = leading_strides(out)["r"]
-        args.e_batch_stride = _batch_stride(out, batch)
-    if c is not None and use_c:
-        args.c_stride = leading_strides(c)["r"]
-        args.c_batch_stride = _batch_stride(c, batch)
-    for index, (row, column, step) in enumerate(d_strides):
+def _settle_c(call: _Call, laid: _Laid) -> _Laid:
+    """C as kernels take it: rows like the result's; else as one more D tensor, where it counts once; else copied."""
+    c = laid.c
+    adds = bool(getattr(FAMILIES.get(arch_facts(call.target).family), "ADDS_C", True))
+    if c is None or (adds and not c.repeats and "r" in c.leading()):
+        return laid
+    counts = epilogue_d_counts("MultiDAdd" if call.epilogue == "PassThrough" else call.epilogue)
+    once = call.attributes.c_counts == 1 and call.epilogue != "MultiDMultiply"
+    fits = len(laid.ds) + 1 in counts and all(one.dtype == c.dtype for one in laid.ds)
+    if once and fits and (c.strides[1] in (0, 1) or c.shape[1] == 1):
+        call.epilogue = "MultiDAdd" if call.epilogue == "PassThrough" else call.epilogue
+        return laid._replace(c=None, ds=[*laid.ds, c])
+    if min(*c.strides, *c.steps, 0) < 0 or (not c.repeats and call.c is not None and "c" in c.leading()):
+        raise CopyNeeded(
+            c.what,
+            f"c of shape {call.c.shape if call.c else ()} is laid out otherwise than the result",
+            rule="layout-c",
+            value=c.strides,
+        )
+    call.copies.append(c)
+    return laid
+
+
+# -- filling in --------------------------------------------------------------------------------------------------------
+
+
+def _stage(call: _Call) -> Request:
+    """The argument template, the problem and where pointers go."""
+    laid = _lay_out(call)
+    among = [one for one in (laid.left, laid.right, laid.c, *laid.ds, laid.e) if one is not None]
+    copied = {one.slot for one in call.copies}
+    sizes, steps = merged(call.batch, among)
+    packed_steps = _packed_steps(call, sizes) if laid.right is None else ()
+    step_of = {id(one): of for one, of in zip(among, steps, strict=True)}
+    loop, batch = sizes[:-1], sizes[-1] if sizes else 1
+    if len(loop) > MOST_LOOPS:
+        raise CopyNeeded(
+            "a", f"{len(sizes)} batch dimensions do not merge, and at most {MOST_LOOPS + 1} do without", rule="shape-batch",
+            value=call.batch,
+        )  # fmt: skip
+    args = GemmArgs(m=laid.e.shape[0], n=laid.e.shape[1], k=laid.left.shape[1], batch=batch)
+    inner = {id(one): (step_of[id(one)][-1] if sizes else 0) for one in among}
+    letters = _inputs(call, laid, args, inner, packed_steps)
+    _outputs(call, laid, args, inner, batch)
+    fold = letters[0] == "r" and laid.right is not None and batch > 1 and args.b_batch_stride == 0
+    if fold and args.a_batch_stride and not copied:
+        _fold_batch(args, len(laid.ds), laid.c is not None)
+    problem = _problem(call, laid, args, letters)
+    pointers, copies = _pointers(call, laid, step_of, len(loop), args)
+    scalars = [Scalar(_FIELDS.alpha.offset, ALPHA)]
+    if laid.c is not None:
+        scalars.append(Scalar(_FIELDS.beta.offset, BETA))
+    where = call.packed.refuses() if call.packed is not None and problem.k else None  # without k nothing is read
+    stage = StageRequest(problem, args, tuple(pointers), tuple(scalars), loop, tuple(copies), where)
+    results = (Result(OUT, call.shape, _seen_strides(call, laid), call.dtype),)
+    return Request("gemm", (stage,), results)
+
+
+def _seen_strides(call: _Call, laid: _Laid) -> tuple[int, ...]:
+    """Of a new result, as users see it."""
+    strides = _new_strides(call.whole, laid.turned)
+    return tuple(one for index, one in zip(range(-len(strides), 0), strides, strict=True) if index not in call.dropped)
+
+
+def _packed_steps(call: _Call, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """A packed B is one matrix for all, or one a batch index."""
+    assert isinstance(call.b, PackedShape)
+    if call.b.batch <= 1 or call.b.repeated:
+        return (0,) * len(sizes)
+    if sizes != (call.b.batch,):
+        raise _bad(
+            "packed-batch",
+            f"b was packed as a batch of {call.b.batch}, and the batch of the call is {call.batch}",
+            call.batch,
+            "give a with one batch dimension of that size, its matrices evenly apart",
+        )
+    return (1,)  # the value is ignored, not whether it is 0
+
+
+def _inputs(
+    call: _Call, laid: _Laid, args: GemmArgs, inner: dict[int, int], packed_steps: tuple[int, ...]
+) -> tuple[str, str]:
+    """Layouts and strides of A and B."""
+    prefer = call.attributes.form if call.attributes.form != "matmul" else ""
+    letter_a, args.a_stride = laid.left.layout(prefer[:1])
+    args.a_batch_stride = inner[id(laid.left)]
+    if laid.right is not None:
+        letter_b, args.b_stride = laid.right.layout(prefer[1:2])
+        args.b_batch_stride = inner[id(laid.right)]
+        return letter_a, letter_b
+    assert isinstance(call.b, PackedShape)
+    letter_b = call.b.layout
+    args.b_stride = max(
+        1, args.n if letter_b == "r" else args.k
+    )  # for kernels of a problem without k, which is not packed
+    args.b_batch_stride = packed_steps[-1] if packed_steps else 0
+    return letter_a, letter_b
+
+
+def _outputs(call: _Call, laid: _Laid, args: GemmArgs, inner: dict[int, int], batch: int) -> None:
+    """Strides of E, C and the D tensors."""
+    args.e_stride = laid.e.leading()["r"]
+    args.e_batch_stride = inner[id(laid.e)] if batch > 1 else args.m * max(1, args.n)
+    if laid.c is not None and laid.c in call.copies:
+        args.c_stride, args.c_batch_stride = max(1, args.n), args.m * max(1, args.n)
+    elif laid.c is not None:
+        args.c_stride, args.c_batch_stride = laid.c.leading()["r"], inner[id(laid.c)]
+    for index, one in enumerate(laid.ds):
+        empty = 0 in one.shape or batch == 0
+        row, column = (0 if empty or size == 1 else step for size, step in zip(one.shape, one.strides, strict=True))
         if column not in (0, 1):
-            raise _bad(
-                "layout-d",
-                f"{ds[index].what} of shape {ds[index].shape} has element strides {ds[index].strides}: along the "
-                f"{'columns' if swapped else 'rows'} of the result its elements are not contiguous",
-                ds[index].strides,
-                f"give it the result's layout, for example with np.{'asfortran' if swapped else 'ascontiguous'}array",
+            raise CopyNeeded(
+                one.what,
+                f"{one.what} has element strides {one.strides} over {one.shape}: along the "
+                f"{'columns' if laid.turned else 'rows'} of the result its elements are not contiguous",
+                rule="layout-d",
+                value=one.strides,
             )
-        args.d_row_stride[index], args.d_col_stride[index], args.d_batch_stride[index] = row, column, step
-    broadcast_a = batch > 1 and args.a_batch_stride == 0
-    if broadcast_b and not broadcast_a and letter_a == "r" and not isinstance(b, PackedShape):
-        broadcast_b = not _fold_batch(args, len(ds), use_c)
+        if min(row, inner[id(one)]) < 0:
+            raise one.no_layout()
+        args.d_row_stride[index], args.d_col_stride[index], args.d_batch_stride[index] = row, column, inner[id(one)]
+
+
+def _problem(call: _Call, laid: _Laid, args: GemmArgs, letters: tuple[str, str]) -> GemmProblem:
+    on_device = call.a.place is not HOST
+    many = args.batch > 1
     problem = GemmProblem(
         m=args.m,
-        n=n,
-        k=k,
-        dtype_a=a.dtype,
-        dtype_b=b.dtype,
-        dtype_c=dtype,
-        dtype_d=ds[0].dtype if ds else dtype,
-        layout=f"{letter_a}{letter_b}r",
+        n=args.n,
+        k=args.k,
+        dtype_a=laid.left.dtype,
+        dtype_b=laid.right.dtype if laid.right is not None else call.b.dtype,
+        dtype_c=call.dtype,
+        dtype_d=laid.ds[0].dtype if laid.ds else call.dtype,
+        layout=f"{letters[0]}{letters[1]}r",
         batch=args.batch,
-        epilogue=epilogue,
-        num_d=len(ds),
-        beta=use_c,
-        preshuffled=isinstance(b, PackedShape),
+        epilogue=call.epilogue,
+        num_d=len(laid.ds),
+        beta=laid.c is not None,
+        preshuffled=laid.right is None,
         a_stride=args.a_stride,
         b_stride=args.b_stride,
         c_stride=args.e_stride,
-        broadcast_a=broadcast_a,
-        broadcast_b=broadcast_b,
+        broadcast_a=many and args.a_batch_stride == 0,
+        broadcast_b=many and args.b_batch_stride == 0,
+        aligned=not on_device or _aligned(call, laid),
+        plain_d=not on_device or all(_plain_d(one, args, index) for index, one in enumerate(laid.ds)),
     )
-    return Request(problem, args, swapped, shape, dtype, column_major=swapped)
+    return replace(problem, dtype_a=call.math, dtype_b=call.math) if call.math else problem
 
 
-def _fold_batch(args: GemmArgs, num_d: int, use_c: bool) -> bool:
-    """One matrix B for the whole batch and rows that follow each other: the batch is only more rows.
+def _aligned(call: _Call, laid: _Laid) -> bool:
+    """Whether addresses and batch strides of operands on a device are multiples of 16 bytes."""
+    if call.packed is not None and call.packed.address % 16:
+        return False
+    return all(
+        not one.odd and not any(step * one.itemsize % 16 for step in one.steps)
+        for one in (laid.left, laid.right, laid.e)
+        if one is not None
+    )
 
-    True when the arguments were changed to one GEMM with batch * m rows.
-    """
+
+def _plain_d(one: Matrix, args: GemmArgs, index: int) -> bool:
+    """Whether a D tensor has contiguous rows, and its address and strides are multiples of 16 bytes."""
+    row, batch = (step * one.itemsize for step in (args.d_row_stride[index], args.d_batch_stride[index]))
+    return args.d_col_stride[index] == 1 and not (one.odd or row % 16 or batch % 16)
+
+
+def _pointers(
+    call: _Call, laid: _Laid, step_of: dict[int, tuple[int, ...]], loops: int, args: GemmArgs
+) -> tuple[list[Pointer], list[Copy]]:
+    """Where each address goes, how far the loops move it, and the copies that stand for operands."""
+    places: list[tuple[int, Matrix]] = [(_FIELDS.a.offset, laid.left), (_FIELDS.e.offset, laid.e)]
+    if laid.right is not None:
+        places.append((_FIELDS.b.offset, laid.right))
+    if laid.c is not None:
+        places.append((_FIELDS.c.offset, laid.c))
+    places += [(_FIELDS.d.offset + 8 * index, one) for index, one in enumerate(laid.ds)]
+    pointers, copies = [], []
+    for offset, one in places:
+        steps = tuple(step * one.itemsize for step in step_of[id(one)][:loops])
+        if one in call.copies:
+            shape = (args.batch, *one.shape)
+            inner = step_of[id(one)][-1] if step_of[id(one)] else 0
+            strides = tuple(step * one.itemsize for step in (inner, *one.strides))
+            copies.append(Copy(len(pointers), shape, strides, shape, one.itemsize))
+        pointers.append(Pointer(offset, one.slot, 0, steps))
+    if laid.right is None:
+        pointers.append(Pointer(_FIELDS.b.offset, B, 0, (0,) * loops))
+    return pointers, copies
+
+
+def _fold_batch(args: GemmArgs, num_d: int, use_c: bool) -> None:
+    """One matrix B for the whole batch and rows that follow each other: the batch is only more rows."""
     m, batch = args.m, args.batch
     if m == 0:
-        return False
+        return
     pairs = [("a", args.k), ("e", args.n)] + ([("c", args.n)] if use_c else [])
     for name, row in pairs:
         stride, step = getattr(args, f"{name}_stride"), getattr(args, f"{name}_batch_stride")
         if step != m * stride and not (m == 1 and step >= row):
-            return False
+            return
     for index in range(num_d):
-        row, step = args.d_row_stride[index], args.d_batch_stride[index]
-        if step != m * row and m != 1:
-            return False
+        if args.d_batch_stride[index] != m * args.d_row_stride[index] and m != 1:
+            return
     if m == 1:
         for name, _row in pairs:
             setattr(args, f"{name}_stride", max(1, getattr(args, f"{name}_batch_stride")))
@@ -380,10 +522,12 @@ def _fold_batch(args: GemmArgs, num_d: int, use_c: bool) -> bool:
     for index in range(num_d):
         args.d_batch_stride[index] = 0
     args.m, args.batch = m * batch, 1
-    return True
 
 
-def dense_request(problem: GemmProblem) -> Request:
+# -- from a problem ----------------------------------------------------------------------------------------------------
+
+
+def dense(problem: GemmProblem) -> Request:
     """The request of operands laid out exactly as the problem says, batch after batch."""
     p = problem
     args = GemmArgs(m=p.m, n=p.n, k=p.k, batch=p.batch)
@@ -394,5 +538,54 @@ def dense_request(problem: GemmProblem) -> Request:
     for index in range(p.num_d):
         args.d_row_stride[index], args.d_col_stride[index] = p.n, 1
         args.d_batch_stride[index] = p.m * p.n
+    pointers = [Pointer(_FIELDS.a.offset, A), Pointer(_FIELDS.b.offset, B), Pointer(_FIELDS.e.offset, OUT)]
+    scalars = [Scalar(_FIELDS.alpha.offset, ALPHA)]
+    if p.beta:
+        pointers.append(Pointer(_FIELDS.c.offset, C))
+        scalars.append(Scalar(_FIELDS.beta.offset, BETA))
+    pointers += [Pointer(_FIELDS.d.offset + 8 * index, D0 + index) for index in range(p.num_d)]
+    stage = StageRequest(replace(p), args, tuple(pointers), tuple(scalars))
     shape = (p.m, p.n) if p.batch == 1 else (p.batch, p.m, p.n)
-    return Request(replace(p), args, False, shape, p.dtype_c, column_major=False)
+    result = Result(OUT, shape, dense_strides(shape), p.dtype_c)
+    return Request("gemm", (stage,), (result,), spans=_spans(p))
+
+
+def _spans(problem: GemmProblem) -> tuple[Span, ...]:
+    """What checks are shown: a kernel may need more workspace for operands that start at odd places."""
+    p = problem
+    sizes = [DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c)]
+    odd = [not p.aligned, not p.aligned and not p.preshuffled, False, not p.plain_d, not p.plain_d, not p.aligned]
+    return tuple(Span(probe=64 + (size if is_odd else 0)) for size, is_odd in zip(sizes, odd, strict=True))
+
+
+def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
+    """The stage of a larger problem on zero-padded dense copies; rows stay rows and columns stay columns."""
+    inner = replace(larger, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False)
+    made = dense(inner).stages[0]
+    p, q, args = stage.problem, inner, stage.args
+    sizes = {"a": (p.m, p.k, q.m, q.k), "b": (p.k, p.n, q.k, q.n)}
+    found: list[Copy] = []
+    for index, one in enumerate(stage.pointers):
+        name, strides, dtype = _field_at(one.offset, args, p)
+        rows, columns, more_rows, more_columns = sizes.get(name, (p.m, p.n, q.m, q.n))
+        by_columns = p.layout["ab".index(name)] == "c" if name in sizes else False
+        shape, padded = (rows, columns), (more_rows, more_columns)
+        if by_columns:
+            shape, padded = shape[::-1], padded[::-1]
+        size = DTYPES[dtype].bytes
+        known = next((copy for copy in stage.copies if copy.pointer == index), None)
+        steps = known.strides if known is not None else tuple(step * size for step in strides)
+        found.append(
+            Copy(index, (p.batch, *shape), steps, (q.batch, *padded), size, read=name != "e", written=name == "e")
+        )
+    # The template is the larger problem's; pointers keep the order and the loops of the call.
+    return replace(stage, problem=inner, args=made.args, copies=tuple(found))
+
+
+def _field_at(offset: int, args: GemmArgs, p: GemmProblem) -> tuple[str, tuple[int, int, int], str]:
+    """Which operand's pointer stands at an offset, its strides (batch, slow, fast) and its element type."""
+    for name, dtype in (("a", p.dtype_a), ("b", p.dtype_b), ("c", p.dtype_c), ("e", p.dtype_c)):
+        if getattr(_FIELDS, name).offset == offset:
+            return name, (getattr(args, f"{name}_batch_stride"), getattr(args, f"{name}_stride"), 1), dtype
+    index = (offset - _FIELDS.d.offset) // 8
+    return "d", (args.d_batch_stride[index], args.d_row_stride[index], args.d_col_stride[index]), p.dtype_d

@@ -1,20 +1,21 @@
-"""Operands made up for a problem: random values, poisoned outputs, the memory laid out as the problem says."""
+"""Operands made up for a GEMM problem: random values, poisoned outputs, memory laid out as the problem says."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.numerics import NARROW_BITS
-from tilewright.runtime.bindings.gemm.request import MATHS
-from tilewright.runtime.device_arrays import DeviceArray
-from tilewright.runtime.devices import Device
+from tilewright.ops.gemm.reference import verify
+from tilewright.ops.numerics import NARROW_BITS, Check
+from tilewright.runtime.bindings.gemm.operands import A, B, C, D0, OUT
+from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
 from tilewright.runtime.numpy_types import numpy_dtype
+from tilewright.runtime.requests import Sample
+from tilewright.runtime.samples import poison
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -26,10 +27,6 @@ def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) 
     # Values of order one keep every output type in its range at the usual sizes of k.
     values = generator.standard_normal(shape, dtype=np.float32)
     return values if dtype == "fp32" else values.astype(numpy_dtype(dtype))
-
-
-def _memory(generator: np.random.Generator, batch: int, lines: int, stride: int, dtype: str) -> Array:
-    return _random(generator, (batch, lines, stride), dtype)
 
 
 def may_be_narrow(problem: GemmProblem) -> bool:
@@ -46,96 +43,46 @@ def _exact(generator: np.random.Generator, shape: tuple[int, ...], dtype: str, k
     return values.astype(numpy_dtype(dtype))
 
 
-def operands(problem: GemmProblem, seed: int = 0, exact: bool = False) -> dict[str, Any]:
-    """Memory of each operand as (batch, lines, leading stride); scalars; an output full of NaN (or -1 bits).
+def _view(memory: Array, letter: str, rows: int, columns: int) -> Array:
+    """Memory of (batch, lines, leading stride) as matrices."""
+    return memory[:, :rows, :columns] if letter == "r" else memory[:, :columns, :rows].swapaxes(1, 2)
+
+
+def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
+    """Operands as a call takes them, each with a batch dimension; an output full of NaN (or -1 bits).
 
     `exact`: where sums may be narrow, values whose sums no kernel has to cut.
     """
     p = problem
     generator = np.random.default_rng(seed)
     lines_a, lines_b = (p.m if p.layout[0] == "r" else p.k), (p.k if p.layout[1] == "r" else p.n)
-    made: dict[str, Any] = {
-        "a": _memory(generator, 1 if p.broadcast_a else p.batch, lines_a, p.a_stride, p.dtype_a),
-        "b": _memory(generator, 1 if p.broadcast_b else p.batch, lines_b, p.b_stride, p.dtype_b),
-        "c": _memory(generator, p.batch, p.m, p.c_stride, p.dtype_c),
-        "ds": [_memory(generator, p.batch, p.m, p.n, p.dtype_d) for _ in range(p.num_d)],
-        "out": np.empty((p.batch, p.m, p.c_stride), numpy_dtype(p.dtype_c)),
-        "alpha": 1.0,
-        "beta": 1.0 if p.beta else 0.0,
-    }
+    a = _random(generator, (1 if p.broadcast_a else p.batch, lines_a, p.a_stride), p.dtype_a)
+    b = _random(generator, (1 if p.broadcast_b else p.batch, lines_b, p.b_stride), p.dtype_b)
+    c = _random(generator, (p.batch, p.m, p.c_stride), p.dtype_c) if p.beta else None
+    ds = [_random(generator, (p.batch, p.m, p.n), p.dtype_d) for _ in range(p.num_d)]
+    out = np.empty((p.batch, p.m, p.c_stride), numpy_dtype(p.dtype_c))
     if exact and may_be_narrow(p):
-        made["a"] = _exact(generator, made["a"].shape, p.dtype_a, p.k)
-        made["b"] = _exact(generator, made["b"].shape, p.dtype_b, p.k)
-    poison(made["out"])
-    return made
+        a = _exact(generator, a.shape, p.dtype_a, p.k)
+        b = _exact(generator, b.shape, p.dtype_b, p.k)
+    poison(out)
+    operands: list[Any] = [None] * 6
+    operands[A] = _view(a, p.layout[0], p.m, p.k)
+    operands[B] = _view(b, p.layout[1], p.k, p.n)
+    operands[C] = _view(c, "r", p.m, p.n) if c is not None else None
+    operands[D0 : D0 + len(ds)] = ds
+    operands[OUT] = _view(out, "r", p.m, p.n)
+    math_name = p.dtype_a if p.dtype_a in MATHS else ""
+    attributes = Attributes(p.epilogue, None, math_name, 1 if p.beta else 0, False, p.layout)
+    return Sample(tuple(operands), (1.0, 1.0 if p.beta else 0.0), tuple(attributes))
 
 
-def poison(out: Array | DeviceArray) -> None:
-    """Every byte 0xff: NaN in every float type, -1 in the integers; what a kernel skips shows."""
-    if isinstance(out, DeviceArray):
-        out.fill(0xFF)
-    else:
-        out.view(np.uint8)[...] = 0xFF
+def named(made: Sample) -> dict[str, Any]:
+    """What the reference takes: a, b, c, ds, alpha, beta."""
+    alpha, beta = made.scalars
+    a, b, c, d0, d1, _ = made.operands
+    return {"a": a, "b": b, "c": c, "ds": tuple(one for one in (d0, d1) if one is not None), "alpha": alpha,
+            "beta": beta}  # fmt: skip
 
 
-_ARRAYS = ("a", "b", "c", "out")
-
-
-def on_device(made: Mapping[str, Any], device: Device) -> dict[str, Any]:
-    """The same operands in the memory of a device."""
-    moved = {name: DeviceArray.of(device, made[name]) for name in _ARRAYS}
-    return {**made, **moved, "ds": [DeviceArray.of(device, one) for one in made["ds"]]}
-
-
-def on_host(made: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The operands as NumPy arrays, read back where they are on a device."""
-    if not isinstance(made["out"], DeviceArray):
-        return made
-    return {**made, **{name: made[name].numpy() for name in _ARRAYS}, "ds": [one.numpy() for one in made["ds"]]}
-
-
-def _plain(memory: Any, letter: str, rows: int, columns: int) -> Any:
-    if isinstance(memory, DeviceArray):
-        shape = (memory.shape[0], *((rows, columns) if letter == "r" else (columns, rows)))
-        there = memory.view(shape, memory.strides)
-        return there if letter == "r" else there.T
-    return memory[:, :rows, :columns] if letter == "r" else memory[:, :columns, :rows].swapaxes(1, 2)
-
-
-def logical(problem: GemmProblem, made: Mapping[str, Any]) -> dict[str, Any]:
-    """The operands as matrices, for the reference: a (batch, m, k), b (batch, k, n), c and ds (batch, m, n)."""
-    p = problem
-    return {
-        "a": _plain(made["a"], p.layout[0], p.m, p.k),
-        "b": _plain(made["b"], p.layout[1], p.k, p.n),
-        "c": _plain(made["c"], "r", p.m, p.n) if p.beta else None,
-        "ds": tuple(made["ds"]),
-        "alpha": made["alpha"],
-        "beta": made["beta"],
-    }
-
-
-def result(problem: GemmProblem, made: Mapping[str, Any]) -> Any:
-    return _plain(made["out"], "r", problem.m, problem.n)
-
-
-def call_arguments(problem: GemmProblem, made: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operands as a call takes them: positions and keywords.  A batch of 1 is not spelled out."""
-    p, matrices = problem, logical(problem, made)
-
-    def flat(one: Any) -> Any:
-        if p.batch != 1 and not one.shape[0] == 1 < p.batch:
-            return one
-        return one.view(one.shape[1:], one.strides[1:]) if isinstance(one, DeviceArray) else one[0]
-
-    c = None if matrices["c"] is None else flat(matrices["c"])
-    keywords = {
-        "alpha": made["alpha"],
-        "beta": made["beta"],
-        "ds": tuple(flat(one) for one in made["ds"]),
-        "epilogue": p.epilogue,
-        "out": flat(result(p, made)),
-    }
-    if p.dtype_a in MATHS:
-        keywords["math"] = p.dtype_a
-    return (flat(matrices["a"]), flat(matrices["b"]), c), keywords
+def check(problem: GemmProblem, made: Sample) -> Check:
+    return verify(problem, named(made), made.operands[OUT])

@@ -25,9 +25,9 @@ template <class S> struct Place {
 
 // One of the two warpgroups that multiply, and a thread of it.
 struct Warpgroup {
-  int who, thread, warp, lane;
+  int who, thread, lane, warp;
   TW_GPU Warpgroup()
-      : who(threadIdx.x / 128 - 1), thread(threadIdx.x % 128), warp(thread / 32), lane(threadIdx.x % 32) {}
+      : who(threadIdx.x / 128 - 1), thread(threadIdx.x % 128), lane(threadIdx.x % 32), warp(thread / 32) {}
   // Waits for its 128 threads.
   TW_GPU void meet() const { named_barrier(2 + who, 128); }
 };

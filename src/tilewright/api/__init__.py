@@ -1,0 +1,74 @@
+"""The Python API: what users call as `tilewright.NAME`.
+
+An op's functions are in a module of its own beside this one (or in another package) and are found by entry point
+(`tilewright.api`).  Here is what they share: which target a call means, and what is of no op.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import settings
+from tilewright.arch import all_archs
+from tilewright.backends.base import all_backends, resolve_target
+from tilewright.dispatch.registry import Registry, default_registry
+from tilewright.dispatch.selection import Explanation
+from tilewright.errors import DeviceError
+from tilewright.runtime.arrays import array_place
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.devices import HOST, Place, device, device_of
+
+__all__ = ["explain", "registry_for", "target_of", "to_device"]
+
+_registries: dict[str, Registry] = {}
+_archs: dict[Place, str] = {}  # of devices asked before
+
+
+def target_of(array: Any, target: str | None = None) -> str:
+    """The target a call means: the one named, the setting's, or the arch of the device its first array is on."""
+    name = target or settings.current().target
+    if name:
+        return name
+    place = array_place(array)
+    if place is HOST or place.kind not in all_backends():
+        return ""  # the best of the host; reading the array says what is wrong with its place
+    if place.ordinal < 0:
+        return place.kind
+    known = _archs.get(place)
+    return known if known is not None else _archs.setdefault(place, arch_of(place))
+
+
+def arch_of(place: Place) -> str:
+    """The arch of a device, which must be one that kernels are made for."""
+    one = device(place)
+    if one.arch not in all_archs():
+        known = ", ".join(name for name, facts in all_archs().items() if facts.backend == place.kind)
+        raise DeviceError(
+            f"{place} ({one.name}) is of arch {one.arch}, for which there are no kernels",
+            rule="arch-not-runnable",
+            value=one.arch,
+            remedy=f"use a device of {known}, or arrays in host memory",
+        )
+    return one.arch
+
+
+def registry_for(target: str) -> Registry:
+    """The registry of a target; an empty name is the best of the host."""
+    found = _registries.get(target)
+    return found if found is not None else _registries.setdefault(target, default_registry(target))
+
+
+def to_device(array: Any, target: str | None = None, index: int | None = None) -> DeviceArray:
+    """A copy of a NumPy array in the memory of the device that runs the target's kernels.
+
+    `index` names one of several devices.  `.numpy()` of the result copies back; other libraries read
+    it through DLPack.
+    """
+    return DeviceArray.of(device_of(resolve_target(target).name, index), array)
+
+
+def explain(
+    problem: Any, *, target: str | None = None, threads: int | None = None, strict: bool | None = None
+) -> Explanation:
+    """Which kernels would serve a problem, which would not, and why; nothing is compiled."""
+    return registry_for(target or settings.current().target).explain(problem, threads=threads, strict=strict)

@@ -1,0 +1,118 @@
+"""Matrix products on arrays: `matmul` as NumPy means it, `gemm` with everything fused, `pack` for a B used often.
+
+`tw.gemm(a, b)` multiplies NumPy arrays, PyTorch's tensors or anything with DLPack; `tw.gemm(a, w.T, ds=(bias,),
+epilogue="relu")` reads the layout from the strides and fuses the rest; `tw.gemm(a, tw.pack(w.T))` packs B once for many
+uses; `print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))` says what would run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import settings
+from tilewright.api import registry_for, target_of
+from tilewright.runtime.bindings.gemm import BINDING, counted, two
+from tilewright.runtime.bindings.gemm.packed import PackedB
+from tilewright.runtime.bindings.gemm.packing import pack_with
+from tilewright.runtime.calls import caller, scalar
+
+_ndarray = np.ndarray
+_current = settings.current
+_CALLER = caller(BINDING.op)
+_NOTHING: tuple[Any, ...] = ()
+_registry_of = registry_for
+_NO_DS = (None, None)
+_PASS = "passthrough"
+_ONE_NONE = (1.0, 0.0)  # alpha and beta of a plain product
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    ds: Sequence[Any] = _NOTHING,
+    epilogue: str = _PASS,
+    out: Any = None,
+    out_dtype: Any = None,
+    math: str = "",
+    copy: str = "never",
+    target: str | None = None,
+) -> Any:
+    """E = epilogue(alpha * A.B + beta * C, D0, D1).
+
+    `a` is (..., m, k), `b` is (..., k, n) or what `pack` gave, the result (..., m, n); leading dimensions are a batch,
+    and sizes of 1 or missing ones repeat.  Layouts are read from the strides: a transposed view costs nothing.  `c`
+    broadcasts to the result and counts once where it is given and `beta` is not; with `beta=0` it is not read.  `ds`
+    are up to two tensors the epilogue adds or multiplies, which broadcast too: a vector of n is a row for every row.
+    An activation with D tensors is applied to the sum of all.
+
+    No operand is copied: one that kernels cannot read as it lies (negative or odd strides, bytes in the other order) is
+    an error, or with `copy="allow"` copied first.  `alpha` and `beta` are real numbers; truth values are none.
+
+    The result has the dtype of `out`, else `out_dtype`, else of `c`, else of the inputs (int32 for int8, fp32 for fp8
+    and mixed inputs).  Without `out` it is a new array: of the library `a` comes from where that takes DLPack
+    (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
+
+    float32 is multiplied exactly.  `math="tf32"` allows an NVIDIA GPU to round its inputs to 11 bits first, for several
+    times the speed (`ops.gemm.reference.error_bound` says what that costs); elsewhere it changes nothing.
+    """
+    if type(alpha) is not float:
+        alpha = scalar("alpha", alpha)
+    if beta is None:
+        beta = 0.0 if c is None else 1.0
+    elif type(beta) is not float:
+        beta = scalar("beta", beta)
+    d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
+    attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, alpha != 1.0, "")
+    registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
+    if copy == "never":
+        done = _CALLER.quick(registry.plans().quick, attributes, alpha, beta, a, b, c, d0, d1, out)
+        if done is not None and type(done) is not list:
+            return done
+        if done is not None:
+            return _CALLER.failed(registry, done, (a, b, c, d0, d1, out), (alpha, beta))
+    return _CALLER.run_long(registry, (a, b, c, d0, d1, out), (alpha, beta), attributes, copy)
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    out_dtype: Any = None,
+    math: str = "",
+    copy: str = "never",
+    target: str | None = None,
+) -> Any:
+    """The product of two arrays as `numpy.matmul` means it.
+
+    Of more than two dimensions the last two are matrices, and the others broadcast.  A vector is a row on the left, a
+    column on the right, and the result lacks that dimension.  Element types, `math` and `copy` are those of `gemm`.
+    """
+    registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
+    attributes = (_PASS, out_dtype, math, 0, False, "matmul")
+    operands = (a, b, None, None, None, out)
+    result = _CALLER.run(registry, operands, _ONE_NONE, attributes, copy)
+    if out is None and type(result) is _ndarray and not result.shape:
+        return result[()]  # of two vectors NumPy gives a number
+    return result
+
+
+def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None = None) -> PackedB:
+    """Pack B (k, n) once for preshuffle kernels; use the result in place of b in `gemm`.
+
+    `m` is the number of rows A will typically have, `dtype_a` its element type (b's, if not given; "tf32" for
+    calls with `math="tf32"`).  The packed bytes belong to this machine's target and are not meant to be stored.
+    """
+    return pack_with(registry_for(target_of(b, target)), b, m, dtype_a)
+
+
+for _function in (gemm, matmul, pack):
+    # PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.
+    _function._torchdynamo_disable = True  # type: ignore[attr-defined]

@@ -1,0 +1,157 @@
+"""The operands of a GEMM as matrices over one batch: shapes, strides, and which batch dimensions are one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ProblemError
+from tilewright.runtime.arrays import CopyNeeded, View
+from tilewright.runtime.devices import HOST, Place
+
+A, B, C, D0, D1, OUT = range(6)  # the slots
+
+
+@dataclass(frozen=True, slots=True)
+class PackedShape:
+    """What is left of a B that was packed beforehand: its sizes and the layout it was packed from."""
+
+    k: int
+    n: int
+    batch: int  # 0: not batched
+    repeated: bool  # one matrix was packed for the whole batch
+    dtype: str
+    layout: str
+    place: Place = HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """An operand as rows and columns; strides in elements, 0 where it repeats, `steps` those of the batch dimensions."""
+
+    slot: int
+    what: str
+    dtype: str
+    itemsize: int
+    shape: tuple[int, int]
+    strides: tuple[int, int]
+    steps: tuple[int, ...] = ()
+    odd: bool = False  # it starts elsewhere than at a multiple of 16 bytes
+
+    def turned(self) -> Matrix:
+        """The same memory with rows and columns exchanged."""
+        return replace(self, shape=self.shape[::-1], strides=self.strides[::-1])
+
+    @property
+    def repeats(self) -> bool:
+        """Whether rows, or the elements of a row, are one and the same."""
+        return any(size > 1 and stride == 0 for size, stride in zip(self.shape, self.strides, strict=True))
+
+    def leading(self) -> dict[str, int]:
+        """The leading stride for each layout (r, c) the matrix can be read in; may be empty."""
+        (rows, columns), (down, across) = self.shape, self.strides
+        if rows == 0 or columns == 0:
+            return {"r": max(1, columns), "c": max(1, rows)}
+        found = {}
+        if (columns == 1 or across == 1) and (rows == 1 or down >= columns):
+            found["r"] = down if rows > 1 else columns
+        if (rows == 1 or down == 1) and (columns == 1 or across >= rows):
+            found["c"] = across if columns > 1 else rows
+        return found
+
+    def layout(self, prefer: str = "") -> tuple[str, int]:
+        """Layout and leading stride of an input.
+
+        A vector can be read both ways: then the preferred layout is taken, or else the one its strides look like, so
+        that a transposed view of a row-major array stays column-major at every size.
+        """
+        found = self.leading()
+        if not found:
+            raise self.no_layout()
+        alike = prefer or ("r" if self.strides[0] >= self.strides[1] else "c")
+        letter = alike if alike in found else next(iter(found))
+        return letter, found[letter]
+
+    def no_layout(self) -> CopyNeeded:
+        return CopyNeeded(
+            self.what,
+            f"{self.what} of {self.shape[0]}x{self.shape[1]} has element strides {self.strides}: neither its rows nor "
+            "its columns are contiguous and apart",
+            rule="array-layout",
+            value=self.strides,
+        )
+
+
+def matrix(slot: int, one: View, shape: Sequence[int]) -> Matrix:
+    """A view as a matrix over a result's batch; `shape` is what it broadcasts to, batch dimensions first."""
+    *steps, down, across = spread(one, shape)
+    rows, columns = shape[-2:]
+    odd = one.address % 16 != 0 and 0 not in one.shape
+    found = Matrix(slot, one.what, one.dtype, one.itemsize, (rows, columns), (down, across), tuple(steps), odd)
+    if 0 in shape and not found.leading():  # nothing is read, so whatever its strides are will do
+        return replace(found, strides=(max(1, columns), 1))
+    return found
+
+
+def spread(one: View, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides with which a view has another shape: 0 where it repeats.  A shape it has not is an error."""
+    lead = len(shape) - len(one.shape)
+    fits = lead >= 0 and all(
+        size in (1, wanted) for size, wanted in zip(one.shape, shape[max(0, lead) :], strict=False)
+    )
+    if not fits:
+        raise ProblemError(
+            f"{one.what} has shape {one.shape}, which does not broadcast to the result's {tuple(shape)}",
+            rule={C: "shape-c"}.get(_slot_of(one.what), "shape-d"),
+            value=one.shape,
+            remedy=f"give shape {tuple(shape)}, or sizes of 1 where it repeats",
+        )
+    mine = zip(one.shape, one.strides, shape[lead:], strict=True)
+    return (*(0,) * lead, *(stride if size == wanted else 0 for size, stride, wanted in mine))
+
+
+def _slot_of(what: str) -> int:
+    return C if what == "c" else D0
+
+
+def batch_of(operands: Sequence[View], packed: PackedShape | None) -> tuple[int, ...]:
+    """The batch dimensions all operands broadcast to; sizes of 1 and missing ones repeat."""
+    shapes = {one.what: one.shape[:-2] for one in operands if len(one.shape) > 2}
+    if packed is not None and packed.batch:
+        shapes["b"] = (packed.batch,)
+    rank = max(map(len, shapes.values()), default=0)
+    found = [1] * rank
+    for shape in shapes.values():
+        for index, size in enumerate((1,) * (rank - len(shape)) + shape):
+            if size != 1 and found[index] not in (1, size):
+                listing = ", ".join(f"{what} {one}" for what, one in shapes.items())
+                raise ProblemError(
+                    f"the batch sizes differ: {listing}",
+                    rule="shape-batch",
+                    value=shapes,
+                    remedy="use the same batch sizes, or 1 to repeat",
+                )
+            if size != 1:
+                found[index] = size
+    return tuple(found)
+
+
+def merged(batch: tuple[int, ...], operands: Sequence[Matrix]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """As few batch dimensions as the strides of all operands allow, and the steps of each operand along them."""
+    if 0 in batch:
+        return (0,), [(0,)] * len(operands)
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in operands]
+    for index, size in enumerate(batch):
+        if size == 1:
+            continue
+        here = [one.steps[index] for one in operands]
+        if sizes and all(of[-1] == step * size for of, step in zip(steps, here, strict=True)):
+            sizes[-1] *= size
+            for of, step in zip(steps, here, strict=True):
+                of[-1] = step
+        else:
+            sizes.append(size)
+            for of, step in zip(steps, here, strict=True):
+                of.append(step)
+    return tuple(sizes), [tuple(of) for of in steps]

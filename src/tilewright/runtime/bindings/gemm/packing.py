@@ -1,0 +1,92 @@
+"""Packing a B for preshuffle kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+from tilewright.backends.base import demand_runnable
+from tilewright.dtypes import DTYPES, dtype
+from tilewright.errors import ProblemError
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.runtime import host
+from tilewright.runtime.arrays import View, view
+from tilewright.runtime.bindings import Planner
+from tilewright.runtime.bindings.gemm.args import GemmArgs
+from tilewright.runtime.bindings.gemm.operands import B, PackedShape, matrix
+from tilewright.runtime.bindings.gemm.packed import PackedB
+from tilewright.runtime.bindings.gemm.request import MATHS, dense, knows_math
+from tilewright.runtime.devices import HOST, device
+from tilewright.runtime.loader import Kernel
+from tilewright.runtime.plans import copy_args
+from tilewright.runtime.torch_arrays import conversion
+
+
+def pack(kernel: Kernel, problem: GemmProblem, template: GemmArgs, b: View, threads: int) -> PackedB:
+    """Run the kernel's packing on a B; `template` has its strides."""
+    demand_runnable(kernel.spec.arch)
+    args = copy_args(template)
+    args.b = b.address
+    nbytes = kernel.packed_bytes(args)
+    assert kernel.pack is not None  # packed_bytes refused otherwise
+    if b.place is HOST:
+        memory, address = host.aligned_buffer(max(1, nbytes))
+        status = kernel.pack(ctypes.addressof(args), address, host.team(threads))
+    else:
+        where = device(b.place)
+        where.demand_arch(kernel.spec.arch)
+        held = where.allocate(nbytes)
+        memory, address = held, held.address
+        with where.scratch(0) as (_, stream):
+            status = kernel.pack(ctypes.addressof(args), address, stream)
+    if status:
+        raise kernel.failed(status)
+    batch = b.shape[0] if len(b.shape) == 3 else 0
+    shape = PackedShape(problem.k, problem.n, batch, problem.broadcast_b, problem.dtype_b, problem.layout[1], b.place)
+    return PackedB(kernel, shape, memory, address, nbytes)
+
+
+def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> PackedB:
+    """Choose a preshuffle kernel for a B that will meet A of about m rows, and pack with it."""
+    if isinstance(m, bool) or not isinstance(m, int) or m < 0:
+        raise ProblemError(f"m is {m!r}", rule="pack-rows", value=m, remedy="give the number of rows A will have")
+    b = view("b", array, planner.kind)
+    if len(b.shape) not in (2, 3):
+        raise ProblemError(
+            f"b has {len(b.shape)} dimensions, and a matrix has 2, a batch of them 3",
+            rule="array-rank",
+            value=b.shape,
+            remedy="give b as (k, n) or (batch, k, n)",
+        )
+    if DTYPES[b.dtype].kind == "table":
+        held = DTYPES[b.dtype].numpy_name
+        raise ProblemError(
+            f"b has elements of type {held}, which no kernel multiplies",
+            rule="array-dtype",
+            value=held,
+            remedy=conversion("b", held, "b.astype(np.{})"),
+        )
+    as_a = b.dtype if dtype_a is None else dtype(dtype_a).name
+    if as_a in MATHS and not knows_math(as_a, planner.target):
+        as_a = "fp32"  # exact where the target knows no such math
+    letter, stride = matrix(B, b, b.shape).layout()
+    k, n = b.shape[-2:]
+    batch = b.shape[0] if len(b.shape) == 3 else 1
+    problem = GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        dtype_a=as_a,
+        dtype_b=as_a if as_a in MATHS and b.dtype == "fp32" else b.dtype,  # such values are rounded fp32
+        layout=f"r{letter}r",
+        batch=batch,
+        preshuffled=True,
+        b_stride=stride,
+        broadcast_b=batch > 1 and b.strides[0] == 0,
+    )
+    args = dense(problem).stages[0].args
+    args.b_batch_stride = 0 if batch == 1 else b.strides[0]
+    # Of a B without k nothing is packed: any kernel of its format does that.
+    kernel = planner.kernel_for(problem if k else replace(problem, k=1))
+    return pack(kernel, problem, args, b, host.thread_count())

@@ -1,0 +1,374 @@
+"""A call of any op on arrays: short where it was made before, and every mistake with its error otherwise.
+
+    Caller.run(planner, operands, scalars, attributes)
+      quick   C looks the call up by the facts of its operands and launches it        (quick)
+      miss    views -> binding.request -> planner.plan -> plan.run                    (here)
+
+The walk goes one way: nothing below comes back here, and a plan is whole when it is made.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ProblemError
+from tilewright.runtime import arrays, quick, torch_arrays
+from tilewright.runtime.arrays import CopyNeeded, View, extent, overlaps_itself, share_memory, view
+from tilewright.runtime.bindings import Binding, Planner, binding
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.devices import HOST, common_place, kind_of
+from tilewright.runtime.host import thread_count
+from tilewright.runtime.loader import Kernel
+from tilewright.runtime.plans import Plan, Plans
+from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Result, Span
+
+COPIES = ("never", "allow")
+_GRAIN = 16  # what addresses on a device are multiples of where checks are shown plain ones
+
+Views = tuple["View | Packed | None", ...]
+
+
+def scalar(name: str, value: object) -> float:
+    """A real number as a float; what is none, or a truth value, has one clear error."""
+    if type(value) is float or type(value) is int:
+        known: Any = value
+    elif isinstance(value, (bool, np.bool_)) or not _is_number(value):
+        known = None
+    else:
+        known = value
+    try:
+        if known is not None:
+            return float(known)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise ProblemError(
+        f"{name} is {_short(value)}, not a real number",
+        rule="scalar",
+        value=_short(value),
+        remedy=f"give {name} as a float; an array must have no dimensions, a truth value be written as 0 or 1",
+    )
+
+
+def _is_number(value: Any) -> bool:
+    """Real numbers, and arrays of no dimensions that hold one."""
+    if isinstance(value, numbers.Real):
+        return True
+    shape, kind = getattr(value, "shape", None), str(getattr(value, "dtype", None))
+    return shape is not None and tuple(shape) == () and "bool" not in kind and "complex" not in kind
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class Caller:
+    """Calls of one op.  `quick(calls, attributes, *scalars, *operands)` is C's, once there is a plan."""
+
+    __slots__ = ("_form", "binding", "quick")
+
+    def __init__(self, op: Binding) -> None:
+        self.binding = op
+        self._form: quick.Form | None = None
+        self.quick: Callable[..., Any] = _nothing
+
+    def run(
+        self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = "never"
+    ) -> Any:
+        """The result of a call; several are a tuple."""
+        plans = planner.plans()
+        if copy == "never":
+            done = self.quick(plans.quick, attributes, *scalars, *operands)
+            if done is not None:
+                return done if type(done) is not list else self.failed(planner, done, operands, scalars)
+        return self.run_long(planner, operands, scalars, attributes, copy)
+
+    def failed(self, planner: Planner, answer: list[Any], operands: Operands, scalars: Sequence[Any]) -> Any:
+        """Raise the error of a launch that C made."""
+        status, stage, prepared = answer
+        plan: Plan = prepared.plan
+        views = self._views(operands, planner.kind, "never")[0]
+        addresses = [0 if one is None else one.address for one in views]
+        raise plan.failed(stage, status, addresses, [float(one) for one in scalars])
+
+    def run_long(
+        self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str
+    ) -> Any:
+        """Every operand is looked at, every mistake has its error."""
+        if copy not in COPIES:
+            raise ProblemError(
+                f"copy is {copy!r}", rule="copy-name", value=str(copy), remedy="use copy='never' or copy='allow'"
+            )
+        names = self.binding.scalars
+        numbers_ = [scalar(name, value) for name, value in zip(names, scalars, strict=True)]
+        plans = planner.plans()
+        views, operands = self._views(operands, planner.kind, copy)
+        while True:
+            try:
+                key, plan = self._planned(planner, plans, views, attributes)
+                break
+            except CopyNeeded as error:
+                if copy != "allow":
+                    raise
+                views, operands = self._with_copy(error, views, operands, planner.kind)
+        self._demand_apart(views, plan)
+        made = self._results(plan, views, operands)
+        addresses = [0 if one is None else one.address for one in views]
+        for slot, (_, address) in made.items():
+            addresses[slot] = address
+        plan.run(addresses, numbers_)
+        self._tell(operands)
+        if copy == "never":
+            self._remember(plans, plan, views, operands, attributes)
+        return self._answer(operands, made)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def _views(self, operands: Operands, kind: str, copy: str) -> tuple[Views, Operands]:
+        """Views of the operands, and the operands: some of them copies, where that is allowed."""
+        slots, found, given = self.binding.slots, [], list(operands)
+        for index, (slot, one) in enumerate(zip(slots, operands, strict=True)):
+            if one is None and slot.optional:
+                found.append(None)
+                continue
+            if slot.packed is not None and isinstance(one, slot.packed):
+                found.append(one)
+                continue
+            try:
+                found.append(view(slot.name, one, kind))
+            except CopyNeeded:
+                if copy != "allow" or slot.written:
+                    raise
+                given[index] = arrays.copy_of(slot.name, one, kind)
+                found.append(view(slot.name, given[index], kind))
+        return tuple(found), given
+
+    def _with_copy(self, error: CopyNeeded, views: Views, operands: Operands, kind: str) -> tuple[Views, Operands]:
+        """The same with a copy of the operand an error names."""
+        for index, slot in enumerate(self.binding.slots):
+            if slot.name == error.what and not slot.written and isinstance(views[index], View):
+                given, found = list(operands), list(views)
+                for by_columns in (False, True):  # rows that are contiguous, or else columns
+                    given[index] = arrays.copy_of(slot.name, operands[index], kind, by_columns)
+                    made = found[index] = view(slot.name, given[index], kind)
+                    if made.strides != views[index].strides:  # type: ignore[union-attr]
+                        return tuple(found), given
+        raise ProblemError(
+            error.message, rule=error.rule, value=error.value, remedy=f"give another {error.what}: a copy does not help"
+        )
+
+    def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> tuple[Any, Plan]:
+        key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
+        try:
+            known = plans.known.get(key)
+        except TypeError:  # attributes that are no names; the request says so
+            known = key = None
+        if known is not None:
+            return key, known
+        self._demand_writeable(views)
+        request = self.binding.request(views, attributes, planner.target)
+        plan = planner.plan(self._placed(request, views))
+        if key is not None:
+            plans.remember(key, plan)
+        return key, plan
+
+    def _placed(self, request: Request, views: Views) -> Request:
+        """The request with where its operands are and what a call touches of them."""
+        slots = self.binding.slots
+        names = {slot.name: index for index, slot in enumerate(slots)}
+        places = [(slot.name, one.place) for slot, one in zip(slots, views, strict=True) if one is not None]
+        place = HOST if all(one is HOST for _, one in places) else common_place(places)
+        spans = []
+        for index, one in enumerate(views):
+            twin = names.get(slots[index].twin, -1)
+            alike = twin >= 0 and isinstance(one, View) and _alike(one, views[twin])
+            spans.append(_span(one, twin if alike else -1))
+        for result in request.results:
+            if views[result.slot] is None:
+                spans[result.slot] = Span(grain=1)
+        return Request(request.op, request.stages, request.results, place, request.between_bytes, tuple(spans))
+
+    def _demand_writeable(self, views: Views) -> None:
+        for slot, one in zip(self.binding.slots, views, strict=True):
+            if not slot.written or not isinstance(one, View):
+                continue
+            if not one.writeable:
+                raise ProblemError(
+                    f"{slot.name} is read-only",
+                    rule="out-read-only",
+                    value=False,
+                    remedy=f"give a writeable array, or {slot.name}.copy()",
+                )
+            if overlaps_itself(one):
+                raise ProblemError(
+                    f"{slot.name} of shape {one.shape} has strides {one.strides}: different elements share memory",
+                    rule="out-overlaps-itself",
+                    value=one.strides,
+                    remedy="give an array with memory of its own",
+                )
+
+    def _demand_apart(self, views: Views, plan: Plan) -> None:
+        """What is written shares memory with nothing else, except that it may be exactly its twin."""
+        for index, (slot, one) in enumerate(zip(self.binding.slots, views, strict=True)):
+            if not slot.written or not isinstance(one, View):
+                continue
+            twin = plan.request.spans[index].twin
+            for other_index, other in enumerate(views):
+                same = other_index == twin and other is not None and other.address == one.address
+                if other_index == index or same or not isinstance(other, View) or not share_memory(other, one):
+                    continue
+                hint = f" ({slot.name} may be {other.what} itself, with the same shape and strides)"
+                raise ProblemError(
+                    f"{slot.name} shares memory with {other.what}, which is read while {slot.name} is written",
+                    rule="out-overlaps",
+                    value=other.what,
+                    remedy=f"give {slot.name} memory of its own, or copy {other.what} first"
+                    + (hint if other.what == slot.twin else ""),
+                )
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _results(self, plan: Plan, views: Views, operands: Operands) -> dict[int, tuple[Any, int]]:
+        """New arrays, and their addresses, by slot."""
+        example = _example(operands)
+        return {
+            one.slot: arrays.new_result(example, one, plan.place) for one in plan.results if views[one.slot] is None
+        }
+
+    def _answer(self, operands: Operands, made: dict[int, tuple[Any, int]]) -> Any:
+        answers = [
+            made[index][0] if index in made else operands[index]
+            for index, slot in enumerate(self.binding.slots)
+            if slot.written and (index in made or operands[index] is not None)
+        ]
+        return answers[0] if len(answers) == 1 else tuple(answers)
+
+    def _tell(self, operands: Operands) -> None:
+        for slot, one in zip(self.binding.slots, operands, strict=True):
+            if slot.written and one is not None and torch_arrays.is_tensor(one):
+                torch_arrays.touched(one)
+
+    # -- remembering -------------------------------------------------------------------------------
+
+    def _remember(self, plans: Plans, plan: Plan, views: Views, operands: Operands, attributes: Attributes) -> None:
+        """Prepare the call for C, where it can make it alone."""
+        if plan.in_copies or any(one is not None and one.place != plan.place for one in views):
+            return  # elsewhere is pinned memory of the host, whose facts are those of memory a device does not read
+        form = self._made_form(operands)
+        key = form.key(*operands) if form is not None else None
+        if form is None or key is None:
+            return
+        example = _example(operands)
+        wanted: list[Result] = [one for one in plan.results if views[one.slot] is None]
+        makers = [arrays.maker(example, one, plan.place) for one in wanted]
+        written = {one.slot for one in wanted}
+        slots = enumerate(self.binding.slots)
+        answer = [index for index, slot in slots if slot.written and (index in written or operands[index] is not None)]
+        if None in makers:
+            return
+        prepared = quick.prepare(plan, [one for one in makers if one is not None], answer)
+        if prepared is not None:
+            plans.remember_quick(attributes, key, prepared)
+
+    def _made_form(self, operands: Operands) -> quick.Form | None:
+        native = quick.library()
+        if native is None:
+            return None
+        if any(torch_arrays.is_tensor(one) for one in operands):
+            native.use_tensors(torch_arrays.kinds(), torch_arrays.guard, torch_arrays.touched)
+        if self._form is None:
+            native.hold(DeviceArray)
+            self._form = quick.form(self.binding.slots, len(self.binding.scalars))
+        if self._form is not None:
+            self.quick = self._form.call
+        return self._form
+
+
+def _nothing(*_given: Any) -> None:
+    """Before there is a plan C knows no call."""
+
+
+def _example(operands: Operands) -> Any:
+    """The operand whose library results come from: the first."""
+    return next((one for one in operands if one is not None), None)
+
+
+def _alike(one: View, other: View | Packed | None) -> bool:
+    return isinstance(other, View) and (one.shape, one.strides) == (other.shape, other.strides)
+
+
+def _span(one: View | Packed | None, twin: int) -> Span:
+    if not isinstance(one, View):
+        return Span()
+    low, high = extent(one.shape, one.strides, one.itemsize)
+    odd = one.address % _GRAIN and 0 not in one.shape
+    return Span(low, high, one.itemsize if 0 not in one.shape else 1, 64 + (one.itemsize if odd else 0), twin)
+
+
+_callers: dict[str, Caller] = {}
+
+
+def caller(op: str) -> Caller:
+    """The calls of an op; one a process."""
+    found = _callers.get(op)
+    return found if found is not None else _callers.setdefault(op, Caller(binding(op)))
+
+
+def run(planner: Planner, op: str, *operands: Any, copy: str = "never", **keywords: Any) -> Any:
+    """Run an op on arrays, written as users do, with the kernels the planner chooses."""
+    one = caller(op)
+    given, scalars, attributes = one.binding.bind(*operands, **keywords)
+    return one.run(planner, given, scalars, attributes, copy)
+
+
+class OneKernel:
+    """A planner that always answers with the same kernel: what calling a kernel directly means."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.kind = kind_of(kernel.spec.arch)
+        self.target = kernel.spec.arch
+        self._plans: dict[int, Plans] = {}
+
+    def plans(self) -> Plans:
+        threads = thread_count()
+        known = self._plans.get(threads)
+        return known if known is not None else self._plans.setdefault(threads, Plans())
+
+    def plan(self, request: Request) -> Plan:
+        from tilewright import ops
+
+        if len(request.stages) != 1:
+            raise self._other(f"these arrays ask for {len(request.stages)} kernels, one after another")
+        stage, spec = request.stages[0], self.kernel.spec
+        why = stage.where(spec) if stage.where is not None else ""
+        if why:
+            raise ProblemError(f"{self.kernel.name} {why}", rule="packed-format", remedy="pack for this kernel")
+        asked = ops.op(spec.op).signature_of(stage.problem)
+        if asked != spec.signature:
+            raise self._other(f"it computes {spec.signature.label()}, and these arrays ask for {asked.label()}")
+        return Plan(request, [self.kernel], (), thread_count())
+
+    def kernel_for(self, problem: Any) -> Kernel:
+        return self.kernel
+
+    def _other(self, why: str) -> ProblemError:
+        return ProblemError(
+            f"{self.kernel.name} cannot be called so: {why}",
+            rule="kernel-signature",
+            value=why,
+            remedy=f"use `tilewright.{self.kernel.spec.op}`, which picks a kernel for the arrays",
+        )
+
+
+def call_kernel(kernel: Kernel, *operands: Any, copy: str = "never", **keywords: Any) -> Any:
+    """Run this kernel; what it computes is its own, layouts must be."""
+    if kernel.planner is None:
+        kernel.planner = OneKernel(kernel)
+    one = caller(kernel.spec.op)
+    given, scalars, attributes = one.binding.bind_kernel(kernel.spec, *operands, **keywords)
+    return one.run(kernel.planner, given, scalars, attributes, copy)

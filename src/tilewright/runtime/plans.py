@@ -1,0 +1,165 @@
+"""A plan: kernels, one set of shapes and strides; a run only fills in addresses and scalars.
+
+A plan is whole when it is made and never changes, so any number of threads may run it at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.backends.base import demand_runnable
+from tilewright.runtime import host, staging
+from tilewright.runtime.devices import HOST, Device, device
+from tilewright.runtime.loader import Kernel
+from tilewright.runtime.requests import BETWEEN, Request, StageRequest
+
+# Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
+MOST_PLANS = 8192
+
+
+class Stage(NamedTuple):
+    """One kernel of a plan."""
+
+    kernel: Kernel
+    request: StageRequest
+    scratch: int  # bytes of workspace the kernel wants, its zeros included
+
+    def filled(self, pointers: Sequence[int], scalars: Sequence[float]) -> ctypes.Structure:
+        """The arguments of a launch."""
+        args = copy_args(self.request.args)
+        start = ctypes.addressof(args)
+        for one, address in zip(self.request.pointers, pointers, strict=True):
+            ctypes.c_void_p.from_address(start + one.offset).value = address
+        for scalar in self.request.scalars:
+            ctypes.c_double.from_address(start + scalar.offset).value = scalars[scalar.index]
+        return args
+
+
+def copy_args(args: ctypes.Structure) -> Any:
+    return type(args).from_buffer_copy(args)
+
+
+def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: int) -> Stage:
+    """The kernel's own check and the workspace it wants.
+
+    Both may look at whether pointers are there and how they are aligned, never at what they point to.
+    """
+    demand_runnable(kernel.spec.arch)
+    copied = staging.copied_pointers(request)
+
+    def shown(index: int, slot: int) -> int:
+        plain = index in copied or slot == BETWEEN or not whole.spans or whole.place is HOST
+        return host.ALIGNMENT if plain else whole.spans[slot].probe
+
+    stage = Stage(kernel, request, 0)
+    pointers = [shown(index, one.slot) for index, one in enumerate(request.pointers)]
+    probes = {scalar.index: scalar.probe for scalar in request.scalars}
+    args = stage.filled(pointers, [probes.get(index, 1.0) for index in range(1 + max(probes, default=-1))])
+    kernel.demand(args)
+    return stage._replace(scratch=kernel.workspace_bytes(args, threads))
+
+
+class Plan:
+    """Kernels one after another on one stream, with a workspace they share.
+
+    `selections` is what was said when each kernel was chosen; empty where nobody chose.
+    """
+
+    __slots__ = ("_copies_at", "_device", "between_at", "clear_bytes", "place", "request", "results",
+                 "scratch_bytes", "selections", "stages", "team", "threads")  # fmt: skip
+
+    def __init__(self, request: Request, kernels: Sequence[Kernel], selections: Sequence[Any], threads: int) -> None:
+        laid = [staging.lay_out(one) for one in request.stages]
+        self.request = request
+        self.place = request.place
+        self.results = request.results
+        self.threads = threads
+        self.selections = tuple(selections)
+        self._device: Device = device(request.place)
+        self.team = host.team(threads) if self.place is HOST else 0
+        self.stages = tuple(
+            _prepared(kernel, stage, request, threads) for kernel, (stage, _) in zip(kernels, laid, strict=True)
+        )
+        for one in self.stages:
+            self._device.demand_arch(one.kernel.spec.arch)
+        # The workspace: what kernels use, one after another; what they hand on; copies of operands.
+        self.clear_bytes = max(one.kernel.clear_bytes for one in self.stages)
+        own = max(one.scratch - one.kernel.clear_bytes for one in self.stages)
+        self.between_at = staging.up(max(0, own))
+        self._copies_at = self.between_at + staging.up(request.between_bytes)
+        copies = max(nbytes for _, nbytes in laid)
+        self.scratch_bytes = self._copies_at + copies if copies or request.between_bytes else max(0, own)
+
+    @property
+    def in_copies(self) -> bool:
+        return any(one.request.copies for one in self.stages)
+
+    def run(self, addresses: Sequence[int], scalars: Sequence[float]) -> None:
+        """Launch everything; `addresses` has one a slot, 0 where there is none."""
+        with self._device.scratch(self.scratch_bytes, self.clear_bytes) as (base, stream):
+            for one in self.stages:
+                self._launch(one, addresses, scalars, base, self.team if self.place is HOST else stream)
+
+    def _launch(self, one: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int) -> None:
+        there, request = self._device, one.request
+        workspace = base - one.kernel.clear_bytes if one.scratch else None
+        copies = staging.copied_pointers(request)
+        for turn in _turns(request.loop):
+            sources = [
+                staging.source_of(pointer, addresses, base + self.between_at, turn) for pointer in request.pointers
+            ]
+            pointers = list(sources)
+            for index, copy in copies.items():
+                pointers[index] = base + self._copies_at + copy.at
+                if copy.read:
+                    staging.carry_in(there, copy, pointers[index], sources[index])
+            args = one.filled(pointers, scalars)
+            status = one.kernel.launch(ctypes.addressof(args), workspace, stream)
+            if status:
+                raise there.launch_error(one.kernel, status, ctypes.addressof(args))
+            for index, copy in copies.items():
+                if copy.written:
+                    staging.carry_out(there, copy, pointers[index], sources[index])
+
+    def failed(self, stage: int, status: int, addresses: Sequence[int], scalars: Sequence[float]) -> Exception:
+        """The error of a launch that C made without us."""
+        one = self.stages[stage]
+        turn = [0] * len(one.request.loop)
+        pointers = [staging.source_of(pointer, addresses, 0, turn) for pointer in one.request.pointers]
+        args = one.filled(pointers, scalars)
+        return self._device.launch_error(one.kernel, status, ctypes.addressof(args))
+
+
+def _turns(loop: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, loop))
+
+
+class Plans:
+    """What is remembered of calls under one set of settings: plans by the facts of views, and calls C makes alone.
+
+    The second is a dictionary by attributes, of dictionaries by the bytes C reads of the operands.
+    """
+
+    __slots__ = ("known", "quick")
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Plan] = {}
+        self.quick: dict[Any, dict[bytes, Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def remember(self, key: Any, plan: Plan) -> None:
+        if len(self.known) >= MOST_PLANS:
+            self.known.clear()
+            self.quick.clear()
+        self.known[key] = plan
+
+    def remember_quick(self, attributes: Any, key: bytes, call: Any) -> None:
+        alike = self.quick.setdefault(attributes, {})
+        if len(alike) >= MOST_PLANS:
+            alike.clear()
+        alike[key] = call

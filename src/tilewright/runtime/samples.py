@@ -1,0 +1,100 @@
+"""Samples of any op on any device: moved there and back, poisoned, and run by one kernel with little around it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import BY_NUMPY_NAME
+from tilewright.runtime.arrays import address_of, extent
+from tilewright.runtime.bindings import Binding, Check
+from tilewright.runtime.calls import OneKernel
+from tilewright.runtime.device_arrays import DeviceArray
+from tilewright.runtime.devices import HOST, Device
+from tilewright.runtime.loader import Kernel
+from tilewright.runtime.plans import Plan
+from tilewright.runtime.requests import Sample
+
+Array = np.ndarray[Any, Any]
+
+
+def poison(out: Array | DeviceArray) -> None:
+    """Every byte 0xff: NaN in every float type, -1 in the integers; what a kernel skips shows."""
+    if isinstance(out, DeviceArray):
+        out.fill(0xFF)
+    elif out.size:
+        out.view(f"u{out.itemsize}")[...] = (1 << 8 * out.itemsize) - 1
+
+
+def poison_results(binding: Binding, sample: Sample) -> None:
+    for slot, one in zip(binding.slots, sample.operands, strict=True):
+        if slot.written and one is not None:
+            poison(one)
+
+
+def _there(device: Device, array: Array) -> DeviceArray:
+    """The memory an array lies in, as it lies there: strides stay what they are."""
+    strides = tuple(one // array.itemsize for one in array.strides)
+    low, high = extent(array.shape, strides, array.itemsize)
+    memory = device.allocate(high - low)
+    device.write(memory.address, address_of(array) + low, high - low)
+    made = DeviceArray(device, memory, array.shape, strides, BY_NUMPY_NAME[array.dtype.name])
+    made.address = memory.address - low
+    return made
+
+
+def on_device(sample: Sample, device: Device) -> Sample:
+    """The same operands in the memory of a device."""
+    if device.place is HOST:
+        return sample
+    return replace(sample, operands=tuple(None if one is None else _there(device, one) for one in sample.operands))
+
+
+def on_host(sample: Sample) -> Sample:
+    """The operands as NumPy arrays, read back where they are on a device."""
+    moved = tuple(one.numpy() if isinstance(one, DeviceArray) else one for one in sample.operands)
+    return replace(sample, operands=moved)
+
+
+def make(binding: Binding, problem: Any, seed: int, device: Device, exact: bool = False) -> Sample:
+    return on_device(binding.sample(problem, seed, exact), device)
+
+
+def check(binding: Binding, problem: Any, sample: Sample) -> Check:
+    return binding.check(problem, on_host(sample))
+
+
+def _address(one: Any) -> int:
+    if one is None:
+        return 0
+    return address_of(one) if isinstance(one, np.ndarray) else int(one.address)
+
+
+def runner(
+    binding: Binding, kernel: Kernel, problem: Any, sample: Sample, device: Device, threads: int
+) -> Callable[[], None]:
+    """A call that runs the kernel on the operands into their results, with as little around it as possible."""
+    plan = Plan(replace(binding.dense(problem), place=device.place), [kernel], (), threads)
+    operands = binding.packed_for(OneKernel(kernel), problem, sample.operands)
+    addresses, scalars = [_address(one) for one in operands], sample.scalars
+    stage = plan.stages[0]
+    if device.place is not HOST or len(plan.stages) > 1 or stage.request.loop or plan.request.between_bytes:
+
+        def run(_keep: object = operands) -> None:
+            plan.run(addresses, scalars)
+
+        return run
+    args = stage.filled([addresses[one.slot] for one in stage.request.pointers], scalars)
+    start, launch, team = ctypes.addressof(args), kernel.launch, plan.team
+
+    def run_bare(_keep: object = (operands, args)) -> None:
+        with device.scratch(plan.scratch_bytes) as (scratch, _):
+            status = launch(start, scratch, team)
+        if status:
+            raise device.launch_error(kernel, status, start)
+
+    return run_bare

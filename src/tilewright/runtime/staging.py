@@ -1,0 +1,146 @@
+"""Copies of operands for kernels that cannot take them as they are: padded with zeros, dense, in the workspace.
+
+Of any rank, on the host and on devices.  On a device everything is queued on the current stream and nothing waits:
+fills, copies of rows, doublings of what repeats.  So a call can be captured into a graph once it has run on the stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.devices import HOST, Device
+from tilewright.runtime.requests import BETWEEN, Copy, Pointer, StageRequest
+
+ALIGNMENT = 256
+
+
+def up(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def lay_out(stage: StageRequest) -> tuple[StageRequest, int]:
+    """The stage with a place for each of its copies in the workspace, and the bytes they take together."""
+    total, placed = 0, []
+    for one in stage.copies:
+        placed.append(replace(one, at=total))
+        total += up(one.nbytes)
+    return replace(stage, copies=tuple(placed)), total
+
+
+def copied_pointers(stage: StageRequest) -> dict[int, Copy]:
+    return {one.pointer: one for one in stage.copies}
+
+
+def source_of(pointer: Pointer, addresses: Sequence[int], between: int, turn: Sequence[int]) -> int:
+    """The address a pointer stands for in one turn of the stage's loops."""
+    start = between if pointer.slot == BETWEEN else addresses[pointer.slot]
+    return start + pointer.shift + sum(index * step for index, step in zip(turn, pointer.steps, strict=False))
+
+
+def dense_steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    steps, step = [], itemsize
+    for size in reversed(shape):
+        steps.append(step)
+        step *= size
+    return tuple(reversed(steps))
+
+
+def carry_in(device: Device, one: Copy, target: int, source: int) -> None:
+    """Fill a copy from its operand."""
+    if device.place is HOST:
+        into = _strided(target, one.padded, dense_steps(one.padded, one.itemsize), one.itemsize)
+        if one.shape != one.padded:
+            into[...] = 0
+        if 0 not in one.shape:
+            into[tuple(slice(size) for size in one.shape)] = _strided(source, one.shape, one.strides, one.itemsize)
+        return
+    if one.shape != one.padded:
+        device.fill(target, 0, one.nbytes)
+    if 0 in one.shape:
+        return
+    steps = dense_steps(one.padded, one.itemsize)
+    columns = one.shape[-1] if one.strides[-1] else 1
+    _copy(device, (target, steps), (source, one.strides), (*one.shape[:-1], columns), one.itemsize)
+    if columns < one.shape[-1]:  # one element a row: repeated along all rows at once, padding too
+        _repeat_columns(device, target, one)
+
+
+def carry_out(device: Device, one: Copy, source: int, target: int) -> None:
+    """What was computed in a copy goes to its operand."""
+    if 0 in one.shape:
+        return
+    steps = dense_steps(one.padded, one.itemsize)
+    if device.place is HOST:
+        result = _strided(source, one.shape, steps, one.itemsize)
+        _strided(target, one.shape, one.strides, one.itemsize)[...] = result
+    else:
+        _copy(device, (target, one.strides), (source, steps), one.shape, one.itemsize)
+
+
+def _strided(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> np.ndarray[Any, Any]:
+    """Memory as an array of elements of that size; none of the strides is negative."""
+    if 0 in shape:
+        return np.empty(tuple(shape), f"V{itemsize}")
+    reach = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + itemsize
+    memory = (ctypes.c_char * reach).from_address(address)
+    return np.ndarray(tuple(shape), f"u{itemsize}", memoryview(memory), 0, tuple(strides))
+
+
+_Strided = tuple[int, Sequence[int]]  # address and byte strides
+
+
+def _copy(device: Device, to: _Strided, of: _Strided, shape: Sequence[int], itemsize: int) -> None:
+    """A strided array into another; what repeats in the source is copied once and doubled, so `to` is dense there."""
+    (target, steps), (source, strides) = to, of
+    if len(shape) > 2:
+        count, step = (shape[0], strides[0]) if strides[0] else (1, 0)
+        for index in range(count):
+            inner_to, inner_of = (target + index * steps[0], steps[1:]), (source + index * step, strides[1:])
+            _copy(device, inner_to, inner_of, shape[1:], itemsize)
+        if count < shape[0]:
+            _double(device, target, steps[0], shape[0])
+        return
+    if len(shape) < 2:
+        steps, strides, shape = (0, *steps), (0, *strides), (1, *shape) if shape else (1, 1)
+        steps, strides = (*steps, itemsize)[:2], (*strides, itemsize)[:2]
+    rows, columns = shape
+    contiguous = columns == 1 or (strides[1] == itemsize and steps[1] == itemsize)
+    done = rows if strides[0] or rows == 1 else 1
+    if contiguous and (done == 1 or strides[0] >= columns * itemsize):
+        device.copy_rows(target, steps[0], source, strides[0], columns * itemsize, done)
+    elif contiguous:  # rows that lie on each other
+        for index in range(done):
+            at, start = target + index * steps[0], source + index * strides[0]
+            device.copy_rows(at, steps[0], start, strides[0], columns * itemsize, 1)
+    else:  # element by element along the columns, all rows of a column at once
+        for index in range(columns):
+            at, start = target + index * steps[1], source + index * strides[1]
+            device.copy_rows(at, steps[0], start, strides[0], itemsize, done)
+    if done < rows:
+        _double(device, target, steps[0], rows)
+
+
+def _double(device: Device, at: int, step: int, count: int) -> None:
+    """Fill `count` places that follow each other with the first, twice as many with each copy."""
+    done = 1
+    while done < count:
+        more = min(done, count - done)
+        device.copy_rows(at + done * step, more * step, at, more * step, more * step, 1)
+        done += more
+
+
+def _repeat_columns(device: Device, at: int, one: Copy) -> None:
+    """Every row of the copy is its first element, so often as the operand is wide."""
+    size, columns = one.itemsize, one.shape[-1]
+    pitch = one.padded[-1] * size
+    rows = one.nbytes // pitch
+    done = 1
+    while done < columns:
+        more = min(done, columns - done)
+        device.copy_rows(at + done * size, pitch, at, pitch, more * size, rows)
+        done += more
