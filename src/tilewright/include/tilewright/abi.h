@@ -3,8 +3,8 @@
  * A library holds one kernel (JIT) or many (a bundle, a user's own build); both look the same from
  * outside.  Plain C, so that Python, C++ and any other language read the same header.  Here is what all
  * ops share; the arguments of an op have a header of their own (OP_args.h beside this one, or the op's
- * own folder), which only its kernels see.  The Python mirrors (tilewright/runtime/abi.py, and an op's runtime/bindings/OP/args.py)
- * are compared with these files by a test that compiles them. */
+ * own folder), which only its kernels see.  The Python mirrors (tilewright/runtime/abi.py, and an op's
+ * runtime/bindings/OP/args.py) are compared with these files by a test that compiles them. */
 #ifndef TILEWRIGHT_ABI_H
 #define TILEWRIGHT_ABI_H
 
