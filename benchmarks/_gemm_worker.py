@@ -17,7 +17,9 @@ from importlib import import_module
 from typing import Any
 
 from tilewright.ops.gemm import GemmProblem
+from tilewright.runtime import samples
 from tilewright.runtime.bindings import binding
+from tilewright.runtime.devices import HOST, device
 
 Call = Callable[[], object]
 WARM_SECONDS = 0.003
@@ -25,6 +27,12 @@ WARM_SECONDS = 0.003
 
 def problem_of(shape: dict[str, Any]) -> GemmProblem:
     return GemmProblem(m=shape["m"], n=shape["n"], k=shape["k"], layout=shape["layout"], dtype_a=shape["dtype"])
+
+
+def matrices(problem: GemmProblem, seed: int) -> tuple[Any, Any, Any]:
+    """A, B and a poisoned result, without a batch."""
+    a, b, *_, out = binding("gemm").sample(problem, seed).operands
+    return a[0], b[0], out[0]
 
 
 class NumpyPeer:
@@ -38,10 +46,8 @@ class NumpyPeer:
     def calls(self, shape: dict[str, Any], seed: int) -> dict[str, Call]:
         if shape["dtype"] != "fp32":
             return {}  # NumPy has no BLAS for the others
-        problem = problem_of(shape)
-        gemm = binding("gemm")
-        (a, b, _), keywords = gemm.call_arguments(None, problem, gemm.operands(problem, seed))
-        return {"": partial(self._np.matmul, a, b, out=keywords["out"])}
+        a, b, out = matrices(problem_of(shape), seed)
+        return {"": partial(self._np.matmul, a, b, out=out)}
 
 
 class TorchPeer:
@@ -54,9 +60,8 @@ class TorchPeer:
         return {"torch": self._torch.__version__}
 
     def calls(self, shape: dict[str, Any], seed: int) -> dict[str, Call]:
-        torch, problem, gemm = self._torch, problem_of(shape), binding("gemm")
-        (a, b, _), keywords = gemm.call_arguments(None, problem, gemm.operands(problem, seed))
-        out = keywords["out"]
+        torch, problem = self._torch, problem_of(shape)
+        a, b, out = matrices(problem, seed)
         if problem.dtype_a == "int8":
             multiply = getattr(torch, "_int_mm", None)
             if multiply is None:
@@ -89,37 +94,36 @@ class Tilewright:
         if self._mode == "measured":
             self._registry.measure(problem)
         self.chosen = self._registry.select(problem)
-        operands = gemm.operands(problem, seed)
-        (a, b, _), keywords = gemm.call_arguments(self._registry, problem, operands)
+        sample = gemm.sample(problem, seed)
+        a, b, *_, out = sample.operands
         found: dict[str, Call] = {
-            "call": self._bare(problem, operands),
-            "gemm": partial(self._tw.gemm, a, b, out=keywords["out"]),
+            "call": self._bare(problem, sample),
+            "gemm": partial(self._tw.gemm, a[0], b[0], out=out[0]),
         }
         for form, call in found.items():
-            gemm.poison(operands)
+            samples.poison_results(gemm, sample)
             call()
-            check = gemm.check(problem, operands)
+            check = gemm.check(problem, sample)
             if not check.ok:
                 raise ArithmeticError(f"{form} of {self.chosen.name}: {check.detail}")
         return found
 
-    def _bare(self, problem: GemmProblem, operands: Any) -> Call:
+    def _bare(self, problem: GemmProblem, sample: Any) -> Call:
         """The C call with prepared arguments: what a C caller or a framework pays."""
         import ctypes
 
         from tilewright.runtime import host
         from tilewright.runtime.arrays import address_of
-        from tilewright.runtime.bindings.gemm.request import dense_request
 
-        kernel = self._registry.kernel(self.chosen.spec)
+        kernel, gemm = self._registry.kernel(self.chosen.spec), binding("gemm")
         if self.chosen.padded is not None:
-            return binding("gemm").runner(kernel, problem, operands, self._threads)
-        args = dense_request(problem).args
-        args.a, args.b, args.e = (address_of(operands[one]) for one in ("a", "b", "out"))
+            return samples.runner(gemm, kernel, problem, sample, device(HOST), self._threads)
+        args: Any = gemm.dense(problem).stages[0].args
+        args.a, args.b, args.e = (address_of(sample.operands[one]) for one in (0, 1, -1))
         args.alpha = 1.0
         owner, scratch = host.aligned_buffer(max(1, kernel.workspace_bytes(args, self._threads)))
         call = partial(kernel.launch, ctypes.addressof(args), scratch, host.team(self._threads))
-        call.keep = (args, owner, operands)  # type: ignore[attr-defined]  # the addresses stay alive with the call
+        call.keep = (args, owner, sample)  # type: ignore[attr-defined]  # the addresses stay alive with the call
         return call
 
     def about(self) -> dict[str, str]:

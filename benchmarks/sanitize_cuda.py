@@ -84,7 +84,7 @@ def serving(spec: KernelSpec, datatype: str, output: str) -> GemmProblem | None:
 def child(work: Path) -> None:
     """Run what the file lists; marks around each kernel tell the parent whose a finding is."""
     from tilewright.dispatch import kernels
-    from tilewright.runtime import cuda
+    from tilewright.runtime import cuda, samples
     from tilewright.runtime.bindings import binding
 
     bound, device = binding("gemm"), cuda.device()
@@ -92,13 +92,13 @@ def child(work: Path) -> None:
         spec = GEMM.spec_from_dict(one["spec"])
         problem = GemmProblem(**one["problem"])
         say(BEGIN + spec.name)
-        operands = bound.operands(problem, seed=one["seed"], device=device)
-        run = bound.runner(kernels.kernel(spec), problem, operands, 1)
+        sample = samples.make(bound, problem, one["seed"], device)
+        run = samples.runner(bound, kernels.kernel(spec), problem, sample, device, 1)
         for _ in range(2):
-            bound.poison(operands)
+            samples.poison_results(bound, sample)
             run()
             device.synchronize()
-        check = bound.check(problem, operands)
+        check = samples.check(bound, problem, sample)
         if not check.ok and not problem.dtype_a.startswith("fp8"):  # fp8 sums lose more than this check allows
             say(f"========= wrong result: {check.detail}")
         say(END + spec.name)

@@ -274,22 +274,22 @@ class Operands:
 def launcher(spec: KernelSpec, p: GemmProblem) -> Callable[[Operands], None]:
     """The kernel on operands on the GPU, in the current stream."""
     from tilewright.dispatch import kernels
-    from tilewright.runtime.bindings.gemm.plan import prepare
-    from tilewright.runtime.bindings.gemm.request import dense_request
+    from tilewright.runtime.bindings import binding
     from tilewright.runtime.devices import Place
+    from tilewright.runtime.plans import Plan
 
-    kernel, request = kernels.kernel(spec), replace(dense_request(p), place=Place("cuda", 0))
-    plan = prepare(kernel, request, 1)
+    kernel, request = kernels.kernel(spec), replace(binding("gemm").dense(p), place=Place("cuda", 0))
+    plan, template = Plan(request, [kernel], (), 1), request.stages[0].args
     packed = None
     if p.preshuffled:
-        packed = torch.full((max(1, kernel.packed_bytes(request.args)),), POISON, dtype=torch.uint8, device="cuda")
+        packed = torch.full((max(1, kernel.packed_bytes(template)),), POISON, dtype=torch.uint8, device="cuda")
 
     def run(on: Operands) -> None:
-        ds, b = tuple(one.address for one in on.ds), on.b.address
+        ds, b = [one.address for one in on.ds], on.b.address
         if packed is not None:  # B may change from run to run
-            _pack(kernel, request.args, b, packed)
+            _pack(kernel, template, b, packed)
             b = packed.data_ptr()
-        plan(on.a.address, b, on.c.address, ds, on.e.address, on.alpha, on.beta)
+        plan.run([on.a.address, b, on.c.address, *ds, *[0] * (2 - len(ds)), on.e.address], [on.alpha, on.beta])
 
     return run
 
