@@ -62,7 +62,7 @@ def test_kernels_hold_what_their_arch_has(arch: str, dtype: str, mnemonic: str, 
 
 @needs_objdump
 def test_a_kernel_of_any_cpu_promises_nothing() -> None:
-    found = demand_promises(inspect_spec(spec("loops")))
+    found = demand_promises(inspect_spec(spec("generic")))
     assert (found.promises, found.keeps_promises) == ((), None)
 
 
@@ -135,3 +135,11 @@ def test_code_of_another_machine_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_function_counts_nothing() -> None:
     assert x86.count([Instruction(0, "ret", "")]).matrix_count == 0
+
+
+def test_what_a_spec_promises_counts() -> None:
+    """An op whose kernels do not multiply and add promises other instructions, which then matter."""
+    code = [Instruction(0, "vmulps", "%ymm0,%ymm1,%ymm2"), Instruction(4, "vfmadd231ss", "%xmm0,%xmm1,%xmm2")]
+    assert x86.count(code).matrix == {}
+    assert x86.count(code, ("vmulps",)).matrix == {"vmulps": 1}
+    assert x86.count(code, ("vfmadd",)).matrix == {}, "one of a scalar is no vector work, promised or not"

@@ -488,7 +488,7 @@ class Registry:
         return Selection(spec, "padded", f"asked for by name; run as {larger.describe()}", seconds, larger)
 
     def run(self, op: str, *operands: Any, **keywords: Any) -> Any:
-        """Run an op on arrays: `registry.run("gemm", a, b)`."""
+        """Run an op on arrays, given as its function of the API takes them."""
         return calls.run(self, op, *operands, **keywords)
 
     def measure(self, problem: Any, candidates: Iterable[KernelSpec] | None = None, **options: Any) -> Any:
@@ -509,7 +509,7 @@ def _op_of(problem: Any) -> Op:
             f"{problem!r:.80} is not a problem",
             rule="problem-type",
             value=type(problem).__name__,
-            remedy="give a problem of an op, such as tilewright.GemmProblem(m=64, n=64, k=64)",
+            remedy=f"give a problem of an op ({', '.join(ops.op_names())}); `ops.op(NAME).problem(values)` makes one",
         )
     return ops.op(name)
 
@@ -527,7 +527,7 @@ _defaults_lock = threading.Lock()
 
 
 def default_registry(target: str | None = None) -> Registry:
-    """The registry behind `tilewright.gemm`: one a target, with the op's default candidates."""
+    """The registry behind the functions of the API: one a target, with the ops' default candidates."""
     name = target or settings.current().target
     found = _defaults.get(name)
     if found is None:

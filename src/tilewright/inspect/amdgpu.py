@@ -95,11 +95,12 @@ def occupancy(arch: Arch, registers: int, shared_bytes: int, threads: int) -> Oc
     return Occupancy(limits[limited_by], arch.warps_per_simd, limited_by, threads)
 
 
-def count(code: Sequence[Instruction]) -> Instructions:
+def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instructions:
+    """`promised`: beginnings of mnemonics that count beside the matrix instructions."""
     matrix: Counter[str] = Counter()
     moves: dict[str, Counter[int]] = {"load": Counter(), "store": Counter()}
     for one in code:
-        if one.mnemonic.startswith(_MATRIX):
+        if one.mnemonic.startswith((*_MATRIX, *promised)):
             matrix[re.sub(r"_e(?:32|64)$", "", one.mnemonic)] += 1
             continue
         memory = _MEMORY.match(one.mnemonic)
@@ -111,7 +112,13 @@ def count(code: Sequence[Instruction]) -> Instructions:
     return Instructions(len(code), dict(matrix.most_common()), dict(moves["load"]), dict(moves["store"]))
 
 
-def _function(kernel: Mapping[str, Any], code: Elf, arch: Arch | None, found: dict[str, list[Instruction]]) -> Function:
+def _function(
+    kernel: Mapping[str, Any],
+    code: Elf,
+    arch: Arch | None,
+    found: dict[str, list[Instruction]],
+    promised: tuple[str, ...],
+) -> Function:
     def number(key: str) -> int:
         return int(kernel.get(key, 0))
 
@@ -136,7 +143,7 @@ def _function(kernel: Mapping[str, Any], code: Elf, arch: Arch | None, found: di
     instructions = None
     if symbol in found:
         inside = [one for one in found[symbol] if place is None or one.address < place.address + size]
-        instructions = count(inside)
+        instructions = count(inside, promised)
     return Function(symbol, size, resources, use, instructions)
 
 
@@ -145,7 +152,7 @@ def _target(said: Mapping[str, Any], bundled: str) -> str:
     return str(said.get("amdhsa.target") or bundled).partition(":")[0].rpartition("-")[2]
 
 
-def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspection:
+def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "", promised: tuple[str, ...] = ()) -> Inspection:
     """Look into a code object, or into those of one arch in a host library (the only one, if none is named)."""
     what = path.name
     notes: list[str] = []
@@ -176,7 +183,7 @@ def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspectio
             text = {}
             if str(error) not in notes:
                 notes.append(str(error))
-        functions += [_function(kernel, code, facts, text) for kernel in said.get("amdhsa.kernels", ())]
+        functions += [_function(kernel, code, facts, text, promised) for kernel in said.get("amdhsa.kernels", ())]
     if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
         notes.append("scratch memory is slow: a smaller tile or fewer threads a block may avoid it")
     return Inspection(str(path), "amdgpu", wanted, size, tuple(functions), tuple(notes))

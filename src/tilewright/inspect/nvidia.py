@@ -114,7 +114,8 @@ def _width(mnemonic: str) -> int:
     return next((_WIDTHS[word] for word in mnemonic.split(".") if word in _WIDTHS), 4)
 
 
-def count(code: Sequence[Instruction]) -> Instructions:
+def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instructions:
+    """`promised`: beginnings of mnemonics that count beside the matrix instructions."""
     matrix: Counter[str] = Counter()
     copies: Counter[str] = Counter()
     loads: Counter[int] = Counter()
@@ -122,7 +123,7 @@ def count(code: Sequence[Instruction]) -> Instructions:
     stack = 0
     for one in code:
         name = one.mnemonic.partition(".")[0]
-        if name in WARPGROUP or name in WARP:
+        if name in WARPGROUP or name in WARP or (promised and one.mnemonic.startswith(promised)):
             matrix[one.mnemonic] += 1
         if name in COPIES:
             copies[one.mnemonic] += 1
@@ -238,7 +239,7 @@ def _function(
     numbers: Mapping[int, int],
     code: Elf,
     arch: Arch | None,
-    found: Mapping[str, list[Instruction]],
+    found: Mapping[str, Instructions],
     dynamic_shared: int,
 ) -> Function:
     text, shared, own = (code.section(f"{start}.{symbol}") for start in (".text", ".nv.shared", _INFO))
@@ -262,8 +263,7 @@ def _function(
     use = None
     if arch is not None:
         use = occupancy(arch, resources.vgprs, resources.shared_bytes + dynamic_shared, threads)
-    instructions = count(found[symbol]) if symbol in found else None
-    return Function(symbol, text.size if text is not None else 0, resources, use, instructions)
+    return Function(symbol, text.size if text is not None else 0, resources, use, found.get(symbol))
 
 
 def _refused(data: bytes, what: str, archs: Sequence[str], arch: str) -> InspectionError:
@@ -279,10 +279,17 @@ def _refused(data: bytes, what: str, archs: Sequence[str], arch: str) -> Inspect
     return InspectionError(f"{what} holds {held}{more}", rule=rule, value=held, remedy=remedy)
 
 
-def inspect(path: Path, tool: str = "", arch: str = "", dynamic_shared: Mapping[str, int] | None = None) -> Inspection:
+def inspect(
+    path: Path,
+    tool: str = "",
+    arch: str = "",
+    dynamic_shared: Mapping[str, int] | None = None,
+    promised: tuple[str, ...] = (),
+) -> Inspection:
     """Look into a cubin, or into those of one arch in a host library (the only one, if none is named).
 
-    `tool` is nvdisasm; `dynamic_shared` what each launch of a kernel asks for beyond what its code fixes.
+    `tool` is nvdisasm; `dynamic_shared` what each launch of a kernel asks for beyond what its code fixes; `promised`
+    beginnings of mnemonics that count beside the matrix instructions.
     """
     data, what = path.read_bytes(), path.name
     objects = [(Elf(raw, what), raw) for raw in cubins(data, what)]
@@ -302,8 +309,9 @@ def inspect(path: Path, tool: str = "", arch: str = "", dynamic_shared: Mapping[
         text, note = _instructions(code, raw, tool)
         if note and note not in notes:
             notes.append(note)
+        counted = {symbol: count(inside, promised) for symbol, inside in text.items()}
         for symbol, numbers in _numbers(code).items():
-            functions.append(_function(symbol, numbers, code, facts, text, asked.get(symbol, 0)))
+            functions.append(_function(symbol, numbers, code, facts, counted, asked.get(symbol, 0)))
     if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
         notes.append("local memory is slow: a smaller tile or a simpler epilogue may avoid it")
     return Inspection(str(path), KIND, wanted, size, tuple(functions), tuple(notes))

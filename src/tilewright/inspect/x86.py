@@ -50,7 +50,8 @@ def recognises(data: bytes) -> bool:
     return next(elf.embedded(data, elf.MACHINE_CUDA), None) is None
 
 
-def count(code: Sequence[Instruction]) -> Instructions:
+def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instructions:
+    """`promised`: beginnings of mnemonics that count beside the multiply-adds."""
     matrix: Counter[str] = Counter()
     vectors: Counter[int] = Counter()
     loads: Counter[int] = Counter()
@@ -59,7 +60,8 @@ def count(code: Sequence[Instruction]) -> Instructions:
     stack = 0
     for one in code:
         registers = _REGISTER.findall(one.operands)
-        if one.mnemonic.startswith(DOT) or (one.mnemonic.startswith(FMA) and not one.mnemonic.endswith(_SCALAR)):
+        fused = one.mnemonic.startswith(FMA) and not one.mnemonic.endswith(_SCALAR)
+        if fused or one.mnemonic.startswith((*DOT, *(name for name in promised if not name.startswith(FMA)))):
             matrix[one.mnemonic] += 1
         if not registers:
             continue
@@ -90,7 +92,7 @@ def _shows(one: Instruction, sign: re.Pattern[str], where: re.Pattern[str] | Non
     return bool(sign.match(one.mnemonic)) and (where is None or bool(where.search(one.operands)))
 
 
-def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspection:
+def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "", promised: tuple[str, ...] = ()) -> Inspection:
     code = Elf(path.read_bytes(), path.name)
     if code.machine != elf.MACHINE_X86_64:
         raise damaged(path.name, f"it is for machine {code.machine}, not x86-64")
@@ -98,7 +100,7 @@ def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "") -> Inspectio
     functions: tuple[Function, ...] = ()
     try:
         text = disassembly.disassemble(path, disassembly.find_disassembler(tools))
-        functions = (_hottest(code, text),)
+        functions = (_hottest(code, text, promised),)
         notes.append("the function shown is the one with the most multiply-add instructions")
     except NoDisassembly as error:
         notes.append(str(error))
@@ -116,8 +118,8 @@ def holds(path: Path, beginnings: Sequence[str], tools: Sequence[Path] = ()) -> 
     )
 
 
-def _hottest(code: Elf, text: dict[str, list[Instruction]]) -> Function:
-    counted = {symbol: count(inside) for symbol, inside in text.items()}
+def _hottest(code: Elf, text: dict[str, list[Instruction]], promised: tuple[str, ...]) -> Function:
+    counted = {symbol: count(inside, promised) for symbol, inside in text.items()}
     symbol = max(counted, key=lambda name: (counted[name].matrix_count, counted[name].total))
     inside = text[symbol]
     place = next((one for one in code.symbols() if one.name == symbol and one.size), None)

@@ -16,7 +16,10 @@ STATUS_NAMES = {
     3: "TW_LIMIT",
     4: "TW_ALIGNMENT",
     5: "TW_DEVICE",
+    6: "TW_DATA",
 }
+
+DATA = 6  # of a launch; the offset of a pointer of the arguments stands above bit 8
 
 CHECK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.backends.base import demand_runnable
-from tilewright.runtime import host, staging
+from tilewright.errors import ProblemError
+from tilewright.runtime import abi, host, staging
+from tilewright.runtime.bindings import binding
 from tilewright.runtime.devices import HOST, Device, device
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.requests import BETWEEN, Request, StageRequest
@@ -119,7 +121,7 @@ class Plan:
             args = one.filled(pointers, scalars)
             status = one.kernel.launch(ctypes.addressof(args), workspace, stream)
             if status:
-                raise there.launch_error(one.kernel, status, ctypes.addressof(args))
+                raise self._error(one, status, args)
             for index, copy in copies.items():
                 if copy.written:
                     staging.carry_out(there, copy, pointers[index], sources[index])
@@ -129,8 +131,21 @@ class Plan:
         one = self.stages[stage]
         turn = [0] * len(one.request.loop)
         pointers = [staging.source_of(pointer, addresses, 0, turn) for pointer in one.request.pointers]
-        args = one.filled(pointers, scalars)
-        return self._device.launch_error(one.kernel, status, ctypes.addressof(args))
+        return self._error(one, status, one.filled(pointers, scalars))
+
+    def _error(self, one: Stage, status: int, args: ctypes.Structure) -> Exception:
+        """Of a launch that answered other than 0."""
+        if status & 0xFF != abi.DATA:
+            return self._device.launch_error(one.kernel, status, ctypes.addressof(args))
+        slots, offset = binding(self.request.op).slots, status >> 8
+        table = next((slots[at.slot] for at in one.request.pointers if at.offset == offset and at.slot != BETWEEN), None)
+        name, holds = (table.name, table.holds) if table is not None else ("an operand", "")
+        return ProblemError(
+            f"{name} holds a number that is out of range for {one.request.problem.describe()}",
+            rule="operand-values",
+            value=name,
+            remedy=f"{name} may hold {holds or 'what the op says of it'}",
+        )
 
 
 def _turns(loop: Sequence[int]) -> Iterator[tuple[int, ...]]:

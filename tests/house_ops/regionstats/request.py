@@ -16,7 +16,7 @@ from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scala
 # What the stages hand on has slots too, for a stage that is called by itself: written by one, read by the other.
 SLOTS = (
     Slot("x", optional=True),  # stage combine does without
-    Slot("lengths"),
+    Slot("lengths", holds="0 to the first spatial size"),
     Slot("weight", optional=True),
     Slot("shift", optional=True),
     Slot("mean", written=True, optional=True),

@@ -58,8 +58,12 @@ class Cpu(_Kernels):
 
 
 class Gpu(_Kernels):
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, *products: str) -> None:
         self.template = ("rowscale", f"templates/{file}")
+        self._products = products  # beginnings of the mnemonics of a product of floats
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        return Promises(self._products)
 
     def estimate(self, spec: KernelSpec, problem: RowscaleProblem, threads: int) -> float:
         """Memory's time, and that of threads which find no element in a short row."""
@@ -70,5 +74,5 @@ class Gpu(_Kernels):
 
 
 CPU = Cpu()
-CUDA = Gpu("rowscale.cu.jinja")
-HIP = Gpu("rowscale.hip.jinja")
+CUDA = Gpu("rowscale.cu.jinja", "FMUL", "FFMA")
+HIP = Gpu("rowscale.hip.jinja", "v_mul_f32", "v_dual_mul_f32", "v_pk_mul_f32")

@@ -39,8 +39,10 @@ class CpuBackend(CommonBackend):
     def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
         from tilewright.inspect import x86
 
-        found = x86.inspect(path, arch=spec.arch if spec is not None else "")
-        return found.of(spec, self.promises(spec).multiply) if spec is not None else found
+        if spec is None:
+            return x86.inspect(path)
+        promised = self.promises(spec).multiply
+        return x86.inspect(path, arch=spec.arch, promised=promised).of(spec, promised)
 
     def listing(self, path: Path) -> str:
         from tilewright.inspect import disassembly

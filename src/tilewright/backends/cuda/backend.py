@@ -31,7 +31,8 @@ class CudaBackend(CommonBackend):
         if spec is None:
             return nvidia.inspect(path, tool)
         promised = self.promises(spec)
-        found = nvidia.inspect(path, tool, spec.arch, {spec.name: promised.dynamic_shared_bytes})
+        shared = {spec.name: promised.dynamic_shared_bytes}
+        found = nvidia.inspect(path, tool, spec.arch, shared, promised.multiply)
         return found.of(spec, promised.multiply, promised.copies)
 
     def listing(self, path: Path) -> str:

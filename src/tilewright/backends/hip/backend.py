@@ -26,8 +26,10 @@ class HipBackend(CommonBackend):
     def inspect(self, path: Path, spec: KernelSpec | None = None) -> Inspection:
         from tilewright.inspect import amdgpu
 
-        found = amdgpu.inspect(path, _disassemblers(), spec.arch if spec is not None else "")
-        return found.of(spec, self.promises(spec).multiply) if spec is not None else found
+        if spec is None:
+            return amdgpu.inspect(path, _disassemblers())
+        promised = self.promises(spec).multiply
+        return amdgpu.inspect(path, _disassemblers(), spec.arch, promised).of(spec, promised)
 
     def listing(self, path: Path) -> str:
         from tilewright.inspect import amdgpu

@@ -2,9 +2,9 @@
  *
  * A library holds one kernel (JIT) or many (a bundle, a user's own build); both look the same from
  * outside.  Plain C, so that Python, C++ and any other language read the same header.  Here is what all
- * ops share; the arguments of an op have a header of their own beside this one (gemm_args.h), which only
- * its kernels see.  The Python mirrors (tilewright/runtime/abi.py, and an op's runtime/bindings/OP/args.py)
- * are compared with these files by a test that compiles them. */
+ * ops share; the arguments of an op have a header of their own (OP_args.h beside this one, or the op's
+ * own folder), which only its kernels see.  The Python mirrors (tilewright/runtime/abi.py, and an op's
+ * runtime/bindings/OP/args.py) are compared with these files by a test that compiles them. */
 #ifndef TILEWRIGHT_ABI_H
 #define TILEWRIGHT_ABI_H
 
@@ -26,8 +26,12 @@ enum tw_status {
   TW_DIVISIBILITY = 2, /* the kernel has no edge code and a size is not a multiple */
   TW_LIMIT = 3,        /* a size this kernel was not made for (gemv with many rows, ...) */
   TW_ALIGNMENT = 4,    /* a pointer or stride is not aligned as the kernel needs */
-  TW_DEVICE = 5        /* the device runtime reported an error; its own code may stand above bit 8 */
+  TW_DEVICE = 5,       /* the device runtime reported an error; its own code may stand above bit 8 */
+  TW_DATA = 6          /* launch: what an operand holds is out of range (a table); see TW_DATA_IN */
 };
+/* The answer of a launch that looked into a table before it wrote anything: which pointer of the arguments leads
+ * there.  `check` is not asked such things: it looks at no operand. */
+#define TW_DATA_IN(args_struct, pointer) (TW_DATA | (int)(offsetof(args_struct, pointer) << 8))
 
 /* What `stream` points at for host kernels: a team of threads.  Null means the calling thread only.
  * `run` calls body(context, index, count) for every index below count, on at most `threads`

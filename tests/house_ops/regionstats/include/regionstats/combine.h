@@ -52,7 +52,7 @@ template <class Config> struct Combine : PlainKernel {
     auto &x = *static_cast<const Args *>(args);
     const Region region{x.region};
     if (region.empty()) return TW_OK;
-    if (!region.lengths_fit()) return TW_LIMIT;
+    if (!region.lengths_fit()) return TW_DATA_IN(Args, region.lengths);
     constexpr int64_t each = Config::entries ? Config::entries : 1;
     parallel(stream, (x.region.n + each - 1) / each, [&](int64_t task) {
       for (int64_t entry = task * each; entry < x.region.n && entry < (task + 1) * each; ++entry) {

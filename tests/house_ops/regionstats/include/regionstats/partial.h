@@ -97,7 +97,7 @@ template <class Config> struct Partial : PlainKernel {
     auto &x = *static_cast<const Args *>(args);
     const Region region{x.region};
     if (region.empty()) return TW_OK;
-    if (!region.lengths_fit()) return TW_LIMIT;
+    if (!region.lengths_fit()) return TW_DATA_IN(Args, region.lengths);
     parallel(stream, x.region.n * x.region.chunks, [&](int64_t task) {
       const int64_t entry = task / x.region.chunks, chunk = task % x.region.chunks;
       if constexpr (Config::vectors == 0) {
