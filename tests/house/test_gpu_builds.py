@@ -20,7 +20,9 @@ from tilewright.runtime.loader import load_library
 
 def specs(arch: str) -> Iterator[KernelSpec]:
     """Two that differ in every field a kernel may have."""
-    every = list(ops.op("rowscale").proposals("default", arch, datatypes=("fp32", "bf16"), activations=("PassThrough", "Silu")))
+    every = list(
+        ops.op("rowscale").proposals("default", arch, datatypes=("fp32", "bf16"), activations=("PassThrough", "Silu"))
+    )
     return iter((every[0], every[-1]))
 
 

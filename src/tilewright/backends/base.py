@@ -150,6 +150,7 @@ class Backend(Protocol):
     name: str
     usual_arch: str  # what its name means where kernels are made that nothing here runs
     language: str  # of its sources: "c++", "cuda", "hip"
+    wrapper_suffix: str  # what a source that only includes a kernel is called, so that build systems know its language
     device: DeviceKind
 
     def kernels(self, op: str) -> OpKernels:

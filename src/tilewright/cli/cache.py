@@ -11,7 +11,7 @@ from tilewright.cli.common import AsJson, Target, print_json, say, short_name, s
 
 if TYPE_CHECKING:
     from tilewright.build import Store
-    from tilewright.build.why import Explanation
+    from tilewright.build.why import KeyComparison
 
 _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
 
@@ -180,7 +180,7 @@ def why(
         _tell_why(one)
 
 
-def _why_data(found: Explanation) -> dict[str, Any]:
+def _why_data(found: KeyComparison) -> dict[str, Any]:
     return {
         "name": found.name,
         "key": found.key,
@@ -190,7 +190,7 @@ def _why_data(found: Explanation) -> dict[str, Any]:
     }
 
 
-def _tell_why(found: Explanation) -> None:
+def _tell_why(found: KeyComparison) -> None:
     typer.echo(f"{found.name}\nkey {found.key}")
     if found.stored:
         typer.echo("is in the store: nothing would be compiled")

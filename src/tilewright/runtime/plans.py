@@ -138,7 +138,9 @@ class Plan:
         if status & 0xFF != abi.DATA:
             return self._device.launch_error(one.kernel, status, ctypes.addressof(args))
         slots, offset = binding(self.request.op).slots, status >> 8
-        table = next((slots[at.slot] for at in one.request.pointers if at.offset == offset and at.slot != BETWEEN), None)
+        table = next(
+            (slots[at.slot] for at in one.request.pointers if at.offset == offset and at.slot != BETWEEN), None
+        )
         name, holds = (table.name, table.holds) if table is not None else ("an operand", "")
         return ProblemError(
             f"{name} holds a number that is out of range for {one.request.problem.describe()}",

@@ -19,6 +19,7 @@ class CpuBackend(CommonBackend):
     usual_arch = "generic"
     language = "c++"
     suffix = ".cpp"
+    wrapper_suffix = ".cpp"
     device = DeviceKind("tilewright.runtime.host", dlpack=1, torch="cpu")
 
     def available_archs(self) -> Sequence[str]:

@@ -16,6 +16,7 @@ class CudaBackend(CommonBackend):
     usual_arch = "sm_90a"
     language = "cuda"
     suffix = ".cu"
+    wrapper_suffix = ".cu"
     device = DeviceKind("tilewright.runtime.cuda", dlpack=2, dlpack_more=(13,), dlpack_pinned=(3,), torch="cuda")
 
     def recognises(self, data: bytes) -> bool:

@@ -16,6 +16,7 @@ class HipBackend(CommonBackend):
     usual_arch = "gfx942"
     language = "hip"
     suffix = ".hpp"
+    wrapper_suffix = ".cpp"
     device = DeviceKind("tilewright.runtime.hip", dlpack=10, dlpack_pinned=(11,), torch="cuda")
 
     def recognises(self, data: bytes) -> bool:
