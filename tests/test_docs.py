@@ -153,7 +153,7 @@ def test_every_setting_is_a_field_that_exists() -> None:
 def test_every_arch_of_the_table_is_described() -> None:
     from tilewright.arch import all_archs
 
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "cpu.md").read_text(encoding="utf-8")
     missing = [name for name, one in all_archs().items() if one.family == "cpu" and f"`{name}`" not in text]
     assert not missing
 
