@@ -134,7 +134,7 @@ def _clusters(units: int, blocks: int) -> int:
 
 
 def _parts(tiles: int, steps: int, clusters: int) -> int:
-    """As the host's half of a split_k kernel (`deal` in gemm_host.h) decides."""
+    """As the host's half of a split_k kernel (`Dealing` in cuda/deal.h) decides."""
     wanted = clusters // tiles if tiles < clusters else 1
     if wanted > steps // 4:
         wanted = 1 if steps < 8 else steps // 4
