@@ -22,6 +22,7 @@ from tilewright.build.jobs import available_memory, job_limit
 from tilewright.build.ninja_run import Compile, build_file
 from tilewright.errors import CompileError, IllegalSpecError, ToolchainError
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import CpuPackedSchedule
 from tilewright.runtime.abi import ABI_VERSION
 
 UseStub = Callable[..., Stub]
@@ -223,7 +224,7 @@ def test_another_compiler_or_flag_is_another_key(store: Store, use_stub: UseStub
 def test_an_illegal_spec_is_not_compiled(store: Store, use_stub: UseStub) -> None:
     stub = use_stub()
     spec = tiny_specs(1)[0]
-    bad = KernelSpec(spec.op, spec.signature, dataclasses.replace(spec.schedule, split_k=-3), spec.arch)
+    bad = KernelSpec(spec.op, spec.signature, CpuPackedSchedule("packed", (8, 8, 8), (8, 8, 8), split_k=-3), spec.arch)
     with pytest.raises(IllegalSpecError):
         build_one(bad)
     assert stub.compiled() == []
@@ -237,7 +238,7 @@ def test_a_header_edited_during_a_compile_never_lands_under_the_old_key(
     header = folder / "tilewright" / "abi.h"
     header.write_text("int before;\n")
     use_stub(f"echo 'int after; // longer' > {header}\n{COPY}")
-    monkeypatch.setattr(CpuToolchain, "include_dirs", lambda self: (folder,))
+    monkeypatch.setattr(CpuToolchain, "include_dirs", lambda self, op="": (folder,))
     with pytest.raises(CompileError, match=r"tilewright/abi\.h changed while") as caught:
         build_one(tiny_specs(1)[0])
     assert caught.value.rule == "headers-changed"
