@@ -98,3 +98,16 @@ def test_the_source_of_a_file_nobody_knows(tmp_path: Path) -> None:
     done = shell("inspect", str(copy), "--source")
     assert done.exit_code == 1
     assert "[inspect-source]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "axes", [("--datatype", "bf16", "--layout", "rcr"), ("--datatype", "int8", "--epilogue", "relu")]
+)
+def test_every_name_that_specs_prints_is_taken(axes: tuple[str, ...]) -> None:
+    names = shell("specs", "gemm", "--pool", "tiny", "--target", "generic", *axes).stdout.split()
+    assert names
+    for name in names:
+        assert name in shell("cache", "why", name).stdout
+        source = shell("inspect", name, "--source")
+        assert source.exit_code == 0, source.output
+        assert source.stdout == shell("inspect", name, "--source", "--target", "cpu").stdout or name in source.stdout

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Backend, all_backends, backend
+from tilewright.backends.base import Backend, all_backends, backend, resolve_target
 from tilewright.build.builder import Builder
 from tilewright.build.store import MANIFEST, Store
 from tilewright.build.why import find_spec
@@ -61,7 +61,7 @@ def listings(word: str, target: str = "", builder: Builder | None = None) -> Ite
 def meant(store: Store, word: str, target: str = "") -> list[KernelSpec]:
     """The specs a person means: those of a JSON file (of `specs --json`, a manifest, one spec), or a kernel's."""
     if not word.endswith(".json"):
-        return [find_spec(store, word)]
+        return [find_spec(store, word, resolve_target(target, to_run=False).name if target else "")]
     remedy = "give what `tilewright specs --json` prints, a manifest, or one spec"
     try:
         found = list(_specs_in(jsontext.loads(Path(word).read_bytes())))

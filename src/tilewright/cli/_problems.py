@@ -165,7 +165,7 @@ def named_kernel(registry: Registry, problem: Any, word: str) -> KernelSpec:
     stages = registry.stages(problem)
     known = [spec for stage in stages for spec in registry.candidates(stage)]
     near = [one for one in known if word == one.name or (len(word) >= 6 and one.digest.startswith(word))]
-    spec = near[0] if len(near) == 1 else find_spec(Store(), word)
+    spec = near[0] if len(near) == 1 else find_spec(Store(), word, registry.target)
     if spec.op != problem.op or spec.signature not in [op.signature_of(stage) for stage in stages]:
         raise RequestError(
             f"{spec.name} does not compute {problem.describe()}: its signature is another",
