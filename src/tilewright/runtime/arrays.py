@@ -26,20 +26,18 @@ ALLOW = 'copy="allow"'
 
 
 class CopyNeeded(ProblemError):
-    """An operand that kernels cannot read as it lies in memory; a copy of it would do.  `what` is its name."""
+    """An operand that kernels cannot read as it lies in memory; a copy of it would do."""
 
-    def __init__(self, what: str, message: str, *, rule: str, value: object, how: str = "") -> None:
-        how = how or f"{what}.copy() in NumPy, {what}.contiguous() in PyTorch"
-        remedy = f"let it be copied ({ALLOW}), or give a copy made once: {how}"
-        super().__init__(message, rule=rule, value=value, remedy=remedy)
-        self.what = what
+    what = ""  # its name
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (CopyNeeded._again, (self.what, self.message, self.rule, self.value))
 
-    @staticmethod
-    def _again(what: str, message: str, rule: str, value: object) -> CopyNeeded:
-        return CopyNeeded(what, message, rule=rule, value=value)
+def copy_needed(what: str, message: str, *, rule: str, value: object, how: str = "") -> CopyNeeded:
+    """The error for an operand, which names how to copy it."""
+    how = how or f"{what}.copy() in NumPy, {what}.contiguous() in PyTorch"
+    remedy = f"let it be copied ({ALLOW}), or give a copy made once: {how}"
+    error = CopyNeeded(message, rule=rule, value=value, remedy=remedy)
+    error.what = what
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ def dtype_name(what: str, kind: np.dtype[Any]) -> str:
     if name is not None and kind.isnative:
         return name
     if name is not None:
-        raise CopyNeeded(
+        raise copy_needed(
             what,
             f"{what} has {kind.str!r} elements, whose bytes are in the other order than this machine's",
             rule="array-byte-order",
@@ -178,7 +176,7 @@ def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
     strides = []
     for length, stride in zip(array.shape, array.strides, strict=True):
         if stride % size and length > 1:
-            raise CopyNeeded(
+            raise copy_needed(
                 what,
                 f"{what} has byte strides {array.strides}, which are no multiple of its {size}-byte elements",
                 rule="array-strides",
@@ -216,7 +214,7 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
             remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",
         )
     if found.address % found.itemsize and 0 not in found.shape:
-        raise CopyNeeded(
+        raise copy_needed(
             what,
             f"{what} starts at address {found.address:#x}, which is not a multiple of its {found.itemsize}-byte "
             "elements",

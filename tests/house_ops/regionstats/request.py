@@ -10,7 +10,7 @@ from regionstats.args import RANK, CombineArgs, PartialArgs, Region
 from regionstats.problem import MOST_RANK, RegionstatsProblem, violations
 from regionstats.spec import OP
 from tilewright.errors import ProblemError
-from tilewright.runtime.arrays import CopyNeeded, View
+from tilewright.runtime.arrays import View, copy_needed
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
 
 # What the stages hand on has slots too, for a stage that is called by itself: written by one, read by the other.
@@ -108,7 +108,7 @@ def _vector(what: str, view: View | None, size: int, dtype: str) -> None:
         raise _wrong(f"regionstats-{what}", message, view.shape, f"give {size} numbers of {dtype}")
     if size > 1 and view.strides[0] != 1:
         message = f"{what} has a stride of {view.strides[0]}"
-        raise CopyNeeded(what, message, rule="regionstats-strides", value=view.strides)
+        raise copy_needed(what, message, rule="regionstats-strides", value=view.strides)
 
 
 def _row_stride(what: str, view: View | None, problem: RegionstatsProblem, dtype: str) -> int:
@@ -147,6 +147,6 @@ def request(views: Sequence[Any], dilation: object) -> Request:
     _vector("shift", shift, channels, "fp32")
     if channels > 1 and 0 not in x.shape and x.strides[-1] != 1:
         message = f"the channels of x are not contiguous: its strides are {x.strides}"
-        raise CopyNeeded("x", message, rule="regionstats-strides", value=x.strides)
+        raise copy_needed("x", message, rule="regionstats-strides", value=x.strides)
     strides = (_row_stride("mean", mean, problem, "fp32"), _row_stride("peak", peak, problem, x.dtype))
     return both(problem, x.strides, strides)

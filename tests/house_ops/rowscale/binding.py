@@ -15,7 +15,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
-from tilewright.runtime.arrays import CopyNeeded, View
+from tilewright.runtime.arrays import View, copy_needed
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Sample, Scalar, Slot, StageRequest
@@ -51,7 +51,7 @@ def _rows(view: View) -> int:
         return max(1, columns)
     if (columns > 1 and view.strides[1] != 1) or (rows > 1 and view.strides[0] < columns):
         message = f"the rows of {view.what} do not follow each other: its strides are {view.strides}"
-        raise CopyNeeded(view.what, message, rule="rowscale-strides", value=view.strides)
+        raise copy_needed(view.what, message, rule="rowscale-strides", value=view.strides)
     return view.strides[0] if rows > 1 else columns
 
 

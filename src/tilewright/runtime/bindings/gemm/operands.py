@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ProblemError
-from tilewright.runtime.arrays import CopyNeeded, View
+from tilewright.runtime.arrays import CopyNeeded, View, copy_needed
 from tilewright.runtime.devices import HOST, Place
 
 A, B, C, D0, D1, OUT = range(6)  # the slots
@@ -73,7 +73,7 @@ class Matrix:
         return letter, found[letter]
 
     def no_layout(self) -> CopyNeeded:
-        return CopyNeeded(
+        return copy_needed(
             self.what,
             f"{self.what} of {self.shape[0]}x{self.shape[1]} has element strides {self.strides}: neither its rows nor "
             "its columns are contiguous and apart",

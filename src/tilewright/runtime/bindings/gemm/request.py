@@ -18,7 +18,7 @@ from tilewright.errors import ProblemError, UnknownNameError
 from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import FAMILIES, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
-from tilewright.runtime.arrays import CopyNeeded, View, output_dtype
+from tilewright.runtime.arrays import View, copy_needed, output_dtype
 from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
 from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C, Matrix, PackedShape, batch_of, matrix, merged
 from tilewright.runtime.bindings.gemm.packed import PackedB
@@ -320,7 +320,7 @@ def _settle_c(call: _Call, laid: _Laid) -> _Laid:
         call.epilogue = "MultiDAdd" if call.epilogue == "PassThrough" else call.epilogue
         return laid._replace(c=None, ds=[*laid.ds, c])
     if min(*c.strides, *c.steps, 0) < 0 or (not c.repeats and call.c is not None and "c" in c.leading()):
-        raise CopyNeeded(
+        raise copy_needed(
             c.what,
             f"c of shape {call.c.shape if call.c else ()} is laid out otherwise than the result",
             rule="layout-c",
@@ -344,7 +344,7 @@ def _stage(call: _Call) -> Request:
     loop, batch = sizes[:-1], sizes[-1] if sizes else 1
     if len(loop) > MOST_LOOPS:
         message = f"{len(sizes)} batch dimensions are not one in memory, and kernels are launched over {MOST_LOOPS}"
-        raise CopyNeeded("a", message, rule="shape-batch", value=call.batch)
+        raise copy_needed("a", message, rule="shape-batch", value=call.batch)
     args = GemmArgs(m=laid.e.shape[0], n=laid.e.shape[1], k=laid.left.shape[1], batch=batch)
     inner = {id(one): (step_of[id(one)][-1] if sizes else 0) for one in among}
     letters = _inputs(call, laid, args, inner, packed_steps)
@@ -416,7 +416,7 @@ def _outputs(call: _Call, laid: _Laid, args: GemmArgs, inner: dict[int, int], ba
         empty = 0 in one.shape or batch == 0
         row, column = (0 if empty or size == 1 else step for size, step in zip(one.shape, one.strides, strict=True))
         if column not in (0, 1):
-            raise CopyNeeded(
+            raise copy_needed(
                 one.what,
                 f"{one.what} has element strides {one.strides} over {one.shape}: along the "
                 f"{'columns' if laid.turned else 'rows'} of the result its elements are not contiguous",
