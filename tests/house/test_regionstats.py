@@ -280,6 +280,7 @@ def test_the_structs_are_those_of_the_header(tmp_path: Any) -> None:
 
     import regionstats.args as mirror
     from rowscale.binding import RowscaleArgs
+
     from tilewright.backends.base import backend
 
     structs = {
