@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewright as tw
 from tilewright.errors import DeviceError, ProblemError
 from tilewright.runtime import arrays, dlpack
 from tilewright.runtime.arrays import View, view
@@ -184,3 +186,75 @@ def test_torch_tensors_are_seen_and_given_back() -> None:
         view("a", torch.zeros(2, 2, device="meta"))
     made, address = arrays.new_result(tensor, Result(0, (2, 3, 4), (12, 1, 3), "bf16"))
     assert (made.dtype, made.stride(), made.data_ptr()) == (torch.bfloat16, (12, 1, 3), address)
+
+
+class Hostile:
+    """A DLPack producer whose capsule says what a test puts into it."""
+
+    def __init__(self, array: np.ndarray[Any, Any], dtype: str = "fp32", **fields: Any) -> None:
+        self._inner, self._fields = export(array, dtype), fields
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **_: object) -> Any:
+        capsule = self._inner.__dlpack__()
+        tensor = dlpack._Managed.from_address(dlpack._pointer(capsule, b"dltensor")).tensor
+        for name, value in self._fields.items():
+            if name in ("code", "bits", "lanes"):
+                setattr(tensor.dtype, name, value)
+            elif name in ("shape", "strides") and value is None:
+                setattr(tensor, name, ctypes.POINTER(ctypes.c_int64)())
+            elif name == "size":
+                tensor.shape[0] = value
+            else:
+                setattr(tensor, name, value)
+        return capsule
+
+
+@pytest.mark.parametrize(
+    ("rule", "fields"),
+    [
+        ("array-null", {"data": None}),
+        ("array-dlpack", {"shape": None}),
+        ("array-dlpack", {"ndim": -1}),
+        ("array-dlpack", {"ndim": 1 << 20}),
+        ("array-dlpack", {"size": -3}),
+        ("array-dtype", {"code": 99}),
+        ("array-dtype", {"bits": 64}),
+        ("array-dtype", {"lanes": 4}),
+        ("array-alignment", {"byte_offset": 1}),
+    ],
+)
+def test_capsules_that_say_nonsense_are_one_error(rule: str, fields: dict[str, Any]) -> None:
+    array = np.ones((4, 4), np.float32)
+    for _ in range(2):
+        for call in (lambda x: tw.gemm(x, array), lambda x: tw.gemm(array, x), lambda x: tw.gemm(array, array, x),
+                     lambda x: tw.gemm(array, array, out=x), tw.pack):  # fmt: skip
+            with pytest.raises(ProblemError) as caught:
+                call(Hostile(array, **fields))
+            assert caught.value.rule == rule
+            assert caught.value.remedy
+
+
+def test_a_capsule_without_strides_is_dense_and_without_elements_needs_no_memory() -> None:
+    array = np.arange(16, dtype=np.float32).reshape(4, 4)
+    np.testing.assert_array_equal(tw.gemm(Hostile(array, strides=None), array), array @ array)
+    assert view("a", Hostile(array, size=0, data=None)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ZeroDivisionError(), OSError("y"), AttributeError("z")])
+def test_whatever_a_producer_raises_is_one_error(error: Exception) -> None:
+    with pytest.raises(ProblemError) as caught:
+        tw.gemm(Producer(error=error), np.ones((2, 2), np.float32))
+    assert caught.value.rule == "array-dlpack"
+
+    class Nowhere(Producer):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise error
+
+    for wrong in (Nowhere(), Producer(device="here")):  # type: ignore[arg-type]
+        with pytest.raises(ProblemError):
+            tw.gemm(np.ones((2, 2), np.float32), wrong)
+        with pytest.raises(ProblemError):
+            tw.gemm(wrong, np.ones((2, 2), np.float32))

@@ -97,8 +97,14 @@ def matmul(
     """
     registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
     attributes = (_PASS, out_dtype, math, 0, False, "matmul")
-    operands = (a, b, None, None, None, out)
-    result = _CALLER.run(registry, operands, _ONE_NONE, attributes, copy)
+    result = None
+    if copy == "never":
+        result = _CALLER.quick(registry.plans().quick, attributes, 1.0, 0.0, a, b, None, None, None, out)
+    if result is None or type(result) is list:
+        operands = (a, b, None, None, None, out)
+        if result is not None:
+            return _CALLER.failed(registry, result, operands, _ONE_NONE)
+        result = _CALLER.run_long(registry, operands, _ONE_NONE, attributes, copy)
     if out is None and type(result) is _ndarray and not result.shape:
         return result[()]  # of two vectors NumPy gives a number
     return result
