@@ -179,7 +179,10 @@ class _Library:
 
 
 def _objects_are_plain() -> bool:
-    """Whether the type of an object stands in the last word of its head, where C looks for it."""
+    """Whether the type of an object stands in the last word of its head, where C looks for it, and one thread at a
+    time runs Python, which C relies on."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
     word = object.__basicsize__ - ctypes.sizeof(_pointer)
     samples = (1.5, 7, None, (), np.zeros(2), object())
     return sys.implementation.name == "cpython" and all(
