@@ -128,7 +128,7 @@ def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, library: Path)
     monkeypatch.undo()
     native = quick.library()
     if native is not None:  # C reads through PyTorch's own table again
-        native.use_tensors(torch_arrays.kinds(), torch_arrays.guard, torch_arrays.touched)
+        native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched())
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def warm(*given: Any, **named: Any) -> None:
 def key() -> Callable[..., bytes | None]:
     """The facts of operands as C reads them."""
     native = quick.library()
-    if native is None or not native.use_tensors(torch_arrays.kinds(), torch_arrays.guard, torch_arrays.touched):
+    if native is None or not native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched()):
         pytest.skip("this PyTorch does not let C read its tensors")
     native.hold(DeviceArray)
     forms = [quick.form([Slot("x")] * count, 0) for count in range(1, 4)]

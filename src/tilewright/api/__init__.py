@@ -10,10 +10,11 @@ from typing import Any
 
 from tilewright import settings
 from tilewright.arch import all_archs
-from tilewright.backends.base import all_backends, resolve_target
+from tilewright.backends.base import backend_names, resolve_target
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
 from tilewright.errors import DeviceError
+from tilewright.runtime import quick
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
@@ -21,7 +22,7 @@ from tilewright.runtime.devices import HOST, Place, device, device_of
 __all__ = ["explain", "registry_for", "target_of", "to_device"]
 
 _registries: dict[str, Registry] = {}
-_archs: dict[Place, str] = {}  # of devices asked before
+_targets: dict[tuple[type[Any], Any], str] = {}  # by the type of an array and its device, where that says it all
 
 
 def target_of(array: Any, target: str | None = None) -> str:
@@ -29,13 +30,18 @@ def target_of(array: Any, target: str | None = None) -> str:
     name = target or settings.current().target
     if name:
         return name
-    place = array_place(array)
-    if place is HOST or place.kind not in all_backends():
+    kind = type(array)
+    if not quick.reads(kind):
+        return _target_at(array_place(array))
+    where = (kind, array.device)
+    known = _targets.get(where)
+    return known if known is not None else _targets.setdefault(where, _target_at(array_place(array)))
+
+
+def _target_at(place: Place) -> str:
+    if place is HOST or place.kind not in backend_names():
         return ""  # the best of the host; reading the array says what is wrong with its place
-    if place.ordinal < 0:
-        return place.kind
-    known = _archs.get(place)
-    return known if known is not None else _archs.setdefault(place, arch_of(place))
+    return place.kind if place.ordinal < 0 else arch_of(place)
 
 
 def arch_of(place: Place) -> str:

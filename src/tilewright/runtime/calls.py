@@ -280,7 +280,7 @@ class Caller:
         if native is None:
             return None
         if any(torch_arrays.is_tensor(one) for one in operands):
-            native.use_tensors(torch_arrays.kinds(), torch_arrays.guard, torch_arrays.touched)
+            native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched())
         if self._form is None:
             native.hold(DeviceArray)
             self._form = quick.form(self.binding.slots, len(self.binding.scalars))

@@ -26,12 +26,13 @@ from tilewright.runtime.streams import SCOPED
 if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu
     from tilewright.runtime.plans import Plan, Stage
+    from tilewright.runtime.torch_arrays import Questions
 
 MOST_OPERANDS = 16
 MOST_SCALARS = 32
 MOST_LOOPS = 4
 MOST_ARGUMENT_BYTES = 2048
-_VERSION = 3
+_VERSION = 4
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -126,8 +127,8 @@ class _Library:
         }
         self._make = ctypes.pythonapi.PyCFunction_NewEx
         self._make.restype, self._make.argtypes = _object, (_pointer, _object, _pointer)
-        self._held: list[type[Any]] = []
-        self._tensors: tuple[Any, ...] = ()
+        self.held: list[type[Any]] = []
+        self.tensors: tuple[Any, ...] = ()
         if not _objects_are_plain() or library.tw_quick_start(object.__basicsize__, SCOPED):
             raise OSError("this Python lays its objects out in another way")
         self.reads_arrays = self._use_arrays()
@@ -154,15 +155,15 @@ class _Library:
 
     def hold(self, kind: type[Any]) -> None:
         """Read operands of a type by their `facts` and `address`."""
-        if kind not in self._held and not self._library.tw_quick_hold(kind):
-            self._held.append(kind)
+        if kind not in self.held and not self._library.tw_quick_hold(kind):
+            self.held.append(kind)
 
     def use_tensors(
-        self, kinds: Sequence[type[Any]], guard: Callable[[], int], touched: Callable[[Any], object]
+        self, kinds: Sequence[type[Any]], questions: Questions, touched: Callable[[tuple[Any, ...]], object]
     ) -> bool:
         """Read tensors of these two types; False where their library publishes no exchange table."""
         capsule = getattr(kinds[0], "__dlpack_c_exchange_api__", None)
-        if self._tensors and self._tensors[0] is capsule:
+        if self.tensors and self.tensors[0] is capsule:
             return True
         if capsule is None:
             return False
@@ -172,9 +173,9 @@ class _Library:
             table = unwrap(capsule, _EXCHANGE)
         except (ValueError, TypeError):
             return False
-        if self._library.tw_quick_tensors(kinds[0], kinds[-1], table, guard, touched):
+        if self._library.tw_quick_tensors(kinds[0], kinds[-1], table, questions, touched):
             return False
-        self._tensors = (capsule, tuple(kinds), guard, touched)  # kept: C has only their addresses
+        self.tensors = (capsule, tuple(kinds), questions, touched)  # kept: C has only their addresses
         return True
 
 
@@ -197,6 +198,12 @@ def _arrays() -> list[np.ndarray[Any, Any]]:
     fixed.flags.writeable = False
     swapped = base.astype(base.dtype.newbyteorder())
     return [base, base[3:, 2:].T, base[::-2], fixed, swapped, np.zeros((0, 3), np.int64), np.zeros((), np.float16)]
+
+
+def reads(kind: type[Any]) -> bool:
+    """Whether C reads arrays of a type by more than their memory: tensors, and what is held.  They have a `device`."""
+    native = _loaded
+    return native is not None and (kind in native.held or (bool(native.tensors) and kind in native.tensors[1]))
 
 
 _lock = threading.Lock()

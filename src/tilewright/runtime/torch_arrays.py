@@ -8,8 +8,9 @@ transforms (vmap and its like), tracing, lazily negated views, storage that is n
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from tilewright.dtypes import BY_TORCH_NAME, DTYPES
 from tilewright.errors import ProblemError
@@ -58,40 +59,57 @@ def name_of(dtype: Any) -> str | None:
 # -- what PyTorch is doing at the moment -------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
-def _watch(torch: Any) -> Any:
-    """A function that says what is going on: 0 something unusual, 1 gradients are recorded, 2 they are not.
+class Questions(NamedTuple):
+    """What C asks in every call on tensors, made of the cheapest questions there are."""
 
-    It is asked in every call on tensors, so it is made of the cheapest questions.
-    """
+    unusual: tuple[Callable[[], Any], ...]  # a yes of any of them sends the call the long way
+    forward: Any  # its `_current_level` is negative where no forward-mode gradient is made
+    records: Callable[[], bool]  # whether gradients are recorded
+
+
+@lru_cache(maxsize=4)
+def questions(torch: Any) -> Questions:
     c = torch._C
     modes, tracing = getattr(c, "_len_torch_dispatch_stack", _no), getattr(c, "_is_tracing", _no)
     transforms = getattr(getattr(c, "_functorch", None), "peek_interpreter_stack", _no)
-    records = torch.is_grad_enabled
-    forward = torch.autograd.forward_ad
-
-    def state() -> int:
-        if modes() or tracing() or transforms() or forward._current_level >= 0:
-            return 0
-        return 1 if records() else 2
-
-    return state
+    return Questions((modes, tracing, transforms), torch.autograd.forward_ad, torch.is_grad_enabled)
 
 
 def _no() -> int:
     return 0
 
 
-def guard() -> int:
-    return int(_watch(sys.modules["torch"])())
+@lru_cache(maxsize=4)
+def toucher(torch: Any) -> Callable[[tuple[Any, ...]], object]:
+    """What tells autograd that tensors were written: what saved them for a gradient must not use them any more."""
+    raw = getattr(torch._C, "_increment_version", None)
+    with torch.inference_mode(False):
+        probe = torch.zeros(1, device="cpu")
+    before = probe._version
+    try:
+        if raw is not None:
+            raw((probe,))
+    except TypeError:  # it takes something else in this release
+        raw = None
+    if raw is not None and probe._version > before:
+        return cast("Callable[[tuple[Any, ...]], object]", raw)
+    public = getattr(torch.autograd.graph, "increment_version", None)
+    return _no_touch if public is None else cast("Callable[[tuple[Any, ...]], object]", public)
+
+
+def _no_touch(_tensors: tuple[Any, ...]) -> None:
+    """Releases before there was a way."""
+
+
+def watched() -> tuple[Questions, Callable[[tuple[Any, ...]], object]]:
+    torch = sys.modules["torch"]
+    return questions(torch), toucher(torch)
 
 
 def touched(tensor: Any) -> None:
-    """Tell autograd that a tensor was written: what saved it for a gradient must not use it any more."""
-    torch = sys.modules["torch"]
-    raised = getattr(torch.autograd.graph, "increment_version", None)
-    if raised is not None:
-        raised(tensor)
+    """Tell autograd that a tensor was written; one made in inference mode has no version to raise."""
+    if not tensor.is_inference():
+        toucher(sys.modules["torch"])((tensor,))
 
 
 def _refuse(what: str, tensor: Any, why: str, remedy: str, rule: str = "array-torch") -> ProblemError:

@@ -24,6 +24,8 @@ PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
 PyObject *PyUnicode_InternFromString(const char *);
 PyObject *PyBytes_FromStringAndSize(const char *, ptrdiff_t);
 PyObject *PyTuple_New(ptrdiff_t);
+PyObject *PyTuple_GetItem(PyObject *, ptrdiff_t);
+ptrdiff_t PyTuple_Size(PyObject *);
 PyObject *PyLong_FromVoidPtr(void *);
 PyObject *Py_BuildValue(const char *, ...);
 void *PyLong_AsVoidPtr(PyObject *);
@@ -46,7 +48,7 @@ extern PyObject PyFloat_Type, PyLong_Type, _Py_NoneStruct;
 namespace {
 
 constexpr int most_operands = 16, most_dimensions = 6, most_scalars = 32, most_loops = 4, most_held = 8,
-              most_facts = 128;
+              most_facts = 128, most_questions = 4;
 constexpr int64_t most_bytes = 2048;  // of one kernel's arguments
 
 // -- what operands say of themselves ---------------------------------------------------------------------------------
@@ -97,9 +99,9 @@ PyObject *tensor_types[2];        // null: tensors do
 PyObject *held_types[most_held];  // types with the attributes `facts` (bytes) and `address`
 int held_count;
 const Exchange *exchange;
-PyObject *tensor_guard, *tensor_touch, *scoped_stream;
+PyObject *tensor_unusual[most_questions], *tensor_forward, *tensor_records, *tensor_touch, *scoped_stream;
 PyObject *requires_grad_name, *is_neg_name, *storage_name, *offset_name, *address_name, *nbytes_name, *cleared_name,
-    *facts_name;
+    *facts_name, *level_name, *inference_name;
 
 PyObject *type_of(PyObject *object) {
   return *reinterpret_cast<PyObject **>(reinterpret_cast<char *>(object) + head_bytes - ptrdiff_t(sizeof(void *)));
@@ -122,6 +124,14 @@ bool yes(PyObject *answer) {
   int said = answer ? PyObject_IsTrue(answer) : -1;
   if (answer) Py_DecRef(answer);
   return said != 0;
+}
+
+// What PyTorch is doing: 0 something unusual, 1 gradients are recorded, 2 they are not.
+int tensor_state() {
+  for (PyObject *one : tensor_unusual)
+    if (one && yes(PyObject_Vectorcall(one, nullptr, 0, nullptr))) return 0;
+  if (number_of(PyObject_GetAttr(tensor_forward, level_name)) >= 0) return 0;
+  return yes(PyObject_Vectorcall(tensor_records, nullptr, 0, nullptr)) ? 1 : 2;
 }
 
 struct Operand {
@@ -231,9 +241,9 @@ struct Key {
       if (type == array_type) {
         if (!read_array(object, x)) return false;
       } else if (exchange && (type == tensor_types[0] || type == tensor_types[1])) {
-        if (!tensors) {  // 0: something unusual is going on; 1: gradients are recorded; 2: they are not
-          const int64_t state = number_of(PyObject_Vectorcall(tensor_guard, nullptr, 0, nullptr));
-          if (state < 1) return false;
+        if (!tensors) {
+          const int state = tensor_state();
+          if (!state) return false;
           records = state == 1;
         }
         if (!read_tensor(object, x, records)) return false;
@@ -480,12 +490,25 @@ struct Results {
   }
 };
 
-// Tensors that were written tell autograd so.
+// Tensors that were written tell autograd so, except those of inference mode, which it does not follow.
 bool touch(const Form &form, const Key &key, PyObject *const *operands) {
   uint64_t written = key.tensors & form.written;
   for (int64_t i = 0; written >> i; ++i) {
     if (!(written >> i & 1)) continue;
-    PyObject *done = PyObject_Vectorcall(tensor_touch, operands + i, 1, nullptr);
+    PyObject *tuple = PyTuple_New(1);
+    if (!tuple) return false;
+    Py_IncRef(operands[i]);
+    PyTuple_SetItem(tuple, 0, operands[i]);
+    PyObject *done = PyObject_Vectorcall(tensor_touch, &tuple, 1, nullptr);
+    if (!done) {
+      PyErr_Clear();
+      if (yes(ask(operands[i], inference_name))) {
+        Py_DecRef(tuple);
+        continue;
+      }
+      done = PyObject_Vectorcall(tensor_touch, &tuple, 1, nullptr);  // again, for its error
+    }
+    Py_DecRef(tuple);
     if (!done) return false;
     Py_DecRef(done);
   }
@@ -503,7 +526,7 @@ bool read_scalars(PyObject *const *given, int64_t count, double *values) {
 
 }  // namespace
 
-SHOWN int64_t tw_quick_abi_version(void) { return 3; }
+SHOWN int64_t tw_quick_abi_version(void) { return 4; }
 SHOWN int64_t tw_quick_sizes(int64_t which) {
   const int64_t sizes[] = {sizeof(Form), sizeof(Pointer), sizeof(Scalar), sizeof(Stage),
                            sizeof(Span), sizeof(Made),    sizeof(Call)};
@@ -513,11 +536,11 @@ SHOWN int64_t tw_quick_sizes(int64_t which) {
 // Called once: how large the head of an object is, and the context variable of the stream in force.
 SHOWN int tw_quick_start(int64_t head, PyObject *stream) {
   head_bytes = head, scoped_stream = stream;
-  PyObject **names[] = {&requires_grad_name, &is_neg_name, &storage_name, &offset_name,
-                        &address_name,       &nbytes_name, &cleared_name, &facts_name};
-  const char *texts[] = {"requires_grad", "is_neg", "untyped_storage", "storage_offset",
-                         "address",       "nbytes", "cleared",         "facts"};
-  for (int i = 0; i < 8; ++i)
+  PyObject **names[] = {&requires_grad_name, &is_neg_name,  &storage_name, &offset_name, &address_name,
+                        &nbytes_name,        &cleared_name, &facts_name,   &level_name,  &inference_name};
+  const char *texts[] = {"requires_grad", "is_neg",  "untyped_storage", "storage_offset", "address",
+                         "nbytes",        "cleared", "facts",           "_current_level", "is_inference"};
+  for (int i = 0; i < 10; ++i)
     if (!(*names[i] = PyUnicode_InternFromString(texts[i]))) return 1;
   return pthread_key_create(&scratch_key, forget_scratch);
 }
@@ -541,13 +564,20 @@ SHOWN int tw_quick_hold(PyObject *type) {
   return 0;
 }
 
-// The tensor types to read, the table of their library, what says whether anything unusual is going on, and what is
-// told of written tensors; 0, or not 0 where this library cannot use it.
-SHOWN int tw_quick_tensors(PyObject *first, PyObject *second, const void *table, PyObject *guard, PyObject *touched) {
+// The tensor types to read, the table of their library, the questions that say what is going on (`Questions` of
+// torch_arrays.py), and what is told of written tensors; 0, or not 0 where this library cannot use it.
+SHOWN int tw_quick_tensors(PyObject *first, PyObject *second, const void *table, PyObject *questions,
+                           PyObject *touched) {
   auto *found = static_cast<const Exchange *>(table);
   exchange = nullptr;
   if (!found || found->major != 1 || !found->read) return 1;
-  tensor_types[0] = first, tensor_types[1] = second, tensor_guard = guard, tensor_touch = touched;
+  PyObject *unusual = PyTuple_GetItem(questions, 0);
+  const ptrdiff_t count = unusual ? PyTuple_Size(unusual) : -1;
+  if (count < 0 || count > most_questions) return 1;
+  for (ptrdiff_t i = 0; i < most_questions; ++i) tensor_unusual[i] = i < count ? PyTuple_GetItem(unusual, i) : nullptr;
+  tensor_forward = PyTuple_GetItem(questions, 1), tensor_records = PyTuple_GetItem(questions, 2);
+  if (!tensor_forward || !tensor_records) return 1;
+  tensor_types[0] = first, tensor_types[1] = second, tensor_touch = touched;
   exchange = found;
   return 0;
 }
