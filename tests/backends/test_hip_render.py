@@ -82,9 +82,9 @@ def test_two_kernels_share_no_name_outside_their_namespaces() -> None:
 
 def test_the_profile_names_all_that_is_legal() -> None:
     names = gemm_profile()
-    assert set(profiles.profile().types) == set(DTYPES) - {
-        "tf32"
-    }  # no matrix instruction of these GPUs takes it from CK Tile
+    # No matrix instruction of these GPUs takes tf32 from CK Tile; what only tables hold is never multiplied.
+    multiplied = {name for name, one in DTYPES.items() if one.kind != "table"}
+    assert set(profiles.profile().types) == multiplied - {"tf32"}
     assert set(names.pipelines) == set(amd.PIPELINES)
     assert set(names.stores) == set(amd.STORES)
     glue = Path(profiles.__file__).parent.parent / "include" / names.glue

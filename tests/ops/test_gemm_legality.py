@@ -137,6 +137,7 @@ PROBLEMS: dict[str, list[GemmProblem]] = {
     "layout-name": [GemmProblem(1, 1, 1, layout="rrc")],
     "epilogue-name": [GemmProblem(1, 1, 1, epilogue="Rleu")],
     "epilogue-d-count": [GemmProblem(1, 1, 1, num_d=1), GemmProblem(1, 1, 1, epilogue="MultiDAdd")],
+    "stride-huge": [GemmProblem(4, 4, 4, a_stride=1 << 61), GemmProblem(4, 4, 4, c_stride=1 << 61)],
     "stride-short": [GemmProblem(4, 4, 4, a_stride=3), GemmProblem(4, 4, 4, layout="rcr", b_stride=3)],
     "dtype-mix": [GemmProblem(1, 1, 1, dtype_a="int8", dtype_b="fp32")],
     "dtype-output": [GemmProblem(1, 1, 1, dtype_c="int8")],

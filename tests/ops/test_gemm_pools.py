@@ -167,7 +167,7 @@ def test_a_set_for_an_arch_without_kernels_says_why_there_are_none(name: str) ->
     [
         ({"pool": "defalt"}, "pool-name"),
         ({"preselected": "fp32_esential"}, "preselected-name"),
-        ({"preselected": "fp32_essential", "pool": "tiny"}, "preselected-axes"),
+        ({"preselected": "fp32_essential", "pool": "tiny"}, "preselected-pool"),
         ({"preselected": "fp32_essential", "axes": {"layouts": ["rcr"]}}, "preselected-axes"),
         ({"axes": {"colours": ["red"]}}, "axis-name"),
         ({"axes": {"datatypes": ["fp23"]}}, "dtype-name"),

@@ -433,26 +433,32 @@ def limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation
             f"k = {problem.k} gives {turns} turns of the k loop, {schedule.pipeline} needs {least}",
             "use a kernel with a smaller tile_k, or compv3",
         )
-    if schedule.split_k > 1:
-        grain = schedule.tile[2] * schedule.split_k
-        if problem.k % grain:
-            yield Violation(
-                "amd-split-k-parts",
-                f"k = {problem.k} does not split into {schedule.split_k} equal parts of whole tiles ({grain})",
-                f"pad k to {-(-problem.k // grain) * grain}, or use split_k 1",
-            )
-        if problem.dtype_c == "bf16" and problem.m % schedule.tile[0]:
-            yield Violation(
-                "amd-split-k-rows",
-                f"m = {problem.m} is not a multiple of tile_m {schedule.tile[0]}, and bf16 sums are added "
-                "without a bounds check along m",
-                f"pad m to {-(-problem.m // schedule.tile[0]) * schedule.tile[0]}",
-            )
+    yield from _split_limits(schedule, problem)
     if schedule.pipeline == "preshuffle" and problem.n % schedule.warp_tile[1]:
         yield Violation(
             "amd-preshuffle-columns",
             f"n = {problem.n} is not a multiple of warp_tile_n {schedule.warp_tile[1]}, the columns of a packed panel",
             f"pad n to {-(-problem.n // schedule.warp_tile[1]) * schedule.warp_tile[1]}",
+        )
+
+
+def _split_limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation]:
+    """What parts of k ask of the sizes."""
+    if schedule.split_k == 1:
+        return
+    grain = schedule.tile[2] * schedule.split_k
+    if problem.k % grain:
+        yield Violation(
+            "amd-split-k-parts",
+            f"k = {problem.k} does not split into {schedule.split_k} equal parts of whole tiles ({grain})",
+            f"pad k to {-(-problem.k // grain) * grain}, or use split_k 1",
+        )
+    if problem.dtype_c == "bf16" and problem.m % schedule.tile[0]:
+        yield Violation(
+            "amd-split-k-rows",
+            f"m = {problem.m} is not a multiple of tile_m {schedule.tile[0]}, and bf16 sums are added "
+            "without a bounds check along m",
+            f"pad m to {-(-problem.m // schedule.tile[0]) * schedule.tile[0]}",
         )
 
 
