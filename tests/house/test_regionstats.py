@@ -150,6 +150,7 @@ def test_strides_of_every_dimension() -> None:
     assert near(tw.regionstats(x, lengths, dilation=(2, 1, 3)), x, lengths, dilation=(2, 1, 3))
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both stages, the workspace between them and both results: C alone, with new data and new lengths."""
     assert quick.library() is not None

@@ -104,8 +104,8 @@ class RowscaleBinding:
             message = f"out is {out.dtype} of shape {out.shape}, x is {x.dtype} of shape {x.shape}"
             raise _wrong("rowscale-out", message, out.shape, "give one like x")
         y_stride = 0 if out is None else _rows(out)
-        problem = RowscaleProblem(*x.shape, x.dtype, activation, _rows(x), y_stride)
-        return whole(problem, scale.strides[0])
+        rows, columns = x.shape
+        return whole(RowscaleProblem(rows, columns, x.dtype, activation, _rows(x), y_stride), scale.strides[0])
 
     def copies(self, stage_: StageRequest, larger: RowscaleProblem) -> StageRequest:
         """x and y in copies with longer rows; scale is read as it is."""

@@ -41,9 +41,10 @@ class Cpu(_Kernels):
 
     def estimate(self, spec: KernelSpec, problem: RowscaleProblem, threads: int) -> float:
         """Turns of the loop, what is left over of each row, and the tasks of the busiest thread."""
-        h, rows = spec.schedule, problem.rows
-        if isinstance(h, LoopsSchedule):
+        rows = problem.rows
+        if isinstance(spec.schedule, LoopsSchedule):
             return 1e-6 + 5e-9 * rows * problem.columns
+        h: VectorSchedule = spec.schedule
         width = lanes(arch_by_name(spec.arch))
         turns, left = divmod(problem.columns, h.unroll * width)
         row = turns * (1 + 0.6 * h.unroll) + -(-left // width) * 2 + 4  # nanoseconds, about
