@@ -11,7 +11,7 @@ from regionstats.problem import RegionstatsProblem
 from regionstats.spec import CombineSchedule, CombineSignature, LoopsSchedule, PartialSchedule, PartialSignature
 from tilewright.arch import Arch, all_archs
 from tilewright.errors import RequestError, nearest
-from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, Op, Option, Violation, from_plain
 from tilewright.ops.pooling import Pools, demand_known
 
 Signature = PartialSignature | CombineSignature
@@ -88,14 +88,14 @@ class Regionstats:
     name = of.OP
     summary = "mean and peak of channels over regions of different lengths, in two stages"
     pool_names = POOLS.names
-    preselected_names = ()
-    schedules = (LoopsSchedule, PartialSchedule, CombineSchedule)
-    axes = (
+    preselected_names: tuple[str, ...] = ()
+    schedules: tuple[type[Any], ...] = (LoopsSchedule, PartialSchedule, CombineSchedule)
+    axes: tuple[Axis, ...] = (
         Axis("stages", "--stage", "Stages: partial, combine."),
         Axis("datatypes", "--datatype", "Element types of x and the peak."),
         Axis("fused", "--fused", "What is fused into partial: none, weight, shift, both."),
     )
-    options = OPTIONS
+    options: tuple[Option, ...] = OPTIONS
 
     # -- specs -------------------------------------------------------------------------------------
 
@@ -197,4 +197,4 @@ class Regionstats:
         return problem
 
 
-REGIONSTATS = Regionstats()
+REGIONSTATS: Op = Regionstats()

@@ -16,7 +16,7 @@ from tilewright.errors import ProblemError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
 from tilewright.runtime.arrays import View, copy_needed
-from tilewright.runtime.bindings import Planner
+from tilewright.runtime.bindings import Binding, Planner
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Sample, Scalar, Slot, StageRequest
 
@@ -75,8 +75,8 @@ def whole(problem: RowscaleProblem, scale_stride: int = 1) -> Request:
 
 class RowscaleBinding:
     op = OP
-    slots = (Slot("x"), Slot("scale"), Slot("out", written=True, optional=True, twin="x"))
-    scalars = ("alpha",)
+    slots: tuple[Slot, ...] = (Slot("x"), Slot("scale"), Slot("out", written=True, optional=True, twin="x"))
+    scalars: tuple[str, ...] = ("alpha",)
 
     def bind(
         self, x: Any, scale: Any, *, alpha: float = 1.0, activation: str = "PassThrough", out: Any = None
@@ -148,4 +148,4 @@ class RowscaleBinding:
         return compare(out, value, error_bound(problem, value, before), problem.dtype)
 
 
-BINDING = RowscaleBinding()
+BINDING: Binding = RowscaleBinding()

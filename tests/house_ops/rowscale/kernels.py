@@ -9,7 +9,7 @@ from typing import Any
 from rowscale.op import lanes
 from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, VectorSchedule
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Promises
+from tilewright.backends.base import OpKernels, Promises
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 
@@ -74,6 +74,6 @@ class Gpu(_Kernels):
         return 3e-6 + moved / 2e12 * (1.0 if h.items > 1 else 1.1)
 
 
-CPU = Cpu()
-CUDA = Gpu("rowscale.cu.jinja", "FMUL", "FFMA")
-HIP = Gpu("rowscale.hip.jinja", "v_mul_f32", "v_dual_mul_f32", "v_pk_mul_f32")
+CPU: OpKernels = Cpu()
+CUDA: OpKernels = Gpu("rowscale.cu.jinja", "FMUL", "FFMA")
+HIP: OpKernels = Gpu("rowscale.hip.jinja", "v_mul_f32", "v_dual_mul_f32", "v_pk_mul_f32")

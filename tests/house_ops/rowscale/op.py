@@ -12,7 +12,7 @@ from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, Schedul
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import nearest
-from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, Op, Option, Violation, from_plain
 from tilewright.ops.pooling import Pools, demand_known
 
 MOST_UNROLL, MOST_ROWS = 8, 1024
@@ -131,13 +131,13 @@ class Rowscale:
     name = of.OP
     summary = "y[i, j] = activation(alpha * x[i, j] * scale[i])"
     pool_names = POOLS.names
-    preselected_names = ()
-    schedules = of.SCHEDULES
-    axes = (
+    preselected_names: tuple[str, ...] = ()
+    schedules: tuple[type[Any], ...] = of.SCHEDULES
+    axes: tuple[Axis, ...] = (
         Axis("datatypes", "--datatype", "Element types of x and y."),
         Axis("activations", "--activation", "Fused activations."),
     )
-    options = OPTIONS
+    options: tuple[Option, ...] = OPTIONS
 
     # -- specs -------------------------------------------------------------------------------------
 
@@ -227,4 +227,4 @@ class Rowscale:
         return problem.dense()
 
 
-ROWSCALE = Rowscale()
+ROWSCALE: Op = Rowscale()
