@@ -116,6 +116,19 @@ GPU = GpuFamily()
 POOLS = Pools(of.OP, {"cpu": CpuFamily(), "nvidia": GPU, "cdna": GPU, "rdna": GPU}, check, names=("default", "full"))
 
 
+AXES = (
+    Axis("datatypes", "--datatype", "Element types of x and y."),
+    Axis("activations", "--activation", "Fused activations."),
+)
+
+
+def signatures(datatypes: Sequence[str] = ("fp32",), activations: Sequence[str] = ("PassThrough",)) -> list[Signature]:
+    """What values of the axes mean; a name that is not known is one error."""
+    demand_known("dtype-name", "element type of rowscale", datatypes, of.DTYPES)
+    demand_known("activation-name", "activation of rowscale", activations, of.ACTIVATIONS)
+    return [Signature(*one) for one in product(datatypes, activations)]
+
+
 OPTIONS = (
     Option("rows", "Rows of x and y."),
     Option("columns", "Columns of x and y."),
@@ -133,10 +146,7 @@ class Rowscale:
     pool_names = POOLS.names
     preselected_names: tuple[str, ...] = ()
     schedules: tuple[type[Any], ...] = of.SCHEDULES
-    axes: tuple[Axis, ...] = (
-        Axis("datatypes", "--datatype", "Element types of x and y."),
-        Axis("activations", "--activation", "Fused activations."),
-    )
+    axes: tuple[Axis, ...] = AXES
     options: tuple[Option, ...] = OPTIONS
 
     # -- specs -------------------------------------------------------------------------------------
@@ -147,13 +157,8 @@ class Rowscale:
     def check(self, spec: KernelSpec) -> list[Violation]:
         return check(spec)
 
-    def proposals(
-        self, pool: str, arch: str, *, datatypes: Sequence[str] = ("fp32",), activations: Sequence[str] = ()
-    ) -> Iterator[KernelSpec]:
-        demand_known("dtype-name", "element type of rowscale", datatypes, of.DTYPES)
-        demand_known("activation-name", "activation of rowscale", activations, of.ACTIVATIONS)
-        wanted = product(datatypes, activations or ("PassThrough",))
-        return POOLS.proposals(pool, arch, [Signature(*one) for one in wanted])
+    def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        return POOLS.proposals(pool, arch, signatures(**axes))
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         return POOLS.preselected(name, arch)
@@ -162,8 +167,7 @@ class Rowscale:
         return {"datatypes": (signature.dtype,), "activations": (signature.activation,)}
 
     def signatures_of(self, text: str) -> Iterator[Signature]:
-        every = (Signature(*one) for one in product(of.DTYPES, of.ACTIVATIONS))
-        return (one for one in every if text.startswith(one.label()))
+        return (one for one in signatures(of.DTYPES, of.ACTIVATIONS) if text.startswith(one.label()))
 
     def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
         return POOLS.generic_spec(signature, arch)
