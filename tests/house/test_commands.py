@@ -56,6 +56,7 @@ def test_help_is_made_of_the_op_s_own_options(op: str, shell: Shell) -> None:
     assert op in listed
 
 
+@pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize("op", PROBLEMS)
 def test_generate_wrap_and_a_build_of_one_s_own(op: str, shell: Shell, tmp_path: Path) -> None:
     shell("generate", op, "--pool", "default", *AXES[op], "--output-dir", "kernels")

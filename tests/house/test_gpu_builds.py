@@ -20,9 +20,8 @@ from tilewright.runtime.loader import load_library
 
 def specs(arch: str) -> Iterator[KernelSpec]:
     """Two that differ in every field a kernel may have."""
-    every = list(
-        ops.op("rowscale").proposals("default", arch, datatypes=("fp32", "bf16"), activations=("PassThrough", "Silu"))
-    )
+    axes = {"datatypes": ("fp32", "bf16"), "activations": ("PassThrough", "Silu")}
+    every = list(ops.op("rowscale").proposals("default", arch, **axes))
     return iter((every[0], every[-1]))
 
 

@@ -66,6 +66,7 @@ def test_any_leading_stride_and_results_in_place() -> None:
     assert near(x, kept, scale)
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """C finds the call, makes the result and launches: Python's long way is not entered, with new data neither."""
     assert quick.library() is not None

@@ -13,9 +13,9 @@ from regionstats.spec import OP
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
-from tilewright.runtime.bindings import Planner
+from tilewright.runtime.bindings import Binding, Planner
 from tilewright.runtime.numpy_types import numpy_dtype
-from tilewright.runtime.requests import Request, Sample, StageRequest
+from tilewright.runtime.requests import Request, Sample, Slot, StageRequest
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -28,8 +28,8 @@ def _poisoned(shape: tuple[int, ...], dtype: str) -> Array:
 
 class RegionstatsBinding:
     op = OP
-    slots = request.SLOTS
-    scalars = ("scale",)
+    slots: tuple[Slot, ...] = request.SLOTS
+    scalars: tuple[str, ...] = ("scale",)
 
     def bind(
         self,
@@ -114,4 +114,4 @@ class RegionstatsBinding:
         return max(checks, key=lambda one: one.bound_ratio)
 
 
-BINDING = RegionstatsBinding()
+BINDING: Binding = RegionstatsBinding()

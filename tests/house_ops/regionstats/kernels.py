@@ -9,7 +9,7 @@ from typing import Any
 from regionstats.problem import RegionstatsProblem
 from regionstats.spec import CombineSchedule, LoopsSchedule, PartialSchedule
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Promises
+from tilewright.backends.base import OpKernels, Promises
 from tilewright.ops.base import KernelSpec
 
 
@@ -47,4 +47,4 @@ class Cpu:
         return 200 << 20
 
 
-CPU = Cpu()
+CPU: OpKernels = Cpu()

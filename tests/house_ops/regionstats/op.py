@@ -11,7 +11,7 @@ from regionstats.problem import RegionstatsProblem
 from regionstats.spec import CombineSchedule, CombineSignature, LoopsSchedule, PartialSchedule, PartialSignature
 from tilewright.arch import Arch, all_archs
 from tilewright.errors import RequestError, nearest
-from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, Op, Option, Violation, from_plain
 from tilewright.ops.pooling import Pools, demand_known
 
 Signature = PartialSignature | CombineSignature
@@ -62,6 +62,21 @@ CPU = CpuFamily()
 POOLS = Pools(of.OP, {"cpu": CPU}, check, names=("default", "full"))
 
 
+def signatures(
+    stages: Sequence[str] = of.STAGES, datatypes: Sequence[str] = ("fp32",), fused: Sequence[str] = ("none",)
+) -> list[Signature]:
+    """What values of the axes mean; a name that is not known is one error."""
+    demand_known("stage-name", "stage of regionstats", stages, of.STAGES)
+    demand_known("dtype-name", "element type of regionstats", datatypes, of.DTYPES)
+    demand_known("fused-name", "thing to fuse into partial", fused, list(FUSED))
+    found: list[Signature] = []
+    if "partial" in stages:
+        found += [PartialSignature(one, *FUSED[what]) for one in datatypes for what in fused]
+    if "combine" in stages:
+        found += [CombineSignature(one) for one in datatypes]
+    return found
+
+
 def _sizes(option: str, text: str) -> tuple[int, ...]:
     parts = [one.strip() for one in text.split("x")]
     if not all(one.isdecimal() for one in parts):
@@ -88,14 +103,14 @@ class Regionstats:
     name = of.OP
     summary = "mean and peak of channels over regions of different lengths, in two stages"
     pool_names = POOLS.names
-    preselected_names = ()
-    schedules = (LoopsSchedule, PartialSchedule, CombineSchedule)
-    axes = (
+    preselected_names: tuple[str, ...] = ()
+    schedules: tuple[type[Any], ...] = (LoopsSchedule, PartialSchedule, CombineSchedule)
+    axes: tuple[Axis, ...] = (
         Axis("stages", "--stage", "Stages: partial, combine."),
         Axis("datatypes", "--datatype", "Element types of x and the peak."),
         Axis("fused", "--fused", "What is fused into partial: none, weight, shift, both."),
     )
-    options = OPTIONS
+    options: tuple[Option, ...] = OPTIONS
 
     # -- specs -------------------------------------------------------------------------------------
 
@@ -105,21 +120,8 @@ class Regionstats:
     def check(self, spec: KernelSpec) -> list[Violation]:
         return check(spec)
 
-    def proposals(
-        self,
-        pool: str,
-        arch: str,
-        *,
-        stages: Sequence[str] = of.STAGES,
-        datatypes: Sequence[str] = ("fp32",),
-        fused: Sequence[str] = ("none",),
-    ) -> Iterator[KernelSpec]:
-        demand_known("stage-name", "stage of regionstats", stages, of.STAGES)
-        demand_known("dtype-name", "element type of regionstats", datatypes, of.DTYPES)
-        demand_known("fused-name", "thing to fuse into partial", fused, list(FUSED))
-        partial = [PartialSignature(one, *FUSED[what]) for one in datatypes for what in fused]
-        combine = [CombineSignature(one) for one in datatypes]
-        return POOLS.proposals(pool, arch, partial * ("partial" in stages) + combine * ("combine" in stages))
+    def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        return POOLS.proposals(pool, arch, signatures(**axes))
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         return POOLS.preselected(name, arch)
@@ -132,8 +134,7 @@ class Regionstats:
         return found
 
     def signatures_of(self, text: str) -> Iterator[Signature]:
-        every: list[Signature] = [PartialSignature(one, *what) for one in of.DTYPES for what in FUSED.values()]
-        every += [CombineSignature(one) for one in of.DTYPES]
+        every = signatures(datatypes=of.DTYPES, fused=list(FUSED))
         return (one for one in every if text.startswith(one.label()))
 
     def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
@@ -197,4 +198,4 @@ class Regionstats:
         return problem
 
 
-REGIONSTATS = Regionstats()
+REGIONSTATS: Op = Regionstats()

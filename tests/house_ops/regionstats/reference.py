@@ -42,8 +42,8 @@ def _values(problem: RegionstatsProblem, x: Array, weight: Array | None, shift: 
 
 
 def _sizes(problem: RegionstatsProblem, x: Array, weight: Array | None, shift: Array | None, scale: float) -> Array:
-    parts = (None if one is None else np.abs(one) for one in (weight, shift))
-    return _values(problem, np.abs(x), *parts, abs(scale))
+    weight, shift = (None if one is None else np.abs(one) for one in (weight, shift))
+    return _values(problem, np.abs(x), weight, shift, abs(scale))
 
 
 def _reduced(values: Array, sizes: Array, taken: Array) -> tuple[Array, Array, Array, Array]:

@@ -16,7 +16,7 @@ from tilewright.errors import ProblemError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
 from tilewright.runtime.arrays import View, copy_needed
-from tilewright.runtime.bindings import Planner
+from tilewright.runtime.bindings import Binding, Planner
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Sample, Scalar, Slot, StageRequest
 
@@ -75,8 +75,8 @@ def whole(problem: RowscaleProblem, scale_stride: int = 1) -> Request:
 
 class RowscaleBinding:
     op = OP
-    slots = (Slot("x"), Slot("scale"), Slot("out", written=True, optional=True, twin="x"))
-    scalars = ("alpha",)
+    slots: tuple[Slot, ...] = (Slot("x"), Slot("scale"), Slot("out", written=True, optional=True, twin="x"))
+    scalars: tuple[str, ...] = ("alpha",)
 
     def bind(
         self, x: Any, scale: Any, *, alpha: float = 1.0, activation: str = "PassThrough", out: Any = None
@@ -104,8 +104,8 @@ class RowscaleBinding:
             message = f"out is {out.dtype} of shape {out.shape}, x is {x.dtype} of shape {x.shape}"
             raise _wrong("rowscale-out", message, out.shape, "give one like x")
         y_stride = 0 if out is None else _rows(out)
-        problem = RowscaleProblem(*x.shape, x.dtype, activation, _rows(x), y_stride)
-        return whole(problem, scale.strides[0])
+        rows, columns = x.shape
+        return whole(RowscaleProblem(rows, columns, x.dtype, activation, _rows(x), y_stride), scale.strides[0])
 
     def copies(self, stage_: StageRequest, larger: RowscaleProblem) -> StageRequest:
         """x and y in copies with longer rows; scale is read as it is."""
@@ -148,4 +148,4 @@ class RowscaleBinding:
         return compare(out, value, error_bound(problem, value, before), problem.dtype)
 
 
-BINDING = RowscaleBinding()
+BINDING: Binding = RowscaleBinding()

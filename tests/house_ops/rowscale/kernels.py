@@ -9,7 +9,7 @@ from typing import Any
 from rowscale.op import lanes
 from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, VectorSchedule
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Promises
+from tilewright.backends.base import OpKernels, Promises
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 
@@ -41,9 +41,10 @@ class Cpu(_Kernels):
 
     def estimate(self, spec: KernelSpec, problem: RowscaleProblem, threads: int) -> float:
         """Turns of the loop, what is left over of each row, and the tasks of the busiest thread."""
-        h, rows = spec.schedule, problem.rows
-        if isinstance(h, LoopsSchedule):
+        rows = problem.rows
+        if isinstance(spec.schedule, LoopsSchedule):
             return 1e-6 + 5e-9 * rows * problem.columns
+        h: VectorSchedule = spec.schedule
         width = lanes(arch_by_name(spec.arch))
         turns, left = divmod(problem.columns, h.unroll * width)
         row = turns * (1 + 0.6 * h.unroll) + -(-left // width) * 2 + 4  # nanoseconds, about
@@ -73,6 +74,6 @@ class Gpu(_Kernels):
         return 3e-6 + moved / 2e12 * (1.0 if h.items > 1 else 1.1)
 
 
-CPU = Cpu()
-CUDA = Gpu("rowscale.cu.jinja", "FMUL", "FFMA")
-HIP = Gpu("rowscale.hip.jinja", "v_mul_f32", "v_dual_mul_f32", "v_pk_mul_f32")
+CPU: OpKernels = Cpu()
+CUDA: OpKernels = Gpu("rowscale.cu.jinja", "FMUL", "FFMA")
+HIP: OpKernels = Gpu("rowscale.hip.jinja", "v_mul_f32", "v_dual_mul_f32", "v_pk_mul_f32")

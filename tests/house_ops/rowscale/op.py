@@ -12,7 +12,7 @@ from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, Schedul
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import nearest
-from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, Op, Option, Violation, from_plain
 from tilewright.ops.pooling import Pools, demand_known
 
 MOST_UNROLL, MOST_ROWS = 8, 1024
@@ -116,6 +116,19 @@ GPU = GpuFamily()
 POOLS = Pools(of.OP, {"cpu": CpuFamily(), "nvidia": GPU, "cdna": GPU, "rdna": GPU}, check, names=("default", "full"))
 
 
+AXES = (
+    Axis("datatypes", "--datatype", "Element types of x and y."),
+    Axis("activations", "--activation", "Fused activations."),
+)
+
+
+def signatures(datatypes: Sequence[str] = ("fp32",), activations: Sequence[str] = ("PassThrough",)) -> list[Signature]:
+    """What values of the axes mean; a name that is not known is one error."""
+    demand_known("dtype-name", "element type of rowscale", datatypes, of.DTYPES)
+    demand_known("activation-name", "activation of rowscale", activations, of.ACTIVATIONS)
+    return [Signature(*one) for one in product(datatypes, activations)]
+
+
 OPTIONS = (
     Option("rows", "Rows of x and y."),
     Option("columns", "Columns of x and y."),
@@ -131,13 +144,10 @@ class Rowscale:
     name = of.OP
     summary = "y[i, j] = activation(alpha * x[i, j] * scale[i])"
     pool_names = POOLS.names
-    preselected_names = ()
-    schedules = of.SCHEDULES
-    axes = (
-        Axis("datatypes", "--datatype", "Element types of x and y."),
-        Axis("activations", "--activation", "Fused activations."),
-    )
-    options = OPTIONS
+    preselected_names: tuple[str, ...] = ()
+    schedules: tuple[type[Any], ...] = of.SCHEDULES
+    axes: tuple[Axis, ...] = AXES
+    options: tuple[Option, ...] = OPTIONS
 
     # -- specs -------------------------------------------------------------------------------------
 
@@ -147,13 +157,8 @@ class Rowscale:
     def check(self, spec: KernelSpec) -> list[Violation]:
         return check(spec)
 
-    def proposals(
-        self, pool: str, arch: str, *, datatypes: Sequence[str] = ("fp32",), activations: Sequence[str] = ()
-    ) -> Iterator[KernelSpec]:
-        demand_known("dtype-name", "element type of rowscale", datatypes, of.DTYPES)
-        demand_known("activation-name", "activation of rowscale", activations, of.ACTIVATIONS)
-        wanted = product(datatypes, activations or ("PassThrough",))
-        return POOLS.proposals(pool, arch, [Signature(*one) for one in wanted])
+    def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        return POOLS.proposals(pool, arch, signatures(**axes))
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         return POOLS.preselected(name, arch)
@@ -162,8 +167,7 @@ class Rowscale:
         return {"datatypes": (signature.dtype,), "activations": (signature.activation,)}
 
     def signatures_of(self, text: str) -> Iterator[Signature]:
-        every = (Signature(*one) for one in product(of.DTYPES, of.ACTIVATIONS))
-        return (one for one in every if text.startswith(one.label()))
+        return (one for one in signatures(of.DTYPES, of.ACTIVATIONS) if text.startswith(one.label()))
 
     def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
         return POOLS.generic_spec(signature, arch)
@@ -227,4 +231,4 @@ class Rowscale:
         return problem.dense()
 
 
-ROWSCALE = Rowscale()
+ROWSCALE: Op = Rowscale()

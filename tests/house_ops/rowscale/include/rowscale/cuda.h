@@ -35,6 +35,5 @@ template <class Config> struct RowscaleCuda : RowscaleOnGpu {
 
 }  // namespace tw
 
-#define ROWSCALE_EXPORT(Config, Symbol, Manifest) \
-  TW_EXPORT_CUDA(tw::RowscaleCuda<Config>, Symbol, Manifest, nullptr)
+#define ROWSCALE_EXPORT(Config, Symbol, Manifest) TW_EXPORT_CUDA(tw::RowscaleCuda<Config>, Symbol, Manifest, nullptr)
 #endif

@@ -13,8 +13,15 @@ struct RowscaleOnGpu : PlainKernel {
   static bool empty(const tw_rowscale_args &x) { return !x.rows || !x.columns; }
   static unsigned blocks(const tw_rowscale_args &x) { return x.rows < 65535 ? unsigned(x.rows) : 65535u; }
   static RowscaleRun told(const tw_rowscale_args &x) {
-    return {x.x,       static_cast<const float *>(x.scale), x.y,          x.rows, x.columns, x.x_stride,
-            x.scale_stride, x.y_stride,                     float(x.alpha)};
+    return {x.x,
+            static_cast<const float *>(x.scale),
+            x.y,
+            x.rows,
+            x.columns,
+            x.x_stride,
+            x.scale_stride,
+            x.y_stride,
+            float(x.alpha)};
   }
 };
 
