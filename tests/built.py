@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from tilewright import settings
 from tilewright.arch import arch as facts_of
 from tilewright.arch import runnable_host_archs
 from tilewright.backends.base import backend
+from tilewright.backends.cpu.toolchain import find_toolchain
 from tilewright.build import Artifact, Builder
 from tilewright.dispatch.kernels import kernel as loaded
 from tilewright.errors import TilewrightError, ToolchainError
@@ -73,3 +79,35 @@ class Built:
         if why:
             pytest.skip(why)
         return loaded(spec)
+
+
+def library_with_cxx(source: Path) -> Path:
+    """A file of tests as a library; unlike kernels it may use the C++ library, which their flags leave out."""
+    why = why_no_compiler()
+    if why:
+        pytest.skip(why)
+    toolchain = find_toolchain()
+    text = source.read_bytes()
+    digest = hashlib.sha256(text + toolchain.identity.digest.encode()).hexdigest()
+    folder = settings.current().cache_dir / "of-tests"
+    made = folder / f"{source.stem}-{digest[:16]}.so"
+    if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            new = Path(work) / made.name
+            command = [
+                *toolchain.driver,
+                "-std=c++17",
+                "-O1",
+                "-fPIC",
+                "-shared",
+                "-pthread",
+                "-o",
+                str(new),
+                str(source),
+            ]
+            environment = settings.child_environment(dict(toolchain.environment(Path(work))))
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            assert done.returncode == 0, done.stderr
+            new.replace(made)
+    return made

@@ -30,7 +30,7 @@ from tilewright.ops.gemm import cpu
 
 # As they name themselves.
 DEMANDED = (r"^gcc .* 12\.2\.\d+$", r"clang version 14\.", r"^zig 0\.17\.")
-DEMANDED_CUDA = (r"^nvcc .*cuda_13\.0\.",)
+DEMANDED_CUDA = (r"^nvcc .*cuda_13\.0\..*, (gcc .* 12\.2\.\d+$|.*clang version 14\.|zig 0\.17\.)",)  # and the host's
 
 
 class CompilerSays(UserWarning):
@@ -64,8 +64,11 @@ def test_named_compilers_are_held_to_it_and_others_are_told() -> None:
             judge(one, {"kernel": "warning: hm"})
     with pytest.warns(CompilerSays, match="of kernel first"):
         judge("gcc (GCC) 17.1.0", {"kernel": "warning: hm"})
-    with pytest.warns(CompilerSays):
-        judge("nvcc Build cuda_13.2.r13.2/compiler.1, gcc (Debian) 12.2.0", {"kernel": "spills"}, DEMANDED_CUDA)
+    with pytest.raises(pytest.fail.Exception):
+        judge("nvcc Build cuda_13.0.r13.0/compiler.1, gcc (Debian) 12.2.0", {"kernel": "spills"}, DEMANDED_CUDA)
+    for one in ("cuda_13.2.r13.2/compiler.1, gcc (Debian) 12.2.0", "cuda_13.0.r13.0/compiler.1, gcc (GCC) 17.1.0"):
+        with pytest.warns(CompilerSays):
+            judge(f"nvcc Build {one}", {"kernel": "spills"}, DEMANDED_CUDA)
 
 
 def test_kernels_of_the_cpu(built: Built) -> None:

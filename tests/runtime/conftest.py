@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.built import library_with_cxx
 from tests.runtime.fakes import HERE, FakeHip
 from tilewright import settings
 from tilewright.backends.base import Source
@@ -52,10 +53,9 @@ def fake_hip(
 
 
 @pytest.fixture
-def fake_cuda(library_of: Callable[[str], Path], collect: Callable[[], object]) -> Iterator[ctypes.CDLL]:
+def fake_cuda(collect: Callable[[], object]) -> Iterator[ctypes.CDLL]:
     """The CUDA driver of this test is the fake one."""
-    path = library_of((HERE / "fake_cuda.cpp").read_text(encoding="utf-8"))
-    ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)  # kernels are linked without it, the fake needs it
+    path = library_with_cxx(HERE / "fake_cuda.cpp")
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     library.fake_cuda_capacity.argtypes = (ctypes.c_size_t,)
     library.fake_cuda_function.restype = ctypes.c_char_p

@@ -2,8 +2,8 @@
 // macros: IN (int8_t, or uint16_t for bf16), OUT, whether A and B are stored by rows, NUM_D, whether it wants a WORKSPACE,
 // how many bytes at its start it wants CLEAR (it fails where they are not), and GRAINS: what m, n and k must be multiples of; where that of k is over 1 it insists on 16-byte alignment too.
 // Its launch goes through the fake runtime, found as a real kernel finds the vendor's call.
-#include <cstring>
 #include <dlfcn.h>
+#include <string.h>
 #include <tilewright/gemm_args.h>
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
@@ -12,7 +12,7 @@ static double value_of(int8_t x) { return x; }
 static double value_of(uint16_t x) {
   uint32_t bits = uint32_t(x) << 16;
   float value;
-  std::memcpy(&value, &bits, 4);
+  memcpy(&value, &bits, 4);
   return value;
 }
 static bool odd(const void *at) { return reinterpret_cast<uintptr_t>(at) % 16 != 0; }

@@ -1,7 +1,7 @@
 // Kernels of the op in staged_op.py: `square` (STAGE 1) writes x * x as doubles into the workspace between the stages,
 // `gather` (STAGE 2) reads them by a table.  WANTED is what of a workspace of its own each asks for, CLEAR how much of
 // that must be zero.
-#include <cstring>
+#include <string.h>
 #include <tilewright/abi.h>
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
