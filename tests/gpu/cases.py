@@ -149,7 +149,7 @@ def some(turn: int) -> Callable[[GemmSignature, str], list[KernelSpec]]:
     def choose(of: GemmSignature, arch: str) -> list[KernelSpec]:
         kinds: dict[tuple[str, str], list[KernelSpec]] = {}
         for one in _legal(of, arch, list(make.schedules("tests", of, facts(arch)))):
-            kinds.setdefault((one.schedule.pipeline, one.schedule.store), []).append(one)
+            kinds.setdefault((one.schedule.pipeline, getattr(one.schedule, "store", "")), []).append(one)
         return [specs[turn % len(specs)] for specs in kinds.values()]
 
     return choose
