@@ -3,47 +3,18 @@
 // addresses and scalars, and launches the kernels one after another.  Anything unusual is answered with None, and
 // nothing was done then: the long way in Python has the words for it.
 //
-// Python's functions are declared here (nearly all of its stable ABI) and found in the process that loads this
-// library, so it builds without Python's headers.  NumPy's arrays are read by the leading fields of its C API, which
-// are the same in all its versions and compared with NumPy's own answers before they are used; tensors through the
-// table of functions that DLPack 1.3 defines and their library publishes.
+// NumPy's arrays are read by the leading fields of its C API, which are the same in all its versions and compared with
+// NumPy's own answers before they are used; tensors through the table of functions that DLPack 1.3 defines and their
+// library publishes.
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWN extern "C" __attribute__((visibility("default")))
+#include <tilewright/python.h>
 
-extern "C" {
-struct PyObject;
-PyObject *PyObject_GetAttr(PyObject *, PyObject *);
-PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *);
-PyObject *PyObject_VectorcallMethod(PyObject *, PyObject *const *, size_t, PyObject *);
-PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
-PyObject *PyUnicode_InternFromString(const char *);
-PyObject *PyBytes_FromStringAndSize(const char *, ptrdiff_t);
-PyObject *PyTuple_New(ptrdiff_t);
-PyObject *PyTuple_GetItem(PyObject *, ptrdiff_t);
-ptrdiff_t PyTuple_Size(PyObject *);
-PyObject *PyLong_FromVoidPtr(void *);
-PyObject *Py_BuildValue(const char *, ...);
-void *PyLong_AsVoidPtr(PyObject *);
-long PyLong_AsLong(PyObject *);
-long long PyLong_AsLongLong(PyObject *);
-double PyFloat_AsDouble(PyObject *);
-int PyBytes_AsStringAndSize(PyObject *, char **, ptrdiff_t *);
-int PyTuple_SetItem(PyObject *, ptrdiff_t, PyObject *);
-int PyObject_IsTrue(PyObject *);
-int PyContextVar_Get(PyObject *, PyObject *, PyObject **);
-PyObject *PyErr_Occurred(void);
-void PyErr_Clear(void);
-void Py_IncRef(PyObject *);
-void Py_DecRef(PyObject *);
-void *PyEval_SaveThread(void);
-void PyEval_RestoreThread(void *);
-extern PyObject PyFloat_Type, PyLong_Type, _Py_NoneStruct;
-}
+#define SHOWN extern "C" __attribute__((visibility("default")))
 
 namespace {
 

@@ -1,0 +1,34 @@
+// Python's functions as far as our own libraries call them (nearly all of its stable ABI), found in the process that
+// loads the library: so it builds without Python's headers, once for every version.
+#pragma once
+#include <stddef.h>
+
+extern "C" {
+struct PyObject;
+PyObject *PyObject_GetAttr(PyObject *, PyObject *);
+PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *);
+PyObject *PyObject_VectorcallMethod(PyObject *, PyObject *const *, size_t, PyObject *);
+PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
+PyObject *PyUnicode_InternFromString(const char *);
+PyObject *PyBytes_FromStringAndSize(const char *, ptrdiff_t);
+PyObject *PyTuple_New(ptrdiff_t);
+PyObject *PyTuple_GetItem(PyObject *, ptrdiff_t);
+ptrdiff_t PyTuple_Size(PyObject *);
+PyObject *PyLong_FromVoidPtr(void *);
+PyObject *Py_BuildValue(const char *, ...);
+void *PyLong_AsVoidPtr(PyObject *);
+long PyLong_AsLong(PyObject *);
+long long PyLong_AsLongLong(PyObject *);
+double PyFloat_AsDouble(PyObject *);
+int PyBytes_AsStringAndSize(PyObject *, char **, ptrdiff_t *);
+int PyTuple_SetItem(PyObject *, ptrdiff_t, PyObject *);
+int PyObject_IsTrue(PyObject *);
+int PyContextVar_Get(PyObject *, PyObject *, PyObject **);
+PyObject *PyErr_Occurred(void);
+void PyErr_Clear(void);
+void Py_IncRef(PyObject *);
+void Py_DecRef(PyObject *);
+void *PyEval_SaveThread(void);
+void PyEval_RestoreThread(void *);
+extern PyObject PyFloat_Type, PyLong_Type, _Py_NoneStruct;
+}
