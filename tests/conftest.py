@@ -94,7 +94,7 @@ def nothing_is_left_to_later_tests() -> Iterator[None]:
     kernels = sys.modules.get("tilewright.dispatch.kernels")
     adopted = dict(kernels._adopted) if kernels else {}
     api = sys.modules.get("tilewright.api")
-    archs = dict(api._archs) if api else {}
+    targets = dict(api._targets) if api else {}
     yield
     kernels = sys.modules.get("tilewright.dispatch.kernels")
     if kernels:
@@ -102,8 +102,8 @@ def nothing_is_left_to_later_tests() -> Iterator[None]:
         kernels._adopted.update(adopted)
     api = sys.modules.get("tilewright.api")
     if api:
-        api._archs.clear()
-        api._archs.update(archs)
+        api._targets.clear()
+        api._targets.update(targets)
 
 
 @pytest.fixture
