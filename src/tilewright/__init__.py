@@ -70,7 +70,8 @@ def __getattr__(name: str) -> Any:
         # A submodule is not asked for here: whoever imports it finds it.
         own = name.startswith("_") or find_spec(f"tilewright.{name}") is not None
         if own or name not in _of_ops().names(_GROUP):
-            raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+            stale = "" if _of_ops().names("tilewright.ops") else ": no op is found; install tilewright again, with pip"
+            raise AttributeError(f"module 'tilewright' has no attribute {name!r}{stale}")
         found = _of_ops().load(_GROUP, name, "a name of the API")
     globals()[name] = found
     return found
