@@ -136,6 +136,29 @@ def test_a_broken_one_is_passed_over(machine: Path) -> None:
     assert caught.value.rule == "broken-nvrtc"
 
 
+ZIG = """case "$*" in
+  *--version) echo clang version 22.1.0;;
+  *-dumpmachine) echo x86_64-linux-gnu;;
+  version) echo 0.17.0;;
+esac"""
+
+
+def test_nvcc_is_of_no_use_where_only_zig_compiles_for_the_host(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fail at the first kernel; NVRTC asks no compiler of the host about itself."""
+    nvcc = program(machine / "usr" / "cuda" / "bin" / "nvcc")
+    zig = program(machine / "wheel" / "zig", ZIG)
+    monkeypatch.setenv("PATH", str(machine / "bin"))
+    with settings.override(cxx=f"{zig} c++"):
+        with pytest.raises(ToolchainError, match=r"asks gcc or clang\+\+ about the host.*only zig 0.17.0") as caught:
+            toolchain.find_toolchain()
+        assert caught.value.rule == "broken-nvcc"
+        with settings.override(nvcc=f"{nvcc} -ccbin /opt/gcc"):
+            assert toolchain.find_toolchain().identity.kind == "nvcc"
+        program(machine / "bin" / "gcc")
+        toolchain.forget()
+        assert toolchain.find_toolchain().identity.kind == "nvcc"
+
+
 def test_tools_beside_the_compiler_in_wheels_and_in_triton(machine: Path) -> None:
     assert places.tool("nvdisasm") is None
     last = program(machine / "site" / "triton" / "backends" / "nvidia" / "bin" / "nvdisasm")

@@ -109,5 +109,5 @@ def kernel_text(
         "B_ROWS": int(s.layout[1] == "r"),
         "NUM_D": s.num_d,
     }
-    head = "#include <cstdint>\n" + "".join(f"#define {name} {value}\n" for name, value in words.items())
+    head = "#include <stdint.h>\n" + "".join(f"#define {name} {value}\n" for name, value in words.items())
     return head + (HERE / "fake_kernel.cpp").read_text(encoding="utf-8")

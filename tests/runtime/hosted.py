@@ -76,8 +76,8 @@ def _kind(spec: KernelSpec) -> str:
 
 # Of the HIP runtime the host's half wants a few names; nothing is launched.
 RUNTIME = """#pragma once
-#include <cstddef>
-#include <cstdint>
+#include <stddef.h>
+#include <stdint.h>
 #define __global__
 #define __device__
 #define __launch_bounds__(...)

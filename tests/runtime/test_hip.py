@@ -516,7 +516,7 @@ def test_the_host_is_timed_by_the_same_method() -> None:
 OFFSETS = """
 #define __HIP_PLATFORM_AMD__ 1
 #include <hip/hip_runtime_api.h>
-#include <cstddef>
+#include <stddef.h>
 static_assert(sizeof(hipDeviceProp_t) == {size});
 {fields}
 """

@@ -42,7 +42,7 @@ def text(spec: KernelSpec, wanted: int = 0, clear: int = 0) -> str:
         "STAGE": 1 if spec.signature.stage == "square" else 2,
         "WANTED": wanted,
     }
-    head = "#include <cstdint>\n" + "".join(f"#define {name} {value}\n" for name, value in words.items())
+    head = "#include <stdint.h>\n" + "".join(f"#define {name} {value}\n" for name, value in words.items())
     return head + (HERE / "staged_op.cpp").read_text(encoding="utf-8")
 
 

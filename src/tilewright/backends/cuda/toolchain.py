@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ _HOST = (
     "-Wall", "-Wextra", "-Wno-unused-const-variable",  # what only the device's half reads
 )  # fmt: skip
 _HOST_LIBRARIES = ("-ldl",)
+_NVCC_KNOWS = ("gcc", "clang")  # host compilers; it runs their preprocessor first
 
 # Peak resident size of a compile that is no kernel's.
 MEMORY_PER_JOB = 300 << 20
@@ -112,7 +114,7 @@ class CudaToolchain:
         if self.identity.kind == "nvrtc":
             return [*self.driver, str(source), str(output), *flags]
         # nvcc has the host's preprocessor run first; it must be one it knows, not just any C++ compiler.
-        beside = ["-ccbin", self.host.driver[0]] if self.host.identity.kind in ("gcc", "clang") else []
+        beside = ["-ccbin", self.host.driver[0]] if self.host.identity.kind in _NVCC_KNOWS else []
         return [*self.driver, "-cubin", *beside, *flags, "-o", str(output), str(source)]
 
     def environment(self, work: Path) -> Mapping[str, str]:
@@ -179,6 +181,12 @@ def _broken(one: Candidate, what: str) -> ToolchainError:
     )
 
 
+def _has_host_compiler(nvcc: Candidate) -> bool:
+    """Whether nvcc by itself finds one: given with it, or under the name it looks for."""
+    path = settings.child_environment().get("PATH", "")
+    return "-ccbin" in nvcc.driver or shutil.which("gcc", path=path) is not None
+
+
 def identify(one: Candidate) -> CudaToolchain:
     """Ask a compiler who it is; one too old is refused by name."""
     # The program is ours and needs no name in the identity; the words behind nvcc change its code.
@@ -195,6 +203,8 @@ def identify(one: Candidate) -> CudaToolchain:
             one, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later"
         )
     beside = backend("cpu").toolchain()
+    if one.kind == "nvcc" and beside.identity.kind not in _NVCC_KNOWS and not _has_host_compiler(one):
+        raise _broken(one, f"it asks gcc or clang++ about the host, and here is only {beside.identity.version}")
     parts = [*lines, *(one.driver[1:] if one.kind == "nvcc" else ("nvrtc",)), beside.identity.digest]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     shown = f"{one.kind} {lines[-1]}, {beside.identity.version}"
