@@ -18,7 +18,7 @@ from tilewright import settings
 from tilewright.backends.base import CompilerIdentity, Preparing, backend
 from tilewright.backends.hip import precompiled
 from tilewright.backends.hip.ck_tile import Headers
-from tilewright.backends.hip.gemm import KERNELS
+from tilewright.backends.hip.gemm import KERNELS as HIP_GEMM
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain, forget
 from tilewright.build.prepare import prepare
 from tilewright.build.store import Store
@@ -52,7 +52,7 @@ def tools_of(folder: Path, body: str = 'echo made > "$out"') -> tuple[HipToolcha
 
 
 def source(folder: Path) -> Path:
-    spec = KERNELS.shared_example("gfx942")
+    spec = HIP_GEMM.shared_example("gfx942")
     path = folder / "kernel.hpp"
     path.write_text(backend("hip").render(spec).text)
     return path
@@ -60,7 +60,7 @@ def source(folder: Path) -> Path:
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
 def test_the_example_is_a_legal_kernel(arch: str) -> None:
-    assert not list(op("gemm").check(KERNELS.shared_example(arch)))
+    assert not list(op("gemm").check(HIP_GEMM.shared_example(arch)))
 
 
 def test_it_is_made_where_enough_kernels_gain_by_it_and_used_from_then_on(cache: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_machine_code_is_the_same_with_and_without_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a kernel's key need not tell which way it was compiled."""
-    spec = KERNELS.shared_example("gfx942")
+    spec = HIP_GEMM.shared_example("gfx942")
     schedule = replace(spec.schedule, tile=(64, 64, 32), pad=(False, False, False))
     other = KernelSpec(spec.op, spec.signature, schedule, spec.arch)
     assert not list(op("gemm").check(other))

@@ -31,7 +31,7 @@ def target_of(array: Any, target: str | None = None) -> str:
     if name:
         return name
     kind = type(array)
-    if not quick.reads(kind):
+    if not quick.reads(kind) or not hasattr(array, "device"):
         return _target_at(array_place(array))
     where = (kind, array.device)
     known = _targets.get(where)

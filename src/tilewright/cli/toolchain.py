@@ -146,7 +146,7 @@ def list_(json: _Json = False) -> None:
         print_json([{"prefix": str(one.prefix), **one.manifest} for one in found])
         return
     for one in found:
-        console().print(f"{one.name}  {one.prefix}  {_summary(one)}")
+        console().print(f"{one.name}  {one.prefix}  {_summary(one)}", soft_wrap=True)  # a path stays whole
     if not found:
         say("none is installed; `tilewright toolchain install rocm` sets one up")
 

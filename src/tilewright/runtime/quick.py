@@ -201,7 +201,7 @@ def _arrays() -> list[np.ndarray[Any, Any]]:
 
 
 def reads(kind: type[Any]) -> bool:
-    """Whether C reads arrays of a type by more than their memory: tensors, and what is held.  They have a `device`."""
+    """Whether C reads operands of a type otherwise than NumPy's arrays: tensors, device arrays, what is packed."""
     native = _loaded
     return native is not None and (kind in native.held or (bool(native.tensors) and kind in native.tensors[1]))
 
