@@ -195,15 +195,15 @@ def _ninja(folder: Path, *words: str) -> list[str]:
 
 GENERIC = """
 #include <hip/hip_runtime.h>
-#include <tilewright/gpu/gemm_generic.h>
+#include <tilewright/gpu/gemm_loops.h>
 struct Config {
   using A = tw::TYPE; using B = tw::TYPE; using C = tw::OUT; using D = tw::OUT;
   static constexpr bool a_rows = true, b_rows = false;
   static constexpr auto epilogue = tw::Epilogue::Gelu;
   static constexpr int num_d = 1;
 };
-extern "C" __global__ void __launch_bounds__(tw::Generic::threads) generic(tw::GenericArgs x) {
-  tw::gemm_generic<Config>(x);
+extern "C" __global__ void __launch_bounds__(tw::Loops::threads) generic(tw::LoopsArgs x) {
+  tw::gemm_loops<Config>(x);
 }
 """
 

@@ -12,7 +12,7 @@ struct Config {
   static constexpr bool b_rows = false;
   static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr int num_d = 0;
-  static constexpr auto pipeline = tw::Pipeline::generic;
+  static constexpr auto pipeline = tw::Pipeline::loops;
   static constexpr int tile_m = 1, tile_n = 1, tile_k = 1;
   static constexpr int warp_tile_m = 1, warp_tile_n = 1, warp_tile_k = 1;
   static constexpr bool pad_m = true, pad_n = true, pad_k = true;

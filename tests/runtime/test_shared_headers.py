@@ -24,7 +24,7 @@ OF_NO_OP = (
 )  # fmt: skip
 OF_THE_HOST = ("say", "export", "gemm_rules", "cuda/deal", "cuda/export", "cuda/launch", "cuda/tensor_maps",
                "cuda/gemm_host_tma_ws", "cuda/gemm_host_multistage", "cuda/gemm_host_skinny",
-               "cuda/gemm_host_generic", "cuda/gemm_host")  # fmt: skip
+               "cuda/gemm_host_loops", "cuda/gemm_host")  # fmt: skip
 
 
 def _file(name: str) -> Path:

@@ -31,7 +31,7 @@ class CpuGemm:
         schedule: CpuSchedule = spec.schedule
         packed = schedule if isinstance(schedule, CpuPackedSchedule) else None
         return {
-            "pipeline": "generic" if isinstance(schedule, CpuLoopsSchedule) else schedule.pipeline,
+            "pipeline": schedule.pipeline,
             "pad": packed.pad if packed else ALL_EDGES,
             "split_k": packed.split_k if packed else 1,
             "unroll": packed.unroll if packed else 1,

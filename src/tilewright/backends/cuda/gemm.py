@@ -27,12 +27,11 @@ class CudaGemm:
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """What every pipeline's Config says, whether its schedule has a word on it or not."""
         h: NvidiaSchedule = spec.schedule
-        loops = isinstance(h, NvidiaLoopsSchedule)
         tma = h if isinstance(h, TmaWsSchedule) else None
         staged = h if isinstance(h, (TmaWsSchedule, MultistageSchedule)) else None
         return {
-            "pipeline": "generic" if loops else h.pipeline,
-            "header": "gpu/gemm_generic.h" if loops else f"cuda/gemm_{h.pipeline}.h",
+            "pipeline": h.pipeline,
+            "header": "gpu/gemm_loops.h" if isinstance(h, NvidiaLoopsSchedule) else f"cuda/gemm_{h.pipeline}.h",
             "stages": staged.stages if staged else 0,
             "deal": staged.dealing if staged else "tiles",
             "cluster": tma.cluster if tma else (1, 1),

@@ -5,16 +5,16 @@
 #include <tilewright/gemm_rules.h>
 
 #include <tilewright/cpu/gemm_direct.h>
-#include <tilewright/cpu/gemm_generic.h>
+#include <tilewright/cpu/gemm_loops.h>
 #include <tilewright/cpu/gemm_packed.h>
 #include <tilewright/cpu/gemm_stream.h>
 
 namespace tw {
 
-enum class Pipeline { packed, direct, gemv, stream, preshuffle, generic };
+enum class Pipeline { packed, direct, gemv, stream, preshuffle, loops };
 
 template <class Config, Pipeline> struct work_of {
-  using type = GemmGeneric<Config>;
+  using type = GemmLoops<Config>;
 };
 template <class Config> struct work_of<Config, Pipeline::packed> {
   using type = GemmPacked<Config, false>;

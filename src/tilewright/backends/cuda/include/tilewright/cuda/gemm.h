@@ -7,7 +7,7 @@
 #pragma once
 #include <tilewright/cuda/gemm_pipelines.h>
 #include <tilewright/cuda/pack.h>
-#include <tilewright/gpu/gemm_generic.h>
+#include <tilewright/gpu/gemm_loops.h>
 #include <tilewright/gpu/repack.h>
 
 #ifdef __CUDACC__
@@ -37,17 +37,16 @@
       Symbol(const __grid_constant__ tw::SkinnyArgs x) { \
     tw::gemm_skinny<tw::skinny_of<Config>, Config>(x); \
   }
-#define TW_DEVICE_GENERIC(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::Generic::threads) \
-      Symbol(const __grid_constant__ tw::GenericArgs x) { \
-    tw::gemm_generic<Config>(x); \
+#define TW_DEVICE_LOOPS(Config, Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::Loops::threads) Symbol(const __grid_constant__ tw::LoopsArgs x) { \
+    tw::gemm_loops<Config>(x); \
   }
 #else
 #define TW_DEVICE_TMA_WS(Config, Symbol)
 #define TW_DEVICE_PACK(Config, Symbol)
 #define TW_DEVICE_MULTISTAGE(Config, Symbol)
 #define TW_DEVICE_SKINNY(Config, Symbol)
-#define TW_DEVICE_GENERIC(Config, Symbol)
+#define TW_DEVICE_LOOPS(Config, Symbol)
 #endif
 
 #ifdef __CUDA_ARCH__

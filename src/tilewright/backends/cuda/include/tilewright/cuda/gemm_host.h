@@ -2,7 +2,7 @@
 // pipeline to pipeline is in a file of its own, gemm_host_PIPELINE.h.
 #pragma once
 #include <tilewright/cuda/export.h>
-#include <tilewright/cuda/gemm_host_generic.h>
+#include <tilewright/cuda/gemm_host_loops.h>
 #include <tilewright/cuda/gemm_host_multistage.h>
 #include <tilewright/cuda/gemm_host_skinny.h>
 #include <tilewright/cuda/gemm_host_tma_ws.h>
@@ -10,7 +10,7 @@
 namespace tw::cuda {
 
 template <class Config, Pipeline> struct host_of {
-  using type = HostGeneric<Config>;
+  using type = HostLoops<Config>;
 };
 template <class Config> struct host_of<Config, Pipeline::tma_ws> {
   using type = HostTmaWs<Config>;

@@ -6,7 +6,7 @@
 
 namespace tw {
 
-enum class Pipeline { tma_ws, multistage, skinny, generic };
+enum class Pipeline { tma_ws, multistage, skinny, loops };
 
 template <class C> using tma_ws_of =
     TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,

@@ -5,7 +5,7 @@
 
 namespace tw {
 
-template <class Config> struct GemmGeneric {
+template <class Config> struct GemmLoops {
   using A = typename Config::A;
   using B = typename Config::B;
   using End = Finish<Config>;

@@ -1,4 +1,4 @@
-// The generic pipeline: any element types, layouts, strides, alignment and batch.  A block of 256
+// The plain loops: any element types, layouts, strides, alignment and batch.  A block of 256
 // threads makes 64 x 64 results; 16 k at a time go through shared memory as floats (int8: as ints).
 // Plain on purpose: it is the floor under every problem the others do not take.
 #pragma once
@@ -6,7 +6,7 @@
 
 namespace tw {
 
-struct GenericArgs {
+struct LoopsArgs {
   long long m, n, k, batch;
   long long tiles_m, tiles_n;
   const void *a, *b;
@@ -15,7 +15,7 @@ struct GenericArgs {
   EpilogueArgs finish;
 };
 
-struct Generic {
+struct Loops {
   static constexpr int tile = 64, deep = 16, threads = 256, each = 4;
 };
 
@@ -30,13 +30,13 @@ template <class T> TW_GPU auto widen(T x) {
 // contiguous direction.  Outside the matrix: zeros.
 template <bool KContiguous, class T, class Sum> TW_GPU void stage(const T *from, long long stride, long long lines,
                                                                   long long line0, long long k, long long k0,
-                                                                  Sum (&to)[Generic::deep][Generic::tile + 1]) {
-  constexpr int count = Generic::tile * Generic::deep / Generic::threads;
+                                                                  Sum (&to)[Loops::deep][Loops::tile + 1]) {
+  constexpr int count = Loops::tile * Loops::deep / Loops::threads;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    int at = threadIdx.x + i * Generic::threads;
-    int line = KContiguous ? at / Generic::deep : at % Generic::tile,
-        depth = KContiguous ? at % Generic::deep : at / Generic::tile;
+    int at = threadIdx.x + i * Loops::threads;
+    int line = KContiguous ? at / Loops::deep : at % Loops::tile,
+        depth = KContiguous ? at % Loops::deep : at / Loops::tile;
     long long l = line0 + line, d = k0 + depth;
     bool inside = l < lines && d < k;
     to[depth][line] = inside ? widen(from[KContiguous ? l * stride + d : d * stride + l]) : Sum(0);
@@ -44,8 +44,8 @@ template <bool KContiguous, class T, class Sum> TW_GPU void stage(const T *from,
 }
 
 // Config: A, B, a_rows, b_rows and what Finish needs.
-template <class Config> TW_GPU void gemm_generic(const GenericArgs &x) {
-  using G = Generic;
+template <class Config> TW_GPU void gemm_loops(const LoopsArgs &x) {
+  using G = Loops;
   using Sum = typename sum_of<typename Config::A>::type;
   __shared__ Sum a[G::deep][G::tile + 1], b[G::deep][G::tile + 1];
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
