@@ -17,7 +17,7 @@ import pytest
 
 from tests.build.stubs import COPY, SLOW_COPY, Stub, in_child, tiny_specs, wait_code
 from tilewright import settings
-from tilewright.build import Builder, Store, builder, collect
+from tilewright.build import Builder, Store, builder
 from tilewright.errors import CompileError
 
 UseStub = Callable[..., Stub]
@@ -29,7 +29,7 @@ def assert_whole_and_clean(store: Store) -> None:
     keys = list(store.all_keys())
     for key in keys:
         store.verify(key)
-    collect.sweep(store)
+    upkeep.sweep(store)
     assert list(store.temporary.iterdir()) == []
     assert list(store.locks.iterdir()) == []
     assert [one.name for one in store.root.rglob("*.part")] == []
@@ -189,7 +189,7 @@ def test_a_store_removed_under_a_long_lived_process_is_made_again(store: Store, 
     use_stub()
     shared = Builder()
     shared.build_one(SPECS[0])
-    collect.reset(store)
+    upkeep.reset(store)
     assert shared.build_one(SPECS[0]).path.exists()
     assert shared.build_one(SPECS[1]).path.exists()
 

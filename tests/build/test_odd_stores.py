@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from tests.build.stubs import COPY, Stub, tiny_specs, write_stub
 from tilewright import settings
-from tilewright.build import Artifact, Builder, Store, collect, diagnose
+from tilewright.build import Artifact, Builder, Store, diagnose
 from tilewright.build.diagnose import Outcome, compile_failure
 from tilewright.build.store import MANIFEST
 from tilewright.cli.main import build_app
@@ -53,11 +53,11 @@ def test_stray_files_are_no_entries(store: Store, three: list[Artifact]) -> None
     (shard / ".DS_Store").write_text("")
     (shard / "backup").mkdir()
     assert sorted(store.all_keys()) == sorted(one.key for one in three)
-    assert len(collect.usage(store)) == 3
+    assert len(upkeep.usage(store)) == 3
     commands_work()
     assert (store.entries / "README").read_text() == "mine"
     assert (shard / "backup").is_dir()
-    assert collect.trim(store, 0, in_use_seconds=0).entries == 3
+    assert upkeep.trim(store, 0, in_use_seconds=0).entries == 3
 
 
 def test_a_file_where_a_folder_of_entries_belongs_is_named(store: Store, use_stub: UseStub) -> None:
@@ -167,7 +167,7 @@ def test_a_folder_without_a_format_file_is_not_removed(store: Store) -> None:
 def test_reset_removes_what_is_ours_and_nothing_else(store: Store, three: list[Artifact]) -> None:
     (store.root / "notes.txt").write_text("precious")
     (store.entries / "notes.txt").write_text("precious too")
-    assert set(collect.reset(store)) == {"entries", "notes.txt"}
+    assert set(upkeep.reset(store)) == {"entries", "notes.txt"}
     assert sorted(one.relative_to(store.root).as_posix() for one in store.root.rglob("*")) == [
         "entries", "entries/notes.txt", "notes.txt",
     ]  # fmt: skip
@@ -175,9 +175,9 @@ def test_reset_removes_what_is_ours_and_nothing_else(store: Store, three: list[A
     shutil.rmtree(store.entries)
     use = Builder().build_one(tiny_specs(1)[0])
     assert use.path.exists()
-    assert collect.reset(Store()) == []
+    assert upkeep.reset(Store()) == []
     assert not store.root.exists()
-    assert collect.reset(Store()) == [], "nothing there is nothing to do"
+    assert upkeep.reset(Store()) == [], "nothing there is nothing to do"
 
 
 def test_other_versions_are_told_by_their_format_file(store: Store, three: list[Artifact]) -> None:
@@ -189,7 +189,7 @@ def test_other_versions_are_told_by_their_format_file(store: Store, three: list[
         (folder / "x").write_text("x")
     (folders["kernels-v7"] / "format.json").write_text('{"schema": 7}')
     (folders["kernels-v8"] / "format.json").write_text(DEEP)
-    assert collect.other_versions(store) == [folders["kernels-v7"]]
+    assert upkeep.other_versions(store) == [folders["kernels-v7"]]
     done = run("cache", "gc", "--other-versions", "--json")
     assert json.loads(done.stdout)["other_versions"] == ["kernels-v7"]
     assert {name: folder.exists() for name, folder in folders.items()} == {

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright import events, settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Source, Toolchain, backend
-from tilewright.build import collect
+from tilewright.build import upkeep
 from tilewright.build.diagnose import Outcome, compile_failure, says_why
 from tilewright.build.headers import header_digests
 from tilewright.build.jobs import JobLimit, job_limit
@@ -219,7 +219,7 @@ class _Run:
                 time.sleep(_POLL_SECONDS)
         # What is built stays built where trimming fails (someone else's entries): `cache gc` tells why.
         with suppress(StoreError):
-            collect.after_build(self.store, settings.current().cache_max_bytes, self.done.keys(), self.added_bytes)
+            upkeep.after_build(self.store, settings.current().cache_max_bytes, self.done.keys(), self.added_bytes)
         if self.failures:
             raise self._first_failure(missing)
 

@@ -106,7 +106,7 @@ def _versions() -> Iterator[Finding]:
 def _cache() -> Iterator[Finding]:
     from tilewright import settings
     from tilewright.build import Store
-    from tilewright.build.collect import other_versions, usage
+    from tilewright.build.upkeep import other_versions, usage
     from tilewright.cli.cache import human
     from tilewright.errors import StoreError
 

@@ -49,7 +49,7 @@ def _ago(then: float) -> str:
 
 def ls(json: AsJson = False) -> None:
     """List what is stored, the last used first."""
-    from tilewright.build.collect import usage
+    from tilewright.build.upkeep import usage
 
     store = _store()
     known = {str(one["key"]): one for one in store.manifests()}
@@ -122,22 +122,22 @@ def gc(
 ) -> None:
     """Trim the store, least recently used first, and clear what killed processes left."""
     from tilewright import settings
-    from tilewright.build import collect
+    from tilewright.build import upkeep
     from tilewright.build.store import remove_tree
 
     store = _store()
     if reset:
-        left = collect.reset(store)
+        left = upkeep.reset(store)
         if left:
             say(f"{store.root} stays: {', '.join(left[:5])} in it is not the store's")
-    removed_versions = collect.other_versions(store) if other else []
+    removed_versions = upkeep.other_versions(store) if other else []
     for folder in removed_versions:
         remove_tree(folder)
     if everything:
-        report = collect.collect(store, 0, in_use_seconds=0)
+        report = upkeep.clean(store, 0, in_use_seconds=0)
     else:
         limit = settings.current().cache_max_bytes if max_bytes is None else max_bytes
-        report = collect.collect(store, limit)
+        report = upkeep.clean(store, limit)
     if json:
         print_json(
             {

@@ -33,7 +33,7 @@ class EntryUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class Cleaned:
     """What a collection removed and what it left."""
 
     entries: int = 0
@@ -65,7 +65,7 @@ def usage(store: Store) -> list[EntryUse]:
 
 def trim(
     store: Store, max_bytes: int, *, keep: Collection[str] = (), in_use_seconds: float = IN_USE_SECONDS
-) -> Collected:
+) -> Cleaned:
     """Remove least recently used entries until the store fits; never one in `keep` or in use just now."""
     entries = usage(store)
     total = sum(one.bytes for one in entries)
@@ -78,7 +78,7 @@ def trim(
         store.discard(one.key)
         removed += 1
         freed += one.bytes
-    return Collected(removed, freed, 0, len(entries) - removed, total - freed)
+    return Cleaned(removed, freed, 0, len(entries) - removed, total - freed)
 
 
 def _sweep_work(folder: Path) -> bool:
@@ -136,14 +136,14 @@ def sweep(store: Store) -> int:
     return count
 
 
-def collect(store: Store, max_bytes: int, *, in_use_seconds: float = IN_USE_SECONDS) -> Collected:
+def clean(store: Store, max_bytes: int, *, in_use_seconds: float = IN_USE_SECONDS) -> Cleaned:
     """Sweep and trim: what `tilewright cache gc` does."""
     leavings = sweep(store)
     trimmed = trim(store, max_bytes, in_use_seconds=in_use_seconds)
-    return Collected(trimmed.entries, trimmed.bytes, leavings, trimmed.left_entries, trimmed.left_bytes)
+    return Cleaned(trimmed.entries, trimmed.bytes, leavings, trimmed.left_entries, trimmed.left_bytes)
 
 
-def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes: int) -> Collected | None:
+def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes: int) -> Cleaned | None:
     """Keep the bound after a build; the whole store is measured only when it may matter."""
     stamp = store.root / STAMP
     try:
@@ -158,7 +158,7 @@ def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes
         stamp.touch()
     except OSError as error:
         raise store_error(error, store.root, "noting its size") from error
-    return Collected(trimmed.entries, trimmed.bytes, leavings, trimmed.left_entries, trimmed.left_bytes)
+    return Cleaned(trimmed.entries, trimmed.bytes, leavings, trimmed.left_entries, trimmed.left_bytes)
 
 
 def other_versions(store: Store) -> list[Path]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.build.stubs import Stub, in_child, tiny_specs, wait_code
 from tilewright import settings
-from tilewright.build import Builder, Store, collect
+from tilewright.build import Builder, Store, upkeep
 from tilewright.build.store import MANIFEST
 
 UseStub = Callable[..., Stub]
@@ -36,22 +36,22 @@ def size_of(store: Store, key: str) -> int:
 
 
 def test_the_least_recently_used_go_first(store: Store, six: list[str]) -> None:
-    assert [one.key for one in collect.usage(store)] == six
+    assert [one.key for one in upkeep.usage(store)] == six
     room = sum(size_of(store, key) for key in six[3:])
-    report = collect.trim(store, room)
+    report = upkeep.trim(store, room)
     assert list(store.all_keys()) == sorted(six[3:])
     assert (report.entries, report.left_entries, report.left_bytes) == (3, 3, room)
 
 
 def test_a_lookup_counts_as_use(store: Store, six: list[str]) -> None:
     store.lookup(six[0])
-    collect.trim(store, size_of(store, six[0]) + 1)
+    upkeep.trim(store, size_of(store, six[0]) + 1)
     assert list(store.all_keys()) == [six[0]]
 
 
 def test_entries_in_use_just_now_or_of_the_running_build_stay(store: Store, six: list[str]) -> None:
     store.lookup(six[2])
-    collect.trim(store, 0, keep={six[4]})
+    upkeep.trim(store, 0, keep={six[4]})
     assert list(store.all_keys()) == sorted([six[2], six[4]])
 
 
@@ -67,9 +67,9 @@ def test_a_small_build_does_not_measure_a_large_store_again(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("measured")
 
-    monkeypatch.setattr(collect, "trim", never)
+    monkeypatch.setattr(upkeep, "trim", never)
     Builder().build_one(tiny_specs(7)[6])
-    long_ago = time.time() - 2 * collect.SCAN_SECONDS
+    long_ago = time.time() - 2 * upkeep.SCAN_SECONDS
     os.utime(store.root / "measured", (long_ago, long_ago))
     with pytest.raises(AssertionError, match="measured"):
         Builder().build_one(tiny_specs(8)[7])
@@ -87,14 +87,14 @@ def test_a_sweep_removes_what_the_dead_left_and_nothing_else(store: Store, six: 
     (store.logs / "x.log.part").write_text("x")
     (store.logs / "y.log").write_text("recent")
     (store.logs / "z.log").write_text("old")
-    old = time.time() - 2 * collect.LOG_SECONDS
+    old = time.time() - 2 * upkeep.LOG_SECONDS
     os.utime(store.logs / "z.log", (old, old))
     with store.workspace() as mine:
         (mine / "file").write_text("x")
         held = store.lock("b" * 64)
         assert held.acquire()
         assert len(list(store.temporary.iterdir())) == 3
-        assert collect.sweep(store) == 5
+        assert upkeep.sweep(store) == 5
         assert list(store.temporary.iterdir()) == [mine]
         assert (mine / "file").exists()
         assert [one.name for one in store.locks.iterdir()] == ["b" * 64]
@@ -111,15 +111,15 @@ def test_without_locks_only_old_work_folders_are_swept(
     young.mkdir()
     old.mkdir()
     (old / ".owner").touch()
-    then = time.time() - 2 * collect.ABANDONED_SECONDS
+    then = time.time() - 2 * upkeep.ABANDONED_SECONDS
     os.utime(old, (then, then))
-    collect.sweep(store)
+    upkeep.sweep(store)
     assert list(store.temporary.iterdir()) == [young]
 
 
 def test_collect_reports_what_it_did(store: Store, six: list[str]) -> None:
     (store.temporary / "trash-1-2").mkdir()
-    report = collect.collect(store, 0)
+    report = upkeep.clean(store, 0)
     assert (report.entries, report.leavings, report.left_entries, report.left_bytes) == (6, 1, 0, 0)
     assert report.bytes > 0
 
@@ -128,6 +128,6 @@ def test_other_versions_are_listed_not_touched(store: Store, six: list[str]) -> 
     other = store.root.parent / "kernels-v0"
     other.mkdir()
     (other / "format.json").write_text('{"schema": 0}')
-    assert collect.other_versions(store) == [other]
-    collect.collect(store, 0, in_use_seconds=0)
+    assert upkeep.other_versions(store) == [other]
+    upkeep.clean(store, 0, in_use_seconds=0)
     assert other.is_dir()
