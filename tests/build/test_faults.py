@@ -17,7 +17,7 @@ import pytest
 
 from tests.build.stubs import COPY, SLOW_COPY, Stub, in_child, tiny_specs, wait_code
 from tilewright import settings
-from tilewright.build import Builder, Store, builder
+from tilewright.build import Builder, Store, builder, upkeep
 from tilewright.errors import CompileError
 
 UseStub = Callable[..., Stub]

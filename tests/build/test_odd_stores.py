@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from tests.build.stubs import COPY, Stub, tiny_specs, write_stub
 from tilewright import settings
-from tilewright.build import Artifact, Builder, Store, diagnose
+from tilewright.build import Artifact, Builder, Store, diagnose, upkeep
 from tilewright.build.diagnose import Outcome, compile_failure
 from tilewright.build.store import MANIFEST
 from tilewright.cli.main import build_app
