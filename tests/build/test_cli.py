@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from tests.build.stubs import Stub, tiny_specs
 from tilewright import settings
 from tilewright.backends.cpu import toolchain
+from tilewright.backends.cpu.toolchain import find_toolchain
 from tilewright.build import Artifact, Builder, Store
 from tilewright.cli.main import build_app
 from tilewright.ops import op
@@ -216,4 +217,5 @@ def test_doctor_reports_a_store_that_takes_nothing(tmp_path: Path) -> None:
         code, found = findings()
     assert code == 2
     assert found["cpu path", "store takes kernels"]["ok"] is False
-    assert found["cpu path", "compile and load"]["ok"] is True
+    # Zig keeps the stubs of the C library in the cache folder, so it cannot compile without one.
+    assert found["cpu path", "compile and load"]["ok"] is (find_toolchain().kind != "zig")

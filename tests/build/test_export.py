@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.backends.cpu.toolchain import find_toolchain
+from tilewright.backends.cpu.toolchain import find_toolchain, object_rules
 from tilewright.codegen import collect, generate
 from tilewright.runtime import abi
 
@@ -18,16 +18,17 @@ from tilewright.runtime import abi
 def test_the_table_of_a_library_lists_every_linked_kernel(tmp_path: Path, options: tuple[str, ...]) -> None:
     specs = collect("gemm", "generic", pool="tests", expression="c.pipeline != 'packed'").specs
     generate(specs, tmp_path)
+    rules = object_rules("generic")
     driver = find_toolchain().driver
-    includes = [f"-I{one}" for one in find_toolchain().include_dirs()]
     objects = []
     for number, spec in enumerate(specs):
         objects.append(str(tmp_path / f"{number}.o"))
-        common = [*driver, "-std=c++17", "-fPIC", "-fvisibility=hidden", *options, *includes]
+        common = [*driver, *rules.compile_flags, *options, *(f"-I{one}" for one in rules.include_dirs)]
         subprocess.run([*common, "-c", str(tmp_path / f"{spec.name}.cpp"), "-o", objects[-1]], check=True)
     library = tmp_path / "many.so"
     gone = ["-Wl,--gc-sections"] if len(options) > 1 else []
-    subprocess.run([*driver, "-shared", *gone, "-o", str(library), *objects, "-lm"], check=True)
+    words = [*driver, "-shared", *rules.link_flags, *gone, "-o", str(library), *objects, *rules.libraries]
+    subprocess.run(words, check=True)
 
     loaded = ctypes.CDLL(str(library))
     loaded.tw_kernels.restype = ctypes.POINTER(abi.KernelEntry)

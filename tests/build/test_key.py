@@ -133,7 +133,7 @@ def test_locale_hash_seed_and_folder_leave_the_key_alone(tmp_path: Path) -> None
     keys = set()
     for number, locale in enumerate(("C", "C.UTF-8", "de_DE.ISO-8859-1")):
         environment = settings.child_environment({"LC_ALL": locale, "LANG": locale, "PYTHONHASHSEED": str(number)})
-        places = f"{root}{os.pathsep}{root / 'src'}"
+        places = os.pathsep.join([str(root), str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment |= {"PYTHONPATH": places, "TILEWRIGHT_CACHE_DIR": str(tmp_path / locale), "TZ": f"UTC{number}"}
         answer = subprocess.run(
             [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
