@@ -121,6 +121,7 @@ def test_the_setting_picks_the_kind(machine: Path) -> None:
         pass
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_a_broken_one_is_passed_over(machine: Path) -> None:
     program(machine / "bin" / "nvcc", "exit 3")
     program(machine / "usr" / "cuda" / "bin" / "nvcc")
@@ -169,6 +170,7 @@ def test_tools_beside_the_compiler_in_wheels_and_in_triton(machine: Path) -> Non
     assert places.tool("nvdisasm") == first
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_doctor_shows_each_compiler_and_why_not(machine: Path) -> None:
     def said() -> list[tuple[str, bool | None, str]]:
         return [(Path(one.what).name, one.ok, one.text) for one in compilers()]

@@ -164,6 +164,7 @@ def test_axes_and_filters_mean_nothing_to_problems(stub: Stub, tmp_path: Path) -
         assert "[build-what]" in done.stderr
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_what_is_built_ahead_serves_a_frozen_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Really compiled, in processes of their own: the second may not compile anything, and has no compiler."""
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "store"), "TILEWRIGHT_THREADS": "2"}

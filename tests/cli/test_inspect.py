@@ -103,6 +103,7 @@ def test_the_source_of_a_file_nobody_knows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "axes", [("--datatype", "bf16", "--layout", "rcr"), ("--datatype", "int8", "--epilogue", "relu")]
 )
+@pytest.mark.usefixtures("needs_compiler")
 def test_every_name_that_specs_prints_is_taken(axes: tuple[str, ...]) -> None:
     names = shell("specs", "gemm", "--pool", "tiny", "--target", "generic", *axes).stdout.split()
     assert names

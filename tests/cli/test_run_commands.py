@@ -146,6 +146,7 @@ def test_run_and_bench_take_a_filter() -> None:
     assert shell("run", "gemm", *words[:-1], "c.pipe == 'none'").exit_code == 1
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_bench_takes_a_kernel_and_a_list_of_problems(tmp_path: Path) -> None:
     file = tmp_path / "problems.json"
     file.write_text(json.dumps([{"m": 4, "n": 4, "k": 4}, {"m": -1, "n": 4, "k": 4}, {"m": 8, "n": 4, "k": 4}]))
