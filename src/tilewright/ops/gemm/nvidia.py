@@ -78,6 +78,12 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
             f"B is packed for wgmma, which does not multiply {a} by {b} on {arch.name}",
             f"give b unpacked, or use one of {', '.join(TENSOR_INPUTS)} for both on sm_90a",
         )
+    elif signature.variant == "preshuffle" and DTYPES[a].bytes != 2 and signature.layout[0] != "r":
+        yield Violation(
+            "nv-preshuffle",
+            f"with a packed B wgmma reads {a} along k only, and the columns of A are contiguous",
+            "give a by rows (a copy), or b unpacked",
+        )
     if a == "int8" or b == "int8":
         if a != b:
             yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
