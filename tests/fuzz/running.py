@@ -166,6 +166,7 @@ class Runner:
         self.counts[f"rule {error.rule}"] += 1
         if error.rule == "frozen":
             self.counts["not built"] += 1
+            self.counts["NB "+error.message.rpartition(": ")[2]] += 1
             return
         if verdict.kind == MUST:
             raise Wrong(f"a right call was refused: {error}")

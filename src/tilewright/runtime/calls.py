@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, shown
 from tilewright.runtime import arrays, quick, torch_arrays
 from tilewright.runtime.arrays import CopyNeeded, View, extent, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
@@ -34,36 +34,32 @@ Views = tuple["View | Packed | None", ...]
 
 def scalar(name: str, value: object) -> float:
     """A real number as a float; what is none, or a truth value, has one clear error."""
-    if type(value) is float or type(value) is int:
-        known: Any = value
-    elif isinstance(value, (bool, np.bool_)) or not _is_number(value):
-        known = None
-    else:
-        known = value
+    torch_arrays.demand_constant(name, value)
     try:
-        if known is not None:
-            return float(known)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        pass
+        if type(value) is float or type(value) is int or _is_number(value):
+            return float(cast("Any", value))
+        why = "is not a real number"
+    except Exception as error:  # whatever float() and classes of the user's own raise
+        why = f"cannot be made a float ({error!s:.80})"
     raise ProblemError(
-        f"{name} is {_short(value)}, not a real number",
+        f"{name} is {shown(value)}, which {why}",
         rule="scalar",
-        value=_short(value),
+        value=shown(value),
         remedy=f"give {name} as a float; an array must have no dimensions, a truth value be written as 0 or 1",
     )
 
 
 def _is_number(value: Any) -> bool:
-    """Real numbers, and arrays of no dimensions that hold one."""
+    """Real numbers, and arrays of no dimensions that hold one; texts and spans of time are none, though float() takes
+    them."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        if value.shape == () and value.dtype.kind == "O":
+            return _is_number(value.item())
+        return value.shape == () and value.dtype.kind not in "bcmMSU" and "complex" not in value.dtype.name
     if isinstance(value, numbers.Real):
-        return True
+        return not isinstance(value, bool)
     shape, kind = getattr(value, "shape", None), str(getattr(value, "dtype", None))
-    return shape is not None and tuple(shape) == () and "bool" not in kind and "complex" not in kind
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return isinstance(shape, tuple) and shape == () and "bool" not in kind and "complex" not in kind
 
 
 class Caller:
