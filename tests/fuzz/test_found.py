@@ -10,7 +10,7 @@ import torch
 
 import tilewright as tw
 from tests.fuzz.oddities import Raises
-from tilewright.errors import ProblemError, TilewrightError
+from tilewright.errors import ProblemError, TilewrightError, UnknownNameError
 
 F32 = np.float32
 A, B = np.ones((4, 6), F32), np.ones((6, 5), F32)
@@ -47,3 +47,39 @@ def test_the_gradient_of_a_scalar_is_not_lost() -> None:
         assert (tw.gemm(A, B, alpha=alpha) == 12).all()
     assert (tw.gemm(A, B, alpha=alpha.detach()) == 12).all()
     assert (tw.gemm(A, B, alpha=np.array(2.0, object)) == 12).all()
+
+
+MANY = np.array(["never", "never"])
+
+
+@pytest.mark.parametrize("value", [MANY, ["never"], None, True, Raises()], ids=lambda value: type(value).__name__)
+def test_names_that_are_no_texts(value: Any) -> None:
+    refused("copy-name", lambda: tw.gemm(A, B, copy=value))
+    refused("copy-name", lambda: tw.matmul(A, B, copy=value))
+    if value is None:
+        return
+    refused("math-name", lambda: tw.matmul(A, B, math=value), UnknownNameError)
+    refused("epilogue-name", lambda: tw.gemm(A, B, epilogue=value))
+    for call in (tw.gemm, tw.matmul):
+        refused("arch-name", lambda call=call: call(A, B, target=value), UnknownNameError)
+    refused("arch-name", lambda: tw.explain(tw.GemmProblem(4, 4, 4), target=value), UnknownNameError)
+    refused("arch-name", lambda: tw.Registry(value), UnknownNameError)
+
+
+def test_a_copy_that_is_forbidden_in_another_string() -> None:
+    assert (tw.gemm(A, B, copy="".join(["ne", "ver"])) == 6).all()
+    assert (tw.matmul(A, B, copy=np.str_("never")) == 6).all()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [(np.float32, -1), (np.float32, 10**30), {"names": ["x"]}, Raises(), np.dtype(">f4"), object()],
+    ids=lambda value: type(value).__name__,
+)
+def test_output_types_numpy_chokes_on(value: Any) -> None:
+    refused("array-dtype", lambda: tw.gemm(A, B, out_dtype=value))
+
+
+def test_ds_that_answers_every_question_with_an_error() -> None:
+    refused("ds-type", lambda: tw.gemm(A, B, ds=Raises(), epilogue="relu"))
+    refused("ds-type", lambda: tw.gemm(A, B, ds=np.ones(5, F32), epilogue="relu"))

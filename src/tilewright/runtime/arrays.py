@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES, dtype
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, shown
 from tilewright.runtime import dlpack, staging, torch_arrays
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
@@ -142,22 +142,22 @@ def output_dtype(name: object) -> str:
         return ours
     try:
         given = np.dtype(name)  # type: ignore[call-overload]
-    except TypeError:
-        text = str(name).rpartition(".")[2]  # jax.numpy.float32 and its like print as module.name
+    except Exception:  # NumPy asks objects of any class for what they mean
+        text = shown(name).rpartition(".")[2].rstrip("'>")  # jax.numpy.float32 and its like print as module.name
         if text in BY_NUMPY_NAME:
             return BY_NUMPY_NAME[text]
         raise ProblemError(
-            f"out_dtype {name!r} is not an element type",
+            f"out_dtype {shown(name)} is not an element type",
             rule="array-dtype",
-            value=str(name),
+            value=shown(name),
             remedy=f"use one of {', '.join(one.name for one in DTYPES.values() if one.held)}",
         ) from None
     found = BY_NUMPY_NAME.get(given.name)
-    if found is None:
+    if found is None or not given.isnative:
         raise ProblemError(
-            f"out_dtype {given.name} is an element type no kernel writes",
+            f"out_dtype {given.name if found is None else given.str} is an element type no kernel writes",
             rule="array-dtype",
-            value=given.name,
+            value=given.str,
             remedy="use np.float32, or another type results can have",
         )
     return found

@@ -26,7 +26,8 @@ from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan, Plans
 from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Result, Span
 
-COPIES = ("never", "allow")
+NEVER = "never"  # compared by identity on the way that must be short: what is equal to it may be no text at all
+COPIES = (NEVER, "allow")
 _GRAIN = 16  # what addresses on a device are multiples of where checks are shown plain ones
 
 Views = tuple["View | Packed | None", ...]
@@ -73,11 +74,11 @@ class Caller:
         self.quick: Callable[..., Any] = _nothing
 
     def run(
-        self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = "never"
+        self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = NEVER
     ) -> Any:
         """The result of a call; several are a tuple."""
         plans = planner.plans()
-        if copy == "never":
+        if copy is NEVER:
             done = self.quick(plans.quick, attributes, *scalars, *operands)
             if done is not None:
                 return done if type(done) is not list else self.failed(planner, done, operands, scalars)
@@ -95,9 +96,10 @@ class Caller:
         self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str
     ) -> Any:
         """Every operand is looked at, every mistake has its error."""
-        if copy not in COPIES:
+        if not isinstance(copy, str) or copy not in COPIES:
+            told = shown(copy)
             raise ProblemError(
-                f"copy is {copy!r}", rule="copy-name", value=str(copy), remedy="use copy='never' or copy='allow'"
+                f"copy is {told}", rule="copy-name", value=told, remedy="use copy='never' or copy='allow'"
             )
         names = self.binding.scalars
         numbers_ = [scalar(name, value) for name, value in zip(names, scalars, strict=True)]
@@ -118,7 +120,7 @@ class Caller:
             addresses[slot] = address
         plan.run(addresses, numbers_)
         self._tell(operands)
-        if copy == "never":
+        if copy == NEVER:
             self._remember(plans, plan, views, operands, attributes)
         return self._answer(operands, made)
 
@@ -162,7 +164,7 @@ class Caller:
         key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
         try:
             known = plans.known.get(key)
-        except TypeError:  # attributes that are no names; the request says so
+        except Exception:  # attributes that are no names cannot be looked up; the request says what they are
             known = key = None
         if known is not None:
             return known
@@ -315,7 +317,7 @@ def caller(op: str) -> Caller:
     return found if found is not None else _callers.setdefault(op, Caller(binding(op)))
 
 
-def run(planner: Planner, op: str, *operands: Any, copy: str = "never", **keywords: Any) -> Any:
+def run(planner: Planner, op: str, *operands: Any, copy: str = NEVER, **keywords: Any) -> Any:
     """Run an op on arrays, written as users do, with the kernels the planner chooses."""
     one = caller(op)
     given, scalars, attributes = one.binding.bind(*operands, **keywords)
@@ -362,7 +364,7 @@ class OneKernel:
         )
 
 
-def call_kernel(kernel: Kernel, *operands: Any, copy: str = "never", **keywords: Any) -> Any:
+def call_kernel(kernel: Kernel, *operands: Any, copy: str = NEVER, **keywords: Any) -> Any:
     """Run this kernel; what it computes is its own, layouts must be."""
     if kernel.planner is None:
         kernel.planner = OneKernel(kernel)
