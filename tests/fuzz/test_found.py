@@ -83,3 +83,11 @@ def test_output_types_numpy_chokes_on(value: Any) -> None:
 def test_ds_that_answers_every_question_with_an_error() -> None:
     refused("ds-type", lambda: tw.gemm(A, B, ds=Raises(), epilogue="relu"))
     refused("ds-type", lambda: tw.gemm(A, B, ds=np.ones(5, F32), epilogue="relu"))
+
+
+@pytest.mark.parametrize("value", [Raises(), torch.Tensor, np.ndarray], ids=["raises", "Tensor", "ndarray"])
+def test_what_is_no_array_is_not_asked_for_its_attributes(value: Any) -> None:
+    refused("array-type", lambda: tw.gemm(value, B))
+    refused("array-type", lambda: tw.gemm(A, value))
+    refused("array-type", lambda: tw.matmul(A, B, out=value))
+    refused("array-type", lambda: tw.pack(value))

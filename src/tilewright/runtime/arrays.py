@@ -200,7 +200,7 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     elif torch_arrays.is_tensor(array):
         address, shape, strides, name, place = torch_arrays.parts(what, array, kind)
         found = View(what, address, shape, strides, name, True, array, place)
-    elif hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+    elif dlpack.speaks(array):
         tensor = dlpack.read(what, array, kind)
         owner = (array, tensor.capsule)
         found = View(
@@ -230,7 +230,7 @@ def array_place(array: Any) -> Place:
         return array.place
     if torch_arrays.is_tensor(array):
         return torch_arrays.place_of(array)
-    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
+    if isinstance(array, np.ndarray) or not dlpack.speaks(array):
         return HOST
     return dlpack.host_or_device(*dlpack.device_of("the array", array))
 

@@ -98,6 +98,12 @@ class Imported:
     place: Place = HOST
 
 
+def speaks(array: Any) -> bool:
+    """Whether DLPack can be asked of an array; its type knows, so that objects with a mind of their own are not."""
+    kind = type(array)
+    return hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
+
+
 def host_or_device(code: int, index: int) -> Place:
     """Where memory of a DLPack device is; pinned host memory counts as the host's."""
     kind, pinned = dlpack_types().get(code, (_DEVICE_NAMES.get(code, f"type {code}"), False))
