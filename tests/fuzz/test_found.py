@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch
 import tilewright as tw
 from tests.fuzz.oddities import Raises
 from tilewright.errors import ProblemError, TilewrightError, UnknownNameError
+from tilewright.runtime import dlpack
 
 F32 = np.float32
 A, B = np.ones((4, 6), F32), np.ones((6, 5), F32)
@@ -91,3 +94,45 @@ def test_what_is_no_array_is_not_asked_for_its_attributes(value: Any) -> None:
     refused("array-type", lambda: tw.gemm(A, value))
     refused("array-type", lambda: tw.matmul(A, B, out=value))
     refused("array-type", lambda: tw.pack(value))
+
+
+class Numpys:
+    """An array of a library that is NumPy, which takes no bf16 through DLPack."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._array.__dlpack__(**keywords)
+
+    def __array_namespace__(self) -> Any:
+        return np
+
+
+def test_a_library_that_does_not_take_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    before = len(dlpack._exported)
+    for _ in range(2):
+        result = tw.gemm(Numpys(A), B, out_dtype="bf16")
+        assert type(result) is np.ndarray
+        assert (result == 6).all()
+    assert (len(dlpack._exported), told) == (before, [])
+
+
+def test_a_library_that_does_not_take_an_array_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    before = len(dlpack._exported)
+    ours = tw.to_device(A.astype(ml_dtypes.bfloat16), "generic")
+    with pytest.raises(RuntimeError):
+        np.from_dlpack(ours)  # type: ignore[arg-type]
+    plain = tw.to_device(A, "generic")
+    taken = np.from_dlpack(plain)  # type: ignore[arg-type]
+    del ours, plain
+    assert (taken == 1).all()
+    del taken
+    assert (len(dlpack._exported), told) == (before, [])
