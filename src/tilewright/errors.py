@@ -121,6 +121,16 @@ class InternalError(TilewrightError):
     owner = "tilewright"
 
 
+def no_memory(what: str, error: BaseException) -> MachineError:
+    """The error for memory that this machine does not have."""
+    return MachineError(
+        f"there is no memory for {what} ({error!s:.200})",
+        rule="memory",
+        value=what,
+        remedy="take smaller operands, or a machine with more memory",
+    )
+
+
 def shown(value: object, most: int = 60) -> str:
     """A value as an error shows it: short, and some words for what has none of its own."""
     try:

@@ -12,7 +12,7 @@ import torch
 
 import tilewright as tw
 from tests.fuzz.oddities import Raises
-from tilewright.errors import ProblemError, TilewrightError, UnknownNameError
+from tilewright.errors import MachineError, ProblemError, TilewrightError, UnknownNameError
 from tilewright.runtime import dlpack
 
 F32 = np.float32
@@ -136,3 +136,43 @@ def test_a_library_that_does_not_take_an_array_of_ours(monkeypatch: pytest.Monke
     assert (taken == 1).all()
     del taken
     assert (len(dlpack._exported), told) == (before, [])
+
+
+class Copies(Numpys):
+    """An array of a library that copies what it takes."""
+
+    def __array_namespace__(self) -> Any:
+        class Library:
+            @staticmethod
+            def from_dlpack(producer: Any) -> list[Any]:
+                return [np.from_dlpack(producer).copy()]
+
+        return Library
+
+
+def test_results_are_handed_to_a_library_when_they_are_there() -> None:
+    for a in (A, A[::-1]):  # the second is copied
+        result = tw.gemm(Copies(a), B, copy="allow")
+        assert type(result) is list
+        assert (result[0] == 6).all()
+
+
+def test_copies_of_what_only_speaks_dlpack() -> None:
+    memory = np.zeros(200, np.uint8)
+    crooked = memory[1:97].view(F32).reshape(4, 6)
+    crooked[...] = 2
+    assert (tw.gemm(Numpys(crooked), B, copy="allow") == 12).all()
+    out = np.full((5, 4), np.nan, F32).T
+    c = np.arange(20, dtype=F32).reshape(4, 5)
+    np.testing.assert_array_equal(tw.gemm(A, B, Numpys(c), beta=2.0, out=out, copy="allow"), 6 + 2 * c)
+
+
+def test_memory_that_no_machine_has() -> None:
+    for m, n in ((2**25, 2**25), (2**30, 2**29)):
+        a, b = np.empty((m, 0), F32), np.empty((0, n), F32)
+        refused("memory", lambda a=a, b=b: tw.gemm(a, b), MachineError)
+        refused("memory", lambda a=a, b=b: tw.matmul(torch.from_numpy(a), b), MachineError)
+    wide = np.broadcast_to(np.ones((3, 1), F32), (3, 2**39))
+    refused("memory", lambda: tw.matmul(wide, wide.T, copy="allow"), MachineError)
+    tensor = torch.ones(3, 1).expand(3, 2**39)
+    refused("memory", lambda: tw.matmul(tensor, tensor.T, copy="allow"), MachineError)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES, dtype
-from tilewright.errors import ProblemError, shown
+from tilewright.errors import ProblemError, no_memory, shown
 from tilewright.runtime import dlpack, staging, torch_arrays
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
@@ -186,9 +186,8 @@ def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
     return View(what, address_of(array), array.shape, tuple(strides), name, array.flags.writeable, array)
 
 
-def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
-    """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
-    touched."""
+def _seen(what: str, array: Any, kind: str) -> View:
+    """Any supported array as a view, wherever it starts."""
     if isinstance(array, np.ndarray):
         if kind != HOST_KIND:
             raise wrong_place(what, HOST, kind)
@@ -213,6 +212,13 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
             value=type(array).__name__,
             remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",
         )
+    return found
+
+
+def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
+    """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
+    touched."""
+    found = _seen(what, array, kind)
     if found.address % found.itemsize and 0 not in found.shape:
         raise copy_needed(
             what,
@@ -240,17 +246,20 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
 
     `by_columns` exchanges the last two dimensions in memory.
     """
+    if not isinstance(array, (np.ndarray, DeviceArray)) and not torch_arrays.is_tensor(array):
+        array = _seen(what, array, kind).numpy()
     if by_columns and len(array.shape) >= 2:
         turned = array.T if isinstance(array, DeviceArray) else array.swapaxes(-1, -2)
         made = copy_of(what, turned, kind)
         return made.T if isinstance(made, DeviceArray) else made.swapaxes(-1, -2)
-    if isinstance(array, np.ndarray):
-        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
-    if torch_arrays.is_tensor(array):
-        return torch_arrays.copied(what, array)
-    if isinstance(array, DeviceArray):
-        return _copy_on_device(what, array)
-    return view(what, array, kind).numpy().copy()
+    try:
+        if isinstance(array, np.ndarray):
+            return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+        if torch_arrays.is_tensor(array):
+            return torch_arrays.copied(what, array)
+    except (MemoryError, RuntimeError) as error:  # PyTorch's is the second
+        raise no_memory(f"a copy of {what}", error) from error
+    return _copy_on_device(what, array)
 
 
 def _copy_on_device(what: str, array: DeviceArray) -> DeviceArray:
@@ -321,22 +330,23 @@ def memory_address(array: np.ndarray[Any, Any] | DeviceArray) -> int:
 
 
 def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, int]:
-    """A new array for a result and its address: of the library `example` comes from where that takes DLPack,
-    NumPy's (on a device: our own) otherwise.
+    """A new array for a result and its address: a tensor where `example` is one, else NumPy's (on a device: our own).
+
+    `as_kind_of` makes it one of the library `example` comes from, once the result is there.
     """
     shape, strides, name = wanted.shape, wanted.strides, wanted.dtype
-    if torch_arrays.is_tensor(example):
-        tensor = torch_arrays.empty(shape, strides, name, place)
-        if tensor is not None:
-            return tensor, int(tensor.data_ptr())
-    if place is not HOST:
-        held = DeviceArray.empty(device(place), shape, name, strides)
-        return _as_kind_of(example, held, held.exporter()), held.address
-    made = _empty_strided(shape, strides, numpy_dtype(name))
-    if isinstance(example, np.ndarray):
+    try:
+        if torch_arrays.is_tensor(example):
+            tensor = torch_arrays.empty(shape, strides, name, place)
+            if tensor is not None:
+                return tensor, int(tensor.data_ptr())
+        if place is not HOST:
+            held = DeviceArray.empty(device(place), shape, name, strides)
+            return held, held.address
+        made = _empty_strided(shape, strides, numpy_dtype(name))
         return made, address_of(made)
-    exporter = dlpack.Exporter(made, address_of(made), made.shape, strides, name)
-    return _as_kind_of(example, made, exporter), address_of(made)
+    except (MemoryError, RuntimeError, ValueError, OverflowError) as error:  # each library has its own
+        raise no_memory(f"a result of {'x'.join(map(str, shape))} {name}", error) from error
 
 
 def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -361,11 +371,21 @@ def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
     return Maker(wanted.slot, _empty_strided, (shape, strides, numpy_dtype(name)))
 
 
-def _as_kind_of(example: Any, made: Any, exporter: dlpack.Exporter) -> Any:
-    convert = None if isinstance(example, DeviceArray) else dlpack.from_dlpack_of(example)
+def as_kind_of(example: Any, made: Any, wanted: Result) -> Any:
+    """A new result as an array of the library `example` comes from, where that takes DLPack.
+
+    Only when it was computed: some libraries copy what they take.
+    """
+    if isinstance(example, (np.ndarray, DeviceArray)) or torch_arrays.is_tensor(example):
+        return made
+    convert = dlpack.from_dlpack_of(example)
     if convert is None:
         return made
+    if isinstance(made, DeviceArray):
+        exporter = made.exporter()
+    else:
+        exporter = dlpack.Exporter(made, address_of(made), made.shape, wanted.strides, wanted.dtype)
     try:
         return convert(exporter)
-    except (TypeError, BufferError, RuntimeError, ValueError):
-        return made  # that library has no such element type; NumPy's array is still right
+    except Exception:  # whatever a library raises that has no such element type: NumPy's array is still right
+        return made

@@ -104,6 +104,7 @@ class Caller:
         names = self.binding.scalars
         numbers_ = [scalar(name, value) for name, value in zip(names, scalars, strict=True)]
         plans = planner.plans()
+        example = _example(operands)
         views, operands = self._views(operands, planner.kind, copy)
         while True:
             try:
@@ -114,7 +115,7 @@ class Caller:
                     raise
                 views, operands = self._with_copy(error, views, operands, planner.kind)
         self._demand_apart(views, plan)
-        made = self._results(plan, views, operands)
+        made = self._results(plan, views, example)
         addresses = [0 if one is None else one.address for one in views]
         for slot, (_, address) in made.items():
             addresses[slot] = address
@@ -122,7 +123,7 @@ class Caller:
         self._tell(operands)
         if copy == NEVER:
             self._remember(plans, plan, views, operands, attributes)
-        return self._answer(operands, made)
+        return self._answer(operands, plan, example, made)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -231,16 +232,16 @@ class Caller:
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _results(self, plan: Plan, views: Views, operands: Operands) -> dict[int, tuple[Any, int]]:
+    def _results(self, plan: Plan, views: Views, example: Any) -> dict[int, tuple[Any, int]]:
         """New arrays, and their addresses, by slot."""
-        example = _example(operands)
         return {
             one.slot: arrays.new_result(example, one, plan.place) for one in plan.results if views[one.slot] is None
         }
 
-    def _answer(self, operands: Operands, made: dict[int, tuple[Any, int]]) -> Any:
+    def _answer(self, operands: Operands, plan: Plan, example: Any, made: dict[int, tuple[Any, int]]) -> Any:
+        new = {one.slot: one for one in plan.results if one.slot in made}
         answers = [
-            made[index][0] if index in made else operands[index]
+            arrays.as_kind_of(example, made[index][0], new[index]) if index in made else operands[index]
             for index, slot in enumerate(self.binding.slots)
             if slot.written and (index in made or operands[index] is not None)
         ]
