@@ -66,7 +66,7 @@ class View:
     @property
     def bounds(self) -> tuple[int, int]:
         """First byte and the one after the last; equal when there are no elements."""
-        low, high = extent(self.shape, self.strides, self.itemsize)
+        low, high = dlpack.extent(self.shape, self.strides, self.itemsize)
         return self.address + low, self.address + high
 
     def transposed(self) -> View:
@@ -96,20 +96,6 @@ class View:
 
 def _same_strides(view: View, array: np.ndarray[Any, Any]) -> bool:
     return array.strides == tuple(one * view.itemsize for one in view.strides)
-
-
-def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Bytes before and after the first element that a strided array touches."""
-    low, high = 0, 0
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 0:
-            return 0, 0
-        reach = (size - 1) * stride
-        if reach < 0:
-            low += reach
-        else:
-            high += reach
-    return low * itemsize, (high + 1) * itemsize
 
 
 def dtype_name(what: str, kind: np.dtype[Any]) -> str:
@@ -378,14 +364,12 @@ def as_kind_of(example: Any, made: Any, wanted: Result) -> Any:
     """
     if isinstance(example, (np.ndarray, DeviceArray)) or torch_arrays.is_tensor(example):
         return made
-    convert = dlpack.from_dlpack_of(example)
-    if convert is None:
-        return made
     if isinstance(made, DeviceArray):
         exporter = made.exporter()
     else:
         exporter = dlpack.Exporter(made, address_of(made), made.shape, wanted.strides, wanted.dtype)
     try:
-        return convert(exporter)
+        convert = dlpack.from_dlpack_of(example)
+        return made if convert is None else convert(exporter)
     except Exception:  # whatever a library raises that has no such element type: NumPy's array is still right
         return made

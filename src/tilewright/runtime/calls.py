@@ -17,10 +17,11 @@ import numpy as np
 
 from tilewright.errors import ProblemError, shown
 from tilewright.runtime import arrays, quick, torch_arrays
-from tilewright.runtime.arrays import CopyNeeded, View, extent, overlaps_itself, share_memory, view
+from tilewright.runtime.arrays import CopyNeeded, View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, common_place, kind_of
+from tilewright.runtime.dlpack import extent
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan, Plans
