@@ -121,6 +121,25 @@ class InternalError(TilewrightError):
     owner = "tilewright"
 
 
+def no_memory(what: str, error: BaseException) -> MachineError:
+    """The error for memory that this machine does not have."""
+    return MachineError(
+        f"there is no memory for {what} ({error!s:.200})",
+        rule="memory",
+        value=what,
+        remedy="take smaller operands, or a machine with more memory",
+    )
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value as an error shows it: short, and some words for what has none of its own."""
+    try:
+        text = repr(value)
+    except Exception:  # whatever a class of the user's own raises, and integers of too many digits
+        text = f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def nearest(name: str, known: list[str]) -> str:
     """A remedy sentence for an unknown name: the closest known one, then all of them."""
     import difflib

@@ -130,7 +130,9 @@ def test_a_result_comes_back_in_the_library_of_the_input() -> None:
         def __array_namespace__(self) -> type[Library]:
             return Library
 
-    (kind, found), address = arrays.new_result(Array(), Result(0, (2, 3), (3, 1), "bf16"))
+    wanted = Result(0, (2, 3), (3, 1), "bf16")
+    made, address = arrays.new_result(Array(), wanted)
+    kind, found = arrays.as_kind_of(Array(), made, wanted)
     assert kind == "converted"
     assert (found.dtype, found.address, found.shape) == ("bf16", address, (2, 3))
     plain, address = arrays.new_result(object(), Result(0, (2, 3), (1, 2), "bf16"))

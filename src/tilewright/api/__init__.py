@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright import settings
 from tilewright.arch import all_archs
-from tilewright.backends.base import backend_names, resolve_target
+from tilewright.backends.base import backend_names, resolve_target, target_name
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
 from tilewright.errors import DeviceError
@@ -27,7 +26,7 @@ _targets: dict[tuple[type[Any], Any], str] = {}  # by the type of an array and i
 
 def target_of(array: Any, target: str | None = None) -> str:
     """The target a call means: the one named, the setting's, or the arch of the device its first array is on."""
-    name = target or settings.current().target
+    name = target_name(target)
     if name:
         return name
     kind = type(array)
@@ -77,4 +76,4 @@ def explain(
     problem: Any, *, target: str | None = None, threads: int | None = None, strict: bool | None = None
 ) -> Explanation:
     """Which kernels would serve a problem, which would not, and why; nothing is compiled."""
-    return registry_for(target or settings.current().target).explain(problem, threads=threads, strict=strict)
+    return registry_for(target_name(target)).explain(problem, threads=threads, strict=strict)

@@ -17,7 +17,7 @@ from tilewright.api import registry_for, target_of
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack_with
-from tilewright.runtime.calls import caller, scalar
+from tilewright.runtime.calls import NEVER, caller, scalar
 
 _ndarray = np.ndarray
 _current = settings.current
@@ -41,7 +41,7 @@ def gemm(
     out: Any = None,
     out_dtype: Any = None,
     math: str = "",
-    copy: str = "never",
+    copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
     """E = epilogue(alpha * A.B + beta * C, D0, D1).
@@ -71,7 +71,7 @@ def gemm(
     d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
     attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, alpha != 1.0, "")
     registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
-    if copy == "never":
+    if copy is NEVER:
         done = _CALLER.quick(registry.plans().quick, attributes, alpha, beta, a, b, c, d0, d1, out)
         if done is not None and type(done) is not list:
             return done
@@ -87,7 +87,7 @@ def matmul(
     out: Any = None,
     out_dtype: Any = None,
     math: str = "",
-    copy: str = "never",
+    copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
     """The product of two arrays as `numpy.matmul` means it.
@@ -98,7 +98,7 @@ def matmul(
     registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
     attributes = (_PASS, out_dtype, math, 0, False, "matmul")
     result = None
-    if copy == "never":
+    if copy is NEVER:
         result = _CALLER.quick(registry.plans().quick, attributes, 1.0, 0.0, a, b, None, None, None, out)
     if result is None or type(result) is list:
         operands = (a, b, None, None, None, out)

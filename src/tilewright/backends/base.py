@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from tilewright import plugins, settings
 from tilewright.arch import Arch, all_archs, best_host_arch
 from tilewright.arch import arch as arch_by_name
-from tilewright.errors import DeviceError, UnknownNameError, nearest
+from tilewright.errors import DeviceError, UnknownNameError, nearest, shown
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
@@ -233,13 +233,25 @@ def op_include_dirs(name: str, ops: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(one for op in ops if op for one in op_kernels(name, op).include_dirs()))
 
 
+def target_name(given: object = None) -> str:
+    """A target's name as it was given, else the setting's; empty where neither says."""
+    if isinstance(given, str) or given is None:
+        return given or settings.current().target
+    raise UnknownNameError(
+        f"the target is {shown(given)}, which is no name of an arch or backend",
+        rule="arch-name",
+        value=shown(given),
+        remedy=nearest("cpu", [*all_archs(), *backend_names()]),
+    )
+
+
 def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:
     """The arch a target means: its name, or a backend's name for the best arch of it that runs here.
 
     Without a name the setting's counts, else the best arch of this CPU.  Where nothing of a named backend runs here
     that is an error, unless the kernels need not run (`to_run` false): then its usual arch is meant.
     """
-    name = name or settings.current().target
+    name = target_name(name)
     if not name:
         return best_host_arch()
     if name in all_archs():

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright import events, ops, settings
-from tilewright.backends.base import backend, demand_runnable, resolve_target
+from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import Record, records
@@ -528,7 +528,7 @@ _defaults_lock = threading.Lock()
 
 def default_registry(target: str | None = None) -> Registry:
     """The registry behind the functions of the API: one a target, with the ops' default candidates."""
-    name = target or settings.current().target
+    name = target_name(target)
     found = _defaults.get(name)
     if found is None:
         made = Registry(name)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES, dtype
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, no_memory, shown
 from tilewright.runtime import dlpack, staging, torch_arrays
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
@@ -66,7 +66,7 @@ class View:
     @property
     def bounds(self) -> tuple[int, int]:
         """First byte and the one after the last; equal when there are no elements."""
-        low, high = extent(self.shape, self.strides, self.itemsize)
+        low, high = dlpack.extent(self.shape, self.strides, self.itemsize)
         return self.address + low, self.address + high
 
     def transposed(self) -> View:
@@ -96,20 +96,6 @@ class View:
 
 def _same_strides(view: View, array: np.ndarray[Any, Any]) -> bool:
     return array.strides == tuple(one * view.itemsize for one in view.strides)
-
-
-def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Bytes before and after the first element that a strided array touches."""
-    low, high = 0, 0
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 0:
-            return 0, 0
-        reach = (size - 1) * stride
-        if reach < 0:
-            low += reach
-        else:
-            high += reach
-    return low * itemsize, (high + 1) * itemsize
 
 
 def dtype_name(what: str, kind: np.dtype[Any]) -> str:
@@ -142,22 +128,22 @@ def output_dtype(name: object) -> str:
         return ours
     try:
         given = np.dtype(name)  # type: ignore[call-overload]
-    except TypeError:
-        text = str(name).rpartition(".")[2]  # jax.numpy.float32 and its like print as module.name
+    except Exception:  # NumPy asks objects of any class for what they mean
+        text = shown(name).rpartition(".")[2].rstrip("'>")  # jax.numpy.float32 and its like print as module.name
         if text in BY_NUMPY_NAME:
             return BY_NUMPY_NAME[text]
         raise ProblemError(
-            f"out_dtype {name!r} is not an element type",
+            f"out_dtype {shown(name)} is not an element type",
             rule="array-dtype",
-            value=str(name),
+            value=shown(name),
             remedy=f"use one of {', '.join(one.name for one in DTYPES.values() if one.held)}",
         ) from None
     found = BY_NUMPY_NAME.get(given.name)
-    if found is None:
+    if found is None or not given.isnative:
         raise ProblemError(
-            f"out_dtype {given.name} is an element type no kernel writes",
+            f"out_dtype {given.name if found is None else given.str} is an element type no kernel writes",
             rule="array-dtype",
-            value=given.name,
+            value=given.str,
             remedy="use np.float32, or another type results can have",
         )
     return found
@@ -186,9 +172,8 @@ def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
     return View(what, address_of(array), array.shape, tuple(strides), name, array.flags.writeable, array)
 
 
-def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
-    """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
-    touched."""
+def _seen(what: str, array: Any, kind: str) -> View:
+    """Any supported array as a view, wherever it starts."""
     if isinstance(array, np.ndarray):
         if kind != HOST_KIND:
             raise wrong_place(what, HOST, kind)
@@ -200,7 +185,7 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     elif torch_arrays.is_tensor(array):
         address, shape, strides, name, place = torch_arrays.parts(what, array, kind)
         found = View(what, address, shape, strides, name, True, array, place)
-    elif hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+    elif dlpack.speaks(array):
         tensor = dlpack.read(what, array, kind)
         owner = (array, tensor.capsule)
         found = View(
@@ -213,6 +198,13 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
             value=type(array).__name__,
             remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",
         )
+    return found
+
+
+def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
+    """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
+    touched."""
+    found = _seen(what, array, kind)
     if found.address % found.itemsize and 0 not in found.shape:
         raise copy_needed(
             what,
@@ -230,7 +222,7 @@ def array_place(array: Any) -> Place:
         return array.place
     if torch_arrays.is_tensor(array):
         return torch_arrays.place_of(array)
-    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
+    if isinstance(array, np.ndarray) or not dlpack.speaks(array):
         return HOST
     return dlpack.host_or_device(*dlpack.device_of("the array", array))
 
@@ -240,17 +232,20 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
 
     `by_columns` exchanges the last two dimensions in memory.
     """
+    if not isinstance(array, (np.ndarray, DeviceArray)) and not torch_arrays.is_tensor(array):
+        array = _seen(what, array, kind).numpy()
     if by_columns and len(array.shape) >= 2:
         turned = array.T if isinstance(array, DeviceArray) else array.swapaxes(-1, -2)
         made = copy_of(what, turned, kind)
         return made.T if isinstance(made, DeviceArray) else made.swapaxes(-1, -2)
-    if isinstance(array, np.ndarray):
-        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
-    if torch_arrays.is_tensor(array):
-        return torch_arrays.copied(what, array)
-    if isinstance(array, DeviceArray):
-        return _copy_on_device(what, array)
-    return view(what, array, kind).numpy().copy()
+    try:
+        if isinstance(array, np.ndarray):
+            return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+        if torch_arrays.is_tensor(array):
+            return torch_arrays.copied(what, array)
+    except (MemoryError, RuntimeError) as error:  # PyTorch's is the second
+        raise no_memory(f"a copy of {what}", error) from error
+    return _copy_on_device(what, array)
 
 
 def _copy_on_device(what: str, array: DeviceArray) -> DeviceArray:
@@ -321,22 +316,23 @@ def memory_address(array: np.ndarray[Any, Any] | DeviceArray) -> int:
 
 
 def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, int]:
-    """A new array for a result and its address: of the library `example` comes from where that takes DLPack,
-    NumPy's (on a device: our own) otherwise.
+    """A new array for a result and its address: a tensor where `example` is one, else NumPy's (on a device: our own).
+
+    `as_kind_of` makes it one of the library `example` comes from, once the result is there.
     """
     shape, strides, name = wanted.shape, wanted.strides, wanted.dtype
-    if torch_arrays.is_tensor(example):
-        tensor = torch_arrays.empty(shape, strides, name, place)
-        if tensor is not None:
-            return tensor, int(tensor.data_ptr())
-    if place is not HOST:
-        held = DeviceArray.empty(device(place), shape, name, strides)
-        return _as_kind_of(example, held, held.exporter()), held.address
-    made = _empty_strided(shape, strides, numpy_dtype(name))
-    if isinstance(example, np.ndarray):
+    try:
+        if torch_arrays.is_tensor(example):
+            tensor = torch_arrays.empty(shape, strides, name, place)
+            if tensor is not None:
+                return tensor, int(tensor.data_ptr())
+        if place is not HOST:
+            held = DeviceArray.empty(device(place), shape, name, strides)
+            return held, held.address
+        made = _empty_strided(shape, strides, numpy_dtype(name))
         return made, address_of(made)
-    exporter = dlpack.Exporter(made, address_of(made), made.shape, strides, name)
-    return _as_kind_of(example, made, exporter), address_of(made)
+    except (MemoryError, RuntimeError, ValueError, OverflowError) as error:  # each library has its own
+        raise no_memory(f"a result of {'x'.join(map(str, shape))} {name}", error) from error
 
 
 def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -361,11 +357,19 @@ def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
     return Maker(wanted.slot, _empty_strided, (shape, strides, numpy_dtype(name)))
 
 
-def _as_kind_of(example: Any, made: Any, exporter: dlpack.Exporter) -> Any:
-    convert = None if isinstance(example, DeviceArray) else dlpack.from_dlpack_of(example)
-    if convert is None:
+def as_kind_of(example: Any, made: Any, wanted: Result) -> Any:
+    """A new result as an array of the library `example` comes from, where that takes DLPack.
+
+    Only when it was computed: some libraries copy what they take.
+    """
+    if isinstance(example, (np.ndarray, DeviceArray)) or torch_arrays.is_tensor(example):
         return made
+    if isinstance(made, DeviceArray):
+        exporter = made.exporter()
+    else:
+        exporter = dlpack.Exporter(made, address_of(made), made.shape, wanted.strides, wanted.dtype)
     try:
-        return convert(exporter)
-    except (TypeError, BufferError, RuntimeError, ValueError):
-        return made  # that library has no such element type; NumPy's array is still right
+        convert = dlpack.from_dlpack_of(example)
+        return made if convert is None else convert(exporter)
+    except Exception:  # whatever a library raises that has no such element type: NumPy's array is still right
+        return made

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, shown
 from tilewright.runtime import arrays, quick, torch_arrays
-from tilewright.runtime.arrays import CopyNeeded, View, extent, overlaps_itself, share_memory, view
+from tilewright.runtime.arrays import CopyNeeded, View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, common_place, kind_of
+from tilewright.runtime.dlpack import extent
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan, Plans
 from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Result, Span
 
-COPIES = ("never", "allow")
+NEVER = "never"  # compared by identity on the way that must be short: what is equal to it may be no text at all
+COPIES = (NEVER, "allow")
 _GRAIN = 16  # what addresses on a device are multiples of where checks are shown plain ones
 
 Views = tuple["View | Packed | None", ...]
@@ -34,36 +36,32 @@ Views = tuple["View | Packed | None", ...]
 
 def scalar(name: str, value: object) -> float:
     """A real number as a float; what is none, or a truth value, has one clear error."""
-    if type(value) is float or type(value) is int:
-        known: Any = value
-    elif isinstance(value, (bool, np.bool_)) or not _is_number(value):
-        known = None
-    else:
-        known = value
+    torch_arrays.demand_constant(name, value)
     try:
-        if known is not None:
-            return float(known)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        pass
+        if type(value) is float or type(value) is int or _is_number(value):
+            return float(cast("Any", value))
+        why = "is not a real number"
+    except Exception as error:  # whatever float() and classes of the user's own raise
+        why = f"cannot be made a float ({error!s:.80})"
     raise ProblemError(
-        f"{name} is {_short(value)}, not a real number",
+        f"{name} is {shown(value)}, which {why}",
         rule="scalar",
-        value=_short(value),
+        value=shown(value),
         remedy=f"give {name} as a float; an array must have no dimensions, a truth value be written as 0 or 1",
     )
 
 
 def _is_number(value: Any) -> bool:
-    """Real numbers, and arrays of no dimensions that hold one."""
+    """Real numbers, and arrays of no dimensions that hold one; texts and spans of time are none, though float() takes
+    them."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        if value.shape == () and value.dtype.kind == "O":
+            return _is_number(value.item())
+        return value.shape == () and value.dtype.kind not in "bcmMSU" and "complex" not in value.dtype.name
     if isinstance(value, numbers.Real):
-        return True
+        return not isinstance(value, bool)
     shape, kind = getattr(value, "shape", None), str(getattr(value, "dtype", None))
-    return shape is not None and tuple(shape) == () and "bool" not in kind and "complex" not in kind
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return isinstance(shape, tuple) and shape == () and "bool" not in kind and "complex" not in kind
 
 
 class Caller:
@@ -77,11 +75,11 @@ class Caller:
         self.quick: Callable[..., Any] = _nothing
 
     def run(
-        self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = "never"
+        self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = NEVER
     ) -> Any:
         """The result of a call; several are a tuple."""
         plans = planner.plans()
-        if copy == "never":
+        if copy is NEVER:
             done = self.quick(plans.quick, attributes, *scalars, *operands)
             if done is not None:
                 return done if type(done) is not list else self.failed(planner, done, operands, scalars)
@@ -99,13 +97,15 @@ class Caller:
         self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str
     ) -> Any:
         """Every operand is looked at, every mistake has its error."""
-        if copy not in COPIES:
+        if not isinstance(copy, str) or copy not in COPIES:
+            told = shown(copy)
             raise ProblemError(
-                f"copy is {copy!r}", rule="copy-name", value=str(copy), remedy="use copy='never' or copy='allow'"
+                f"copy is {told}", rule="copy-name", value=told, remedy="use copy='never' or copy='allow'"
             )
         names = self.binding.scalars
         numbers_ = [scalar(name, value) for name, value in zip(names, scalars, strict=True)]
         plans = planner.plans()
+        example = _example(operands)
         views, operands = self._views(operands, planner.kind, copy)
         while True:
             try:
@@ -116,15 +116,15 @@ class Caller:
                     raise
                 views, operands = self._with_copy(error, views, operands, planner.kind)
         self._demand_apart(views, plan)
-        made = self._results(plan, views, operands)
+        made = self._results(plan, views, example)
         addresses = [0 if one is None else one.address for one in views]
         for slot, (_, address) in made.items():
             addresses[slot] = address
         plan.run(addresses, numbers_)
         self._tell(operands)
-        if copy == "never":
+        if copy == NEVER:
             self._remember(plans, plan, views, operands, attributes)
-        return self._answer(operands, made)
+        return self._answer(operands, plan, example, made)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Caller:
         key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
         try:
             known = plans.known.get(key)
-        except TypeError:  # attributes that are no names; the request says so
+        except Exception:  # attributes that are no names cannot be looked up; the request says what they are
             known = key = None
         if known is not None:
             return known
@@ -233,16 +233,16 @@ class Caller:
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _results(self, plan: Plan, views: Views, operands: Operands) -> dict[int, tuple[Any, int]]:
+    def _results(self, plan: Plan, views: Views, example: Any) -> dict[int, tuple[Any, int]]:
         """New arrays, and their addresses, by slot."""
-        example = _example(operands)
         return {
             one.slot: arrays.new_result(example, one, plan.place) for one in plan.results if views[one.slot] is None
         }
 
-    def _answer(self, operands: Operands, made: dict[int, tuple[Any, int]]) -> Any:
+    def _answer(self, operands: Operands, plan: Plan, example: Any, made: dict[int, tuple[Any, int]]) -> Any:
+        new = {one.slot: one for one in plan.results if one.slot in made}
         answers = [
-            made[index][0] if index in made else operands[index]
+            arrays.as_kind_of(example, made[index][0], new[index]) if index in made else operands[index]
             for index, slot in enumerate(self.binding.slots)
             if slot.written and (index in made or operands[index] is not None)
         ]
@@ -319,7 +319,7 @@ def caller(op: str) -> Caller:
     return found if found is not None else _callers.setdefault(op, Caller(binding(op)))
 
 
-def run(planner: Planner, op: str, *operands: Any, copy: str = "never", **keywords: Any) -> Any:
+def run(planner: Planner, op: str, *operands: Any, copy: str = NEVER, **keywords: Any) -> Any:
     """Run an op on arrays, written as users do, with the kernels the planner chooses."""
     one = caller(op)
     given, scalars, attributes = one.binding.bind(*operands, **keywords)
@@ -366,7 +366,7 @@ class OneKernel:
         )
 
 
-def call_kernel(kernel: Kernel, *operands: Any, copy: str = "never", **keywords: Any) -> Any:
+def call_kernel(kernel: Kernel, *operands: Any, copy: str = NEVER, **keywords: Any) -> Any:
     """Run this kernel; what it computes is its own, layouts must be."""
     if kernel.planner is None:
         kernel.planner = OneKernel(kernel)

@@ -22,7 +22,7 @@ _NUMBERS: dict[tuple[str, Place], int] = {}
 class DeviceArray:
     """A strided array on a device.  Its memory goes back when the last view of it is gone."""
 
-    __slots__ = ("_memory", "address", "device", "dtype", "facts", "shape", "strides")
+    __slots__ = ("_exporter", "_memory", "address", "device", "dtype", "facts", "shape", "strides")
 
     def __init__(
         self, device: Device, memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
@@ -97,7 +97,7 @@ class DeviceArray:
         return np.ndarray(self.shape, kind, memoryview(raw), self.address - self._memory.address, steps).copy("K")
 
     def exporter(self) -> dlpack.Exporter:
-        return dlpack.Exporter(self, self.address, self.shape, self.strides, self.dtype, self.place)
+        return dlpack.Exporter(self._memory, self.address, self.shape, self.strides, self.dtype, self.place)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.exporter().__dlpack_device__()
@@ -105,7 +105,8 @@ class DeviceArray:
     def __dlpack__(self, **keywords: Any) -> Any:
         # The work that fills this array is ordered on the current stream; whoever reads it elsewhere must wait.
         self.device.synchronize()
-        return self.exporter().__dlpack__(**keywords)
+        self._exporter = self.exporter()  # kept: it holds the capsule
+        return self._exporter.__dlpack__(**keywords)
 
     def __repr__(self) -> str:
         return f"<DeviceArray {'x'.join(map(str, self.shape))} {self.dtype} on {self.place}>"

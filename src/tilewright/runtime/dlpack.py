@@ -7,6 +7,7 @@ of the DLPack header (versions 0.x and 1.x) are mirrored here.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ _CODE_NAMES = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "co
 # What DLPack calls devices that no backend of ours claims, for errors.
 _DEVICE_NAMES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 _MOST_DIMENSIONS = 64  # more than any library has: a number beyond it is no rank
+_LEAST_ADDRESS = 4096  # nothing is mapped below
 
 
 class _Device(ctypes.Structure):
@@ -98,6 +100,12 @@ class Imported:
     place: Place = HOST
 
 
+def speaks(array: Any) -> bool:
+    """Whether DLPack can be asked of an array; its type knows, so that objects with a mind of their own are not."""
+    kind = type(array)
+    return hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
+
+
 def host_or_device(code: int, index: int) -> Place:
     """Where memory of a DLPack device is; pinned host memory counts as the host's."""
     kind, pinned = dlpack_types().get(code, (_DEVICE_NAMES.get(code, f"type {code}"), False))
@@ -153,6 +161,20 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Bytes before and after the first element that a strided array touches."""
+    low, high = 0, 0
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 0:
+            return 0, 0
+        reach = (size - 1) * stride
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+    return low * itemsize, (high + 1) * itemsize
+
+
 def _stream(place: Place) -> int:
     """The current stream as DLPack numbers it, which has a number of its own for some default streams."""
     handle = device_at(place).stream()
@@ -187,6 +209,10 @@ def read(what: str, array: Any, kind: str = "cpu") -> Imported:
     address = (tensor.data or 0) + tensor.byte_offset
     if not tensor.data and 0 not in shape:
         raise _damaged(what, f"it has no memory for its shape {shape}", "array-null")
+    low, high = extent(shape, strides, DTYPES[name].bytes)
+    if high and not _LEAST_ADDRESS <= address + low < address + high <= sys.maxsize:
+        places = f"{address + low:#x} to {address + high:#x}"
+        raise _damaged(what, f"its elements are at {places}, where no memory can be", "array-null")
     return Imported(address, shape, strides, name, writeable, capsule, place)
 
 
@@ -281,13 +307,14 @@ class Exporter:
         managed.deleter = _c_forget
         address = ctypes.addressof(managed)
         _exported[address] = (managed, sizes, self._owner)
-        return _new_capsule(address, _NAME, ctypes.cast(_c_capsule_dies, ctypes.c_void_p))
+        # A consumer that fails drops the capsule while its error is on the way, and no Python can run in a destructor
+        # then: it lives on until this object goes.
+        self._last = _new_capsule(address, _NAME, ctypes.cast(_c_capsule_dies, ctypes.c_void_p))
+        return self._last
 
 
 def from_dlpack_of(array: Any) -> Callable[[Any], Any] | None:
     """The `from_dlpack` of the library an array comes from, if it is easily found."""
-    import sys
-
     namespace = getattr(array, "__array_namespace__", None)
     module = namespace() if callable(namespace) else sys.modules.get(type(array).__module__.partition(".")[0])
     found = getattr(module, "from_dlpack", None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import settings
 from tilewright.arch import host_facts
-from tilewright.errors import DeviceError, LoadError
+from tilewright.errors import DeviceError, LoadError, no_memory
 from tilewright.runtime.abi import ABI_VERSION
 from tilewright.runtime.devices import HOST, Place
 
@@ -114,12 +114,19 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
+def _bytes(size: int) -> ctypes.Array[ctypes.c_char]:
+    try:
+        return (ctypes.c_char * size)()
+    except (MemoryError, OverflowError, ValueError) as error:
+        raise no_memory(f"a workspace of {size} bytes", error) from error
+
+
 def workspace(size: int) -> int:
     """Address of at least `size` bytes, aligned to 64, owned by the calling thread until its next call."""
     scratch = _scratch
     if scratch.bytes < size:
         wanted = max(size, min(2 * scratch.bytes, size + (64 << 20)))
-        memory = (ctypes.c_char * (wanted + ALIGNMENT))()
+        memory = _bytes(wanted + ALIGNMENT)
         scratch.memory, scratch.bytes = memory, wanted
         scratch.address = -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
     return scratch.address
@@ -127,7 +134,7 @@ def workspace(size: int) -> int:
 
 def aligned_buffer(size: int) -> tuple[object, int]:
     """New memory aligned to 64 and its address; the first value owns it."""
-    memory = (ctypes.c_char * (size + ALIGNMENT))()
+    memory = _bytes(size + ALIGNMENT)
     return memory, -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME
-from tilewright.runtime.arrays import address_of, extent
+from tilewright.runtime.arrays import address_of
 from tilewright.runtime.bindings import Binding, Check
 from tilewright.runtime.calls import OneKernel
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Device
+from tilewright.runtime.dlpack import extent
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan
 from tilewright.runtime.requests import Sample

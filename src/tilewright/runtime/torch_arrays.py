@@ -165,6 +165,12 @@ def _demand_no_gradient(what: str, tensor: Any, torch: Any) -> None:
         )
 
 
+def demand_constant(name: str, value: Any) -> None:
+    """Refuse a scalar whose gradient would be lost."""
+    if is_tensor(value):
+        _demand_no_gradient(name, value, sys.modules["torch"])
+
+
 def _plain(what: str, tensor: Any, torch: Any) -> Any:
     """The tensor as one of PyTorch's own type; subclasses that compute in their own way are refused."""
     kind = type(tensor)

@@ -36,7 +36,7 @@ def two(ds: Any) -> tuple[Any, Any]:
             return ds[0], ds[1]
         if count == 0:
             return _NO_DS
-    if hasattr(ds, "shape") or not isinstance(ds, Sequence) or isinstance(ds, str):
+    if not isinstance(ds, Sequence) or isinstance(ds, str):  # arrays are none
         raise ProblemError(
             "ds must be a tuple or list of arrays", rule="ds-type", value=type(ds).__name__, remedy="write ds=(d0,)"
         )

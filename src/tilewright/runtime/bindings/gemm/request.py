@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tilewright.arch import arch as arch_facts
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError, UnknownNameError
+from tilewright.errors import ProblemError, UnknownNameError, shown
 from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import FAMILIES, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
@@ -106,11 +106,13 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     a, b, c, d0, d1, out = views
     packed = b if isinstance(b, PackedB) else None
-    if attributes.math and attributes.math not in MATHS:
+    if attributes.math is None:
+        attributes = attributes._replace(math="")
+    if not isinstance(attributes.math, str) or attributes.math not in ("", *MATHS):
         raise UnknownNameError(
-            f"{attributes.math!r} is not a way to multiply",
+            f"{shown(attributes.math)} is not a way to multiply",
             rule="math-name",
-            value=str(attributes.math),
+            value=shown(attributes.math),
             remedy="use math='tf32', or none",
         )
     held = (a.dtype, a.dtype if packed is not None else b.dtype)
@@ -131,7 +133,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
         raise _bad(
             "epilogue-name",
             f"epilogue is a {type(attributes.epilogue).__name__}, not a name",
-            str(attributes.epilogue),
+            shown(attributes.epilogue),
             "give a name such as 'relu'",
         )
     call.epilogue = normal_epilogue(attributes.epilogue)

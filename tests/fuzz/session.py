@@ -1,0 +1,178 @@
+"""The fuzzer, a process of its own: `python -m tests.fuzz.session --seed 3 --examples 500`.
+
+It may die of what it finds: the call it makes is written to a file before, for whoever started it.
+`--replay "Example(...)"` makes the calls of one example again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+import tilewright as tw
+from tests.fuzz import calls, memory, problems
+from tests.fuzz.drawing import Kind, examples
+from tests.fuzz.running import Runner, Wrong
+from tests.kernels import catalog
+from tilewright import api
+from tilewright.dispatch.registry import Registry
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime import host, quick
+
+ROUND = 250  # examples of one run of hypothesis, which is seeded anew
+
+
+def specs() -> tuple[KernelSpec, ...]:
+    """Kernels that other tests build too, as far as this machine runs them."""
+    here = catalog.runnable()
+    return tuple(spec for spec in catalog.of_all_tests() if spec.arch in here)
+
+
+def kinds_of(found: tuple[KernelSpec, ...]) -> dict[Kind, KernelSpec]:
+    """What is drawn, in an order that is the same everywhere: the simplest first."""
+    made: dict[Kind, KernelSpec] = {}
+    for spec in found:
+        s = spec.signature
+        d = s.dtype_d if s.num_d else s.dtype_c
+        made.setdefault(Kind(s.variant, s.dtype_a, s.dtype_b, s.dtype_c, d, s.layout, s.epilogue, s.num_d), spec)
+    order = ("standard", "multi_d", "preshuffle")
+    return dict(sorted(made.items(), key=lambda one: (order.index(one[0].variant), one[0] != one[0], one[0])))
+
+
+class LastWords:
+    """The file that holds the example in the making."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def __call__(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        os.pwrite(self._file, data, 0)
+        os.ftruncate(self._file, len(data))
+
+
+def start(last: Path, with_quick: bool) -> tuple[Runner, list[Kind]]:
+    """Build the kernels, and let the API use these."""
+    found = specs()
+    registry = Registry(specs=found)
+    registry.build()
+    api._registries[""] = api._registries[registry.target] = registry
+    if not with_quick:
+        quick.library = lambda: None  # type: ignore[assignment]
+    host.team(2)
+    quick.library()
+    chosen = kinds_of(found)
+    direct = [None if kind.variant == "preshuffle" else registry.kernel(spec) for kind, spec in chosen.items()]
+    return Runner(registry, direct, LastWords(last)), list(chosen)
+
+
+def _rounds(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
+    """The seed and the number of examples of each round."""
+    number, left = 0, options.examples
+    end = time.monotonic() + options.seconds
+    while (time.monotonic() < end) if options.seconds else left > 0:
+        size = ROUND if options.seconds else min(ROUND, left)
+        yield options.seed * 100_000 + number, size
+        number, left = number + 1, left - size
+
+
+class Findings:
+    """What was found: the first ends the session, unless it keeps going; then the shortest of each sort is kept."""
+
+    def __init__(self, keep_going: bool) -> None:
+        self._keep_going = keep_going
+        self.shortest: dict[str, tuple[str, str]] = {}
+
+    def run(self, work: Callable[[Any], None], example: Any) -> None:
+        try:
+            work(example)
+        except Wrong as wrong:
+            if not self._keep_going:
+                raise
+            sort = re.sub(r"[-+.e0-9]*[0-9][-+.e0-9]*|0x[0-9a-f]+", "#", str(wrong).splitlines()[0])[:160]
+            known = self.shortest.get(sort)
+            if known is None or len(repr(example)) < len(known[1]):
+                self.shortest[sort] = str(wrong), repr(example)
+
+    def tell(self) -> None:
+        for told, example in self.shortest.values():
+            print(f"{told}\n  {example}\n", file=sys.stderr)
+
+
+def fuzz(runner: Runner, kinds: list[Kind], options: argparse.Namespace, found: Findings) -> None:
+    end = time.monotonic() + options.seconds
+    for number, count in _rounds(options):
+        plain = settings(
+            max_examples=count, database=None, deadline=None, phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
+        )  # fmt: skip
+
+        @seed(number)
+        @plain
+        @given(examples(kinds))
+        def round_of_calls(example: Any) -> None:
+            if not options.seconds or time.monotonic() < end:
+                found.run(runner.run, example)
+
+        @seed(number)
+        @settings(plain, max_examples=max(1, count // 5))
+        @given(problems.questions())
+        def round_of_questions(question: Any) -> None:
+            runner.told(repr(question))
+            found.run(lambda one: problems.ask(runner.registry, one), question)
+            runner.counts["questions"] += 1
+
+        round_of_calls()
+        round_of_questions()
+
+
+def replay(runner: Runner, text: str) -> None:
+    names = {**vars(memory), **vars(calls), **vars(problems)}
+    example = eval(text, names)  # what this program printed
+    if isinstance(example, calls.Example):
+        runner.run(example)
+    else:
+        problems.ask(runner.registry, example)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--examples", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--last", type=Path, default=Path("last-example.txt"))
+    parser.add_argument("--without-quick", action="store_true", help="every call goes the long way, in Python")
+    parser.add_argument("--frozen", action="store_true", help="compile nothing but the kernels of the session")
+    parser.add_argument("--keep-going", action="store_true", help="tell the shortest example of each sort in the end")
+    parser.add_argument("--replay", default="")
+    options = parser.parse_args()
+    faulthandler.enable()
+    runner, kinds = start(options.last, not options.without_quick)
+    if options.frozen:
+        tw.settings.configure(frozen=True)
+    warnings.simplefilter("error")
+    failed = False
+    if options.replay:
+        replay(runner, options.replay)
+    else:
+        found = Findings(options.keep_going)
+        fuzz(runner, kinds, options, found)
+        found.tell()
+        failed = bool(found.shortest)
+    json.dump(runner.counts, sys.stdout)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
