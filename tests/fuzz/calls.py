@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 import tilewright as tw
 from tests.fuzz import oddities
+from tests.fuzz.libraries import torch
 from tests.fuzz.memory import Array, Foreign, Junk, Live, Operand, Same, Shown, Strange, make_arrays
 from tests.fuzz.oddities import ABSENT
 
@@ -142,13 +142,16 @@ CONTEXTS: dict[str, Any] = {
     "one thread": lambda: tw.settings.override(threads=1),
     "two threads": lambda: tw.settings.override(threads=2),
     "strict": lambda: tw.settings.override(strict=True),
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "meta by default": lambda: torch.device("meta"),
-    "meta by default for all": lambda: _default_device("meta"),
-    "float64 by default": _default_dtype,
     "errors of NumPy": lambda: np.errstate(all="raise"),
 }
+if torch is not None:
+    CONTEXTS |= {
+        "no_grad": torch.no_grad,
+        "inference_mode": torch.inference_mode,
+        "meta by default": lambda: torch.device("meta"),
+        "meta by default for all": lambda: _default_device("meta"),
+        "float64 by default": _default_dtype,
+    }
 ONE_AT_A_TIME = ("meta by default for all", "float64 by default")  # of the whole process
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.libraries import torch
 from tests.fuzz.memory import Array, Live, numpy_type
 
 _CODES = {"i": 0, "u": 1, "f": 2, "V": 3, "c": 5, "b": 6}
@@ -195,7 +196,8 @@ MANNERS = (
 )
 HOSTILE = (*LIES, *MANNERS)
 # What is unusual and right.
-HONEST = ("", "old", "new", "shifted", "dense", "namespace", "stubborn", "pinned")
+HONEST = ("", "old", "shifted", "dense", "namespace", "stubborn", "pinned")
+IN_TORCH = "in torch"  # honest too, where there is PyTorch
 
 
 class Producer:
@@ -279,6 +281,18 @@ class NumpyProducer(Producer):
         return np
 
 
+class TorchProducer(Producer):
+    """One whose library makes tensors, and copies what it takes."""
+
+    def __array_namespace__(self) -> Any:
+        class Library:
+            @staticmethod
+            def from_dlpack(producer: Any) -> Any:
+                return torch.from_dlpack(producer).clone()
+
+        return Library
+
+
 def _dense(shape: tuple[int, ...]) -> list[int]:
     steps, step = [], 1
     for size in reversed(shape):
@@ -290,7 +304,7 @@ def _dense(shape: tuple[int, ...]) -> list[int]:
 def produce(live: Live) -> Any:
     recipe = live.recipe
     assert isinstance(recipe, Array)
-    kind = NumpyProducer if recipe.kind == "namespace" else Producer
+    kind = {"namespace": NumpyProducer, IN_TORCH: TorchProducer}.get(recipe.kind, Producer)
     return kind(recipe, live.address, live.base)
 
 

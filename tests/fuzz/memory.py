@@ -158,8 +158,13 @@ class Live:
         if self.view.size:
             size = self.view.dtype.itemsize
             marks = np.ndarray(self.view.shape, f"V{size}", found, self.start, self.view.strides)  # type: ignore[call-overload]
-            marks[...] = np.frombuffer(b"\1" * size, f"V{size}")[0]
+            once(marks)[...] = np.frombuffer(b"\1" * size, f"V{size}")[0]
         return found
+
+
+def once(view: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view without what repeats: there may be more of that than anyone can count."""
+    return view[(..., *(slice(None) if stride else slice(0, 1) for stride in view.strides))]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -237,14 +242,15 @@ def make_arrays(recipes: Mapping[str, Array]) -> dict[str, Live]:
 
 def _read(view: Any) -> Floats:
     with np.errstate(all="ignore"):
-        return np.asarray(view.astype(np.float64))
+        return np.broadcast_to(once(view).astype(np.float64), view.shape)
 
 
 def _fill(view: Any, one: Array) -> None:
     if one.values == "poison" or not view.size:
         return
     with np.errstate(all="ignore"):
-        view[...] = sample(one.dtype, one.shape, one.values, one.seed)
+        part = once(view)
+        part[...] = sample(one.dtype, part.shape, one.values, one.seed)
 
 
 @lru_cache(maxsize=32)

@@ -13,12 +13,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import torch
 
 from tests.fuzz.capsules import produce
+from tests.fuzz.libraries import torch
 from tests.fuzz.memory import OURS, Array, Foreign, Junk, Live, Strange, numpy_type
-
-Torch: Any = torch
 
 
 class Refused:
@@ -48,8 +46,8 @@ class Subclass(np.ndarray[Any, Any]):
         raise AssertionError("nobody computes with this")
 
 
-class Plain(Torch.Tensor):  # type: ignore[misc]
-    """A tensor with a name of its own and nothing else."""
+# A tensor with a name of its own and nothing else.
+Plain: Any = None if torch is None else type("Plain", (torch.Tensor,), {})
 
 
 def _numpy_thing(live: Live, one: Array) -> Any:
@@ -110,7 +108,9 @@ NUMPY_TYPES: dict[str, Any] = {
 }  # fmt: skip
 if hasattr(np, "dtypes") and hasattr(np.dtypes, "StringDType"):
     NUMPY_TYPES["StringDType"] = np.dtypes.StringDType()
-TORCH_TYPES: dict[str, Any] = {str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+TORCH_TYPES: dict[str, Any] = (
+    {} if torch is None else {str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+)
 
 
 def foreign(one: Foreign) -> Any:
@@ -162,14 +162,14 @@ def _nested(shape: tuple[int, ...]) -> Any:
     return torch.nested.nested_tensor([torch.ones(shape), torch.ones(shape)])
 
 
-STRANGE: dict[str, Callable[[tuple[int, ...]], Any]] = {
+_STRANGE: dict[str, Callable[[tuple[int, ...]], Any]] = {
     "meta": lambda shape: torch.empty(shape, device="meta"),
     "sparse": lambda shape: torch.ones(shape).to_sparse(),
     "csr": lambda shape: torch.ones(shape if len(shape) > 1 else (2, 2)).to_sparse_csr(),
     "mkldnn": lambda shape: torch.ones(shape).to_mkldnn(),
     "nested": _nested,
     "quantized": lambda shape: torch.quantize_per_tensor(torch.ones(shape), 0.1, 0, torch.qint8),
-    "zero": torch._efficientzerotensor,
+    "zero": lambda shape: torch._efficientzerotensor(shape),
     "gone": lambda shape: _resized(shape, 0),
     "shrunk": lambda shape: _resized(shape, 3),
     "fake": _fake,
@@ -177,6 +177,7 @@ STRANGE: dict[str, Callable[[tuple[int, ...]], Any]] = {
     "imaginary": _imaginary,
     "functional": lambda shape: torch._to_functional_tensor(torch.ones(shape)),
 }
+STRANGE = {} if torch is None else _STRANGE
 
 
 def strange(one: Strange) -> Any:
@@ -231,7 +232,6 @@ JUNK: dict[str, Callable[[], Any]] = {
     "object": object,
     "numpy scalar": lambda: np.float32(3),
     "ndarray type": lambda: np.ndarray,
-    "tensor type": lambda: torch.Tensor,
     "dtype": lambda: np.dtype("f4"),
     "bytes": lambda: b"\0" * 64,
     "memoryview": lambda: memoryview(bytearray(64)),
@@ -240,7 +240,8 @@ JUNK: dict[str, Callable[[], Any]] = {
     "shaped": Shaped,
     "odd shape": OddShape,
     "generator": lambda: (one for one in ()),
-    "parameter list": lambda: [np.ones((2, 2), np.float32)],
+    "arrays": lambda: [np.ones((2, 2), np.float32)],
+    **({} if torch is None else {"tensor type": lambda: torch.Tensor}),
 }
 
 
@@ -284,19 +285,15 @@ SCALARS: dict[str, tuple[Callable[[], Any], Any]] = {
     "0-d int": (lambda: np.array(1), 1.0),
     "subclass": (lambda: Float(2.0), 2.0),
     "fraction": (lambda: Fraction(1, 2), 0.5),
-    "tensor": (lambda: torch.tensor(2.0), 2.0),
-    "int tensor": (lambda: torch.tensor(1), 1.0),
     "nan": (lambda: float("nan"), float("nan")),
     "inf": (lambda: float("inf"), float("inf")),
     "-inf": (lambda: float("-inf"), float("-inf")),
     "1e300": (lambda: 1e300, 1e300),
     "1e-300": (lambda: 1e-300, 1e-300),
     "long double": (lambda: np.longdouble(2), 2.0),
-    "tensor with gradient": (lambda: torch.tensor(2.0, requires_grad=True), EITHER),
     "10**30": (lambda: 10**30, 1e30),
     "True": (lambda: True, REFUSED),
     "np.True_": (lambda: np.True_, REFUSED),
-    "true tensor": (lambda: torch.tensor(True), REFUSED),
     "0-d bool": (lambda: np.array(True), REFUSED),
     "None": (lambda: None, REFUSED),  # of beta it means what it means not to give it
     "text": (lambda: "1", REFUSED),
@@ -306,11 +303,8 @@ SCALARS: dict[str, tuple[Callable[[], Any], Any]] = {
     "np.bytes_": (lambda: np.bytes_(b"2"), REFUSED),
     "1j": (lambda: 1j, REFUSED),
     "c8": (lambda: np.complex64(1), REFUSED),
-    "complex tensor": (lambda: torch.tensor(1j), REFUSED),
     "array": (lambda: np.ones(3), REFUSED),
     "1-d": (lambda: np.ones(1), REFUSED),
-    "1-d tensor": (lambda: torch.ones(1), REFUSED),
-    "meta tensor": (lambda: torch.empty((), device="meta"), REFUSED),
     "list": (lambda: [1.0], REFUSED),
     "date": (lambda: np.datetime64("2000"), REFUSED),
     "span": (lambda: np.timedelta64(2, "s"), REFUSED),
@@ -327,6 +321,18 @@ SCALARS: dict[str, tuple[Callable[[], Any], Any]] = {
     "object": (object, REFUSED),
     "raises": (Raises, REFUSED),
 }
+TENSOR_SCALARS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "tensor": (lambda: torch.tensor(2.0), 2.0),
+    "int tensor": (lambda: torch.tensor(1), 1.0),
+    "tensor with gradient": (lambda: torch.tensor(2.0, requires_grad=True), EITHER),  # PyTorch may record none
+    "true tensor": (lambda: torch.tensor(True), REFUSED),
+    "complex tensor": (lambda: torch.tensor(1j), REFUSED),
+    "1-d tensor": (lambda: torch.ones(1), REFUSED),
+    "meta tensor": (lambda: torch.empty((), device="meta"), REFUSED),
+}
+if torch is not None:
+    SCALARS |= TENSOR_SCALARS
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 ACTIVATIONS = ("Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh")
@@ -357,11 +363,9 @@ OUT_DTYPES: dict[str, tuple[Any, Any]] = {
     **{f"numpy {name}": (numpy_type(name), ours) for name, ours in OURS.items()},
     **{f"type {name}": (numpy_type(name).type, ours) for name, ours in OURS.items()},
     **{f"text {name}": (name, ours) for name, ours in OURS.items()},
-    **{f"torch {name}": (getattr(torch, name), ours) for name, ours in OURS.items()},
     "None": (None, None),
     "f8": (np.float64, REFUSED),
     "float": (float, REFUSED),
-    "torch f8": (torch.float64, REFUSED),
     "bool": (bool, REFUSED),
     "int64": ("int64", REFUSED),
     "swapped": (np.dtype(">f4"), EITHER),
@@ -378,10 +382,13 @@ OUT_DTYPES: dict[str, tuple[Any, Any]] = {
     "structured": (np.dtype([("x", "f4")]), REFUSED),
     "object": (object(), REFUSED),
     "array": (np.ones(2, _F4), EITHER),
-    "tensor": (torch.ones(2), EITHER),
     "raises": (Raises(), REFUSED),
     "surrogate": ("\udc80", REFUSED),
 }
+if torch is not None:
+    OUT_DTYPES |= {f"torch {name}": (getattr(torch, name), ours) for name, ours in OURS.items()}
+    OUT_DTYPES |= {"torch f8": (torch.float64, REFUSED), "tensor": (torch.ones(2), EITHER)}
+
 MATHS: dict[str, tuple[Any, Any]] = {
     "empty": ("", ""),
     "tf32": ("tf32", "tf32"),
@@ -416,9 +423,11 @@ TARGETS: dict[str, tuple[Any, Any]] = {
     "list": (["cpu"], REFUSED),
     "bytes": (b"cpu", REFUSED),
     "array": (np.array(["cpu", "cpu"]), REFUSED),
-    "device": (torch.device("cpu"), REFUSED),
     "raises": (Raises(), REFUSED),
 }
+if torch is not None:
+    TARGETS["device"] = torch.device("cpu"), REFUSED
+
 DS_KINDS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "tuple": tuple,
     "list": list,

@@ -275,6 +275,9 @@ def _judge_shapes(call: Call, sides: _Sides, out_dtype: Any, verdict: Verdict, o
     if math.prod(seen) > 1 << 40:
         verdict.refuse.append("no machine has so much memory")
         return
+    if shape_a[-1] > 1 << 30 or max(core) > 1 << 40:
+        verdict.may.append("sizes beyond what is promised, or what can be copied")
+        return
     dtype = _judge_types(call, sides, out_dtype, verdict)
     if dtype is None or verdict.refuse or open_ or None in sides.ds or (call.c is not None and sides.c is None):
         return
@@ -465,6 +468,8 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
             else:
                 total, size, finite = total + d, size + np.abs(d), finite + _finite(d)
             most = np.maximum(most, finite)
+        if a.dtype == b.dtype == "bf16":  # the dot product of pairs takes subnormal inputs for 0
+            tiny = tiny + 2.0**-126 * max(1.0, abs(alpha)) * (np.abs(x).sum(-1)[..., None] + np.abs(y).sum(-2)[..., None, :])
         bound = 2 * (k + 12) * U32 * size + tiny * scale
         if sides.epilogue in ACTIVATIONS:
             if single:
@@ -476,7 +481,8 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
                 lost = np.ones(whole, bool)  # a factor that fp32 does not have
         if single:
             bound = bound + ROUNDOFF[dtype] * (np.abs(total) + bound) * 1.01 + SMALLEST[dtype]
-    library = "numpy" if a.library == "dlpack" else a.library
+    in_torch = a.library == "dlpack" and a.live is not None and getattr(a.live.recipe, "kind", "") == capsules.IN_TORCH
+    library = "torch" if in_torch else "numpy" if a.library == "dlpack" else a.library
     return Expected(seen, dtype, library, total.reshape(seen), bound.reshape(seen), lost.reshape(seen))
 
 

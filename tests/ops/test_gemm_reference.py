@@ -199,3 +199,23 @@ def test_rows_of_large_problems_are_sampled_with_both_ends() -> None:
             assert not verify(huge, given_arrays, wrong).ok
     finally:
         module.FULL_CHECK_FLOPS = limit
+
+
+def test_subnormal_inputs_of_bf16_may_count_as_zero() -> None:
+    """x86's dot product of pairs takes them so; found by the fuzzer, as a result of 0 that the bound refused."""
+    p = GemmProblem(m=1, n=1, k=1, dtype_a="bf16")
+    huge, tiny = (np.full((1, 1), one, ml_dtypes.bfloat16) for one in (3e38, 2.0**-128))
+    given = arrays(p, a=huge, b=tiny)
+    assert verify(p, given, reference(p, given))
+    assert verify(p, given, np.zeros((1, 1), ml_dtypes.bfloat16))
+    given = arrays(p, a=huge, b=np.full((1, 1), 2.0**-126, ml_dtypes.bfloat16))
+    assert not verify(p, given, np.full((1, 1), 1e-3, ml_dtypes.bfloat16) + reference(p, given) * 4)
+    single = GemmProblem(m=1, n=1, k=1)
+    given = arrays(single, a=huge.astype(np.float32), b=tiny.astype(np.float32))
+    assert not verify(single, given, np.zeros((1, 1), np.float32))
+
+
+def test_what_is_flushed_is_scaled_by_alpha() -> None:
+    p = GemmProblem(m=1, n=1, k=1)
+    given = arrays(p, a=np.full((1, 1), 2.0**-100, np.float32), b=np.full((1, 1), 2.0**-27, np.float32), alpha=2.0**120)
+    assert verify(p, given, np.zeros((1, 1), np.float32))

@@ -42,7 +42,7 @@ class Exact:
     before: Array  # what went into the activation
     size: Array  # |alpha| |A||B| + |beta| |C| + |D| ..., the size of what was summed
     products: Array  # |alpha| |A||B| (int8: |alpha| |A.B|), scaled by multiplied Ds
-    scaled: Array | float  # |D0 D1| of MultiDMultiply, else 1
+    flushed: Array | float  # what is lost for each 2^-126 that counts as 0: |alpha| (K + 1), scaled by multiplied Ds
 
 
 def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice = slice(None)) -> Exact:
@@ -60,6 +60,9 @@ def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice =
             sizes = np.abs(total).astype(np.float64)
         else:
             sizes = np.abs(a) @ np.abs(b)
+        flushed: Array | float = abs(alpha) * (problem.k + 1.0)
+        if problem.dtype_a == problem.dtype_b == "bf16":  # inputs too: x86's dot product of pairs does so
+            flushed = flushed + abs(alpha) * (np.abs(a).sum(-1)[..., :, None] + np.abs(b).sum(-2)[..., None, :])
         x = alpha * total.astype(np.float64)
         products = abs(alpha) * sizes
         size = products
@@ -75,7 +78,7 @@ def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice =
             else:
                 x, size = x + d, size + np.abs(d)
         value = activation(problem.epilogue, x) if problem.epilogue in ACTIVATIONS else x
-        return Exact(value, x, size * scaled, products * scaled, scaled)
+        return Exact(value, x, size * scaled, products * scaled, flushed * scaled)
 
 
 def _rows_of(d: Array, rows: Array | slice, m: int) -> Array:
@@ -96,8 +99,9 @@ def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -
         e3 = L e2 + 16 u max(1, |x|)                an activation with Lipschitz constant L, evaluated in fp32
         e  = e3 + u_out (|y| + e3) + s              rounding to the output type, s its smallest number
 
-    plus (K+1) 2^-126 |alpha|, since subnormal terms may be flushed.  tf32 inputs are fp32 numbers that are rounded to
-    11 bits first: with v = 2^-11, e0 grows by ((1 + v)^2 - 1) |alpha| |A||B|.
+    plus (K+1) 2^-126 |alpha|, since subnormal terms may be flushed, and of bf16 inputs 2^-126 |alpha| (|A|1 + 1|B|),
+    since they may be flushed themselves.  tf32 inputs are fp32 numbers that are rounded to 11 bits first: with
+    v = 2^-11, e0 grows by ((1 + v)^2 - 1) |alpha| |A||B|.
 
     Narrow sums (fp8 inputs on NVIDIA's tensor cores of capability 8.9 and 9.0, where partial sums are not moved to
     fp32 in between).  An instruction aligns 32 products and the sum so far to the largest of these 33 terms and cuts
@@ -122,7 +126,7 @@ def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -
         if p.dtype_a == "tf32":
             part += (1 + DTYPES["tf32"].unit_roundoff) ** 2 - 1
         error = part * found.products + (3 + p.num_d) * U32 * found.size
-        error = error + (p.k + 1) * TINY32 * found.scaled
+        error = error + TINY32 * found.flushed
         if p.epilogue in ACTIVATIONS:
             error = after_activation(p.epilogue, found.before, error)
         return after_rounding(p.dtype_c, found.value, error)
