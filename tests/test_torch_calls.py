@@ -262,3 +262,18 @@ def test_scalars_may_be_tensors_of_no_dimensions() -> None:
         assert torch.equal(tw.gemm(a, b, alpha=scalar), torch.full((4, 5), 12.0))
     for scalar in (torch.ones(3), torch.tensor(1j), torch.tensor(True), torch.ones(1)):
         refused(partial(tw.gemm, a, b, alpha=scalar), "scalar")
+
+
+@pytest.mark.parametrize("name", ["functionalize", "grad", "jvp", "jacrev"])
+def test_results_made_inside_a_transform_are_refused(name: str) -> None:
+    """The operands are plain, but what is made inside is a wrapper without memory."""
+    a, b, x = ones(4, 6), ones(6, 5), torch.tensor(2.0)
+    inside = {
+        "functionalize": lambda: torch.func.functionalize(lambda q: tw.gemm(a, b) * q)(x),
+        "grad": lambda: torch.func.grad(lambda q: (tw.gemm(a, b) * q).sum())(x),
+        "jvp": lambda: torch.func.jvp(lambda q: tw.gemm(a, b) * q, (x,), (x,)),
+        "jacrev": lambda: torch.func.jacrev(lambda q: tw.gemm(a, b).sum() * q)(x),
+    }
+    with pytest.raises(ProblemError) as caught:
+        inside[name]()
+    assert caught.value.rule == "torch-transform"

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import json
+import stat
+from pathlib import Path
 from typing import Any
 
 # Deeper than any file of ours; what reads or writes the data afterwards may then walk it without a care.
 MOST_NESTED = 64
+MOST_BYTES = 256 << 20
+
+
+def read(path: Path, *, regular: bool = True) -> bytes:
+    """The text of a file that is no larger than ours get; with `regular`, of no pipe or device, which may never end."""
+    kind = path.stat().st_mode
+    if regular and not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder the system says it better
+        raise ValueError("it is no regular file")
+    with path.open("rb") as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+    return text
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(one for one in names if names.count(one) > 1)!r} is there twice")
+    return found
 
 
 def loads(text: bytes | str) -> Any:
-    """The data of a JSON text; whatever is wrong with it is a ValueError."""
+    """The data of a JSON text; whatever is wrong with it is a ValueError, a name that is there twice too."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     level, depth = [data], 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -438,3 +439,36 @@ def test_rounds_are_interleaved() -> None:
     timing.race(runners, timing.Method(rounds=4, sample_seconds=0.0, warmups=1), timing.HostStopwatch(0))
     assert order == ["a", "b", "a", "b", "b", "a", "a", "b", "b", "a"]
     assert all(len(one.samples) == 4 for one in runners)
+
+
+@pytest.mark.parametrize(
+    "field", ['"date": 1e300', '"date": 1000000000000000000000000000000', '"op": "\\ud800"', '"threads": 1e400']
+)
+def test_numbers_and_texts_nobody_can_print_make_a_record_damaged(tmp_path: Path, field: str) -> None:
+    """A date beyond all calendars once made every selection of its problem raise."""
+    from tilewright.dispatch.records import Records
+
+    name = field.split('"')[1]
+    text = json.dumps({"op": "gemm", "problem": {}, "threads": 1, "target": "generic", "choice": "x", "timings": [],
+                       "method": {}, "versions": {}, "machine": {}, "date": 1.0})  # fmt: skip
+    data = json.loads(text)
+    del data[name]
+    found = Records(tmp_path)
+    found.path.write_text('{"schema": 1, "records": [' + json.dumps(data)[:-1] + ", " + field + "}]}")
+    with pytest.warns(RuntimeWarning):
+        found.refresh()
+    assert found.unreadable == 1
+    assert found.all() == ()
+
+
+def test_a_file_with_a_name_twice_or_a_pipe_is_not_taken_for_records(tmp_path: Path) -> None:
+    from tilewright.dispatch.records import Records
+
+    found = Records(tmp_path)
+    found.path.write_text('{"schema": 1, "records": [{}], "records": []}')
+    with pytest.warns(RuntimeWarning, match="twice"):
+        found.refresh()
+    found.path.unlink()
+    os.mkfifo(found.path)
+    with pytest.warns(RuntimeWarning, match="regular"):
+        found.refresh()

@@ -65,7 +65,7 @@ def read_problems(op: Op, path: Path) -> list[Asked]:
 
     remedy = 'give a list such as [{"' + '": 64, "'.join(one.name for one in op.options[:3]) + '": 64}]'
     try:
-        data = jsontext.loads(path.read_bytes())
+        data = jsontext.loads(jsontext.read(path, regular=False))
     except OSError as error:
         raise RequestError(
             f"{path} cannot be read: {error.strerror}", rule="problems-file", value=str(path), remedy=remedy

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import threading
 import time
@@ -108,6 +107,9 @@ _TIMING_SHAPE: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+_MOST_NUMBER = 1e11  # of seconds since 1970, and of anything else a record holds
+
+
 def _shaped(what: str, data: Any, shape: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
     """The fields we know of an object, each of its type; what another version added is left alone."""
     if not isinstance(data, Mapping):
@@ -116,8 +118,10 @@ def _shaped(what: str, data: Any, shape: Mapping[str, type | tuple[type, ...]]) 
         value = data.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ValueError(f"{what} has no usable {name!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{what} has {name!r} {value}")
+        if isinstance(value, (int, float)) and not abs(value) < _MOST_NUMBER:  # NaN is none either
+            raise ValueError(f"{what} has an impossible {name!r}")
+        if isinstance(value, str):
+            value.encode()  # half a character is a ValueError
     return {name: data[name] for name in shape}
 
 
@@ -247,7 +251,7 @@ class Records:
 
     def _read(self) -> _Contents:
         try:
-            data = jsontext.loads(self.path.read_bytes())
+            data = jsontext.loads(jsontext.read(self.path))
             if not isinstance(data, dict) or data.get("schema") != SCHEMA:
                 found = data.get("schema") if isinstance(data, dict) else type(data).__name__
                 raise ValueError(f"it has schema {found!r}, this version reads {SCHEMA}")

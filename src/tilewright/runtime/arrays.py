@@ -325,7 +325,10 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
         if torch_arrays.is_tensor(example):
             tensor = torch_arrays.empty(shape, strides, name, place)
             if tensor is not None:
-                return tensor, int(tensor.data_ptr())
+                at = int(tensor.data_ptr())
+                if not at and tensor.numel():
+                    raise MemoryError("PyTorch gave a tensor without any")
+                return tensor, at
         if place is not HOST:
             held = DeviceArray.empty(device(place), shape, name, strides)
             return held, held.address

@@ -300,4 +300,22 @@ def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, place: P
     kind = _tables()[1].get(dtype)
     if kind is None:
         return None
-    return sys.modules["torch"].empty_strided(shape, strides, dtype=kind, device=torch_device(place))
+    torch = sys.modules["torch"]
+    made = torch.empty_strided(shape, strides, dtype=kind, device=torch_device(place))
+    _demand_plain(torch, made)
+    return made
+
+
+def _demand_plain(torch: Any, made: Any) -> None:
+    """Inside a transform even a tensor made of nothing may be a wrapper without memory."""
+    functorch = getattr(torch._C, "_functorch", None)
+    wrapped = getattr(functorch, "is_functorch_wrapped_tensor", None)
+    functional = getattr(torch, "_is_functional_tensor", None)
+    if (wrapped is not None and wrapped(made)) or (functional is not None and functional(made)):
+        raise _refuse(
+            "the result",
+            made,
+            "would be made inside a transform (torch.func), which wraps it",
+            "call it outside, or wrap it in an operator of your own (torch.library.custom_op)",
+            "torch-transform",
+        )
