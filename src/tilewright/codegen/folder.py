@@ -67,22 +67,21 @@ def foreign(path: Path) -> RequestError:
 
 
 def demand_ours(folder: Path, names: Collection[str], listed: Collection[str]) -> None:
-    """Whatever is there under the names of kernels must be ours: marked as written by us, though a person may have put
-    a file of their own in the place of one that an earlier run listed.
+    """Whatever is there under the names of kernels must be ours: listed by an earlier run, or marked as written by one.
 
-    Names come without their endings; a listed file that is empty was cut off by a power cut.
+    Names come without their endings.
     """
     wanted = set(names)
     for entry in os.scandir(folder):
         name = entry.name
-        if name.rpartition(".")[0] not in wanted or not entry.is_file():
+        if name in listed or name.rpartition(".")[0] not in wanted or not entry.is_file():
             continue
         try:
             with open(entry.path, "rb") as file:  # noqa: PTH123  thousands of them
                 head = file.read(HEAD)
         except OSError as error:
             raise output_error(Path(entry.path), error) from None
-        if SOURCE_MARK not in head and (head or name not in listed):
+        if SOURCE_MARK not in head:
             raise foreign(Path(entry.path))
 
 
