@@ -94,13 +94,13 @@ def test_missing_members_are_named(on_path: Path) -> None:
     from tilewright.backends.base import op_kernels
     from tilewright.runtime.bindings import binding
 
-    with pytest.raises(PluginError, match="lacks .*supports.* and has no function as check"):
+    with pytest.raises(PluginError, match=r"lacks .*supports.* and has no function as check"):
         op("shaky")
     with pytest.raises(PluginError, match="is the class Shaky"):
         op("class")
-    with pytest.raises(PluginError, match="lacks .*slots"):
+    with pytest.raises(PluginError, match=r"lacks .*slots"):
         binding("shaky")
-    with pytest.raises(PluginError, match="lacks template, .*estimate"):
+    with pytest.raises(PluginError, match=r"lacks template, .*estimate"):
         op_kernels("cpu", "shaky")
 
 
@@ -149,7 +149,7 @@ def test_a_broken_op_keeps_no_other_from_working(on_path: Path) -> None:
     done = command(on_path, "doctor", "--json")
     findings = json.loads(done.stdout)["findings"]
     wrong = [one for one in findings if one["part"] == "plug-ins"]
-    assert ["shaky (tilewright.ops)"] == [one["what"] for one in wrong]
+    assert [one["what"] for one in wrong] == ["shaky (tilewright.ops)"]
     assert "no weights" in wrong[0]["text"]
     listed = {one["what"]: one["text"] for one in findings if one["part"] == "ops"}
     assert "cpu" in listed["gemm"]
@@ -223,9 +223,8 @@ def test_what_fails_in_a_package_of_others_is_no_bug_of_ours(
 
 
 def test_what_fails_in_our_own_code_stays_a_bug() -> None:
-    with pytest.raises(TypeError) as caught:
-        plugins.members(3)  # type: ignore[arg-type]  # in a frame of ours
-        list(plugins.members(object()))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError) as caught:
+        list(plugins.members(object()))  # type: ignore[arg-type]  # in a frame of ours
     assert plugins.told(caught.value) is None
     assert _verdict(caught.value)[0] == 3
     assert isinstance(plugins.fault("tilewright.ops.gemm", "x"), InternalError)

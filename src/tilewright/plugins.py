@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import Any
 
 from tilewright.errors import InternalError, PluginError, TilewrightError, UnknownNameError, nearest
@@ -152,7 +152,7 @@ def fault(module: str, message: str, **fields: Any) -> TilewrightError:
 
 def _packages() -> dict[str, str]:
     """Every package that is not ours and brings something, by the name of its module."""
-    points = [point for point in entry_points() if point.group.startswith(_GROUPS)]
+    points = [point for one in distributions() for point in one.entry_points if point.group.startswith(_GROUPS)]
     return {point.module.partition(".")[0]: _package(point) for point in points if not _is_ours(point.module)}
 
 
