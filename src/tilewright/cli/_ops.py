@@ -166,7 +166,10 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
 def _demand_distinct(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
     seen: set[str] = set()
     for one in parameters:
-        declared = one.annotation.__metadata__[0].param_decls or (f"--{one.name.replace('_', '-')}",)
+        option = one.annotation.__metadata__[0]
+        # In an annotation the first name of an option is where elsewhere its default is.
+        first = [option.default] if isinstance(option.default, str) else []
+        declared = [*first, *(option.param_decls or ())] or [f"--{one.name.replace('_', '-')}"]
         for word in (name for text in declared for name in text.split("/")):
             if word in seen:
                 raise plugins.fault(
