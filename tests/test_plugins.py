@@ -141,8 +141,8 @@ def test_a_broken_op_keeps_no_other_from_working(on_path: Path) -> None:
         assert "(broken: " in done.stdout
         assert "no weights" in " ".join(done.stdout.split())
         assert "gemm" in done.stdout
-    for words in (("run", "shaky"), ("specs", "shaky", "--help"), ("inspect", "shaky_fp32_t8_generic_01234567")):
-        done = command(on_path, *words)
+    for used in (("run", "shaky"), ("specs", "shaky", "--help"), ("inspect", "shaky_fp32_t8_generic_01234567")):
+        done = command(on_path, *used)
         assert done.returncode == 2, done.stdout + done.stderr
         assert "shaky-ops" in done.stderr
         assert "bug" not in done.stderr
