@@ -111,6 +111,14 @@ class DeviceError(MachineError):
     """No usable device for a target, or the device reported an error."""
 
 
+class PluginError(MachineError):
+    """A package that brings an op, kernels or a backend is broken; `package` is the name it is installed by."""
+
+    def __init__(self, message: str, *, package: str = "", **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.package = package
+
+
 class InspectionError(MachineError):
     """A built code object cannot be read, or is not what its spec promises."""
 

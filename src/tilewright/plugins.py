@@ -7,26 +7,63 @@
     tilewright.api            N = a function that users find as tilewright.N
 
 So an op may live in another package, and nothing here names one.  Nothing is loaded before it is asked for: another
-plug-in that is broken or slow to import does not matter.
+plug-in that is broken or slow to import does not matter.  What is wrong with a package that is not ours is an error of
+this machine, which names the package; it is never called a bug of ours.
+
+Where several packages publish one name in a group, ours counts, else the first by the package's name; an event says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import Any
 
-from tilewright.errors import InternalError, UnknownNameError, nearest
+from tilewright.errors import InternalError, PluginError, TilewrightError, UnknownNameError, nearest
+
+_OURS = "tilewright"
+_GROUPS = "tilewright."  # with what every group begins
+REMEDY = "install the package again or remove it; if it is as its authors made it, tell them"
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == _OURS
+
+
+def _package(point: EntryPoint) -> str:
+    """What pip calls the package that brings it; where that is not known, its module."""
+    name = point.dist.metadata["Name"] if point.dist is not None else None
+    return str(name or point.module.partition(".")[0])
 
 
 @lru_cache(maxsize=64)
 def _points(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in sorted(entry_points(group=group), key=lambda one: one.name)}
+    found: dict[str, list[EntryPoint]] = {}
+    for point in sorted(entry_points(group=group), key=lambda one: one.name):
+        found.setdefault(point.name, []).append(point)
+    return {name: points[0] if len(points) == 1 else _chosen(group, points) for name, points in found.items()}
+
+
+def _chosen(group: str, points: list[EntryPoint]) -> EntryPoint:
+    from tilewright import events
+
+    first, *others = sorted(points, key=lambda one: (not _is_ours(one.module), _package(one).casefold()))
+    if events.active():
+        left = ", ".join(_package(one) for one in others)
+        text = f"{first.name!r} of {group} is published by {_package(first)}, which counts, and by {left}"
+        events.emit(events.Warned("plugin-twice", text))
+    return first
 
 
 def names(group: str) -> list[str]:
     """What is installed under a group, none of it loaded."""
     return list(_points(group))
+
+
+def package_of(group: str, name: str) -> str:
+    """The package that brings what is installed under a name."""
+    return _package(_points(group)[name])
 
 
 def forget() -> None:
@@ -36,18 +73,110 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=256)
-def load(group: str, name: str, what: str) -> Any:
-    """The object under a name; `what` says in the error what it should have been."""
+def load(group: str, name: str, what: str, contract: type | None = None) -> Any:
+    """The object under a name; `what` says in the error what it should have been, `contract` which members it has."""
     point = _points(group).get(name)
     if point is None:
         rule = f"{what.rpartition(' ')[2]}-name"
         raise UnknownNameError(f"{name!r} is not {what}", rule=rule, value=name, remedy=nearest(name, names(group)))
     try:
-        return point.load()
-    except (ImportError, AttributeError) as error:
-        raise InternalError(
-            f"{what} {name!r} is installed as {point.value} and cannot be loaded: {error}",
-            rule="plugin",
-            value=point.value,
-            remedy="install the package that brings it again, or remove it",
-        ) from error
+        found = point.load()
+    except (Exception, SystemExit) as error:
+        if _is_ours(point.module) and not isinstance(error, (ImportError, AttributeError)):
+            raise  # whatever it is, it is not that something is missing here
+        raise _broken(point, what, f"cannot be loaded: {said(error)}") from error
+    wrong = _misfit(found, contract) if contract is not None else ""
+    if wrong:
+        raise _broken(point, what, wrong)
+    return found
+
+
+def _broken(point: EntryPoint, what: str, wrong: str) -> PluginError:
+    return PluginError(
+        f"{what} {point.name!r} of the package {_package(point)} (installed as {point.value}) {wrong}",
+        rule="plugin",
+        value=point.value,
+        package=_package(point),
+        remedy=REMEDY,
+    )
+
+
+def _misfit(found: Any, contract: type) -> str:
+    """What an object lacks of a protocol; empty where nothing."""
+    if isinstance(found, type):
+        return f"is the class {found.__name__}, where an object of it is meant"
+    lacks, odd = [], []
+    for name, is_method in members(contract):
+        try:
+            member = getattr(found, name)
+        except Exception:  # also what a property of theirs raises
+            lacks.append(name)
+            continue
+        if is_method and not callable(member):
+            odd.append(name)
+    wrong = [f"lacks {', '.join(lacks)}"] if lacks else []
+    wrong += [f"has no function as {', '.join(odd)}"] if odd else []
+    return f"{' and '.join(wrong)}, which {contract.__module__}.{contract.__name__} asks for" if wrong else ""
+
+
+def members(contract: type) -> Iterator[tuple[str, bool]]:
+    """The public members of a protocol, each with whether it is a method."""
+    kinds: dict[str, bool] = {}
+    for cls in reversed(contract.__mro__):
+        if cls.__module__ not in ("typing", "builtins"):
+            kinds.update(dict.fromkeys(vars(cls).get("__annotations__", {}), False))
+            kinds.update({name: callable(member) for name, member in vars(cls).items()})
+    return ((name, is_method) for name, is_method in kinds.items() if not name.startswith("_"))
+
+
+# -- whose fault ---------------------------------------------------------------------------------------
+
+
+def said(error: BaseException) -> str:
+    """An exception of anybody's as a short text: its kind and its first words."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = "which cannot be printed"
+    return f"{type(error).__name__}: {text:.300}".removesuffix(": ")
+
+
+def fault(module: str, message: str, **fields: Any) -> TilewrightError:
+    """The error for what is wrong in a module's package: that package's, or a bug of ours where it is ours."""
+    if _is_ours(module):
+        return InternalError(message, **fields)
+    top = module.partition(".")[0]
+    package = _packages().get(top, top)
+    return PluginError(f"{message} (of the package {package})", package=package, **fields)
+
+
+def _packages() -> dict[str, str]:
+    """Every package that is not ours and brings something, by the name of its module."""
+    points = [point for one in distributions() for point in one.entry_points if point.group.startswith(_GROUPS)]
+    return {point.module.partition(".")[0]: _package(point) for point in points if not _is_ours(point.module)}
+
+
+def told(error: BaseException) -> PluginError | None:
+    """The error to tell instead of one that nobody expected, where code of a plug-in raised it; else None.
+
+    What the code of either side calls (the standard library, NumPy) counts as that side.
+    """
+    packages = _packages()
+    modules = []
+    trace = error.__traceback__
+    while trace is not None:
+        modules.append(str(trace.tb_frame.f_globals.get("__name__", "")))
+        trace = trace.tb_next
+    for module in reversed(modules):
+        if _is_ours(module):
+            return None
+        package = packages.get(module.partition(".")[0])
+        if package is not None:
+            return PluginError(
+                f"the package {package} failed, in {module}: {said(error)}",
+                rule="plugin",
+                value=module,
+                package=package,
+                remedy=f"{REMEDY}; --debug, or the exception this came from, shows where",
+            )
+    return None

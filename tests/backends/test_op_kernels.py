@@ -15,7 +15,7 @@ from tilewright.backends import base
 from tilewright.backends.base import all_backends, backend, op_kernels
 from tilewright.build.headers import forget
 from tilewright.build.key import key_inputs
-from tilewright.errors import InternalError, UnknownNameError
+from tilewright.errors import PluginError, UnknownNameError
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 
@@ -110,12 +110,12 @@ def test_its_headers_are_found_and_part_of_the_key(elsewhere: Path) -> None:
     assert key_inputs(source, "generic", tools, spec=SPEC).key != before.key
 
 
-def test_a_template_that_is_not_there_is_our_fault(elsewhere: Path) -> None:
+def test_a_template_that_is_not_there_is_the_packages_fault(elsewhere: Path) -> None:
     (elsewhere / "texts" / "double.cpp.jinja").rename(elsewhere / "texts" / "other")
     from tilewright.backends import instance
 
     instance._template.cache_clear()
-    with pytest.raises(InternalError, match=r"double\.cpp\.jinja"):
+    with pytest.raises(PluginError, match=r"double\.cpp\.jinja.*package elsewhere"):
         backend("cpu").render(SPEC)
 
 

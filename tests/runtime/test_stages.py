@@ -31,7 +31,7 @@ def op(monkeypatch: pytest.MonkeyPatch) -> None:
     """The op is found as if it were installed."""
     real = plugins.load
     found = {("tilewright.ops", NAME): staged_op.OP, ("tilewright.bindings", NAME): staged_op.BINDING}
-    monkeypatch.setattr(plugins, "load", lambda group, name, what: found.get((group, name)) or real(group, name, what))
+    monkeypatch.setattr(plugins, "load", lambda *asked: found.get(asked[:2]) or real(*asked))
     monkeypatch.setattr(calls, "_callers", dict(calls._callers))
 
 

@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from tilewright import plugins, settings
+from tilewright import events, plugins, settings
 from tilewright.arch import Arch, all_archs, best_host_arch
 from tilewright.arch import arch as arch_by_name
-from tilewright.errors import DeviceError, UnknownNameError, nearest, shown
+from tilewright.errors import DeviceError, PluginError, UnknownNameError, nearest, shown
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 
@@ -208,7 +208,14 @@ def backend(name: str) -> Backend:
 
 
 def all_backends() -> dict[str, Backend]:
-    return {name: backend(name) for name in backend_names()}
+    """Every backend that can be loaded; one that cannot is told as an event."""
+    found = {}
+    for name in backend_names():
+        try:
+            found[name] = backend(name)
+        except PluginError as error:
+            events.emit(events.Warned("plugin", error.message))
+    return found
 
 
 def kernels_group(name: str) -> str:
@@ -224,7 +231,7 @@ def op_kernels(name: str, op: str) -> OpKernels:
         raise UnknownNameError(
             f"the {name} backend has no kernels for op {op!r}", rule="op-kernels", value=op, remedy=nearest(op, known)
         )
-    found: OpKernels = plugins.load(kernels_group(name), op, f"a {name} kernel")
+    found: OpKernels = plugins.load(kernels_group(name), op, f"a {name} kernel", OpKernels)
     return found
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import InternalError
+from tilewright import plugins
 from tilewright.ops.base import KernelSpec
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ def _template(package: str, path: str) -> jinja2.Template:
     )
     try:
         return environment.from_string(resources.files(package).joinpath(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ModuleNotFoundError):
-        raise InternalError(
-            f"there is no template {path!r} in the package {package!r}",
-            rule="template",
-            value=path,
-            remedy="install the package that brings the op's kernels again",
+    except (OSError, ModuleNotFoundError):
+        raise plugins.fault(
+            package, f"there is no template {path!r} in {package!r}", rule="template", value=path, remedy=plugins.REMEDY
         ) from None
+    except (jinja2.TemplateError, UnicodeError) as error:
+        message = f"the template {path!r} in {package!r} cannot be read: {plugins.said(error)}"
+        raise plugins.fault(package, message, rule="template", value=path, remedy=plugins.REMEDY) from error
 
 
 def text_of(spec: KernelSpec, template: tuple[str, str], context: Mapping[str, Any]) -> str:
@@ -41,4 +41,10 @@ def text_of(spec: KernelSpec, template: tuple[str, str], context: Mapping[str, A
         "s": spec.signature,
         "h": spec.schedule,
     }
-    return _template(*template).render(usual | dict(context))
+    package, path = template
+    made = _template(package, path)
+    try:
+        return made.render(usual | dict(context))
+    except Exception as error:
+        message = f"the template {path!r} in {package!r} cannot be filled for {spec.name}: {plugins.said(error)}"
+        raise plugins.fault(package, message, rule="template", value=path, remedy=plugins.REMEDY) from error

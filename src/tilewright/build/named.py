@@ -12,7 +12,8 @@ from typing import Any
 
 from tilewright.arch import all_archs
 from tilewright.errors import TilewrightError
-from tilewright.ops import all_ops
+from tilewright.ops import all_ops, op_names
+from tilewright.ops import op as op_by_name
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.pooling import SWEPT
 
@@ -34,10 +35,11 @@ def means(word: str, name: str, *digests: str) -> bool:
 def pool_specs(word: str, target: str = "") -> Iterator[KernelSpec]:
     """The kernels of pools and named sets a word means; of a whole name, the one.  `target` narrows the archs."""
     archs = [target] if target else list(all_archs())
-    for op in all_ops().values():
-        if word.startswith(f"{op.name}_"):
-            yield from _by_name(op, word, archs)
-        elif is_digest(word):
+    for name in op_names():
+        if word.startswith(f"{name}_"):
+            yield from _by_name(op_by_name(name), word, archs)
+    if is_digest(word):
+        for op in all_ops().values():
             yield from _by_digest(op, word, archs)
 
 

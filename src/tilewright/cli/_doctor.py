@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tilewright.backends.findings import Finding, oneline
 from tilewright.cli.common import print_json, show, table
+from tilewright.errors import PluginError
 
 _PACKAGES = ("tilewright", "numpy", "ninja", "jinja2", "ml_dtypes", "rich", "typer")
 _PROBE = 'extern "C" __attribute__((visibility("default"))) int tw_probe(int x) { return x + 1; }\n'
@@ -21,6 +23,8 @@ def examine(json: bool) -> bool:
         *_machine(),
         *_found_by_backends(),
         *_targets(),
+        *_ops(),
+        *_broken(),
         *_versions(),
         *_cache(),
         *_settings(),
@@ -85,6 +89,44 @@ def _targets() -> Iterator[Finding]:
                 why = f"this CPU lacks {', '.join(lacks)}" if lacks else "the setting host_level leaves it out"
                 text = f"{why} (kernels can be compiled)"
             yield Finding("targets", one.name, one.name in here, text)
+
+
+def _ops() -> Iterator[Finding]:
+    """Each op with the package that brings it and the backends it has kernels for."""
+    from tilewright import ops, plugins
+    from tilewright.backends.base import backend_names, kernels_group
+
+    for name in ops.op_names():
+        has = [one for one in backend_names() if name in plugins.names(kernels_group(one))]
+        try:
+            ops.op(name)
+        except PluginError:
+            continue  # told among the plug-ins
+        kernels = f"kernels for {', '.join(has)}" if has else "no backend has kernels for it"
+        yield Finding("ops", name, bool(has), f"{kernels} (of the package {plugins.package_of(ops.GROUP, name)})")
+
+
+def _broken() -> Iterator[Finding]:
+    """Whatever is installed for us and cannot be loaded, with the reason."""
+    from tilewright import ops, plugins
+    from tilewright.backends.base import GROUP as BACKENDS
+    from tilewright.backends.base import backend_names, kernels_group, op_kernels
+    from tilewright.runtime.bindings import GROUP as BINDINGS
+    from tilewright.runtime.bindings import binding
+
+    parts: dict[str, Callable[[str], Any]] = {
+        ops.GROUP: ops.op,
+        BINDINGS: binding,
+        BACKENDS: lambda name: plugins.load(BACKENDS, name, "a backend"),
+        "tilewright.api": lambda name: plugins.load("tilewright.api", name, "a name of the API"),
+    }
+    parts |= {kernels_group(one): partial(op_kernels, one) for one in backend_names()}
+    for group, load in parts.items():
+        for name in plugins.names(group):
+            try:
+                load(name)
+            except PluginError as error:
+                yield Finding("plug-ins", f"{name} ({group})", False, oneline(error))
 
 
 def _versions() -> Iterator[Finding]:

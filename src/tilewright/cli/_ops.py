@@ -13,7 +13,9 @@ import typer
 import typer.core
 import typer.main
 
+from tilewright import plugins
 from tilewright.cli.common import numbers, words
+from tilewright.errors import PluginError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.ops.base import Op, Option
@@ -42,6 +44,29 @@ class WordLists(typer.core.TyperCommand):
         return super().parse_args(ctx, folded)
 
 
+class Broken(typer.core.TyperCommand):
+    """The command of an op that cannot be loaded: listed with the reason, which is the error of every use of it."""
+
+    def __init__(self, name: str, error: PluginError) -> None:
+        super().__init__(name, short_help=f"(broken: {error.message})")
+        self.error = error
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        raise self.error
+
+
+def _made(op: Op, make: Callable[[Op], Any]) -> Any:
+    """The command of an op; where what a plug-in says of its axes and options makes none, that is its error."""
+    try:
+        return make(op)
+    except TilewrightError:
+        raise
+    except Exception as error:
+        module = type(op).__module__
+        message = f"no command can be made of the axes and options of the op {op.name}: {plugins.said(error)}"
+        raise plugins.fault(module, message, rule="plugin", value=module, remedy=plugins.REMEDY) from error
+
+
 class _OpCommands(MutableMapping[str, Any]):
     """The commands of a group by the names of ops, each made when it is asked for."""
 
@@ -55,7 +80,10 @@ class _OpCommands(MutableMapping[str, Any]):
         if name not in self._made:
             if name not in ops.op_names():
                 raise KeyError(name)
-            self._made[name] = self._make(ops.op(name))
+            try:
+                self._made[name] = _made(ops.op(name), self._make)
+            except PluginError as error:
+                self._made[name] = Broken(name, error)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -136,14 +164,16 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
 
 
 def _demand_distinct(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
-    from tilewright.errors import InternalError
-
     seen: set[str] = set()
     for one in parameters:
-        declared = one.annotation.__metadata__[0].param_decls or (f"--{one.name.replace('_', '-')}",)
+        option = one.annotation.__metadata__[0]
+        # In an annotation the first name of an option is where elsewhere its default is.
+        first = [option.default] if isinstance(option.default, str) else []
+        declared = [*first, *(option.param_decls or ())] or [f"--{one.name.replace('_', '-')}"]
         for word in (name for text in declared for name in text.split("/")):
             if word in seen:
-                raise InternalError(
+                raise plugins.fault(
+                    type(op).__module__,
                     f"the op {op.name} brings the option {word}, which the command has already",
                     rule="op-option",
                     value=word,

@@ -40,7 +40,9 @@ def _shown(names: list[str]) -> list[tuple[Op, Demo]]:
     """The ops that have something to show."""
     from tilewright import ops
 
-    found = [(one, getattr(one, "demo", None)) for one in (ops.op(name) for name in names or ops.op_names())]
+    # Of all of them, an op that is broken is left out; `tilewright doctor` says what is wrong with it.
+    asked = [ops.op(name) for name in names] if names else ops.all_ops().values()
+    found = [(one, getattr(one, "demo", None)) for one in asked]
     for one, demo in found:
         if demo is None and names:
             raise RequestError(

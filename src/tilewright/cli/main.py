@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from tilewright import cli
+from tilewright import cli, plugins
 from tilewright.errors import TilewrightError
 
 EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
@@ -61,6 +61,9 @@ def _verdict(error: Exception) -> tuple[int, str]:
     """The exit code and the text for a person."""
     if isinstance(error, TilewrightError):
         return EXIT_CODES[error.owner], str(error)
+    theirs = plugins.told(error) if not isinstance(error, MemoryError) else None
+    if theirs is not None:
+        return EXIT_CODES[theirs.owner], str(theirs)
     if isinstance(error, OSError):
         return EXIT_CODES["machine"], f"{error}\n  remedy: mend the file or place; --debug shows the traceback"
     if isinstance(error, MemoryError):

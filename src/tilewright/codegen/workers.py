@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
+from tilewright import plugins
 from tilewright.codegen.files import Emitted, emit_many
 from tilewright.errors import InternalError, MachineError, TilewrightError
 from tilewright.ops.base import KernelSpec
@@ -136,6 +137,8 @@ def serve(requests: Any, answers: Any) -> None:
         except TilewrightError as error:
             answer = error
         except Exception as error:
-            answer = InternalError(f"rendering failed: {type(error).__name__}: {error}", rule="render")
+            answer = plugins.told(error) or InternalError(
+                f"rendering failed: {type(error).__name__}: {error}", rule="render"
+            )
         pickle.dump(answer, answers)
         answers.flush()

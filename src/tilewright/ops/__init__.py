@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright import plugins
+from tilewright import events, plugins
+from tilewright.errors import PluginError
 from tilewright.ops.base import KernelSpec, Op, Violation
 
 __all__ = ["KernelSpec", "Op", "Violation", "all_ops", "op", "op_names"]
@@ -17,9 +18,16 @@ def op_names() -> list[str]:
 
 def op(name: str) -> Op:
     """The op called `name`; an unknown name is an error with the nearest known one."""
-    found: Op = plugins.load(GROUP, name, "an op")
+    found: Op = plugins.load(GROUP, name, "an op", Op)
     return found
 
 
 def all_ops() -> dict[str, Op]:
-    return {name: op(name) for name in op_names()}
+    """Every op that can be loaded; one that cannot is told as an event and does not keep the others from working."""
+    found = {}
+    for name in op_names():
+        try:
+            found[name] = op(name)
+        except PluginError as error:
+            events.emit(events.Warned("plugin", error.message))
+    return found

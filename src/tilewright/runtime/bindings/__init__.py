@@ -104,5 +104,5 @@ class Binding(Protocol):
 
 def binding(op: str) -> Binding:
     """The binding of an op."""
-    found: Binding = plugins.load(GROUP, op, "an op with a binding")
+    found: Binding = plugins.load(GROUP, op, "an op with a binding", Binding)
     return found
