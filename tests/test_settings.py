@@ -52,6 +52,13 @@ def test_caches_lie_where_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert from_environment({}).cache_dir == Path("/home/someone/.cache/tilewright")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the XDG specification speaks of Linux")
+def test_a_relative_place_for_caches_is_ignored_as_xdg_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/place")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert from_environment({}).cache_dir == Path("/home/someone/.cache/tilewright")
+
+
 def test_a_user_without_a_home_is_told_so_and_gets_no_folder_called_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/tilewright"))
     with pytest.raises(MachineError) as caught:

@@ -30,7 +30,11 @@ def _default_cache_dir() -> Path:
     import platformdirs  # here: `import tilewright` does not pay for it
 
     place = Path(platformdirs.user_cache_path("tilewright", appauthor=False))
-    if not place.is_absolute():  # a user without a home folder: `~` stays as it is, or the variable is relative
+    given = os.environ.get("XDG_CACHE_HOME", "").strip()
+    if given and place == Path(given, "tilewright") and not place.is_absolute():
+        # As if it were not set: the XDG specification wants relative values ignored.
+        place = Path(os.path.expanduser("~/.cache/tilewright"))  # noqa: PTH111  Path's own raises without a home
+    if not place.is_absolute():  # a user without a home folder: `~` stays as it is
         raise MachineError(
             f"this user has no cache folder ({place} is not an absolute path)",
             rule="cache-folder",

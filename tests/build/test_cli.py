@@ -59,13 +59,13 @@ def test_verify_is_quiet_about_sound_entries(store: Store, three: list[Artifact]
     assert "3 entries checked, 0 damaged" in result.output
 
 
-def test_verify_reports_damage_with_exit_code_1_and_repairs_when_asked(store: Store, three: list[Artifact]) -> None:
+def test_verify_reports_damage_with_exit_code_2_and_repairs_when_asked(store: Store, three: list[Artifact]) -> None:
     three[1].path.write_bytes(b"damaged")
     result = run("cache", "verify")
-    assert result.exit_code == 1
+    assert result.exit_code == 2, "the machine's, as docs/errors.md says"
     assert three[1].key in result.output
     assert "--repair" in result.output
-    assert run("cache", "verify", "--repair").exit_code == 1
+    assert run("cache", "verify", "--repair").exit_code == 0
     assert run("cache", "verify").exit_code == 0
     assert len(list(store.all_keys())) == 2
 
@@ -75,6 +75,11 @@ def test_gc_trims_and_clears(store: Store, three: list[Artifact]) -> None:
     report = data("cache", "gc", "--max-bytes", "0")
     assert report["leavings"] == 1
     assert report["removed_entries"] == 0, "what was built just now is in use"
+    assert report["kept_in_use"] == 3
+    told = run("cache", "gc", "--max-bytes", "0").stderr
+    assert "3 of them" in told
+    assert "300 seconds" in told
+    assert "--all" in told
     assert data("cache", "gc", "--all")["removed_entries"] == 3
     assert list(store.all_keys()) == []
 
@@ -84,8 +89,18 @@ def test_gc_resets_a_store_of_another_version(store: Store, three: list[Artifact
     result = run("cache", "ls")
     assert result.exit_code == 2
     assert "store-version" in result.output
-    assert run("cache", "gc", "--reset").exit_code == 0
+    done = run("cache", "gc", "--reset")
+    assert done.exit_code == 0
+    assert "removed 3 entries" in done.stderr
     assert data("cache", "ls") == []
+
+
+def test_a_reset_counts_what_it_removed(store: Store, three: list[Artifact]) -> None:
+    stored = sum(one["bytes"] for one in data("cache", "ls"))
+    report = data("cache", "gc", "--reset")
+    assert (report["removed_entries"], report["removed_bytes"]) == (3, stored)
+    assert report["entries"] == 0
+    assert data("cache", "gc", "--reset")["removed_entries"] == 0
 
 
 def test_gc_removes_other_versions_only_when_asked(store: Store, three: list[Artifact]) -> None:
@@ -151,6 +166,26 @@ def test_why_of_an_empty_store_and_of_an_unknown_kernel(store: Store, use_stub: 
     assert run("cache", "why", str(tmp_path / "absent.json")).exit_code == 1
     file.write_text("{}")
     assert "spec-file" in run("cache", "why", str(file)).output
+
+
+def test_an_unknown_kernel_is_told_the_nearest_of_all_that_are_stored(store: Store, use_stub: UseStub) -> None:
+    use_stub()
+    specs = tiny_specs(8)
+    Builder(store).build_many(specs)
+    for spec in specs:
+        wrong = spec.name[:-1] + ("x" if spec.name[-1] != "x" else "y")
+        assert f"near it: {spec.name}" in run("cache", "why", wrong).stderr
+
+
+def test_a_stored_kernel_of_an_op_that_is_not_installed_is_told_as_that(store: Store, three: list[Artifact]) -> None:
+    file = store.folder(three[0].key) / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["spec"]["op"], manifest["name"] = "fft", "fft_of_another_package"
+    file.write_text(json.dumps(manifest))
+    result = run("cache", "why", "fft_of_another_package")
+    assert result.exit_code == 1
+    assert "[op-name]" in result.stderr
+    assert "'fft', which is not installed" in result.stderr
 
 
 def test_why_asks_for_more_when_several_kernels_are_meant(store: Store, three: list[Artifact]) -> None:

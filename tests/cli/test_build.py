@@ -113,10 +113,24 @@ def test_a_problem_nobody_serves_does_not_stop_the_others(stub: Stub, tmp_path: 
     assert "1 built" in done.stdout
 
 
+def test_without_a_word_the_default_pool_is_built(stub: Stub) -> None:
+    words = ("--limit", "2", "--target", "generic", "--json")
+    found, named = (shell(*more, *words) for more in ((), ("--pool", "default")))
+    assert found.exit_code == 0, found.output
+    names = [{one["name"] for one in json.loads(each.stdout)["built"]} for each in (found, named)]
+    assert names[0] == names[1]
+    assert len(names[0]) == 2
+
+
+def test_the_help_is_not_indented_by_the_code_it_is_written_in() -> None:
+    told = shell("--help").stdout
+    assert "  A kernel that fails is told" in told
+    assert "   A kernel that fails is told" not in told
+
+
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        ((), "build-what"),
         (("--pool", "tiny", "--preselected", "fp32_essential"), "build-what"),
         (("--pool", "tinny"), "pool-name"),
         (("--pool", "tiny", "--target", "gfx943"), "arch-name"),
@@ -137,7 +151,7 @@ def test_a_request_that_cannot_be_meant_is_one_error(stub: Stub, words: tuple[st
     [
         ("{", "is no JSON"),
         ("[" * 100_000, "nested too deeply"),
-        ("[]", "no list of problems"),
+        ("[]", "holds no problems"),
         ('{"m": 1}', "no list of problems"),
         ("[7]", "problem 1: 7 is no object"),
         ('[{"m": 1, "n": 1, "k": 1}, {"m": 1}]', "problem 2: a gemm problem needs --n, --k"),

@@ -53,3 +53,16 @@ def test_numbers_are_whole() -> None:
             numbers("--num-d", [wrong])
         assert caught.value.value == wrong
         assert "--num-d" in caught.value.remedy
+
+
+def test_a_long_line_goes_on_below_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    name = "n" * 40
+    assert common.fit("kernel    one two three four five").split("\n") == ["kernel    one two three four", "          five"]
+    assert common.fit(f"kernel    {name}  (built)").split("\n") == ["kernel", f"  {name}", "          (built)"]
+    assert common.fit("short").split("\n") == ["short"]
+    told = common.fit("replay    tilewright explain gemm --m 33 --n 17")
+    assert [line.endswith(" \\") for line in told.split("\n")] == [True] * told.count("\n") + [False]
+    assert " ".join(told.replace("\\\n", " ").split()) == "replay tilewright explain gemm --m 33 --n 17"
+    monkeypatch.delenv("COLUMNS")
+    assert common.fit("word " * 100) == "word " * 100

@@ -184,3 +184,49 @@ def test_what_no_machine_can_do_is_not_our_bug(words: tuple[str, ...], code: int
     assert done.exit_code == code, done.output
     assert text in done.stderr
     assert "bug in Tilewright" not in done.stderr
+
+
+def test_a_name_says_its_arch_whatever_the_target() -> None:
+    """A kernel that `specs --target` printed is run where its arch runs, and else told as one that does not."""
+    names = {}
+    for arch in ("generic", "gfx942"):
+        listed = shell("specs", "gemm", "--target", arch, "--datatype", "fp16", "--layout", "rcr", "--limit", "1")
+        names[arch] = listed.stdout.split()[0]
+    words = (*SIZES, "--datatype", "fp16", "--layout", "rcr", "--kernel")
+    report = data("run", "gemm", *words, names["generic"], "--verify", "--repeat", "1")
+    assert (report["kernel"], report["target"], report["ok"]) == (names["generic"], "generic", True)
+    record = data("bench", "gemm", *words, names["generic"], "--rounds", "1")
+    assert [one["name"] for one in record["timings"]] == [names["generic"]]
+    for command in ("run", "bench"):
+        done = shell(command, "gemm", *words, names["gfx942"])
+        assert done.exit_code == 2, done.output
+        assert "[arch-not-runnable]" in done.stderr
+
+
+def test_the_remedy_for_a_backend_that_is_not_here_would_help_a_command_that_runs_kernels() -> None:
+    from tilewright.backends.base import backend
+
+    absent = [name for name in ("hip", "cuda") if not backend(name).available_archs()]
+    for name in absent:
+        done = shell("run", "gemm", *SIZES, "--target", name)
+        assert done.exit_code == 2
+        assert "to run here use target" in done.stderr
+        assert "name an arch" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("explain",), ("run", "--repeat", "1"), ("bench", "--rounds", "1")], ids=" ".join)
+def test_lines_fit_a_terminal_of_80_columns(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = shell(words[0], "gemm", *SIZES, *words[1:], "--target", "generic", "--threads", "1")
+    assert done.exit_code == 0, done.output
+    for line in done.output.splitlines():
+        assert len(line) <= 80 or len(line.split()) == 1, line
+
+
+def test_the_progress_of_a_benchmark_reaches_its_end() -> None:
+    """Kernels that do not serve the problem are not built, and not waited for."""
+    words = ("--m", "33", "--n", "17", "--k", "20", "--datatype", "fp16", "--layout", "rcr", "--rounds", "1")
+    done = shell("bench", "gemm", *words, "--pool", "default")
+    assert done.exit_code == 0, done.output
+    counted = [line.split()[1::2] for line in done.stderr.splitlines() if line.startswith("build: ")]
+    assert not counted or counted[-1][0] == counted[-1][1]

@@ -247,9 +247,17 @@ def test_generate_for_a_gpu_without_kernels_says_why(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_generate_into_a_file_is_an_error_of_the_place(tmp_path: Path) -> None:
+def test_generate_into_a_file_is_an_error_of_the_request(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    done = run("generate", "gemm", *BASE, "-o", str(tmp_path / "file"))
-    assert done.exit_code == 2
-    assert "[output-folder]" in done.stderr
-    assert "remedy:" in done.stderr
+    for place in (str(tmp_path / "file"), "/dev/null"):
+        done = run("generate", "gemm", *BASE, "-o", place)
+        assert done.exit_code == 1
+        assert "[output-folder]" in done.stderr
+        assert "remedy:" in done.stderr
+
+
+def test_a_count_of_nothing_says_why() -> None:
+    done = run("specs", "gemm", *BASE, "--filter", "c.arch == 'none'", "--count")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "0\n"
+    assert "filtered out" in done.stderr

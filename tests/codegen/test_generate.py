@@ -290,7 +290,7 @@ def test_few_specs_need_no_process() -> None:
 def test_a_file_in_the_way_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(MachineError) as caught:
+        with pytest.raises(RequestError) as caught:
             generate(some(1), place)
         assert caught.value.rule == "output-folder"
         assert str(place) in str(caught.value)

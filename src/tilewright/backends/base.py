@@ -277,7 +277,8 @@ def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:
         f"no arch of {name!r} runs on this machine: {backend(name).why_unavailable()}",
         rule="target-unavailable",
         value=name,
-        remedy="name an arch to build for it without running, or see `tilewright doctor`",
+        remedy=f"`tilewright doctor` says what is missing; to run here use target {best_host_arch().name!r}; "
+        "kernels for it can be generated and built here all the same",
     )
 
 

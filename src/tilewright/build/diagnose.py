@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.build.store import FREE_SPACE
 from tilewright.errors import CompileError, StoreError, TilewrightError, ToolchainError
 
 # What a line that reports a real error looks like, best first.  Messages are in English because
@@ -91,7 +92,7 @@ def compile_failure(
             f"the kernel store {store} is full, so compiling {name} failed{said}",
             rule="store-full",
             value=str(store),
-            remedy="free some space (`tilewright cache gc --max-bytes N`) or set TILEWRIGHT_CACHE_DIR to another place",
+            remedy=f"{FREE_SPACE} or set TILEWRIGHT_CACHE_DIR to another place",
         )
     if outcome.code in (126, 127) and shutil.which(argv[0]) is None:
         return ToolchainError(

@@ -42,6 +42,10 @@ STAMP_SECONDS = 60.0
 # What is called otherwise in the folder of entries is not ours, and none of our business.
 SHARD, _KEY = re.compile(r"[0-9a-f]{2}"), re.compile(r"[0-9a-f]{64}")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FREE_SPACE = (
+    "free some space on its disk (`tilewright cache gc --max-bytes N` removes stored kernels, "
+    "`tilewright cache gc --all` those used just now too)"
+)
 _DENIED = {errno.EACCES, errno.EPERM}
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}  # the last: a file is in its place
 
@@ -61,7 +65,7 @@ def store_error(error: OSError, place: Path, what: str) -> StoreError:
     elsewhere = "set TILEWRIGHT_CACHE_DIR to another place"
     if error.errno in _FULL:
         rule, why = "store-full", "is full"
-        remedy = f"free some space (`tilewright cache gc --max-bytes N`) or {elsewhere}"
+        remedy = f"{FREE_SPACE} or {elsewhere}"
     elif error.errno == errno.EROFS:
         rule, why, remedy = "store-read-only", "is on a read-only file system", elsewhere
     elif error.errno in _DENIED:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright import jsontext
@@ -41,6 +41,13 @@ class Cleaned:
     leavings: int = 0  # work folders, locks and logs
     left_entries: int = 0
     left_bytes: int = 0
+    in_use: int = 0  # entries that had to go, and stay because they were used just now
+    foreign: tuple[str, ...] = ()  # what a reset left, being no part of the store
+
+    def plus(self, later: Cleaned) -> Cleaned:
+        """This and a later collection together."""
+        removed = (self.entries + later.entries, self.bytes + later.bytes, self.leavings + later.leavings)
+        return replace(later, entries=removed[0], bytes=removed[1], leavings=removed[2], foreign=self.foreign)
 
 
 def usage(store: Store) -> list[EntryUse]:
@@ -69,16 +76,19 @@ def trim(
     """Remove least recently used entries until the store fits; never one in `keep` or in use just now."""
     entries = usage(store)
     total = sum(one.bytes for one in entries)
-    removed, freed, recent = 0, 0, time.time() - in_use_seconds
+    removed, freed, in_use, recent = 0, 0, 0, time.time() - in_use_seconds
     for one in entries:
         if total - freed <= max_bytes:
             break
-        if one.key in keep or (one.used > recent and in_use_seconds > 0):
+        if one.key in keep:
+            continue
+        if one.used > recent and in_use_seconds > 0:
+            in_use += 1
             continue
         store.discard(one.key)
         removed += 1
         freed += one.bytes
-    return Cleaned(removed, freed, 0, len(entries) - removed, total - freed)
+    return Cleaned(removed, freed, 0, len(entries) - removed, total - freed, in_use)
 
 
 def _sweep_work(folder: Path) -> bool:
@@ -139,8 +149,7 @@ def sweep(store: Store) -> int:
 def clean(store: Store, max_bytes: int, *, in_use_seconds: float = IN_USE_SECONDS) -> Cleaned:
     """Sweep and trim: what `tilewright cache gc` does."""
     leavings = sweep(store)
-    trimmed = trim(store, max_bytes, in_use_seconds=in_use_seconds)
-    return Cleaned(trimmed.entries, trimmed.bytes, leavings, trimmed.left_entries, trimmed.left_bytes)
+    return replace(trim(store, max_bytes, in_use_seconds=in_use_seconds), leavings=leavings)
 
 
 def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes: int) -> Cleaned | None:
@@ -158,7 +167,7 @@ def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes
         stamp.touch()
     except OSError as error:
         raise store_error(error, store.root, "noting its size") from error
-    return Cleaned(trimmed.entries, trimmed.bytes, leavings, trimmed.left_entries, trimmed.left_bytes)
+    return replace(trimmed, leavings=leavings)
 
 
 def other_versions(store: Store) -> list[Path]:
@@ -180,14 +189,15 @@ def _format_of(root: Path) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def reset(store: Store) -> list[str]:
-    """Remove all that is the store's, whatever its version; the answer names what is not, and stays.
+def reset(store: Store) -> Cleaned:
+    """Remove all that is the store's, whatever its version; the answer names what is not (`foreign`), and stays.
 
     A folder of this name without a format file is somebody else's, and refused.
     """
     root = store.root
     if not os.path.lexists(root):
-        return []
+        return Cleaned()
+    entries = size = leavings = 0
     if not (root / FORMAT).is_file():
         raise StoreError(
             f"{root} has no {FORMAT}: a kernel store would, so nothing in it is removed",
@@ -197,9 +207,12 @@ def reset(store: Store) -> list[str]:
         )
     try:
         for key in list(store.all_keys(any_format=True)):
+            size += _size(store.folder(key))
             remove_tree(store.folder(key))
+            entries += 1
         for folder in (store.temporary, store.locks, store.logs):
             if folder.is_dir() and not folder.is_symlink():
+                leavings += len(list(folder.iterdir()))
                 remove_tree(folder)
         for folder in (*_shards(store.entries), store.entries):
             with suppress(OSError):  # not empty: something in it is not ours
@@ -212,7 +225,15 @@ def reset(store: Store) -> list[str]:
             root.rmdir()
     except OSError as error:
         raise store_error(error, root, "removing it") from error
-    return left
+    return Cleaned(entries, size, leavings, foreign=tuple(left))
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files of an entry; what cannot be looked at counts nothing."""
+    try:
+        return sum(one.lstat().st_size for one in folder.iterdir())
+    except OSError:
+        return 0
 
 
 def _shards(entries: Path) -> list[Path]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from tilewright import jsontext
 from tilewright.build.builder import Builder
 from tilewright.build.named import means, pool_specs
 from tilewright.build.store import Store
-from tilewright.errors import RequestError, TilewrightError, UnknownNameError, nearest
-from tilewright.ops import op
+from tilewright.errors import RequestError, TilewrightError, UnknownNameError
+from tilewright.ops import op, op_names
 from tilewright.ops.base import KernelSpec
 
 _ABSENT = "absent"
@@ -123,6 +124,7 @@ def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
             ) from None
     found: dict[str, KernelSpec] = {}
     names: list[str] = []
+    unread: RequestError | None = None  # a stored kernel that is meant, and cannot be used here
     for manifest in store.manifests():
         if not manifest.get("spec"):
             continue
@@ -131,8 +133,9 @@ def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
         if means(word, name, str(manifest["inputs"].get("spec", "")), str(manifest["key"])):
             try:
                 spec = _spec_of(manifest)
-            except TilewrightError:
-                continue  # written by a version with other fields
+            except TilewrightError as error:
+                unread = unread or _unread(name, manifest, error)
+                continue
             found[spec.digest] = spec
     if not found:
         for spec in pool_specs(word, target):
@@ -147,11 +150,39 @@ def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
             value=word,
             remedy="give more of it",
         )
+    if not found and unread is not None:
+        raise unread
     if not found:
         raise UnknownNameError(
             f"{word!r} is no stored kernel and no kernel of a pool",
             rule="kernel-name",
             value=word,
-            remedy="give a spec as a JSON file (`tilewright specs --json`), or a name: " + nearest(word, names[:5]),
+            remedy="give a spec as a JSON file (`tilewright specs --json`), or a name that `tilewright specs` prints"
+            + _alike(word, names),
         )
     return next(iter(found.values()))
+
+
+def _unread(name: str, manifest: Mapping[str, Any], error: TilewrightError) -> RequestError:
+    """A stored kernel whose spec cannot be read: its op is not installed, or has other fields by now."""
+    its_op = str(manifest["spec"].get("op", "")) if isinstance(manifest["spec"], Mapping) else ""
+    if its_op and its_op not in op_names():
+        return UnknownNameError(
+            f"{name} is a stored kernel of the op {its_op!r}, which is not installed",
+            rule="op-name",
+            value=its_op,
+            remedy="install the package that brings the op",
+        )
+    return RequestError(
+        f"{name} is a stored kernel of another version: {error.message}",
+        rule="kernel-version",
+        value=name,
+        remedy="name a kernel that `tilewright specs` prints",
+    )
+
+
+def _alike(word: str, names: Sequence[str]) -> str:
+    """The stored names nearest to a word, of the same op where it begins with one."""
+    mine = {one for one in names if any(word.startswith(f"{op}_") and one.startswith(f"{op}_") for op in op_names())}
+    close = difflib.get_close_matches(word, sorted(mine or set(names)), n=3, cutoff=0.4)
+    return f"; stored and near it: {', '.join(close)}" if close else ""

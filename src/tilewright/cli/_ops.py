@@ -156,7 +156,7 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    told = f"{(body.__doc__ or '').strip()}\n\n{op.name}: {op.summary}."
+    told = f"{inspect.cleandoc(body.__doc__ or '')}\n\n{op.name}: {op.summary}."
     app.command(op.name, cls=cls, help=told)(run)
     command = typer.main.get_command(app)
     command.name = op.name

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli._ops import flag_of
-from tilewright.errors import MachineError, ProblemError, RequestError, nearest
+from tilewright.errors import MachineError, ProblemError, RequestError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -76,7 +76,9 @@ def read_problems(op: Op, path: Path) -> list[Asked]:
         ) from None
     if isinstance(data, dict) and set(data) == {"problems"}:
         data = data["problems"]
-    if not isinstance(data, list) or not data:
+    if data == []:
+        raise RequestError(f"{path} holds no problems", rule="problems-file", value=str(path), remedy=remedy)
+    if not isinstance(data, list):
         raise RequestError(f"{path} holds no list of problems", rule="problems-file", value=str(path), remedy=remedy)
     found = []
     for index, one in enumerate(data):
@@ -155,17 +157,25 @@ def demand_memory(problem: Any) -> None:
 # -- which kernels of a problem ------------------------------------------------------------------------
 
 
-def named_kernel(registry: Registry, problem: Any, word: str) -> KernelSpec:
-    """The kernel that a name or the beginning of a digest means, if it is one for a stage of the problem."""
+def named_kernel(registry: Registry, problem: Any, word: str) -> tuple[Registry, KernelSpec]:
+    """The kernel that a name or the beginning of a digest means, if it is one for a stage of the problem.
+
+    A name says its arch itself: the answer's registry is the one that runs the kernel.
+    """
     from tilewright import ops
-    from tilewright.build import Store
-    from tilewright.build.why import find_spec
+    from tilewright.backends.base import demand_runnable
+    from tilewright.dispatch.registry import default_registry
 
     op = ops.op(problem.op)
     stages = registry.stages(problem)
     known = [spec for stage in stages for spec in registry.candidates(stage)]
     near = [one for one in known if word == one.name or (len(word) >= 6 and one.digest.startswith(word))]
-    spec = near[0] if len(near) == 1 else find_spec(Store(), word, registry.target)
+    spec = near[0] if len(near) == 1 else _found(word, registry.target)
+    if spec not in known and spec.arch != registry.target:
+        demand_runnable(spec.arch)
+        registry = default_registry(spec.arch)
+        stages = registry.stages(problem)
+        known = [each for stage in stages for each in registry.candidates(stage)]
     if spec.op != problem.op or spec.signature not in [op.signature_of(stage) for stage in stages]:
         raise RequestError(
             f"{spec.name} does not compute {problem.describe()}: its signature is another",
@@ -173,7 +183,20 @@ def named_kernel(registry: Registry, problem: Any, word: str) -> KernelSpec:
             value=spec.name,
             remedy=f"its kernels: {', '.join(one.name for one in known[:3])} ...",
         )
-    return spec
+    return registry, spec
+
+
+def _found(word: str, target: str) -> KernelSpec:
+    """A kernel of the target, else of any arch."""
+    from tilewright.build import Store
+    from tilewright.build.why import find_spec
+
+    try:
+        return find_spec(Store(), word, target)
+    except UnknownNameError as error:
+        if error.rule != "kernel-name":
+            raise
+    return find_spec(Store(), word)
 
 
 def passing(specs: list[KernelSpec], expression: str, problem: Any) -> list[KernelSpec]:

@@ -106,11 +106,15 @@ def _measured(
 
     stages = registry.stages(problem)  # an illegal problem is told before its memory is counted
     demand_memory(problem)
-    named = named_kernel(registry, problem, field.kernel) if field.kernel else None
+    named: KernelSpec | None = None
+    if field.kernel:
+        registry, named = named_kernel(registry, problem, field.kernel)
     for stage in stages:
         if named is not None and named.signature != op.signature_of(stage):
             continue  # the kernel is of another stage
         specs = [named] if named is not None else field.specs(registry, op, stage)
+        timed = op.measured_as(stage)
+        serving = [one for one in specs if not op.supports(one, timed)]  # the others are not built
         with progress("build") as advance, events.recorded() as heard:
             record = registry.measure(
                 stage,
@@ -118,7 +122,7 @@ def _measured(
                 rounds=rounds,
                 save=save,
                 max_workers=jobs or None,
-                on_event=_counting(advance, len(specs)),
+                on_event=_counting(advance, len(serving)),
             )
         for one in heard:
             if isinstance(one, events.Warned) and one.rule == "wrong-result":
@@ -133,7 +137,7 @@ def _counting(advance: Callable[[int, int], None], total: int) -> Callable[[Any]
 
     def heard(event: Any) -> None:
         nonlocal done
-        if isinstance(event, events.KernelBuilt):
+        if isinstance(event, (events.KernelBuilt, events.BuildFailed)):
             done += 1
             advance(done, max(done, total))
 

@@ -61,16 +61,16 @@ def _build(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Build the kernels of a pool, of a preselected set, or those that a list of problems needs.
+    """Build the kernels of a pool (`default` unless another is named), of a preselected set, or of a list of problems.
 
     A kernel that fails is told, and the others are built.  What is in the store already is not built again.
     """
-    if sum(map(bool, (pool, preselected, problems))) != 1:
+    if sum(map(bool, (pool, preselected, problems))) > 1:
         raise RequestError(
             "a build is of one pool, one preselected set or one list of problems",
             rule="build-what",
             value=[word for word in (pool, preselected, problems) if word],
-            remedy="give one of --pool, --preselected and --problems",
+            remedy="give one of --pool, --preselected and --problems, or none for the default pool",
         )
     if problems is not None:
         wanted = _of_problems(op, given, problems, target, threads, filter=filter, limit=limit)

@@ -84,7 +84,7 @@ def verify(
     repair: Annotated[bool, typer.Option("--repair", help="Remove damaged entries.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Check every entry against its digests; exit code 1 when one is damaged."""
+    """Check every entry against its digests; exit code 2 when a damaged one is left."""
     from tilewright.errors import StoreError
 
     store = _store()
@@ -107,8 +107,8 @@ def verify(
         say(f"{count} entries checked, {len(damaged)} damaged in {store.root}")
         if damaged and not repair:
             say("remedy: `tilewright cache verify --repair` removes them; they are built again when needed")
-    if damaged:
-        raise typer.Exit(1)
+    if damaged and not repair:
+        raise typer.Exit(2)
 
 
 def gc(
@@ -125,11 +125,11 @@ def gc(
     from tilewright.build import upkeep
     from tilewright.build.store import remove_tree
 
-    store = _store()
+    store, before = _store(), upkeep.Cleaned()
     if reset:
-        left = upkeep.reset(store)
-        if left:
-            say(f"{store.root} stays: {', '.join(left[:5])} in it is not the store's")
+        before = upkeep.reset(store)
+        if before.foreign:
+            say(f"{store.root} stays: {', '.join(before.foreign[:5])} in it is not the store's")
     removed_versions = upkeep.other_versions(store) if other else []
     for folder in removed_versions:
         remove_tree(folder)
@@ -138,6 +138,7 @@ def gc(
     else:
         limit = settings.current().cache_max_bytes if max_bytes is None else max_bytes
         report = upkeep.clean(store, limit)
+    report = before.plus(report)
     if json:
         print_json(
             {
@@ -146,6 +147,7 @@ def gc(
                 "leavings": report.leavings,
                 "entries": report.left_entries,
                 "bytes": report.left_bytes,
+                "kept_in_use": report.in_use,
                 "other_versions": [one.name for one in removed_versions],
             }
         )
@@ -154,6 +156,11 @@ def gc(
         f"removed {report.entries} entries ({human(report.bytes)}) and {report.leavings} leavings of ended processes; "
         f"{report.left_entries} entries ({human(report.left_bytes)}) stay in {store.root}"
     )
+    if report.in_use:
+        say(
+            f"{report.in_use} of them are over the bound and stay, being used in the last "
+            f"{upkeep.IN_USE_SECONDS:.0f} seconds: another process may be about to load them; --all removes them too"
+        )
     for folder in removed_versions:
         say(f"removed {folder}")
 

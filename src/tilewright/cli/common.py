@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -74,9 +76,59 @@ def show(table: Table) -> None:
     typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
 
 
+_LABEL = re.compile(r" *(?:\S+(?: \d+)? {2,})?")  # "kernel    ", "stage 1   ", or the blanks before a line
+
+
+def fit(text: str) -> str:
+    """A text whose lines fit the terminal: the rest goes on below, under where the value began.
+
+    Words stay whole: one that is too long for that place, a name or a path, has a line of its own.
+    """
+    width = shutil.get_terminal_size((WIDE, 25)).columns
+    return "\n".join(part for line in text.split("\n") for part in _folded(line, width))
+
+
+def _folded(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    found = _LABEL.match(line)
+    label = found.group() if found else ""
+    # A command that is copied must stay one.
+    more = " \\" if label.startswith("replay ") else ""
+    hang = " " * (len(label) if label.strip() else len(label) + 2)
+    lines, start = [label], len(label)
+    for word in line[len(label) :].split(" "):
+        last = lines[-1]
+        empty = len(last) <= start
+        if empty and len(last) + len(word) <= width:
+            lines[-1] = last + word
+        elif not empty and len(last) + 1 + len(word) + len(more) <= width:
+            lines[-1] = f"{last} {word}"
+        else:
+            lines[-1] = f"{last.rstrip()}{more}"
+            start = len(hang) if len(hang) + len(word) <= width else 2
+            lines.append(" " * start + word)
+    return [one for one in lines if one.strip()]
+
+
 def say(text: str) -> None:
-    """One line about what happens, on stderr: stdout belongs to the results."""
-    typer.echo(text, err=True)
+    """What happens, on stderr: stdout belongs to the results."""
+    typer.echo(fit(text), err=True)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Within, a warning of Python's is one line for a person, said once, without the place in the code."""
+    said: set[str] = set()
+
+    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            say(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield
 
 
 def print_json(data: Any) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import problem_of, registry_for
-from tilewright.cli.common import AsJson, Strict, Target, Threads, print_json
+from tilewright.cli.common import AsJson, Strict, Target, Threads, fit, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -31,4 +31,4 @@ def _explain(
     if json:
         print_json(explanation.to_dict())
     else:
-        typer.echo(str(explanation))
+        typer.echo(fit(str(explanation)))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.common import AsJson, Target, print_json
+from tilewright.cli.common import AsJson, Target, fit, print_json
 from tilewright.errors import RequestError
 
 
@@ -49,6 +49,6 @@ def inspect(
         data = [one.to_dict() for one in found]
         print_json(data[0] if len(data) == 1 else data)
     else:
-        typer.echo("\n\n".join(str(one) for one in found))
+        typer.echo(fit("\n\n".join(str(one) for one in found)))
     for one in found:
         demand_promises(one)

@@ -15,6 +15,7 @@ import typer
 import typer.core
 
 from tilewright import cli, plugins
+from tilewright.cli.common import plain_warnings
 from tilewright.errors import TilewrightError
 
 EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
@@ -33,7 +34,8 @@ class ErrorsForPeople(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with plain_warnings():
+                return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:

@@ -8,7 +8,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import demand_memory, named_kernel, passing, problem_of, registry_for
-from tilewright.cli.common import AsJson, Expression, Kernel, Strict, Target, Threads, print_json
+from tilewright.cli.common import AsJson, Expression, Kernel, Strict, Target, Threads, fit, print_json
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -40,15 +40,16 @@ def _run(
         demand_memory(asked.problem)
         if filter:
             registry = _filtered(registry, asked.problem, filter)
-        spec = named_kernel(registry, asked.problem, kernel) if kernel else None
+        spec = None
+        if kernel:
+            registry, spec = named_kernel(registry, asked.problem, kernel)
         report = run_problem(
             registry, asked.problem, repeat=repeat, seed=seed, verify=verify, scalars=asked.scalars, spec=spec
         )
     if json:
         print_json(report)
     else:
-        for label, value in _lines(report):
-            typer.echo(f"{label:<10}{value}")
+        typer.echo(fit("\n".join(f"{label:<10}{value}" for label, value in _lines(report))))
     if report.get("ok") is False:
         raise typer.Exit(3)
 

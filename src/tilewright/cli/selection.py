@@ -80,4 +80,6 @@ def summary(selection: SpecSet) -> str:
         parts.append(f"{len(selection.rejected)} proposals rejected (--why-not lists them)")
     if selection.filtered:
         parts.append(f"{selection.filtered} filtered out")
+    if len(parts) == 1 and not selection.specs:
+        parts.append("nothing was proposed")
     return ", ".join(parts)

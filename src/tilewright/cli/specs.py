@@ -42,6 +42,8 @@ def _specs(
         return
     if count:
         typer.echo(str(len(selection.specs)))
+        if not selection.specs:
+            say(chosen.summary(selection))
         return
     if why_not:
         chosen.print_why_not(selection, verbose)

@@ -25,10 +25,14 @@ _REMEDIES = {
 }
 
 
-def output_error(path: Path, error: OSError) -> MachineError:
+_NO_FOLDER = (errno.ENOTDIR, errno.EEXIST)  # a file is named where a folder is meant: another name helps
+
+
+def output_error(path: Path, error: OSError) -> MachineError | RequestError:
     reason = error.strerror or type(error).__name__
     remedy = _REMEDIES.get(error.errno or 0, "choose another output folder, or make this one writable")
-    return MachineError(f"cannot write {path}: {reason}", rule="output-folder", value=str(path), remedy=remedy)
+    kind = RequestError if error.errno in _NO_FOLDER else MachineError
+    return kind(f"cannot write {path}: {reason}", rule="output-folder", value=str(path), remedy=remedy)
 
 
 def output_folder(text: str | Path, option: str = "--output-dir") -> Path:

@@ -13,6 +13,7 @@ compiles on first use; one with specs uses those.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -246,7 +247,7 @@ class Registry:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
-        estimate = self._backend.estimate
+        estimate = self._estimate
         best, best_seconds, count = None, 0.0, 0
         for spec in candidates:
             if op.supports(spec, problem):
@@ -323,18 +324,23 @@ class Registry:
         if not op.check(floor) and (where is None or not where(floor)):
             if not op.supports(floor, problem):
                 reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
-                return Selection(floor, "floor", reason, self._backend.estimate(floor, problem, threads))
+                return Selection(floor, "floor", reason, self._estimate(floor, problem, threads))
             copied = self._copied(op, problem, (floor,), threads)
             if copied is not None:
                 return copied
         raise self._refusal(op, problem, candidates, "there is no floor kernel for this signature")
+
+    def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
+        """What the backend predicts; NaN would win or lose by its place in the list, so it counts as infinite."""
+        seconds = self._backend.estimate(spec, problem, threads)
+        return math.inf if math.isnan(seconds) else seconds
 
     def _copied(self, op: Op, problem: Any, specs: tuple[KernelSpec, ...], threads: int) -> Selection | None:
         """The fastest kernel that serves the problem in padded copies."""
         padded = [(spec, larger) for spec in specs if (larger := op.padded(spec, problem)) is not None]
         if not padded:
             return None
-        timed = [(self._backend.estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
+        timed = [(self._estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
         seconds, spec, larger = min(timed, key=lambda one: one[0])
         return Selection(spec, "padded", f"no kernel takes it as it is; run as {larger.describe()}", seconds, larger)
 
@@ -421,13 +427,16 @@ class Registry:
         reasons = [str(one) for one in op.supports(spec, problem)]
         if where is not None and where(spec):
             reasons.append(where(spec))
-        seconds = None if reasons else self._backend.estimate(spec, problem, threads)
+        seconds = None if reasons else self._estimate(spec, problem, threads)
+        unknown = seconds == math.inf
         measured = times.get(spec.digest)
         verdict = "refused" if reasons else "slower"
         if chosen is not None and spec.digest == chosen.spec.digest:
             verdict = "chosen"
         elif seconds is not None and chosen is not None:
-            if chosen.tier == "measured" and measured is None:
+            if unknown:
+                reasons.append("its estimate is no finite number: any other is preferred")
+            elif chosen.tier == "measured" and measured is None:
                 reasons.append("never measured on this problem; the record names another")
             elif chosen.tier == "measured" and measured is not None:
                 reasons.append(f"measured {measured / chosen.seconds:.2f} times the winner's time")
@@ -435,7 +444,8 @@ class Registry:
                 reasons.append("the same estimate; the one registered first wins")
             else:
                 reasons.append(f"estimated {seconds / max(chosen.seconds, 1e-12):.2f} times the winner's time")
-        return Candidate(spec.name, spec.digest, verdict, tuple(reasons), seconds, measured, loaded.is_loaded(spec))
+        told = None if unknown else seconds
+        return Candidate(spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec))
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -478,7 +488,7 @@ class Registry:
     def _as_asked(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
         """A kernel someone named, in copies where it needs them."""
         assert spec is not None
-        problem, seconds = stage.problem, self._backend.estimate(spec, stage.problem, thread_count())
+        problem, seconds = stage.problem, self._estimate(spec, stage.problem, thread_count())
         refusals = op.supports(spec, problem)
         if not refusals:
             return Selection(spec, "rule", "asked for by name", seconds)

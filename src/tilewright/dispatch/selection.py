@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,8 @@ class Selection:
         return (self,)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": self.seconds}
+        seconds = self.seconds if math.isfinite(self.seconds) else None  # JSON has no infinity
+        return {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class StagedSelection:
         return sum(one.seconds for one in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        whole = {"kernel": self.name, "tier": self.tier, "seconds": self.seconds}
+        seconds = self.seconds if math.isfinite(self.seconds) else None
+        whole = {"kernel": self.name, "tier": self.tier, "seconds": seconds}
         return {**whole, "stages": [one.to_dict() for one in self.stages]}
 
 
