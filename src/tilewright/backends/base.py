@@ -270,7 +270,8 @@ def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:
         f"no arch of {name!r} runs on this machine: {backend(name).why_unavailable()}",
         rule="target-unavailable",
         value=name,
-        remedy="name an arch to build for it without running, or see `tilewright doctor`",
+        remedy="to run here leave the target out, or mend what `tilewright doctor` says of it; to build without "
+        f"running name an arch, such as {backend(name).usual_arch}, to `tilewright build`",
     )
 
 

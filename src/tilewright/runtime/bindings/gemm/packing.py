@@ -11,16 +11,16 @@ from tilewright.dtypes import DTYPES, dtype
 from tilewright.errors import ProblemError
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
-from tilewright.runtime.arrays import View, view
+from tilewright.runtime.arrays import View, conversion_of, view
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm.dense import dense
 from tilewright.runtime.bindings.gemm.operands import B, PackedShape, matrix
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.request import MATHS, knows_math
+from tilewright.runtime.copies import CopyNeeded
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import copy_args
-from tilewright.runtime.torch_arrays import conversion
 
 
 def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: int) -> PackedB:
@@ -49,6 +49,13 @@ def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: 
 
 def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> PackedB:
     """Choose a preshuffle kernel for a B that will meet A of about m rows, and pack with it."""
+    try:
+        return _pack_with(planner, array, m, dtype_a)
+    except CopyNeeded as error:  # packing is asked for no copies
+        raise error.refused(f"give a copy: {error.how}") from None
+
+
+def _pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> PackedB:
     if isinstance(m, bool) or not isinstance(m, int) or m < 0:
         raise ProblemError(f"m is {m!r}", rule="pack-rows", value=m, remedy="give the number of rows A will have")
     b = view("b", array, planner.kind)
@@ -65,7 +72,7 @@ def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> Pack
             f"b has elements of type {held}, which no kernel multiplies",
             rule="array-dtype",
             value=held,
-            remedy=conversion("b", held, "b.astype(np.{})"),
+            remedy=conversion_of(b, held),
         )
     as_a = b.dtype if dtype_a is None else dtype(dtype_a).name
     if as_a in MATHS and not knows_math(as_a, planner.target):
