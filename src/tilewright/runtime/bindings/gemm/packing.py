@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.backends.base import demand_runnable
-from tilewright.dtypes import DTYPES, dtype
+from tilewright.dtypes import dtype
 from tilewright.errors import ProblemError
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
-from tilewright.runtime.arrays import View, conversion_of, view
+from tilewright.runtime.arrays import View, view
 from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm.dense import dense
 from tilewright.runtime.bindings.gemm.operands import B, PackedShape, matrix
 from tilewright.runtime.bindings.gemm.packed import PackedB
-from tilewright.runtime.bindings.gemm.request import MATHS, knows_math
+from tilewright.runtime.bindings.gemm.request import MATHS, demand_multiplied, knows_math
 from tilewright.runtime.copies import CopyNeeded
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
@@ -66,14 +66,7 @@ def _pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> Pac
             value=b.shape,
             remedy="give b as (k, n) or (batch, k, n)",
         )
-    if DTYPES[b.dtype].kind == "table":
-        held = DTYPES[b.dtype].numpy_name
-        raise ProblemError(
-            f"b has elements of type {held}, which no kernel multiplies",
-            rule="array-dtype",
-            value=held,
-            remedy=conversion_of(b, held),
-        )
+    demand_multiplied(b)
     as_a = b.dtype if dtype_a is None else dtype(dtype_a).name
     if as_a in MATHS and not knows_math(as_a, planner.target):
         as_a = "fp32"  # exact where the target knows no such math

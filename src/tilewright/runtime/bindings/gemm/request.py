@@ -149,17 +149,20 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     return call
 
 
+def demand_multiplied(one: View) -> None:
+    """Refuse elements that no kernel multiplies, whatever the target."""
+    if DTYPES[one.dtype].kind == "table" or one.dtype == "int32":
+        held = DTYPES[one.dtype].numpy_name
+        message = f"{one.what} has elements of type {held}, which no kernel multiplies"
+        raise _bad("array-dtype", message, held, conversion_of(one, held))
+
+
 def _demand_inputs(call: _Call) -> None:
     """Ranks, and element types that are multiplied at all."""
     for one in (call.a, call.b):
         if isinstance(one, PackedShape):
             continue
-        if DTYPES[one.dtype].kind == "table" or one.dtype == "int32":
-            held = DTYPES[one.dtype].numpy_name
-            remedy = conversion_of(one, held)
-            raise _bad(
-                "array-dtype", f"{one.what} has elements of type {held}, which no kernel multiplies", held, remedy
-            )
+        demand_multiplied(one)
     least = 1 if call.attributes.form == "matmul" else 2
     for view in (call.a, call.b):
         if isinstance(view, View) and len(view.shape) < least:
