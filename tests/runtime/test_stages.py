@@ -134,7 +134,7 @@ def test_results_may_not_meet_what_is_read_or_each_other(registry: tw.Registry) 
         memory = np.zeros(8, np.float32)
         with pytest.raises(ProblemError, match="y shares memory with more"):
             registry.run(NAME, x, table, memory[:7], y=memory[1:])
-        with pytest.raises(ProblemError, match="shares memory"):
+        with pytest.raises(ProblemError, match="and both are written\n  remedy: give y and seen memory of their own"):
             registry.run(NAME, x, table, more, y=memory[:7], seen=memory.view(np.int32)[:7])
 
 

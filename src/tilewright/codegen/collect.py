@@ -126,9 +126,11 @@ def collect(
 ) -> SpecSet:
     """The legal specs of a pool (`default` when none is named) or a preselected set on an arch.
 
-    A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected.
+    A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected.  An axis has a
+    tuple of values, or one by itself.
     """
-    proposals = _proposals(op_by_name(op), arch, pool, preselected, axes or {})
+    listed = {name: (one,) if isinstance(one, (str, int)) else one for name, one in (axes or {}).items()}
+    proposals = _proposals(op_by_name(op), arch, pool, preselected, listed)
     passes = Filter(expression) if expression else None
     specs: list[KernelSpec] = []
     rejected: list[Rejection] = []

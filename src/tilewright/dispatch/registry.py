@@ -26,7 +26,7 @@ from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Selection, StagedSelection
-from tilewright.errors import NoKernelError, ProblemError, RequestError
+from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.ops.base import KernelSpec, Op, demand_legal
 from tilewright.runtime import calls
 from tilewright.runtime.bindings import binding
@@ -69,8 +69,18 @@ class Registry:
 
     def add(self, specs: KernelSpec | Iterable[KernelSpec]) -> Registry:
         """Register specs; an illegal one, or one of an arch the target cannot run, is an error."""
-        given = [specs] if isinstance(specs, KernelSpec) else list(specs)
+        try:
+            given = [specs] if isinstance(specs, KernelSpec) else list(specs)
+        except TypeError:
+            given = [cast("KernelSpec", specs)]  # it is none, as the next lines say
         for spec in given:
+            if not isinstance(spec, KernelSpec):
+                raise RequestError(
+                    f"{shown(spec)} is not a kernel's spec",
+                    rule="spec-type",
+                    value=shown(spec),
+                    remedy="give specs, such as `registry.candidates(problem)` has, or a pool (`add_pool(op)`)",
+                )
             demand_legal(ops.op(spec.op), spec)
             if spec.arch not in self._runs:
                 raise RequestError(

@@ -7,37 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import BY_NUMPY_NAME, DTYPES, dtype
-from tilewright.errors import ProblemError, no_memory, shown
+from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
+from tilewright.errors import ProblemError, UnknownNameError, nearest, no_memory, shown
 from tilewright.runtime import dlpack, staging, torch_arrays
+from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.quick import Maker
 from tilewright.runtime.requests import Copy, Result
-
-ALLOW = 'copy="allow"'
-
-
-class CopyNeeded(ProblemError):
-    """An operand that kernels cannot read as it lies in memory; a copy of it would do."""
-
-    what = ""  # its name
-
-
-def copy_needed(what: str, message: str, *, rule: str, value: object, how: str = "") -> CopyNeeded:
-    """The error for an operand, which names how to copy it."""
-    how = how or f"{what}.copy() in NumPy, {what}.contiguous() in PyTorch"
-    remedy = f"let it be copied ({ALLOW}), or give a copy made once: {how}"
-    error = CopyNeeded(message, rule=rule, value=value, remedy=remedy)
-    error.what = what
-    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +103,42 @@ def dtype_name(what: str, kind: np.dtype[Any]) -> str:
     )
 
 
-def output_dtype(name: object) -> str:
-    """An element type given as our name, a NumPy dtype or type, PyTorch's, or a string NumPy knows."""
-    if isinstance(name, str):
-        return BY_NUMPY_NAME[name] if name in BY_NUMPY_NAME else dtype(name).name
-    ours = torch_arrays.name_of(name)
+def conversion_of(one: View, held: str) -> str:
+    """How elements of a view that kernels do not multiply become some they do, as its library writes that."""
+    if torch_arrays.is_tensor(one.owner):
+        spelled = f"{one.what}.to(torch.{{}})"
+    elif isinstance(one.owner, DeviceArray):
+        spelled = f"tilewright.to_device({one.what}.numpy().astype(np.{{}}), target)"
+    else:
+        spelled = f"{one.what}.astype(np.{{}})" if isinstance(one.owner, np.ndarray) else f"{one.what}.astype('{{}}')"
+    return torch_arrays.conversion(one.what, held, spelled)
+
+
+def output_dtype(name: object, possible: Sequence[str] = ()) -> str:
+    """An element type given as our name, a NumPy dtype or type, PyTorch's, or a string NumPy knows.
+
+    `possible`: what results of the call can be, for errors.
+    """
+    ours = (BY_NUMPY_NAME.get(name) or (name if name in DTYPES else None)) if isinstance(name, str) else None
+    ours = ours or torch_arrays.name_of(name)
     if ours is not None:
         return ours
+    known = list(possible) or [one.name for one in DTYPES.values() if one.held]
     try:
         given = np.dtype(name)  # type: ignore[call-overload]
     except Exception:  # NumPy asks objects of any class for what they mean
+        if isinstance(name, str):
+            raise UnknownNameError(
+                f"{name!r} is not an element type", rule="dtype-name", value=name, remedy=nearest(name, known)
+            ) from None
         text = shown(name).rpartition(".")[2].rstrip("'>")  # jax.numpy.float32 and its like print as module.name
         if text in BY_NUMPY_NAME:
             return BY_NUMPY_NAME[text]
         raise ProblemError(
-            f"out_dtype {shown(name)} is not an element type",
+            f"out_dtype {shown(name)} is not an element type of results",
             rule="array-dtype",
             value=shown(name),
-            remedy=f"use one of {', '.join(one.name for one in DTYPES.values() if one.held)}",
+            remedy=f"use one of {', '.join(known)}",
         ) from None
     found = BY_NUMPY_NAME.get(given.name)
     if found is None or not given.isnative:
@@ -144,7 +146,7 @@ def output_dtype(name: object) -> str:
             f"out_dtype {given.name if found is None else given.str} is an element type no kernel writes",
             rule="array-dtype",
             value=given.str,
-            remedy="use np.float32, or another type results can have",
+            remedy=f"use one of {', '.join(known)}",
         )
     return found
 
@@ -203,9 +205,11 @@ def _seen(what: str, array: Any, kind: str) -> View:
 
 def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
-    touched."""
+    touched.  Strides of an array without elements say nothing, so they are given as those of a dense one."""
     found = _seen(what, array, kind)
-    if found.address % found.itemsize and 0 not in found.shape:
+    if 0 in found.shape:
+        return replace(found, strides=dlpack.dense_strides(found.shape))
+    if found.address % found.itemsize:
         raise copy_needed(
             what,
             f"{what} starts at address {found.address:#x}, which is not a multiple of its {found.itemsize}-byte "

@@ -9,23 +9,26 @@ The walk goes one way: nothing below comes back here, and a plan is whole when i
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import ProblemError, shown
+from tilewright.errors import ProblemError, RequestError, shown
 from tilewright.runtime import arrays, quick, torch_arrays
-from tilewright.runtime.arrays import CopyNeeded, View, overlaps_itself, share_memory, view
+from tilewright.runtime.arrays import View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
+from tilewright.runtime.copies import CopyNeeded
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, common_place, kind_of
 from tilewright.runtime.dlpack import extent
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan, Plans
-from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Result, Span
+from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Result, Slot, Span
 
 NEVER = "never"  # compared by identity on the way that must be short: what is equal to it may be no text at all
 COPIES = (NEVER, "allow")
@@ -112,6 +115,8 @@ class Caller:
                 plan = self._planned(planner, plans, views, attributes)
                 break
             except CopyNeeded as error:
+                if any(slot.written and slot.name == error.what for slot in self.binding.slots):
+                    raise error.written() from None
                 if copy != "allow":
                     raise
                 views, operands = self._with_copy(error, views, operands, planner.kind)
@@ -141,8 +146,10 @@ class Caller:
                 continue
             try:
                 found.append(view(slot.name, one, kind))
-            except CopyNeeded:
-                if copy != "allow" or slot.written:
+            except CopyNeeded as error:
+                if slot.written:
+                    raise error.written() from None
+                if copy != "allow":
                     raise
                 given[index] = arrays.copy_of(slot.name, one, kind)
                 found.append(view(slot.name, given[index], kind))
@@ -158,9 +165,7 @@ class Caller:
                     made = found[index] = view(slot.name, given[index], kind)
                     if made.strides != views[index].strides:  # type: ignore[union-attr]
                         return tuple(found), given
-        raise ProblemError(
-            error.message, rule=error.rule, value=error.value, remedy=f"give another {error.what}: a copy does not help"
-        )
+        raise error.refused(f"give another {error.what}: a copy does not help")
 
     def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Plan:
         key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
@@ -222,14 +227,7 @@ class Caller:
                 same = other_index == twin and other is not None and other.address == one.address
                 if other_index == index or same or not isinstance(other, View) or not share_memory(other, one):
                     continue
-                hint = f" ({slot.name} may be {other.what} itself, with the same shape and strides)"
-                raise ProblemError(
-                    f"{slot.name} shares memory with {other.what}, which is read while {slot.name} is written",
-                    rule="out-overlaps",
-                    value=other.what,
-                    remedy=f"give {slot.name} memory of its own, or copy {other.what} first"
-                    + (hint if other.what == slot.twin else ""),
-                )
+                raise _overlap(slot, other.what, self.binding.slots[other_index].written)
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -298,6 +296,38 @@ def _example(operands: Operands) -> Any:
     return next((one for one in operands if one is not None), None)
 
 
+def _overlap(slot: Slot, other: str, written: bool) -> ProblemError:
+    """Two operands share memory; the first of them is written, and the other read or written too."""
+    why = f"which is read while {slot.name} is written"
+    remedy = f"give {slot.name} memory of its own, or copy {other} first"
+    if other == slot.twin:
+        remedy += f" ({slot.name} may be {other} itself, with the same shape and strides)"
+    elif written:
+        why, remedy = "and both are written", f"give {slot.name} and {other} memory of their own"
+    return ProblemError(
+        f"{slot.name} shares memory with {other}, {why}", rule="out-overlaps", value=other, remedy=remedy
+    )
+
+
+def _misused(called: str, bind: Callable[..., Any], given: tuple[Any, ...], keywords: Any) -> RequestError | None:
+    """The error of a call whose arguments are not those `bind` has; None where they are."""
+    signature = inspect.signature(bind)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    try:
+        signature.replace(parameters=own).bind(*given, **keywords)
+    except TypeError as error:
+        copy = inspect.Parameter("copy", inspect.Parameter.KEYWORD_ONLY, default=NEVER)
+        plain = [one.replace(annotation=inspect.Parameter.empty) for one in (*own, copy)]
+        told = f"{called}{inspect.Signature(plain)}"
+        return RequestError(
+            f"{called} was called with other arguments than it has: {error}",
+            rule="call-arguments",
+            value=str(error),
+            remedy=f"call it as {told}",
+        )
+    return None
+
+
 def _alike(one: View, other: View | Packed | None) -> bool:
     return isinstance(other, View) and (one.shape, one.strides) == (other.shape, other.strides)
 
@@ -322,7 +352,10 @@ def caller(op: str) -> Caller:
 def run(planner: Planner, op: str, *operands: Any, copy: str = NEVER, **keywords: Any) -> Any:
     """Run an op on arrays, written as users do, with the kernels the planner chooses."""
     one = caller(op)
-    given, scalars, attributes = one.binding.bind(*operands, **keywords)
+    try:
+        given, scalars, attributes = one.binding.bind(*operands, **keywords)
+    except TypeError as error:
+        raise _misused(op, one.binding.bind, operands, keywords) or error from None
     return one.run(planner, given, scalars, attributes, copy)
 
 
@@ -371,5 +404,11 @@ def call_kernel(kernel: Kernel, *operands: Any, copy: str = NEVER, **keywords: A
     if kernel.planner is None:
         kernel.planner = OneKernel(kernel)
     one = caller(kernel.spec.op)
-    given, scalars, attributes = one.binding.bind_kernel(kernel.spec, *operands, **keywords)
+    try:
+        given, scalars, attributes = one.binding.bind_kernel(kernel.spec, *operands, **keywords)
+    except TypeError as error:
+        bind: Callable[..., Any] = partial(one.binding.bind_kernel, kernel.spec)
+        if any(at.kind is at.VAR_POSITIONAL for at in inspect.signature(bind).parameters.values()):
+            bind = one.binding.bind  # it hands everything on
+        raise _misused("kernel", bind, operands, keywords) or error from None
     return one.run(kernel.planner, given, scalars, attributes, copy)

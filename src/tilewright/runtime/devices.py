@@ -192,6 +192,15 @@ def kind_of(arch: str) -> str:
 
 def wrong_place(what: str, place: Place, kind: str) -> DeviceError:
     """An array is not where kernels of a kind read it; where there is no such device, that is the error."""
+    from tilewright.backends.base import backend_names
+
+    if place.kind == "meta":
+        return DeviceError(
+            f"{what} is on PyTorch's meta device, where tensors have a shape and no data",
+            rule="array-device",
+            value=tuple(place),
+            remedy=f"create {what} on a real device: what it should hold is nowhere",
+        )
     if kind != HOST_KIND:
         module_of(kind).all_devices()
         remedy = f"move {what} to the device (PyTorch: `.cuda()`; NumPy: `tilewright.to_device({what}, target)`)"
@@ -207,7 +216,8 @@ def wrong_place(what: str, place: Place, kind: str) -> DeviceError:
         f"{what} lives on device {place}, and host kernels read host memory",
         rule="array-device",
         value=tuple(place),
-        remedy=f"move {what} to the CPU first (for example `.cpu()`), or name a target of that device",
+        remedy=f"move {what} to the CPU first (for example `.cpu()`)"
+        + (f", or name the target {place.kind!r}" if place.kind in backend_names() else ""),
     )
 
 

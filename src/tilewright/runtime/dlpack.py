@@ -154,10 +154,11 @@ def _capsule_of(what: str, array: Any, place: Place) -> Any:
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of rows of rows; a size of 0 counts as 1, so that no stride is 0."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size
+        step *= max(1, size)
     return tuple(reversed(strides))
 
 

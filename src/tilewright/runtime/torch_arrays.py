@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from tilewright.dtypes import BY_TORCH_NAME, DTYPES
 from tilewright.errors import ProblemError
+from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.devices import ANY, HOST, HOST_KIND, Place, kind_of_torch, torch_device, wrong_place
 
 _STORAGE = (
@@ -197,7 +198,8 @@ def _demand_strided(what: str, tensor: Any, torch: Any) -> None:
         raise _refuse(what, tensor, f"is laid out as {tensor.layout}", f"give {what}.to_dense()", "array-type")
     for lazy, meaning, resolved in ((tensor.is_neg, "negated", "neg"), (tensor.is_conj, "conjugated", "conj")):
         if lazy():  # what is in memory is something else
-            raise _refuse(what, tensor, f"is {meaning} lazily", f"give {what}.resolve_{resolved}()", "array-lazy")
+            said, how = f"{what} is {meaning} lazily", f"{what}.resolve_{resolved}()"
+            raise copy_needed(what, said, rule="array-lazy", value=type(tensor).__name__, how=how)
 
 
 def _demand_storage(what: str, tensor: Any, reach: int) -> None:
@@ -226,15 +228,35 @@ def _dtype_name(what: str, tensor: Any) -> str:
         f"{what} has elements of type {held}, which no kernel takes",
         rule="array-dtype",
         value=held,
-        remedy=conversion(what, held, f"{what}.to(torch.{{}})"),
+        remedy=_tensor_conversion(what, held, tensor),
     )
+
+
+def _tensor_conversion(what: str, held: str, tensor: Any) -> str:
+    if tensor.is_quantized:
+        whole = f", or {what}.int_repr() and its scale as alpha" if held == "qint8" else ""
+        return f"give {what}.dequantize(){whole}"
+    if not _converts(tensor.dtype):
+        return f"PyTorch converts {held} to nothing: unpack {what} into numbers of another type yourself"
+    return conversion(what, held, f"{what}.to(torch.{{}})")
+
+
+@lru_cache(maxsize=64)
+def _converts(dtype: Any) -> bool:
+    """Whether PyTorch makes float32 of a type: of some it only stores the bits."""
+    torch = sys.modules["torch"]
+    try:
+        torch.empty(1, dtype=dtype, device="cpu").to(torch.float32)
+    except (RuntimeError, TypeError):  # a NotImplementedError is the first
+        return False
+    return True
 
 
 def conversion(what: str, held: str, spelled: str) -> str:
     """How elements of a type that kernels lack become some they take; `spelled` is how a conversion is written."""
     if held.startswith("complex"):
         return f"kernels know no complex numbers: multiply {what}.real and {what}.imag apart"
-    if held.startswith(("int", "uint", "q")):
+    if held.startswith(("int", "uint")):
         exact = f"{spelled.format('int8')} where every value fits in 8 bits"
         return f"convert it: {exact}, else {spelled.format('float32')} (exact up to 2^24)"
     if held.startswith(("float", "bfloat")):

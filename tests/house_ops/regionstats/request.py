@@ -10,7 +10,8 @@ from regionstats.args import RANK, CombineArgs, PartialArgs, Region
 from regionstats.problem import MOST_RANK, RegionstatsProblem, violations
 from regionstats.spec import OP
 from tilewright.errors import ProblemError
-from tilewright.runtime.arrays import View, copy_needed
+from tilewright.runtime.arrays import View
+from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
 
 # What the stages hand on has slots too, for a stage that is called by itself: written by one, read by the other.

@@ -15,8 +15,9 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
-from tilewright.runtime.arrays import View, copy_needed
+from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import Binding, Planner
+from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Sample, Scalar, Slot, StageRequest
 

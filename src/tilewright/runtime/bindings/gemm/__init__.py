@@ -87,25 +87,35 @@ class GemmBinding:
         return (a, b, c, *two(ds), out), (alpha, beta), attributes
 
     def bind_kernel(
-        self, spec: KernelSpec, *operands: Any, **keywords: Any
+        self,
+        spec: KernelSpec,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        *,
+        alpha: Any = 1.0,
+        beta: Any = None,
+        ds: Any = (),
+        out: Any = None,
+        **others: Any,
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         """Epilogue, output type and math are the kernel's."""
         signature = spec.signature
         known: dict[str, Any] = {
             "epilogue": signature.epilogue,
-            "out_dtype": signature.dtype_c if keywords.get("out") is None else None,
+            "out_dtype": signature.dtype_c if out is None else None,
             "math": signature.dtype_a if signature.dtype_a in MATHS else "",
             "form": signature.layout,
         }
         for name in known:
-            if name in keywords:
+            if name in others:
                 raise ProblemError(
                     f"{name} was given, and {spec.name} has its own",
                     rule="kernel-signature",
                     value=name,
                     remedy=f"leave {name} out, or use `tilewright.gemm`",
                 )
-        return self.bind(*operands, **{**keywords, **known})
+        return self.bind(a, b, c, alpha=alpha, beta=beta, ds=ds, out=out, **{**others, **known})
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
         return request.build(views, attributes, target)

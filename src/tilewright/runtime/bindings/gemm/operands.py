@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ProblemError
-from tilewright.runtime.arrays import CopyNeeded, View, copy_needed
+from tilewright.runtime.arrays import View
+from tilewright.runtime.copies import CopyNeeded, copy_needed
 from tilewright.runtime.devices import HOST, Place
 
 A, B, C, D0, D1, OUT = range(6)  # the slots

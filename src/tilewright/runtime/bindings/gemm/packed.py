@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, RequestError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.legality import pack_format
 from tilewright.runtime.arrays import View
@@ -40,6 +40,20 @@ class PackedB:
         one = self.shape
         batch = f"{one.batch}x" if one.batch else ""
         return f"<PackedB {batch}{one.k}x{one.n} {one.dtype} for {self.dtype_a} inputs, {self.nbytes} bytes>"
+
+    def __copy__(self) -> PackedB:
+        return self  # it never changes, and its bytes are at an address
+
+    def __deepcopy__(self, _memo: object) -> PackedB:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise RequestError(
+            "a packed b cannot be pickled: its bytes belong to this machine's kernels and to this process",
+            rule="packed-pickle",
+            value=repr(self),
+            remedy="pickle b itself, and call tilewright.pack where it is read",
+        )
 
     def refuses(self) -> Callable[[KernelSpec], str]:
         """Why a kernel cannot read these bytes; empty when it can."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.backends.base import demand_runnable
-from tilewright.dtypes import DTYPES, dtype
+from tilewright.dtypes import dtype
 from tilewright.errors import ProblemError
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
@@ -16,11 +16,11 @@ from tilewright.runtime.bindings import Planner
 from tilewright.runtime.bindings.gemm.dense import dense
 from tilewright.runtime.bindings.gemm.operands import B, PackedShape, matrix
 from tilewright.runtime.bindings.gemm.packed import PackedB
-from tilewright.runtime.bindings.gemm.request import MATHS, knows_math
+from tilewright.runtime.bindings.gemm.request import MATHS, demand_multiplied, knows_math
+from tilewright.runtime.copies import CopyNeeded
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import copy_args
-from tilewright.runtime.torch_arrays import conversion
 
 
 def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: int) -> PackedB:
@@ -49,6 +49,13 @@ def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: 
 
 def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> PackedB:
     """Choose a preshuffle kernel for a B that will meet A of about m rows, and pack with it."""
+    try:
+        return _pack_with(planner, array, m, dtype_a)
+    except CopyNeeded as error:  # packing is asked for no copies
+        raise error.refused(f"give a copy: {error.how}") from None
+
+
+def _pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> PackedB:
     if isinstance(m, bool) or not isinstance(m, int) or m < 0:
         raise ProblemError(f"m is {m!r}", rule="pack-rows", value=m, remedy="give the number of rows A will have")
     b = view("b", array, planner.kind)
@@ -59,14 +66,7 @@ def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> Pack
             value=b.shape,
             remedy="give b as (k, n) or (batch, k, n)",
         )
-    if DTYPES[b.dtype].kind == "table":
-        held = DTYPES[b.dtype].numpy_name
-        raise ProblemError(
-            f"b has elements of type {held}, which no kernel multiplies",
-            rule="array-dtype",
-            value=held,
-            remedy=conversion("b", held, "b.astype(np.{})"),
-        )
+    demand_multiplied(b)
     as_a = b.dtype if dtype_a is None else dtype(dtype_a).name
     if as_a in MATHS and not knows_math(as_a, planner.target):
         as_a = "fp32"  # exact where the target knows no such math

@@ -18,15 +18,15 @@ from tilewright.errors import ProblemError, UnknownNameError, shown
 from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import FAMILIES, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
-from tilewright.runtime.arrays import View, copy_needed, output_dtype
+from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
 from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C, Matrix, PackedShape, batch_of, matrix, merged
 from tilewright.runtime.bindings.gemm.packed import PackedB
+from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.quick import MOST_LOOPS
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, StageRequest
-from tilewright.runtime.torch_arrays import conversion
 
 MATHS = ("tf32",)  # what float32 may be multiplied as instead
 _FIELDS: Any = GemmArgs
@@ -149,17 +149,20 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     return call
 
 
+def demand_multiplied(one: View) -> None:
+    """Refuse elements that no kernel multiplies, whatever the target."""
+    if DTYPES[one.dtype].kind == "table" or one.dtype == "int32":
+        held = DTYPES[one.dtype].numpy_name
+        message = f"{one.what} has elements of type {held}, which no kernel multiplies"
+        raise _bad("array-dtype", message, held, conversion_of(one, held))
+
+
 def _demand_inputs(call: _Call) -> None:
     """Ranks, and element types that are multiplied at all."""
     for one in (call.a, call.b):
         if isinstance(one, PackedShape):
             continue
-        if DTYPES[one.dtype].kind == "table" or one.dtype == "int32":
-            held = DTYPES[one.dtype].numpy_name
-            remedy = conversion(one.what, held, f"{one.what}.astype(np.{{}})")
-            raise _bad(
-                "array-dtype", f"{one.what} has elements of type {held}, which no kernel multiplies", held, remedy
-            )
+        demand_multiplied(one)
     least = 1 if call.attributes.form == "matmul" else 2
     for view in (call.a, call.b):
         if isinstance(view, View) and len(view.shape) < least:
@@ -201,9 +204,18 @@ def _settle_shapes(call: _Call) -> None:
         )
 
 
+@lru_cache(maxsize=256)
+def _possible(dtype_a: str, dtype_b: str, target: str) -> tuple[str, ...]:
+    """The element types that results of inputs can have on a target."""
+    made = (GemmProblem(8, 8, 8, dtype_a, dtype_b, name) for name in DTYPES)
+    return tuple(one.dtype_c for one in made if not problem_check(one, target))
+
+
 def _settle_dtypes(call: _Call) -> None:
     """The element types of the result, C and D tensors, and how inputs are multiplied."""
-    wanted = None if call.attributes.out_dtype is None else output_dtype(call.attributes.out_dtype)
+    wanted = None
+    if call.attributes.out_dtype is not None:
+        wanted = output_dtype(call.attributes.out_dtype, _possible(call.a.dtype, call.b.dtype, call.target))
     out, c = call.out, call.c
     if out is not None and wanted is not None and wanted != out.dtype:
         raise _bad(
