@@ -13,6 +13,7 @@ from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import nearest
 from tilewright.ops.base import Axis, KernelSpec, Op, OpDefaults, Option, Violation, from_plain
+from tilewright.ops.demo import Demo
 from tilewright.ops.pooling import Pools, demand_known
 
 MOST_UNROLL, MOST_ROWS = 8, 1024
@@ -147,6 +148,7 @@ class Rowscale(OpDefaults):
     schedules: tuple[type[Any], ...] = of.SCHEDULES
     axes: tuple[Axis, ...] = AXES
     options: tuple[Option, ...] = OPTIONS
+    demo = Demo(pools=(("default", {}),), problems=({"rows": 300, "columns": 1000},))
 
     # -- specs -------------------------------------------------------------------------------------
 
