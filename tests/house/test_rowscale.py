@@ -261,3 +261,16 @@ def test_a_copy_where_it_is_allowed() -> None:
     x, scale = random((5, 12)), random((5,))
     y = tw.Registry().run("rowscale", x[:, ::2], scale, copy="allow")
     assert near(y, x[:, ::2], scale)
+
+
+def test_users_allow_copies_in_the_function_itself() -> None:
+    x, scale = random((5, 12)), random((5,))
+    for _ in range(2):
+        y = tw.rowscale(x[:, ::2], scale, copy="allow")
+        assert near(y, x[:, ::2], scale)
+    with pytest.raises(ProblemError, match="strides") as error:
+        tw.rowscale(x[:, ::2], scale)
+    assert 'copy="allow"' in str(error.value), "the remedy is one that the function takes"
+    with pytest.raises(TilewrightError) as wrong:
+        tw.rowscale(x, scale, copy="always")
+    assert wrong.value.rule == "copy-name"

@@ -135,6 +135,23 @@ class OpKernels(Protocol):
         """Bytes one compile needs at its peak, with a compiler of this kind (`CompilerIdentity.kind`)."""
 
 
+class KernelsDefaults:
+    """The plain answers of an op's kernels: the template needs no more words, nothing is promised."""
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        return {}
+
+    def include_dirs(self) -> tuple[Path, ...]:
+        return ()
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        return Promises()
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        """More than a small kernel takes with any compiler we know."""
+        return 300 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
     """How others name the devices a backend's kernels run on."""

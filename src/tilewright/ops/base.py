@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Any, ClassVar, Literal, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
 
-from tilewright.errors import IllegalSpecError, ProblemError, RequestError, nearest
+from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, nearest
 
 SPEC_SCHEMA = 2
 
@@ -403,6 +403,37 @@ class Op(Protocol):
 
     def candidates(self, signature: Any, arch: str) -> Sequence[KernelSpec]:
         """The default kernels to choose from for a signature, all legal."""
+
+
+class OpDefaults:
+    """The plain answers of an op: one kernel a problem, no copies, no named sets.  An op inherits it and says the rest.
+
+    Problems have their signature as an attribute, `signature`.
+    """
+
+    name: str
+    preselected_names: tuple[str, ...] = ()
+    axes: tuple[Axis, ...] = ()
+
+    def signature_of(self, problem: Any) -> Any:
+        return problem.signature
+
+    def padded(self, spec: KernelSpec, problem: Any) -> Any | None:
+        return None
+
+    def measured_as(self, problem: Any) -> Any:
+        return problem
+
+    def stages(self, problem: Any, arch: str) -> Sequence[Any]:
+        return (problem,)
+
+    def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
+        raise UnknownNameError(
+            f"{name!r} is not a preselected set: {self.name} has none",
+            rule="preselected-name",
+            value=name,
+            remedy="ask for a pool instead",
+        )
 
 
 def demand_legal(op: Op, spec: KernelSpec) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from regionstats.binding import BINDING
 from tilewright.api import registry_for, target_of
-from tilewright.runtime.calls import caller
+from tilewright.runtime.calls import NEVER, caller
 
 
 def regionstats(
@@ -19,6 +19,7 @@ def regionstats(
     scale: float = 1.0,
     dilation: Sequence[int] = (),
     out: tuple[Any, Any] = (None, None),
+    copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
     """(mean, peak) of scale * x * weight + shift over the positions of each entry; see the package's first page.
@@ -29,4 +30,4 @@ def regionstats(
     operands, scalars, attributes = BINDING.bind(
         x, lengths, weight=weight, shift=shift, scale=scale, dilation=dilation, out=out
     )
-    return caller("regionstats").run(registry_for(target_of(x, target)), operands, scalars, attributes)
+    return caller("regionstats").run(registry_for(target_of(x, target)), operands, scalars, attributes, copy)

@@ -11,11 +11,10 @@ from regionstats import reference, request
 from regionstats.problem import RegionstatsProblem
 from regionstats.spec import OP
 from tilewright.errors import ProblemError
-from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
-from tilewright.runtime.bindings import Binding, Planner
+from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.numpy_types import numpy_dtype
-from tilewright.runtime.requests import Request, Sample, Slot, StageRequest
+from tilewright.runtime.requests import Request, Sample, Slot
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -26,7 +25,7 @@ def _poisoned(shape: tuple[int, ...], dtype: str) -> Array:
     return made
 
 
-class RegionstatsBinding:
+class RegionstatsBinding(BindingDefaults):
     op = OP
     slots: tuple[Slot, ...] = request.SLOTS
     scalars: tuple[str, ...] = ("scale",)
@@ -52,15 +51,9 @@ class RegionstatsBinding:
         handed_on = (None,) * 4
         return (x, lengths, weight, shift, *out, *handed_on), (scale,), (tuple(dilation), None)
 
-    def bind_kernel(self, spec: KernelSpec, *operands: Any, **keywords: Any) -> Any:
-        return self.bind(*operands, **keywords)
-
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
         dilation, stage = attributes  # a stage by itself is known by its problem
         return request.request(views, dilation) if stage is None else request.alone(stage)
-
-    def copies(self, stage: StageRequest, larger: RegionstatsProblem) -> StageRequest:
-        return stage  # no kernel serves a problem in copies
 
     # -- operands that are made up -----------------------------------------------------------------
 
@@ -88,17 +81,8 @@ class RegionstatsBinding:
             operands[request.PEAK] = _poisoned((p.n, p.channels), p.dtype)
         return Sample(tuple(operands), (1.0,), (p.dilation, p if p.stage else None))
 
-    def checks_apart(self, problem: RegionstatsProblem) -> bool:
-        return False
-
     def dense(self, problem: RegionstatsProblem) -> Request:
         return request.alone(problem) if problem.stage else request.both(problem)
-
-    def attributes_for(self, attributes: tuple[Any, ...], scalars: Sequence[float]) -> tuple[Any, ...]:
-        return attributes
-
-    def packed_for(self, planner: Planner, problem: RegionstatsProblem, operands: Sequence[Any]) -> Sequence[Any]:
-        return operands
 
     def check(self, problem: RegionstatsProblem, sample: Sample) -> Check:
         x, lengths, weight, shift, mean, peak, sums, peaks, given_sums, given_peaks = sample.operands

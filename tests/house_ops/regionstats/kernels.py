@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from regionstats.problem import RegionstatsProblem
 from regionstats.spec import CombineSchedule, LoopsSchedule, PartialSchedule
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import OpKernels, Promises
+from tilewright.backends.base import KernelsDefaults, OpKernels, Promises
 from tilewright.ops.base import KernelSpec
 
 
-class Cpu:
+class Cpu(KernelsDefaults):
     template = ("regionstats", "templates/regionstats.cpp.jinja")
-
-    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        return {}
 
     def include_dirs(self) -> tuple[Path, ...]:
         return (Path(__file__).parent / "include",)
@@ -42,9 +37,6 @@ class Cpu:
         """Sums of whole vectors, where AVX gives them a name of their own."""
         plain = isinstance(spec.schedule, LoopsSchedule) or "fma" not in arch_by_name(spec.arch).features
         return Promises() if plain else Promises(("vaddps", "vfmadd"))
-
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return 200 << 20
 
 
 CPU: OpKernels = Cpu()

@@ -11,7 +11,7 @@ from regionstats.problem import RegionstatsProblem
 from regionstats.spec import CombineSchedule, CombineSignature, LoopsSchedule, PartialSchedule, PartialSignature
 from tilewright.arch import Arch, all_archs
 from tilewright.errors import RequestError, nearest
-from tilewright.ops.base import Axis, KernelSpec, Op, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, Op, OpDefaults, Option, Violation, from_plain
 from tilewright.ops.pooling import Pools, demand_known
 
 Signature = PartialSignature | CombineSignature
@@ -99,11 +99,10 @@ OPTIONS = (
 )
 
 
-class Regionstats:
+class Regionstats(OpDefaults):
     name = of.OP
     summary = "mean and peak of channels over regions of different lengths, in two stages"
     pool_names = POOLS.names
-    preselected_names: tuple[str, ...] = ()
     schedules: tuple[type[Any], ...] = (LoopsSchedule, PartialSchedule, CombineSchedule)
     axes: tuple[Axis, ...] = (
         Axis("stages", "--stage", "Stages: partial, combine."),
@@ -122,9 +121,6 @@ class Regionstats:
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return POOLS.proposals(pool, arch, signatures(**axes))
-
-    def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
-        return POOLS.preselected(name, arch)
 
     def axes_of(self, signature: Signature) -> dict[str, tuple[Any, ...]]:
         found: dict[str, tuple[Any, ...]] = {"stages": (signature.stage,), "datatypes": (signature.dtype,)}
@@ -175,9 +171,6 @@ class Regionstats:
     def stages(self, problem: RegionstatsProblem, arch: str) -> Sequence[RegionstatsProblem]:
         return (problem,) if problem.stage else tuple(problem.at(one) for one in of.STAGES)
 
-    def signature_of(self, problem: RegionstatsProblem) -> Signature:
-        return problem.signature
-
     def problem_violations(self, problem: RegionstatsProblem, arch: str) -> list[Violation]:
         found = problems.violations(problem)
         if all_archs()[arch].family != "cpu":
@@ -190,12 +183,6 @@ class Regionstats:
         if spec.signature != problem.signature:
             return [Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}")]
         return []
-
-    def padded(self, spec: KernelSpec, problem: RegionstatsProblem) -> RegionstatsProblem | None:
-        return None
-
-    def measured_as(self, problem: RegionstatsProblem) -> RegionstatsProblem:
-        return problem
 
 
 REGIONSTATS: Op = Regionstats()

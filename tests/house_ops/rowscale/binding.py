@@ -16,7 +16,7 @@ from tilewright.errors import ProblemError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
 from tilewright.runtime.arrays import View
-from tilewright.runtime.bindings import Binding, Planner
+from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Sample, Scalar, Slot, StageRequest
@@ -74,7 +74,7 @@ def whole(problem: RowscaleProblem, scale_stride: int = 1) -> Request:
     return Request(OP, (stage(problem, scale_stride),), (result,))
 
 
-class RowscaleBinding:
+class RowscaleBinding(BindingDefaults):
     op = OP
     slots: tuple[Slot, ...] = (Slot("x"), Slot("scale"), Slot("out", written=True, optional=True, twin="x"))
     scalars: tuple[str, ...] = ("alpha",)
@@ -131,17 +131,8 @@ class RowscaleBinding:
         out.view(np.uint8)[...] = 0xFF
         return Sample((x[:, : p.columns], scale, out[:, : p.columns]), (1.0,), (p.activation,))
 
-    def checks_apart(self, problem: RowscaleProblem) -> bool:
-        return False
-
     def dense(self, problem: RowscaleProblem) -> Request:
         return whole(problem)
-
-    def attributes_for(self, attributes: tuple[Any, ...], scalars: Sequence[float]) -> tuple[Any, ...]:
-        return attributes
-
-    def packed_for(self, planner: Planner, problem: RowscaleProblem, operands: Sequence[Any]) -> Sequence[Any]:
-        return operands
 
     def check(self, problem: RowscaleProblem, sample: Sample) -> Check:
         x, scale, out = sample.operands

@@ -9,27 +9,16 @@ from typing import Any
 from rowscale.op import lanes
 from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, VectorSchedule
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import OpKernels, Promises
+from tilewright.backends.base import KernelsDefaults, OpKernels, Promises
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 
 HERE = Path(__file__).parent
 
 
-class _Kernels:
-    template: tuple[str, str]
-
-    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        return {}
-
+class _Kernels(KernelsDefaults):
     def include_dirs(self) -> tuple[Path, ...]:
         return (HERE / "include",)
-
-    def promises(self, spec: KernelSpec) -> Promises:
-        return Promises()
-
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return 200 << 20
 
 
 class Cpu(_Kernels):

@@ -12,7 +12,8 @@ from rowscale.spec import BlockSchedule, LoopsSchedule, RowscaleProblem, Schedul
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import nearest
-from tilewright.ops.base import Axis, KernelSpec, Op, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, Op, OpDefaults, Option, Violation, from_plain
+from tilewright.ops.demo import Demo
 from tilewright.ops.pooling import Pools, demand_known
 
 MOST_UNROLL, MOST_ROWS = 8, 1024
@@ -140,14 +141,14 @@ OPTIONS = (
 )
 
 
-class Rowscale:
+class Rowscale(OpDefaults):
     name = of.OP
     summary = "y[i, j] = activation(alpha * x[i, j] * scale[i])"
     pool_names = POOLS.names
-    preselected_names: tuple[str, ...] = ()
     schedules: tuple[type[Any], ...] = of.SCHEDULES
     axes: tuple[Axis, ...] = AXES
     options: tuple[Option, ...] = OPTIONS
+    demo = Demo(pools=(("default", {}),), problems=({"rows": 300, "columns": 1000},))
 
     # -- specs -------------------------------------------------------------------------------------
 
@@ -159,9 +160,6 @@ class Rowscale:
 
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return POOLS.proposals(pool, arch, signatures(**axes))
-
-    def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
-        return POOLS.preselected(name, arch)
 
     def axes_of(self, signature: Signature) -> dict[str, tuple[Any, ...]]:
         return {"datatypes": (signature.dtype,), "activations": (signature.activation,)}
@@ -198,12 +196,6 @@ class Rowscale:
         ):
             found += [flag, str(value)] if value != usual else []
         return found
-
-    def signature_of(self, problem: RowscaleProblem) -> Signature:
-        return problem.signature
-
-    def stages(self, problem: RowscaleProblem, arch: str) -> Sequence[RowscaleProblem]:
-        return (problem,)
 
     def problem_violations(self, problem: RowscaleProblem, arch: str) -> list[Violation]:
         p, found = problem, list(_signature_rules(problem.signature))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Promises
+from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cpu import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
@@ -23,7 +22,7 @@ from tilewright.ops.gemm.schedule import (
 _COMPILE_MEMORY = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
 
 
-class CpuGemm:
+class CpuGemm(KernelsDefaults):
     template = ("tilewright.backends.cpu", "templates/gemm.cpp.jinja")
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
@@ -37,9 +36,6 @@ class CpuGemm:
             "unroll": packed.unroll if packed else 1,
             "prefetch": 0 if isinstance(schedule, (CpuDirectSchedule, CpuLoopsSchedule)) else schedule.prefetch,
         }
-
-    def include_dirs(self) -> tuple[Path, ...]:
-        return ()
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return gemm_estimate.seconds(spec, problem, threads)

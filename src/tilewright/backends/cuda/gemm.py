@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from tilewright.backends.base import Promises
+from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage, nvidia_schedules
@@ -21,7 +20,7 @@ from tilewright.ops.gemm.schedule import (
 COMPILE_MEMORY = 600 << 20
 
 
-class CudaGemm:
+class CudaGemm(KernelsDefaults):
     template = ("tilewright.backends.cuda", "templates/gemm.cu.jinja")
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
@@ -40,9 +39,6 @@ class CudaGemm:
             "tma_store": tma is not None and tma.store == "tma",
             "few_columns": isinstance(h, SkinnySchedule) and h.few == "columns",
         }
-
-    def include_dirs(self) -> tuple[Path, ...]:
-        return ()
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return gemm_estimate.seconds(spec, problem)

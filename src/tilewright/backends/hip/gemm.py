@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Promises
+from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.hip import gemm_estimate
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, named, profile, read_part
 from tilewright.ops.base import KernelSpec
@@ -44,7 +43,7 @@ def gemm_profile(version: str = DEFAULT) -> GemmProfile:
     return read_part(PACKAGE, f"gemm.{version}.json", GemmProfile)
 
 
-class HipGemm:
+class HipGemm(KernelsDefaults):
     template = ("tilewright.backends.hip", "templates/gemm.hpp.jinja")
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
@@ -66,9 +65,6 @@ class HipGemm:
         every = (one for each in gemm_profile().pipelines.values() for one in each["includes"])
         # An example must not meet the kernel of the same spec.
         return {**_context(spec), "shared": True, "includes": list(dict.fromkeys(every)), "space": "tw_shared"}
-
-    def include_dirs(self) -> tuple[Path, ...]:
-        return ()
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return gemm_estimate.seconds(spec, problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tilewright.ops.base import Axis, KernelSpec, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, OpDefaults, Option, Violation, from_plain
 from tilewright.ops.gemm import legality, options, pools
 from tilewright.ops.gemm.demo import DEMO
 from tilewright.ops.gemm.problem import GemmProblem
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-class GemmOp:
+class GemmOp(OpDefaults):
     """The GEMM op behind the generic contract of `tilewright.ops.base.Op`."""
 
     name = "gemm"
@@ -75,9 +75,6 @@ class GemmOp:
     def problem_violations(self, problem: GemmProblem, arch: str) -> list[Violation]:
         return legality.problem_check(problem, arch)
 
-    def signature_of(self, problem: GemmProblem) -> GemmSignature:
-        return problem.signature
-
     def problem(self, values: Mapping[str, Any]) -> GemmProblem:
         return options.problem(values)
 
@@ -87,9 +84,6 @@ class GemmOp:
 
     def words(self, problem: GemmProblem) -> list[str]:
         return options.words(problem)
-
-    def stages(self, problem: GemmProblem, arch: str) -> Sequence[GemmProblem]:
-        return (problem,)
 
     def axes_of(self, signature: GemmSignature) -> dict[str, tuple[Any, ...]]:
         return pools.axes_of(signature)

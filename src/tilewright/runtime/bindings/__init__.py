@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
+from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec
@@ -100,6 +101,38 @@ class Binding(Protocol):
 
     def check(self, problem: Any, sample: Sample) -> Check:
         """Compare the results in a sample on the host with the reference."""
+
+
+class BindingDefaults:
+    """The plain answers of a binding: no operand is packed, none is copied to pad it.  A binding inherits it."""
+
+    op: str
+
+    if TYPE_CHECKING:  # the binding's own; it has no default
+
+        def bind(self, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]: ...
+
+    def bind_kernel(
+        self, spec: KernelSpec, *operands: Any, **keywords: Any
+    ) -> tuple[Operands, Sequence[Any], Attributes]:
+        return self.bind(*operands, **keywords)
+
+    def copies(self, stage: StageRequest, larger: Any) -> StageRequest:
+        raise RequestError(
+            f"{self.op} offers a larger problem ({larger.describe()}), and its binding makes no copies",
+            rule="binding-copies",
+            value=self.op,
+            remedy=f"write `copies` in the binding of {self.op}, or let `padded` of the op answer None",
+        )
+
+    def checks_apart(self, problem: Any) -> bool:
+        return False
+
+    def attributes_for(self, attributes: Attributes, scalars: Sequence[float]) -> Attributes:
+        return attributes
+
+    def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
+        return operands
 
 
 def binding(op: str) -> Binding:
