@@ -118,7 +118,9 @@ def _facts_of_array(name: str, live: Live, one: Array, call: Call, verdict: Verd
     if not copy and 0 not in one.shape and live.address % size:
         copy = "alignment"
     steps = tuple(stride // size for stride in one.strides)
-    writeable = one.writeable or (one.library == "dlpack" and one.kind in ("old", "stubborn", "dense"))
+    # Tensors have no such thing, and capsules of the older kind do not tell.
+    tells = one.library == "numpy" or (one.library == "dlpack" and one.kind not in ("old", "stubborn", "dense"))
+    writeable = one.writeable or not tells
     return Facts(ours, one.shape, steps, live.values, one.library, writeable, copy, live)
 
 
@@ -309,9 +311,22 @@ def _judge_types(call: Call, sides: _Sides, out_dtype: Any, verdict: Verdict) ->
     kinds = {one.dtype for one in sides.ds if one is not None}
     if len(kinds) > 1 or not kinds <= {dtype, *(("fp32",) if dtype in ("fp16", "bf16") else ())}:
         verdict.refuse.append(f"D tensors of {kinds} with {dtype}")
-    if call.pack is not None and (call.pack.dtype_a or b.dtype) not in (a.dtype, "tf32"):
-        verdict.refuse.append("packed for another type")
+    if call.pack is not None:
+        _judge_pack(call, a, b, verdict)
     return dtype
+
+
+def _judge_pack(call: Call, a: Facts, b: Facts, verdict: Verdict) -> None:
+    assert call.pack is not None
+    rows, given = call.pack.rows, call.pack.dtype_a
+    if type(rows) is not int or rows < 0:
+        verdict.refuse.append(f"packed for {rows!r} rows")
+    elif rows > 1 << 40:
+        verdict.may.append("packed for more rows than there are")
+    if given == "tf32":
+        verdict.may.append("packed for tf32")
+    elif (b.dtype if given is None else given) != a.dtype:
+        verdict.refuse.append("packed for another type")
 
 
 # -- how operands lie in memory ----------------------------------------------------------------------------------------

@@ -34,9 +34,32 @@ ROUND = 250  # examples of one run of hypothesis, which is seeded anew
 
 
 def specs() -> tuple[KernelSpec, ...]:
-    """Kernels that other tests build too, as far as this machine runs them."""
+    """Kernels that other tests build too, as far as this machine runs them, and some that calls come to from there.
+
+    A B is packed by a kernel without an epilogue, and only kernels of its format read it: of those there is one a
+    layout and type.
+    """
     here = catalog.runnable()
-    return tuple(spec for spec in catalog.of_all_tests() if spec.arch in here)
+    shared = [spec for spec in catalog.of_all_tests() if spec.arch in here]
+    plain = [spec for spec in shared if spec.signature.variant != "preshuffle"]
+    packed = [catalog.spec("preshuffle", catalog.best(), types, layout, **more) for types, layout, more in PACKED]
+    bare = [catalog.spec("loops", catalog.best(), ("fp32",) * 3, layout, **more) for layout, more in BARE]
+    return tuple(dict.fromkeys([*plain, *packed, *bare]))
+
+
+_F32, _BF16, _INT8 = ("fp32",) * 3, ("bf16",) * 3, ("int8", "int8", "int32")
+PACKED: tuple[tuple[Any, str, dict[str, Any]], ...] = (
+    (_F32, "rrr", {}),
+    (_F32, "rcr", {}),
+    (_BF16, "rrr", {}),
+    (_INT8, "rcr", {}),
+    (_F32, "rrr", {"epilogue": "Gelu", "num_d": 1}),
+    (_INT8, "rcr", {"epilogue": "MultiDAdd", "num_d": 2}),
+)
+BARE: tuple[tuple[str, dict[str, Any]], ...] = (
+    *((layout, {}) for layout in ("rrr", "rcr", "crr", "ccr")),
+    *((layout, {"epilogue": "MultiDAdd", "num_d": 1}) for layout in ("rcr", "crr", "ccr")),  # of a C that repeats
+)
 
 
 def kinds_of(found: tuple[KernelSpec, ...]) -> dict[Kind, KernelSpec]:
@@ -47,7 +70,7 @@ def kinds_of(found: tuple[KernelSpec, ...]) -> dict[Kind, KernelSpec]:
         d = s.dtype_d if s.num_d else s.dtype_c
         made.setdefault(Kind(s.variant, s.dtype_a, s.dtype_b, s.dtype_c, d, s.layout, s.epilogue, s.num_d), spec)
     order = ("standard", "multi_d", "preshuffle")
-    return dict(sorted(made.items(), key=lambda one: (order.index(one[0].variant), one[0] != one[0], one[0])))
+    return dict(sorted(made.items(), key=lambda one: (order.index(one[0].variant), one[0])))
 
 
 class LastWords:

@@ -176,3 +176,12 @@ def test_memory_that_no_machine_has() -> None:
     refused("memory", lambda: tw.matmul(wide, wide.T, copy="allow"), MachineError)
     tensor = torch.ones(3, 1).expand(3, 2**39)
     refused("memory", lambda: tw.matmul(tensor, tensor.T, copy="allow"), MachineError)
+
+
+def test_packing_nothing_takes_no_time() -> None:
+    packed = tw.pack(np.empty((0, 2**40), F32))  # this took days
+    assert packed.nbytes == 0
+    assert tw.gemm(np.empty((0, 0), F32), packed).shape == (0, 2**40)
+    for shape in ((0, 5), (6, 0), (0, 6, 5)):
+        assert tw.pack(np.empty(shape, F32)).shape.n == shape[-1]
+    assert (tw.gemm(np.empty((4, 0), F32), tw.pack(np.empty((0, 5), F32))) == 0).all()

@@ -30,16 +30,17 @@ def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: 
     args.b = b.address
     nbytes = kernel.packed_bytes(args)
     assert kernel.pack is not None  # packed_bytes refused otherwise
+    status, empty = 0, 0 in b.shape  # of nothing there may be more panels than anyone can count
     if b.place is HOST:
         memory, address = host.aligned_buffer(max(1, nbytes))
-        status = kernel.pack(ctypes.addressof(args), address, host.team(threads))
+        status = 0 if empty else kernel.pack(ctypes.addressof(args), address, host.team(threads))
     else:
         where = device(b.place)
         where.demand_arch(kernel.spec.arch)
         held = where.allocate(nbytes)
         memory, address = held, held.address
         with where.scratch(0) as (_, stream):
-            status = kernel.pack(ctypes.addressof(args), address, stream)
+            status = 0 if empty else kernel.pack(ctypes.addressof(args), address, stream)
     if status:
         raise kernel.failed(status)
     batch = b.shape[0] if len(b.shape) == 3 else 0
