@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tilewright.cli import common
 from tilewright.cli.common import numbers, progress, words
 from tilewright.errors import RequestError
 
@@ -58,7 +59,10 @@ def test_numbers_are_whole() -> None:
 def test_a_long_line_goes_on_below_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     name = "n" * 40
-    assert common.fit("kernel    one two three four five").split("\n") == ["kernel    one two three four", "          five"]
+    assert common.fit("kernel    one two three four five").split("\n") == [
+        "kernel    one two three four",
+        "          five",
+    ]
     assert common.fit(f"kernel    {name}  (built)").split("\n") == ["kernel", f"  {name}", "          (built)"]
     assert common.fit("short").split("\n") == ["short"]
     told = common.fit("replay    tilewright explain gemm --m 33 --n 17")

@@ -340,7 +340,7 @@ def test_a_foreign_file_in_the_way_is_left_alone(kernels: Path, tmp_path: Path, 
 
 def test_an_output_place_that_is_a_file_is_one_error(kernels: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("", encoding="utf-8")
-    with pytest.raises(MachineError, match="cannot write") as caught:
+    with pytest.raises(RequestError, match="cannot write") as caught:
         wrap(kernels, tmp_path / "out")
     assert caught.value.rule == "output-folder"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import dataclasses
 import json
+import math
 import shlex
 import threading
 from collections.abc import Sequence
@@ -57,6 +58,24 @@ def test_registered_kernels_are_the_only_candidates() -> None:
     registry.add([first, second])
     assert registry.specs() == (second, first)
     assert registry.select(PROBLEM).spec in (first, second)
+
+
+def test_an_estimate_that_is_no_number_never_wins_over_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = packed()
+    for odd in specs:
+        registry = tw.Registry(specs=specs)
+
+        def estimate(spec: KernelSpec, problem: Any, threads: int, odd: KernelSpec = odd) -> float:
+            return math.nan if spec == odd else 1.0
+
+        monkeypatch.setattr(registry._backend, "estimate", estimate)
+        assert registry.select(PROBLEM).spec != odd
+        told = next(one for one in registry.explain(PROBLEM).candidates if one.name == odd.name)
+        assert told.estimated_seconds is None
+        assert "no finite number" in " ".join(told.reasons)
+    monkeypatch.setattr(registry._backend, "estimate", lambda spec, problem, threads: math.nan)
+    text = json.dumps(tw.Registry(specs=specs).explain(PROBLEM).to_dict(), allow_nan=False)
+    assert json.loads(text)["chosen"]["seconds"] is None
 
 
 def test_the_lowest_estimate_wins_and_the_first_of_equals(monkeypatch: pytest.MonkeyPatch) -> None:

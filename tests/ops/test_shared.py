@@ -152,3 +152,9 @@ def test_shared_modules_know_no_op() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 assert not (node.module or "").startswith("tilewright.ops.gemm"), path
+
+
+def test_a_verdict_writes_plain_numbers() -> None:
+    check = compare(np.array([1.0, 2.5], np.float32), np.array([1.0, 2.0]), np.array([0.1, 0.1]), "fp32")
+    assert not check.ok
+    assert "element (1,) is 2.5, expected 2.0 within 0.1" in check.detail

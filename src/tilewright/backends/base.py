@@ -294,8 +294,8 @@ def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:
         f"no arch of {name!r} runs on this machine: {backend(name).why_unavailable()}",
         rule="target-unavailable",
         value=name,
-        remedy=f"`tilewright doctor` says what is missing; to run here use target {best_host_arch().name!r}; "
-        "kernels for it can be generated and built here all the same",
+        remedy="to run here leave the target out, or mend what `tilewright doctor` says of it; to build without "
+        f"running name an arch, such as {backend(name).usual_arch}, to `tilewright build`",
     )
 
 

@@ -96,6 +96,7 @@ def _folded(line: str, width: int) -> list[str]:
     # A command that is copied must stay one.
     more = " \\" if label.startswith("replay ") else ""
     hang = " " * (len(label) if label.strip() else len(label) + 2)
+    lead = len(label) - len(label.lstrip())
     lines, start = [label], len(label)
     for word in line[len(label) :].split(" "):
         last = lines[-1]
@@ -106,9 +107,9 @@ def _folded(line: str, width: int) -> list[str]:
             lines[-1] = f"{last} {word}"
         else:
             lines[-1] = f"{last.rstrip()}{more}"
-            start = len(hang) if len(hang) + len(word) <= width else 2
+            start = max(lead + 2, min(len(hang), width - len(word)))
             lines.append(" " * start + word)
-    return [one for one in lines if one.strip()]
+    return [one.rstrip() for one in lines if one.strip()]
 
 
 def say(text: str) -> None:
