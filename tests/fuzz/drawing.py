@@ -336,10 +336,8 @@ def relabel(draw: Draw, call: Call) -> Call:
     name, one = found
     if _chance(draw, 40):
         return _with(call, name, replace(one, writeable=False))
-    torch_fits = (
-        "torch" in LIBRARIES
-        and one.dtype in NAMES.values()
-        and all(stride >= 0 and not stride % one.itemsize for stride in one.strides)
+    torch_fits = "torch" in LIBRARIES and one.dtype in NAMES.values() and all(
+        stride >= 0 and not stride % one.itemsize for stride in one.strides
     )
     if torch_fits and _chance(draw, 60):
         grad = ("grad", "grad") if one.dtype in FLOAT_NAMES[:3] else ()
@@ -448,17 +446,7 @@ TWISTS = (
     restride, restride, shift, retype, retype, reshape, oddity, oddity, relabel, relabel, alias, alias, interleave,
     rescale, rename, rename, redress, repack, enlarge, mistake,
 )  # fmt: skip
-SIBLINGS = (
-    shift,
-    restride,
-    relabel,
-    alias,
-    interleave,
-    rescale,
-    retype,
-    oddity,
-    mistake,
-)  # what a call made before differs in
+SIBLINGS = (shift, restride, relabel, alias, interleave, rescale, retype, oddity, mistake)  # what a call made before differs in
 
 
 def _sound(call: Call) -> Call:

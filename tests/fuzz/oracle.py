@@ -192,7 +192,9 @@ def judge(made: LiveCall, kernel: Any = None) -> Verdict:
     call, verdict = made.call, Verdict()
     # Of a C that does not count nothing need be right, so what is wrong with it leaves the verdict open.
     of_c = Verdict()
-    found = {name: facts_of(name, live, call, of_c if name == "c" else verdict) for name, live in made.lives.items()}
+    found = {
+        name: facts_of(name, live, call, of_c if name == "c" else verdict) for name, live in made.lives.items()
+    }
     alpha = _named(call, verdict, "alpha", oddities.SCALARS, 1.0)
     beta = _named(call, verdict, "beta", oddities.SCALARS, None)
     epilogue = _named(call, verdict, "epilogue", oddities.EPILOGUES, "PassThrough")
@@ -389,9 +391,7 @@ def _judge_out(call: Call, sides: _Sides, whole: tuple[int, ...], verdict: Verdi
     if out.copy:
         verdict.refuse.append(f"out: {out.copy}")
     if not _nested(out):
-        shared = (
-            out.live is not None and out.live.base is not None and int(out.live.mask().sum()) < out.live.view.nbytes
-        )  # type: ignore[union-attr]
+        shared = out.live is not None and out.live.base is not None and int(out.live.mask().sum()) < out.live.view.nbytes  # type: ignore[union-attr]
         (verdict.refuse if shared else verdict.may).append("out overlaps itself")
     if any(step < 0 for step in out.steps):
         verdict.may.append("out has negative strides")
@@ -471,13 +471,9 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
         if sides.beta != 0:
             assert sides.c is not None
             c = np.broadcast_to(_of(sides.c), whole)
-            total, size, finite = (
-                total + beta * c,
-                size + np.abs(beta * c),
-                finite + abs(beta) * _finite(c) + _finite(c),
-            )
+            total, size, finite = total + beta * c, size + np.abs(beta * c), finite + abs(beta) * _finite(c) + _finite(c)
             tiny += 2.0**-126 * max(1.0, abs(beta))
-        most, scale = finite, np.ones(whole)
+        most, scale, lost = finite, np.ones(whole), np.zeros(whole, bool)
         for one in sides.ds:
             assert one is not None
             d = np.broadcast_to(_of(one), whole)
@@ -488,15 +484,15 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
                 total, size, finite = total + d, size + np.abs(d), finite + _finite(d)
             most = np.maximum(most, finite)
         if a.dtype == b.dtype == "bf16":  # the dot product of pairs takes subnormal inputs for 0
-            tiny = tiny + 2.0**-126 * max(1.0, abs(alpha)) * (
-                np.abs(x).sum(-1)[..., None] + np.abs(y).sum(-2)[..., None, :]
-            )
+            rows, columns = np.abs(x).sum(-1)[..., None], np.abs(y).sum(-2)[..., None, :]
+            tiny = tiny + 2.0**-126 * max(1.0, abs(alpha)) * (rows + columns)
+            lost |= np.isnan(np.matmul(_flushed(x), _flushed(y)))  # 0 times infinity
         bound = 2 * (k + 12) * U32 * size + tiny * scale
         if sides.epilogue in ACTIVATIONS:
             if single:
                 bound = LIPSCHITZ[sides.epilogue] * bound + 32 * U32 * np.maximum(1.0, np.abs(total))
             total = _activated(sides.epilogue, total)
-        lost = (most > LARGEST["fp32"] / 4) if single else most > 2.0**31  # sums of int8 may wrap
+        lost |= (most > LARGEST["fp32"] / 4) if single else most > 2.0**31  # sums of int8 may wrap
         for given, rounded in ((sides.alpha, alpha), (sides.beta, beta)):
             if given and math.isfinite(given) and not 2.0**-120 <= abs(rounded) < math.inf:
                 lost = np.ones(whole, bool)  # a factor that fp32 does not have
@@ -510,6 +506,10 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
 def _of(one: Facts) -> Floats:
     assert one.values is not None
     return one.values
+
+
+def _flushed(x: Floats) -> Floats:
+    return np.where(np.abs(x) < 2.0**-126, 0.0, x)
 
 
 def _finite(x: Floats) -> Floats:
