@@ -200,8 +200,8 @@ def _verdict(given: Array, value: Array, bound: Array, error: Array, ratio: Arra
     if top <= 1.0:
         return Check(True, most, top, "", rows)
     detail = (
-        f"element {tuple(int(one) for one in place)} is {float(given[place])!r}, expected {float(value[place])!r} within "
-        f"{bound[place]:.3g}; {int(np.count_nonzero(~(ratio <= 1.0)))} of {ratio.size} elements are wrong"
+        f"element {tuple(int(one) for one in place)} is {float(given[place])!r}, "
+        f"expected {float(value[place])!r} within {bound[place]:.3g}; {int(np.count_nonzero(~(ratio <= 1.0)))} of {ratio.size} elements are wrong"
     )
     return Check(False, math.inf if math.isinf(top) else most, top, detail, rows)
 
