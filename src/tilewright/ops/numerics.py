@@ -199,9 +199,10 @@ def _verdict(given: Array, value: Array, bound: Array, error: Array, ratio: Arra
     rows = given.shape[-2] if given.ndim > 1 else given.size
     if top <= 1.0:
         return Check(True, most, top, "", rows)
+    wrong = int(np.count_nonzero(~(ratio <= 1.0)))
     detail = (
-        f"element {tuple(int(one) for one in place)} is {float(given[place])!r}, "
-        f"expected {float(value[place])!r} within {bound[place]:.3g}; {int(np.count_nonzero(~(ratio <= 1.0)))} of {ratio.size} elements are wrong"
+        f"element {tuple(int(one) for one in place)} is {float(given[place])!r}, expected {float(value[place])!r} "
+        f"within {bound[place]:.3g}; {wrong} of {ratio.size} elements are wrong"
     )
     return Check(False, math.inf if math.isinf(top) else most, top, detail, rows)
 
