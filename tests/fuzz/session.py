@@ -32,7 +32,6 @@ from tilewright.ops.base import KernelSpec
 from tilewright.runtime import host, quick
 from tilewright.runtime.calls import Caller
 
-TOO_LONG = 300  # seconds for one example; some compile kernels
 ROUND = 250  # examples of one run of hypothesis, which is seeded anew
 
 
@@ -79,17 +78,18 @@ def kinds_of(found: tuple[KernelSpec, ...]) -> dict[Kind, KernelSpec]:
 class LastWords:
     """The file that holds the example in the making."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float) -> None:
+        self._patience = patience
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def __call__(self, text: str) -> None:
-        faulthandler.dump_traceback_later(TOO_LONG, exit=True)  # an example that does not come back is a finding too
+        faulthandler.dump_traceback_later(self._patience, exit=True)  # what does not come back is a finding too
         data = text.encode("utf-8", "backslashreplace")
         os.pwrite(self._file, data, 0)
         os.ftruncate(self._file, len(data))
 
 
-def start(last: Path, with_quick: bool) -> tuple[Runner, list[Kind]]:
+def start(told: LastWords, with_quick: bool) -> tuple[Runner, list[Kind]]:
     """Build the kernels, and let the API use these."""
     found = specs()
     registry = Registry(specs=found)
@@ -101,7 +101,7 @@ def start(last: Path, with_quick: bool) -> tuple[Runner, list[Kind]]:
     quick.library()
     chosen = kinds_of(found)
     direct = [None if kind.variant == "preshuffle" else registry.kernel(spec) for kind, spec in chosen.items()]
-    return Runner(registry, direct, LastWords(last)), list(chosen)
+    return Runner(registry, direct, told), list(chosen)
 
 
 def count_long_ways(runner: Runner) -> None:
@@ -176,8 +176,9 @@ def fuzz(runner: Runner, kinds: list[Kind], options: argparse.Namespace, found: 
 
 
 def replay(runner: Runner, text: str) -> None:
+    runner.told(text)
     names = {**vars(memory), **vars(calls), **vars(problems)}
-    example = eval(text, names)  # what this program printed
+    example = eval(text, names)  # what this program printed before
     if isinstance(example, calls.Example):
         runner.run(example)
     else:
@@ -190,13 +191,14 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--last", type=Path, default=Path("last-example.txt"))
+    parser.add_argument("--patience", type=float, default=300, help="seconds for one example; some compile kernels")
     parser.add_argument("--without-quick", action="store_true", help="every call goes the long way, in Python")
     parser.add_argument("--frozen", action="store_true", help="compile nothing but the kernels of the session")
     parser.add_argument("--keep-going", action="store_true", help="tell the shortest example of each sort in the end")
     parser.add_argument("--replay", default="")
     options = parser.parse_args()
     faulthandler.enable()
-    runner, kinds = start(options.last, not options.without_quick)
+    runner, kinds = start(LastWords(options.last, options.patience), not options.without_quick)
     count_long_ways(runner)
     if options.frozen:
         tw.settings.configure(frozen=True)
