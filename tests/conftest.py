@@ -22,6 +22,8 @@ hypothesis_settings.load_profile("tilewright")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+    parser.addoption("--fuzz-seconds", type=float, default=0, help="fuzz for so long, with a seed of the moment")
+    parser.addoption("--fuzz-seed", type=int, default=None, help="a seed of the fuzzer to repeat")
 
 
 STORE = "tilewright-store"  # of the tests
