@@ -91,6 +91,12 @@ def toolchain_of_amd_tests(request: pytest.FixtureRequest, monkeypatch: pytest.M
 
 
 @pytest.fixture(autouse=True)
+def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever terminal the tests were started from; those about narrow ones name their own width."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(autouse=True)
 def nothing_is_left_to_later_tests() -> Iterator[None]:
     """What a process remembers of kernels from given libraries and of devices: other tests have other ones."""
     kernels = sys.modules.get("tilewright.dispatch.kernels")

@@ -19,7 +19,7 @@ GEMM = ops.op("gemm")
 
 
 def shell(*words: str) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(build_app(), ["records", *words])
+    return CliRunner().invoke(build_app(), ["records", *words])
 
 
 def listed() -> list[dict[str, Any]]:

@@ -112,9 +112,9 @@ def _folded(line: str, width: int) -> list[str]:
     return [one.rstrip() for one in lines if one.strip()]
 
 
-def say(text: str) -> None:
-    """What happens, on stderr: stdout belongs to the results."""
-    typer.echo(fit(text), err=True)
+def say(text: str, *, whole: bool = False) -> None:
+    """What happens, on stderr: stdout belongs to the results.  `whole`: a command to be copied stays one line."""
+    typer.echo(text if whole else fit(text), err=True)
 
 
 @contextmanager

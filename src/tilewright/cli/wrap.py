@@ -74,4 +74,4 @@ def wrap(
     for name, written in report.build_files.items():
         typer.echo(f"{report.folder / name}: {'written' if written else 'unchanged'}")
     for name in report.build_systems:
-        say(f"build: {HOW_TO_BUILD[name].format(place=shlex.quote(str(report.folder)))}")
+        say(f"build: {HOW_TO_BUILD[name].format(place=shlex.quote(str(report.folder)))}", whole=True)
