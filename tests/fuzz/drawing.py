@@ -39,8 +39,8 @@ BATCHES = ((), (), (), (), (2,), (3,), (1,), (2, 3), (1, 2), (3, 1), (2, 2, 2), 
 VALUES = ("small", "small", "normal", "special", "bits")
 FENCES = ("", "", "end", "end", "start")
 FLOAT_NAMES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-BENIGN = ("1.0", "2.0", "-0.5", "0.1", "1", "-3", "f4", "f8", "0-d", "i8", "tensor", "0.0", "fraction", "subclass")
-BENIGN = tuple(one for one in BENIGN if one in oddities.SCALARS)
+_BENIGN = ("1.0", "2.0", "-0.5", "0.1", "1", "-3", "f4", "f8", "0-d", "i8", "tensor", "0.0", "fraction", "subclass")
+BENIGN = tuple(one for one in _BENIGN if one in oddities.SCALARS)
 
 HONEST = (*capsules.HONEST, *((capsules.IN_TORCH,) if "torch" in LIBRARIES else ()))
 
@@ -336,8 +336,10 @@ def relabel(draw: Draw, call: Call) -> Call:
     name, one = found
     if _chance(draw, 40):
         return _with(call, name, replace(one, writeable=False))
-    torch_fits = "torch" in LIBRARIES and one.dtype in NAMES.values() and all(
-        stride >= 0 and not stride % one.itemsize for stride in one.strides
+    torch_fits = (
+        "torch" in LIBRARIES
+        and one.dtype in NAMES.values()
+        and all(stride >= 0 and not stride % one.itemsize for stride in one.strides)
     )
     if torch_fits and _chance(draw, 60):
         grad = ("grad", "grad") if one.dtype in FLOAT_NAMES[:3] else ()
@@ -446,7 +448,17 @@ TWISTS = (
     restride, restride, shift, retype, retype, reshape, oddity, oddity, relabel, relabel, alias, alias, interleave,
     rescale, rename, rename, redress, repack, enlarge, mistake,
 )  # fmt: skip
-SIBLINGS = (shift, restride, relabel, alias, interleave, rescale, retype, oddity, mistake)  # what a call made before differs in
+SIBLINGS = (
+    shift,
+    restride,
+    relabel,
+    alias,
+    interleave,
+    rescale,
+    retype,
+    oddity,
+    mistake,
+)  # what a call made before differs in
 
 
 def _sound(call: Call) -> Call:
