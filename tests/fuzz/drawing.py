@@ -39,8 +39,8 @@ BATCHES = ((), (), (), (), (2,), (3,), (1,), (2, 3), (1, 2), (3, 1), (2, 2, 2), 
 VALUES = ("small", "small", "normal", "special", "bits")
 FENCES = ("", "", "end", "end", "start")
 FLOAT_NAMES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-BENIGN = ("1.0", "2.0", "-0.5", "0.1", "1", "-3", "f4", "f8", "0-d", "i8", "tensor", "0.0", "fraction", "subclass")
-BENIGN = tuple(one for one in BENIGN if one in oddities.SCALARS)
+_BENIGN = ("1.0", "2.0", "-0.5", "0.1", "1", "-3", "f4", "f8", "0-d", "i8", "tensor", "0.0", "fraction", "subclass")
+BENIGN = tuple(one for one in _BENIGN if one in oddities.SCALARS)
 
 HONEST = (*capsules.HONEST, *((capsules.IN_TORCH,) if "torch" in LIBRARIES else ()))
 
@@ -120,6 +120,8 @@ def _shapes(draw: Draw, vectors: bool, packed: bool) -> Shapes:
     m, n, k = (draw(st.sampled_from(LARGER if _chance(draw, 12) else SIZES)) for _ in range(3))
     batch = draw(st.sampled_from(BATCHES))
     batch_a = _part_of(draw, batch)
+    if packed and len(batch) == 1 and _chance(draw, 50):
+        return Shapes((*batch_a, m, k), (*batch, k, n), (*batch, m, n))
     if packed:
         return Shapes((*batch_a, m, k), (k, n), (*batch_a, m, n))
     batch_b = _part_of(draw, batch)
@@ -184,21 +186,26 @@ def _fused(draw: Draw, call: Call, kind: Kind, shape: tuple[int, ...], library: 
     """C, D tensors, scalars and the epilogue of a call."""
     if call.function == "matmul":
         return call
-    ds = tuple(array(draw, NAMES[kind.dtype_d], _repeating(draw, shape), "r", library()) for _ in range(kind.num_d))
+    ds = tuple(_broadcast_one(draw, kind.dtype_d, shape, library()) for _ in range(kind.num_d))
     call = replace(call, ds=ds, ds_kind=_pick(draw, "tuple", "list") if ds else "tuple")
     if call.function != "kernel" and (kind.epilogue != "PassThrough" or _chance(draw, 5)):
         call = replace(call, epilogue=_spelled(draw, oddities.EPILOGUES, kind.epilogue))
     if _chance(draw, 35):
         call = replace(call, alpha=_pick(draw, *BENIGN))
     if _chance(draw, 35):
-        repeats = _chance(draw, 25)
-        c = array(draw, NAMES[kind.dtype_c], _repeating(draw, shape) if repeats else shape, "r", library())
+        whole = array(draw, NAMES[kind.dtype_c], shape, "c" if _chance(draw, 15) else "r", library())
+        c = _broadcast_one(draw, kind.dtype_c, shape, library()) if _chance(draw, 25) else whole
         call = replace(call, c=c)
         if _chance(draw, 60):
             call = replace(call, beta=_pick(draw, *BENIGN, "None", "0"))
     elif _chance(draw, 10):
         call = replace(call, beta=_pick(draw, "0.0", "0", "None", "-0.0"))
     return call
+
+
+def _broadcast_one(draw: Draw, dtype: str, shape: tuple[int, ...], library: str) -> Array:
+    """What broadcasts to a result; now and then its columns are what is contiguous."""
+    return array(draw, NAMES[dtype], _repeating(draw, shape), "c" if _chance(draw, 10) else "r", library)
 
 
 def _default_output(kind: Kind) -> str:
@@ -212,7 +219,7 @@ def _result(draw: Draw, call: Call, kind: Kind, shape: tuple[int, ...], library:
         whole_c = isinstance(call.c, Array) and call.c.shape == shape
         if whole_c and _chance(draw, 60):
             return replace(call, out=Same("c"))
-        out = array(draw, NAMES[kind.dtype_c], shape, "c" if _chance(draw, 8) else "r", library())
+        out = array(draw, NAMES[kind.dtype_c], shape, "c" if _chance(draw, 15) else "r", library())
         return replace(call, out=replace(out, values="poison"))
     needed = call.c is None and kind.dtype_c != _default_output(kind)
     if call.function != "kernel" and (needed or _chance(draw, 15)):
@@ -336,8 +343,10 @@ def relabel(draw: Draw, call: Call) -> Call:
     name, one = found
     if _chance(draw, 40):
         return _with(call, name, replace(one, writeable=False))
-    torch_fits = "torch" in LIBRARIES and one.dtype in NAMES.values() and all(
-        stride >= 0 and not stride % one.itemsize for stride in one.strides
+    torch_fits = (
+        "torch" in LIBRARIES
+        and one.dtype in NAMES.values()
+        and all(stride >= 0 and not stride % one.itemsize for stride in one.strides)
     )
     if torch_fits and _chance(draw, 60):
         grad = ("grad", "grad") if one.dtype in FLOAT_NAMES[:3] else ()
@@ -446,7 +455,17 @@ TWISTS = (
     restride, restride, shift, retype, retype, reshape, oddity, oddity, relabel, relabel, alias, alias, interleave,
     rescale, rename, rename, redress, repack, enlarge, mistake,
 )  # fmt: skip
-SIBLINGS = (shift, restride, relabel, alias, interleave, rescale, retype, oddity, mistake)  # what a call made before differs in
+SIBLINGS = (
+    shift,
+    restride,
+    relabel,
+    alias,
+    interleave,
+    rescale,
+    retype,
+    oddity,
+    mistake,
+)  # what a call made before differs in
 
 
 def _sound(call: Call) -> Call:

@@ -20,6 +20,8 @@ import numpy as np
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
+finfo: Any = ml_dtypes.finfo  # untyped
+
 POISON = 0xFF  # a NaN in every float type kernels take, -1 in the integers
 MARGIN = 96  # bytes around the elements that must stay as they are
 
@@ -157,7 +159,7 @@ class Live:
         found = np.zeros(len(self.base), np.uint8)
         if self.view.size:
             size = self.view.dtype.itemsize
-            marks = np.ndarray(self.view.shape, f"V{size}", found, self.start, self.view.strides)  # type: ignore[call-overload]
+            marks = np.ndarray(self.view.shape, f"V{size}", found, self.start, self.view.strides)
             once(marks)[...] = np.frombuffer(b"\1" * size, f"V{size}")[0]
         return found
 
@@ -227,7 +229,7 @@ def make_arrays(recipes: Mapping[str, Array]) -> dict[str, Live]:
         base, start = _base_of(*whole, recipes[root].offset, recipes[root].fence)
         for name, shift in members.items():
             one = recipes[name]
-            view = np.ndarray(one.shape, numpy_type(one.dtype), base, start + shift, one.strides)  # type: ignore[call-overload]
+            view = np.ndarray(one.shape, numpy_type(one.dtype), base, start + shift, one.strides)
             fenced = bool(recipes[root].fence) and whole[1] > whole[0]
             made[name] = Live(one, None, base, start + shift, view, fenced=fenced)
     for name in sorted(made, key=lambda one: one == "out"):
@@ -259,7 +261,7 @@ def _specials(dtype: str) -> np.ndarray[Any, Any]:
     if kind.kind in "iu":
         info = np.iinfo(kind)
         return np.array([info.min, info.max, 0, 1, -1 if info.min else 1], kind)
-    of: Any = ml_dtypes.finfo(kind)
+    of = finfo(kind)
     with np.errstate(all="ignore"):
         found = [np.nan, np.inf, -np.inf, 0.0, -0.0, of.max, of.min, of.tiny, of.smallest_subnormal]
         return np.array([np.array(one).astype(kind) for one in found], kind)

@@ -90,9 +90,9 @@ def thing_of(live: Live) -> Any:
     """The object a call gets for an array."""
     one = live.recipe
     assert isinstance(one, Array)
-    return {"numpy": _numpy_thing, "torch": _torch_thing, "dlpack": lambda live, _: produce(live)}[one.library](
-        live, one
-    )
+    if one.library == "dlpack":
+        return produce(live)
+    return _numpy_thing(live, one) if one.library == "numpy" else _torch_thing(live, one)
 
 
 # -- element types nobody multiplies -----------------------------------------------------------------------------------
@@ -102,7 +102,8 @@ NUMPY_TYPES: dict[str, Any] = {
     "S3": "S3", "U3": "U3", "V5": "V5", "V0": "V0", "S0": "S0", "object": object, "datetime": "M8[s]",
     "timedelta": "m8[ms]", "structured": [("x", "f4"), ("y", "i1")], "one field": [("x", "f4")],
     "subarray": ("f4", (2,)), "record": np.dtype((np.record, [("x", "f4")])), "swapped f8": ">f8",
-    "swapped int": ">i4", "long": "longlong", "int with fields": np.dtype((np.int32, {"x": (np.int16, 0), "y": (np.int16, 2)})),
+    "swapped int": ">i4", "long": "longlong", 
+    "int with fields": np.dtype((np.int32, {"x": (np.int16, 0), "y": (np.int16, 2)})),
     **{name: getattr(ml_dtypes, name) for name in dir(ml_dtypes) if name[0] in "bfiu" and name[-1].isdigit()},
     **{name: getattr(ml_dtypes, name) for name in dir(ml_dtypes) if name.startswith("float8")},
 }  # fmt: skip
@@ -169,7 +170,7 @@ _STRANGE: dict[str, Callable[[tuple[int, ...]], Any]] = {
     "mkldnn": lambda shape: torch.ones(shape).to_mkldnn(),
     "nested": _nested,
     "quantized": lambda shape: torch.quantize_per_tensor(torch.ones(shape), 0.1, 0, torch.qint8),
-    "zero": lambda shape: torch._efficientzerotensor(shape),
+    "zero": lambda shape: torch._efficientzerotensor((*shape,)),
     "gone": lambda shape: _resized(shape, 0),
     "shrunk": lambda shape: _resized(shape, 3),
     "fake": _fake,
@@ -239,7 +240,7 @@ JUNK: dict[str, Callable[[], Any]] = {
     "half of DLPack": HalfDlpack,
     "shaped": Shaped,
     "odd shape": OddShape,
-    "generator": lambda: (one for one in ()),
+    "generator": lambda: iter(()),
     "arrays": lambda: [np.ones((2, 2), np.float32)],
     **({} if torch is None else {"tensor type": lambda: torch.Tensor}),
 }

@@ -7,6 +7,7 @@ leaves it open), or it must be refused (REFUSE).  Whatever is answered must be t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,9 +182,9 @@ class _Sides:
     c: Facts | None
     ds: list[Facts | None]
     out: Facts | None
-    alpha: float
-    beta: float
-    epilogue: str
+    alpha: Any
+    beta: Any
+    epilogue: Any
     copy: bool
 
 
@@ -192,9 +193,7 @@ def judge(made: LiveCall, kernel: Any = None) -> Verdict:
     call, verdict = made.call, Verdict()
     # Of a C that does not count nothing need be right, so what is wrong with it leaves the verdict open.
     of_c = Verdict()
-    found = {
-        name: facts_of(name, live, call, of_c if name == "c" else verdict) for name, live in made.lives.items()
-    }
+    found = {name: facts_of(name, live, call, of_c if name == "c" else verdict) for name, live in made.lives.items()}
     alpha = _named(call, verdict, "alpha", oddities.SCALARS, 1.0)
     beta = _named(call, verdict, "beta", oddities.SCALARS, None)
     epilogue = _named(call, verdict, "epilogue", oddities.EPILOGUES, "PassThrough")
@@ -352,9 +351,9 @@ def _judge_memory(call: Call, sides: _Sides, whole: tuple[int, ...], verdict: Ve
             copies.append(f"{name}: a repeated vector")
     by_rows = out is None or "r" in _seen_layouts(call, out, whole)
     plain_c = sides.c is None or _rows_follow(sides.c)
-    for name, one in (("c", sides.c), *((f"ds[{i}]", one) for i, one in enumerate(sides.ds))):
-        if one is not None and (one.copy or not _rows_follow(one) or not by_rows or not plain_c):
-            copies.append(f"{name}: laid out otherwise")
+    for other in (sides.c, *sides.ds):
+        if other is not None and (other.copy or not _rows_follow(other) or not by_rows or not plain_c):
+            copies.append("c or a D tensor is laid out otherwise")
     if copies and (not sides.copy or call.pack is not None):
         verdict.may.extend(copies)
     if out is not None:
@@ -391,8 +390,7 @@ def _judge_out(call: Call, sides: _Sides, whole: tuple[int, ...], verdict: Verdi
     if out.copy:
         verdict.refuse.append(f"out: {out.copy}")
     if not _nested(out):
-        shared = out.live is not None and out.live.base is not None and int(out.live.mask().sum()) < out.live.view.nbytes  # type: ignore[union-attr]
-        (verdict.refuse if shared else verdict.may).append("out overlaps itself")
+        (verdict.refuse if _shares_itself(out) else verdict.may).append("out overlaps itself")
     if any(step < 0 for step in out.steps):
         verdict.may.append("out has negative strides")
     layouts = _seen_layouts(call, out, whole)
@@ -406,6 +404,11 @@ def _judge_out(call: Call, sides: _Sides, whole: tuple[int, ...], verdict: Verdi
                     verdict.may.append("out shares memory with a c that is not read")
                 continue
             verdict.refuse.append(f"out shares memory with {name}")
+
+
+def _shares_itself(out: Facts) -> bool:
+    live = out.live
+    return live is not None and live.view is not None and int(live.mask().sum()) < live.view.nbytes
 
 
 def _overlap(out: Facts, one: Facts) -> bool:
@@ -426,7 +429,7 @@ def _same_place(out: Facts, one: Facts) -> bool:
 
 
 def _erf(x: Floats) -> Floats:
-    return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
+    return np.array([math.erf(one) for one in x.ravel().tolist()]).reshape(x.shape)
 
 
 def _activated(name: str, x: Floats) -> Floats:
@@ -435,15 +438,15 @@ def _activated(name: str, x: Floats) -> Floats:
     x = np.where(low, -1e4, x)
     with np.errstate(all="ignore"):
         sigmoid = 1 / (1 + np.exp(-x))
-        found = {
+        ways: dict[str, Callable[[], Floats]] = {
             "Relu": lambda: np.where(x < 0, 0.0, x),
             "Gelu": lambda: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
             "FastGelu": lambda: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
             "Silu": lambda: x * sigmoid,
             "Sigmoid": lambda: sigmoid,
             "Tanh": lambda: np.tanh(x),
-        }[name]()
-    return np.asarray(np.where(np.isnan(x), x, found))
+        }
+        return np.asarray(np.where(np.isnan(x), x, ways[name]()))
 
 
 def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype: str) -> Expected:
@@ -471,7 +474,11 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
         if sides.beta != 0:
             assert sides.c is not None
             c = np.broadcast_to(_of(sides.c), whole)
-            total, size, finite = total + beta * c, size + np.abs(beta * c), finite + abs(beta) * _finite(c) + _finite(c)
+            total, size, finite = (
+                total + beta * c,
+                size + np.abs(beta * c),
+                finite + abs(beta) * _finite(c) + _finite(c),
+            )
             tiny += 2.0**-126 * max(1.0, abs(beta))
         most, scale, lost = finite, np.ones(whole), np.zeros(whole, bool)
         for one in sides.ds:

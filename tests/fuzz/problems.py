@@ -13,8 +13,43 @@ from tests.fuzz.memory import Shown
 from tests.fuzz.running import Wrong
 from tilewright.errors import InternalError, TilewrightError
 
-SIZES = (8, 1, 0, 7, 64, -1, 2**31, 2**40, 2**41, 2**63, 2**100, True, 4.0, "4", None, np.int64(5), np.uint8(3), 1j, [4])
-TYPES = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int32", "tf32", "fp64", "float32", "", None, 3, b"fp32")
+SIZES = (
+    8,
+    1,
+    0,
+    7,
+    64,
+    -1,
+    2**31,
+    2**40,
+    2**41,
+    2**63,
+    2**100,
+    True,
+    4.0,
+    "4",
+    None,
+    np.int64(5),
+    np.uint8(3),
+    1j,
+    [4],
+)
+TYPES = (
+    "fp32",
+    "fp16",
+    "bf16",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "int8",
+    "int32",
+    "tf32",
+    "fp64",
+    "float32",
+    "",
+    None,
+    3,
+    b"fp32",
+)
 FIELDS: dict[str, tuple[Any, ...]] = {
     "dtype_a": TYPES,
     "dtype_b": TYPES,

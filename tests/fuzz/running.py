@@ -120,10 +120,10 @@ class Runner:
                 answers[index].append(Answer() if one is None else self._answer(one[0]))
 
         workers = [threading.Thread(target=work, args=(index,)) for index in range(threads)]
-        for one in workers:
-            one.start()
-        for one in workers:
-            one.join()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
         for mine, given in zip(prepared, answers, strict=True):
             for one, answer in zip(mine, given, strict=True):
                 if one is not None:

@@ -96,7 +96,7 @@ def start(told: LastWords, with_quick: bool) -> tuple[Runner, list[Kind]]:
     registry.build()
     api._registries[""] = api._registries[registry.target] = registry
     if not with_quick:
-        quick.library = lambda: None  # type: ignore[assignment]
+        quick.library = lambda: None
     host.team(2)
     quick.library()
     chosen = kinds_of(found)
