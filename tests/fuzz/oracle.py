@@ -460,6 +460,10 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
     assert b is not None
     assert a.values is not None
     assert b.values is not None
+    in_torch = a.library == "dlpack" and a.live is not None and getattr(a.live.recipe, "kind", "") == capsules.IN_TORCH
+    library = "torch" if in_torch else "numpy" if a.library == "dlpack" else a.library
+    if 0 in whole:
+        return Expected(seen, dtype, library, np.zeros(seen), np.zeros(seen), np.zeros(seen, bool))
     k = a.shape[-1]
     single = dtype not in RANGE
     with np.errstate(all="ignore"):
@@ -505,8 +509,6 @@ def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype
                 lost = np.ones(whole, bool)  # a factor that fp32 does not have
         if single:
             bound = bound + ROUNDOFF[dtype] * (np.abs(total) + bound) * 1.01 + SMALLEST[dtype]
-    in_torch = a.library == "dlpack" and a.live is not None and getattr(a.live.recipe, "kind", "") == capsules.IN_TORCH
-    library = "torch" if in_torch else "numpy" if a.library == "dlpack" else a.library
     return Expected(seen, dtype, library, total.reshape(seen), bound.reshape(seen), lost.reshape(seen))
 
 
