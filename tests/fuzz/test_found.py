@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ import torch
 import tilewright as tw
 from tests.fuzz.oddities import Raises
 from tilewright.errors import MachineError, ProblemError, TilewrightError, UnknownNameError
-from tilewright.runtime import dlpack
+from tilewright.runtime import dlpack, torch_arrays
 
 F32 = np.float32
 A, B = np.ones((4, 6), F32), np.ones((6, 5), F32)
@@ -186,3 +187,11 @@ def test_packing_nothing_takes_no_time() -> None:
     for shape in ((0, 5), (6, 0), (0, 6, 5)):
         assert tw.pack(np.empty(shape, F32)).shape.n == shape[-1]
     assert (tw.gemm(np.empty((4, 0), F32), tw.pack(np.empty((0, 5), F32))) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_the_error_of_complex_tensors_warns_of_nothing(dtype: Any) -> None:
+    torch_arrays._converts.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "apart" in refused("array-dtype", lambda: tw.gemm(torch.zeros((4, 6), dtype=dtype), B)).remedy
