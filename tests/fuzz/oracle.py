@@ -7,7 +7,6 @@ leaves it open), or it must be refused (REFUSE).  Whatever is answered must be t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,30 +15,23 @@ import numpy as np
 from tests.fuzz import capsules, oddities
 from tests.fuzz.calls import Call, LiveCall
 from tests.fuzz.memory import OURS, Array, Floats, Foreign, Live, Strange, numpy_type
-from tests.fuzz.oddities import ABSENT, ACTIVATIONS, EITHER, REFUSED
+from tests.fuzz.oddities import ABSENT, EITHER, REFUSED
+from tests.fuzz.values import Numbers, Terms, numbers
 
 FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 OUTPUTS = {"float": ("fp32", "fp16", "bf16"), "int": ("int32", "int8", "fp32")}
-U32 = 2.0**-24
-LARGEST = {"fp32": 3.4028234663852886e38, "fp16": 65504.0, "bf16": 3.3895313892515355e38}
-ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
-SMALLEST = {"fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
-RANGE = {"int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
-LIPSCHITZ = {"Relu": 1.0, "Gelu": 1.13, "FastGelu": 1.13, "Silu": 1.1, "Sigmoid": 0.25, "Tanh": 1.0}
 
 MUST, MAY, REFUSE = "must", "may", "refuse"
 
 
 @dataclass
 class Expected:
-    """The numbers of an answer: shape, element type, library, values and how far from them each may be."""
+    """An answer: shape, element type and library, and its numbers."""
 
     shape: tuple[int, ...]
     dtype: str
     library: str
-    value: Floats
-    bound: Floats
-    open: np.ndarray[Any, Any]  # elements of which nothing is promised: they may leave fp32 on the way
+    numbers: Numbers
 
 
 @dataclass
@@ -284,7 +276,7 @@ def _judge_shapes(call: Call, sides: _Sides, out_dtype: Any, verdict: Verdict, o
         return
     _judge_memory(call, sides, whole, verdict)
     if not verdict.refuse:
-        verdict.expected = _numbers(sides, whole, seen, dtype)
+        verdict.expected = _expected(sides, whole, seen, dtype)
 
 
 def _judge_types(call: Call, sides: _Sides, out_dtype: Any, verdict: Verdict) -> str | None:
@@ -428,132 +420,30 @@ def _same_place(out: Facts, one: Facts) -> bool:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _erf(x: Floats) -> Floats:
-    return np.array([math.erf(one) for one in x.ravel().tolist()]).reshape(x.shape)
-
-
-def _activated(name: str, x: Floats) -> Floats:
-    """At minus infinity Silu and both Gelus have their limit, 0."""
-    low = x == -np.inf
-    x = np.where(low, -1e4, x)
-    with np.errstate(all="ignore"):
-        sigmoid = 1 / (1 + np.exp(-x))
-        ways: dict[str, Callable[[], Floats]] = {
-            "Relu": lambda: np.where(x < 0, 0.0, x),
-            "Gelu": lambda: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
-            "FastGelu": lambda: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-            "Silu": lambda: x * sigmoid,
-            "Sigmoid": lambda: sigmoid,
-            "Tanh": lambda: np.tanh(x),
-        }
-        return np.asarray(np.where(np.isnan(x), x, ways[name]()))
-
-
-def _numbers(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype: str) -> Expected:
-    """The values and their bounds.
-
-    A sum of k products in fp32, in any order, is within k u of the sum of their sizes; alpha, beta, C, each D and their
-    roundings add some more.  The bound is generous by a small factor, and grows by the activation's slope.
-    """
+def _expected(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtype: str) -> Expected:
     a, b = sides.a, sides.b
     assert a is not None
     assert b is not None
-    assert a.values is not None
-    assert b.values is not None
-    k = a.shape[-1]
-    single = dtype not in RANGE
-    with np.errstate(all="ignore"):
-        alpha, beta = (float(np.float32(one)) if single else float(one) for one in (sides.alpha, sides.beta))
-        x = np.atleast_2d(a.values)
-        y = b.values[:, None] if len(b.shape) == 1 else b.values
-        total = np.broadcast_to(alpha * np.matmul(x, y), whole)
-        size = np.broadcast_to(abs(alpha) * np.matmul(np.abs(x), np.abs(y)), whole)
-        finite = np.broadcast_to(abs(alpha) * np.matmul(_finite(x), _finite(y)), whole)
-        finite = np.maximum(finite, np.broadcast_to(np.matmul(_finite(x), _finite(y)), whole))
-        tiny = (k + 2) * 2.0**-126 * max(1.0, abs(alpha))
-        if sides.beta != 0:
-            assert sides.c is not None
-            c = np.broadcast_to(_of(sides.c), whole)
-            total, size, finite = (
-                total + beta * c,
-                size + np.abs(beta * c),
-                finite + abs(beta) * _finite(c) + _finite(c),
-            )
-            tiny += 2.0**-126 * max(1.0, abs(beta))
-        most, scale, lost = finite, np.ones(whole), np.zeros(whole, bool)
-        for one in sides.ds:
-            assert one is not None
-            d = np.broadcast_to(_of(one), whole)
-            if sides.epilogue == "MultiDMultiply":
-                total, size, scale = total * d, size * np.abs(d), scale * np.maximum(1.0, _finite(d))
-                finite = finite * _finite(d)
-            else:
-                total, size, finite = total + d, size + np.abs(d), finite + _finite(d)
-            most = np.maximum(most, finite)
-        if a.dtype == b.dtype == "bf16":  # the dot product of pairs takes subnormal inputs for 0
-            rows, columns = np.abs(x).sum(-1)[..., None], np.abs(y).sum(-2)[..., None, :]
-            tiny = tiny + 2.0**-126 * max(1.0, abs(alpha)) * (rows + columns)
-            lost |= np.isnan(np.matmul(_flushed(x), _flushed(y)))  # 0 times infinity
-        bound = 2 * (k + 12) * U32 * size + tiny * scale
-        if sides.epilogue in ACTIVATIONS:
-            if single:
-                bound = LIPSCHITZ[sides.epilogue] * bound + 32 * U32 * np.maximum(1.0, np.abs(total))
-            total = _activated(sides.epilogue, total)
-        lost |= (most > LARGEST["fp32"] / 4) if single else most > 2.0**31  # sums of int8 may wrap
-        for given, rounded in ((sides.alpha, alpha), (sides.beta, beta)):
-            if given and math.isfinite(given) and not 2.0**-120 <= abs(rounded) < math.inf:
-                lost = np.ones(whole, bool)  # a factor that fp32 does not have
-        if single:
-            bound = bound + ROUNDOFF[dtype] * (np.abs(total) + bound) * 1.01 + SMALLEST[dtype]
     in_torch = a.library == "dlpack" and a.live is not None and getattr(a.live.recipe, "kind", "") == capsules.IN_TORCH
-    library = "torch" if in_torch else "numpy" if a.library == "dlpack" else a.library
-    return Expected(seen, dtype, library, total.reshape(seen), bound.reshape(seen), lost.reshape(seen))
+    library = "torch" if in_torch or a.library == "torch" else "numpy"
+    of_a, of_b = _of(a), _of(b)
+    terms = Terms(
+        a=of_a[None] if of_a.ndim == 1 else of_a,
+        b=of_b[:, None] if of_b.ndim == 1 else of_b,
+        c=None if sides.c is None else _of(sides.c),
+        ds=[_of(one) for one in sides.ds if one is not None],
+        alpha=sides.alpha,
+        beta=sides.beta,
+        epilogue=sides.epilogue,
+        flushes=a.dtype == b.dtype == "bf16",
+        shape=whole,
+        dtype=dtype,
+    )
+    found = numbers(terms)
+    parts = (one.reshape(seen) for one in (found.value, found.bound, found.open))
+    return Expected(seen, dtype, library, Numbers(*parts))
 
 
 def _of(one: Facts) -> Floats:
     assert one.values is not None
     return one.values
-
-
-def _flushed(x: Floats) -> Floats:
-    return np.where(np.abs(x) < 2.0**-126, 0.0, x)
-
-
-def _finite(x: Floats) -> Floats:
-    return np.abs(np.where(np.isfinite(x), x, 0.0))
-
-
-def compare(found: Floats, expected: Expected) -> str:
-    """What is wrong with the numbers; empty where nothing is."""
-    value, bound, dtype = expected.value, expected.bound, expected.dtype
-    with np.errstate(all="ignore"):
-        if dtype in RANGE:
-            wrong = _wrong_integers(found, value, RANGE[dtype])
-        else:
-            wrong = _wrong_floats(found, value, bound, LARGEST[dtype])
-    wrong &= ~expected.open
-    if not wrong.any():
-        return ""
-    place = tuple(int(one) for one in np.argwhere(wrong)[0])
-    return (
-        f"element {place} is {found[place]!r}, expected {value[place]!r} within {bound[place]:.3g}; "
-        f"{int(wrong.sum())} of {wrong.size} are wrong"
-    )
-
-
-def _wrong_integers(found: Floats, value: Floats, limits: tuple[int, int]) -> Any:
-    """Rounded to the nearest even, clamped, NaN is 0; what is halfway but for float64's own error may be either."""
-    near = 1e-9 * (1 + np.abs(np.where(np.isfinite(value), value, 0.0)))
-    low, high = (np.clip(np.rint(np.nan_to_num(value + shift, nan=0.0, posinf=limits[1], neginf=limits[0])), *limits)
-                 for shift in (-near, near))  # fmt: skip
-    return (found < low) | (found > high)
-
-
-def _wrong_floats(found: Floats, value: Floats, bound: Floats, largest: float) -> Any:
-    plain = np.isfinite(value)
-    wrong = plain & ~(np.abs(found - value) <= bound)
-    # Beyond the largest number both that and infinity are what rounding may give.
-    over = plain & (np.abs(value) + bound > largest) & (np.sign(found) == np.sign(value))
-    wrong &= ~(over & (np.abs(found) >= largest * (1 - 2.0**-7)))
-    same = (np.isnan(value) & np.isnan(found)) | (value == found)
-    return np.where(plain, wrong, ~same)

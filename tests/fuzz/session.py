@@ -208,8 +208,10 @@ def main() -> None:
         replay(runner, options.replay)
     else:
         found = Findings(options.keep_going)
-        fuzz(runner, kinds, options, found)
-        found.tell()
+        try:
+            fuzz(runner, kinds, options, found)
+        finally:
+            found.tell()
         failed = bool(found.shortest)
     json.dump(runner.counts, sys.stdout)
     sys.exit(failed)

@@ -16,15 +16,16 @@ from tests.fuzz.memory import Array, Live, make_arrays
 from tilewright.errors import InternalError, TilewrightError
 
 
-def made(kind: str, shape: tuple[int, ...] = (4, 4), offset: int = 0) -> Live:
-    strides = tuple(4 * int(np.prod(shape[index + 1 :])) for index in range(len(shape)))
-    live = make_arrays({"x": Array("float32", shape, strides, "dlpack", offset=offset, kind=kind)})["x"]
+def made(kind: str, shape: tuple[int, ...] = (4, 4), dtype: str = "float32") -> Live:
+    size = np.dtype(dtype).itemsize
+    strides = tuple(size * int(np.prod(shape[index + 1 :])) for index in range(len(shape)))
+    live = make_arrays({"x": Array(dtype, shape, strides, "dlpack", kind=kind)})["x"]
     live.thing = capsules.produce(live)
     return live
 
 
-def call_in_every_place(thing: Any) -> list[TilewrightError | None]:
-    plain = np.ones((4, 4), np.float32)
+def call_in_every_place(thing: Any, dtype: str = "float32") -> list[TilewrightError | None]:
+    plain = np.ones((4, 4), dtype)
     ways: list[Any] = [
         lambda: tw.gemm(thing, plain),
         lambda: tw.gemm(plain, thing),
@@ -47,12 +48,13 @@ def call_in_every_place(thing: Any) -> list[TilewrightError | None]:
     return found
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("kind", capsules.HOSTILE)
-def test_lies_and_bad_manners_are_one_error(kind: str) -> None:
-    live = made(kind)
+def test_lies_and_bad_manners_are_one_error(kind: str, dtype: str) -> None:
+    live = made(kind, dtype=dtype)
     refused = capsules.must_be_refused(live.recipe)  # type: ignore[arg-type]
     for _ in range(2):
-        for error in call_in_every_place(live.thing):
+        for error in call_in_every_place(live.thing, dtype):
             assert error is not None or not refused
     del live, error
     gc.collect()

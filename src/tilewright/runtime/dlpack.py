@@ -23,6 +23,7 @@ _CODE_NAMES = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "co
 _DEVICE_NAMES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 _MOST_DIMENSIONS = 64  # more than any library has: a number beyond it is no rank
 _LEAST_ADDRESS = 4096  # nothing is mapped below
+_MOST_BYTES = 1 << 57  # no process has more to address
 
 
 class _Device(ctypes.Structure):
@@ -211,7 +212,7 @@ def read(what: str, array: Any, kind: str = "cpu") -> Imported:
     if not tensor.data and 0 not in shape:
         raise _damaged(what, f"it has no memory for its shape {shape}", "array-null")
     low, high = extent(shape, strides, DTYPES[name].bytes)
-    if high and not _LEAST_ADDRESS <= address + low < address + high <= sys.maxsize:
+    if high and (high - low > _MOST_BYTES or not _LEAST_ADDRESS <= address + low < address + high <= sys.maxsize):
         places = f"{address + low:#x} to {address + high:#x}"
         raise _damaged(what, f"its elements are at {places}, where no memory can be", "array-null")
     return Imported(address, shape, strides, name, writeable, capsule, place)

@@ -236,7 +236,7 @@ def _tensor_conversion(what: str, held: str, tensor: Any) -> str:
     if tensor.is_quantized:
         whole = f", or {what}.int_repr() and its scale as alpha" if held == "qint8" else ""
         return f"give {what}.dequantize(){whole}"
-    if not tensor.is_complex() and not _converts(tensor.dtype):
+    if not tensor.is_complex() and not _converts(tensor.dtype):  # to convert complex numbers is to be warned
         return f"PyTorch converts {held} to nothing: unpack {what} into numbers of another type yourself"
     return conversion(what, held, f"{what}.to(torch.{{}})")
 
