@@ -155,7 +155,7 @@ def test_ctrl_c_ends_workers_and_compilers_without_a_word(command: str, tmp_path
         [sys.executable, "-m", "tilewright.cli.main", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
         # A job in the background, as this one may be, has told its children to ignore interrupts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )  # fmt: skip
     begun = tmp_path / "out" if command == "generate" else tmp_path / "bin" / "stub-c++.record"
     deadline = time.monotonic() + 120

@@ -205,10 +205,10 @@ def _seen(what: str, array: Any, kind: str) -> View:
 
 def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
-    touched.  Strides of an array without elements say nothing, so they are given as those of a dense one."""
+    touched.  Strides of 0, which some arrays without elements have, become those of a dense one."""
     found = _seen(what, array, kind)
     if 0 in found.shape:
-        return replace(found, strides=_dense_like(found.shape, found.strides))
+        return replace(found, strides=dlpack.dense_strides(found.shape)) if 0 in found.strides else found
     if found.address % found.itemsize:
         raise copy_needed(
             what,
@@ -317,15 +317,6 @@ address_of = _find_address_reader()
 def memory_address(array: np.ndarray[Any, Any] | DeviceArray) -> int:
     """The address of an array of ours, wherever it is."""
     return array.address if isinstance(array, DeviceArray) else address_of(array)
-
-
-def _dense_like(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Dense strides in the order of others, so that a transposed view stays one; no stride is 0."""
-    made, step = [1] * len(shape), 1
-    for index in sorted(range(len(shape)), key=lambda one: (abs(strides[one]), -one)):
-        made[index] = step
-        step *= max(1, shape[index])
-    return tuple(made)
 
 
 def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, int]:
