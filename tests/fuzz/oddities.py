@@ -101,7 +101,7 @@ NUMPY_TYPES: dict[str, Any] = {
     **{np.dtype(code).name: np.dtype(code) for code in np.typecodes["All"] if code not in "SUVOMm"},
     "S3": "S3", "U3": "U3", "V5": "V5", "V0": "V0", "S0": "S0", "object": object, "datetime": "M8[s]",
     "timedelta": "m8[ms]", "structured": [("x", "f4"), ("y", "i1")], "one field": [("x", "f4")],
-    "subarray": ("f4", (2,)), "record": np.dtype((np.record, [("x", "f4")])), "swapped f8": ">f8",
+    "record": np.dtype((np.record, [("x", "f4")])), "swapped f8": ">f8",
     "swapped int": ">i4", "long": "longlong", 
     "int with fields": np.dtype((np.int32, {"x": (np.int16, 0), "y": (np.int16, 2)})),
     **{name: getattr(ml_dtypes, name) for name in dir(ml_dtypes) if name[0] in "bfiu" and name[-1].isdigit()},

@@ -330,28 +330,30 @@ def _judge_memory(call: Call, sides: _Sides, whole: tuple[int, ...], verdict: Ve
     a, b, out = sides.a, sides.b, sides.out
     assert a is not None
     assert b is not None
-    copies: list[str] = []
-    for name, one in (("a", a), ("b", b)):
-        empty = 0 in one.shape
-        if one.copy:
-            copies.append(f"{name}: {one.copy}")
-        elif len(one.shape) > 1 and not empty and not _layouts(one.shape, one.steps):
-            copies.append(f"{name}: no layout")
-        elif not empty and any(n > 1 and s < 0 for n, s in zip(one.shape, one.steps, strict=True)):
-            copies.append(f"{name}: negative strides")
-        elif len(one.shape) == 1 and one.shape[0] > 1 and one.steps[0] < 1:
-            copies.append(f"{name}: a repeated vector")
+    copied = {name: why for name, one in (("a", a), ("b", b)) if (why := _needs_copy(one))}
     by_rows = out is None or "r" in _seen_layouts(call, out, whole)
     plain_c = sides.c is None or _rows_follow(sides.c)
-    for other in (sides.c, *sides.ds):
+    for name, other in (("c", sides.c), *((f"ds[{index}]", one) for index, one in enumerate(sides.ds))):
         if other is not None and (other.copy or not _rows_follow(other) or not by_rows or not plain_c):
-            copies.append("c or a D tensor is laid out otherwise")
-    if copies and (not sides.copy or call.pack is not None):
-        verdict.may.extend(copies)
+            copied[name] = "laid out otherwise"
+    if not sides.copy or call.pack is not None:
+        verdict.may.extend(f"{name}: {why}" for name, why in copied.items())
     if out is not None:
         _judge_out(call, sides, whole, verdict)
+        _judge_apart(call, sides, set(copied) if sides.copy else set(), verdict)
     if call.pack is not None and (len(b.shape) == 3 or len(whole) > 3):
         verdict.may.append("a packed batch")
+
+
+def _needs_copy(one: Facts) -> str:
+    """Why kernels cannot read an input as it lies."""
+    if one.copy or 0 in one.shape:
+        return one.copy
+    if len(one.shape) > 1 and not _layouts(one.shape, one.steps):
+        return "no layout"
+    if any(n > 1 and s < 0 for n, s in zip(one.shape, one.steps, strict=True)):
+        return "negative strides"
+    return "a repeated vector" if len(one.shape) == 1 and one.shape[0] > 1 and one.steps[0] < 1 else ""
 
 
 def _seen_layouts(call: Call, out: Facts, whole: tuple[int, ...]) -> str:
@@ -388,14 +390,20 @@ def _judge_out(call: Call, sides: _Sides, whole: tuple[int, ...], verdict: Verdi
     layouts = _seen_layouts(call, out, whole)
     if not layouts or (call.pack is not None and "r" not in layouts):
         verdict.may.append("the layout of out")
-    for name, one in (("a", sides.a), ("b", sides.b), ("c", sides.c), *((f"d{i}", d) for i, d in enumerate(sides.ds))):
-        if one is not None and not (name == "b" and call.pack is not None) and _overlap(out, one):
-            same = _same_place(out, one)
-            if name == "c" and (same or sides.beta == 0):
-                if not same:
-                    verdict.may.append("out shares memory with a c that is not read")
-                continue
-            verdict.refuse.append(f"out shares memory with {name}")
+
+
+def _judge_apart(call: Call, sides: _Sides, copied: set[str], verdict: Verdict) -> None:
+    """Out may be c itself; what is read from a copy may lie where it likes."""
+    out, inputs = sides.out, {"a": sides.a, "b": sides.b, "c": sides.c}
+    assert out is not None
+    inputs |= {f"ds[{index}]": one for index, one in enumerate(sides.ds)}
+    if call.pack is not None:
+        del inputs["b"]
+    for name, one in inputs.items():
+        if one is None or not _overlap(out, one) or (name == "c" and _same_place(out, one)):
+            continue
+        not_read = name in copied or (name == "c" and sides.beta == 0)
+        (verdict.may if not_read else verdict.refuse).append(f"out shares memory with {name}")
 
 
 def _shares_itself(out: Facts) -> bool:

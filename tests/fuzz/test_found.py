@@ -172,3 +172,12 @@ def test_packing_nothing_takes_no_time() -> None:
     for shape in ((0, 5), (6, 0), (0, 6, 5)):
         assert tw.pack(np.empty(shape, F32)).shape.n == shape[-1]
     assert (tw.gemm(np.empty((4, 0), F32), tw.pack(np.empty((0, 5), F32))) == 0).all()
+
+
+def test_a_packed_batch_of_none_is_a_batch() -> None:
+    packed = tw.pack(np.ones((0, 6, 5), F32))
+    for a in (A, A[None], np.ones((0, 4, 6), F32)):
+        for _ in range(2):
+            assert tw.gemm(a, packed).shape == (0, 4, 5)
+    refused("shape-batch", lambda: tw.gemm(np.ones((2, 4, 6), F32), packed))
+    assert (tw.gemm(A, tw.pack(B[None])) == 6).all()

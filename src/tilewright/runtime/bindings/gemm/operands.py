@@ -19,7 +19,7 @@ class PackedShape:
 
     k: int
     n: int
-    batch: int  # 0: not batched
+    batch: int | None  # None: not batched
     repeated: bool  # one matrix was packed for the whole batch
     dtype: str
     layout: str
@@ -118,7 +118,7 @@ def _slot_of(what: str) -> int:
 def batch_of(operands: Sequence[View], packed: PackedShape | None) -> tuple[int, ...]:
     """The batch dimensions all operands broadcast to; sizes of 1 and missing ones repeat."""
     shapes = {one.what: one.shape[:-2] for one in operands if len(one.shape) > 2}
-    if packed is not None and packed.batch:
+    if packed is not None and packed.batch is not None:
         shapes["b"] = (packed.batch,)
     rank = max(map(len, shapes.values()), default=0)
     found = [1] * rank

@@ -38,7 +38,7 @@ class PackedB:
 
     def __repr__(self) -> str:
         one = self.shape
-        batch = f"{one.batch}x" if one.batch else ""
+        batch = "" if one.batch is None else f"{one.batch}x"
         return f"<PackedB {batch}{one.k}x{one.n} {one.dtype} for {self.dtype_a} inputs, {self.nbytes} bytes>"
 
     def __copy__(self) -> PackedB:

@@ -43,7 +43,7 @@ def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: 
             status = 0 if empty else kernel.pack(ctypes.addressof(args), address, stream)
     if status:
         raise kernel.failed(status)
-    batch = b.shape[0] if len(b.shape) == 3 else 0
+    batch = b.shape[0] if len(b.shape) == 3 else None
     shape = PackedShape(problem.k, problem.n, batch, problem.broadcast_b, problem.dtype_b, problem.layout[1], b.place)
     return PackedB(kernel, shape, memory, address, nbytes)
 

@@ -386,7 +386,7 @@ def _seen_strides(call: _Call, laid: _Laid) -> tuple[int, ...]:
 def _packed_steps(call: _Call, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """A packed B is one matrix for all, or one a batch index."""
     assert isinstance(call.b, PackedShape)
-    if call.b.batch <= 1 or call.b.repeated:
+    if (call.b.batch or 0) <= 1 or call.b.repeated:
         return (0,) * len(sizes)
     if sizes != (call.b.batch,):
         raise _bad(
