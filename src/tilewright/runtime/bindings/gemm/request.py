@@ -103,8 +103,15 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
+def _of_no_batch(one: Any) -> Any:
+    """Of a batch of 0 no matrix is read or written, however it lies."""
+    if isinstance(one, View) and 0 in one.shape[:-2]:
+        return replace(one, strides=dense_strides(one.shape))
+    return one
+
+
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
-    a, b, c, d0, d1, out = views
+    a, b, c, d0, d1, out = map(_of_no_batch, views)
     packed = b if isinstance(b, PackedB) else None
     if attributes.math is None:
         attributes = attributes._replace(math="")
