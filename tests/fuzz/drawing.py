@@ -5,6 +5,7 @@ A right call is drawn for a kernel of the session, so that few are compiled; the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -468,8 +469,21 @@ SIBLINGS = (
 )  # what a call made before differs in
 
 
+def _bearable(call: Call) -> Call:
+    """Results are small, or so large that no machine starts to make them."""
+    a, b = call.a, call.b
+    if not isinstance(a, Array) or not isinstance(b, Array) or max(*a.shape, *b.shape, 0) < 1 << 20:
+        return call
+    count = math.prod(a.shape[:-1]) * math.prod((*b.shape[:-2], *b.shape[-1:]))
+    if count == 0 or count >= 1 << 44:
+        return call
+    small = [replace(one, shape=tuple(min(size, 3) for size in one.shape)) for one in (a, b)]
+    return replace(call, a=small[0], b=small[1])
+
+
 def _sound(call: Call) -> Call:
     """What no library can make is made by one that can, and what takes too much memory is made smaller."""
+    call = _bearable(call)
     for name, one in call.operands().items():
         if isinstance(one, (Foreign, Strange)) and max(one.shape, default=0) > 100:
             call = _with(call, name, replace(one, shape=tuple(min(size, 3) for size in one.shape)))
