@@ -133,7 +133,7 @@ def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) 
     across = columns // width
     if across > WAVE or WAVE % across:
         return f"a row of {columns} takes {across} lanes at {width} elements each, which does not divide a wave of 64"
-    at_once = WAVE // across * (lanes // WAVE // groups)
+    at_once = WAVE // across * max(1, lanes // WAVE // groups)  # fewer waves than groups are another rule's to refuse
     if rows % at_once:
         return f"{rows} rows are not whole turns of the {at_once} rows the lanes cover at once"
     return ""
