@@ -33,6 +33,7 @@ from tilewright.ops.gemm.spec import GemmSignature
 Row = dict[str, Any]
 PEERS = {"cublas", "tuned"}
 SWEEP_FAR = 3.0  # a sweep looks a little further than a measured selection
+SAVED_EVERY = 20
 REHEARSAL = 32  # how much smaller problems are on a CPU
 # What a family's default and measured selection should reach of torch.matmul, as a geometric mean.
 WANTED = {"large": (1.00, 1.03), "decode": (1.15, 1.15), "odd": (2.0, 2.0)}
@@ -165,23 +166,30 @@ class RandomBench(Kernels):
         result = provenance(options, self.clock) | {
             "seed": options.random, "count": options.count, "distribution": distribution(),
         }  # fmt: skip
-        for one in drawn:
-            if time.perf_counter() - started > options.most_seconds:
-                result["cut_short"] = f"{len(self.rows)} of {len(drawn)} problems in {options.most_seconds:.0f} s"
-                print(f"cut short: {result['cut_short']}")
-                break
-            self.problem(one)
-        result["summary"] = summary(self.rows)
-        result |= {"without_a_peer": self.without, "wrong": self.wrong, "rows": self.rows}
-        write(place, result)
-        if options.sweep:
-            specs = [spec.to_dict() for spec in self.specs.values()]
-            head = {key: result[key] for key in ("command", "date", "machine", "versions", "seed", "distribution")}
-            write(options.sweep, head | {"pruned": f"estimates over {self.far} of the best", "specs": specs,
-                                         "rows": self.swept}, indent=None)  # fmt: skip
-        tell(result["summary"])
+        try:
+            for index, one in enumerate(drawn):
+                if time.perf_counter() - started > options.most_seconds:
+                    result["cut_short"] = f"{index} of {len(drawn)} problems in {options.most_seconds:.0f} s"
+                    print(f"cut short: {result['cut_short']}")
+                    break
+                self.problem(one)
+                if index % SAVED_EVERY == SAVED_EVERY - 1:
+                    self._save(place, result | {"unfinished": True})
+        finally:  # a run that ends in an error keeps what it has
+            self._save(place, result)
+        tell(summary(self.rows))
         if self.without:
             print(f"{len(self.without)} times a peer had nothing; first: {self.without[0]}")
+
+    def _save(self, place: Path, head: Row) -> None:
+        told = {"summary": summary(self.rows), "without_a_peer": self.without, "wrong": self.wrong}
+        write(place, head | told | {"rows": self.rows})
+        if not self.options.sweep:
+            return
+        kept = {key: head[key] for key in ("command", "date", "machine", "versions", "seed", "distribution")}
+        specs = [spec.to_dict() for spec in self.specs.values()]
+        kept |= {"pruned": f"estimates over {self.far} of the best", "specs": specs, "rows": self.swept}
+        write(self.options.sweep, kept, indent=None)
 
 
 def distribution() -> dict[str, Any]:
