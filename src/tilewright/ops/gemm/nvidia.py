@@ -218,14 +218,16 @@ def _multistage(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) 
         return
     if along_m * along_n > 16:
         yield Violation("nv-warps", f"{along_m * along_n} warps in a block", "use at most 16")
-    if k * size not in (64, 128):
-        yield Violation("nv-tile-k", f"tile_k {k} is not 64 or 128 bytes of {a}", f"use {64 // size} or {128 // size}")
+    short, long = stages.k_bytes(a)
+    if k * size not in (short, long):
+        rule = f"tile_k {k} is not {short} or {long} bytes of {a}"
+        yield Violation("nv-tile-k", rule, f"use {short // size} or {long // size}")
         return
-    if m % (along_m * expected[0]) or n % (along_n * stages.UNIT_COLUMNS):
+    if m % (along_m * expected[0]) or n % (along_n * stages.unit_columns(a)):
         yield Violation(
             "nv-warp-part",
             f"tile {sizes(schedule.tile)} over {along_m}x{along_n} warps is not whole units of "
-            f"{expected[0]}x{stages.UNIT_COLUMNS}",
+            f"{expected[0]}x{stages.unit_columns(a)}",
             "use a tile that each warp gets whole units of",
         )
         return
@@ -267,10 +269,8 @@ def _multistage_copies(signature: GemmSignature, schedule: MultistageSchedule) -
                 f"use {16 // size}, {8 // size}, {4 // size}, or 1 for any alignment",
             )
             continue
-        through = stages.settled(
-            dtype, (signature.layout[0] == "r") if what == "A" else signature.layout[1] == "c", vector
-        )
-        pieces = length * size // (16 if through else vector * size)
+        through = stages.settled(dtype, along_k, vector)
+        pieces = length * size // (16 if through else vector * size) if not stages.single(dtype, along_k) else 8
         if pieces == 0 or threads % pieces:
             yield Violation(
                 "nv-copies",

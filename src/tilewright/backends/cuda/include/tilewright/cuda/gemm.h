@@ -22,7 +22,7 @@
     tw::repack(x, blockIdx.x, gridDim.x, threadIdx.x); \
   }
 #define TW_DEVICE_MULTISTAGE(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, 1) \
+  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, tw::Multistage<Config>::together) \
       Symbol(const __grid_constant__ tw::MultistageArgs x) { \
     tw::gemm_multistage<tw::Multistage<Config>, Config>(x); \
   }
