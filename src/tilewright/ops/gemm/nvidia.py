@@ -3,7 +3,8 @@
     tma_ws   sm_90a: the copy engine feeds wgmma, warp-specialised, persistent; warpgroups `cooperative` or `pingpong`,
              `turned` for few rows (rows of the problem along wgmma's narrow side), blocks dealt whole `tiles`, the k
              steps of all tiles evenly (`stream_k`) or parts of k (`split_k`); sums that change hands are added in a
-             fixed order; operands the copy engine cannot read are copied first
+             fixed order; operands the copy engine cannot read are copied first, and those wgmma reads along k only
+             (one- and four-byte types) turned where they do not lie so
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
              alignment with a `vector` of one element; `split_k` as in tma_ws
     skinny   few rows or few columns against a large k-contiguous matrix, at the speed of memory
@@ -78,12 +79,6 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
             f"B is packed for wgmma, which does not multiply {a} by {b} on {arch.name}",
             f"give b unpacked, or use one of {', '.join(TENSOR_INPUTS)} for both on sm_90a",
         )
-    elif signature.variant == "preshuffle" and DTYPES[a].bytes != 2 and signature.layout[0] != "r":
-        yield Violation(
-            "nv-preshuffle",
-            f"with a packed B wgmma reads {a} along k only, and the columns of A are contiguous",
-            "give a by rows (a copy), or b unpacked",
-        )
     if a == "int8" or b == "int8":
         if a != b:
             yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
@@ -125,11 +120,6 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
     size = DTYPES[a].bytes
     view = tma_view(schedule)
     field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
-    packed = signature.variant == "preshuffle"
-    if size != 2 and signature.layout[: 1 if packed else 2] != ("r" if packed else "rc"):
-        yield Violation(
-            "nv-along-k", f"wgmma reads {a} along k only, and the layout is {signature.layout}", "use layout rcr"
-        )
     if view.columns not in WGMMA_COLUMNS:
         nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - view.columns))
         yield Violation("nv-columns", f"{field} {view.columns} is not one wgmma wide", f"use {nearest}")
@@ -157,12 +147,13 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
 def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
     along_m, along_n = schedule.cluster
+    turned = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they do not lie along k
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
     for what, line, parts, contiguous in (
-        ("A", schedule.tile[0], along_n, signature.layout[0] == "r"),
-        ("B", schedule.tile[1], along_m, signature.layout[1] == "c" or signature.variant == "preshuffle"),
+        ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
+        ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
     ):
         grain = 8 if contiguous else 64
         if line % parts or line // parts % grain:

@@ -120,8 +120,7 @@ template <class Config, class TileA, class TileB> struct PlainMatrix {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        d[i * 4 + j] = __fmaf_rn(__uint_as_float(a[i]), __uint_as_float(b[j]), d[i * 4 + j]);
+      for (int j = 0; j < 4; ++j) d[i * 4 + j] = __fmaf_rn(__uint_as_float(a[i]), __uint_as_float(b[j]), d[i * 4 + j]);
   }
   static TW_GPU int row(int i) { return lane_row() * 4 + i / 4; }
   static TW_GPU int column(int i) { return lane_column() * 4 + i % 4; }

@@ -46,8 +46,9 @@ template <class O, int Threads> struct PlainFetch {
 #pragma unroll
       for (int j = 0; j < each; ++j) {
         const int valid = !O::single ? (there ? bytes : 0) : there && j * 32 < bytes ? 4 : 0;
-        copy_async<O::piece>(to + place + (O::single ? i * step * 4 + O::Place::at(j * 8, 0) : O::Place::at(i * step, 0)),
-                             at + j * 32, valid);
+        copy_async<O::piece>(
+            to + place + (O::single ? i * step * 4 + O::Place::at(j * 8, 0) : O::Place::at(i * step, 0)), at + j * 32,
+            valid);
       }
       at += step * apart;
     }
