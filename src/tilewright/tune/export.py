@@ -84,7 +84,7 @@ def to_csv(results: Iterable[Result]) -> str:
     found = list(rows(results))
     out = io.StringIO(newline="")
     names = list(dict.fromkeys(name for row in found for name in row)) or ["kernel", "problem_idx", *_NUMBERS, *_TOLD]
-    writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
+    writer = csv.DictWriter(out, names, restval="")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in found)
     return out.getvalue()
