@@ -41,7 +41,7 @@ class Workers:
         worker = self._worker(spec.arch)
         assert worker.stdin is not None
         assert worker.stdout is not None
-        fields = ("why", "m", "n", "k", "batch", "slack")
+        fields = ("why", "m", "n", "k", "batch", "slack", "alpha", "beta", "in_place")
         request = {
             "spec": json.loads(spec.to_json()),
             "library": str(library),
