@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_pad_gfx942_c686433e
+// gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_intrawave_cshuffle_nopad_gfx942_c686433e
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -6,7 +6,7 @@
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
-#include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v5.hpp>
+#include <tilewright/hip/ck_tile_comp_v5.h>
 #endif
 
 namespace tw_c686433ef1a1c248 {
