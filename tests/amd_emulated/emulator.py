@@ -29,6 +29,7 @@ from typing import Any
 from tests.amd_emulated.code_object import CodeObject, KernelInfo, parse, unbundle
 
 HERE = Path(__file__).parent
+MODELLED = ("gfx90a", "gfx942", "gfx950")  # GPUs whose instructions are known here
 LANES, EXEC, POISON = 64, 126, 0x7FC5A5A5  # POISON: a NaN, also as two halves, and no plausible address or index
 MOST_INSTRUCTIONS = 20_000_000
 QUANTUM, ENDED, BARRIER, UNKNOWN, OUTSIDE, ERROR = 0, 1, 2, 3, 4, 16
