@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tests.amd_emulated.emulator import MODELLED
@@ -35,7 +35,7 @@ POOLS = ("default", "full", "profiler")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
 VARIANTS = ("standard",) * 6 + ("multi_d",) * 4 + ("preshuffle",) * 2
 INPUTS = tuple(one for one in FORMATS if one != "int32")
-OUTPUTS = ("fp16", "bf16", "fp32", "int32")
+OUTPUTS = {"float": ("fp16", "bf16", "fp32"), "int": ("int32", "int32", "int8", "fp32")}
 D_KINDS = ("full", "full", "row", "column", "one")
 MOST_WORK = 1 << 25  # multiplications of one problem: a few seconds of emulation
 EXECUTED, REFUSED = 6, 4  # problems of a kernel
@@ -59,6 +59,7 @@ class Drawn:
     alpha: float = 1.0
     beta: float = 0.0
     in_place: bool = False  # E is C
+    broadcast_c: bool = False
     values: dict[str, str] = field(default_factory=dict)  # kinds of numbers by operand
     cancels: bool = False  # products come in pairs that cancel each other
     seed: int = 0
@@ -105,13 +106,15 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     gemm = op("gemm")
     while True:
         arch, pool = rng.choice(modelled()), rng.choice(POOLS)
-        axes = _axes(rng, arch)
+        axes = draw_axes(rng)
         proposed = list(gemm.proposals(pool, arch, **axes))
         if not proposed:
             rules["the pool proposes nothing"] += 1
             continue
         for _ in range(40):  # of one signature; some have no legal schedule
             spec = rng.choice(proposed)
+            if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
+                spec = replace(spec, signature=replace(spec.signature, dtype_d="fp32"))
             broken = [one.rule for one in gemm.check(spec)]
             if not broken:
                 return pool, spec
@@ -120,8 +123,8 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
                 break
 
 
-def _axes(rng: random.Random, arch: str) -> dict[str, Any]:
-    """Of types that no rule of the arch refuses outright most draws are made, so that few are in vain."""
+def draw_axes(rng: random.Random) -> dict[str, Any]:
+    """What the kernel computes; of an arch that lacks a type a rule says so."""
     a = rng.choice(INPUTS)
     b = a
     if a.startswith("fp8") and rng.random() < 0.25:
@@ -131,7 +134,7 @@ def _axes(rng: random.Random, arch: str) -> dict[str, Any]:
         "datatypes": (a if a == b else f"{a}:{b}",),
         "layouts": ("rcr" if variant == "preshuffle" else rng.choice(LAYOUTS),),
         "variants": (variant,),
-        "outputs": ("int32" if a == "int8" else rng.choice(OUTPUTS[:3]),),
+        "outputs": (rng.choice(OUTPUTS["int" if a == "int8" else "float"]),),
     }
     if variant == "multi_d":
         epilogue = rng.choice(EPILOGUES[1:])
@@ -227,11 +230,12 @@ def _factors(rng: random.Random, spec: KernelSpec) -> dict[str, Any]:
     """alpha, beta and C as far as kernels of the family take them."""
     whole = FORMATS[spec.signature.dtype_c].is_int
     found: dict[str, Any] = {}
-    if amd.SCALES and rng.random() < 0.4:
+    if getattr(amd, "SCALES", True) and rng.random() < 0.4:
         found["alpha"] = rng.choice((2.0, -1.0, 0.0, 3.0) if whole else (2.0, -1.0, 0.0, 0.37, 1e-3))
-    if amd.ADDS_C and rng.random() < 0.4:
+    if getattr(amd, "ADDS_C", True) and rng.random() < 0.4:
         found["beta"] = rng.choice((1.0, -1.0, 2.0) if whole else (1.0, -0.5, 1.7))
         found["in_place"] = rng.random() < 0.3
+        found["broadcast_c"] = not found["in_place"] and rng.random() < 0.2
     return found
 
 
@@ -305,7 +309,7 @@ def lay(spec: KernelSpec, one: Drawn) -> dict[str, Lay]:
     put("b", s.dtype_b, *((one.k, one.n) if s.layout[1] == "r" else (one.n, one.k)), one.broadcast_b)
     put("e", s.dtype_c, one.m, one.n)
     if one.beta:
-        put("c", s.dtype_c, one.m, one.n)
+        put("c", s.dtype_c, one.m, one.n, one.broadcast_c)
         if one.in_place:
             found["c"] = found["e"]
     for index, kind in enumerate(one.d_kinds):
@@ -314,10 +318,11 @@ def lay(spec: KernelSpec, one: Drawn) -> dict[str, Lay]:
             put(name, s.dtype_d, one.m, one.n)
         else:
             lines, length = {"row": (1, one.n), "column": (one.m, 1), "one": (1, 1)}[kind]
-            apart = 0 if one.batch == 1 else lines * length + one.batch_gap
+            shared = one.batch == 1 or kind == "row"  # a bias for all matrices of the batch
+            apart = 0 if shared else lines * length + one.batch_gap
             off = one.off.get("d", 0) * size
             line, column = int(lines > 1), int(length > 1)
-            found[name] = Lay(one.batch, lines, length, line, apart, column, size, off, s.dtype_d)
+            found[name] = Lay(1 if shared else one.batch, lines, length, line, apart, column, size, off, s.dtype_d)
     return found
 
 

@@ -18,11 +18,15 @@ How far from the float64 value a right element may be.  With u = 2^-24, S = |A||
 6. Numbers below 2^-126 may be taken for 0 in fp32: (k + 2) 2^-126 |alpha|, scaled by multiplied Ds.
 
 Where all products are whole multiples of one number and S is below 2^24 of them, step 1 is exact and nothing is
-allowed for it.  Sums of int8 products are exact, and so is what is done to them.
+allowed for it.  Sums of int8 products are exact: for S stands their size, and step 1 is one rounding, to fp32.
+
+Results in int8 and int32 are the float64 value rounded to the nearest whole number, the even one of two, and held
+inside the type's range; values within 1e-12 of their size of halfway may go either way, and behind an activation
+within what step 4 allows.
 
 Not finite: an element is NaN exactly where the float64 value is, and infinite where that is, or where rounding makes
 it so.  Where the sizes of what is added come near the end of fp32, parts of the sum may leave it: such elements are
-open, and so are whole numbers that leave int32.
+open, and so are sums of int8 products that leave int32.
 """
 
 from __future__ import annotations
@@ -84,9 +88,11 @@ def _expected(given: Terms) -> Expected:
     a, b = decode(given.a, given.format_a), decode(given.b, given.format_b)
     k, whole = a.shape[-1], given.format_a.is_int
     alpha, beta = float(given.alpha), float(given.beta)
-    sizes = np.matmul(_finite(a), _finite(b))
-    x, size = alpha * np.matmul(a, b), abs(alpha) * sizes
-    slip = 0.0 if whole or _exact(a, b, sizes) else 1.01 * (k + 3) * U
+    total = np.matmul(a, b)
+    sizes = np.abs(total) if whole else np.matmul(_finite(a), _finite(b))
+    lost = sizes > (2.0**31 - 1 if whole else MOST)
+    x, size = alpha * total, abs(alpha) * sizes
+    slip = 1.01 * U if whole else 0.0 if _exact(a, b, sizes) else 1.01 * (k + 3) * U
     error = slip * size + 3.03 * U * (0.0 if alpha == 1 and not beta else 1.0) * size + (k + 2) * TINY * abs(alpha)
     # The float64 product itself is not exact.
     error = error + 2.0**-50 * size
@@ -95,7 +101,7 @@ def _expected(given: Terms) -> Expected:
         c = decode(given.c, given.format_e)
         x, size = x + beta * c, size + np.abs(beta) * _finite(c)
         error = error + 3.03 * U * abs(beta) * _finite(c)
-    most = np.maximum(size, sizes)
+    most = size
     for one in given.ds:
         d = decode(one, given.format_d)
         if given.epilogue == "MultiDMultiply":
@@ -104,13 +110,13 @@ def _expected(given: Terms) -> Expected:
             x, size = x + d, size + _finite(d)
             error = error + 1.01 * U * size
         most = np.maximum(most, size)
+    if given.format_e.is_int:
+        error = 1e-12 * (1.0 + size)
     if given.epilogue in SLOPES:
         error = SLOPES[given.epilogue] * error + 16 * U * np.maximum(1.0, np.abs(x))
         x = _activated(given.epilogue, x)
     shape = np.broadcast_shapes(x.shape, size.shape)
-    left = most > (2.0**31 - 1 if given.format_e.is_int else MOST)
-    if given.format_e.is_int:
-        error = np.zeros(shape)
+    left = lost | ((most > MOST) & (not given.format_e.is_int))
     whole_x, whole_error, whole_left = (np.broadcast_to(one, shape) for one in (x, error, left))
     return Expected(whole_x, whole_error, whole_left, given.format_e)
 
@@ -124,6 +130,10 @@ def judge(found: Expected, bits: Array) -> Judgement:
         rounding = 0.0 if of.is_int else of.roundoff * (np.abs(value) + slip) + of.smallest / 2
         bound = slip + rounding
         error = np.abs(given - value)
+        if of.is_int:
+            end = 2.0 ** (8 * of.bytes - 1)
+            low, high = (np.clip(np.rint(one), -end, end - 1) for one in (value - slip, value + slip))
+            error = np.maximum(np.maximum(low - given, given - high), 0.0)
         ratio = np.where(error == 0, 0.0, error / bound)
         # Rounding ends at half a unit above the largest number; what may lie on both sides may be either.
         end = 0.0 if of.is_int else of.largest + 2.0 ** (of.last - of.bias - of.mantissa - 1)
@@ -132,7 +142,7 @@ def judge(found: Expected, bits: Array) -> Judgement:
         ratio = np.where(over & infinite, 0.0, ratio)
         ratio = np.where(over & ~infinite & (lowered > end), np.inf, ratio)
         same = (np.isnan(value) & np.isnan(given)) | (value == given)
-        ratio = np.where(np.isfinite(value), ratio, np.where(same, 0.0, np.inf))
+        ratio = np.where(np.isfinite(value) | of.is_int, ratio, np.where(same, 0.0, np.inf))
         ratio = np.where(loose, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
     opened = int(np.count_nonzero(loose))
     if not ratio.size:

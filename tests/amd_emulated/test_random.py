@@ -223,3 +223,23 @@ def test_what_is_missing_is_said() -> None:
     assert done.returncode == 1
     assert "TINYGRAD_CHECKOUT" in done.stderr
     assert "nothing was changed" in done.stderr
+
+
+@pytest.mark.parametrize("output", ["int32", "int8", "fp32"])
+def test_whole_numbers_are_exact_and_held_in_range(output: str) -> None:
+    byte, of = FORMATS["int8"], FORMATS[output]
+    rng = np.random.default_rng(7)
+    a, b = (draw(rng, shape, byte, "ordinary") for shape in ((1, 20, 30), (1, 30, 10)))
+    sums = a.astype(np.int8).astype(np.int64) @ b.astype(np.int8).astype(np.int64)
+    held = np.clip(sums, -128, 127).astype(np.int8).view(np.uint8) if output == "int8" else (
+        sums.astype(np.int32).view(np.uint32) if output == "int32" else _single(sums)
+    )  # fmt: skip
+    found = oracle.expected(oracle.Terms(a, b, None, (), byte, byte, of, of))
+    assert oracle.judge(found, held).ok
+    other = held.copy()
+    other[0, 2, 3] ^= 1 << (0 if of.is_int else 4)
+    assert not oracle.judge(found, other).ok
+    parts = oracle.expected(oracle.Terms(a, b, None, (), byte, byte, of, of, alpha=0.25))
+    if output == "int32":
+        assert oracle.judge(parts, np.rint(sums / 4).astype(np.int32).view(np.uint32)).ok
+        assert not oracle.judge(parts, np.floor(sums / 4).astype(np.int32).view(np.uint32)).ok
