@@ -1,20 +1,23 @@
 """Fit the constants of tilewright.backends.cuda.gemm_estimate to a sweep, so that default selection loses little.
 
-    python benchmarks/gemm_h200.py --sweep sweep.json     on the GPU
-    python benchmarks/fit_cuda.py sweep.json              anywhere: regret before and after, constants to paste
-    python benchmarks/fit_cuda.py sweep.json --write      the same, and gemm_estimate.py is rewritten
+    python benchmarks/gemm_h200.py --random SEED --sweep one.json.gz      on the GPU; with another seed: two.json.gz
+    python benchmarks/fit_cuda.py one.json.gz --judge two.json.gz         anywhere: constants fitted to the first,
+                                                                          regret on both, before and after
+    python benchmarks/fit_cuda.py one.json.gz --write                     the same, and gemm_estimate.py is rewritten
+    python benchmarks/fit_cuda.py --judge two.json.gz --looks 0           the regret of the constants as they are
 
 What counts is the regret: the time of the kernel the estimate chooses over the fastest one's, as a geometric mean
-over the shapes.  It jumps where a choice changes, so the search lowers a smooth stand-in, the expected regret of a
-choice that wavers between kernels of nearly equal estimates, with a little of the squared error of the logarithms,
-which keeps the constants near what they are named after.  Whatever is a positive number and has an upper-case name
-in the module is fitted.
+over the shapes, by family of random problems.  It jumps where a choice changes, so the search lowers a smooth
+stand-in, the expected regret of a choice that wavers between kernels of nearly equal estimates, with a little of the
+squared error of the logarithms, which keeps the constants near what they are named after.  Whatever is a positive
+number and has an upper-case name in the module is fitted.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +49,7 @@ class Shape:
     problem: Any
     kernels: tuple[Any, ...]
     seconds: np.ndarray[Any, np.dtype[np.float64]]
+    family: str = ""
 
     @property
     def name(self) -> str:
@@ -53,15 +57,31 @@ class Shape:
 
 
 def read_sweep(data: Mapping[str, Any]) -> list[Shape]:
-    op = ops.op("gemm")
-    specs = {name: op.spec_from_dict(one) for name, one in data["specs"].items()}
+    """Of random problems, whose rows name kernels by their number, and of the fixed shapes, which name them."""
+    op, given = ops.op("gemm"), data["specs"]
+    named = given.items() if isinstance(given, dict) else enumerate(given)
+    specs = {name: op.spec_from_dict(one) for name, one in named}
     found = []
     for row in data["rows"]:
-        problem = GemmProblem(row["m"], row["n"], row["k"], row["dtype"], layout=row["layout"])
-        taken = {name: seconds for name, seconds in row["seconds"].items() if name in specs}
-        if len(taken) > 1:
-            kernels = tuple(specs[name] for name in taken)
-            found.append(Shape(problem, kernels, np.array(list(taken.values()), dtype=np.float64)))
+        taken = {name: seconds for name, seconds in row.get("seconds", {}).items() if name in specs}
+        taken |= {number: micro / 1e6 for number, micro in row.get("microseconds", ())}
+        if len(taken) < 2:
+            continue
+        kernels = tuple(specs[name] for name in taken)
+        signature = kernels[0].signature
+        problem = GemmProblem(
+            row["m"], row["n"], row["k"], row["dtype"], dtype_c=signature.dtype_c, layout=row["layout"]
+        )
+        seconds = np.array(list(taken.values()), dtype=np.float64)
+        found.append(Shape(problem, kernels, seconds, row.get("family", "")))
+    return found
+
+
+def sweeps(paths: Sequence[Path]) -> list[Shape]:
+    found: list[Shape] = []
+    for path in paths:
+        raw = path.read_bytes()
+        found += read_sweep(json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw))
     return found
 
 
@@ -213,27 +233,44 @@ def held_out(shapes: Sequence[Shape], module: ModuleType, predict: Predict, look
 
 
 def tell(title: str, shapes: Sequence[Shape], found: Sequence[float]) -> None:
-    print(f"{title}: regret {mean_regret(found):.4f}, worst {max(found):.3f}")
+    print(f"{title}: regret {mean_regret(found):.4f}, P90 {np.quantile(found, 0.9):.3f}, worst {max(found):.3f}")
+    for family in dict.fromkeys(shape.family for shape in shapes):
+        mine = [regret for regret, shape in zip(found, shapes, strict=True) if shape.family == family]
+        if family:
+            print(f"    {family:<8} {len(mine):>4} {mean_regret(mine):.4f}, worst {max(mine):.3f}")
     worst = sorted(zip(found, shapes, strict=True), key=lambda one: -one[0])[:6]
     print("".join(f"    {regret:.3f} {shape.name}\n" for regret, shape in worst if regret > 1.02), end="")
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sweep", type=Path, nargs="+", help="files of gemm_h200.py --sweep")
-    parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model (a look takes some 20 ms)")
+    parser.add_argument("sweep", type=Path, nargs="*", help="files of gemm_h200.py --sweep")
+    parser.add_argument("--judge", type=Path, nargs="+", default=[], help="such files that nothing is fitted to")
+    parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model; 0 fits nothing")
     parser.add_argument("--hold-out", action="store_true", help="also fit halves, each judged by the other's shapes")
     parser.add_argument("--write", action="store_true", help="put the constants into gemm_estimate.py")
-    options = parser.parse_args()
-    shapes = [shape for path in options.sweep for shape in read_sweep(json.loads(path.read_text(encoding="utf-8")))]
-    if not shapes:
-        raise SystemExit("the sweep has no shape with two kernels or more")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    shapes, others = sweeps(options.sweep), sweeps(options.judge)
+    if not shapes and not others:
+        raise SystemExit("no sweep has a shape with two kernels or more")
     predict: Predict = lambda spec, problem: backend("cuda").estimate(spec, problem, 1)  # noqa: E731
     before = constants_of(model)
-    tell(f"before, {len(shapes)} shapes", shapes, regrets(shapes, predict))
+
+    def both(title: str) -> None:
+        for name, part in (("fitted to", shapes), ("others", others)):
+            if part:
+                tell(f"{title}, {len(part)} shapes ({name})", part, regrets(part, predict))
+
+    both("before")
+    if not shapes or not options.looks:
+        return
     after = rounded(fit(shapes, model, predict, options.looks))
     put(model, after)
-    tell("after", shapes, regrets(shapes, predict))
+    both("after")
     put(model, before)
     if options.hold_out:
         order = [*shapes[0::2], *shapes[1::2]]

@@ -170,8 +170,14 @@ def test_the_picture_and_the_page(result: Path, tmp_path: Path) -> None:
     made_up.write_text(json.dumps(data), encoding="utf-8")
     page = tmp_path / "nvidia.md"
     page.write_text("before\n<!-- speed: written by benchmarks/nvidia_table.py, do not edit -->\nold\n"
-                    "<!-- end of speed -->\nafter\n", encoding="utf-8")  # fmt: skip
-    places = ["--result", str(made_up), "--page", str(page)]
+                    "<!-- end of speed -->\nbetween\n"
+                    "<!-- random problems: written by benchmarks/nvidia_table.py, do not edit -->\n"
+                    "<!-- end of random problems -->\nafter\n", encoding="utf-8")  # fmt: skip
+    drawn = {"summary": [{"family": "tall", "ratio": "default_over_cublas", "count": 3, "geometric_mean": 1.234,
+                          "p10": 0.9, "least": 0.8}], "rows": [{"dtype": "bf16"}]}  # fmt: skip
+    kept = tmp_path / "random.json"
+    kept.write_text(json.dumps({**data, **drawn}), encoding="utf-8")
+    places = ["--result", str(made_up), "--random-results", str(kept), "--page", str(page)]
     assert script("nvidia_table.py", "--check", *places).returncode == 1
     assert script("nvidia_table.py", *places).returncode == 0
     assert script("nvidia_table.py", "--check", *places).returncode == 0
@@ -179,6 +185,7 @@ def test_the_picture_and_the_page(result: Path, tmp_path: Path) -> None:
     assert text.startswith("before\n")
     assert text.endswith("-->\nafter\n")
     assert "\nold\n" not in text
+    assert "| tall | 3 | 1.23 | 0.90 | 0.80 |" in text
     for row in data["rows"]:
         assert f"| {row['dtype']} | {row['l2']} | {row['shape']} |" in text
 

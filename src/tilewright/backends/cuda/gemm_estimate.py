@@ -142,12 +142,13 @@ def _parts(tiles: int, steps: int, clusters: int) -> int:
 
 
 def _copies(problem: GemmProblem) -> float:
-    """Operands the copy engine cannot read are copied first."""
+    """Operands the copy engine cannot read are copied first; those wgmma reads along k only are turned by that."""
     again = 0.0
-    a, b = (problem.a_stride, problem.m, problem.dtype_a), (problem.b_stride, problem.n, problem.dtype_b)
-    for stride, lines, dtype in (a,) if problem.preshuffled else (a, b):
+    a = (problem.a_stride, problem.m, problem.dtype_a, problem.layout[0] == "r")
+    b = (problem.b_stride, problem.n, problem.dtype_b, problem.layout[1] == "c")
+    for stride, lines, dtype, along_k in (a,) if problem.preshuffled else (a, b):
         size = DTYPES[dtype].bytes
-        if stride * size % 16 or not problem.aligned:
+        if stride * size % 16 or not problem.aligned or (size != 2 and not along_k):
             again += 2.0 * lines * problem.k * problem.batch * size
     return COPY_START + again / COPY if again else 0.0
 

@@ -120,7 +120,7 @@ def tma_ws(
 ) -> TmaWsSchedule:
     if not store:
         whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned
-        small = m * n <= (64 if way.grouping == "pingpong" else 128) * 64  # these leave from the registers
+        small = m == (64 if way.grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if whole and not small else "direct"
     return TmaWsSchedule(
         tile=(m, n, K_BYTES // DTYPES[signature.dtype_a].bytes),
