@@ -29,12 +29,12 @@ from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.engine import engine
 from tilewright.ops.features import Frame
-from tilewright.runtime.trees import NODE, Forest
+from tilewright.runtime.trees import Forest
 
 FORMAT = 1
 ENDING = ".twmodel"
 MOST_BYTES = 16 << 20
-_ARRAYS = ("nodes", "roots", "low", "high")
+_ARRAYS = ("nodes", "roots", "depths", "low", "high")
 
 Array = np.ndarray[Any, Any]
 
@@ -133,7 +133,9 @@ def write(path: Path, model: Model) -> None:
     card = plain(model.card) | {"devices": [dict(one) for one in model.card.devices]}
     card |= {"vocabulary": {name: list(words) for name, words in model.card.vocabulary.items()}}
     card = json.loads(json.dumps(card, sort_keys=True, default=dict))
-    arrays = {"nodes": model.forest.nodes, "roots": model.forest.roots, "low": model.low, "high": model.high}
+    forest = model.forest
+    arrays = {"nodes": forest.nodes, "roots": forest.roots, "depths": forest.depths, "low": model.low,
+              "high": model.high}  # fmt: skip
     head = {"format": FORMAT, "digest": digest_of(card, arrays), "card": card}
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -196,7 +198,7 @@ def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
         }
     )
     width = len(card.columns)
-    forest = Forest(arrays["nodes"].astype(NODE, copy=False), arrays["roots"].astype(np.int32, copy=False), card.base)
+    forest = Forest(arrays["nodes"], arrays["roots"], arrays["depths"], card.base)
     wrong = forest.wrong(width)
     if wrong or arrays["low"].shape != (width,) or arrays["high"].shape != (width,):
         raise ValueError(wrong or "its ranges do not fit its features")

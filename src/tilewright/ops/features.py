@@ -24,7 +24,17 @@ from tilewright.ops.fields import flat_names as _flat_names
 Array = np.ndarray[Any, Any]
 Vocabulary = Mapping[str, Sequence[str]]
 
-flat_names = lru_cache(maxsize=64)(_flat_names)  # read from annotations, which is slow
+
+_names: dict[Any, dict[str, tuple[str, int | None]]] = {}
+
+
+def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
+    """Kept: reading annotations is slow."""
+    known = _names.get(kind)
+    if known is None:
+        known = _names[kind] = _flat_names(kind)
+    return known
+
 
 ABSENT = -1.0
 ESTIMATE = "log_estimate"
