@@ -85,7 +85,7 @@ class Frame:
     """The columns of a model for one op, filled for any kernels and problem."""
 
     def __init__(self, part: Engine, schedules: tuple[type[Any], ...], words: Vocabulary) -> None:
-        self._part, self._words = part, dict(words)
+        self._part, self.words = part, dict(words)
         self._kernel = kernel_columns(schedules)
         self._known: dict[tuple[str, ...], tuple[Array, dict[str, Array]]] = {}
         self.problem_columns = part.problem_feature_names
@@ -96,7 +96,7 @@ class Frame:
     def unknown_words(self, spec: KernelSpec) -> list[str]:
         """Words of a kernel that the vocabulary lacks: nothing learned says anything of it."""
         pairs = zip(self._kernel, values(spec, self._kernel), strict=True)
-        return [value for name, value in pairs if isinstance(value, str) and value not in self._words.get(name, ())]
+        return [value for name, value in pairs if isinstance(value, str) and value not in self.words.get(name, ())]
 
     def _kernels(self, specs: Sequence[KernelSpec]) -> tuple[Array, dict[str, Array]]:
         """The kernels' own columns, kept: the candidates of a signature are asked for again and again."""
@@ -104,7 +104,7 @@ class Frame:
         known = self._known.get(key)
         if known is None:
             rows = [
-                [_number(value, self._words.get(name, ()))
+                [_number(value, self.words.get(name, ()))
                  for name, value in zip(self._kernel, values(spec, self._kernel), strict=True)]
                 for spec in specs
             ]  # fmt: skip
