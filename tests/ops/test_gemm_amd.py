@@ -84,7 +84,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("mem", scheduler="default"),
         make("preshuffle", PACKED, scheduler="intrawave"),
     ],
-    "amd-persistent": [make("compv4", persistent=True), make("compv5", persistent=True)],
+    "amd-persistent": [make("compv5", persistent=True)],
     "amd-store-width": [make(store_width=8), make(store_width=3), make(store_width=1, store="direct")],
     "amd-preshuffle": [
         make(signature=PACKED),
