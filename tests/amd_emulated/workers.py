@@ -78,7 +78,7 @@ class Workers:
 
     def prove(self, spec: KernelSpec, library: Path, calls: list[Call], seed: int) -> dict[str, Any]:
         """Results of the calls."""
-        fields = ("why", "m", "n", "k", "batch", "slack")
+        fields = ("why", "m", "n", "k", "batch", "slack", "alpha", "beta", "in_place")
         given = [{name: getattr(one, name) for name in fields} for one in calls]
         return self.ask(spec, {"library": str(library), "seed": seed, "calls": given})
 
