@@ -247,11 +247,6 @@ def product_problem(spec: KernelSpec, one: Drawn) -> GemmProblem:
     s = spec.signature
     laid = lay(spec, one)
     many = one.batch > 1
-    plain_d = all(
-        each.column == 1 and not each.off % 16 and not (each.line * each.bytes % 16 or each.apart * each.bytes % 16)
-        for name, each in laid.items()
-        if name.startswith("d")
-    )
     aligned = all(
         not laid[name].off % 16 and not (many and laid[name].apart * laid[name].bytes % 16) for name in ("a", "b", "e")
     )
@@ -275,7 +270,6 @@ def product_problem(spec: KernelSpec, one: Drawn) -> GemmProblem:
         broadcast_a=one.broadcast_a,
         broadcast_b=one.broadcast_b,
         aligned=aligned,
-        plain_d=plain_d,
     )
 
 
