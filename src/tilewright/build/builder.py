@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright import events, settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Source, Toolchain, backend
+from tilewright.backends.base import Rendering, Source, Toolchain, backend
 from tilewright.build import upkeep
 from tilewright.build.diagnose import Outcome, compile_failure, says_why
 from tilewright.build.headers import header_digests
@@ -118,7 +118,8 @@ class Builder:
 
     def _request(self, spec: KernelSpec) -> _Request:
         owner = backend(arch_by_name(spec.arch).backend)
-        source, toolchain = owner.render(spec), owner.toolchain()
+        toolchain = owner.toolchain()
+        source = toolchain.source(spec) if isinstance(toolchain, Rendering) else owner.render(spec)
         inputs = key_inputs(source, spec.arch, toolchain, spec=spec)
         return _Request(spec.name, source, spec.arch, toolchain, inputs, inputs.key, spec)
 

@@ -1,7 +1,8 @@
-// The glue to CK Tile of mid-2025: a Config to its templates, and what one block does.
+// A Config to CK Tile's templates, and what one block does.  What differs between versions of CK Tile is in the glue
+// header of the version (glue_*.h), which includes this one: generated kernels include the glue.
 //
-// In this version hot loop and tail are template parameters: every tail is a kernel of its own (a "variant" of
-// gemm.h).  Parts of a split k add to E (atomic_add) instead of writing it (set): a kernel does one or the other.
+// Hot loop and tail are template parameters: every tail is a kernel of its own (a "variant" of gemm.h).  Parts of a
+// split k add to E (atomic_add) instead of writing it (set): a kernel does one or the other.
 //
 // Only the device's pass sees CK Tile: the host's half of a kernel needs none of it, and compiles in a fraction of the time.
 #pragma once
@@ -47,35 +48,26 @@ template <class T> struct Repeated<T, 2> {
 template <class Config> constexpr auto operation =
     Config::split_k > 1 ? ck_tile::memory_operation_enum::atomic_add : ck_tile::memory_operation_enum::set;
 
-// The store through LDS: wide writes, D tensors, any epilogue.
-template <class Config> using ThroughLds = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
-    typename Config::A, typename Config::B, typename Repeated<typename Config::D, Config::num_d>::type,
-    typename Config::Acc, typename Config::C, typename Repeated<Rows, Config::num_d>::type, Rows,
-    Fused<Config::epilogue>, Config::threads, Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n,
-    Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, operation<Config>, Config::wave_groups,
-    Config::narrow_c, Config::width_c>>;
-
-// The store straight from the registers.  Not the raw form: that one skips the bounds check along n.
-template <class Config> using FromRegisters = ck_tile::DefaultGemm2DEpilogue<ck_tile::DefaultGemm2DEpilogueProblem<
-    typename Config::A, typename Config::B, typename Config::Acc, typename Config::C, Rows, Config::pad_m,
-    Config::pad_n, Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, false, operation<Config>>>;
+// What a version of CK Tile calls otherwise than others; its glue header defines it.
+//   ThroughLds      the store through LDS: wide writes, D tensors, any epilogue
+//   FromRegisters   the store straight from the registers
+//   Same            elements of A and B go through unchanged: one type for all tails, where CK Tile's own lambdas are
+//                   of another type in each
+//   views(...)      Kernel::MakeGemmTensorViews of one part of k
+//   operand(...)    the windows of A or B as a pipeline takes them
+template <class Config> struct CkTile;
 
 // A persistent block goes on with its next tile: the first writes of that to LDS must wait until every wave has read
 // what it needs of this one.  CK Tile leaves that barrier out.
 template <class Config, class Base> struct Finished : Base {
   template <class Out, class Sums, class Ds>
   CK_TILE_DEVICE void operator()(Out &out, const Sums &sums, const Ds &ds, void *lds) {
-    Base::template operator()<Out, Sums, Ds>(out, sums, ds, lds);
+    static_cast<Base &>(*this)(out, sums, ds, lds);
     if constexpr (Config::persistent) ck_tile::block_sync_lds();
   }
 };
-template <class Config> using Shuffled = Finished<Config, ThroughLds<Config>>;
-template <class Config> using Direct = Finished<Config, FromRegisters<Config>>;
-
-// Elements go through unchanged.  One type for all tails, where CK Tile's own lambdas are of another type in each.
-struct Same {
-  template <class T> CK_TILE_DEVICE constexpr T operator()(const T &x) const { return x; }
-};
+template <class Config> using Shuffled = Finished<Config, typename CkTile<Config>::ThroughLds>;
+template <class Config> using Direct = Finished<Config, typename CkTile<Config>::FromRegisters>;
 
 template <class Config> struct Device {
   using Shape =
@@ -101,7 +93,7 @@ template <class Config> struct Device {
   using Args = typename Kernel::KernelArgs;
   static_assert(Kernel::PersistentKernel == Config::persistent,
                 "this pipeline ignores persistence: tiles would be left out");
-  static_assert(Kernel::KernelBlockSize == Config::threads, "the block is not the warp grid");
+  static_assert(Pipeline::BlockSize == Config::threads, "the block is not the warp grid");
   static_assert(Pipeline::GetVectorSizeA() == Config::width_a, "A is loaded in another width than legality worked out");
   static_assert(Config::preshuffle || Pipeline::GetVectorSizeB() == Config::width_b, "B is loaded in another width");
   static_assert(Store::GetVectorSizeC() == Config::width_c, "E is stored in another width");
@@ -141,7 +133,8 @@ template <class Config> struct Device {
       return Pipeline{}(a, b, turns, lds...);
     } else {
       using Turns = typename Pipeline::template PipelineImpl<Pipeline::Scheduler>;
-      return Turns{}.template operator()<hot(variant), tail(variant)>(a, Same{}, b, Same{}, turns, lds...);
+      const typename CkTile<Config>::Same same;
+      return Turns{}.template operator()<hot(variant), tail(variant)>(a, same, b, same, turns, lds...);
     }
   }
 
@@ -159,11 +152,12 @@ template <class Config> struct Device {
     const std::array<const A *, 1> a{static_cast<const A *>(args.as_ptr[0]) + of_k.as_k_split_offset[0]};
     const std::array<const B *, 1> b{static_cast<const B *>(args.bs_ptr[0]) + of_k.bs_k_split_offset[0]};
     auto *e = static_cast<typename Config::C *>(args.e_ptr);
-    const auto &views = Kernel::template MakeGemmTensorViews<operation<Config>>(a, b, args.ds_ptr, e, args, of_k);
+    const auto views = CkTile<Config>::template views<Kernel>(a, b, args.ds_ptr, e, args, of_k);
     const auto &padded = Kernel::MakeGemmPadViews(views);
     auto windows = Kernel::MakeGemmTileWindows(padded, m, n);
     const int turns = __builtin_amdgcn_readfirstlane(Partitioner::GetLoopNum(of_k.splitted_k));
-    const auto &all = sums<variant>(windows.at(zero)[zero], windows.at(one)[zero], turns, lds, more...);
+    const auto &all = sums<variant>(CkTile<Config>::operand(windows.at(zero)), CkTile<Config>::operand(windows.at(one)),
+                                    turns, lds, more...);
     // With two groups of waves, the first has the sums of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0)
       Store{}(windows.at(ck_tile::number<3>{}), all, windows.at(ck_tile::number<2>{}), lds);
