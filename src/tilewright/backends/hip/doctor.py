@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from tilewright.backends.findings import Finding, oneline
 from tilewright.backends.hip import ck_tile, toolchain
 from tilewright.errors import ToolchainError
+from tilewright.toolchains import installed, staging
 
 
 def findings() -> Iterator[Finding]:
     """Every HIP compiler and the CK Tile headers, with the place they were found in."""
+    freed = staging.sweep()
+    if freed:
+        text = f"removed {freed >> 20} MiB that a toolchain's installation left when it was killed"
+        yield Finding("compilers", str(installed.folder()), None, text)
     try:
         found = toolchain.candidates()
     except ToolchainError as error:
