@@ -58,9 +58,8 @@ def late(folder: Path) -> Path:
         "host/kernel_launch.hpp": "__launch_bounds__(Kernel::kBlockSize, MinBlockPerCu)",
         "ops/epilogue/cshuffle_epilogue.hpp": "template <index_t kM_, memory_operation_enum MemoryOperation_,\n"
         "index_t BlockedXDLN_PerWarp_ = 1> // of a warp\nstruct CShuffleEpilogueProblem {};",
-        "ops/epilogue/default_2d_epilogue.hpp": "template <typename DsDataType_, index_t kM_>\n"
-        "struct DefaultGemm2DEpilogueProblem : Base {};",
-        "ops/gemm/kernel/universal_gemm_kernel.hpp": "auto MakeGemmTensorViews(E* e, const index_t k_size);",
+        "ops/gemm/pipeline/gemm_pipeline_problem.hpp": "template <typename AsDataType_>\n"
+        "struct UniversalGemmPipelineProblem;",
         "ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v6.hpp": "// came with the version",
     }
     for name, text in files.items():
@@ -109,12 +108,12 @@ def test_headers_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
 
 def test_headers_that_fit_none_say_feature_by_feature_what_is_missing(tmp_path: Path) -> None:
     folder = late(tmp_path / "late")
-    (folder / "ck_tile/ops/epilogue/default_2d_epilogue.hpp").unlink()
+    (folder / "ck_tile/host/kernel_launch.hpp").unlink()
     with pytest.raises(ToolchainError) as caught:
         ck_tile.read_headers(folder).require()
     said = caught.value.message
     assert caught.value.rule == "headers-version"
-    assert "beside late-2025, the nearest: no ck_tile/ops/epilogue/default_2d_epilogue.hpp (Default" in said
+    assert "beside late-2025, the nearest: no ck_tile/host/kernel_launch.hpp (entry point" in said
     assert "they have ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v6.hpp, which came with late-2025" in said
     older = make_headers(tmp_path / "old", older=True)
     assert "none of the files that came with mid-2025" in ck_tile.fits(older)[-1].missing[0]
@@ -135,16 +134,18 @@ def test_doctor_says_which_profile_fits_and_what_cannot_be_built(tmp_path: Path)
     assert good["CK Tile headers"] == (True, f"{tmp_path / 'mid'}; profile mid-2025")
     assert not [one for one in good if "kernels" in one]
     folder = late(tmp_path / "late")
-    (folder / "ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v4.hpp").unlink()
+    for gone in ("v4", "v5"):
+        (folder / f"ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_{gone}.hpp").unlink()
     newer = findings_with(folder, rocm)
     assert newer["CK Tile headers"] == (True, f"{folder}; profile late-2025")
     assert newer["gemm kernels with preshuffle"][0] is False
-    assert "not written for late-2025" in newer["gemm kernels with compv5"][1]
-    assert "no ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v4.hpp" in newer["gemm kernels with compv4"][1]
+    for gone in ("v4", "v5"):
+        file = f"no ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_{gone}.hpp"
+        assert file in newer[f"gemm kernels with comp{gone}"][1]
     assert "gemm kernels with compv3" not in newer
     hip.forget()
-    (folder / "ck_tile/ops/gemm/kernel/universal_gemm_kernel.hpp").write_text("// another way")
-    assert "MakeGemmTensorViews that takes the length of k" in findings_with(folder, rocm)["gemm kernels"][1]
+    (folder / "ck_tile/ops/gemm/pipeline/gemm_pipeline_problem.hpp").write_text("// another way")
+    assert "UniversalGemmPipelineProblem of several As" in findings_with(folder, rocm)["gemm kernels"][1]
     bad = findings_with(make_headers(tmp_path / "none", newer=True), rocm)
     assert bad["CK Tile headers"][0] is False
     assert "kBlockSize_" in bad["CK Tile of mid-2025"][1]

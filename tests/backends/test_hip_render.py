@@ -87,8 +87,10 @@ def test_the_profile_names_all_that_is_legal() -> None:
     assert set(profiles.profile().types) == multiplied - {"tf32"}
     assert set(names.pipelines) == set(amd.PIPELINES)
     assert set(names.stores) == set(amd.STORES)
-    shared = Path(profiles.__file__).parent.parent / "include" / "tilewright" / "hip" / "ck_tile_gemm.h"
-    assert all(f"using {one} =" in shared.read_text(encoding="utf-8") for one in names.stores.values())
+    glue = Path(profiles.__file__).parent.parent / "include" / names.glue
+    assert glue.is_file()
+    store = glue.with_name("store.h").read_text(encoding="utf-8")
+    assert all(f"template <class Config> struct {one} {{" in store for one in names.stores.values())
 
 
 def test_an_unknown_profile_is_an_error() -> None:

@@ -11,7 +11,7 @@ from tests import amd_toolchain
 from tilewright import settings
 from tilewright.backends.hip import toolchain as hip
 from tilewright.backends.hip.ck_tile import profile_of, read_headers
-from tilewright.backends.hip.gemm import gemm_profile
+from tilewright.backends.hip.gemm import KERNELS
 from tilewright.errors import ToolchainError
 
 VERSION = "HIP version: 6.4.43482-0f2d60242\nAMD clang version 19.0.0git\nTarget: x86_64\nInstalledDir: /somewhere\n"
@@ -46,9 +46,11 @@ def make_headers(folder: Path, *, newer: bool = False, older: bool = False) -> P
     }
     if not older:
         files["ops/grouped_convolution.hpp"] = "// came with the version"
-        files["ops/gemm/kernel/universal_gemm_kernel.hpp"] = "auto MakeGemmTensorViews(const SplitKBatchOffset& part);"
-        every = (one for each in gemm_profile().pipelines.values() for one in each["includes"])
+        needs = KERNELS.header_needs("mid-2025")
+        assert needs is not None
+        every = (one for each in needs.kinds.values() for one in each)
         files |= {one.removeprefix("ck_tile/"): "// of GEMM" for one in every}
+        files["ops/gemm/pipeline/gemm_pipeline_problem.hpp"] = "struct UniversalGemmPipelineProblem;"
     for name, text in files.items():
         path = folder / "ck_tile" / name
         path.parent.mkdir(parents=True, exist_ok=True)

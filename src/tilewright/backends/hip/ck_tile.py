@@ -62,7 +62,7 @@ class Headers:
 
     def demand(self, text: str) -> None:
         """An error unless every header of CK Tile that a source includes is there."""
-        for name in _INCLUDE.findall(text):
+        for name in included(text):
             if not (self.folder / name).is_file():
                 raise ToolchainError(
                     f"the CK Tile headers in {self.folder} have no {name}, which this kernel includes",
@@ -91,6 +91,11 @@ class Headers:
             if gone:
                 found[kind] = f"no {gone[0]}"
         return found
+
+
+def included(text: str) -> list[str]:
+    """CK Tile's headers that a text includes itself."""
+    return list(_INCLUDE.findall(text))
 
 
 def is_used(text: str) -> bool:
