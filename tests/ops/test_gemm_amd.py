@@ -74,6 +74,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(signature=signed(FP16, dtype_a="fp32", dtype_b="fp32", dtype_c="fp32", dtype_d="fp32")),
         make(signature=signed(FP16, dtype_b="bf16")),
         make(signature=INT8, arch="gfx90a"),  # its int8 code multiplies nothing, or floats
+        make(signature=FP8, arch="gfx90a"),  # its fp8 code converts each element: scratch, and up to 1.2 MB of code
     ],
     "dtype-output": [make(signature=signed(INT8, dtype_c="fp16")), make(signature=signed(FP16, dtype_c="int32"))],
     "dtype-d": [make(signature=signed(FUSED, dtype_d="bf16"))],
@@ -116,6 +117,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("compv4", tile=(256, 256, 32)),
         make(tile=(256, 256, 32), warp_grid=(1, 2, 1)),
         make("compv5", tile=(128, 128, 32)),
+        make(tile=(256, 256, 64), warp_grid=(4, 4, 1), arch="gfx950"),  # 16 waves have 128 registers each
     ],
     "amd-tile-vector": [
         make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
