@@ -30,6 +30,10 @@ template <class T> struct Repeated<T, 2> {
 template <Epilogue Kind> struct Fused {
   template <class E, class C, class... D> __device__ void operator()(E &e, const C &c, const D &...d) const {
     constexpr bool multiplies = Kind == Epilogue::MultiDMultiply;
+    if constexpr (Kind == Epilogue::PassThrough && sizeof...(d) == 0) {
+      e = c;
+      return;
+    }
     float x = ck_tile::type_convert<float>(c);
     ((x = multiplies ? x * ck_tile::type_convert<float>(d) : x + ck_tile::type_convert<float>(d)), ...);
     e = ck_tile::type_convert<E>(activate<Kind>(x));
@@ -40,10 +44,9 @@ template <class Config> using TheirStore = ck_tile::CShuffleEpilogue<ck_tile::CS
     typename Config::A, typename Config::B,
     typename Repeated<typename Theirs<typename Config::D>::type, Config::num_d>::type, typename Config::Acc,
     typename Theirs<typename Config::C>::type, typename Repeated<Rows, Config::num_d>::type, Rows,
-    std::conditional_t<Config::num_d == 0 && Config::epilogue == Epilogue::PassThrough,
-                       ck_tile::element_wise::PassThrough, Fused<Config::epilogue>>,
-    Config::threads, Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n, Config::warp_tile_m,
-    Config::warp_tile_n, Config::warp_tile_k, false, ck_tile::memory_operation_enum::set, Config::wave_groups>>;
+    Fused<Config::epilogue>, Config::threads, Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n,
+    Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, ck_tile::memory_operation_enum::set,
+    Config::wave_groups>>;
 
 template <class Config> struct Naive {
   using Shape =
