@@ -98,6 +98,8 @@ def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
         (128, 176, 5, (2, 1), "cooperative"),  # results leave 16 columns at a time
         (64, 96, 8, (1, 1), "pingpong"),  # 32 at a time
         (64, 24, 8, (1, 1), "pingpong_stream_k"),  # and 8, by ordinary stores
+        (192, 112, 5, (1, 1), "pingpong"),  # three rows of wgmma
+        (144, 128, 4, (1, 2), "cooperative_turned"),  # more columns than lines
     ],
 )
 def test_every_width_of_results(
@@ -105,6 +107,12 @@ def test_every_width_of_results(
 ) -> None:
     one = signature()
     assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
+
+
+def test_narrow_tiles_of_two_rows_of_wgmma(emulator: Emulator) -> None:
+    """By ordinary stores: both rows of sums leave, not the first alone."""
+    one = signature()
+    assert wrong(emulator, tma_ws(one, 128, 32, 8, (1, 1), "pingpong", "direct"), *edges(one)) == []
 
 
 @pytest.mark.parametrize(("datatype", "output"), [("fp8_e4m3", "bf16"), ("fp8_e5m2", "fp32"), ("fp16", "fp32")])
@@ -120,6 +128,29 @@ def test_tf32(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> N
     one = signature("tf32", output="fp32")
     calls = [Call(problem(one, m, n, k)) for m, n, k in ((16, 16, 16), (200, 144, 200), (40, 72, 1000))]
     assert wrong(emulator, tma_ws(one, 64 if "turned" in scheduler else 128, 64, 3, cluster, scheduler), *calls) == []
+
+
+@pytest.mark.parametrize("layout", ["rrr", "crr", "ccr"])
+@pytest.mark.parametrize(
+    ("datatype", "output", "scheduler", "cluster"),
+    [
+        ("tf32", "fp32", "cooperative", (2, 1)),
+        ("int8", "int32", "pingpong_turned_split_k", (1, 1)),
+        ("fp8_e4m3", "bf16", "pingpong", (1, 2)),
+    ],
+)
+def test_operands_that_are_turned_first(
+    emulator: Emulator, datatype: str, output: str, scheduler: str, cluster: tuple[int, int], layout: str
+) -> None:
+    """wgmma reads one- and four-byte elements along k only; also batches, odd addresses, and pages nobody may touch."""
+    one = signature(datatype, layout, output)
+    spec = tma_ws(one, 64 if scheduler.startswith("pingpong") else 128, 64, 3, cluster, scheduler, "direct")
+    calls = [Call(problem(one, m, n, k)) for m, n, k in ((16, 16, 16), (200, 144, 200), (72, 40, 333))]
+    calls.append(Call(problem(one, 72, 136, 40, batch=2, broadcast_a=True)))
+    assert wrong(emulator, spec, *calls) == []
+    for at_end in (True, False):
+        asked = GemmProblem(67, 133, 131, one.dtype_a, one.dtype_b, one.dtype_c, layout=layout, batch=2)
+        assert judge(emulator.kernel(spec), Call(asked), allocate=Pages(at_end)) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from tilewright.arch import all_archs
 from tilewright.codegen import SpecSet, collect
 from tilewright.ops import op
+from tilewright.ops.encodings import element_type
 from tilewright.ops.gemm import preselected
 from tilewright.ops.gemm.spec import LAYOUTS
 
@@ -76,7 +77,7 @@ def test_a_preselected_set_is_legal_and_what_it_says(name: str, arch: str) -> No
     meant = preselected.SETS[name]
     assert meant.purpose
     assert {one.signature.layout for one in selection.specs} == {"rcr"}
-    datatype = preselected.native_encoding(meant.datatype, all_archs()[arch])
+    datatype = element_type(meant.datatype, all_archs()[arch])
     assert {one.signature.dtype_a for one in selection.specs} == {datatype}
     # With four waves a block, several small tiles grow into the same one.
     assert len(selection.specs) == SETS[name] or (arch == "gfx90a" and 0 < len(selection.specs) < SETS[name])
@@ -92,7 +93,15 @@ def test_mixed_precision_is() -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-def test_rdna_gets_no_kernel_and_the_reason(arch: str) -> None:
-    selection = collect("gemm", arch, axes={"datatypes": ["fp16"], "layouts": ["rcr"]})
+@pytest.mark.parametrize("pool", ["tiny", "default", "tests", "full", "profiler"])
+def test_every_pool_of_rdna_is_the_loops(arch: str, pool: str) -> None:
+    selection = collect("gemm", arch, pool=pool, axes={"datatypes": ["fp16"], "layouts": ["rcr"]})
+    assert [one.schedule.pipeline for one in selection.specs] == ["loops"]
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_rdna_has_no_kernel_for_a_packed_b_and_says_why(arch: str) -> None:
+    axes = {"datatypes": ["fp16"], "layouts": ["rcr"], "variants": ["preshuffle"]}
+    selection = collect("gemm", arch, axes=axes)
     assert not selection.specs
     assert list(selection.rejections_by_rule()) == ["amd-wmma"]
