@@ -227,12 +227,12 @@ def _values(rng: random.Random, cancels: bool) -> dict[str, str]:
 
 
 def _factors(rng: random.Random, spec: KernelSpec) -> dict[str, Any]:
-    """alpha, beta and C as far as kernels of the family take them."""
+    """alpha, beta and C."""
     whole = FORMATS[spec.signature.dtype_c].is_int
     found: dict[str, Any] = {}
-    if getattr(amd, "SCALES", True) and rng.random() < 0.4:
+    if rng.random() < 0.4:
         found["alpha"] = rng.choice((2.0, -1.0, 0.0, 3.0) if whole else (2.0, -1.0, 0.0, 0.37, 1e-3))
-    if getattr(amd, "ADDS_C", True) and rng.random() < 0.4:
+    if rng.random() < 0.4:
         found["beta"] = rng.choice((1.0, -1.0, 2.0) if whole else (1.0, -0.5, 1.7))
         found["in_place"] = rng.random() < 0.3
         found["broadcast_c"] = not found["in_place"] and rng.random() < 0.2
@@ -247,11 +247,6 @@ def product_problem(spec: KernelSpec, one: Drawn) -> GemmProblem:
     s = spec.signature
     laid = lay(spec, one)
     many = one.batch > 1
-    plain_d = all(
-        each.column == 1 and not each.off % 16 and not (each.line * each.bytes % 16 or each.apart * each.bytes % 16)
-        for name, each in laid.items()
-        if name.startswith("d")
-    )
     aligned = all(
         not laid[name].off % 16 and not (many and laid[name].apart * laid[name].bytes % 16) for name in ("a", "b", "e")
     )
@@ -275,7 +270,6 @@ def product_problem(spec: KernelSpec, one: Drawn) -> GemmProblem:
         broadcast_a=one.broadcast_a,
         broadcast_b=one.broadcast_b,
         aligned=aligned,
-        plain_d=plain_d,
     )
 
 

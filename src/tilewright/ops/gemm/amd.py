@@ -157,13 +157,20 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
             "use a smaller tile" + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
     held = shape.registers(signature, schedule)
-    most = (arch.vector_registers + arch.accumulator_registers) * 11 // 16
+    # The waves of a block are on the SIMDs at once and share their registers.
+    waves = -(-shape.threads(schedule) // arch.warp_size)
+    own = min(
+        arch.vector_registers + arch.accumulator_registers, arch.simd_registers // -(-waves // max(1, arch.simds))
+    )
+    most = own * 11 // 16
     if held > most:
+        few = f" (a block of {waves} waves leaves each {own})" if own < arch.simd_registers else ""
         yield Violation(
             "amd-registers",
             f"tile {sizes(schedule.tile)} with {schedule.pipeline} on warp grid {sizes(schedule.warp_grid)} "
-            f"wants {held} registers of a lane; over {most} it spills",
-            "use a smaller tile or more waves" + (", or compv3" if schedule.pipeline == "compv4" else ""),
+            f"wants {held} registers of a lane; over {most} it spills{few}",
+            ("use a smaller tile or fewer waves" if few else "use a smaller tile or more waves")
+            + (", or compv3" if schedule.pipeline == "compv4" else ""),
         )
 
 

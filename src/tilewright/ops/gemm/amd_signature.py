@@ -60,10 +60,14 @@ def _multiplied(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
         )
     elif tile_key(signature) not in served:
         pairs = sorted({key.removesuffix("_fp32").removesuffix("_int32").replace("_fp8", " x fp8") for key in served})
+        software = a.startswith("fp8") and not any(key.startswith("fp8") for key in served)
         yield Violation(
             "amd-dtype-mix",
-            f"CK Tile has no matrix instruction for {a} times {b} on {arch.name}",
-            f"use one of {', '.join(pairs)}, or the loops",
+            f"CK Tile has no matrix instruction for {a} times {b} on {arch.name}"
+            + (": it converts every element by itself and multiplies in fp32" if software else ""),
+            "convert A and B to fp16, which has every number of fp8, or use the loops"
+            if software
+            else f"use one of {', '.join(pairs)}, or the loops",
         )
     if "lds-transpose" in arch.features and signature.layout != "rcr" and DTYPES[a].bytes > 2:
         yield Violation(
