@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tests.amd_emulated.emulator import MODELLED
-from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE
+from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
 from tilewright.arch import all_archs
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -197,7 +197,7 @@ def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
         batch_gap=rng.choice((0, 0, gap)),
         off={one: rng.choice((1, 2, 8)) for one in "abcde"} if rng.random() < 0.1 else {},
         d_kinds=tuple(rng.choice(D_KINDS) for _ in range(s.num_d)),
-        values=_values(rng, cancels),
+        values=_values(rng, spec, cancels),
         cancels=cancels,
         seed=rng.randrange(1 << 31),
         **_factors(rng, spec),
@@ -215,14 +215,19 @@ def _size(rng: random.Random, step: int, count: int, fine: int) -> int:
     return fine * rng.randint(1, 3)
 
 
-def _values(rng: random.Random, cancels: bool) -> dict[str, str]:
+def _values(rng: random.Random, spec: KernelSpec, cancels: bool) -> dict[str, str]:
     if cancels:
         return {"a": ORDINARY, "b": ORDINARY, "c": rng.choice(KINDS), "d": rng.choice(KINDS)}
     if rng.random() < 0.3:  # every element exact
         return {"a": rng.choice((WHOLE, ONE_HOT)), "b": WHOLE, "c": WHOLE, "d": WHOLE}
     found = {one: rng.choice((ORDINARY, ORDINARY, *KINDS)) for one in "abcd"}
-    if found["a"] == LARGEST and found["b"] == LARGEST:
-        found["b"] = SMALL  # else hardly an element would be promised
+    s = spec.signature
+    widest = any(FORMATS[one].exponent == 8 for one in (s.dtype_a, s.dtype_b))
+    for one, other in (("a", "b"), ("b", "a")):  # two of the largest, or one of fp32's size, leave fp32: all open
+        if found[one] == LARGEST and (widest or found[other] == LARGEST):
+            found[other] = rng.choice((SMALL, ZEROS, ONE_HOT))
+    if s.epilogue == "MultiDMultiply" and found["d"] == LARGEST:
+        found["d"] = ORDINARY
     return found
 
 
