@@ -135,6 +135,7 @@ def cases() -> tuple[Case, ...]:
         ("direct MultiDAdd fp16", spec(G3, "compv3", "fp16", "rcr", "direct", epilogue="MultiDAdd", num_d=2)),
         ("three repeats", spec(G3, "compv3", "fp16", tile=(192, 96, 32), grid=(2, 1, 1))),
         ("one wave of a wide warp tile", spec(G3, "mem", "bf16", tile=(32, 32, 16), grid=ONE)),
+        ("single stores through LDS", spec(G3, "compv3", "bf16", store_width=1, epilogue="Silu", num_d=1)),
         ("int8 to int8", spec(G3, "compv3", "int8", out="int8", epilogue="Relu", tile=(64, 64, 64))),
         ("int8 to fp32", spec(G3, "compv3", "int8", out="fp32", tile=(64, 64, 64))),
         # the fused operations

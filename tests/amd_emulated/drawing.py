@@ -232,12 +232,12 @@ def _values(rng: random.Random, spec: KernelSpec, cancels: bool) -> dict[str, st
 
 
 def _factors(rng: random.Random, spec: KernelSpec) -> dict[str, Any]:
-    """alpha, beta and C as far as kernels of the family take them."""
+    """alpha, beta and C."""
     whole = FORMATS[spec.signature.dtype_c].is_int
     found: dict[str, Any] = {}
-    if getattr(amd, "SCALES", True) and rng.random() < 0.4:
+    if rng.random() < 0.4:
         found["alpha"] = rng.choice((2.0, -1.0, 0.0, 3.0) if whole else (2.0, -1.0, 0.0, 0.37, 1e-3))
-    if getattr(amd, "ADDS_C", True) and rng.random() < 0.4:
+    if rng.random() < 0.4:
         found["beta"] = rng.choice((1.0, -1.0, 2.0) if whole else (1.0, -0.5, 1.7))
         found["in_place"] = rng.random() < 0.3
         found["broadcast_c"] = not found["in_place"] and rng.random() < 0.2

@@ -43,6 +43,7 @@ def problems(draw: st.DrawFn, target: str) -> tw.GemmProblem:
         batch=draw(st.integers(0, 3)),
         epilogue=epilogue,
         num_d=draw(st.sampled_from(epilogue_d_counts(epilogue))),
+        beta=draw(st.booleans()),
         aligned=draw(st.booleans()),
         # CK Tile has packed kernels of some layouts and sizes only.
         preshuffled=not target.startswith("gfx") and draw(st.booleans()),

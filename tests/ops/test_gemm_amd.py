@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -288,6 +289,32 @@ def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
 )
 def test_what_spilled_when_built_is_refused(spec: KernelSpec, spills: bool) -> None:
     assert ("amd-registers" in {one.rule for one in GEMM.check(spec)}) == spills
+
+
+def swept() -> Iterator[KernelSpec]:
+    """Of every proposal of the widest pool one in a hundred, and those of `default`."""
+    axes: dict[str, Any] = {"datatypes": ("fp16", "int8"), "layouts": ("rcr",)}
+    for pool, step in (("default", 1), ("profiler", 101)):
+        for spec in list(GEMM.proposals(pool, "gfx942", **axes))[::step]:
+            if not GEMM.check(spec):
+                yield spec
+
+
+def test_sums_leave_in_whole_turns_that_cost_no_occupancy() -> None:
+    seen = set()
+    for spec in swept():
+        s, h = spec.signature, spec.schedule
+        one, (along_m, along_n, _) = amd_shape.turn(s, h), amd_shape.repeat(h)
+        assert along_m % one.m == along_n % one.n == 0, spec.name
+        assert one.parts == 1 or (h.warp_tile[:2] == (32, 32) and one[:2] == (1, 1)), spec.name
+        seen.add((one.m > 1, one.n > 1, one.parts))
+        if h.store != "cshuffle":
+            assert one.n * h.warp_tile[0] * h.warp_tile[1] // 64 <= 16 or one.n == 1
+            continue
+        staged = amd_shape.lds_bytes(s, dataclasses.replace(h, store="direct"))
+        of_all_waves = amd_shape.WAVE_LDS_BYTES * h.warp_grid[0] * h.warp_grid[1]
+        assert amd_shape.lds_bytes(s, h) <= staged + of_all_waves, spec.name
+    assert {(False, False, 2), (False, True, 1), (True, True, 1), (True, False, 1)} <= seen
 
 
 def test_compv5_needs_room_for_its_sums() -> None:
