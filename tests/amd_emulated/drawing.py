@@ -30,6 +30,7 @@ from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm import amd
 from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.schedule import CkTileSchedule
 
 POOLS = ("default", "full", "profiler")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
@@ -174,15 +175,16 @@ def plain(spec: KernelSpec, seed: int = 0) -> Drawn:
     s, h = spec.signature, spec.schedule
     m, n, k = h.tile
     kinds = dict.fromkeys("abcd", ORDINARY)
-    return Drawn(m, n, 2 * k * h.split_k, d_kinds=("full",) * s.num_d, values=kinds, seed=seed)
+    return Drawn(m, n, 2 * k * getattr(h, "split_k", 1), d_kinds=("full",) * s.num_d, values=kinds, seed=seed)
 
 
 def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
     s, h = spec.signature, spec.schedule
     fine = rng.choice((1, 2, 4, 8, 8, 16, 16, 32))  # most accesses are 8 or 16 elements wide
-    stages = shape.prefetch_stages(s, h)
+    stages = shape.prefetch_stages(s, h) if isinstance(h, CkTileSchedule) else 1
     m, n = (_size(rng, side, rng.choice((1, 1, 1, 2, 3)), fine) for side in h.tile[:2])
-    k = _size(rng, h.tile[2] * h.split_k, rng.randint(1, 2 * stages + 3), fine)
+    k = _size(rng, h.tile[2] * getattr(h, "split_k", 1), rng.randint(1, 2 * stages + 3), fine)
+    k = 0 if rng.random() < 0.02 else k
     batch = rng.choice((1, 1, 1, 2, 3))
     gap = rng.choice((0, 0, fine, 3 * fine, 16))
     cancels = rng.random() < 0.1 and not FORMATS[s.dtype_a].is_int
