@@ -157,7 +157,8 @@ def test_our_words_are_a_configuration_on_every_target() -> None:
         ('{"tile_config": 3}', "config-value", "tile_m"),
         ('{"multi_d_config": 3}', "config-value", "elementwise_ops"),
         ('{"multi_d_config": {"ops": 3}}', "config-name", "elementwise_ops"),
-        ('{"permute_n": true}', "config-value", "leave it out"),
+        ('{"vector_size_a": 4}', "config-value", "leave it out"),
+        ('{"tile_m": {"min": 64, "max": 64, "step": 64, "exclude": [64]}}', "config-value", "values"),
         ('{"pipeline": "comp_async"}', "pipeline-name", "compv3"),
         ('{"tile_m": {"min": 1, "max": 3000, "step": 1}, "tile_n": {"min": 1, "max": 3000}}', "config-size", "fewer"),
     ],
@@ -168,6 +169,46 @@ def test_a_wrong_configuration_is_one_clear_error(text: str, rule: str, hint: st
     assert f"error: [{rule}]" in done.stderr
     assert hint in done.stderr
     assert done.stdout == ""
+
+
+def test_what_tile_engine_s_files_hold_beside() -> None:
+    """A section `problem`, values left out of a range, hints to its compiler, and older spellings."""
+    config = {
+        "problem": {
+            "layout_a": {"values": ["r"]}, "layout_b": {"values": ["r", "c"]}, "layout_c": {"values": ["r"]},
+            "datatype_a": {"values": ["fp8"]}, "datatype_b": {"values": ["fp8"]}, "datatype_c": {"values": ["fp16"]},
+        },
+        "tile_config": {"tile_m": {"min": 64, "max": 256, "step": 64, "exclude": [192, 256]}, "tile_k": [64]},
+        "trait_config": {"kPadM": {"values": [True]}},
+        "k_block_per_cu": 2,
+        "permute_n": True,
+    }  # fmt: skip
+    found = collect("gemm", "gfx942", config=config)
+    proposed = [*found.specs, *(one.spec for one in found.rejected)]
+    assert {(one.signature.dtype_a, one.signature.dtype_c) for one in proposed} == {("fp8_e4m3fnuz", "fp16")}
+    assert {one.signature.layout for one in proposed} == {"rrr", "rcr"}
+    assert {one.schedule.tile[0] for one in proposed} == {64, 128}
+    assert {one.schedule.pad for one in proposed} == {(True, False, False)}
+    asked = collect("gemm", "gfx942", config=config, axes={"datatypes": "bf16", "outputs": "bf16"})
+    assert {one.signature.dtype_a for one in asked.specs} == {"bf16"}, "what was asked for counts first"
+
+
+def test_a_sweep_as_large_as_tile_engine_s_is_read() -> None:
+    """Of 103,680 combinations only those whose parts divide, and that the arch has, are proposed."""
+    edges = {"min": 64, "max": 256, "step": 64}
+    config: dict[str, Any] = {
+        "tile_config": {
+            **{f"tile_{axis}": edges for axis in "mnk"}, "warp_m": [4, 2, 1], "warp_n": [4, 2, 1], "warp_k": [1],
+            "warp_tile_m": [4, 16, 32], "warp_tile_n": [16, 32, 64], "warp_tile_k": [8, 16, 32, 64, 128],
+        },
+        "trait_config": {"pipeline": ["compv3", "compv4"], "persistent": [True, False]},
+    }  # fmt: skip
+    found = collect("gemm", "gfx942", config=config)
+    assert len(found.specs) + len(found.rejected) < 20_000
+    assert len(found.specs) > 500
+    few = {**config["tile_config"], "tile_m": 128, "tile_n": 128, "tile_k": 64}
+    listed = collect("gemm", "gfx942", config={**config, "tile_config": few})
+    assert set(listed.specs) <= set(found.specs), "a smaller sweep, whose every combination is asked about"
 
 
 def test_one_source_of_kernels_at_a_time(config: str, tmp_path: Path) -> None:
