@@ -24,6 +24,9 @@ GEMM = ops.op("gemm")
 FAR = 2.5  # what the estimate calls that many times slower than the best is not measured
 NEAR = 1.15  # a measured selection's second race takes kernels below this multiple
 FIRST_LOOK = 3  # rounds of the first race
+SHORT = 30e-6  # seconds: what takes less needs more rounds, which cost little
+SHORT_ROUNDS = 15
+EVEN = 1.01  # of two that differ less the default kernel is the measured choice too
 
 Ready = dict[str, tuple[KernelSpec, Run]]
 
@@ -87,18 +90,24 @@ class Kernels:
                 print(f"WRONG: {text}", flush=True)
         return found
 
-    def race(self, calls: dict[str, Run]) -> tuple[dict[str, float], str]:
-        """Medians of everyone in a short race, of the near ones in a longer one, which decides; and its winner."""
-        near, medians = list(calls), dict.fromkeys(calls, 0.0)
-        for rounds in (FIRST_LOOK, max(5, self.options.rounds // 2)):
+    def race(self, calls: dict[str, Run], favourite: str = "") -> tuple[dict[str, float], str]:
+        """Medians of everyone in a short race, of the near ones in a longer one, which decides; and its winner.
+
+        The favourite wins where it is even with the fastest.
+        """
+        near, medians, rounds = list(calls), dict.fromkeys(calls, 0.0), FIRST_LOOK
+        for _ in range(2):
             times = self.clock.rounds([calls[name] for name in near], rounds, "cold")
             medians |= {name: statistics.median(taken) for name, taken in zip(near, times, strict=True)}
             best = min((medians[name] for name in near), default=0.0)
             near = [name for name in near if medians[name] <= NEAR * best]
-        return medians, min(near, key=medians.__getitem__, default="")
+            rounds = max(SHORT_ROUNDS if best < SHORT else 5, self.options.rounds // 2)
+        winner = min(near, key=medians.__getitem__, default="")
+        return medians, favourite if favourite in near and medians[favourite] <= EVEN * medians[winner] else winner
 
     def fastest(self, one: Operands) -> KernelSpec | None:
         """The measured choice."""
         entrants = self.checked(self.candidates(one.problem), one)
-        _, winner = self.race({name: call for name, (_, call) in entrants.items()})
+        favourite = self.default(one.problem).name
+        _, winner = self.race({name: call for name, (_, call) in entrants.items()}, favourite)
         return entrants[winner][0] if winner else None
