@@ -29,7 +29,8 @@ CONFIG: dict[str, Any] = {
     },
     "multi_d_config": {"elementwise_ops": ["MultiDAdd", "Relu"], "num_d_tensors": [1, 2]},
 }  # fmt: skip
-TOO_LARGE = '{"tile_m": 256, "tile_n": 256, "tile_k": 64}'
+UNKNOWN_PAIR = '{"pipeline": "compv4", "scheduler": "interwave"}'  # only mem has interwave
+CHANGE = "scheduler interwave -> intrawave"
 
 
 def run(*arguments: str) -> Result:
@@ -142,6 +143,11 @@ def test_our_words_are_a_configuration_on_every_target() -> None:
     found = specs("--target", "sm_90a", "--datatype", "fp16", "--layout", "rcr", "--tile-config-json", ours)
     assert len(found) == 4
     assert len(specs("--target", "x86_64_v3", "--tile-config-json", '{"pipeline": "loops"}')) == 1
+    typed = specs("--target", "x86_64_v3", "--tile-config-json", '{"pipeline": "loops", "datatype": ["bf16", "fp8"]}')
+    assert signatures(typed, "dtype_a") == {"bf16", "fp8_e4m3"}
+    whole = '{"pipeline": "compv3", "tile": [[128, 128, 32], [256, 128, 32]], "pad": [[true, true, false]]}'
+    assert {tuple(one["schedule"]["pad"]) for one in specs(*AMD, "--tile-config-json", whole)} == {(True, True, False)}
+    assert len(specs(*AMD, "--variants", "preshuffle", "--tile-config-json", whole)) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,6 +160,7 @@ def test_our_words_are_a_configuration_on_every_target() -> None:
         ('{"tile_m": {"min": 3}}', "config-value", "values"),
         ('{"tile_m": {"min": 1, "max": 9, "step": 0}}', "config-value", "values"),
         ('{"tile_m": "128"}', "spec-field", "tuple[int, int, int]"),
+        ('{"tile_m": {"min": 1, "max": 20000}, "warp_m": [[2]]}', "spec-field", "tuple[int, int, int]"),
         ('{"tile_config": 3}', "config-value", "tile_m"),
         ('{"multi_d_config": 3}', "config-value", "elementwise_ops"),
         ('{"multi_d_config": {"ops": 3}}', "config-name", "elementwise_ops"),
@@ -230,26 +237,27 @@ def test_one_source_of_kernels_at_a_time(config: str, tmp_path: Path) -> None:
 
 
 def test_an_illegal_configuration_gets_its_nearest_legal_neighbours(tmp_path: Path) -> None:
-    done = run("generate", "gemm", *AMD, "--tile-config-json", TOO_LARGE, "-o", str(tmp_path / "out"))
+    done = run("generate", "gemm", *AMD, "--tile-config-json", UNKNOWN_PAIR, "-o", str(tmp_path / "out"))
     assert done.exit_code == 1
     assert "[no-specs]" in done.stderr
-    assert "the nearest legal kernels: tile_m 256 -> 128, tile_n 256 -> 128; or " in done.stderr
+    assert f"the nearest legal kernels: {CHANGE}; or pipeline compv4 -> mem" in done.stderr
     assert not (tmp_path / "out").exists()
-    listed = run("specs", "gemm", *AMD, "--tile-config-json", TOO_LARGE, "--why-not", "-v")
-    assert "  nearest: tile_m 256 -> 128, tile_n 256 -> 128" in listed.stdout
+    listed = run("specs", "gemm", *AMD, "--tile-config-json", UNKNOWN_PAIR, "--why-not", "-v")
+    assert f"  nearest: {CHANGE}" in listed.stdout
 
 
 def test_correct_takes_the_nearest_and_says_what_it_changed(tmp_path: Path) -> None:
-    request = (*AMD, "--tile-config-json", TOO_LARGE, "--correct")
+    request = (*AMD, "--tile-config-json", UNKNOWN_PAIR, "--correct")
     done = run("generate", "gemm", *request, "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.stderr
-    assert "tile_m 256 -> 128, tile_n 256 -> 128 (amd-lds)" in done.stderr
+    assert f"{CHANGE} (amd-scheduler)" in done.stderr
     assert "1 proposals corrected" in done.stderr
     kernels = json.loads((tmp_path / "out" / "manifest.json").read_text())["kernels"]
-    assert [one["spec"]["schedule"]["tile"] for one in kernels] == [[128, 128, 64]]
+    assert [one["spec"]["schedule"]["scheduler"] for one in kernels] == ["intrawave"]
     data = json.loads(run("specs", "gemm", *request, "--json").stdout)
     assert data["corrected"][0]["taken"] == kernels[0]["name"]
-    assert {"name": "tile_m", "before": 256, "after": 128} in data["corrected"][0]["changes"]
+    changed = [{"name": "scheduler", "before": "interwave", "after": "intrawave"}]
+    assert data["corrected"][0]["changes"] == changed
 
 
 def test_correct_leaves_what_is_legal_as_it_is() -> None:

@@ -33,14 +33,6 @@ def told(one: KernelSpec) -> list[str]:
     ("asked", "nearest"),
     [
         (replace(SOUND, scheduler="interwave"), ["scheduler interwave -> intrawave", "pipeline compv4 -> mem"]),
-        (
-            replace(SOUND, tile=(256, 256, 64)),
-            [
-                "tile_m 256 -> 128, tile_n 256 -> 128",
-                "tile_m 256 -> 128, tile_k 64 -> 32",
-                "tile_n 256 -> 128, tile_k 64 -> 32",
-            ],
-        ),
         (replace(SOUND, tile=(100, 128, 32)), ["tile_m 100 -> 128", "tile_m 100 -> 64"]),
         (
             replace(SOUND, tile=(256, 256, 32), warp_grid=(4, 4, 1)),
@@ -50,6 +42,16 @@ def told(one: KernelSpec) -> list[str]:
 )
 def test_closest_first_and_what_differs(asked: CkTileSchedule, nearest: list[str]) -> None:
     assert told(spec(asked))[: len(nearest)] == nearest
+
+
+def test_a_tile_that_is_too_large_becomes_smaller_and_nothing_else() -> None:
+    for one in neighbours(GEMM, spec(replace(SOUND, tile=(256, 256, 64)))):
+        assert {each.name for each in one.changes} <= {"tile_m", "tile_n", "tile_k"}
+        assert all(each.after < each.before for each in one.changes)
+
+
+def test_a_legal_kernel_needs_none() -> None:
+    assert told(spec(SOUND)) == []
 
 
 def test_on_another_vendor_too() -> None:
@@ -84,7 +86,7 @@ def test_nothing_legal_is_nearer_than_the_first() -> None:
     asked = spec(replace(SOUND, tile=(256, 256, 64)))
     found = neighbours(GEMM, asked)
     assert len(found[0].changes) == 2
-    for place, size in ((0, 128), (1, 128), (2, 32)):
+    for place, size in ((0, 128), (0, 192), (1, 128), (1, 192), (2, 32)):
         tile = [*asked.schedule.tile]
         tile[place] = size
         assert GEMM.check(spec(replace(asked.schedule, tile=tuple(tile))))

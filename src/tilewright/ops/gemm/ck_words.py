@@ -72,10 +72,11 @@ def normal_layout(text: str, arch: Arch) -> str:
 def configured(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
     """The kernels that a configuration in their words, or in ours, means; axes that are given count first."""
     facts = arch_by_name(arch)
-    if CkTileSchedule not in SCHEDULES.get(facts.family, ()):
-        return swept(op, read(data, facts, {}).fields, arch, axes)
-    found = read(data, facts, DEFAULTS)
+    theirs = CkTileSchedule in SCHEDULES.get(facts.family, ())
+    found = read(data, facts, DEFAULTS if theirs else {})
     plain = {**found.axes, **axes}
+    if not theirs:
+        return swept(op, found.fields, arch, plain)
     variants = axes.get("variants") or (("multi_d",) if axes.get("epilogues") or axes.get("num_d") else ("standard",))
     keep = _keep(facts)
     made = [
@@ -91,11 +92,14 @@ def _keep(arch: Arch) -> Keep:
     tiles = {tile for one in (arch.warp_tiles or {}).values() for tile in one}
 
     def keep(one: Mapping[str, Any]) -> bool:
-        grid, step = (tuple(one[f"{name}_{axis}"] for axis in "mnk") for name in ("warp_grid", "warp_tile"))
+        tile, grid, step = (
+            tuple(one[f"{name}_{axis}"] for axis in "mnk") for name in ("tile", "warp_grid", "warp_tile")
+        )
+        if any(type(size) is not int for size in (*tile, *grid, *step)):
+            return True  # which is an error when it is read
         if grid not in grids or step not in tiles:
             return False
-        sizes = (one[f"tile_{axis}"] for axis in "mnk")
-        return not any(type(size) is int and size % (a * b) for size, a, b in zip(sizes, grid, step, strict=True))
+        return not any(size % (a * b) for size, a, b in zip(tile, grid, step, strict=True))
 
     return keep
 
@@ -106,7 +110,8 @@ def _of_variant(
     """Their sweep has one set of traits for all variants, of which each takes what it has."""
     always: dict[str, Any] = {}
     if variant == "preshuffle":
-        always = {"pipeline": ("preshuffle",), "scheduler": ("default",), "store": ("cshuffle",), "pad_k": (False,)}
+        always = {"pipeline": ("preshuffle",), "scheduler": ("default",), "store": ("cshuffle",)}
+        always |= {"pad_k": (False,)} if "pad_k" in fields else {}
     elif variant == "multi_d":
         always = {"store": ("cshuffle",)}
     whole = any(name in fields for name in ("tile", "warp_grid", "warp_tile"))  # our own way to name them
