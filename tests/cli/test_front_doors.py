@@ -316,3 +316,13 @@ def test_generate_without_a_folder_says_which_option() -> None:
     assert done.exit_code == 1
     assert "[output-dir]" in done.stderr
     assert "--output-dir" in done.stderr
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_a_configuration_is_built() -> None:
+    done = run("build", "gemm", "--target", "generic", "--tile-config-json", '{"pipeline": "loops"}', "--json")
+    assert done.exit_code == 0, done.stderr
+    built = json.loads(done.stdout)["built"]
+    assert [one["digest"] for one in built] == [
+        collect("gemm", "generic", config={"pipeline": "loops"}).specs[0].digest
+    ]
