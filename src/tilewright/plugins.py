@@ -4,6 +4,7 @@
     tilewright.bindings       X = how arrays become calls of it                   (runtime.bindings.Binding)
     tilewright.backends       B = a backend                                       (backends.base.Backend)
     tilewright.kernels.B      X = all that backend B knows of the op              (backends.base.OpKernels)
+    tilewright.engine         X = problem sets and the like for the tile engine   (ops.engine.Engine)
     tilewright.api            N = a function that users find as tilewright.N
 
 So an op may live in another package, and nothing here names one.  Nothing is loaded before it is asked for: another

@@ -115,6 +115,16 @@ def cases() -> tuple[Case, ...]:
         ("preshuffle fp8", spec(G3, "preshuffle", "fp8", tile=LONG, grid=ACROSS, warp_tile=W8)),
         ("compv5 int8", spec(G3, "compv5", "int8", tile=(32, 32, 64), grid=DUAL)),
         ("compv5 fp8", spec(G3, "compv5", "fp8", tile=(32, 32, 64), grid=DUAL, out="fp32")),
+        # how many vectors a lane turns of operands that lie across k
+        ("int8, 2 vectors of B turned", spec(G3, "compv3", "int8", "rrr", tile=(64, 64, 128))),
+        ("fp8, 2 vectors of both turned", spec(G3, "compv4", "fp8", "crr", tile=(64, 64, 128))),
+        ("bf8, 2 vectors of A turned", spec(G3, "mem", "bf8", "ccr", tile=(32, 32, 64), grid=ONE)),
+        ("fp8, 2 vectors turned on gfx90a", spec(G2, "compv3", "fp8", "crr", tile=(64, 64, 128))),
+        ("int8, 4 vectors turned", spec(G3, "mem", "int8", "crr", "direct", tile=(32, 32, 128), grid=ONE)),
+        ("fp8, 8 vectors of B turned", spec(G3, "compv3", "fp8", "rrr", tile=(64, 64, 128), grid=ONE)),
+        ("int8, 8 and 16 vectors turned",
+         spec(G3, "compv3", "int8", "crr", tile=(16, 32, 512), grid=ONE, warp_tile=W32)),
+        ("fp16, 32 vectors turned", spec(G3, "compv3", "fp16", "crr", tile=(16, 64, 256), grid=ONE, warp_tile=W16)),
         # split-K: each output type is added by another instruction
         ("split-K bf16", spec(G3, "compv3", "bf16", split_k=2)),
         ("split-K int8", spec(G3, "mem", "int8", split_k=2, tile=(32, 32, 32), grid=ONE, warp_tile=W8)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -19,6 +20,7 @@ import tilewright as tw
 from tilewright import events, ops, settings
 from tilewright.dispatch import measure
 from tilewright.dispatch.records import Record, Records, Timing, machine
+from tilewright.dispatch.results import Results, stamp
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import InternalError, NoKernelError, StoreError
 from tilewright.ops.base import KernelSpec, plain
@@ -90,9 +92,8 @@ def test_a_record_of_the_same_problem_is_replaced(tmp_path: Path) -> None:
 
 
 def test_records_say_where_they_come_from(tmp_path: Path) -> None:
-    table = Records(tmp_path)
-    table.put(record(GENERIC))
-    (data,) = json.loads(table.path.read_text())["records"]
+    Records(tmp_path).put(record(GENERIC))
+    data = Records(tmp_path).all()[0].to_dict()
     assert data["problem"]["m"] == 16
     assert data["machine"]["model"]
     assert data["timings"][0]["spec"]["op"] == "gemm"
@@ -100,23 +101,36 @@ def test_records_say_where_they_come_from(tmp_path: Path) -> None:
 
 
 DAMAGED = {
-    "no JSON": "{",
-    "another version": '{"schema": 99, "records": []}',
-    "a list": "[]",
-    "records that are no list": '{"schema": 1, "records": {"op": "gemm"}}',
-    "nested too deeply": "[" * 5000,
-    "nested deeply and closed": '{"schema": 1, "records": [' + "[" * 500 + "]" * 500 + "]}",
-    "no text": "\udcff\udcfe",
-    "binary": "\x00\x01",
-    "empty": "",
+    "no database": b"{" * 5000,
+    "a store cut short": None,
+    "a page of it overwritten": None,
+    "short": b"SQLite",
 }
 
 
-@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
-def test_an_unreadable_file_is_reported_once_ignored_and_never_written_over(tmp_path: Path, text: str) -> None:
-    with settings.override(cache_dir=tmp_path):
-        place = Records(tmp_path).path
-        data = text.encode("utf-8", "surrogateescape")
+def damaged(folder: Path, kind: str) -> bytes:
+    """What a store of the kind holds."""
+    if DAMAGED[kind] is not None:
+        return DAMAGED[kind] or b""
+    sound = Records(folder / "sound")
+    for size in range(40):
+        sound.put(record(GENERIC, dataclasses.replace(PROBLEM, m=size + 1)))
+    sound.results.close()
+    data = bytearray(sound.path.read_bytes())
+    assert not Path(f"{sound.path}-wal").exists(), "the last to close it writes everything to the file"
+    if kind == "a store cut short":
+        return bytes(data[: len(data) // 2])
+    data[1024:] = b"\xaa" * len(data[1024:])
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_an_unreadable_store_is_reported_once_ignored_and_never_written_over(tmp_path: Path, kind: str) -> None:
+    data = damaged(tmp_path, kind)
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    with settings.override(cache_dir=folder):
+        place = Records(folder).path
         place.write_bytes(data)
         registry = tw.Registry()
         with events.recorded() as heard:
@@ -127,14 +141,67 @@ def test_an_unreadable_file_is_reported_once_ignored_and_never_written_over(tmp_
                 assert choice(registry, dataclasses.replace(PROBLEM, m=3)).tier == "rule"
         assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["records-unreadable"]
         with pytest.warns(RuntimeWarning, match="it is kept as"):
-            Records(tmp_path).put(record(GENERIC))
-        assert choice(tw.Registry()).tier == "measured"  # the next measurement starts a sound file
-        (aside,) = tmp_path.glob("*.unreadable-*")
+            Records(folder).put(record(GENERIC))
+        assert choice(tw.Registry()).tier == "measured"  # the next measurement starts a sound store
+        (aside,) = folder.glob("*.unreadable-*")
         assert aside.read_bytes() == data
-        place.write_bytes(data)
-        with pytest.warns(RuntimeWarning, match="unreadable-2"):
-            Records(tmp_path).put(record(GENERIC))
-        assert len(list(tmp_path.glob("*.unreadable-*"))) == 2
+
+
+def foreign_store(path: Path, *statements: str) -> bytes:
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(path)) as made:
+        for one in statements:
+            made.execute(one)
+        made.commit()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE TABLE theirs(x)",),
+        ("PRAGMA application_id = 77",),
+        ("PRAGMA application_id = 1415007314", "PRAGMA user_version = 99"),
+    ],
+    ids=["another program", "another owner", "a newer schema"],
+)
+def test_a_store_of_others_is_ignored_and_left_alone(tmp_path: Path, statements: tuple[str, ...]) -> None:
+    with settings.override(cache_dir=tmp_path):
+        table = Records(tmp_path)
+        before = foreign_store(table.path, *statements)
+        with pytest.warns(RuntimeWarning, match="are ignored"):
+            assert choice(tw.Registry()).tier == "rule"
+        with pytest.raises(StoreError, match="not written over") as caught:
+            table.put(record(GENERIC))
+        assert caught.value.rule == "records-unreadable"
+        assert table.path.read_bytes() == before
+
+
+# -- the JSON file that kept records before there was a store ---------------------------------------------
+
+
+def legacy(folder: Path, items: list[Any], schema: int = 1) -> Path:
+    place = folder / "measured-v1.json"
+    place.write_text(json.dumps({"schema": schema, "records": items}))
+    return place
+
+
+def test_older_records_move_into_the_store_once(tmp_path: Path) -> None:
+    sizes = (101, 102)
+    place = legacy(tmp_path, [record(GENERIC, dataclasses.replace(PROBLEM, m=one)).to_dict() for one in sizes])
+    text = place.read_text()
+    with settings.override(cache_dir=tmp_path):
+        assert choice(tw.Registry(), dataclasses.replace(PROBLEM, m=101)).tier == "measured"
+    assert sorted(one.problem["m"] for one in Records(tmp_path).all()) == [101, 102]
+    assert not place.exists()
+    assert (tmp_path / "measured-v1.json.moved-1").read_text() == text
+
+
+def test_what_was_measured_since_is_not_overwritten_by_what_moves(tmp_path: Path) -> None:
+    Records(tmp_path).put(record(GENERIC, date=10.0))
+    legacy(tmp_path, [record(GENERIC, date=5.0).to_dict()])
+    assert [one.date for one in Records(tmp_path).all()] == [10.0]
 
 
 def spoiled(**changes: Any) -> dict[str, Any]:
@@ -151,61 +218,102 @@ SPOILED: dict[str, Any] = {
     "a timing without an end": spoiled(timings=[{**record(GENERIC).to_dict()["timings"][0], "seconds": float("inf")}]),
     "a timing that is text": spoiled(timings=["fast"]),
     "a machine that is text": spoiled(machine="mine"),
+    "a date beyond all calendars": spoiled(date=1e300),
+    "half a character": spoiled(op="\ud800"),
 }
 
 
 @pytest.mark.parametrize("raw", SPOILED.values(), ids=SPOILED.keys())
 def test_a_damaged_record_costs_no_other_and_is_kept_as_it_is(tmp_path: Path, raw: Any) -> None:
-    """Of four records one was left, when one was damaged and another problem was measured."""
-    table = Records(tmp_path)
-    others = [dataclasses.replace(PROBLEM, m=size) for size in (101, 102, 103)]
-    for one in others:
-        table.put(record(GENERIC, one))
-    data = json.loads(table.path.read_text())
-    data["records"].insert(1, raw)
-    data["records"][0]["added by another version"] = {"kept": [1]}
-    table.path.write_text(json.dumps(data))
+    others = [record(GENERIC, dataclasses.replace(PROBLEM, m=size)).to_dict() for size in (101, 102, 103)]
+    legacy(tmp_path, [others[0], raw, *others[1:]])
     fresh = Records(tmp_path)
     with pytest.warns(RuntimeWarning, match="1 of 4 measurement records"):
         assert [one.problem["m"] for one in fresh.all()] == [101, 102, 103]
-    assert fresh.unreadable == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it was told once
-        fresh.put(record(GENERIC, dataclasses.replace(PROBLEM, m=104)))
         fresh.refresh()
-    after = json.loads(table.path.read_text())["records"]
-    assert after[:4] == data["records"], "also what another version added stays"
-    assert [one["problem"]["m"] for one in after[2:]] == [102, 103, 104]
-    assert not list(tmp_path.glob("*.unreadable-*"))
+        assert len(Records(tmp_path).all()) == 3
+    kept = json.loads((tmp_path / "measured-v1.json.moved-1").read_text())["records"]
+    assert len(kept) == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"schema": 1, "records": {}}', "[" * 5000, "", "\0\1", '{"records": [{}], "records": []}']
+)
+def test_an_older_file_that_cannot_be_read_is_told_once_and_stays(tmp_path: Path, text: str) -> None:
+    place = tmp_path / "measured-v1.json"
+    place.write_text(text)
+    table = Records(tmp_path)
+    with pytest.warns(RuntimeWarning, match="are ignored"):
+        table.refresh()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table.refresh()
+        table.put(record(GENERIC))
+        assert len(table.all()) == 1
+    assert place.read_text() == text
+
+
+# -- what the system does ----------------------------------------------------------------------------------
 
 
 def test_what_the_system_does_not_let_us_read_is_not_written_over(tmp_path: Path) -> None:
     table = Records(tmp_path)
     table.path.mkdir()  # as good as a file without permission, also for root
     (table.path / "precious").write_text("x")
-    with pytest.raises(StoreError, match="not written over") as caught:
+    with pytest.raises(StoreError) as caught:
         table.put(record(GENERIC))
-    assert caught.value.rule == "records-unreadable"
+    assert caught.value.rule in ("records-unreadable", "records-unwritable")
     assert (table.path / "precious").exists()
 
 
-def test_a_lock_that_cannot_be_had_is_an_error_and_no_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.build.locks import FileLock
-    from tilewright.dispatch import records as module
+def test_a_pipe_is_not_read_for_ever(tmp_path: Path) -> None:
+    table = Records(tmp_path)
+    os.mkfifo(table.path)
+    with pytest.warns(RuntimeWarning, match="regular"):
+        table.refresh()
+
+
+def test_a_store_another_process_holds_is_an_error_and_no_merge(tmp_path: Path) -> None:
+    import sqlite3
 
     table = Records(tmp_path)
     table.put(record(GENERIC))
-    before = table.path.read_bytes()
-    monkeypatch.setattr(module, "_LOCK_PATIENCE", 0.05)
-    lock = FileLock(table.path.with_suffix(".lock"))
-    assert lock.acquire()
-    try:
+    other = Records(tmp_path)
+    other.results = Results(other.path, patience=0.05)
+    with contextlib.closing(sqlite3.connect(table.path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="held by another process") as caught:
-            Records(tmp_path).put(record(GENERIC, dataclasses.replace(PROBLEM, m=5)))
-    finally:
-        lock.release()
+            other.put(record(GENERIC, dataclasses.replace(PROBLEM, m=5)))
+        holder.execute("ROLLBACK")
     assert caught.value.rule == "records-locked"
-    assert table.path.read_bytes() == before
+    assert len(Records(tmp_path).all()) == 1
+    other.put(record(GENERIC, dataclasses.replace(PROBLEM, m=5)))
+    assert len(Records(tmp_path).all()) == 2
+
+
+def test_a_forked_child_reads_and_writes_with_its_own_connection(tmp_path: Path) -> None:
+    table = Records(tmp_path)
+    table.put(record(GENERIC))
+    child = os.fork()
+    if child == 0:
+        try:
+            table.put(record(GENERIC, dataclasses.replace(PROBLEM, m=5)))
+            os._exit(0 if len(table.all()) == 2 else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(table.all()) == 2
+
+
+def test_a_store_in_a_folder_nobody_may_write_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Records(tmp_path)
+    table.put(record(GENERIC))
+    table.results.close()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    assert len(Records(tmp_path).all()) == 1
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["results-v1.db"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,9 +366,9 @@ def test_records_can_be_forgotten_and_merged(tmp_path: Path) -> None:
     assert sorted((one.problem["m"], one.date) for one in here.all()) == [(1, 5.0), (1000, 5.0)]
     assert here.forget(lambda one: one.problem["m"] == 1) == 1
     assert [one.problem["m"] for one in Records(tmp_path / "here").all()] == [1000]
-    stamp = here.path.stat().st_mtime_ns
+    before = stamp(here.path)
     assert here.forget(lambda one: False) == 0
-    assert here.path.stat().st_mtime_ns == stamp, "nothing to do writes nothing"
+    assert stamp(here.path) == before, "nothing to do writes nothing"
 
 
 def test_a_spec_of_an_older_schema_is_passed_over(tmp_path: Path) -> None:
@@ -439,36 +547,3 @@ def test_rounds_are_interleaved() -> None:
     timing.race(runners, timing.Method(rounds=4, sample_seconds=0.0, warmups=1), timing.HostStopwatch(0))
     assert order == ["a", "b", "a", "b", "b", "a", "a", "b", "b", "a"]
     assert all(len(one.samples) == 4 for one in runners)
-
-
-@pytest.mark.parametrize(
-    "field", ['"date": 1e300', '"date": 1000000000000000000000000000000', '"op": "\\ud800"', '"threads": 1e400']
-)
-def test_numbers_and_texts_nobody_can_print_make_a_record_damaged(tmp_path: Path, field: str) -> None:
-    """A date beyond all calendars once made every selection of its problem raise."""
-    from tilewright.dispatch.records import Records
-
-    name = field.split('"')[1]
-    text = json.dumps({"op": "gemm", "problem": {}, "threads": 1, "target": "generic", "choice": "x", "timings": [],
-                       "method": {}, "versions": {}, "machine": {}, "date": 1.0})  # fmt: skip
-    data = json.loads(text)
-    del data[name]
-    found = Records(tmp_path)
-    found.path.write_text('{"schema": 1, "records": [' + json.dumps(data)[:-1] + ", " + field + "}]}")
-    with pytest.warns(RuntimeWarning):
-        found.refresh()
-    assert found.unreadable == 1
-    assert found.all() == ()
-
-
-def test_a_file_with_a_name_twice_or_a_pipe_is_not_taken_for_records(tmp_path: Path) -> None:
-    from tilewright.dispatch.records import Records
-
-    found = Records(tmp_path)
-    found.path.write_text('{"schema": 1, "records": [{}], "records": []}')
-    with pytest.warns(RuntimeWarning, match="twice"):
-        found.refresh()
-    found.path.unlink()
-    os.mkfifo(found.path)
-    with pytest.warns(RuntimeWarning, match="regular"):
-        found.refresh()

@@ -193,7 +193,7 @@ def test_epilogues(emulator: Emulator, datatype: str, epilogue: str, count: int,
 @pytest.mark.parametrize("multiprocessors", [4, 7])
 def test_split_k(emulator: Emulator, datatype: str, vector: int, multiprocessors: int) -> None:
     one = signature(datatype, "rcr", "fp32", "MultiDAdd", 1)
-    built = emulator.kernel(kernel(one, 64, 32, vector, dealing="split_k"))
+    built = emulator.kernel(kernel(one, 64, 64 if datatype == "fp32" else 32, vector, dealing="split_k"))
     for number, (m, n, k) in enumerate(((32, 32, 1000), (30, 61, 520), (200, 40, 100), (20, 20, 7))):
         call = Call(problem(one, m, n, k, grain=16), d_kinds=("row",), seed=number)
         text = judge(built, call, (LATE, CHANCE, EAGER)[number % 3], number, multiprocessors, allocate=aligned)

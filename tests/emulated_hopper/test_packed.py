@@ -67,9 +67,9 @@ def test_turned(emulator: Emulator, m: int, n: int, cluster: tuple[int, int], sc
 
 
 @pytest.mark.parametrize(("datatype", "output"), [("fp8_e4m3", "bf16"), ("int8", "int32"), ("tf32", "fp32")])
-@pytest.mark.parametrize("layout", ["rcr", "rrr"])
+@pytest.mark.parametrize("layout", ["rcr", "rrr", "crr"])
 def test_other_inputs(emulator: Emulator, datatype: str, output: str, layout: str) -> None:
-    """Bytes can be packed from any layout, though wgmma reads them along k only."""
+    """Bytes can be packed from any layout, though wgmma reads them along k only; such an A is turned first."""
     one = packed(datatype, layout, output)
     calls = [Call(asked(one, m, n, k)) for m, n, k in ((16, 16, 16), (200, 144, 400))]
     assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1)), *calls) == []

@@ -130,6 +130,29 @@ def test_tf32(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> N
     assert wrong(emulator, tma_ws(one, 64 if "turned" in scheduler else 128, 64, 3, cluster, scheduler), *calls) == []
 
 
+@pytest.mark.parametrize("layout", ["rrr", "crr", "ccr"])
+@pytest.mark.parametrize(
+    ("datatype", "output", "scheduler", "cluster"),
+    [
+        ("tf32", "fp32", "cooperative", (2, 1)),
+        ("int8", "int32", "pingpong_turned_split_k", (1, 1)),
+        ("fp8_e4m3", "bf16", "pingpong", (1, 2)),
+    ],
+)
+def test_operands_that_are_turned_first(
+    emulator: Emulator, datatype: str, output: str, scheduler: str, cluster: tuple[int, int], layout: str
+) -> None:
+    """wgmma reads one- and four-byte elements along k only; also batches, odd addresses, and pages nobody may touch."""
+    one = signature(datatype, layout, output)
+    spec = tma_ws(one, 64 if scheduler.startswith("pingpong") else 128, 64, 3, cluster, scheduler, "direct")
+    calls = [Call(problem(one, m, n, k)) for m, n, k in ((16, 16, 16), (200, 144, 200), (72, 40, 333))]
+    calls.append(Call(problem(one, 72, 136, 40, batch=2, broadcast_a=True)))
+    assert wrong(emulator, spec, *calls) == []
+    for at_end in (True, False):
+        asked = GemmProblem(67, 133, 131, one.dtype_a, one.dtype_b, one.dtype_c, layout=layout, batch=2)
+        assert judge(emulator.kernel(spec), Call(asked), allocate=Pages(at_end)) == ""
+
+
 @pytest.mark.parametrize(
     ("output", "epilogue", "count", "scheduler"),
     [

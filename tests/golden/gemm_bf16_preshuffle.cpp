@@ -1,4 +1,4 @@
-// gemm_bf16_rcr_preshuffle_preshuffle_64x384x256_8x48x2_x86_64_v4_bf16_9dd94f72
+// gemm_bf16_rcr_preshuffle_preshuffle_64x384x256_8x48x2_prefetch8_x86_64_v4_bf16_9dd94f72
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cpu/gemm.h>
 

@@ -1,4 +1,4 @@
-// gemm_fp32_rrr_packed_96x256x256_6x16x1_x86_64_v3_885058b2
+// gemm_fp32_rrr_packed_96x256x256_6x16x1_unroll2_x86_64_v3_885058b2
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cpu/gemm.h>
 

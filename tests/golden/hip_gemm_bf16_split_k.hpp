@@ -1,4 +1,4 @@
-// gemm_bf16_crr_mem_64x64x64_2x2x1_16x16x32_interwave_split_k4_gfx90a_e580140a
+// gemm_bf16_crr_mem_64x64x64_2x2x1_16x16x32_interwave_cshuffle_split_k4_padmnk_gfx90a_e580140a
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)

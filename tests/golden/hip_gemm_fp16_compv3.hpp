@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_compv3_128x128x64_2x2x1_32x32x16_gfx942_8603e138
+// gemm_fp16_rcr_compv3_128x128x64_2x2x1_32x32x16_intrawave_cshuffle_padmnk_gfx942_8603e138
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)

@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_pad_gfx942_c686433e
+// gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_intrawave_cshuffle_nopad_gfx942_c686433e
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/ck_tile_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)

@@ -73,7 +73,6 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(signed(dtype_b="fp16")), skinny(FP8),
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
-    "nv-along-k": [tma(dataclasses.replace(FP8, layout="rrr")), tma(TF32)],
     "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
     "nv-warp": [
         multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),

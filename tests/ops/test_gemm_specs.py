@@ -14,7 +14,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, all_ops, op
 from tilewright.ops.fused import EPILOGUES, normal_epilogue
-from tilewright.ops.gemm import CpuPackedSchedule, GemmSignature, TmaWsSchedule
+from tilewright.ops.gemm import CkTileSchedule, CpuPackedSchedule, GemmSignature, TmaWsSchedule
 from tilewright.ops.gemm.schedule import SCHEDULES
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS
 
@@ -121,6 +121,37 @@ def test_a_name_tells_what_a_kernel_is() -> None:
     name = dataclasses.replace(ONE, schedule=schedule, arch="sm_90a").name
     assert "tma_ws_16x64x64_pingpong_turned_split_k_stages16" in name
     assert "split_k4" in dataclasses.replace(ONE, schedule=dataclasses.replace(ONE.schedule, split_k=4)).name
+
+
+def test_a_name_says_pad_only_where_there_is_edge_code() -> None:
+    shapes = ((64, 64, 32), (32, 32, 16), (2, 2, 1))
+    for pad, said in (
+        ((False, False, False), "_nopad"),
+        ((True, True, False), "_padmn"),
+        ((False, False, True), "_padk"),
+        ((True, True, True), "_padmnk"),
+    ):
+        amd = CkTileSchedule("mem", *shapes, pad=pad)
+        assert amd.label() == f"mem_64x64x32_2x2x1_32x32x16_intrawave_cshuffle{said}"
+        cpu = CpuPackedSchedule("packed", (96, 256, 256), (6, 16, 1), pad=pad).label()
+        assert cpu == "packed_96x256x256_6x16x1" + ("" if all(pad) else said)
+
+
+def test_a_name_says_scheduler_and_store() -> None:
+    shapes = ((64, 64, 32), (32, 32, 16), (2, 2, 1))
+    direct = CkTileSchedule("mem", *shapes, scheduler="interwave", store="direct")
+    assert direct.label() == "mem_64x64x32_2x2x1_32x32x16_interwave_direct_padmnk"
+    narrow = CkTileSchedule("preshuffle", *shapes, scheduler="default", store_width=2, persistent=True, split_k=3)
+    assert narrow.label() == "preshuffle_64x64x32_2x2x1_32x32x16_cshuffle2_split_k3_persistent_padmnk"
+
+
+@pytest.mark.parametrize("arch", ["x86_64_v3", "gfx942", "sm_80", "sm_90a"])
+def test_no_two_kernels_of_a_pool_have_names_that_differ_by_digest_only(arch: str) -> None:
+    asked = [(pool, "standard") for pool in GEMM.pool_names] + [("full", "preshuffle"), ("tests", "multi_d")]
+    for pool, variant in asked:
+        found = set(GEMM.proposals(pool, arch, datatypes=("fp16",), layouts=("rcr",), variants=(variant,)))
+        told = {(one.signature.label(), one.schedule.label()) for one in found}
+        assert len(told) == len(found), (pool, variant)
 
 
 def test_the_arch_is_part_of_the_identity() -> None:

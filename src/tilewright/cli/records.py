@@ -82,7 +82,6 @@ def ls(json: AsJson = False) -> None:
         print_json(
             {
                 "path": str(records.path),
-                "unreadable": records.unreadable,
                 "records": [{"id": id_of(one), "here": _here(one), **one.to_dict()} for one in found],
             }
         )
@@ -92,34 +91,30 @@ def ls(json: AsJson = False) -> None:
     for one in found:
         day = time.strftime("%Y-%m-%d", time.gmtime(one.date))
         seconds = f"{one.winner.seconds * 1e6:.1f}"
-        where = f"{one.target} x{one.threads}"
+        where = f"{one.target} x{one.threads}" if one.threads else one.target
         shown.add_row(
             id_of(one), seconds, day, "yes" if _here(one) else "no", where, _told(one), short_name(one.winner.name)
         )
     if found:
         show(shown)
-    kept = f", {records.unreadable} that this version cannot read" if records.unreadable else ""
-    say(f"{len(found)} records{kept} in {records.path}")
+    say(f"{len(found)} records in {records.path}")
 
 
 def forget(
     ids: _Ids = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that can be read.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All.")] = False,
     elsewhere: Annotated[bool, typer.Option("--elsewhere", help="Those of other machines.")] = False,
-    unreadable: Annotated[bool, typer.Option("--unreadable", help="Those this version cannot read.")] = False,
 ) -> None:
     """Remove records; dispatch goes by estimates again."""
-    if not (ids or everything or elsewhere or unreadable):
+    if not (ids or everything or elsewhere):
         raise RequestError(
             "nothing is said to be forgotten",
             rule="option-missing",
-            remedy="give ids, --all, --elsewhere or --unreadable",
+            remedy="give ids, --all or --elsewhere",
         )
     records = _records()
     named = _named(records, ids or [])
-    count = records.forget(
-        lambda one: everything or (bool(ids) and named(one)) or (elsewhere and not _here(one)), unreadable=unreadable
-    )
+    count = records.forget(lambda one: everything or (bool(ids) and named(one)) or (elsewhere and not _here(one)))
     say(f"{count} forgotten, {len(records.all())} stay in {records.path}")
 
 

@@ -1,15 +1,14 @@
 """Measured choices: which kernel won a problem on which machine, with everything needed to believe it.
 
-One JSON file in the cache folder, written whole and renamed into place, changed under a lock.  A record that cannot be
-read is passed over and kept: it is written back as it was.  A file that cannot be read at all is never written over: it
-is set aside under another name, or, where even that is unclear, the new record is refused.
+A record is a choice of the results' store (`dispatch.results`) with the times of all kernels that were measured for the
+problem.  A store that cannot be read is never written over: a damaged one is set aside under another name, and one of a
+newer version is left alone.  The JSON file that kept records before there was a store is taken over once, and stays.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 import time
 import warnings
@@ -22,15 +21,25 @@ from typing import Any
 from tilewright import events, jsontext, settings
 from tilewright.arch import all_archs
 from tilewright.build.locks import FileLock
+from tilewright.dispatch.results import (
+    OK,
+    Choice,
+    KernelRow,
+    Result,
+    Results,
+    Unreadable,
+    canonical,
+    problem_digest,
+    stamp,
+)
 from tilewright.errors import StoreError, TilewrightError
 from tilewright.ops.base import plain
 from tilewright.runtime.devices import HOST, device, device_of
 
-SCHEMA = 1
+SCHEMA = 1  # of records as JSON: what `export` writes
 
 # Raised whenever records in memory change: what was chosen before may have a better answer now.
 epoch = 0
-_LOCK_PATIENCE = 30.0
 
 
 def machine(target: str = "") -> dict[str, Any]:
@@ -136,45 +145,20 @@ def read_record(data: Any) -> Record:
     return record
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells one state of a file from another; None when it is not there."""
-    try:
-        status = os.stat(path)  # noqa: PTH116  this is on the way of every selection
-    except OSError:
-        return None
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
-
-
-def _canonical(data: Any) -> str:
-    """The same text for a problem and for what was read back of it: of any op, nested, with tuples and None."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
-
-
 @lru_cache(maxsize=4096)  # a selection asks more than once
-def _problem_text(problem: Any) -> str:
-    return _canonical(plain(problem))
+def _problem_digest(op: str, problem: Any) -> str:
+    return problem_digest(op, plain(problem))
 
 
-def _threads(target: str, threads: int) -> int:
+def threads_of(target: str, threads: int) -> int:
     """Threads of the host matter to its own kernels only."""
     return threads if _on_host(target) else 0
 
 
-_ProblemKey = tuple[str, str, str]
-
-
-def _problem_of_data(record: Record) -> _ProblemKey:
-    return (record.op, record.target, _canonical(record.problem))
-
-
-def _problem_key(op: str, target: str, problem: Any) -> _ProblemKey:
-    return (op, target, _problem_text(problem))
-
-
 def identity_key(record: Record) -> tuple[Any, ...]:
     """Two records with the same key measure the same thing: the later one counts."""
-    threads = _threads(record.target, record.threads)
-    return (record.machine.get("fingerprint"), threads, *_problem_of_data(record))
+    threads = threads_of(record.target, record.threads)
+    return (record.machine.get("fingerprint"), threads, record.op, record.target, canonical(record.problem))
 
 
 def _told(record: Record) -> str:
@@ -192,81 +176,34 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One element of the file: as it stands there, and what it says where that can be read."""
-
-    raw: Any
-    record: Record | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    """What the file holds; `trouble` says why nothing of it can be read."""
-
-    items: tuple[_Item, ...] = ()
-    trouble: OSError | ValueError | None = None
-    why: str = ""  # for people: what is passed over
-
-
-def _item(raw: Any) -> tuple[_Item, str]:
-    try:
-        return _Item(raw, read_record(raw)), ""
-    except ValueError as error:
-        return _Item(raw), str(error)
-
-
 class Records:
-    """The records of one cache folder, kept in step with the file."""
+    """The choices of one cache folder's store, as records."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / f"measured-v{SCHEMA}.json"
+        self.path = folder / "results-v1.db"
+        self.results = Results(self.path)
+        self._legacy = folder / "measured-v1.json"
         self._lock = threading.Lock()
-        self._seen: tuple[int, int, int] | None = None
-        self._all: list[Record] = []
-        self._by_problem: dict[_ProblemKey, list[Record]] = {}
-        self.unreadable = 0  # records of the file that this version cannot read; they are kept
+        self._seen: Any = ()
+        self._told = ""  # what was last said of the legacy file
+        self._empty = True
 
     def refresh(self) -> None:
-        """Read the file again if it changed; one stat otherwise."""
-        stamp = _stamp(self.path)
-        if stamp == self._seen:
+        """Look at the store again if it changed; two questions to the file system otherwise."""
+        if self._legacy.exists():
+            self._take_over()
+        now = stamp(self.path)
+        if now == self._seen:
             return
         with self._lock:
-            contents = self._read() if stamp is not None else _Contents()
-            if contents.why:
-                self._warn(contents.why)
-            self._take(contents.items)
-            self._seen = stamp
-
-    def _take(self, items: Sequence[_Item]) -> None:
-        records = [one.record for one in items if one.record is not None]
-        by_problem: dict[_ProblemKey, list[Record]] = {}
-        for one in records:
-            by_problem.setdefault(_problem_of_data(one), []).append(one)
-        self._all, self._by_problem = records, by_problem
-        self.unreadable = len(items) - len(records)
+            try:
+                self._empty = now is None or not self.results.has_choices()
+            except Unreadable as error:
+                self._ignore(error)
+            # Opening a store may make its files; only what others write from here on is news.
+            self._seen = stamp(self.path)
         global epoch
         epoch += 1
-
-    def _read(self) -> _Contents:
-        try:
-            data = jsontext.loads(jsontext.read(self.path))
-            if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-                found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-                raise ValueError(f"it has schema {found!r}, this version reads {SCHEMA}")
-            if not isinstance(data.get("records"), list):
-                raise ValueError("it has no list of records")
-        except FileNotFoundError:
-            return _Contents()
-        except (OSError, ValueError) as error:
-            return _Contents((), error, f"the measurement records {self.path} are ignored: {error}")
-        read = [_item(one) for one in data["records"]]
-        wrong = [why for _, why in read if why]
-        told = (
-            f"{len(wrong)} of {len(read)} measurement records in {self.path} are ignored, and kept: " if wrong else ""
-        )
-        return _Contents(tuple(item for item, _ in read), why=told + "".join(wrong[:1]))
 
     @staticmethod
     def _warn(message: str) -> None:
@@ -275,37 +212,85 @@ class Records:
 
     @property
     def empty(self) -> bool:
-        """True when nothing was measured anywhere."""
-        return not self._by_problem
+        """True when nothing was chosen anywhere."""
+        return self._empty
+
+    def _ignore(self, error: Unreadable) -> None:
+        self._empty = True
+        self._warn(f"the measurement records {self.path} are ignored: {error}")
+
+    def _choices(self, op: str, problem: Any, target: str) -> list[Choice]:
+        if self._empty:
+            return []
+        return self.results.choices(
+            "WHERE p.digest = ? AND h.target = ? ORDER BY h.date", (_problem_digest(op, problem), target)
+        )
+
+    def _record(self, choice: Choice) -> Record | None:
+        """A choice with the times it was made from; None where its kernel's own is not there any more."""
+        there = choice.device.get("fingerprint")
+        known = [
+            one
+            for one in self.results.of_problem(choice.op, choice.problem)
+            if one.status == OK and one.device.get("fingerprint") == there and one.threads == choice.threads
+        ]
+        mine = next((one for one in known if one.kernel.digest == choice.digest), None)
+        if mine is None:
+            return None
+        timings = tuple(
+            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread or 0.0,
+                   one.error or 0.0)
+            for one in known
+        )  # fmt: skip
+        return Record(
+            choice.op, choice.problem, choice.threads, choice.target, choice.digest, timings, mine.method,
+            mine.versions, choice.device, choice.date,
+        )  # fmt: skip
 
     def lookup(self, op: str, problem: Any, target: str, threads: int) -> Record | None:
         """The record of a problem on this machine's device of the target."""
-        found = self._by_problem.get(_problem_key(op, target, problem))
-        if not found:
-            return None
-        here, threads = machine(target).get("fingerprint"), _threads(target, threads)
-        for one in reversed(found):
-            if here and one.machine.get("fingerprint") == here and _threads(target, one.threads) == threads:
-                return one
+        try:
+            found = self._choices(op, problem, target)
+            here, threads = machine(target).get("fingerprint") if found else None, threads_of(target, threads)
+            for one in reversed(found):
+                if here and one.device.get("fingerprint") == here and one.threads == threads:
+                    return self._record(one)
+        except Unreadable as error:
+            self._ignore(error)
         return None
 
     def unused(self, op: str, problem: Any, target: str, threads: int) -> list[str]:
         """Why each record of the problem that `lookup` passes over says nothing here."""
-        found = self._by_problem.get(_problem_key(op, target, problem), [])
-        here, count = machine(target), _threads(target, threads)
+        try:
+            found = [self._record(one) for one in self._choices(op, problem, target)]
+        except Unreadable as error:
+            self._ignore(error)
+            return []
+        if not found:
+            return []
+        here, count = machine(target), threads_of(target, threads)
         reasons = []
         for one in found:
+            if one is None:
+                continue
             if not here:
                 reasons.append(f"{_told(one)}: this machine has no device of {target}")
             elif one.machine.get("fingerprint") != here["fingerprint"]:
                 reasons.append(f"{_told(one)}: {_differences(one.machine, here)}")
-            elif _threads(target, one.threads) != count:
+            elif one.threads != count:
                 reasons.append(f"{_told(one)}: with {one.threads} thread(s), not {threads}")
         return reasons
 
     def all(self) -> tuple[Record, ...]:
         self.refresh()
-        return tuple(self._all)
+        if self._empty:
+            return ()
+        try:
+            found = [self._record(one) for one in self.results.choices("ORDER BY h.date")]
+        except Unreadable as error:
+            self._ignore(error)
+            return ()
+        return tuple(one for one in found if one is not None)
 
     def put(self, record: Record) -> None:
         """Add a record; one of the same problem, target, threads and machine is replaced."""
@@ -316,102 +301,110 @@ class Records:
 
         The answer counts those that were taken.
         """
-        taken = 0
+        taken = []
+        there = {identity_key(one): one.date for one in self.all()} if newest else {}
+        for record in given:
+            key = identity_key(record)
+            if newest and there.get(key, float("-inf")) >= record.date:
+                continue
+            there[key] = record.date
+            taken.append(record)
+        if taken:
+            self._put(taken, newest=newest)
+            self.refresh()
+        return len(taken)
 
-        def edit(items: Sequence[_Item]) -> list[_Item]:
-            nonlocal taken
-            left = list(items)
-            for record in given:
-                key = identity_key(record)
-                same = [one.record is not None and identity_key(one.record) == key for one in left]
-                there = [one.record.date for one, is_it in zip(left, same, strict=True) if is_it and one.record]
-                if newest and any(date >= record.date for date in there):
-                    continue
-                left = [one for one, is_it in zip(left, same, strict=True) if not is_it]
-                left.append(_Item(record.to_dict(), record))
-                taken += 1
-            return left
-
-        self._change(edit)
-        return taken
-
-    def forget(self, which: Callable[[Record], bool], *, unreadable: bool = False) -> int:
-        """Remove records, and those that cannot be read where asked to; the answer counts them."""
-        gone = 0
-
-        def edit(items: Sequence[_Item]) -> list[_Item]:
-            nonlocal gone
-            kept = [one for one in items if not (unreadable if one.record is None else which(one.record))]
-            gone = len(items) - len(kept)
-            return kept
-
-        self._change(edit)
-        return gone
-
-    def _change(self, edit: Callable[[Sequence[_Item]], list[_Item]]) -> None:
-        """Read, edit and write the file while nobody else does."""
-        lock = FileLock(self.path.with_suffix(".lock"))
+    def _put(self, records: Sequence[Record], *, newest: bool) -> None:
+        """Into the store; a damaged one is set aside first, one of others is left alone."""
+        results = [each for one in records for each in _results_of(one)]
+        choices = [_choice_of(one) for one in records]
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            give_up = time.monotonic() + _LOCK_PATIENCE
-            while not lock.acquire():
-                if time.monotonic() >= give_up:
-                    raise StoreError(
-                        f"the measurement records {self.path} are held by another process",
-                        rule="records-locked",
-                        value=str(lock.path),
-                        remedy="wait for it, or end it, and try again; nothing was written",
-                    )
-                time.sleep(0.01)
-            try:
-                with self._lock:
-                    contents = self._read()
-                    self._set_aside(contents.trouble)
-                    items = edit(contents.items)
-                    if contents.trouble is not None or items != list(contents.items):
-                        self._write(items)
-            finally:
-                lock.release()
-        except OSError as error:
-            raise StoreError(
-                f"the measurement records {self.path} cannot be written: {error.strerror or error}",
-                rule="records-unwritable",
-                value=str(self.path),
-                remedy="mend the place, or set TILEWRIGHT_CACHE_DIR to another one",
-            ) from error
+            self.results.put(results, choices, newest=newest)
+        except Unreadable as error:
+            if error.foreign:
+                raise StoreError(
+                    f"the measurement records {self.path} cannot be used ({error}), and are not written over",
+                    rule="records-unreadable",
+                    value=str(self.path),
+                    remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
+                ) from error
+            self._set_aside(error)
+            self.results.put(results, choices, newest=newest)
 
-    def _set_aside(self, trouble: OSError | ValueError | None) -> None:
-        """A file that cannot be read is someone's measurements: it keeps them, under another name."""
-        if trouble is None:
-            return
-        if isinstance(trouble, OSError):
-            raise StoreError(
-                f"the measurement records {self.path} cannot be read ({trouble.strerror or trouble}), "
-                "and are not written over",
-                rule="records-unreadable",
-                value=str(self.path),
-                remedy="mend the file or its permissions, or set TILEWRIGHT_CACHE_DIR to another place",
-            )
-        number = 1
-        while os.path.lexists(aside := self.path.with_name(f"{self.path.name}.unreadable-{number}")):
-            number += 1
-        self.path.rename(aside)
+    def forget(self, which: Callable[[Record], bool]) -> int:
+        """Remove records; the answer counts them."""
+        gone = [one for one in self.all() if which(one)]
+        if not gone:
+            return 0
+        count = self.results.forget_choices(map(_choice_of, gone))
+        self.refresh()
+        return count
+
+    def _set_aside(self, trouble: Unreadable) -> None:
+        """A damaged store is someone's measurements: it keeps them, under another name."""
+        self.results.close()
+        lock = FileLock(self.path.with_suffix(".lock"))
+        if not lock.acquire():
+            return  # another process does it now
+        try:
+            aside = _free_name(self.path, "unreadable")
+            for ending in ("", "-wal", "-shm"):
+                one = self.path.with_name(self.path.name + ending)
+                if one.exists():
+                    one.rename(aside.with_name(aside.name + ending))
+        finally:
+            lock.release()
         self._warn(f"{self.path} could not be read ({trouble}); it is kept as {aside.name}")
 
-    def _write(self, items: Sequence[_Item]) -> None:
-        text = json.dumps({"schema": SCHEMA, "records": [one.raw for one in items]}, indent=1)
-        part = self.path.with_name(f"{self.path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    def _take_over(self) -> None:
+        """The records of the JSON file that came before the store; the file stays under another name."""
         try:
-            with part.open("w", encoding="utf-8") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            written = _stamp(part)
-            part.replace(self.path)
-        finally:
-            part.unlink(missing_ok=True)
-        self._take(items)
-        self._seen = written
+            data = jsontext.loads(jsontext.read(self._legacy))
+            raw = data.get("records") if isinstance(data, dict) else None
+            if not isinstance(raw, list):
+                raise ValueError("it has no list of records")
+            found, wrong = [], 0
+            for one in raw:
+                try:
+                    found.append(read_record(one))
+                except ValueError:
+                    wrong += 1
+            if found:
+                self._put(found, newest=True)
+            kept = self._legacy.rename(_free_name(self._legacy, "moved"))
+        except FileNotFoundError:
+            return  # another process took it over
+        except (OSError, ValueError, StoreError) as error:
+            if self._told != str(error):
+                self._told = str(error)
+                self._warn(f"the measurement records {self._legacy} are ignored: {error}")
+            return
+        if wrong:
+            self._warn(f"{wrong} of {len(raw)} measurement records cannot be read; they are kept in {kept.name}")
+
+
+def _free_name(path: Path, word: str) -> Path:
+    number = 1
+    while (found := path.with_name(f"{path.name}.{word}-{number}")).exists():
+        number += 1
+    return found
+
+
+def _results_of(record: Record) -> list[Result]:
+    threads = threads_of(record.target, record.threads)
+    return [
+        Result(
+            record.op, record.problem, record.machine, threads,
+            KernelRow(one.digest, one.name, str(one.spec.get("arch", "")), one.spec), OK, one.seconds, one.spread,
+            one.error, method=record.method, versions=record.versions, date=record.date,
+        )
+        for one in record.timings
+    ]  # fmt: skip
+
+
+def _choice_of(record: Record) -> Choice:
+    threads = threads_of(record.target, record.threads)
+    return Choice(record.op, record.problem, record.machine, threads, record.target, record.choice, record.date)
 
 
 _known: dict[Path, Records] = {}

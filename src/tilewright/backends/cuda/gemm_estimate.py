@@ -280,11 +280,13 @@ def _parts(tiles: int, steps: int, clusters: int) -> int:
 
 
 def _odd(problem: GemmProblem, which: str) -> bool:
-    """Whether an operand is copied first, because the copy engine cannot read it."""
+    """Whether an operand is copied first: the copy engine cannot read it, or wgmma not but along k."""
     if which == "b" and problem.preshuffled:
         return False
     stride, dtype = (problem.a_stride, problem.dtype_a) if which == "a" else (problem.b_stride, problem.dtype_b)
-    return stride * DTYPES[dtype].bytes % 16 != 0 or not problem.aligned
+    along_k = problem.layout[0] == "r" if which == "a" else problem.layout[1] == "c"
+    size = DTYPES[dtype].bytes
+    return stride * size % 16 != 0 or not problem.aligned or (size != 2 and not along_k)
 
 
 def _strays(problem: GemmProblem, which: str) -> bool:

@@ -29,6 +29,7 @@ __all__ = [
     "signature_rules",
 ]
 
+USUAL = ("fp16", "rcr")  # datatype and layout where nobody says, as users of CK Tile expect
 PIPELINES = CkTileSchedule.pipelines
 STORES = CkTileSchedule.words["store"]
 PERSISTENT = ("compv3", "mem", "preshuffle")

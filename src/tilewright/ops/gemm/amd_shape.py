@@ -6,6 +6,7 @@ agree, so a header version that counts differently fails to compile instead of f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from tilewright.dtypes import DTYPES
@@ -132,10 +133,26 @@ def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) 
     across = columns // width
     if across > WAVE or WAVE % across:
         return f"a row of {columns} takes {across} lanes at {width} elements each, which does not divide a wave of 64"
-    at_once = WAVE // across * (lanes // WAVE // groups)
+    at_once = WAVE // across * max(1, lanes // WAVE // groups)  # fewer waves than groups are another rule's to refuse
     if rows % at_once:
         return f"{rows} rows are not whole turns of the {at_once} rows the lanes cover at once"
     return ""
+
+
+def turned(signature: GemmSignature, schedule: CkTileSchedule) -> Iterator[tuple[str, int, int]]:
+    """Element type, vectors and elements of each that a lane turns in registers: of operands not contiguous along k.
+
+    Where the arch turns what it reads from LDS (gfx950) no lane does.
+    """
+    m, n, k = schedule.tile
+    groups = 2 if schedule.pipeline == "compv5" else 1
+    for dtype, contiguous, extent, width in (
+        (signature.dtype_a, signature.layout[0] == "r", m, width_a(signature, schedule)),
+        (signature.dtype_b, signature.layout[1] == "c", n, width_b(signature, schedule)),
+    ):
+        if not contiguous:
+            at_once = WAVE * width // extent * (threads(schedule) // WAVE // groups)
+            yield dtype, k // at_once, width
 
 
 def prefetch_stages(signature: GemmSignature, schedule: CkTileSchedule) -> int:

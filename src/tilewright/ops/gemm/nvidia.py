@@ -3,7 +3,8 @@
     tma_ws   sm_90a: the copy engine feeds wgmma, warp-specialised, persistent; warpgroups `cooperative` or `pingpong`,
              `turned` for few rows (rows of the problem along wgmma's narrow side), blocks dealt whole `tiles`, the k
              steps of all tiles evenly (`stream_k`) or parts of k (`split_k`); sums that change hands are added in a
-             fixed order; operands the copy engine cannot read are copied first
+             fixed order; operands the copy engine cannot read are copied first, and those wgmma reads along k only
+             (one- and four-byte types) turned where they do not lie so
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
              alignment with a `vector` of one element; `split_k` as in tma_ws
     skinny   few rows or few columns against a large k-contiguous matrix, at the speed of memory
@@ -78,12 +79,6 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
             f"B is packed for wgmma, which does not multiply {a} by {b} on {arch.name}",
             f"give b unpacked, or use one of {', '.join(TENSOR_INPUTS)} for both on sm_90a",
         )
-    elif signature.variant == "preshuffle" and DTYPES[a].bytes != 2 and signature.layout[0] != "r":
-        yield Violation(
-            "nv-preshuffle",
-            f"with a packed B wgmma reads {a} along k only, and the columns of A are contiguous",
-            "give a by rows (a copy), or b unpacked",
-        )
     if a == "int8" or b == "int8":
         if a != b:
             yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
@@ -125,11 +120,6 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
     size = DTYPES[a].bytes
     view = tma_view(schedule)
     field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
-    packed = signature.variant == "preshuffle"
-    if size != 2 and signature.layout[: 1 if packed else 2] != ("r" if packed else "rc"):
-        yield Violation(
-            "nv-along-k", f"wgmma reads {a} along k only, and the layout is {signature.layout}", "use layout rcr"
-        )
     if view.columns not in WGMMA_COLUMNS:
         nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - view.columns))
         yield Violation("nv-columns", f"{field} {view.columns} is not one wgmma wide", f"use {nearest}")
@@ -157,12 +147,13 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
 def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
     along_m, along_n = schedule.cluster
+    turned = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they do not lie along k
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
     for what, line, parts, contiguous in (
-        ("A", schedule.tile[0], along_n, signature.layout[0] == "r"),
-        ("B", schedule.tile[1], along_m, signature.layout[1] == "c" or signature.variant == "preshuffle"),
+        ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
+        ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
     ):
         grain = 8 if contiguous else 64
         if line % parts or line // parts % grain:
@@ -218,14 +209,16 @@ def _multistage(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) 
         return
     if along_m * along_n > 16:
         yield Violation("nv-warps", f"{along_m * along_n} warps in a block", "use at most 16")
-    if k * size not in (64, 128):
-        yield Violation("nv-tile-k", f"tile_k {k} is not 64 or 128 bytes of {a}", f"use {64 // size} or {128 // size}")
+    short, long = stages.k_bytes(a)
+    if k * size not in (short, long):
+        rule = f"tile_k {k} is not {short} or {long} bytes of {a}"
+        yield Violation("nv-tile-k", rule, f"use {short // size} or {long // size}")
         return
-    if m % (along_m * expected[0]) or n % (along_n * stages.UNIT_COLUMNS):
+    if m % (along_m * expected[0]) or n % (along_n * stages.unit_columns(a)):
         yield Violation(
             "nv-warp-part",
             f"tile {sizes(schedule.tile)} over {along_m}x{along_n} warps is not whole units of "
-            f"{expected[0]}x{stages.UNIT_COLUMNS}",
+            f"{expected[0]}x{stages.unit_columns(a)}",
             "use a tile that each warp gets whole units of",
         )
         return
@@ -267,10 +260,8 @@ def _multistage_copies(signature: GemmSignature, schedule: MultistageSchedule) -
                 f"use {16 // size}, {8 // size}, {4 // size}, or 1 for any alignment",
             )
             continue
-        through = stages.settled(
-            dtype, (signature.layout[0] == "r") if what == "A" else signature.layout[1] == "c", vector
-        )
-        pieces = length * size // (16 if through else vector * size)
+        through = stages.settled(dtype, along_k, vector)
+        pieces = length * size // (16 if through else vector * size) if not stages.single(dtype, along_k) else 8
         if pieces == 0 or threads % pieces:
             yield Violation(
                 "nv-copies",

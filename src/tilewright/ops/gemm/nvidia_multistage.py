@@ -16,13 +16,34 @@ from tilewright.ops.gemm.schedule import MultistageSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
-FOUR_BYTES = ("fp32", "tf32")
-UNIT_COLUMNS = 16  # of a warp's part: two instructions
+# Tile, bytes of k, warps and stages of kernels for exact fp32.
+PLAIN: tuple[tuple[int, int, int, tuple[int, int], int], ...] = (
+    (256, 128, 64, (4, 2), 4),
+    (128, 256, 64, (2, 4), 4),
+    (128, 128, 64, (4, 2), 3),
+    (128, 64, 64, (4, 1), 3),
+    (64, 64, 64, (2, 2), 4),
+)
 
 
 def warp_tile(dtype: str) -> Shape:
     """One mma.sync; for exact fp32 what 32 lanes multiply before they read again."""
-    return (32, 16, 4) if dtype == "fp32" else (16, 8, 32 // DTYPES[dtype].bytes)
+    return (16, 32, 1) if dtype == "fp32" else (16, 8, 32 // DTYPES[dtype].bytes)
+
+
+def unit_columns(dtype: str) -> int:
+    """Of a warp's part: two instructions; `Matrix::n` in matrix.h."""
+    return 32 if dtype == "fp32" else 16
+
+
+def k_bytes(dtype: str) -> tuple[int, ...]:
+    """What a stage may hold of k."""
+    return (32, 64) if dtype == "fp32" else (64, 128)
+
+
+def single(dtype: str, along_k: bool) -> bool:
+    """Whether an operand is copied float by float and turned on the way; `Operand::single` in multistage_shape.h."""
+    return dtype == "fp32" and along_k
 
 
 def settled(dtype: str, along_k: bool, vector: int) -> bool:
@@ -33,6 +54,8 @@ def settled(dtype: str, along_k: bool, vector: int) -> bool:
 
 def _operand_bytes(dtype: str, lines: int, deep: int, along_k: bool, vector: int, stages: int) -> int:
     tile = lines * deep * DTYPES[dtype].bytes
+    if single(dtype, along_k):
+        return stages * (tile + 16 * deep)
     if not settled(dtype, along_k, vector):
         return stages * tile
     return stages * (tile + 16 * (lines if along_k else deep)) + 2 * tile
@@ -79,14 +102,32 @@ def most_sums(signature: GemmSignature, vector: int) -> int:
     fp8 = signature.dtype_a in FP8
     if fp8 and (vector == 1 or turned(signature)):
         return 32
-    return 64 if fp8 or turned(signature) or signature.dtype_a in FOUR_BYTES else 128
+    return 64 if fp8 or turned(signature) or signature.dtype_a == "tf32" else 128
+
+
+def _plain(signature: GemmSignature) -> Iterator[MultistageSchedule]:
+    """Exact fp32: what is contiguous along k comes float by float whatever its alignment, the rest for both."""
+    for bytes_at_once in (16, 0):
+        vector = tuple(0 if along_k else bytes_at_once for along_k in _along_k(signature))
+        if bytes_at_once and not any(vector):
+            continue
+        for m, n, k_bytes, warps, stages in PLAIN:
+            yield multistage(signature, m, n, k_bytes, warps, stages, (vector[0], vector[1]))
+        yield multistage(signature, 64, 64, 64, (2, 2), 4, (vector[0], vector[1]), "split_k")
+
+
+def _along_k(signature: GemmSignature) -> tuple[bool, bool]:
+    return signature.layout[0] == "r", signature.layout[1] == "c"
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
     """Large and small tiles, for aligned rows and for any; and few tiles with a long k."""
-    small = 64 if turned(signature) or signature.dtype_a in FOUR_BYTES else 128
+    if signature.dtype_a == "fp32":
+        yield from _plain(signature)
+        return
+    small = 64 if turned(signature) or signature.dtype_a == "tf32" else 128
     for vector in (16, 0):
-        fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a not in FOUR_BYTES) else 4
+        fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a != "tf32") else 4
         most = most_sums(signature, vector or 1)
         if most == 128:
             roomy = arch.scratch_bytes > 200_000
@@ -105,10 +146,10 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule
 
 def tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     """One of everything the headers can do."""
-    most = most_sums(signature, 16)
-    yield multistage(signature, min(128, 2 * most), 128, 64, (2, 2) if most == 128 else (2, 4), 3)
+    most, (short, long) = most_sums(signature, 16), k_bytes(signature.dtype_a)
+    yield multistage(signature, min(128, 2 * most), 128, short, (2, 2) if most == 128 else (2, 4), 3)
     yield multistage(signature, 64, 32, 64, (2, 1), 4, 8)
-    yield multistage(signature, 64, 64, 128, (2, 4), 2, 4)
+    yield multistage(signature, 64, 128, long, (2, 4), 2, 4)
     yield multistage(signature, 64, 128, 64, (2, 4), 3, 0)
     yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
 
@@ -117,6 +158,6 @@ def swept(far: bool, signature: GemmSignature) -> Iterator[MultistageSchedule]:
     grids = ((1, 2), (2, 1), (2, 2), (2, 4), (4, 2), (1, 4)) if far else ((2, 2), (2, 4))
     vectors = (16, 8, 4, 0) if far else (16, 0)
     for m, n, warps in product((32, 64, 128, 256), (32, 64, 128, 256), grids):
-        for k_bytes, stages, vector in product((64, 128), (2, 3, 4, 5) if far else (3, 4), vectors):
+        for deep, stages, vector in product(k_bytes(signature.dtype_a), (2, 3, 4, 5) if far else (3, 4), vectors):
             for dealing in ("tiles", "split_k"):
-                yield multistage(signature, m, n, k_bytes, warps, stages, vector, dealing)
+                yield multistage(signature, m, n, deep, warps, stages, vector, dealing)

@@ -34,9 +34,14 @@ def sizes(value: tuple[int, ...]) -> str:
     return "x".join(map(str, value))
 
 
-def _edges(pad: Edges) -> list[str]:
-    """For a name: along which axes there is edge code, where it is not along all."""
-    return [] if all(pad) else ["pad" + "".join(axis for axis, on in zip(_MNK, pad, strict=True) if on)]
+def _edges(pad: Edges) -> str:
+    """For a name: along which axes there is edge code."""
+    return "pad" + "".join(axis for axis, on in zip(_MNK, pad, strict=True) if on) if any(pad) else "nopad"
+
+
+def _label(*parts: object) -> str:
+    """The parts of a name that say something."""
+    return "_".join(str(one) for one in parts if one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,15 @@ class CpuPackedSchedule:
     warp_grid: ClassVar[Shape] = ONE  # threads are laid over the tiles at launch
 
     def label(self) -> str:
-        split = [f"split_k{self.split_k}"] if self.split_k > 1 else []
-        return "_".join([self.pipeline, sizes(self.tile), sizes(self.warp_tile), *split, *_edges(self.pad)])
+        return _label(
+            self.pipeline,
+            sizes(self.tile),
+            sizes(self.warp_tile),
+            self.split_k > 1 and f"split_k{self.split_k}",
+            self.unroll > 1 and f"unroll{self.unroll}",
+            self.prefetch and f"prefetch{self.prefetch}",
+            not all(self.pad) and _edges(self.pad),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +111,8 @@ class CpuStreamSchedule:
     warp_grid: ClassVar[Shape] = ONE
 
     def label(self) -> str:
-        ahead = [f"prefetch{self.prefetch}"] if self.prefetch else []
-        return "_".join([self.pipeline, sizes(self.tile), sizes(self.warp_tile), *ahead])
+        ahead = self.prefetch and f"prefetch{self.prefetch}"
+        return _label(self.pipeline, sizes(self.tile), sizes(self.warp_tile), ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +158,17 @@ class CkTileSchedule:
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "pad": _MNK}
 
     def label(self) -> str:
-        parts = [self.pipeline, sizes(self.tile), sizes(self.warp_grid), sizes(self.warp_tile)]
-        parts += ["interwave"] if self.scheduler == "interwave" else []
-        parts += ["direct"] if self.store == "direct" else []
-        parts += [f"split_k{self.split_k}"] if self.split_k > 1 else []
-        parts += ["persistent"] if self.persistent else []
-        return "_".join([*parts, *_edges(self.pad)])
+        return _label(
+            self.pipeline,
+            sizes(self.tile),
+            sizes(self.warp_grid),
+            sizes(self.warp_tile),
+            self.scheduler != "default" and self.scheduler,
+            f"{self.store}{self.store_width or ''}",
+            self.split_k > 1 and f"split_k{self.split_k}",
+            self.persistent and "persistent",
+            _edges(self.pad),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +211,16 @@ class TmaWsSchedule:
         return (1, self.groups, 1) if self.turned else (self.groups, 1, 1)
 
     def label(self) -> str:
-        parts = ["tma_ws", sizes(self.tile), self.grouping, *(["turned"] if self.turned else [])]
-        parts += [self.dealing] if self.dealing != "tiles" else []
-        parts += [f"cluster{sizes(self.cluster)}"] if self.cluster != (1, 1) else []
-        return "_".join([*parts, f"stages{self.stages}", *(["direct"] if self.store == "direct" else [])])
+        return _label(
+            "tma_ws",
+            sizes(self.tile),
+            self.grouping,
+            self.turned and "turned",
+            self.dealing != "tiles" and self.dealing,
+            self.cluster != (1, 1) and f"cluster{sizes(self.cluster)}",
+            f"stages{self.stages}",
+            self.store == "direct" and "direct",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +241,15 @@ class MultistageSchedule:
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "vector": ("a", "b")}
 
     def label(self) -> str:
-        parts = ["multistage", sizes(self.tile), sizes(self.warp_grid), sizes(self.warp_tile)]
-        parts += [self.dealing] if self.dealing != "tiles" else []
-        return "_".join([*parts, f"stages{self.stages}", f"vector{sizes(self.vector)}"])
+        return _label(
+            "multistage",
+            sizes(self.tile),
+            sizes(self.warp_grid),
+            sizes(self.warp_tile),
+            self.dealing != "tiles" and self.dealing,
+            f"stages{self.stages}",
+            f"vector{sizes(self.vector)}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

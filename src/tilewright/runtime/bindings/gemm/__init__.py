@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.errors import ProblemError
@@ -146,6 +146,9 @@ class GemmBinding:
 
     def check(self, problem: GemmProblem, sample: Sample) -> Check:
         return samples.check(problem, sample)
+
+    def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample], Check]:
+        return samples.judge(problem, sample)
 
 
 BINDING = GemmBinding()

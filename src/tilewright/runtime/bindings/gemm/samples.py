@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.reference import verify
+from tilewright.ops.gemm.reference import judgement, verify
 from tilewright.ops.numerics import NARROW_BITS, Check
 from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C
 from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
@@ -86,3 +87,8 @@ def named(made: Sample) -> dict[str, Any]:
 
 def check(problem: GemmProblem, made: Sample) -> Check:
     return verify(problem, named(made), made.operands[OUT])
+
+
+def judge(problem: GemmProblem, made: Sample) -> Callable[[Sample], Check]:
+    ask = judgement(problem, named(made))
+    return lambda one: ask(one.operands[OUT])

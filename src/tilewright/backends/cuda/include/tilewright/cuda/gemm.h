@@ -7,8 +7,8 @@
 #pragma once
 #include <tilewright/cuda/gemm_pipelines.h>
 #include <tilewright/cuda/pack.h>
+#include <tilewright/cuda/turn.h>
 #include <tilewright/gpu/gemm_loops.h>
-#include <tilewright/gpu/repack.h>
 
 #ifdef __CUDACC__
 #define TW_DEVICE_TMA_WS(Config, Symbol) \
@@ -19,10 +19,10 @@
   } \
   extern "C" __global__ void __launch_bounds__(tw::Repack::threads) \
       Symbol##_repack(const __grid_constant__ tw::RepackArgs x) { \
-    tw::repack(x, blockIdx.x, gridDim.x, threadIdx.x); \
+    tw::copy_operands<tw::turned_bytes<Config>>(x, blockIdx.x, gridDim.x, threadIdx.x); \
   }
 #define TW_DEVICE_MULTISTAGE(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, 1) \
+  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, tw::Multistage<Config>::together) \
       Symbol(const __grid_constant__ tw::MultistageArgs x) { \
     tw::gemm_multistage<tw::Multistage<Config>, Config>(x); \
   }

@@ -40,7 +40,7 @@ template <class Config> struct HostTmaWs {
   }
 
   static int run(tw_gemm_args x, const Loaded::Place &place, void *workspace, void *stream) {
-    const bool copied = odd_a<Config>(x) || odd_b<Config>(x);
+    const bool copied = Copies::of_a(x) || Copies::of_b(x);
     if ((Deals::shares || copied) && !workspace) return TW_BAD_ARGS;
     if (copied) {
       char *room = static_cast<char *>(workspace) + Deals::bytes;

@@ -99,46 +99,37 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
   }
 };
 
-// Exact fp32, one multiply-add after the other: 32 x 16 results, 8 x 4 lanes with 4 x 4 each, four k.
+// Exact fp32, one multiply-add after the other: 16 x 32 results of one k, 4 x 8 lanes with 4 x 4 each.
+//
+// Neighbouring lanes read the same columns and those two apart the same rows: what shared memory hands to two
+// lanes at once counts once.
 template <class Config, class TileA, class TileB> struct PlainMatrix {
   using Sum = float;
-  static constexpr int m = 32, n = 16, k = 4, a_words = 16, b_words = 16, sums = 16;
-  static constexpr bool ahead = false;
+  static constexpr int m = 16, n = 32, k = 1, a_words = 4, b_words = 4, sums = 16;
+  static constexpr bool ahead = true;
 
+  static TW_GPU int lane_row() { return thread_index() % 2 + thread_index() % 32 / 16 * 2; }
+  static TW_GPU int lane_column() { return thread_index() / 2 % 8; }
   static TW_GPU void load_a(uint32_t (&to)[a_words], const char *tile, int line, int step) {
-    load<TileA, 8>(to, tile, line, step, thread_index() % 8);
+    load(to, tile + TileA::at(step, line / 4 + lane_row()));
   }
   static TW_GPU void load_b(uint32_t (&to)[b_words], const char *tile, int line, int step) {
-    load<TileB, 4>(to, tile, line, step, thread_index() % 32 / 8);
+    load(to, tile + TileB::at(step, line / 4 + lane_column()));
   }
-  // Fragments are [line][k] of tiles along k, else [k][line].
   static TW_GPU void multiply(float (&d)[sums], const uint32_t (&a)[a_words], const uint32_t (&b)[b_words]) {
 #pragma unroll
-    for (int q = 0; q < 4; ++q)
+    for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          d[i * 4 + j] = __fmaf_rn(__uint_as_float(a[TileA::AlongK ? i * 4 + q : q * 4 + i]),
-                                   __uint_as_float(b[TileB::AlongK ? j * 4 + q : q * 4 + j]), d[i * 4 + j]);
+      for (int j = 0; j < 4; ++j) d[i * 4 + j] = __fmaf_rn(__uint_as_float(a[i]), __uint_as_float(b[j]), d[i * 4 + j]);
   }
-  static TW_GPU int row(int i) { return line_of<TileA, 8>(thread_index() % 8, i / 4); }
-  static TW_GPU int column(int i) { return line_of<TileB, 4>(thread_index() % 32 / 8, i % 4); }
+  static TW_GPU int row(int i) { return lane_row() * 4 + i / 4; }
+  static TW_GPU int column(int i) { return lane_column() * 4 + i % 4; }
 
  private:
-  // Along k a lane's lines are a lane's number apart (one 16-byte word each), else neighbours (one word).
-  template <class T, int Lanes> static TW_GPU int line_of(int lane, int i) {
-    return T::AlongK ? lane + i * Lanes : lane * 4 + i;
-  }
-  template <class T, int Lanes>
-  static TW_GPU void load(uint32_t (&to)[16], const char *tile, int line, int step, int lane) {
+  static TW_GPU void load(uint32_t (&to)[4], const char *from) {
+    const Word16 word = load_shared<Word16>(from);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int at = T::AlongK ? T::at(line + lane + i * Lanes, step) : T::at(step * 4 + i, line / 4 + lane);
-      const Word16 word = load_shared<Word16>(tile + at);
-#pragma unroll
-      for (int q = 0; q < 4; ++q) to[i * 4 + q] = word.w[q];
-    }
+    for (int i = 0; i < 4; ++i) to[i] = word.w[i];
   }
 };
 

@@ -5,15 +5,23 @@
 // shared memory, block_barrier, and Matrix, a unit of a warp's multiplication.  cuda/copies.h, cuda/mma.h
 // and cuda/matrix.h are one such layer.
 #pragma once
+#include <tilewright/gpu/plain_copy.h>
 #include <tilewright/gpu/split_k.h>
 #include <tilewright/gpu/tile_copy.h>
 
 #ifdef TW_ON_GPU
 namespace tw {
 
+template <class O, int Threads, bool plain> struct fetch_of {
+  using type = Fetch<O, Threads>;
+};
+template <class O, int Threads> struct fetch_of<O, Threads, true> {
+  using type = PlainFetch<O, Threads>;
+};
+
 // One operand on its way: the copies of stages, and for those that need it the tile settled one step later.
 template <class S, class O> struct Side {
-  Fetch<O, S::threads> fetch;
+  typename fetch_of<O, S::threads, O::plain>::type fetch;
   Settle<O, S::threads> settle;
   char *ring, *settled;  // this operand's place in stage 0; two settled tiles
   int into = 0, out_of = 0, turn = 0;
@@ -21,7 +29,7 @@ template <class S, class O> struct Side {
 
   TW_GPU Side(const void *matrix, long long stride, int lines, int deep, int line, int k, int steps, char *ring_at,
               char *settled_at)
-      : fetch(matrix, stride, lines, deep, line, k),
+      : fetch(matrix, stride, lines, O::plain && deep > k + steps * O::Deep ? k + steps * O::Deep : deep, line, k),
         settle(matrix, stride),
         ring(ring_at),
         settled(settled_at),
@@ -30,12 +38,24 @@ template <class S, class O> struct Side {
   static TW_GPU int after(int stage) { return stage == S::Stages - 1 ? 0 : stage + 1; }
 
   template <bool First = false> TW_GPU void copy_next() {
-    if (left > 0) {
-      fetch.template stage<First>(ring + into * S::stage_bytes);
-      fetch.next();
+    if constexpr (O::plain) {
+      copy_part<0, 1>();
+    } else {
+      if (left > 0) {
+        fetch.template stage<First>(ring + into * S::stage_bytes);
+        fetch.next();
+      }
+      --left;
+      into = after(into);
     }
-    --left;
-    into = after(into);
+  }
+  // Of plain floats: a part of the next stage.  Behind the last there are zeros.
+  template <int Part, int Parts> TW_GPU void copy_part() {
+    fetch.template part<Part, Parts>(ring + into * S::stage_bytes);
+    if constexpr (Part == Parts - 1) {
+      fetch.next();
+      into = after(into);
+    }
   }
   // A part of moving the next raw stage into the tile after this one.
   template <int Part, int Parts> TW_GPU void settle_next() {
@@ -100,7 +120,13 @@ template <class S, class Config> struct MultistageBlock {
 
   // What happens beside a unit of k: the next copies, a part of settling.
   template <int Unit, class SideA, class SideB> TW_GPU void beside(SideA &a, SideB &b) {
-    if constexpr (Unit == 0) {
+    if constexpr (S::A::plain) {  // a few copies at a time: many would hold up the fragments behind them
+      if constexpr (Unit < spread) {
+        a.template copy_part<Unit, spread>();
+        b.template copy_part<Unit, spread>();
+      }
+      if constexpr (Unit == spread - 1) commit_copies();
+    } else if constexpr (Unit == 0) {
       a.copy_next();
       b.copy_next();
       commit_copies();
@@ -162,7 +188,8 @@ template <class S, class Config> struct MultistageBlock {
     if constexpr (ahead) load(f[0], a.tile(), b.tile(), 0);
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) units<0>(a, b, f);
-    if constexpr (ahead) block_barrier();  // all have loaded: the ring is free for other use
+    if constexpr (S::A::plain) wait_copies<0>();  // also for those behind the last stage
+    if constexpr (ahead) block_barrier();         // all have loaded: the ring is free for other use
   }
 
   // Through a sheet of sums, from which threads go along rows: `take(row, column, shared place)` for every

@@ -17,18 +17,36 @@ struct MultistageArgs {
   EpilogueArgs finish;
 };
 
+template <class T> struct is_float {
+  static constexpr bool value = false;
+};
+template <> struct is_float<float> {
+  static constexpr bool value = true;
+};
+template <bool plain, class T, int Lines, int Deep, bool AlongK> struct place_of {
+  using type = Tile<T, Lines, Deep, AlongK>;
+};
+template <class T, int Lines, int Deep, bool AlongK> struct place_of<true, T, Lines, Deep, AlongK> {
+  using type = PlainTile<Lines, Deep, AlongK>;
+};
+
 // How an operand comes into shared memory.  Vector: the bytes its rows are aligned to.  From four on they
 // are copied as they are, that many at a time.  Below, whole 16-byte words around the wanted bytes are
 // copied (raw rows have room for one more), and a pass over shared memory moves them into place; bytes
-// whose lines are contiguous are also turned there, for matrix instructions read bytes along k.
+// whose lines are contiguous are also turned there, for matrix instructions read bytes along k.  `Plain`
+// floats, which no matrix instruction reads, lie along lines: those contiguous along k come one by one and
+// are turned on the way, whatever their alignment.
 template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct Operand {
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
   static constexpr bool KContiguous = KContiguous_;
+  static constexpr bool plain = is_float<T>::value, single = plain && KContiguous;
   static constexpr bool turned = size == 1 && !KContiguous, settled = turned || Vector < 4;
-  using Place = Tile<T, Lines, Deep, KContiguous || turned>;
+  using Place = typename place_of<plain, T, Lines, Deep, KContiguous || turned>::type;
   static constexpr int rows = KContiguous ? Lines : Deep, width = (KContiguous ? Deep : Lines) * size;  // of the source
-  static constexpr int piece = settled ? 16 : Vector, pieces = width / piece;                           // of a row
+  static constexpr int piece = settled ? 16 : single ? size : Vector;                                   // of a row
+  static constexpr int pieces =
+      single ? 8 : width / piece;  // of a row, side by side: single ones are a sector of memory
   static constexpr int raw_row = width + 16;
   static constexpr int stage_bytes = settled ? rows * raw_row : Place::bytes;
   static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;
@@ -49,6 +67,10 @@ template <class Config> struct Multistage {
   // Results leave through a sheet of sums: one unit's rows of every warp at a time.
   static constexpr int sheet_rows = Config::warps_m * Config::unit_m, sheet_bytes = sheet_rows * BN * 4;
   static constexpr int shared_bytes = ring_bytes > sheet_bytes ? ring_bytes : sheet_bytes;
+  // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain
+  // multiply-adds need other warps beside them where a thread has few sums.
+  static constexpr int sums = BM * BN / threads;
+  static constexpr int together = A::plain && sums <= 64 ? (sums <= 32 ? 640 : 512) / threads : 1;
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(threads % A::pieces == 0 && threads % B::pieces == 0, "a thread's pieces lie in one column");
   static_assert(Stages >= 2, "stages");

@@ -33,4 +33,17 @@ template <class T, int Lines_, int Deep_, bool AlongK_> struct Tile {
 #endif
 };
 
+// The same of floats that are multiplied one by one: a row of the tile is one k of all lines, so that what a
+// thread multiplies lies side by side.  `Turned` operands are written a float at a time, eight k of four lines
+// by a warp: each k begins four banks further.
+template <int Lines_, int Deep_, bool Turned> struct PlainTile {
+  static constexpr int Lines = Lines_, Deep = Deep_;
+  static constexpr int row_bytes = Lines * 4 + (Turned ? 16 : 0), bytes = Deep * row_bytes;
+  static_assert(Lines % 4 == 0, "a row is whole chunks");
+
+#ifdef TW_ON_GPU
+  static TW_GPU int at(int k, int chunk) { return k * row_bytes + chunk * 16; }
+#endif
+};
+
 }  // namespace tw

@@ -20,6 +20,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_problem.hpp>
 #include <ck_tile/ops/gemm/pipeline/tile_gemm_shape.hpp>
 #include <ck_tile/ops/gemm/pipeline/tile_gemm_traits.hpp>
+#include <tilewright/hip/ck_tile_mends.h>
 #pragma clang diagnostic pop
 #endif
 

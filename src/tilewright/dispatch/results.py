@@ -1,0 +1,489 @@
+"""The store of measurements: one SQLite file, written by many processes of one machine at once.
+
+A result is one kernel on one problem on one device: a time with its spread and error, or a status with the reason why
+there is none.  Its key is the kernel's digest, the problem's digest, the device's fingerprint and the host's threads;
+what repeats (specs, problems, devices, protocols) lies in tables of its own.  A choice names the kernel that dispatch
+takes for a problem on a device.
+
+Every change is one transaction: a process killed at any moment leaves whole rows.  A file of a newer schema, or one
+that is no store, is never written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import StoreError
+
+if TYPE_CHECKING:  # a program that never measured anything does not pay for it
+    import sqlite3
+
+SCHEMA = 1
+OK = "ok"
+# Why a kernel has no time on a problem.
+FAILURES = ("wrong", "crashed", "timeout", "refused", "build-failed")
+STATUSES = (OK, *FAILURES)
+PATIENCE = 30.0  # seconds until another process's transaction counts as stuck
+
+_APPLICATION = 0x54574C52  # "TWLR": tells our files from other people's databases
+
+_TABLES = """
+CREATE TABLE kernels(
+  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, arch TEXT NOT NULL, name TEXT NOT NULL,
+  spec TEXT NOT NULL);
+CREATE TABLE problems(
+  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, fields TEXT NOT NULL);
+CREATE TABLE devices(
+  id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, identity TEXT NOT NULL);
+CREATE TABLE contexts(
+  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, method TEXT NOT NULL, versions TEXT NOT NULL);
+CREATE TABLE results(
+  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
+  kernel INTEGER NOT NULL REFERENCES kernels, status TEXT NOT NULL, seconds REAL, spread REAL, error REAL,
+  non_zero INTEGER, noise REAL, reason TEXT NOT NULL, context INTEGER NOT NULL REFERENCES contexts, date REAL NOT NULL,
+  PRIMARY KEY(problem, device, threads, kernel)) WITHOUT ROWID;
+CREATE INDEX results_best ON results(problem, device, threads, seconds) WHERE status = 'ok';
+CREATE INDEX results_by_kernel ON results(kernel);
+CREATE TABLE choices(
+  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
+  target TEXT NOT NULL, kernel INTEGER NOT NULL REFERENCES kernels, date REAL NOT NULL,
+  PRIMARY KEY(problem, device, threads, target)) WITHOUT ROWID;
+"""
+
+_JOINED = """
+SELECT p.op, p.fields, d.identity, r.threads, k.digest, k.name, k.arch, k.spec, r.status, r.seconds, r.spread, r.error,
+       r.non_zero, r.noise, r.reason, c.method, c.versions, r.date
+FROM results r JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
+JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
+"""
+
+
+def canonical(data: Any) -> str:
+    """The same text for a value and for what was read back of it: nested, with tuples and None."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def digest_of(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def problem_digest(op: str, fields: Any) -> str:
+    """What a problem is known by: its op and all its fields."""
+    return digest_of(op, fields if isinstance(fields, str) else canonical(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """A kernel as the store knows it; its spec may be of a version that cannot be read any more."""
+
+    digest: str
+    name: str
+    arch: str
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One kernel on one problem on one device."""
+
+    op: str
+    problem: Mapping[str, Any]
+    device: Mapping[str, Any]  # with its fingerprint
+    threads: int
+    kernel: KernelRow
+    status: str  # one of STATUSES
+    seconds: float | None = None  # median, where the status is ok
+    spread: float | None = None  # interquartile range over the median
+    error: float | None = None  # largest error over its bound
+    non_zero: int | None = None  # elements of the result that are not 0
+    noise: float | None = None  # share of the machine that others used just before
+    reason: str = ""  # why there is no time
+    method: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    date: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel that dispatch takes for a problem on a device."""
+
+    op: str
+    problem: Mapping[str, Any]
+    device: Mapping[str, Any]
+    threads: int
+    target: str
+    digest: str
+    date: float
+
+
+def stamp(path: Path) -> tuple[Any, ...] | None:
+    """What tells one state of a store from another, without opening it; None when it is not there."""
+    found: list[Any] = []
+    for one in (path, f"{path}-wal"):
+        try:
+            status = os.stat(one)  # noqa: PTH116  this is on the way of every selection
+        except OSError:
+            if one is path:
+                return None
+            continue
+        found += [status.st_mtime_ns, status.st_size, status.st_ino]
+    return tuple(found)
+
+
+class Unreadable(Exception):
+    """The file is no store this version can read; the text says what it is."""
+
+    def __init__(self, text: str, *, foreign: bool = False) -> None:
+        super().__init__(text)
+        self.foreign = foreign  # sound, but of another program or version
+
+
+class Results:
+    """One store.  Threads share it; a forked child opens it anew."""
+
+    def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
+        self.path = path
+        self._patience = patience
+        self._lock = threading.RLock()
+        self._open: tuple[int, sqlite3.Connection, bool] | None = None  # process, connection, writable
+        self._ids: dict[tuple[str, str], int] = {}
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        with self._lock:
+            if self._open is not None and self._open[0] == os.getpid():
+                self._open[1].close()
+            self._open = None
+            self._ids.clear()
+
+    def _connection(self, *, write: bool) -> sqlite3.Connection | None:
+        """The connection of this process; None where there is nothing to read."""
+        pid = os.getpid()
+        if self._open is not None and self._open[0] != pid:
+            self._open = None  # of the parent: SQLite forbids its use, closing it too
+            self._ids.clear()
+        if self._open is not None and (self._open[2] or not write):
+            return self._open[1]
+        if self._open is not None:
+            self.close()
+        if not write and not self.path.exists():
+            return None
+        made = self._connect(write)
+        self._open = (pid, made, write)
+        return made
+
+    def _connect(self, write: bool) -> sqlite3.Connection:
+        import sqlite3
+
+        if write:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and not self.path.is_file():  # reading a pipe would never end
+            raise Unreadable("it is no regular file", foreign=True)
+        # A folder that nobody may write cannot hold what readers share: then nobody changes the file either.
+        mode = "rwc" if write else "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
+        place = f"file:{_uri(self.path)}?mode={mode}"
+        made = sqlite3.connect(place, uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False)
+        try:
+            if write:
+                self._prepare(made)
+            elif _demand_ours(made) == 0:
+                raise Unreadable("it is empty")
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """A store with its tables, made by whoever comes first."""
+        connection.execute("PRAGMA foreign_keys = ON")
+        if _demand_ours(connection) == SCHEMA:
+            connection.execute("PRAGMA synchronous = NORMAL")
+            return
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if _demand_ours(connection) != SCHEMA:
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection | None]:
+        """A connection to read with, None where there is no store; Unreadable where the file is something else."""
+        with self._lock:
+            try:
+                yield self._connection(write=False)
+            except Exception as error:
+                if not _of_sqlite(error):
+                    raise
+                self.close()
+                raise Unreadable(str(error)) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; what goes wrong leaves the store as it was and is one clear error.
+
+        Unreadable where the file is something else, or damaged.
+        """
+        with self._lock:
+            try:
+                connection = self._connection(write=True)
+                assert connection is not None
+                connection.execute("BEGIN IMMEDIATE")
+            except Exception as error:
+                self.close()
+                if _of_sqlite(error) or isinstance(error, OSError):
+                    raise self._refused(error) from error
+                raise
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException as error:
+                self._ids.clear()  # of rows that are not there now
+                _roll_back(connection)
+                if isinstance(error, Exception) and _of_sqlite(error):
+                    raise self._refused(error) from error
+                raise
+
+    def _refused(self, error: Exception) -> StoreError | Unreadable:
+        text = str(error)
+        if _of_sqlite(error) and ("locked" in text or "busy" in text):
+            return StoreError(
+                f"the measurement records {self.path} are held by another process",
+                rule="records-locked",
+                value=str(self.path),
+                remedy="wait for it, or end it, and try again; nothing was written",
+            )
+        if _of_sqlite(error) and ("not a database" in text or "malformed" in text):
+            return Unreadable(text)
+        return StoreError(
+            f"the measurement records {self.path} cannot be written: {getattr(error, 'strerror', '') or text}",
+            rule="records-unwritable",
+            value=str(self.path),
+            remedy="mend the place, or set TILEWRIGHT_CACHE_DIR to another one",
+        )
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def put(self, results: Iterable[Result], choices: Iterable[Choice] = (), *, newest: bool = False) -> int:
+        """Add results and choices, each in the place of one with the same key; with `newest` only of an older one.
+
+        The answer counts the results that were taken.  A choice's kernel must have a result, here or in the store.
+        """
+        with self.writing() as connection:
+            guard = " WHERE excluded.date > results.date" if newest else ""
+            taken = 0
+            for one in results:
+                key = (self._problem(connection, one.op, one.problem), self._device(connection, one.device),
+                       one.threads, self._kernel(connection, one.op, one.kernel))  # fmt: skip
+                context = self._context(connection, one.method, one.versions)
+                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.noise, one.reason, context,
+                          one.date)  # fmt: skip
+                before = connection.total_changes
+                connection.execute(
+                    "INSERT INTO results VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
+                    "status=excluded.status,seconds=excluded.seconds,spread=excluded.spread,error=excluded.error,"
+                    "non_zero=excluded.non_zero,noise=excluded.noise,reason=excluded.reason,context=excluded.context,date=excluded.date"
+                    + guard,
+                    key + values,
+                )
+                taken += connection.total_changes > before
+            self._choose(connection, choices, newest)
+        return taken
+
+    def _choose(self, connection: sqlite3.Connection, choices: Iterable[Choice], newest: bool) -> None:
+        guard = " WHERE excluded.date > choices.date" if newest else ""
+        for one in choices:
+            kernel = self._known(connection, "kernels", "digest", one.digest)
+            if kernel is None:
+                raise StoreError(
+                    f"the choice of {one.digest[:12]} names a kernel that was not measured",
+                    rule="record-choice",
+                    value=one.digest,
+                    remedy="give its results too",
+                )
+            row = (self._problem(connection, one.op, one.problem), self._device(connection, one.device), one.threads,
+                   one.target, kernel, one.date)  # fmt: skip
+            connection.execute(
+                "INSERT INTO choices VALUES(?,?,?,?,?,?) ON CONFLICT DO UPDATE SET kernel=excluded.kernel,"
+                f"date=excluded.date{guard}",
+                row,
+            )
+
+    def _known(self, connection: sqlite3.Connection, table: str, column: str, value: str) -> int | None:
+        known = self._ids.get((table, value))
+        if known is None:
+            row = connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (value,)).fetchone()
+            if row is None:
+                return None
+            known = self._ids[table, value] = int(row[0])
+        return known
+
+    def _row(self, connection: sqlite3.Connection, table: str, column: str, value: str, rest: Sequence[Any]) -> int:
+        """The id of a row by what it is known by; it is added where it is not there."""
+        known = self._known(connection, table, column, value)
+        if known is None:
+            marks = ",".join("?" for _ in range(len(rest) + 2))
+            made = connection.execute(f"INSERT INTO {table} VALUES({marks})", (None, value, *rest))
+            known = self._ids[table, value] = int(made.lastrowid or 0)
+        return known
+
+    def _kernel(self, connection: sqlite3.Connection, op: str, one: KernelRow) -> int:
+        spec = canonical(one.spec)
+        return self._row(connection, "kernels", "digest", one.digest, (op, one.arch, one.name, spec))
+
+    def _problem(self, connection: sqlite3.Connection, op: str, fields: Mapping[str, Any]) -> int:
+        text = canonical(fields)
+        return self._row(connection, "problems", "digest", problem_digest(op, text), (op, text))
+
+    def _device(self, connection: sqlite3.Connection, one: Mapping[str, Any]) -> int:
+        return self._row(connection, "devices", "fingerprint", str(one.get("fingerprint", "")), (canonical(one),))
+
+    def _context(self, connection: sqlite3.Connection, method: Mapping[str, Any], versions: Mapping[str, str]) -> int:
+        texts = canonical(method), canonical(versions)
+        return self._row(connection, "contexts", "digest", digest_of(*texts), texts)
+
+    def forget_choices(self, which: Iterable[Choice]) -> int:
+        """Remove choices and the results of their problems on their devices; the answer counts the choices."""
+        gone = 0
+        with self.writing() as connection:
+            for one in which:
+                problem = self._known(connection, "problems", "digest", problem_digest(one.op, one.problem))
+                place = self._known(connection, "devices", "fingerprint", str(one.device.get("fingerprint", "")))
+                key = (problem, place, one.threads)
+                gone += connection.execute(
+                    "DELETE FROM choices WHERE problem=? AND device=? AND threads=? AND target=?", (*key, one.target)
+                ).rowcount
+                left = connection.execute(
+                    "SELECT 1 FROM choices WHERE problem=? AND device=? AND threads=?", key
+                ).fetchone()
+                if left is None:
+                    connection.execute("DELETE FROM results WHERE problem=? AND device=? AND threads=?", key)
+        return gone
+
+    # -- asking ----------------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        with self.reading() as connection:
+            return 0 if connection is None else int(connection.execute("SELECT count(*) FROM results").fetchone()[0])
+
+    def best(
+        self, op: str, fields: Mapping[str, Any], fingerprint: str, threads: int, archs: Sequence[str] = ()
+    ) -> Result | None:
+        """The fastest right kernel of a problem on a device, of one of the archs where some are named."""
+        query = (
+            _JOINED + " WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ? AND r.status = 'ok'"
+            + (f" AND k.arch IN ({','.join('?' for _ in archs)})" if archs else "")
+            + " ORDER BY r.seconds, k.digest LIMIT 1"
+        )  # fmt: skip
+        with self.reading() as connection:
+            if connection is None:
+                return None
+            row = connection.execute(query, (problem_digest(op, fields), fingerprint, threads, *archs)).fetchone()
+        return None if row is None else _result(row)
+
+    def of_problem(self, op: str, fields: Mapping[str, Any]) -> list[Result]:
+        """All that is known of a problem, the fastest first."""
+        return list(self.all(" WHERE p.digest = ? ORDER BY r.seconds IS NULL, r.seconds", [problem_digest(op, fields)]))
+
+    def measured(self, fingerprint: str, threads: int, problem: str) -> dict[str, tuple[str, str]]:
+        """Which kernels have a result for a problem (by digest) on a device: digest to status and method as text."""
+        with self.reading() as connection:
+            if connection is None:
+                return {}
+            rows = connection.execute(
+                "SELECT k.digest, r.status, c.method FROM results r "
+                "JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device "
+                "JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context "
+                "WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ?",
+                (problem, fingerprint, threads),
+            ).fetchall()
+        return {digest: (status, method) for digest, status, method in rows}
+
+    def all(self, where: str = "", values: Sequence[Any] = ()) -> Iterator[Result]:
+        """Every result, or those of a WHERE clause over p, d, r, k, c; rows are read in one consistent state."""
+        with self.reading() as connection:
+            rows = [] if connection is None else connection.execute(_JOINED + where, tuple(values)).fetchall()
+        return map(_result, rows)
+
+    def choices(self, where: str = "", values: Sequence[Any] = ()) -> list[Choice]:
+        """Every choice, or those of a WHERE clause over p, d, h, k."""
+        query = (
+            "SELECT p.op, p.fields, d.identity, h.threads, h.target, k.digest, h.date FROM choices h "
+            "JOIN problems p ON p.id = h.problem JOIN devices d ON d.id = h.device JOIN kernels k ON k.id = h.kernel "
+        )
+        with self.reading() as connection:
+            rows = [] if connection is None else connection.execute(query + where, tuple(values)).fetchall()
+        return [Choice(op, json.loads(fields), json.loads(device), *rest) for op, fields, device, *rest in rows]
+
+    def has_choices(self) -> bool:
+        with self.reading() as connection:
+            return connection is not None and connection.execute("SELECT 1 FROM choices LIMIT 1").fetchone() is not None
+
+    def check(self) -> list[str]:
+        """What SQLite finds wrong with the file; nothing where it is sound."""
+        with self.reading() as connection:
+            if connection is None:
+                return []
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
+        return [] if found == ["ok"] else found
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except Exception as error:  # a damaged file cannot even do that; the connection goes with the error
+        if not _of_sqlite(error):
+            raise
+
+
+def _of_sqlite(error: Exception) -> bool:
+    """Whether SQLite raised it; asked without importing it."""
+    return type(error).__module__ == "sqlite3"
+
+
+def _uri(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(path.absolute()))
+
+
+def _demand_ours(connection: sqlite3.Connection) -> int:
+    """The schema of a store: 0 of a new file; Unreadable where the file is another program's, or newer."""
+    schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    if schema == 0 and owner == 0:
+        if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
+            raise Unreadable("it is a database of another program", foreign=True)
+        return 0
+    if owner != _APPLICATION:
+        raise Unreadable("it is a database of another program", foreign=True)
+    if schema != SCHEMA:
+        raise Unreadable(f"it has schema {schema}, this version reads {SCHEMA}", foreign=True)
+    return schema
+
+
+def _result(row: Sequence[Any]) -> Result:
+    op, fields, device, threads, digest, name, arch, spec, *rest = row
+    status, seconds, spread, error, non_zero, noise, reason, method, versions, date = rest
+    return Result(
+        op, json.loads(fields), json.loads(device), threads, KernelRow(digest, name, arch, json.loads(spec)), status,
+        seconds, spread, error, non_zero, noise, reason, json.loads(method), json.loads(versions), date,
+    )  # fmt: skip

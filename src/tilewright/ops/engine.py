@@ -1,0 +1,85 @@
+"""What an op brings to the tile engine beyond being an op: problem sets, families, neighbours.
+
+Found by entry point (`tilewright.engine`, the op's name).  An op without one can still be swept: its problems come from
+files, and every field of them is shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from tilewright import plugins
+
+GROUP = "tilewright.engine"
+
+Values = Mapping[str, Any]  # of the op's options, by name
+
+
+@dataclass(frozen=True)
+class ProblemSet:
+    """Problems by the values of their options; those left out (often the element types) are the user's to say."""
+
+    key: str
+    purpose: str  # one line for people: what they are and where their sizes come from
+    make: Callable[[], Sequence[Values]]
+    holdout: bool = False  # kept apart: no model may be trained on these, or on near neighbours of them
+
+    @cached_property
+    def values(self) -> tuple[Values, ...]:
+        return tuple(dict(one) for one in self.make())
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class Engine(Protocol):
+    """The op's part of the tile engine."""
+
+    op: str
+    problem_sets: Mapping[str, ProblemSet]
+    columns: tuple[str, ...]  # the fields of a problem that tables show, in their order
+
+    def random(self, seed: int, count: int, device: str) -> Sequence[Values]:
+        """Problems drawn from the distribution this op states for a kind of device (a backend's name)."""
+
+    def family(self, problem: Any) -> str:
+        """Which kind of problem it is, as reports group them."""
+
+    def near(self, one: Any, other: Any) -> bool:
+        """Whether knowing one problem's fastest kernel gives away the other's."""
+
+
+class Plain:
+    """The part of an op that brings none."""
+
+    def __init__(self, op: str, columns: Sequence[str]) -> None:
+        self.op = op
+        self.problem_sets: Mapping[str, ProblemSet] = {}
+        self.columns = tuple(columns)
+
+    def random(self, seed: int, count: int, device: str) -> Sequence[Values]:
+        return ()
+
+    def family(self, problem: Any) -> str:
+        return "all"
+
+    def near(self, one: Any, other: Any) -> bool:
+        return bool(one == other)
+
+
+def engine(op: Any) -> Engine:
+    """What an op brings; the plain answers where it brings nothing."""
+    if op.name not in plugins.names(GROUP):
+        return Plain(op.name, ())
+    found: Engine = plugins.load(GROUP, op.name, "the engine part of an op", Engine)
+    return found
+
+
+def columns_of(op: Any, problem: Any) -> dict[str, Any]:
+    """The fields of a problem that tables show."""
+    wanted = engine(op).columns or tuple(one.name for one in dataclasses.fields(problem))
+    return {name: getattr(problem, name) for name in wanted}

@@ -1,0 +1,1 @@
+"""The tile engine: instances, problem sets, sweeps, reports."""

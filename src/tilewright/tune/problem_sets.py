@@ -1,0 +1,212 @@
+"""Problem sets by key and by file: those an op ships, random ones by seed, and JSON, CSV and Parquet files.
+
+A set gives values of the op's options; what it leaves out (element types, often) comes from whoever asks.  Words:
+
+    llm-decode            a set the op ships
+    random:SEED:COUNT     drawn from the op's stated distribution for the target's kind of device
+    shapes.json|.csv|.parquet
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright import jsontext
+from tilewright.errors import RequestError, UnknownNameError, nearest
+from tilewright.ops.base import Op, Option, plain
+from tilewright.ops.engine import Engine, Values, engine
+
+RANDOM = "random"
+FILES = (".json", ".csv", ".parquet")
+MOST_RANDOM = 1_000_000
+
+
+def keys(op: Op) -> list[str]:
+    return list(engine(op).problem_sets)
+
+
+def values(op: Op, word: str, device: str) -> Sequence[Values]:
+    """What a word means: the key of a set, `random:SEED:COUNT`, or the path of a file."""
+    if word.partition(":")[0] == RANDOM:
+        return _random(engine(op), word, device)
+    if Path(word).suffix.lower() in FILES:
+        return read(op, Path(word))
+    found = engine(op).problem_sets.get(word)
+    if found is None:
+        known = [*keys(op), f"{RANDOM}:SEED:COUNT", "a .json, .csv or .parquet file"]
+        raise UnknownNameError(
+            f"{word!r} is no problem set of {op.name}", rule="problem-set", value=word, remedy=nearest(word, known)
+        )
+    return found.values
+
+
+def problems(op: Op, word: str, device: str, given: Values | None = None) -> list[Any]:
+    """The problems a word means, each once; `given` are values for all of them, where a set does not say its own."""
+    found: dict[Any, None] = {}
+    for one in values(op, word, device):
+        found[problem(op, {**(given or {}), **one})] = None
+    return list(found)
+
+
+def problem(op: Op, data: Values) -> Any:
+    """A problem by the op's options, or by its own fields."""
+    options = {one.name for one in op.options}
+    return op.problem(data) if options.issuperset(data) else op.problem_from_dict(data)
+
+
+def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
+    parts = word.split(":")
+    if len(parts) != 3 or not all(one.isascii() and one.isdigit() for one in parts[1:]):
+        raise RequestError(
+            f"{word!r} does not say what to draw",
+            rule="problem-set",
+            value=word,
+            remedy=f"give {RANDOM}:SEED:COUNT, such as {RANDOM}:7:60",
+        )
+    seed, count = int(parts[1]), int(parts[2])
+    if count > MOST_RANDOM:
+        raise RequestError(
+            f"{count} problems are more than {MOST_RANDOM}", rule="problem-set", value=count, remedy="draw fewer"
+        )
+    found = part.random(seed, count, device)
+    if not found and count:
+        raise RequestError(
+            f"{part.op} states no distribution to draw from", rule="problem-set", value=word, remedy="give a file"
+        )
+    return found
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+
+def read(op: Op, path: Path) -> list[Values]:
+    """The rows of a file, by the names of the op's options or of a problem's fields."""
+    reader = {".json": _json, ".csv": _csv, ".parquet": _parquet}[path.suffix.lower()]
+    try:
+        rows = reader(path)
+    except OSError as error:
+        raise _bad(path, f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise _bad(path, f"is no {path.suffix[1:].upper()} of problems: {error}") from None
+    if not rows:
+        raise _bad(path, "holds no problems")
+    options = {one.name: one for one in op.options}
+    found = []
+    for index, row in enumerate(rows):
+        try:
+            found.append(_typed(options if set(options).issuperset(row) else {}, row))
+        except ValueError as error:
+            raise _bad(path, f"problem {index + 1}: {error}") from None
+        try:
+            problem(op, found[-1])
+        except RequestError as error:
+            error.message = f"{path}, problem {index + 1}: {error.message}"
+            raise
+    return found
+
+
+def _bad(path: Path, what: str) -> RequestError:
+    return RequestError(
+        f"{path} {what}",
+        rule="problems-file",
+        value=str(path),
+        remedy="give a list of problems by the names of options; `tilewright problems show` writes such files",
+    )
+
+
+def _json(path: Path) -> list[Any]:
+    data = jsontext.loads(jsontext.read(path))
+    if isinstance(data, dict) and set(data) == {"problems"}:
+        data = data["problems"]
+    if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+        raise ValueError("it is no list of objects")
+    return data
+
+
+def _csv(path: Path) -> list[Any]:
+    text = jsontext.read(path).decode("utf-8-sig")
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from None
+    for index, row in enumerate(rows):
+        if None in row or None in row.values():
+            raise ValueError(f"row {index + 1} has not as many values as the header has names")
+    # What is left empty is not said.
+    return [{name.strip(): value.strip() for name, value in row.items() if value.strip()} for row in rows]
+
+
+def _parquet(path: Path) -> list[Any]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise RequestError(
+            f"{path}: reading Parquet needs pyarrow",
+            rule="missing-extra",
+            value="pyarrow",
+            remedy="install tilewright[learn], or give CSV or JSON",
+        ) from None
+    try:
+        table: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    except ArrowException as error:
+        raise ValueError(str(error).partition("\n")[0]) from None
+    return [{name: value for name, value in row.items() if value is not None} for row in table]
+
+
+def _typed(options: Mapping[str, Option], row: Mapping[str, Any]) -> Values:
+    """Texts of a CSV file as the options have them; other values stay as they are."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        kind = options[name].kind if name in options else None
+        if isinstance(value, str) and kind is not str:
+            value = _parsed(name, value, kind)
+        elif isinstance(value, float) and kind is int and value.is_integer():
+            value = int(value)  # tables with gaps keep whole numbers as fractions
+        if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
+            raise ValueError(f"{name} is {value!r:.60}, not {kind.__name__}")
+        found[name] = value
+    return found
+
+
+def _parsed(name: str, text: str, kind: type[Any] | None) -> Any:
+    words = {"true": True, "false": False}
+    if kind is bool or (kind is None and text.lower() in words):
+        if text.lower() not in words:
+            raise ValueError(f"{name} is {text!r:.60}, not true or false")
+        return words[text.lower()]
+    for made in (int, float):
+        try:
+            return made(text)
+        except ValueError:
+            continue
+    if kind is not None:
+        raise ValueError(f"{name} is {text!r:.60}, no number")
+    return text
+
+
+def write(op: Op, problems: Iterable[Any]) -> str:
+    """Problems as the text of a JSON file that `read` takes."""
+    import json
+
+    lines = ",\n ".join(json.dumps(plain(one)) for one in problems)
+    return f"[{lines}]\n"
+
+
+# -- what must not be learned from --------------------------------------------------------------------------
+
+
+def held_out(op: Op) -> list[Any]:
+    """The problems no model may be trained on."""
+    part = engine(op)
+    return [problem(op, one) for each in part.problem_sets.values() if each.holdout for one in each.values]
+
+
+def leaking(op: Op, problems: Iterable[Any], held: Sequence[Any] | None = None) -> list[Any]:
+    """Those problems that are held out, or near neighbours of one that is."""
+    near, kept = engine(op).near, held_out(op) if held is None else held
+    return [one for one in problems if any(near(one, other) for other in kept)]
