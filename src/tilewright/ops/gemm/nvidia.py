@@ -7,7 +7,7 @@
              (one- and four-byte types) turned where they do not lie so
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
              alignment with a `vector` of one element; `split_k` as in tma_ws
-    skinny   few rows or few columns against a large k-contiguous matrix, at the speed of memory
+    skinny   few rows or few columns against a large matrix, at the speed of memory
     loops    the floor: any element types, strides and alignment
 
 In tma_ws a warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
@@ -279,12 +279,7 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"the skinny pipeline multiplies bf16 or fp16, not {signature.dtype_a} by {signature.dtype_b}",
             "use bf16 or fp16 for both, or another pipeline",
         )
-    if signature.layout[:2] != "rc":
-        yield Violation(
-            "nv-skinny-layout",
-            f"the skinny pipeline reads both operands along k, and the layout is {signature.layout}",
-            "use layout rcr",
-        )
+    by_lines = signature.layout[0] != "r" if schedule.few == "columns" else signature.layout[1] != "c"
     few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
     warps, rest = divmod(schedule.tile[2], 64)
     if rest or warps not in (2, 4, 8, 16):
@@ -298,6 +293,12 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             "nv-skinny-tile",
             f"tile {sizes(schedule.tile)} with few {schedule.few}",
             f"use 8 to {SKINNY_MAX} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
+        )
+    elif by_lines and many not in (32, 64):
+        yield Violation(
+            "nv-skinny-layout",
+            f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
+            "use 32 or 64 of the many where their k is not contiguous",
         )
     static = warps * many * (few + 1) * 4
     if static > 48 * 1024:

@@ -144,7 +144,7 @@ _CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
 
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
-# chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), and by height here.
+# chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), listed by height.
 # Where no k is split, split_k deals whole tiles, so it stands for both.
 _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 32, 14, (1, 1), _P),
@@ -192,6 +192,9 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
 )
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 
+# The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
+_SKINNY_BY_LINES = ((2, 1, 8), (2, 2, 8), (2, 1, 16), (2, 2, 16), (4, 1, 8), (4, 2, 8), (4, 1, 16))
+
 
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
     if "wgmma" in arch.features:
@@ -201,10 +204,11 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
     yield from multistage.default(signature, arch)
-    for one in _SKINNY:
+    for one in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
         yield skinny(*one)
-    yield skinny(1, 1, 8, "columns")
-    yield skinny(1, 2, 8, "columns")
+    wide = 1 if signature.layout[0] == "r" else 2
+    yield skinny(wide, 1, 8, "columns")
+    yield skinny(wide, 2, 8, "columns")
 
 
 def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
