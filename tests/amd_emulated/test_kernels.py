@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from tests.amd_emulated.catalog import Case, cases
 from tests.amd_emulated.proof import calls
 from tests.amd_emulated.results import Results
-from tests.amd_emulated.workers import Workers
+from tests.amd_emulated.workers import ROOT, Workers
 from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.errors import TilewrightError
@@ -47,6 +50,23 @@ def test_the_kernel_computes_what_the_reference_does(case: Case, workers: Worker
     wrong = [f"{one['why']} ({one['sizes']}): {one['detail']}" for one in found["results"] if not one["ok"]]
     assert not wrong, f"{spec.name}, seed {seed}:\n" + "\n".join(wrong)
     assert found["results"], "nothing was executed"
+
+
+@pytest.mark.parametrize("label", ["MultiDAdd, one D", "direct MultiDAdd fp16", "split-K MultiDAdd bf16"])
+def test_operands_of_the_store_may_span_more_than_4_gib(label: str, workers: Workers) -> None:
+    spec = next(one.spec for one in cases() if one.label == label)
+    library = Builder().build_one(spec).path
+    request = {"spec": json.loads(spec.to_json()), "library": str(library), "seed": secrets.randbelow(2**31)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.amd_emulated.far"],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=workers.environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), f"seed {request['seed']}: {done.stdout} {done.stderr[-2000:]}"
 
 
 def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:

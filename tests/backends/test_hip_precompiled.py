@@ -111,7 +111,7 @@ def test_kernels_are_compiled_without_it_where_it_cannot_be_made(cache: Path, tm
 
 def test_a_changed_header_of_ours_needs_another_one(cache: Path, tmp_path: Path) -> None:
     ours = tmp_path / "include" / "tilewright"
-    glue = ours / "hip" / "ck_tile_mid_2025.h"
+    glue = ours / "hip" / "glue_mid_2025.h"
     glue.parent.mkdir(parents=True)
     glue.write_text("#include <tilewright/deeper.h>\n")
     (ours / "deeper.h").write_text("int x;")

@@ -76,13 +76,18 @@ def test_a_drawn_neighbourhood_is_legal_ordered_and_true() -> None:
             assert not set(found[0].changes) <= set(each.changes), "it changes more than it need"
 
 
-def test_no_single_change_is_nearer_than_the_first() -> None:
-    """The first found costs no more than any legal kernel of the pools that differs in one value."""
+def test_nothing_legal_is_nearer_than_the_first() -> None:
+    """Every kernel one step from the one asked for, in any value, is illegal where the first is two steps away."""
     asked = spec(replace(SOUND, tile=(256, 256, 64)))
     found = neighbours(GEMM, asked)
-    for one in GEMM.proposals("full", "gfx942", datatypes=("fp16",), layouts=("rcr",)):
-        if not GEMM.check(one):
-            assert len(changes(asked, one)) > 1 or len(found[0].changes) == 1
+    assert len(found[0].changes) == 2
+    for place, size in ((0, 128), (1, 128), (2, 32)):
+        tile = [*asked.schedule.tile]
+        tile[place] = size
+        assert GEMM.check(spec(replace(asked.schedule, tile=tuple(tile))))
+    for field, words in CkTileSchedule.words.items():
+        for word in words:
+            assert GEMM.check(spec(replace(asked.schedule, **{field: word})))
 
 
 def test_where_no_schedule_helps_there_are_none() -> None:

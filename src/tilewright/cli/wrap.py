@@ -44,6 +44,8 @@ def wrap(
         build_systems=[name for name, on in wanted.items() if on],
         parallel=parallel,
     )
+    for note in report.notes:
+        say(f"note: {note}", whole=True)
     for name, why in report.left_out[:_SHOWN]:
         say(f"left out {name!r}: {why}")
     if len(report.left_out) > _SHOWN:
@@ -59,6 +61,7 @@ def wrap(
                 "left_out": dict(report.left_out),
                 "ignored": dict(report.ignored),
                 "archs": list(report.archs),
+                "notes": list(report.notes),
             }
         )
         return

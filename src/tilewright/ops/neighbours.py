@@ -20,7 +20,7 @@ from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.fields import flat_names
 from tilewright.ops.pooling import SWEPT
 
-MOST_CHECKS = 6000  # of combinations: some 0.3 s
+MOST_CHECKS = 2000  # of combinations: some 0.1 s
 MOST_VALUES = 160  # of one field
 NEAR_NUMBERS = 4  # of one element of a tuple, beside what it is
 MUCH_FARTHER = 2.5
@@ -65,13 +65,22 @@ def neighbours(op: Op, spec: KernelSpec, count: int = 3) -> tuple[Neighbour, ...
         proposed = _proposed(op, spec.signature, spec.arch, type(spec.schedule))  # type: ignore[arg-type]
     except TilewrightError:
         return ()
+    if not proposed:  # a schedule of another family than the arch has
+        return ()
+    choices = _choices(spec, proposed)
+    found = _apart_from_each_other(_walked(op, spec, _mattering(op, spec, choices)), count)
+    found = found or _apart_from_each_other(_walked(op, spec, choices), count)
+    return tuple(found) or tuple(islice(_of_pools(op, spec, proposed), count))
+
+
+def _apart_from_each_other(walked: Iterator[Neighbour], count: int) -> list[Neighbour]:
     found: list[Neighbour] = []
-    for one in _walked(op, spec, proposed):
+    for one in walked:
         if not any(set(other.changes) <= set(one.changes) for other in found):
             found.append(one)
         if len(found) == count:
             break
-    return tuple(found) or tuple(islice(_of_pools(op, spec, proposed), count))
+    return found
 
 
 def told(found: Sequence[Neighbour]) -> str:
@@ -109,12 +118,9 @@ def _price(before: Any, after: Any) -> float:
     return 0.0 if before == after else A_FIELD + _apart(before, after)
 
 
-def _distance(one: Any, other: Any) -> float:
-    """Of two schedules of one family."""
-    return sum(_price(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
-
-
 # -- the walk ------------------------------------------------------------------------------------------
+
+_Choices = Mapping[str, Sequence[tuple[float, Any]]]  # price and value, what was asked for first
 
 
 def _values(asked: Any, pool: set[Any]) -> list[tuple[float, Any]]:
@@ -138,10 +144,10 @@ def _near(asked: Any, pool: set[Any]) -> list[Any]:
     return [asked, *sorted(known, key=lambda one: (_apart(asked, one), one))[:NEAR_NUMBERS]]
 
 
-def _walked(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Neighbour]:
+def _walked(op: Op, spec: KernelSpec, choices: _Choices) -> Iterator[Neighbour]:
     """Combinations of changed fields in the order of their price, each asked of legality."""
-    names = [one.name for one in fields(spec.schedule) if one.init]
-    choices = [_values(getattr(spec.schedule, name), {getattr(one, name) for one in proposed}) for name in names]
+    names = list(choices)
+    values = [choices[name] for name in names]
     heap: list[tuple[float, tuple[int, ...], int]] = [(0.0, (0,) * len(names), 0)]
     legal: list[set[tuple[int, int]]] = []
     farthest = math.inf
@@ -151,27 +157,56 @@ def _walked(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Neigh
         price, places, last = heapq.heappop(heap)
         for index in range(last, len(names)):
             place = places[index] + 1
-            if place < len(choices[index]):
-                more = choices[index][place][0] - choices[index][place - 1][0]
+            if place < len(values[index]):
+                more = values[index][place][0] - values[index][place - 1][0]
                 heapq.heappush(heap, (price + more, (*places[:index], place, *places[index + 1 :]), index))
         changed = {(index, place) for index, place in enumerate(places) if place}
         if not changed or any(one <= changed for one in legal):
             continue
-        values = {names[index]: choices[index][place][1] for index, place in changed}
-        found = replace(spec, schedule=replace(spec.schedule, **values))
+        found = _with(spec, {names[index]: values[index][place][1] for index, place in changed})
         if not op.check(found):
             legal.append(changed)
             farthest = min(farthest, price + MUCH_FARTHER)
             yield Neighbour(found, changes(spec, found), price)
 
 
+def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
+    return replace(spec, schedule=replace(spec.schedule, **values))
+
+
+def _choices(spec: KernelSpec, proposed: Sequence[Any]) -> _Choices:
+    """What each field may become."""
+    return {
+        one.name: _values(getattr(spec.schedule, one.name), {getattr(each, one.name) for each in proposed})
+        for one in fields(spec.schedule)
+        if one.init
+    }
+
+
+def _mattering(op: Op, spec: KernelSpec, choices: _Choices) -> _Choices:
+    """The fields of which some value changes what is said against the spec, be it only a number of it."""
+    said = set(op.check(spec))
+    return {
+        name: values
+        for name, values in choices.items()
+        if any(said - set(op.check(_with(spec, {name: value}))) for _, value in values[1:])
+    }
+
+
 def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Neighbour]:
     """Where the walk did not come so far: kernels of the pools, nearest first."""
-    apart = ((_distance(spec.schedule, one), str(one), one) for one in proposed)
-    for distance, _, schedule in sorted(apart, key=lambda one: one[:2]):
-        found = replace(spec, schedule=schedule)
+    distances = [0.0] * len(proposed)
+    for name in (one.name for one in fields(spec.schedule)):
+        asked, prices = getattr(spec.schedule, name), dict[Any, float]()  # a field has few values
+        for place, one in enumerate(proposed):
+            value = getattr(one, name)
+            if value not in prices:
+                prices[value] = _price(asked, value)
+            distances[place] += prices[value]
+    for place in sorted(range(len(proposed)), key=distances.__getitem__):
+        found = replace(spec, schedule=proposed[place])
         if not op.check(found):
-            yield Neighbour(found, changes(spec, found), distance)
+            yield Neighbour(found, changes(spec, found), distances[place])
 
 
 # -- what differs --------------------------------------------------------------------------------------

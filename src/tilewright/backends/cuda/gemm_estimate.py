@@ -280,7 +280,7 @@ def _parts(tiles: int, steps: int, clusters: int) -> int:
 
 
 def _odd(problem: GemmProblem, which: str) -> bool:
-    """Whether an operand is copied first: the copy engine cannot read it, or wgmma not but along k."""
+    """Whether an operand is copied first: the copy engine cannot read it, or wgmma reads its type along k only."""
     if which == "b" and problem.preshuffled:
         return False
     stride, dtype = (problem.a_stride, problem.dtype_a) if which == "a" else (problem.b_stride, problem.dtype_b)

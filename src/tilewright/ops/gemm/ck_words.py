@@ -32,13 +32,17 @@ OTHER_VARIANTS = ("streamk_config", "multi_abd_config")  # sections for kernels 
 NAMES = {
     **{f"{word}_{axis}": f"warp_grid_{axis}" for word in ("warp", "wave") for axis in "mnk"},
     "epilogue": "store",
+    "vector_size_c": "store_width",
 }
 WORDS: Mapping[str, Mapping[str, str]] = {
     "pipeline": {"preshufflev1": "preshuffle", "preshufflev2": "preshuffle"},
     "store": {"default": "direct"},
 }
 # What they have and these kernels do not, with the one value that means nothing special.
-WITHOUT: Mapping[str, Any] = {"k_block_per_cu": 1, "num_wave_groups": 1, "permute_n": False, "block_size": 256}
+WITHOUT: Mapping[str, Any] = {
+    "k_block_per_cu": 1, "num_wave_groups": 1, "permute_n": False, "block_size": 256,
+    "vector_size_a": 0, "vector_size_b": 0,
+}  # fmt: skip
 
 DEFAULTS: Mapping[str, Any] = {
     "tile_m": 128, "tile_n": 128, "tile_k": 32, "warp_grid_m": 2, "warp_grid_n": 2, "warp_grid_k": 1,

@@ -73,7 +73,7 @@ def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
     operands[D0 : D0 + len(ds)] = ds
     operands[OUT] = _view(out, "r", p.m, p.n)
     math_name = p.dtype_a if p.dtype_a in MATHS else ""
-    attributes = Attributes(p.epilogue, None, math_name, 1 if p.beta else 0, False, p.layout)
+    attributes = Attributes(p.epilogue, None, math_name, 1 if p.beta else 0, p.layout)
     return Sample(tuple(operands), (1.0, 1.0 if p.beta else 0.0), tuple(attributes))
 
 
