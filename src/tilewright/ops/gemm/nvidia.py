@@ -24,11 +24,13 @@ from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm.copies import whole_rows
 from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
+    LINES,
     SKINNY_LINES,
     generic_schedule,
     most_stages,
     schedules,
     shared_bytes,
+    skinny_bytes,
     tma_view,
 )
 from tilewright.ops.gemm.problem import GemmProblem
@@ -155,7 +157,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
     ):
-        grain = 8 if contiguous else 64
+        grain = 8 if contiguous or parts == 1 else LINES
         if line % parts or line // parts % grain:
             yield Violation(
                 "nv-cluster-part",
@@ -174,9 +176,9 @@ def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) ->
         )
     if not 2 <= schedule.stages <= MAX_STAGES:
         yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")
-    shared = shared_bytes(schedule)
+    shared = shared_bytes(signature, schedule)
     if shared > arch.scratch_bytes:
-        most = most_stages(schedule, arch.scratch_bytes)
+        most = most_stages(signature, schedule, arch.scratch_bytes)
         yield Violation(
             "nv-shared-memory",
             f"{schedule.stages} stages of {sizes(schedule.tile)} take {shared} bytes of shared memory, "
@@ -300,7 +302,7 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
             "use 32 or 64 of the many where their k is not contiguous",
         )
-    static = warps * many * (few + 1) * 4
+    static = skinny_bytes(schedule)
     if static > 48 * 1024:
         yield Violation(
             "nv-shared-memory",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule, Sk
 from tilewright.ops.gemm.spec import GemmSignature
 
 K_BYTES = 128  # of one swizzled row: the k of a stage
+LINES = 64  # of a stage that are fetched together where they are contiguous
 SKINNY_LINES = 8  # k elements of one 16-byte load
 
 
@@ -37,9 +38,9 @@ class TmaView:
     groups: int  # multiplying warpgroups that share a tile
     turned: bool
 
-    @property
-    def stage_bytes(self) -> int:
-        return self.rows * K_BYTES + -(-self.columns * K_BYTES // 1024) * 1024
+    def stage_bytes(self, by_lines: bool) -> int:
+        columns = -(-self.columns // LINES) * LINES if by_lines else self.columns
+        return self.rows * K_BYTES + -(-columns * K_BYTES // 1024) * 1024
 
     @property
     def accumulators(self) -> int:
@@ -54,26 +55,37 @@ def tma_view(schedule: TmaWsSchedule) -> TmaView:
     return TmaView(m, n, along_m, along_n, schedule.groups, False)
 
 
-def store_buffers(schedule: TmaWsSchedule) -> int:
+def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
+    """Whether lines, not k, are contiguous along the kernel's columns; one- and four-byte types are copied before."""
+    if DTYPES[signature.dtype_a].bytes != 2:
+        return False
+    if schedule.turned:
+        return signature.layout[0] != "r"
+    return signature.layout[1] == "r" and signature.variant != "preshuffle"
+
+
+def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
-    room = (SHARED_LIMIT - _BESIDE - schedule.stages * view.stage_bytes) // (2 * 64 * width * 2)
+    stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
+    room = (SHARED_LIMIT - _BESIDE - stages) // (2 * 64 * width * 2)
     return 2 if needed < 2 or schedule.store != "tma" or room < 2 else min(needed, room)
 
 
-def shared_bytes(schedule: TmaWsSchedule) -> int:
+def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
     view = tma_view(schedule)
-    results = 2 * store_buffers(schedule) * 64 * chunk_columns(view.columns) * 2
-    return schedule.stages * view.stage_bytes + results + _BESIDE
+    results = 2 * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
+    return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
 
 
-def most_stages(schedule: TmaWsSchedule, available: int) -> int:
+def most_stages(signature: GemmSignature, schedule: TmaWsSchedule, available: int) -> int:
     """How many stages fit, with two buffers for results."""
     view = tma_view(schedule)
-    return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // view.stage_bytes
+    stage = view.stage_bytes(by_lines(signature, schedule))
+    return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // stage
 
 
 class Way(NamedTuple):
@@ -139,6 +151,12 @@ def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> S
     return SkinnySchedule(tile, few)
 
 
+def skinny_bytes(schedule: SkinnySchedule) -> int:
+    """Of shared memory: the sums of every warp, a column more than there are (skinny_shape.h)."""
+    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
+    return schedule.warp_grid[2] * many * (few + 1) * 4
+
+
 _CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
 _CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
@@ -199,7 +217,9 @@ _SKINNY_BY_LINES = ((2, 1, 8), (2, 2, 8), (2, 1, 16), (2, 2, 16), (4, 1, 8), (4,
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
     if "wgmma" in arch.features:
         for m, n, stages, cluster, way in _WINNERS:
-            yield tma_ws(signature, m, n, stages, cluster, way)
+            made = tma_ws(signature, m, n, stages, cluster, way)
+            # Lines that are fetched 64 at a time take more room than there are of them.
+            yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
         if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
