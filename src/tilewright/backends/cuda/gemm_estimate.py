@@ -23,7 +23,7 @@ from tilewright.arch import all_archs
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.nvidia_schedules import tma_view
+from tilewright.ops.gemm.nvidia_schedules import LINES, by_lines, tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
@@ -208,7 +208,8 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
 
     # Of lines beyond the matrix nothing is fetched.
     inside_m, inside_n = lines_m / (_up(lines_m, m) * m), lines_n / (_up(lines_n, n) * n)
-    fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * n * inside_n / along_m * blocks
+    wide = _up(n, LINES) * LINES if by_lines(problem.signature, schedule) else n
+    fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * wide * inside_n / along_m * blocks
     stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
     part = m * n / (128 * 256)
     return TmaFacts(
@@ -217,7 +218,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         short=float(m == 64),
         fetched=fetched_a * (not stray_first) + fetched_b * (not stray_second),
         astray=fetched_a * stray_first + fetched_b * stray_second,
-        taken=128.0 * (m + n),
+        taken=128.0 * (m + wide),
         neighbours=along_m * along_n - 1,
         turned=float(view.turned),
         steps=steps,
