@@ -32,6 +32,7 @@ TURN = 9.71e-09  # between two tiles of one block, where nothing else multiplies
 HAND_OVER = 1.57e-05  # stream-K: sums written, flag seen, sums read
 MEET = 3.24e-06  # split-K: sums written, all parts there, sums read
 SUMS = 2.53e12  # bytes a second of sums that change hands
+EXCHANGE, NEIGHBOUR = 1.5e-06, 4e10  # cluster_k: all blocks there, and bytes a second of sums that a block reads
 COPY_START, COPY = 2.52e-06, 2.75e12  # of operands that are copied first: a launch more, and bytes a second
 PER_STEP = 2.74e-10
 TURNED = 1.49  # how much longer a step takes with the problem turned
@@ -84,12 +85,13 @@ def _tma_ws(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> float:
     size = DTYPES[problem.dtype_a].bytes
     pingpong = schedule.grouping == "pingpong"
     stream, split = schedule.dealing == "stream_k", schedule.dealing == "split_k"
-    clusters = _clusters(units, along_m * along_n)
+    shared = schedule.cluster[0] * schedule.cluster[1] if schedule.dealing == "cluster_k" else 1
+    clusters = _clusters(units, along_m * along_n * shared)
     tiles = _up(lines_m, m * along_m) * _up(lines_n, n * along_n) * problem.batch
     steps = _up(problem.k, k)
     parts = _parts(tiles, steps, clusters) if split else 1
     busy = min(clusters, tiles * steps // 4 if stream else tiles * parts) or 1
-    blocks = busy * along_m * along_n
+    blocks = busy * along_m * along_n * shared
 
     multiply = m * n * k * size / 2 / (MACS * _rate(m if pingpong else m // 2, n))
     fetched = 128 * (m / along_n + n / along_m)  # by one block; its neighbours fetch the rest
@@ -118,6 +120,10 @@ def _tma_ws(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> float:
             + hand
             + more
         )
+    elif shared > 1:  # each cluster makes one tile and ends
+        rounds = _up(tiles, clusters)
+        exchange = EXCHANGE + 4.0 * m * n * (shared - 1) / shared / NEIGHBOUR
+        body = max(rounds * _up(steps, shared) * step, once) + rounds * (exchange + leave) + (rounds - 1) * FILL
     elif parts > 1:
         body = max(_up(steps, parts) * step, once) + MEET + 8.0 * m * n * blocks / SUMS
     else:

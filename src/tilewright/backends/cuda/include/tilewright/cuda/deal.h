@@ -9,7 +9,7 @@ namespace tw::cuda {
 // S: Dealt, and the tile of a block, BM x BN.
 template <class S> struct Dealing {
   static constexpr int most_blocks = 144;  // no sm_90 GPU has more multiprocessors
-  static constexpr bool shares = S::Dealt != Deal::tiles;
+  static constexpr bool shares = S::Dealt == Deal::stream_k || S::Dealt == Deal::split_k;
   // Words where blocks meet, four a block, then a tile of sums for each block.
   static constexpr int64_t clear_bytes = shares ? most_blocks * 16 : 0;
   static constexpr int64_t bytes = clear_bytes + (shares ? int64_t(most_blocks) * S::BM * S::BN * 4 : 0);
@@ -25,6 +25,10 @@ template <class S> struct Dealing {
   static int64_t deal(TileOrder &order, int64_t workers) {
     const int64_t tiles = int64_t(order.tiles_m) * order.tiles_n * order.batch;
     order.parts = 1;
+    if constexpr (S::Dealt == Deal::cluster_k) {  // one tile for each cluster, whose blocks end with it
+      order.parts = S::Cluster;
+      return tiles;
+    }
     if constexpr (S::Dealt == Deal::stream_k) return stream(order, tiles, workers);
     if constexpr (S::Dealt == Deal::split_k) {
       split(order, tiles, workers);
