@@ -41,9 +41,14 @@ def k_bytes(dtype: str) -> tuple[int, ...]:
     return (32, 64) if dtype == "fp32" else (64, 128)
 
 
-def single(dtype: str, along_k: bool) -> bool:
-    """Whether an operand is copied float by float and turned on the way; `Operand::single` in multistage_shape.h."""
+def turned_plain(dtype: str, along_k: bool) -> bool:
+    """Whether floats are turned on the way; `Operand::staged` and `Operand::single` in multistage_shape.h."""
     return dtype == "fp32" and along_k
+
+
+def staged(dtype: str, along_k: bool, vector: int) -> bool:
+    """Of these: four at a time, through registers; else one by one."""
+    return turned_plain(dtype, along_k) and vector == 4
 
 
 def settled(dtype: str, along_k: bool, vector: int) -> bool:
@@ -54,7 +59,7 @@ def settled(dtype: str, along_k: bool, vector: int) -> bool:
 
 def _operand_bytes(dtype: str, lines: int, deep: int, along_k: bool, vector: int, stages: int) -> int:
     tile = lines * deep * DTYPES[dtype].bytes
-    if single(dtype, along_k):
+    if turned_plain(dtype, along_k):
         return stages * (tile + 16 * deep)
     if not settled(dtype, along_k, vector):
         return stages * tile
@@ -106,18 +111,11 @@ def most_sums(signature: GemmSignature, vector: int) -> int:
 
 
 def _plain(signature: GemmSignature) -> Iterator[MultistageSchedule]:
-    """Exact fp32: what is contiguous along k comes float by float whatever its alignment, the rest for both."""
-    for bytes_at_once in (16, 0):
-        vector = tuple(0 if along_k else bytes_at_once for along_k in _along_k(signature))
-        if bytes_at_once and not any(vector):
-            continue
+    """Exact fp32, for aligned rows and for any."""
+    for vector in (16, 0):
         for m, n, k_bytes, warps, stages in PLAIN:
-            yield multistage(signature, m, n, k_bytes, warps, stages, (vector[0], vector[1]))
-        yield multistage(signature, 64, 64, 64, (2, 2), 4, (vector[0], vector[1]), "split_k")
-
-
-def _along_k(signature: GemmSignature) -> tuple[bool, bool]:
-    return signature.layout[0] == "r", signature.layout[1] == "c"
+            yield multistage(signature, m, n, k_bytes, warps, stages, vector)
+        yield multistage(signature, 64, 64, 64, (2, 2), 4, vector, "split_k")
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:

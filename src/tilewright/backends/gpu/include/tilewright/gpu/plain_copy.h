@@ -55,5 +55,73 @@ template <class O, int Threads> struct PlainFetch {
   }
 };
 
+// The same of an operand contiguous along k, turned in registers: 16 bytes of a line's k are loaded in one part and
+// stored one by one in a later one.  A warp takes eight k of sixteen lines, whole sectors of memory, and no two of its
+// lanes store to one bank.
+template <class O, int Threads> struct StagedFetch {
+  static constexpr int step = Threads / 2, count = (O::Lines + step - 1) / step, each = O::Deep / 8,
+                       total = count * each;  // lines of one thread, pieces of a line, of all
+  static constexpr bool whole = O::Lines % step == 0;
+  static constexpr int batches = total > 1 ? 2 : 1, most = (total + batches - 1) / batches;
+  const char *from, *at;  // this thread's first piece in the stage; the next one
+  long long apart;        // bytes from line to line
+  int row, place;         // of the first piece in the stage
+  int rows, bytes;        // left: lines from `row` on, bytes of a line from the piece on
+  Word16 held[most];
+
+  TW_GPU StagedFetch(const void *matrix, long long stride, int lines, int deep, int line, int k) {
+    const int thread = thread_index(), column = thread % 2 * 16;
+    row = thread / 2;
+    apart = stride * 4;
+    rows = lines - line - row;
+    bytes = (deep - k) * 4 - column;
+    from = static_cast<const char *>(matrix) + (line + row) * apart + k * 4ll + column;
+    place = O::Place::at(column / 4, 0) + row * 4;
+  }
+
+  TW_GPU void next() {
+    from += O::width;
+    bytes -= O::width;
+  }
+
+  template <int Part, int Parts> TW_GPU void part(char *to) {
+    if constexpr (Part == 0) at = from;
+    if constexpr (Parts < batches) {
+      load<0>(), store<0>(to);
+      if constexpr (batches > 1) load<1>(), store<1>(to);
+    } else {
+      if constexpr (Part == 0) load<0>();
+      if constexpr (batches > 1 && Part == Parts / 2 - 1) store<0>(to);
+      if constexpr (batches > 1 && Part == Parts / 2) load<1>();
+      if constexpr (Part == Parts - 1) store<batches - 1>(to);
+    }
+  }
+
+ private:
+  template <int Batch> TW_GPU void load() {
+    constexpr int first = total * Batch / batches, last = total * (Batch + 1) / batches;
+#pragma unroll
+    for (int q = first; q < last; ++q) {
+      const int i = q / each, j = q % each;
+      const bool there = i * step < rows && j * 32 < bytes && (whole || row + i * step < O::Lines);
+      Word16 &word = held[q - first];
+      word = Word16{};
+      if (there) word = *reinterpret_cast<const Word16 *>(at + j * 32);
+      if (j == each - 1) at += step * apart;
+    }
+  }
+  template <int Batch> TW_GPU void store(char *to) const {
+    constexpr int first = total * Batch / batches, last = total * (Batch + 1) / batches;
+#pragma unroll
+    for (int q = first; q < last; ++q) {
+      const int i = q / each, j = q % each;
+      if (!whole && row + i * step >= O::Lines) break;
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        store_shared(to + place + i * step * 4 + O::Place::at(j * 8 + c, 0), held[q - first].w[c]);
+    }
+  }
+};
+
 }  // namespace tw
 #endif
