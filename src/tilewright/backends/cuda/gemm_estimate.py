@@ -43,9 +43,13 @@ PINGPONG_TURN = 0.00728  # of the turn that ping-pong still feels
 # in flight that fill it, and what a warp's start and a turn of its loop cost.
 SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 37.4, 0.86, 0.022, 1.02e07
 SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 4.52e-07, 2.01e-09, 1.13e16
-# multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, of plain multiply-adds, bytes
-# through shared memory, copies; what a block alone reaches of it, and what a step costs in any case.
-MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.92e12, 1.7e11, 2.26e11, 9.28e10, 0.878, 1.5e-07
+# multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, bytes through shared memory,
+# copies; what a block alone reaches of it, and what a step costs in any case.
+MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.92e12, 2.26e11, 9.28e10, 0.878, 1.5e-07
+# Exact fp32: instructions a second that the warps of a multiprocessor issue, those of a step beside its multiply-adds
+# and loads, of a copy of 16 bytes and of one of four, of 16 bytes that are turned; what four warps alone take.
+ISSUE, PER_PLAIN_STEP, PER_PIECE, PER_SINGLE, PER_TURNED, FEW_WARPS = 6.6e09, 40, 4, 6, 7, 1.2
+PLAIN_FILL, PLAIN_LEAVE = 3e-06, 1.5e-11  # until the first stage is there; of a result
 UNFITTED = 1.36  # multistage: what it takes beyond all that
 LOOPS_MACS = 8.66e12  # a second, of the whole GPU
 LOOPS_TURN = 1.98e-06  # a turn of its loop, however small
@@ -69,7 +73,8 @@ def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
     if isinstance(schedule, TmaWsSchedule):
         return max(floor, START + _tma_ws(schedule, problem, units))
     if isinstance(schedule, MultistageSchedule):
-        return max(floor, START + _multistage(spec, problem))
+        plain = spec.signature.dtype_a == "fp32"
+        return max(floor, START + (_plain if plain else _multistage)(spec, problem))
     if isinstance(schedule, SkinnySchedule):
         return START + _skinny(schedule, problem, units)
     tiles = _up(problem.m, schedule.tile[0]) * _up(problem.n, schedule.tile[1]) * problem.batch
@@ -175,7 +180,7 @@ def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
     together = max(1, min(held, _up(blocks, arch.compute_units)))  # on the busiest multiprocessor at a time
 
     # int8 doubles the rate; fp8 is widened on the way, here or in the hardware.
-    macs = FMA_MACS if problem.dtype_a == "fp32" else MMA_MACS * {"int8": 2.0, "tf32": 0.5}.get(problem.dtype_a, 1.0)
+    macs = MMA_MACS * {"int8": 2.0, "tf32": 0.5}.get(problem.dtype_a, 1.0)
     multiply = m * n * k / (macs * (1.0 if along_m * along_n * together > 4 else ALONE))
     through = issued = 0.0  # bytes written to shared memory and read from it; copies
     for dtype, lines, repeated, along_k, vector in (
@@ -195,6 +200,50 @@ def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
     leave = LEAVE * (m * n) / (128 * 256) * together
     meet = (MEET + parts * m * n * 8 * tiles / SUMS) if parts > 1 else 0.0
     return (FILL + rounds * (_up(steps, parts) * turn + leave) + meet) * UNFITTED
+
+
+def _plain(spec: KernelSpec, problem: GemmProblem) -> float:
+    """Exact fp32: what is issued counts, multiply-adds and the rest alike."""
+    schedule: MultistageSchedule = spec.schedule
+    (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
+    units = all_archs()[spec.arch].compute_units
+    threads, sums = 32 * along_m * along_n, m * n // (32 * along_m * along_n)
+    issued: float = k * (sums + m // along_m // 16 + n // along_n // 32) + PER_PLAIN_STEP
+    for lines, vector, along_k in (
+        (m, schedule.vector[0], problem.layout[0] == "r"),
+        (n, schedule.vector[1], problem.layout[1] == "c"),
+    ):
+        if along_k:
+            each = PER_TURNED / 4 if vector == 4 else PER_SINGLE
+        else:
+            each = PER_PIECE / vector if vector > 1 else PER_SINGLE
+        issued += lines * k / threads * each
+    step = issued * along_m * along_n / ISSUE
+    tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
+    held = multistage.plain_together(sums, threads)
+    parts = _balanced(tiles, steps, units, units * held, (m, n, k)) if schedule.dealing == "split_k" else 1
+    high = _up(tiles * parts, units)
+    # Blocks beyond those held at a time start anew.
+    fills = PLAIN_FILL * _up(high, held) + PLAIN_LEAVE * m * n * high
+    meet = MEET + 8.0 * m * n * tiles * parts / SUMS if parts > 1 else 0.0
+    busy = high if high * along_m * along_n > 4 else FEW_WARPS
+    return fills + _up(steps, parts) * step * busy + meet
+
+
+def _balanced(tiles: int, steps: int, units: int, room: int, tile: tuple[int, int, int]) -> int:
+    """As `Dealing::balanced` in cuda/deal.h."""
+    m, n, k = tile
+    best, least = 1, float("inf")
+    for parts in range(1, 17):
+        if parts > 1 and (tiles * parts > room or parts * 4 > steps):
+            break
+        high = _up(tiles * parts, units)
+        seconds = _up(steps, parts) * (m * n * k / 1.7e11) * (high if high > 1 else 1.2)
+        if parts > 1:
+            seconds += 3e-6 + tiles * parts * m * n * 8 / 2.5e12
+        if seconds < least:
+            best, least = parts, seconds
+    return _up(steps, _up(steps, best))
 
 
 def _skinny(schedule: SkinnySchedule, problem: GemmProblem, units: int) -> float:

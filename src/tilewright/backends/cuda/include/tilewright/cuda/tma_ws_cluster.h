@@ -71,14 +71,19 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
   const int first = inside * s.part / S::ClusterK, last = inside * (s.part + 1) / S::ClusterK;
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + s.z * x.e_batch_stride;
-#pragma unroll 2
+#pragma unroll(S::ClusterK == 2 && !Finish<Config>::fused ? 4 : 2)
   for (int at = me.who * 128 + me.thread + first * along; at < last * along; at += threads) {
     const int line = at / along, column = at % along * some;
     if (column0 + column >= columns) continue;
     const float *from = sheet + Sheet::at(line, column);
     float4 v[S::ClusterK][2];
 #pragma unroll
-    for (int q = 0; q < S::ClusterK; ++q) v[q][0] = load_neighbour(from, q), v[q][1] = load_neighbour(from + 4, q);
+    for (int q = 0; q < S::ClusterK; ++q)
+      if (q == s.part) {
+        v[q][0] = reinterpret_cast<const float4 *>(from)[0], v[q][1] = reinterpret_cast<const float4 *>(from)[1];
+      } else {
+        v[q][0] = load_neighbour(from, q), v[q][1] = load_neighbour(from + 4, q);
+      }
 #pragma unroll
     for (int q = 1; q < S::ClusterK; ++q) add<Sum>(v[0][0], v[q][0]), add<Sum>(v[0][1], v[q][1]);
     const float4 low = v[0][0], high = v[0][1];

@@ -36,7 +36,7 @@ struct TmaWs {
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
   static constexpr int BK = 128 / sizeof(In);  // one swizzled row
-  static constexpr int threads = 384;
+  static constexpr int threads = 384, together = 1;
   static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
   static constexpr int a_bytes = BM * 128, b_bytes = BN * 128, stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
