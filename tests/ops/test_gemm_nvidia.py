@@ -75,7 +75,8 @@ BROKEN: dict[str, list[KernelSpec]] = {
     ],
     "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
     "nv-cluster-k": [
-        tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong"), tma(dealing="cluster_k", cluster=(2, 1), store="tma"),
+        tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong"),
+        tma(dealing="cluster_k", cluster=(2, 1), store="tma"),
         tma(dealing="cluster_k", cluster=(2, 1), tile=(256, 128, 64), stages=2),
     ],
     "nv-warp": [
