@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gzip
+import json
 import math
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -73,6 +76,16 @@ def driver_version() -> str:
     asked = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout.partition("\n")[0].strip()
+
+
+def write(place: Path, result: dict[str, Any], indent: int | None = 1) -> None:
+    """As JSON; compressed where the name ends so."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result, indent=indent) + "\n"
+    if place.suffix == ".gz":
+        place.write_bytes(gzip.compress(text.encode(), mtime=0))
+    else:
+        place.write_text(text, encoding="utf-8")
 
 
 def geometric_mean(values: Sequence[float]) -> float:

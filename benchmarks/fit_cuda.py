@@ -1,40 +1,43 @@
 """Fit the constants of tilewright.backends.cuda.gemm_estimate to a sweep, so that default selection loses little.
 
-    python benchmarks/gemm_h200.py --sweep sweep.json     on the GPU
-    python benchmarks/fit_cuda.py sweep.json              anywhere: regret before and after, constants to paste
-    python benchmarks/fit_cuda.py sweep.json --write      the same, and gemm_estimate.py is rewritten
+    python benchmarks/gemm_h200.py --random SEED --sweep one.json.gz      on the GPU; with another seed: two.json.gz
+    python benchmarks/fit_cuda.py one.json.gz --judge two.json.gz         anywhere: constants fitted to the first,
+                                                                          regret on both, before and after
+    python benchmarks/fit_cuda.py one.json.gz --write                     the same, and gemm_estimate.py is rewritten
+    python benchmarks/fit_cuda.py --judge two.json.gz --looks 0           the regret of the constants as they are
 
 What counts is the regret: the time of the kernel the estimate chooses over the fastest one's, as a geometric mean
-over the shapes.  It jumps where a choice changes, so the search lowers a smooth stand-in, the expected regret of a
-choice that wavers between kernels of nearly equal estimates, with a little of the squared error of the logarithms,
-which keeps the constants near what they are named after.  Whatever is a positive number and has an upper-case name
-in the module is fitted.
+over the shapes, by family of random problems.  It jumps where a choice changes, so the search lowers a smooth
+stand-in, the expected regret of a choice that wavers between kernels of nearly equal estimates, with a little of the
+squared error of the logarithms, which keeps the constants near what they are named after.  Whatever is a positive
+number and has an upper-case name in the module is fitted.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tilewright import ops
-from tilewright.backends.base import backend
 from tilewright.backends.cuda import gemm_estimate as model
 from tilewright.ops.gemm import GemmProblem
 
 Constants = dict[str, float]
-Predict = Callable[[Any, Any], float]  # seconds of a kernel on a problem, under the constants of the moment
+Seconds: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Guess = Callable[[], Sequence[Seconds]]  # of every kernel of every shape, under the constants of the moment
 
 WAVER = 0.02  # estimates closer than this (of their logarithm) may change places
-ERROR_WEIGHT = 0.25
+ERROR_WEIGHT = 1.0
 STAY_WEIGHT = 1e-4  # of the squared logarithm a constant moved: what hardly matters stays where it is
 STEP, LEAST_STEP = 0.20, 0.004  # of the logarithm of a constant
 
@@ -45,7 +48,8 @@ class Shape:
 
     problem: Any
     kernels: tuple[Any, ...]
-    seconds: np.ndarray[Any, np.dtype[np.float64]]
+    seconds: Seconds
+    family: str = ""
 
     @property
     def name(self) -> str:
@@ -53,16 +57,39 @@ class Shape:
 
 
 def read_sweep(data: Mapping[str, Any]) -> list[Shape]:
-    op = ops.op("gemm")
-    specs = {name: op.spec_from_dict(one) for name, one in data["specs"].items()}
+    """Of random problems, whose rows name kernels by their number, and of the fixed shapes, which name them."""
+    op, given = ops.op("gemm"), data["specs"]
+    named = given.items() if isinstance(given, dict) else enumerate(given)
+    specs = {name: op.spec_from_dict(one) for name, one in named}
     found = []
     for row in data["rows"]:
-        problem = GemmProblem(row["m"], row["n"], row["k"], row["dtype"], layout=row["layout"])
-        taken = {name: seconds for name, seconds in row["seconds"].items() if name in specs}
-        if len(taken) > 1:
-            kernels = tuple(specs[name] for name in taken)
-            found.append(Shape(problem, kernels, np.array(list(taken.values()), dtype=np.float64)))
+        taken = {name: seconds for name, seconds in row.get("seconds", {}).items() if name in specs}
+        taken |= {number: micro / 1e6 for number, micro in row.get("microseconds", ())}
+        if len(taken) < 2:
+            continue
+        kernels = tuple(specs[name] for name in taken)
+        signature = kernels[0].signature
+        problem = GemmProblem(
+            row["m"], row["n"], row["k"], row["dtype"], dtype_c=signature.dtype_c, layout=row["layout"]
+        )
+        seconds = np.array(list(taken.values()), dtype=np.float64)
+        found.append(Shape(problem, kernels, seconds, row.get("family", "")))
     return found
+
+
+def of_the_pool(shape: Shape) -> Shape:
+    """Without kernels that default selection does not choose from."""
+    pool = {one.digest for one in ops.op("gemm").candidates(shape.problem.signature, shape.kernels[0].arch)}
+    kept = [at for at, one in enumerate(shape.kernels) if one.digest in pool]
+    return replace(shape, kernels=tuple(shape.kernels[at] for at in kept), seconds=shape.seconds[kept])
+
+
+def sweeps(paths: Sequence[Path], every: bool) -> list[Shape]:
+    found: list[Shape] = []
+    for path in paths:
+        raw = path.read_bytes()
+        found += read_sweep(json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw))
+    return [one for shape in found if len((one := shape if every else of_the_pool(shape)).kernels) > 1]
 
 
 # -- constants -------------------------------------------------------------------------------------------------------
@@ -109,13 +136,32 @@ def rewritten(source: str, values: Constants) -> str:
 # -- how good ---------------------------------------------------------------------------------------------------------
 
 
-def predictions(shapes: Sequence[Shape], predict: Predict) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-    return [np.log([max(1e-12, predict(one, shape.problem)) for one in shape.kernels]) for shape in shapes]
+class Table:
+    """What every kernel of a sweep does on its problem, counted once; seconds under the constants of the moment."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self._ends = np.cumsum([len(shape.kernels) for shape in shapes])
+        counted = [model.facts(one, shape.problem) for shape in shapes for one in shape.kernels]
+        self._kinds: list[tuple[Any, np.ndarray[Any, np.dtype[np.int64]]]] = []
+        for kind in dict.fromkeys(map(type, counted)):
+            places = np.array([at for at, one in enumerate(counted) if type(one) is kind])
+            fields = np.array([counted[at] for at in places], dtype=np.float64).T
+            self._kinds.append((kind(*fields), places))
+
+    def __call__(self) -> list[Seconds]:
+        found = np.empty(int(self._ends[-1]))
+        scalar = model._most, model._least
+        model._most, model._least = np.maximum, np.minimum  # type: ignore[assignment]
+        try:
+            for counts, places in self._kinds:
+                found[places] = model.seconds_of(counts)
+        finally:
+            model._most, model._least = scalar
+        return np.split(found, self._ends[:-1])
 
 
-def regrets(shapes: Sequence[Shape], predict: Predict) -> list[float]:
+def regrets(shapes: Sequence[Shape], guesses: Sequence[Seconds]) -> list[float]:
     """Chosen over best, for each shape."""
-    guesses = predictions(shapes, predict)
     return [
         float(shape.seconds[int(np.argmin(guess))] / shape.seconds.min())
         for shape, guess in zip(shapes, guesses, strict=True)
@@ -126,9 +172,10 @@ def mean_regret(found: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, found)) / len(found))
 
 
-def loss(shapes: Sequence[Shape], predict: Predict) -> float:
+def loss(shapes: Sequence[Shape], guesses: Sequence[Seconds]) -> float:
     total = 0.0
-    for shape, guess in zip(shapes, predictions(shapes, predict), strict=True):
+    for shape, seconds in zip(shapes, guesses, strict=True):
+        guess = np.log(np.maximum(seconds, 1e-12))
         lost = np.log(shape.seconds / shape.seconds.min())
         chance = np.exp(-(guess - guess.min()) / WAVER)
         error = guess - np.log(shape.seconds)
@@ -151,11 +198,11 @@ def moves(names: Sequence[str], steps: Constants, generator: np.random.Generator
         yield {name: float(part) * steps[name] / 2 for name, part in zip(names, draw, strict=True)}
 
 
-def fit(shapes: Sequence[Shape], module: ModuleType, predict: Predict, looks: int = 4000, seed: int = 0) -> Constants:
+def fit(shapes: Sequence[Shape], module: ModuleType, guess: Guess, looks: int = 4000, seed: int = 0) -> Constants:
     """The constants with the least loss a pattern search finds; the module holds its own again afterwards."""
     before = constants_of(module)
     # A constant that changes nothing here is left as it is.
-    names = [name for name in before if _matters(name, shapes, module, predict)]
+    names = [name for name in before if _matters(name, shapes, module, guess)]
     if not names:
         raise SystemExit("no constant of the module changes an estimate of these kernels")
     generator = np.random.default_rng(seed)
@@ -164,7 +211,7 @@ def fit(shapes: Sequence[Shape], module: ModuleType, predict: Predict, looks: in
     def judged(values: Constants) -> float:
         put(module, values)
         moved = sum(math.log(values[name] / before[name]) ** 2 for name in names) / len(names)
-        return loss(shapes, predict) + STAY_WEIGHT * moved
+        return loss(shapes, guess()) + STAY_WEIGHT * moved
 
     try:
         least, left = judged(before), looks
@@ -186,58 +233,76 @@ def fit(shapes: Sequence[Shape], module: ModuleType, predict: Predict, looks: in
     return best
 
 
-def _matters(name: str, shapes: Sequence[Shape], module: ModuleType, predict: Predict) -> bool:
+def _matters(name: str, shapes: Sequence[Shape], module: ModuleType, guess: Guess) -> bool:
     value = getattr(module, name)
-    here = loss(shapes, predict)
+    here = loss(shapes, guess())
     try:
         for factor in (1.3, 1 / 1.3):
             put(module, {name: value * factor})
-            if loss(shapes, predict) != here:
+            if loss(shapes, guess()) != here:
                 return True
         return False
     finally:
         setattr(module, name, value)
 
 
-def held_out(shapes: Sequence[Shape], module: ModuleType, predict: Predict, looks: int) -> list[float]:
+def held_out(shapes: Sequence[Shape], looks: int) -> list[float]:
     """Regrets of shapes the constants were not fitted to: each half judged by the other's."""
     found: list[float] = []
-    before = constants_of(module)
+    before = constants_of(model)
     for part in (0, 1):
-        put(module, fit([one for index, one in enumerate(shapes) if index % 2 != part], module, predict, looks))
+        mine = [one for index, one in enumerate(shapes) if index % 2 != part]
+        put(model, fit(mine, model, Table(mine), looks))
         try:
-            found += regrets(shapes[part::2], predict)
+            found += regrets(shapes[part::2], Table(shapes[part::2])())
         finally:
-            put(module, before)
+            put(model, before)
     return found
 
 
 def tell(title: str, shapes: Sequence[Shape], found: Sequence[float]) -> None:
-    print(f"{title}: regret {mean_regret(found):.4f}, worst {max(found):.3f}")
+    print(f"{title}: regret {mean_regret(found):.4f}, P90 {np.quantile(found, 0.9):.3f}, worst {max(found):.3f}")
+    for family in dict.fromkeys(shape.family for shape in shapes):
+        mine = [regret for regret, shape in zip(found, shapes, strict=True) if shape.family == family]
+        if family:
+            print(f"    {family:<8} {len(mine):>4} {mean_regret(mine):.4f}, worst {max(mine):.3f}")
     worst = sorted(zip(found, shapes, strict=True), key=lambda one: -one[0])[:6]
     print("".join(f"    {regret:.3f} {shape.name}\n" for regret, shape in worst if regret > 1.02), end="")
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sweep", type=Path, nargs="+", help="files of gemm_h200.py --sweep")
-    parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model (a look takes some 20 ms)")
+    parser.add_argument("sweep", type=Path, nargs="*", help="files of gemm_h200.py --sweep")
+    parser.add_argument("--judge", type=Path, nargs="+", default=[], help="such files that nothing is fitted to")
+    parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model; 0 fits nothing")
     parser.add_argument("--hold-out", action="store_true", help="also fit halves, each judged by the other's shapes")
+    parser.add_argument("--every", action="store_true", help="every kernel of the sweeps, not those of the pool alone")
     parser.add_argument("--write", action="store_true", help="put the constants into gemm_estimate.py")
-    options = parser.parse_args()
-    shapes = [shape for path in options.sweep for shape in read_sweep(json.loads(path.read_text(encoding="utf-8")))]
-    if not shapes:
-        raise SystemExit("the sweep has no shape with two kernels or more")
-    predict: Predict = lambda spec, problem: backend("cuda").estimate(spec, problem, 1)  # noqa: E731
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    shapes, others = (sweeps(paths, options.every) for paths in (options.sweep, options.judge))
+    if not shapes and not others:
+        raise SystemExit("no sweep has a shape with two kernels or more")
     before = constants_of(model)
-    tell(f"before, {len(shapes)} shapes", shapes, regrets(shapes, predict))
-    after = rounded(fit(shapes, model, predict, options.looks))
+    parts = [(name, part, Table(part)) for name, part in (("fitted to", shapes), ("others", others)) if part]
+
+    def both(title: str) -> None:
+        for name, part, table in parts:
+            tell(f"{title}, {len(part)} shapes ({name})", part, regrets(part, table()))
+
+    both("before")
+    if not shapes or not options.looks:
+        return
+    after = rounded(fit(shapes, model, parts[0][2], options.looks))
     put(model, after)
-    tell("after", shapes, regrets(shapes, predict))
+    both("after")
     put(model, before)
     if options.hold_out:
         order = [*shapes[0::2], *shapes[1::2]]
-        tell("held out", order, held_out(shapes, model, predict, options.looks // 2))
+        tell("held out", order, held_out(shapes, options.looks // 2))
     for name, value in after.items():
         changed = "" if value == before[name] else f"  # was {before[name]:.3g}"
         print(f"{name} = {value:.3g}{changed}")

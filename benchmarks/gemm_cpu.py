@@ -3,6 +3,7 @@
     python benchmarks/gemm_cpu.py                    everything; writes benchmarks/results/gemm_cpu.json
     python benchmarks/gemm_cpu.py --quick            a few shapes, nothing written
     python benchmarks/gemm_cpu.py --dtypes fp32 --shapes "rcr .*4096" --rounds 21
+    python benchmarks/gemm_cpu.py --random SEED      problems nobody tuned for: _gemm_shapes.py says from what
 
 Each library has a process of its own with the same data and the same number of threads.  They take
 turns, round after round, in rotating order; one that is not in turn is stopped, so that its waiting
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _gemm_shapes import QUICK, Shape, as_message, shapes_for
+from _gemm_shapes import FAMILIES, QUICK, Shape, as_message, random_shapes, shapes_for
 from _machine import RESULTS, ROOT, installed, provenance
 
 from tilewright import settings
@@ -265,6 +266,28 @@ def line(row: dict[str, Any]) -> str:
     return text + (f" {mine['ratio']:>6.2f}" if mine else "")
 
 
+def by_family(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of random problems: geometric mean, P10 and least by type and family, beside the best peer."""
+    found = []
+    kinds = dict.fromkeys((row["dtype"], row["group"]) for row in rows)
+    for dtype, family in (*sorted(kinds), *((dtype, "all") for dtype in dict.fromkeys(row["dtype"] for row in rows))):
+        mine = [row for row in rows if row["dtype"] == dtype and family in (row["group"], "all")]
+        for key in ("over_best_peer", "gemm_over_best_peer"):
+            values = [row[key]["ratio"] for row in mine if key in row]
+            if values:
+                tenth = statistics.quantiles(values, n=10, method="inclusive")[0] if len(values) > 1 else values[0]
+                about = {"dtype": dtype, "family": family, "ratio": key, "count": len(values)}
+                found.append(about | {"geometric_mean": geometric_mean(values), "p10": tenth, "least": min(values)})
+    return found
+
+
+def tell_families(found: list[dict[str, Any]]) -> None:
+    print(f"{'type':<6}{'family':<8}{'ratio':<21}{'n':>4}{'mean':>7}{'P10':>7}{'least':>7}")
+    for one in found:
+        print(f"{one['dtype']:<6}{one['family']:<8}{one['ratio']:<21}{one['count']:>4}{one['geometric_mean']:>7.3f}"
+              f"{one['p10']:>7.3f}{one['least']:>7.3f}")  # fmt: skip
+
+
 def tell(found: dict[str, Any]) -> None:
     for dtype, one in found.items():
         best = one["headline"]
@@ -289,6 +312,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="of each library")
     parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape (15; 5 if quick)")
     parser.add_argument("--shapes", default="", help="only shapes whose name matches, e.g. 'rcr .*4096'")
+    parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed instead of the list")
+    parser.add_argument("--count", type=int, default=60, help="of random problems")
     parser.add_argument("--mode", choices=("select", "measured"), default="select", help="measured: tune first")
     parser.add_argument("--turn", type=float, default=0.03, help="seconds of one turn")
     parser.add_argument("--pause", type=float, default=0.003, help="seconds between turns")
@@ -303,12 +328,15 @@ def arguments() -> argparse.Namespace:
     options.rounds = options.rounds or (5 if options.quick else 15)
     whole = not options.quick and not options.shapes and options.dtypes == list(DTYPES)
     if options.output is None and whole:
-        options.output = RESULTS / "gemm_cpu.json"
+        options.output = RESULTS / ("gemm_cpu.json" if options.random is None else "gemm_cpu_random.json")
     return options
 
 
-def main() -> None:
-    options = arguments()
+def asked(options: argparse.Namespace) -> list[tuple[Shape, str]]:
+    """The problems of the run: of the list, or drawn; then every turn of the families has the next type."""
+    if options.random is not None:
+        drawn = enumerate(random_shapes(options.random, options.count))
+        return [(shape, options.dtypes[at // len(FAMILIES) % len(options.dtypes)]) for at, shape in drawn]
     wanted = [
         (shape, dtype)
         for dtype in options.dtypes
@@ -317,6 +345,12 @@ def main() -> None:
     ]
     if not wanted:
         raise SystemExit(f"no shape matches {options.shapes!r}")
+    return wanted
+
+
+def main() -> None:
+    options = arguments()
+    wanted = asked(options)
     head = provenance(shlex.join(["python", "benchmarks/gemm_cpu.py", *sys.argv[1:]]))
     if head["machine"]["cores"] < options.threads:
         print(f"note: {options.threads} threads on {head['machine']['cores']} core(s): the times mean little")
@@ -331,10 +365,16 @@ def main() -> None:
         bench.end()
     found = summary(rows)
     tell(found)
+    families = by_family(rows) if options.random is not None else []
+    if families:
+        tell_families(families)
     if options.output is not None:
         head["versions"] |= bench.versions
         method = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
         method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
+        if families:
+            method |= {"drawn_with": options.random, "count": options.count}
+            found = {**found, "families": families}
         result = {"benchmark": "gemm_cpu", **head, "method": method, "floor": FLOOR, "summary": found, "rows": rows}
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
     python benchmarks/gemm_h200.py                      everything: bf16 and fp16, cold and warm, default and measured
     python benchmarks/gemm_h200.py --quick              a dozen shapes, bf16, cold
     python benchmarks/gemm_h200.py --sweep sweep.json   every default kernel on every shape (for fit_cuda.py)
+    python benchmarks/gemm_h200.py --random SEED        problems nobody tuned for (_h200_random.py says from what)
     python benchmarks/gemm_h200.py --kernels PART...    the kernels whose names contain a part, beside cuBLAS
     python benchmarks/gemm_h200.py --dry-run            a rehearsal without a GPU: nothing of it means anything
 
@@ -15,164 +16,54 @@ machine; the numbers reported come from another race, so that luck in the first 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from _cuda_report import copy_goal, goals, line, provenance, summary
-from _cuda_timing import CACHES, Clock, GraphClock, HostClock, Run, copy_bandwidth, spread
+from _cuda_report import copy_goal, goals, line, provenance, summary, write
+from _cuda_timing import CACHES, Clock, GraphClock, HostClock, copy_bandwidth, spread
+from _h200_bench import GEMM, Kernels
+from _h200_operands import Operands, problem_of
+from _h200_race import RandomBench
+from _h200_random import FAMILIES, LAYOUTS
 from _h200_shapes import FP8, QUICK, SHAPES, Shape, group_of, name_of
 
-import tilewright as tw
-from tilewright import ops
-from tilewright.backends.base import backend
 from tilewright.backends.cuda import driver
-from tilewright.dispatch import kernels
-from tilewright.dispatch.registry import Registry
-from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 
-GEMM = ops.op("gemm")
-RESULT = Path(__file__).parent / "results" / "gemm_h200.json"
-TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8_e4m3": torch.float8_e4m3fn}
-OUTPUT_ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+RESULTS = Path(__file__).parent / "results"
+RESULT, RANDOM_RESULT = RESULTS / "gemm_h200.json", RESULTS / "gemm_h200_random.json"
 HOPELESS = 1.5  # a sweep looks at a kernel once more only below this multiple of the best so far
-FAR = 2.5  # what the estimate calls that many times slower than the best is not measured
-NEAR = 1.15  # a measured selection's second race takes kernels below this multiple
 
 
-def problem_of(shape: Shape, dtype: str) -> GemmProblem:
-    return GemmProblem(*shape, dtype, dtype_c="bf16" if dtype.startswith("fp8") else dtype, layout="rcr")
+def rcr(shape: Shape, dtype: str) -> GemmProblem:
+    return problem_of(*shape, dtype)
 
 
-class Wrong(Exception):
-    """A kernel whose result is not the product."""
+class Bench(Kernels):
+    """The fixed shapes."""
 
-
-class Operands:
-    """Fresh random operands of a shape, and the exact product with its tolerance, made when first asked for."""
-
-    def __init__(self, shape: Shape, dtype: str, device: str) -> None:
-        m, n, k = shape
-        self.shape, self.problem = shape, problem_of(shape, dtype)
-        kind, out = TYPES[dtype], TYPES[self.problem.dtype_c]
-        self.a, self.b = (torch.randn(rows, k, device=device, dtype=out).to(kind) for rows in (m, n))
-        self.out = torch.empty(m, n, device=device, dtype=out)
-        self._exact: tuple[Any, Any] | None = None
-
-    def exact(self) -> tuple[Any, Any]:
-        if self._exact is None:
-            p = self.problem
-            out = self.out.dtype
-            # Sums in fp32, in any order; the tensor cores add fp8 products with about 14 bits.
-            part = 2.0**-10 if p.dtype_a.startswith("fp8") else 1e-5
-            a, b = (one.to(out).double() for one in (self.a, self.b.T))  # fp8 fits into any wider type
-            value = a @ b
-            tolerance = (a.abs_() @ b.abs_()).mul_(part).add_(value.abs(), alpha=OUTPUT_ROUNDING[p.dtype_c])
-            self._exact = value, tolerance
-        return self._exact
-
-    def check(self, name: str, run: Run, clock: Clock) -> None:
-        self.out.fill_(float("nan"))
-        clock.wait()
-        run()
-        clock.wait()
-        value, tolerance = self.exact()
-        error = (self.out.double() - value).abs_()
-        if not bool((error <= tolerance).all()):  # NaN is never within it
-            bad = int((~(error <= tolerance)).sum())
-            raise Wrong(f"{name} is wrong on {name_of(self.shape)}: {bad} of {error.numel()} elements")
-
-
-class Bench:
     def __init__(self, options: argparse.Namespace, clock: Clock, arch: str) -> None:
-        self.options, self.clock = options, clock
-        self.dry = isinstance(clock, HostClock)
-        self.registry = Registry(arch)
-        self.wrong: list[str] = []
+        super().__init__(options, clock, arch)
+        if options.sweep:
+            self.far = float("inf")
         self.rows: list[dict[str, Any]] = []
         self.fp8_rows: list[dict[str, Any]] = []
 
-    # -- kernels -----------------------------------------------------------------------------------------------------
-
-    def default(self, problem: GemmProblem) -> KernelSpec:
-        """What the registry selects where nothing was measured."""
-        with tw.settings.override(measure=False):
-            return self.registry.select(problem).spec
-
-    def candidates(self, problem: GemmProblem) -> list[KernelSpec]:
-        """The default kernels that serve the problem, those with the lowest estimate first.
-
-        Outside a sweep without those the estimate gives no hope: of the floor kernel, one look can take a second.
-        """
-        serving = [one for one in self.registry.candidates(problem) if not GEMM.supports(one, problem)]
-        estimates = {one.digest: backend("cuda").estimate(one, problem, 1) for one in serving}
-        most = float("inf") if self.options.sweep else FAR * min(estimates.values(), default=0.0)
-        hopeful = [one for one in serving if estimates[one.digest] <= most]
-        return sorted(hopeful, key=lambda one: estimates[one.digest])
-
-    def build(self, problems: Iterable[GemmProblem], every: bool) -> None:
-        """All kernels of the run in one parallel build."""
-        wanted: dict[str, KernelSpec] = {}
-        for one in problems:
-            for spec in self.candidates(one) if every else [self.default(one)]:
-                wanted.setdefault(spec.digest, spec)
-        self.build_specs(list(wanted.values()))
-
-    def build_specs(self, specs: Sequence[KernelSpec]) -> None:
-        started = time.perf_counter()
-        if not self.dry:
-            kernels.kernels(specs)
-        print(f"{len(specs)} kernels built and loaded in {time.perf_counter() - started:.1f} s", flush=True)
-
-    def run_of(self, spec: KernelSpec, one: Operands) -> Run:
-        if self.dry:
-            return lambda: one.out.copy_(one.exact()[0])
-        kernel = kernels.kernel(spec)
-        return lambda: kernel(one.a, one.b.T, out=one.out)
-
-    def checked(self, specs: Iterable[KernelSpec], one: Operands) -> dict[str, tuple[KernelSpec, Run]]:
-        """Kernels that compute the product, ready to be timed; a wrong one is told and left out."""
-        found = {}
-        for spec in specs:
-            try:
-                run = self.run_of(spec, one)
-                one.check(spec.name, run, self.clock)
-                found[spec.name] = spec, self.clock.captured(run)
-            except (Wrong, TilewrightError) as error:
-                text = str(error) if isinstance(error, Wrong) else f"{spec.name}: {type(error).__name__}: {error}"
-                self.wrong.append(text)
-                print(f"WRONG: {text}", flush=True)
-        return found
-
     # -- the comparison ----------------------------------------------------------------------------------------------
 
-    def fastest(self, one: Operands) -> KernelSpec | None:
-        """The measured choice: every kernel in a short race, then the near ones in a longer one."""
-        entrants = self.checked(self.candidates(one.problem), one)
-        near: list[str] = list(entrants)
-        medians: dict[str, float] = {}
-        for rounds in (3, max(5, self.options.rounds // 2)):
-            times = self.clock.rounds([entrants[name][1] for name in near], rounds, "cold")
-            medians = {name: statistics.median(taken) for name, taken in zip(near, times, strict=True)}
-            best = min(medians.values(), default=0.0)
-            near = [name for name in near if medians[name] <= NEAR * best]
-        return entrants[min(near, key=medians.__getitem__)][0] if near else None
-
     def shape(self, shape: Shape, dtype: str) -> None:
-        one = Operands(shape, dtype, self.clock.device)
+        one = Operands(rcr(shape, dtype), self.clock.device)
         ours: dict[str, KernelSpec] = {"default": self.default(one.problem)}
         if self.options.measured:
             measured = self.fastest(one)
             if measured is not None:
                 ours["measured"] = measured
         ready = self.checked({spec.digest: spec for spec in ours.values()}.values(), one)
-        calls = {"cublas": self.clock.captured(lambda: torch.matmul(one.a, one.b.T, out=one.out))}
+        calls = {"cublas": self.clock.captured(one.peer())}
         # The same kernel twice would only lengthen the race: both names then share its times.
         calls |= {name: call for name, (_, call) in ready.items()}
         for l2 in self.options.l2:
@@ -207,7 +98,7 @@ class Bench:
     def fp8(self) -> None:
         """fp8 beside our own bf16 on large squares, each with its default and its fastest kernel."""
         for shape in self.options.fp8:
-            half, byte = (Operands(shape, dtype, self.clock.device) for dtype in ("bf16", "fp8_e4m3"))
+            half, byte = (Operands(rcr(shape, dtype), self.clock.device) for dtype in ("bf16", "fp8_e4m3"))
             for name in ("default", "measured") if self.options.measured else ("default",):
                 specs = [self.default(one.problem) if name == "default" else self.fastest(one) for one in (half, byte)]
                 ready = [self.checked([spec], one) for spec, one in zip(specs, (half, byte), strict=True) if spec]
@@ -231,8 +122,8 @@ class Bench:
 
     def sweep_shape(self, shape: Shape, dtype: str, specs: Sequence[KernelSpec] | None = None) -> dict[str, Any]:
         """Seconds of every kernel, cold; a hopeless one is looked at once."""
-        one = Operands(shape, dtype, self.clock.device)
-        peer = self.clock.captured(lambda: torch.matmul(one.a, one.b.T, out=one.out))
+        one = Operands(rcr(shape, dtype), self.clock.device)
+        peer = self.clock.captured(one.peer())
         took = {"cublas": statistics.median(self.clock.rounds([peer], 5, "cold")[0])}
         best, once = float("inf"), []
         wanted = self.candidates(one.problem) if specs is None else specs
@@ -252,7 +143,7 @@ class Bench:
         return {"m": m, "n": n, "k": k, "dtype": dtype, "layout": "rcr", "seconds": took, "looked_at_once": once}
 
     def sweep(self, shapes: Sequence[Shape], place: Path) -> None:
-        problems = [problem_of(shape, dtype) for dtype in self.options.dtypes for shape in shapes]
+        problems = [rcr(shape, dtype) for dtype in self.options.dtypes for shape in shapes]
         self.build(problems, every=True)
         specs = {spec.name: spec.to_dict() for one in problems for spec in self.candidates(one)}
         result = provenance(self.options, self.clock) | {"specs": specs, "rows": []}
@@ -265,7 +156,7 @@ class Bench:
         """The kernels whose names contain one of the parts, from the smallest pool that has any."""
         rows = []
         for dtype in self.options.dtypes:
-            arch, problems = self.registry.target, [problem_of(shape, dtype) for shape in shapes]
+            arch, problems = self.registry.target, [rcr(shape, dtype) for shape in shapes]
             specs: list[KernelSpec] = []
             for pool in ("default", "tests", "full", "profiler"):
                 proposed = GEMM.proposals(pool, arch, datatypes=[dtype], layouts=["rcr"])
@@ -286,8 +177,8 @@ class Bench:
             write(place, provenance(self.options, self.clock) | {"rows": rows})
 
     def compare(self, shapes: Sequence[Shape], place: Path) -> None:
-        problems = [problem_of(shape, dtype) for dtype in self.options.dtypes for shape in shapes]
-        problems += [problem_of(shape, dtype) for shape in self.options.fp8 for dtype in ("bf16", "fp8_e4m3")]
+        problems = [rcr(shape, dtype) for dtype in self.options.dtypes for shape in shapes]
+        problems += [rcr(shape, dtype) for shape in self.options.fp8 for dtype in ("bf16", "fp8_e4m3")]
         self.build(problems, every=self.options.measured)
         result = provenance(self.options, self.clock)
         result["copy_bytes_per_second"] = copy_bandwidth(self.clock, 1 << 22 if self.dry else 1 << 30)
@@ -309,31 +200,47 @@ class Bench:
         print(f"written: {place}")
 
 
-def write(place: Path, result: dict[str, Any]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a dozen shapes, bf16, cold")
-    parser.add_argument("--sweep", type=Path, metavar="OUT.json", help="time every default kernel, cold")
+    parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed, cold")
+    parser.add_argument("--count", type=int, default=120, help="of random problems")
+    parser.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=list(FAMILIES), help="of random ones")
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="of random ones")
+    parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no random problem begins after these")
+    parser.add_argument("--sweep", type=Path, metavar="OUT.json", help="times of every default kernel, cold")
+    also = "further tma_ws kernels in the race of random ones: [[m, n, stages or 0, [cluster], way], ...]"
+    parser.add_argument("--also", type=Path, metavar="IN.json", help=also)
     parser.add_argument("--kernels", nargs="+", metavar="PART", help="time the kernels with such a name, cold")
     parser.add_argument("--dry-run", action="store_true", help="rehearse on the CPU with torch.matmul as every kernel")
-    parser.add_argument("--dtypes", nargs="+", choices=("bf16", "fp16"))
+    parser.add_argument("--dtypes", nargs="+", choices=("bf16", "fp16", "fp32", "tf32", "int8", "fp8_e4m3"))
     parser.add_argument("--l2", nargs="+", choices=CACHES, default=list(CACHES))
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
-    parser.add_argument("--rounds", type=int, help="default: 21, in a sweep 5")
+    parser.add_argument("--rounds", type=int, help="default: 21, of random problems 11, in a sweep 5")
     parser.add_argument("--shape", nargs=3, type=int, action="append", metavar=("M", "N", "K"), help="only these")
-    parser.add_argument("--output", type=Path, help="where the JSON goes (default: benchmarks/results/gemm_h200.json)")
+    parser.add_argument("--output", type=Path, help="where the JSON goes (default: in benchmarks/results)")
     options = parser.parse_args()
-    looks = options.sweep or options.kernels
-    options.rounds = max(2, options.rounds or (5 if looks else 21))
+    drawn = options.random is not None
+    looks = (options.sweep and not drawn) or options.kernels
+    options.rounds = max(2, options.rounds or (11 if drawn else 5 if looks else 21))
     options.dtypes = options.dtypes or (["bf16"] if looks or options.quick else ["bf16", "fp16"])
     if options.quick:
         options.l2 = ["cold"]
     options.fp8 = () if options.shape or looks else FP8[:1] if options.quick else FP8
     return options
+
+
+def fixed(options: argparse.Namespace, clock: Clock, arch: str) -> Bench:
+    """The modes with a list of shapes."""
+    shapes: Sequence[Any] = [tuple(one) for one in options.shape or ()] or (QUICK if options.quick else SHAPES)
+    bench = Bench(options, clock, arch)
+    if options.sweep:
+        bench.sweep(shapes, options.sweep)
+    elif options.kernels:
+        bench.named(shapes, options.kernels, options.output)
+    else:
+        bench.compare(shapes, options.output or RESULT)
+    return bench
 
 
 def main() -> None:
@@ -349,18 +256,16 @@ def main() -> None:
         from tilewright.runtime import cuda
 
         clock, arch = GraphClock(cuda.device().cache_bytes), cuda.device().arch
-    shapes: Sequence[Any] = [tuple(one) for one in options.shape or ()] or (QUICK if options.quick else SHAPES)
     whole = not (options.shape or options.quick or options.dry_run)
     if not whole and not (options.output or options.sweep or options.kernels):
         raise SystemExit("a run of a part is not the result of this benchmark: say where it goes with --output")
-    bench = Bench(options, clock, arch)
     started = time.perf_counter()
-    if options.sweep:
-        bench.sweep(shapes, options.sweep)
-    elif options.kernels:
-        bench.named(shapes, options.kernels, options.output)
+    if options.random is not None:
+        drawn = RandomBench(options, clock, arch)
+        drawn.compare(options.output or RANDOM_RESULT)
+        bench: Kernels = drawn
     else:
-        bench.compare(shapes, options.output or RESULT)
+        bench = fixed(options, clock, arch)
     print(f"{time.perf_counter() - started:.0f} s after the start")
     if bench.wrong:
         raise SystemExit("wrong results:\n" + "\n".join(bench.wrong))

@@ -1,4 +1,4 @@
-"""Fill the generated section of docs/nvidia.md from benchmarks/results/gemm_h200.json; no number is typed by hand.
+"""Fill the generated sections of docs/nvidia.md from benchmarks/results/gemm_h200*.json; no number is typed by hand.
 
 python benchmarks/nvidia_table.py            writes the section
 python benchmarks/nvidia_table.py --check    exits with 1 where docs/nvidia.md says something else
@@ -20,6 +20,9 @@ from readme_table import missing, table
 PAGE = ROOT / "docs" / "nvidia.md"
 BEGIN = "<!-- speed: written by benchmarks/nvidia_table.py, do not edit -->"
 END = "<!-- end of speed -->"
+RANDOM_BEGIN = "<!-- random problems: written by benchmarks/nvidia_table.py, do not edit -->"
+RANDOM_END = "<!-- end of random problems -->"
+RANDOM_RESULTS = ("gemm_h200_random.json", "gemm_h200_types.json")
 Row = dict[str, Any]
 
 
@@ -105,11 +108,33 @@ def section(result: dict[str, Any] | None) -> str:
     return "\n".join([*lines, "", "</details>", "", about(result), "", END])
 
 
-def filled(page: str, new: str) -> str:
-    before, found, rest = page.partition(BEGIN)
-    _, closed, after = rest.partition(END)
+def family_lines(result: dict[str, Any]) -> list[list[str]]:
+    """A line a family: of every ratio the geometric mean, P10 and the least."""
+    told = {(one["family"], one["ratio"]): one for one in result["summary"]}
+    lines = []
+    for family in dict.fromkeys(one["family"] for one in result["summary"]):
+        line = [family, str(told[family, "default_over_cublas"]["count"])]
+        for ratio in ("default_over_cublas", "measured_over_cublas", "measured_over_tuned"):
+            one = told.get((family, ratio))
+            line += [f"{one[part]:.2f}" for part in ("geometric_mean", "p10", "least")] if one else ["", "", ""]
+        lines.append(line)
+    return lines
+
+
+def random_section(results: Sequence[dict[str, Any]]) -> str:
+    lines = [RANDOM_BEGIN, ""]
+    for result in results:
+        types = ", ".join(sorted({row["dtype"] for row in result["rows"]}))
+        head = [types, "count", "default", "P10", "least", "measured", "P10", "least", "measured, of tuned cublasLt"]
+        lines += [*table([*head, "P10", "least"], family_lines(result), numbers=1), "", about(result), ""]
+    return "\n".join([*lines, RANDOM_END])
+
+
+def filled(page: str, new: str, begin: str = BEGIN, end: str = END) -> str:
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise SystemExit(f"docs/nvidia.md has no section between {BEGIN} and {END}")
+        raise SystemExit(f"docs/nvidia.md has no section between {begin} and {end}")
     return before + new + after
 
 
@@ -117,11 +142,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the results on an H200 into docs/nvidia.md.")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--result", type=Path, default=RESULTS / "gemm_h200.json")
+    parser.add_argument("--random-results", type=Path, nargs="*", default=[RESULTS / one for one in RANDOM_RESULTS])
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     result = json.loads(options.result.read_text(encoding="utf-8")) if options.result.exists() else None
     old = options.page.read_text(encoding="utf-8")
-    new = filled(old, section(result))
+    drawn = [json.loads(one.read_text(encoding="utf-8")) for one in options.random_results if one.exists()]
+    new = filled(filled(old, section(result)), random_section(drawn), RANDOM_BEGIN, RANDOM_END)
     if options.check:
         if new != old:
             raise SystemExit("docs/nvidia.md does not say what the results say: run benchmarks/nvidia_table.py")

@@ -170,8 +170,14 @@ def test_the_picture_and_the_page(result: Path, tmp_path: Path) -> None:
     made_up.write_text(json.dumps(data), encoding="utf-8")
     page = tmp_path / "nvidia.md"
     page.write_text("before\n<!-- speed: written by benchmarks/nvidia_table.py, do not edit -->\nold\n"
-                    "<!-- end of speed -->\nafter\n", encoding="utf-8")  # fmt: skip
-    places = ["--result", str(made_up), "--page", str(page)]
+                    "<!-- end of speed -->\nbetween\n"
+                    "<!-- random problems: written by benchmarks/nvidia_table.py, do not edit -->\n"
+                    "<!-- end of random problems -->\nafter\n", encoding="utf-8")  # fmt: skip
+    drawn = {"summary": [{"family": "tall", "ratio": "default_over_cublas", "count": 3, "geometric_mean": 1.234,
+                          "p10": 0.9, "least": 0.8}], "rows": [{"dtype": "bf16"}]}  # fmt: skip
+    kept = tmp_path / "random.json"
+    kept.write_text(json.dumps({**data, **drawn}), encoding="utf-8")
+    places = ["--result", str(made_up), "--random-results", str(kept), "--page", str(page)]
     assert script("nvidia_table.py", "--check", *places).returncode == 1
     assert script("nvidia_table.py", *places).returncode == 0
     assert script("nvidia_table.py", "--check", *places).returncode == 0
@@ -179,6 +185,7 @@ def test_the_picture_and_the_page(result: Path, tmp_path: Path) -> None:
     assert text.startswith("before\n")
     assert text.endswith("-->\nafter\n")
     assert "\nold\n" not in text
+    assert "| tall | 3 | 1.23 | 0.90 | 0.80 |" in text
     for row in data["rows"]:
         assert f"| {row['dtype']} | {row['l2']} | {row['shape']} |" in text
 
@@ -205,24 +212,18 @@ def test_constants_are_found_again(fit_cuda: ModuleType) -> None:
     small = ModuleType("small")
     vars(small).update(START=1.0, STEP=1.0, IDLE=5.0)
 
-    def predict(kernel: Any, problem: Any) -> float:
-        return float(small.START * kernel + small.STEP * problem.size / kernel)
+    kernels, sizes = np.array((1, 2, 3, 4, 6, 8, 12)), (8, 20, 60, 150, 400, 900)
+    shapes = [fit_cuda.Shape(size, tuple(kernels), 2.0 * kernels + 0.1 * size / kernels) for size in sizes]
 
-    class Problem:
-        def __init__(self, size: int) -> None:
-            self.size = size
+    def guess() -> list[Any]:
+        return [small.START * kernels + small.STEP * size / kernels for size in sizes]
 
-    kernels = (1, 2, 3, 4, 6, 8, 12)
-    shapes = [
-        fit_cuda.Shape(Problem(size), kernels, np.array([2.0 * one + 0.1 * size / one for one in kernels]))
-        for size in (8, 20, 60, 150, 400, 900)
-    ]
-    before = fit_cuda.mean_regret(fit_cuda.regrets(shapes, predict))
-    found = fit_cuda.fit(shapes, small, predict, looks=600)
+    before = fit_cuda.mean_regret(fit_cuda.regrets(shapes, guess()))
+    found = fit_cuda.fit(shapes, small, guess, looks=600)
     assert fit_cuda.constants_of(small) == {"START": 1.0, "STEP": 1.0, "IDLE": 5.0}, "the module is as it was"
     assert found["IDLE"] == 5.0, "what changes nothing stays"
     fit_cuda.put(small, found)
-    after = fit_cuda.mean_regret(fit_cuda.regrets(shapes, predict))
+    after = fit_cuda.mean_regret(fit_cuda.regrets(shapes, guess()))
     assert before > 1.2
     assert after < 1.01
     assert found["START"] / found["STEP"] == pytest.approx(20.0, rel=0.25)
@@ -245,11 +246,15 @@ def test_the_estimate_of_the_package_can_be_fitted(fit_cuda: ModuleType) -> None
             shapes.append(fit_cuda.Shape(problem, tuple(serving), seconds))
     finally:
         fit_cuda.put(estimate, before)
-    at_first = fit_cuda.loss(shapes, estimate.seconds)
-    found = fit_cuda.fit(shapes, estimate, estimate.seconds, looks=150)
+    table = fit_cuda.Table(shapes)
+    alone = [np.array([estimate.seconds(one, shape.problem) for one in shape.kernels]) for shape in shapes]
+    for together, one_by_one in zip(table(), alone, strict=True):
+        assert together == pytest.approx(one_by_one), "all at once is what each is alone"
+    at_first = fit_cuda.loss(shapes, table())
+    found = fit_cuda.fit(shapes, estimate, table, looks=150)
     fit_cuda.put(estimate, fit_cuda.rounded(found))
     try:
-        assert fit_cuda.loss(shapes, estimate.seconds) < at_first
+        assert fit_cuda.loss(shapes, table()) < at_first
     finally:
         fit_cuda.put(estimate, before)
 

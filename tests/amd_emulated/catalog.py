@@ -115,10 +115,29 @@ def cases() -> tuple[Case, ...]:
         ("preshuffle fp8", spec(G3, "preshuffle", "fp8", tile=LONG, grid=ACROSS, warp_tile=W8)),
         ("compv5 int8", spec(G3, "compv5", "int8", tile=(32, 32, 64), grid=DUAL)),
         ("compv5 fp8", spec(G3, "compv5", "fp8", tile=(32, 32, 64), grid=DUAL, out="fp32")),
-        # split-K: each output type is added by another instruction
+        # how many vectors a lane turns of operands that lie across k
+        ("int8, 2 vectors of B turned", spec(G3, "compv3", "int8", "rrr", tile=(64, 64, 128))),
+        ("fp8, 2 vectors of both turned", spec(G3, "compv4", "fp8", "crr", tile=(64, 64, 128))),
+        ("bf8, 2 vectors of A turned", spec(G3, "mem", "bf8", "ccr", tile=(32, 32, 64), grid=ONE)),
+        ("fp8, 2 vectors turned on gfx90a", spec(G2, "compv3", "fp8", "crr", tile=(64, 64, 128))),
+        ("int8, 4 vectors turned", spec(G3, "mem", "int8", "crr", "direct", tile=(32, 32, 128), grid=ONE)),
+        ("fp8, 8 vectors of B turned", spec(G3, "compv3", "fp8", "rrr", tile=(64, 64, 128), grid=ONE)),
+        ("int8, 8 and 16 vectors turned",
+         spec(G3, "compv3", "int8", "crr", tile=(16, 32, 512), grid=ONE, warp_tile=W32)),
+        ("fp16, 32 vectors turned", spec(G3, "compv3", "fp16", "crr", tile=(16, 64, 256), grid=ONE, warp_tile=W16)),
+        # split-K
         ("split-K bf16", spec(G3, "compv3", "bf16", split_k=2)),
         ("split-K int8", spec(G3, "mem", "int8", split_k=2, tile=(32, 32, 32), grid=ONE, warp_tile=W8)),
         ("split-K fp8 to fp32", spec(G3, "compv4", "fp8", "rrr", "direct", split_k=2, out="fp32")),
+        ("split-K MultiDAdd bf16", spec(G3, "compv3", "bf16", split_k=3, epilogue="MultiDAdd", num_d=1)),
+        ("split-K Gelu fp16, direct", spec(G3, "mem", "fp16", "rrr", "direct", split_k=2, epilogue="Gelu", num_d=2,
+                                           tile=(64, 64, 64))),
+        # stores of the registers' own, odd repeats, parts of a warp tile, whole numbers as floats
+        ("direct MultiDAdd fp16", spec(G3, "compv3", "fp16", "rcr", "direct", epilogue="MultiDAdd", num_d=2)),
+        ("three repeats", spec(G3, "compv3", "fp16", tile=(192, 96, 32), grid=(2, 1, 1))),
+        ("one wave of a wide warp tile", spec(G3, "mem", "bf16", tile=(32, 32, 16), grid=ONE)),
+        ("int8 to int8", spec(G3, "compv3", "int8", out="int8", epilogue="Relu", tile=(64, 64, 64))),
+        ("int8 to fp32", spec(G3, "compv3", "int8", out="fp32", tile=(64, 64, 64))),
         # the fused operations
         ("MultiDAdd, two Ds, bf16", spec(G3, "compv4", "bf16", epilogue="MultiDAdd", num_d=2)),
         ("MultiDMultiply", spec(G3, "compv3", "fp16", "crr", epilogue="MultiDMultiply", num_d=2)),

@@ -29,8 +29,11 @@ from typing import Any
 from tests.amd_emulated.code_object import CodeObject, KernelInfo, parse, unbundle
 
 HERE = Path(__file__).parent
+MODELLED = ("gfx90a", "gfx942", "gfx950")  # GPUs whose instructions are known here
 LANES, EXEC, POISON = 64, 126, 0x7FC5A5A5  # POISON: a NaN, also as two halves, and no plausible address or index
 MOST_INSTRUCTIONS = 20_000_000
+MOST_THREADS = 1024
+MOST_CODE = 1 << 19  # bytes; each instruction takes a step and, of new kinds, a compiled function
 QUANTUM, ENDED, BARRIER, UNKNOWN, OUTSIDE, ERROR = 0, 1, 2, 3, 4, 16
 REASONS = {1: "a broadcast pattern that is not modelled", 2: "an access outside local memory", 3: "a scalar operand"}
 
@@ -245,7 +248,13 @@ class Checkout:
             self.kept.append(data)
             step.data, step.native = ctypes.addressof(data), self._address(function)
             return self._native_name(words[0], function)
-        (program, runtime), inst = emu._decode_at(pc, "cdna")
+        try:
+            (program, runtime), inst = emu._decode_at(pc, "cdna")
+        except EmulationError:
+            raise
+        except Exception as error:  # the checkout's own: whatever it does not know
+            known = " ".join(f"{one:08x}" for one in words)
+            raise EmulationError(f"an instruction that is not modelled ({known}): {error}") from error
         arguments = program.arg.globals
         step.argument_count = len(arguments)
         for index, one in enumerate(arguments):
@@ -302,6 +311,23 @@ def load(image: bytes) -> Program:
     return Program(code, memory, base, (Step * (size // 4))())
 
 
+def refuse(code: CodeObject, info: KernelInfo, launch: Launch) -> None:
+    """An error that says why, for what is not modelled: executed all the same it would give meaningless numbers."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    if threads > MOST_THREADS:
+        raise EmulationError(f"{launch.block} is {threads} threads, and a block has at most {MOST_THREADS}")
+    if info.scratch:
+        raise EmulationError(
+            f"{info.name} keeps {info.scratch} bytes a lane in scratch memory, which is not modelled: "
+            "a rule should refuse kernels that spill"
+        )
+    if code.span > MOST_CODE:
+        raise EmulationError(
+            f"the code object has {code.span} bytes, more than the {MOST_CODE} that are modelled: "
+            "a rule should refuse kernels with so much unrolled code"
+        )
+
+
 def device_image(bundle: bytes, target: str) -> bytes:
     for name, image in unbundle(bundle).items():
         if name.rpartition("--")[2].partition(":")[0] == target:
@@ -347,8 +373,7 @@ class Device:
 
     def run(self, program: Program, name: str, launch: Launch) -> Counts:
         info = program.code.kernels[name]
-        if launch.block[0] * launch.block[1] * launch.block[2] > 1024:
-            raise EmulationError(f"{launch.block} is more than 1024 threads")
+        refuse(program.code, info, launch)
         arguments = ctypes.create_string_buffer(launch.kernarg, len(launch.kernarg) + 64)
         for step in program.steps:
             step.count = 0

@@ -74,6 +74,8 @@ def tables(records: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 def write(results: Path, document: Path) -> None:
     records = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    if not any(one["results"] for one in records.values()):
+        raise SystemExit(f"{results} holds no kernel that was executed: {document} stays as it is")
     text = document.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

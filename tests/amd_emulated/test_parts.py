@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import shutil
 import struct
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.amd_emulated import code_object
-from tests.amd_emulated.emulator import HERE, MfmaShape, Wave, compile_c
+from tests.amd_emulated.catalog import cases
+from tests.amd_emulated.code_object import CodeObject, KernelInfo, Segment
+from tests.amd_emulated.emulator import HERE, EmulationError, Launch, MfmaShape, Wave, compile_c, refuse
+from tests.amd_emulated.workers import TooLong, Workers
 
 NO_COMPILER = not any(shutil.which(one) for one in ("clang", "cc", "gcc"))
 needs_c = pytest.mark.skipif(NO_COMPILER, reason="no C compiler for the emulator's instructions")
@@ -121,3 +128,57 @@ def test_bundles_are_opened_and_other_files_refused() -> None:
         code_object.unbundle(b"CCOB" + blob)
     with pytest.raises(code_object.BadCodeObject):
         code_object.parse(b"MZ" + bytes(100))
+
+
+def _info(**more: int) -> KernelInfo:
+    fields: dict[str, Any] = {"name": "k", "entry": 0, "rsrc1": 0, "rsrc2": 0, "properties": 0, "lds": 0, "scratch": 0,
+                              "kernarg_bytes": 0, "args": (), "vgprs": 0, "agprs": 0, "sgprs": 0}  # fmt: skip
+    return KernelInfo(**{**fields, **more})
+
+
+def _code(size: int) -> CodeObject:
+    return CodeObject("gfx90a", (Segment(0, size, bytes(size)),), {})
+
+
+@pytest.mark.parametrize(
+    ("info", "size", "threads", "said"),
+    [
+        (_info(scratch=720), 64, 256, "720 bytes a lane in scratch memory"),
+        (_info(), 890_000, 256, "890000 bytes"),
+        (_info(), 64, 2048, "2048 threads"),
+    ],
+)
+def test_what_is_not_modelled_is_an_error_that_says_so(info: KernelInfo, size: int, threads: int, said: str) -> None:
+    launch = Launch((1, 1, 1), (threads, 1, 1), 0, b"")
+    with pytest.raises(EmulationError, match=said):
+        refuse(_code(size), info, launch)
+    refuse(_code(64), _info(), Launch((1, 1, 1), (256, 1, 1), 0, b""))
+
+
+class _Ended:
+    """A worker that is gone."""
+
+    def __init__(self, code: int) -> None:
+        self.stdin, self.stdout, self.code = io.StringIO(), io.StringIO(), code
+
+    def wait(self, timeout: float = 0) -> int:
+        return self.code
+
+
+def test_a_worker_that_ends_is_an_answer() -> None:
+    workers = Workers(Path("nowhere"))
+    spec = cases()[0].spec
+    workers._running[spec.arch] = cast(Any, _Ended(-11))
+    with pytest.raises(AssertionError, match="ended with SIGSEGV"):
+        workers.prove(spec, Path("library.so"), [], 1)
+    assert not workers._running, "a fresh one serves the next"
+
+
+def test_a_worker_that_does_not_answer_is_ended() -> None:
+    workers = Workers(Path("nowhere"))
+    spec = cases()[0].spec
+    silent = subprocess.Popen([sys.executable, "-c", "input(); input()"], stdin=-1, stdout=-1, text=True)
+    workers._running[spec.arch] = silent
+    with pytest.raises(TooLong, match="no answer"):
+        workers.ask(spec, {}, limit=0.2)
+    assert silent.poll() is not None

@@ -7,16 +7,19 @@ must not ends the process: the test then says so and goes on with a fresh one.
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.amd_emulated import drawing, drawn_run
 from tests.amd_emulated.proof import Call, Result, prove
 from tests.amd_emulated.session import Session
 from tilewright.ops import op
-from tilewright.runtime.loader import load_kernel
+from tilewright.runtime.loader import Kernel, load_kernel
 
+MEMORY = 12 << 30  # what goes beyond is an error of one problem, not the machine's
 UNITS = 2  # compute units the fake device claims: persistent kernels then have several tiles a block
 
 
@@ -29,6 +32,8 @@ def answer(request: dict[str, Any], sessions: dict[str, Session]) -> dict[str, A
         sessions[spec.arch].runtime.tw_fake_hip_device(UNITS, 64)
     session = sessions[spec.arch]
     kernel = load_kernel(Path(request["library"]), spec)
+    if "drawn" in request:
+        return _drawn(kernel, drawing.from_dict(request["drawn"]), session, request["must_serve"])
     results = []
     for index, one in enumerate(request["calls"]):
         call = Call(**one)
@@ -39,7 +44,17 @@ def answer(request: dict[str, Any], sessions: dict[str, Session]) -> dict[str, A
     return {"results": [asdict(one) for one in results], "instructions": dict(session.instructions)}
 
 
+def _drawn(kernel: Kernel, one: drawing.Drawn, session: Session, must_serve: bool) -> dict[str, Any]:
+    session.device.random.seed(one.seed)
+    try:
+        found = drawn_run.run(kernel, one, session, must_serve)
+    except Exception as error:
+        found = drawn_run.Outcome(one.label(), drawn_run.WRONG, f"{type(error).__name__}: {error}")
+    return asdict(found)
+
+
 def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     sessions: dict[str, Session] = {}
     for line in sys.stdin:
         sys.stdout.write(json.dumps(answer(json.loads(line), sessions)) + "\n")

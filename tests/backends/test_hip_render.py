@@ -89,7 +89,8 @@ def test_the_profile_names_all_that_is_legal() -> None:
     assert set(names.stores) == set(amd.STORES)
     glue = Path(profiles.__file__).parent.parent / "include" / names.glue
     assert glue.is_file()
-    assert all(f"using {one} =" in glue.read_text(encoding="utf-8") for one in names.stores.values())
+    store = glue.with_name("store.h").read_text(encoding="utf-8")
+    assert all(f"template <class Config> struct {one} {{" in store for one in names.stores.values())
 
 
 def test_an_unknown_profile_is_an_error() -> None:

@@ -49,7 +49,7 @@ def test_a_name_of_any_pool_and_axes_is_found(arch: str, pool: str) -> None:
         assert list(pool_specs(spec.name)) == [spec]
 
 
-@pytest.mark.parametrize("name", GEMM.preselected_names)
+@pytest.mark.parametrize("name", GEMM.preselected_sets)
 def test_a_name_of_a_set_is_found(name: str) -> None:
     arch = {"cpu": "x86_64_v3", "cdna": "gfx942"}[pools.POOLS.sets[name].family]
     for spec in list(GEMM.preselected(name, arch))[:3]:

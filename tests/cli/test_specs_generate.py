@@ -96,7 +96,9 @@ def test_a_set_is_narrowed_by_axes_that_agree_with_it() -> None:
     some = specs(*target, "--variants", "multi_d", "--epilogue", "silu,multidadd")
     assert values(some, "signature", "epilogue") == {"Silu", "MultiDAdd"}
     assert 0 < len(some) < len(every)
-    assert specs(*target, "--num-d", "1", "--epilogue", "silu") == []
+    done = run("specs", "gemm", *target, "--num-d", "1", "--epilogue", "silu")
+    assert done.exit_code == 1
+    assert "[no-specs]" in done.stderr
     done = run("specs", "gemm", *target, "--num-d", "7")
     assert done.exit_code == 1
     assert "it has 0, 1" in done.stderr
@@ -256,8 +258,26 @@ def test_generate_into_a_file_is_an_error_of_the_request(tmp_path: Path) -> None
         assert "remedy:" in done.stderr
 
 
-def test_a_count_of_nothing_says_why() -> None:
-    done = run("specs", "gemm", *BASE, "--filter", "c.arch == 'none'", "--count")
-    assert done.exit_code == 0, done.output
-    assert done.stdout == "0\n"
-    assert "filtered out" in done.stderr
+@pytest.mark.parametrize("form", [("--count",), ("--json",), ("--why-not",), ()])
+@pytest.mark.parametrize(
+    ("request_words", "why"),
+    [
+        ((*BASE, "--filter", "c.arch == 'none'"), "did not pass the filter"),
+        (("--target", "gfx1100"), "no WMMA code"),
+    ],
+)
+def test_a_request_that_means_no_kernel_is_the_same_error_to_specs_as_to_generate(
+    form: tuple[str, ...], request_words: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    """`specs` of a refused arch ended with 0 where `generate` ended with 1."""
+    listed = run("specs", "gemm", *request_words, *form)
+    written = run("generate", "gemm", *request_words, "-o", str(tmp_path / "out"))
+    assert (listed.exit_code, written.exit_code) == (1, 1)
+    said = [line for line in listed.stderr.splitlines() if line.startswith("error: [no-specs]")]
+    assert said
+    assert said == [line for line in written.stderr.splitlines() if line.startswith("error:")]
+    assert why in said[0]
+    if form == ("--count",):
+        assert listed.stdout == "0\n"
+    if form == ("--json",):
+        assert json.loads(listed.stdout)["specs"] == []

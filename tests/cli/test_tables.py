@@ -112,7 +112,7 @@ def test_doctor_shows_every_word(tmp_path: Path) -> None:
 
 
 def test_rejections_show_counts_and_rules() -> None:
-    text = shell("specs", "gemm", "--target", "x86_64_v3", "--pool", "tiny", "--output", "int8", "--why-not")
+    text = shell("specs", "gemm", "--target", "x86_64_v3", "--pool", "tiny", "--output", "int8,fp32", "--why-not")
     assert re.search(r"^ +\d+ +dtype-output", text, re.MULTILINE)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -47,6 +49,18 @@ def test_counts_of_written_and_unchanged(kernels: Path, tmp_path: Path) -> None:
     assert f"removed {SPECS[0].name}.cpp" in done.stdout
 
 
+def test_the_hint_has_no_more_compilers_than_memory_holds(
+    kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tilewright.build import jobs
+
+    monkeypatch.setattr(jobs, "host_facts", lambda: SimpleNamespace(cores=64))
+    request = ("--kernel-dir", str(kernels), "--output-dir", str(tmp_path / "out"), "--generate-makefile")
+    for free, least in ((0, 1), (1 << 50, len(SPECS))):
+        monkeypatch.setattr(jobs, "available_memory", lambda free=free: free)
+        assert f"-j {least}\n" in run(*request).stderr
+
+
 @pytest.mark.parametrize(
     ("option", "name", "how"),
     [
@@ -63,6 +77,8 @@ def test_each_build_system_is_a_file_and_a_hint(
     assert done.exit_code == 0, done.stderr
     assert f"{out / name}: written" in done.stdout
     assert f"build: {how} '{out}'" in done.stderr
+    hint = next(line for line in done.stderr.splitlines() if line.startswith("build: "))
+    assert re.search(r"(-j|--parallel) [1-9]\d*$", hint), "a number: all at once may be more than memory holds"
     written = {path.name for path in out.iterdir()} - {f"{spec.name}.cpp" for spec in SPECS} - {"wrappers.json"}
     assert written - {"Makefile.objects"} == {name}
 

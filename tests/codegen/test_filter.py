@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.codegen.fields import flat
 from tilewright.codegen.filter import MAX_TEXT, Filter
 from tilewright.errors import FilterError
 from tilewright.ops import KernelSpec
+from tilewright.ops.fields import flat
 from tilewright.ops.gemm import CpuPackedSchedule, GemmSignature
 
 SPEC = KernelSpec(

@@ -98,6 +98,8 @@ def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
         (128, 176, 5, (2, 1), "cooperative"),  # results leave 16 columns at a time
         (64, 96, 8, (1, 1), "pingpong"),  # 32 at a time
         (64, 24, 8, (1, 1), "pingpong_stream_k"),  # and 8, by ordinary stores
+        (192, 112, 5, (1, 1), "pingpong"),  # three rows of wgmma
+        (144, 128, 4, (1, 2), "cooperative_turned"),  # more columns than lines
     ],
 )
 def test_every_width_of_results(
@@ -105,6 +107,12 @@ def test_every_width_of_results(
 ) -> None:
     one = signature()
     assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
+
+
+def test_narrow_tiles_of_two_rows_of_wgmma(emulator: Emulator) -> None:
+    """By ordinary stores: both rows of sums leave, not the first alone."""
+    one = signature()
+    assert wrong(emulator, tma_ws(one, 128, 32, 8, (1, 1), "pingpong", "direct"), *edges(one)) == []
 
 
 @pytest.mark.parametrize(("datatype", "output"), [("fp8_e4m3", "bf16"), ("fp8_e5m2", "fp32"), ("fp16", "fp32")])

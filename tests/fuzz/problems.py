@@ -67,7 +67,6 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "broadcast_a": (False, True),
     "broadcast_b": (False, True),
     "aligned": (True, False),
-    "plain_d": (True, False),
 }
 THREADS = (None, 1, 2, 0, 64, -1, True, 1.5, "2")
 STRICT = (None, True, False, "no", 1)

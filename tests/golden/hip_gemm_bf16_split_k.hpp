@@ -12,11 +12,11 @@ namespace tw_e580140af86ee05f {
 struct Config {
   using A = TW_ELEMENT(ck_tile::bf16_t, 2);
   using B = TW_ELEMENT(ck_tile::bf16_t, 2);
-  using Acc = TW_ELEMENT(float, 4);
-  using C = TW_ELEMENT(ck_tile::bf16_t, 2);
-  using D = TW_ELEMENT(ck_tile::bf16_t, 2);
+  using Acc = tw::fp32;
+  using C = tw::bf16;
+  using D = tw::bf16;
   static constexpr bool a_rows = false, b_rows = true;
-  static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr int num_d = 0;
 #if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrMem<Problem>;
@@ -32,10 +32,9 @@ struct Config {
   static constexpr int split_k = 4, wave_groups = 1, lds_buffers = 1;
   static constexpr auto tails = tw::hip::Tails::stages;
   static constexpr int threads = 256, stages = 2;
-  static constexpr bool unguarded_sums = true;
   static constexpr int least_loops = 1, loop_step = 1;
-  static constexpr int width_a = 8, width_b = 8, width_c = 8, width_d = 8;
-  static constexpr bool narrow_c = false;
+  static constexpr int width_a = 8, width_b = 8, width_c = 8;
+  static constexpr int turn_m = 2, turn_n = 2, turn_parts = 1;
   static constexpr int lds_bytes = 16384;
 };
 }  // namespace tw_e580140af86ee05f

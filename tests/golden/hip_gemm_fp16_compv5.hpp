@@ -6,18 +6,18 @@
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>
-#include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v5.hpp>
+#include <tilewright/hip/ck_tile_comp_v5.h>
 #endif
 
 namespace tw_c686433ef1a1c248 {
 struct Config {
   using A = TW_ELEMENT(ck_tile::half_t, 2);
   using B = TW_ELEMENT(ck_tile::half_t, 2);
-  using Acc = TW_ELEMENT(float, 4);
-  using C = TW_ELEMENT(ck_tile::half_t, 2);
-  using D = TW_ELEMENT(ck_tile::half_t, 2);
+  using Acc = tw::fp32;
+  using C = tw::fp16;
+  using D = tw::fp16;
   static constexpr bool a_rows = true, b_rows = false;
-  static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr int num_d = 0;
 #if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrCompV5<Problem>;
@@ -33,10 +33,9 @@ struct Config {
   static constexpr int split_k = 1, wave_groups = 2, lds_buffers = 1;
   static constexpr auto tails = tw::hip::Tails::one;
   static constexpr int threads = 128, stages = 1;
-  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 1, loop_step = 1;
-  static constexpr int width_a = 8, width_b = 8, width_c = 8, width_d = 8;
-  static constexpr bool narrow_c = false;
+  static constexpr int width_a = 8, width_b = 8, width_c = 8;
+  static constexpr int turn_m = 2, turn_n = 2, turn_parts = 1;
   static constexpr int lds_bytes = 16384;
 };
 }  // namespace tw_c686433ef1a1c248

@@ -12,11 +12,11 @@ namespace tw_bf6d3c49b912f5df {
 struct Config {
   using A = TW_ELEMENT(ck_tile::half_t, 2);
   using B = TW_ELEMENT(ck_tile::half_t, 2);
-  using Acc = TW_ELEMENT(float, 4);
-  using C = TW_ELEMENT(ck_tile::half_t, 2);
-  using D = TW_ELEMENT(ck_tile::half_t, 2);
+  using Acc = tw::fp32;
+  using C = tw::fp16;
+  using D = tw::fp16;
   static constexpr bool a_rows = true, b_rows = true;
-  static constexpr auto epilogue = tw::hip::Epilogue::FastGelu;
+  static constexpr auto epilogue = tw::Epilogue::FastGelu;
   static constexpr int num_d = 2;
 #if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrCompV3<Problem>;
@@ -32,10 +32,9 @@ struct Config {
   static constexpr int split_k = 1, wave_groups = 1, lds_buffers = 1;
   static constexpr auto tails = tw::hip::Tails::three;
   static constexpr int threads = 256, stages = 2;
-  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 1, loop_step = 1;
-  static constexpr int width_a = 8, width_b = 8, width_c = 8, width_d = 8;
-  static constexpr bool narrow_c = false;
+  static constexpr int width_a = 8, width_b = 8, width_c = 8;
+  static constexpr int turn_m = 1, turn_n = 1, turn_parts = 1;
   static constexpr int lds_bytes = 24576;
 };
 }  // namespace tw_bf6d3c49b912f5df

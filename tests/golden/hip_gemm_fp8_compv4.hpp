@@ -13,11 +13,11 @@ namespace tw_89b693866f94a008 {
 struct Config {
   using A = TW_ELEMENT(ck_tile::fp8_t, 1);
   using B = TW_ELEMENT(ck_tile::bf8_t, 1);
-  using Acc = TW_ELEMENT(float, 4);
-  using C = TW_ELEMENT(float, 4);
-  using D = TW_ELEMENT(float, 4);
+  using Acc = tw::fp32;
+  using C = tw::fp32;
+  using D = tw::fp32;
   static constexpr bool a_rows = true, b_rows = false;
-  static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr int num_d = 0;
 #if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::GemmPipelineAgBgCrCompV4<Problem>;
@@ -33,10 +33,9 @@ struct Config {
   static constexpr int split_k = 1, wave_groups = 1, lds_buffers = 2;
   static constexpr auto tails = tw::hip::Tails::pairs;
   static constexpr int threads = 256, stages = 2;
-  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 2, loop_step = 1;
-  static constexpr int width_a = 16, width_b = 16, width_c = 1, width_d = 1;
-  static constexpr bool narrow_c = false;
+  static constexpr int width_a = 16, width_b = 16, width_c = 1;
+  static constexpr int turn_m = 1, turn_n = 1, turn_parts = 1;
   static constexpr int lds_bytes = 65536;
 };
 }  // namespace tw_89b693866f94a008

@@ -11,11 +11,11 @@ namespace tw_76b0e122bb8a6fe4 {
 struct Config {
   using A = TW_ELEMENT(ck_tile::int8_t, 1);
   using B = TW_ELEMENT(ck_tile::int8_t, 1);
-  using Acc = TW_ELEMENT(ck_tile::int32_t, 4);
-  using C = TW_ELEMENT(ck_tile::int32_t, 4);
-  using D = TW_ELEMENT(ck_tile::int32_t, 4);
+  using Acc = tw::int32;
+  using C = tw::int32;
+  using D = tw::int32;
   static constexpr bool a_rows = true, b_rows = false;
-  static constexpr auto epilogue = tw::hip::Epilogue::PassThrough;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr int num_d = 0;
 #if defined(__HIP_DEVICE_COMPILE__)
   template <class Problem> using Pipeline = ck_tile::WeightPreshufflePipelineAGmemBGmemCRegV1<Problem>;
@@ -31,10 +31,9 @@ struct Config {
   static constexpr int split_k = 1, wave_groups = 1, lds_buffers = 1;
   static constexpr auto tails = tw::hip::Tails::one;
   static constexpr int threads = 256, stages = 1;
-  static constexpr bool unguarded_sums = false;
   static constexpr int least_loops = 2, loop_step = 2;
-  static constexpr int width_a = 16, width_b = 16, width_c = 4, width_d = 4;
-  static constexpr bool narrow_c = false;
+  static constexpr int width_a = 16, width_b = 16, width_c = 4;
+  static constexpr int turn_m = 2, turn_n = 2, turn_parts = 1;
   static constexpr int lds_bytes = 16384;
 };
 }  // namespace tw_76b0e122bb8a6fe4

@@ -48,7 +48,7 @@ def test_the_plain_answers() -> None:
 
 def test_an_op_without_named_sets_says_so() -> None:
     op = ops.op("rowscale")
-    assert op.preselected_names == ()
+    assert op.preselected_sets == {}
     with pytest.raises(UnknownNameError, match="rowscale has none") as error:
         op.preselected("mine", "x86_64_v3")
     assert (error.value.rule, bool(error.value.remedy)) == ("preselected-name", True)

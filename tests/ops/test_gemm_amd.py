@@ -45,15 +45,20 @@ def make(pipeline: str = "compv3", signature: GemmSignature = FP16, arch: str = 
     return KernelSpec("gemm", signature, CkTileSchedule(pipeline, **{**fields, **changes}), arch)
 
 
+def signed(signature: GemmSignature, **changes: Any) -> GemmSignature:
+    return dataclasses.replace(signature, **changes)
+
+
 LEGAL = [
     make(), make("compv4"), make("mem"), make("compv5"), make("preshuffle", PACKED), make(signature=FUSED),
     make(signature=INT8), make(split_k=4), make(persistent=True), make(store="direct"), make(arch="gfx90a"),
-    make("compv4", arch="gfx950"), make(signature=FUSED, store_width=1),
+    make("compv4", arch="gfx950"), make(signature=FUSED, store_width=1), make(signature=FUSED, store="direct"),
+    make(split_k=2, signature=FUSED), make(split_k=2, store="direct"), make(split_k=2, store_width=1),
+    make(tile=(192, 128, 64)), make(tile=(128, 192, 64)), make(tile=(96, 128, 64), warp_tile=NARROW),
+    make(signature=signed(INT8, variant="multi_d", epilogue="Gelu")), 
+    make(signature=signed(INT8, dtype_c="int8", dtype_d="int8")),
+    make(signature=signed(INT8, dtype_c="fp32", dtype_d="fp32")), make(signature=signed(FUSED, dtype_d="fp32")),
 ]  # fmt: skip
-
-
-def signed(signature: GemmSignature, **changes: Any) -> GemmSignature:
-    return dataclasses.replace(signature, **changes)
 
 
 MIXED = signed(FP16, dtype_a="fp8_e4m3fnuz", dtype_b="fp8_e5m2fnuz")
@@ -69,9 +74,8 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(signature=signed(FP16, dtype_b="bf16")),
         make(signature=INT8, arch="gfx90a"),  # its int8 code multiplies nothing, or floats
     ],
-    "dtype-output": [make(signature=signed(INT8, dtype_c="int8")), make(signature=signed(FP16, dtype_c="int32"))],
-    "dtype-d": [make(signature=signed(FUSED, dtype_d="fp32"))],
-    "amd-int-epilogue": [make(signature=signed(INT8, variant="multi_d", epilogue="Gelu"))],
+    "dtype-output": [make(signature=signed(INT8, dtype_c="fp16")), make(signature=signed(FP16, dtype_c="int32"))],
+    "dtype-d": [make(signature=signed(FUSED, dtype_d="bf16"))],
     "amd-scheduler": [
         make(scheduler="interwave"),
         make("compv4", scheduler="interwave"),
@@ -116,19 +120,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
         make(signature=signed(FP16, layout="rrr"), tile=(128, 192, 64), warp_tile=NARROW),
     ],
-    "amd-fused-store": [make(signature=FUSED, store="direct")],
-    "amd-odd-repeat": [
-        make(tile=(192, 128, 64)),
-        make(tile=(128, 192, 64)),
-        make(tile=(96, 128, 64), warp_tile=NARROW),
-    ],
-    "amd-split-k": [
-        make(split_k=65),
-        make(split_k=2, signature=FUSED),
-        make("preshuffle", PACKED, split_k=2),
-        make(split_k=2, store="direct"),
-        make(split_k=2, store_width=1),
-    ],
+    "amd-split-k": [make(split_k=65), make("preshuffle", PACKED, split_k=2)],
     "amd-compv5-layout": [make("compv5", signed(FP16, layout="rrr"))],
     "amd-mixed-pipeline": [make(signature=MIXED), make("mem", MIXED, warp_tile=WIDE)],
     "amd-transposed-load": [
@@ -156,25 +148,21 @@ def fp16(m: int, n: int, k: int, **more: Any) -> GemmProblem:
 
 
 UNSERVED: dict[str, list[Unserved]] = {
-    "amd-beta": [(make(), fp16(128, 128, 128, beta=True))],
     "amd-alignment": [
         (make(), fp16(128, 128, 257)),
-        (make(), fp16(128, 129, 256)),
+        (make(signature=signed(FP16, layout="rrr")), fp16(128, 129, 256, layout="rrr")),
         (make(), fp16(128, 128, 128, a_stride=129)),
         (make(), fp16(128, 128, 128, aligned=False)),
-        (make(), fp16(128, 128, 128, c_stride=129)),
         (make(signature=signed(FP16, layout="crr")), fp16(100, 128, 128, layout="crr")),
     ],
-    "amd-d-tensors": [
-        (make(signature=FUSED), fp16(128, 128, 128, epilogue=FUSED.epilogue, num_d=FUSED.num_d, plain_d=False))
+    "amd-operand-size": [
+        (make(), fp16(1 << 20, 128, 1 << 10)),
+        (make(), fp16(128, 1 << 20, 1 << 10)),
+        # Eight rows of 32 MB each; the k loop asks for 64.
+        (make(signature=signed(FP16, layout="crr")), fp16(1 << 24, 128, 8, layout="crr")),
     ],
-    "amd-operand-size": [(make(), fp16(1 << 20, 128, 1 << 10)), (make(), fp16(128, 1 << 20, 1 << 10))],
+    "amd-tiles": [(make(), fp16(1 << 22, 1 << 23, 64))],
     "amd-k-loops": [(make("compv4"), fp16(128, 128, 32)), (make(), fp16(128, 128, 0))],
-    "amd-split-k-parts": [(make(split_k=4), fp16(128, 128, 192))],
-    "amd-split-k-rows": [
-        (make(split_k=4, signature=signed(FP16, dtype_a="bf16", dtype_b="bf16", dtype_c="bf16", dtype_d="bf16")),
-         fp16(100, 128, 256, dtype_a="bf16"))
-    ],
     "amd-preshuffle-columns": [(make("preshuffle", PACKED), fp16(128, 136, 128, preshuffled=True))],
     "no-edge-code": [
         (make(pad=(False, True, True)), fp16(100, 128, 128)),
@@ -238,8 +226,8 @@ def test_rdna_is_refused_for_one_reason(arch: str) -> None:
 def test_a_legal_kernel_serves_a_problem_of_whole_tiles(spec: KernelSpec) -> None:
     s, (m, n, k) = spec.signature, spec.schedule.tile
     problem = GemmProblem(
-        m * 2, n * 2, k * 2 * spec.schedule.split_k, dtype_a=s.dtype_a, dtype_c=s.dtype_c, layout=s.layout,
-        epilogue=s.epilogue, num_d=s.num_d, preshuffled=s.variant == "preshuffle",
+        m * 2, n * 2, k * 2 * spec.schedule.split_k, dtype_a=s.dtype_a, dtype_c=s.dtype_c, dtype_d=s.dtype_d,
+        layout=s.layout, epilogue=s.epilogue, num_d=s.num_d, preshuffled=s.variant == "preshuffle",
     )  # fmt: skip
     assert GEMM.supports(spec, problem) == []
 

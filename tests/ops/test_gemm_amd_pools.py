@@ -9,6 +9,7 @@ import pytest
 from tilewright.arch import all_archs
 from tilewright.codegen import SpecSet, collect
 from tilewright.ops import op
+from tilewright.ops.encodings import element_type
 from tilewright.ops.gemm import preselected
 from tilewright.ops.gemm.spec import LAYOUTS
 
@@ -76,7 +77,7 @@ def test_a_preselected_set_is_legal_and_what_it_says(name: str, arch: str) -> No
     meant = preselected.SETS[name]
     assert meant.purpose
     assert {one.signature.layout for one in selection.specs} == {"rcr"}
-    datatype = preselected.native_encoding(meant.datatype, all_archs()[arch])
+    datatype = element_type(meant.datatype, all_archs()[arch])
     assert {one.signature.dtype_a for one in selection.specs} == {datatype}
     # With four waves a block, several small tiles grow into the same one.
     assert len(selection.specs) == SETS[name] or (arch == "gfx90a" and 0 < len(selection.specs) < SETS[name])

@@ -14,6 +14,7 @@ from tilewright.codegen import Rejection, SpecSet, collect, split_legal
 from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, op
+from tilewright.ops.encodings import element_type
 from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm import preselected
 from tilewright.ops.gemm.legality import FAMILIES
@@ -139,7 +140,7 @@ def test_a_preselected_set_is_small_legal_and_what_it_says(name: str, arch: str)
     meant = preselected.SETS[name]
     assert meant.purpose
     for spec in selection.specs:
-        assert spec.signature.dtype_a == preselected.native_encoding(meant.datatype, all_archs()[arch])
+        assert spec.signature.dtype_a == element_type(meant.datatype, all_archs()[arch])
         assert spec.signature.layout == meant.layout
         assert all_archs()[spec.arch].family == meant.family
 

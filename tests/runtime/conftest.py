@@ -16,7 +16,6 @@ from tilewright.backends.base import Source
 from tilewright.backends.cuda import driver as cuda_driver
 from tilewright.backends.hip import driver
 from tilewright.build import build_source
-from tilewright.ops.gemm import amd
 
 
 @pytest.fixture(scope="session")
@@ -36,12 +35,8 @@ def collect() -> Callable[[], object]:
 
 
 @pytest.fixture
-def fake_hip(
-    library_of: Callable[[str], Path], collect: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FakeHip]:
+def fake_hip(library_of: Callable[[str], Path], collect: Callable[[], object]) -> Iterator[FakeHip]:
     """The HIP runtime of this test is the fake one; at the end nothing of it may be left."""
-    monkeypatch.setattr(amd, "SCALES", True)  # as the fake kernels do, and those of CK Tile do not
-    monkeypatch.setattr(amd, "ADDS_C", True)
     path = library_of((HERE / "fake_hip.cpp").read_text(encoding="utf-8"))
     fake = FakeHip(path, library_of)
     collect()

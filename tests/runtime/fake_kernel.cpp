@@ -23,8 +23,6 @@ static int check(const void *raw, char *why, size_t bytes) {
   constexpr int64_t grains[] = {GRAINS};
   if (x.m % grains[0] || x.n % grains[1] || x.k % grains[2]) return TW_DIVISIBILITY;
   if (grains[2] > 1 && (!x.k || odd(x.a) || odd(x.b) || odd(x.e))) return TW_ALIGNMENT;
-  for (int t = 0; grains[2] > 1 && t < NUM_D; ++t)
-    if (x.d_col_stride[t] != 1 || odd(x.d[t])) return TW_ALIGNMENT;
   return TW_OK;
 }
 static int64_t workspace(const void *raw, int64_t) {

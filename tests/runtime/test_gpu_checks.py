@@ -5,6 +5,7 @@ The host's half of each kernel is compiled by itself, so no GPU compiler is need
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import Any
 
@@ -124,7 +125,6 @@ def problems(draw: st.DrawFn, one: GemmSignature) -> GemmProblem:
         beta=draw(st.sampled_from([False, False, False, True])),
         preshuffled=one.variant == "preshuffle",
         aligned=draw(st.sampled_from([True, True, False])),
-        plain_d=draw(st.sampled_from([True, True, False])) if one.num_d else True,
     )
     more = st.sampled_from([0, 0, 0, 0, 1, 4, 8, 16, 64, -1])
     strides = [max(1, value + draw(more)) for value in (made.a_stride, made.b_stride, made.c_stride)]
@@ -149,12 +149,12 @@ def arguments(problem: GemmProblem, off: int, of_d: str) -> Any:
         args.d[index] = FAR
         args.d_row_stride[index] = 0  # a row for all rows: fits everywhere
         args.d_batch_stride[index] = 0
-    if problem.num_d and not problem.plain_d:
+    if problem.num_d:
         if of_d == "column":
             args.d_col_stride[0] = 0
         elif of_d == "address":
             args.d[0] = FAR + DTYPES[problem.dtype_d].bytes
-        else:
+        elif of_d == "stride":
             args.d_row_stride[0] = 1
     return args
 
@@ -178,7 +178,7 @@ def agree(kernel: Kernel, problem: GemmProblem, off: int, of_d: str) -> None:
     said = kernel.refusal(arguments(problem, off, of_d))
     if said:
         assert python, f"{kernel.name} refuses what Python would give it, {problem}: {said}"
-    elif problem.aligned and problem.plain_d:
+    elif problem.aligned:
         assert not python, f"{kernel.name} takes what Python would not give it, {problem}: {python}"
     # Of an unaligned problem Python does not know which operand is off, and by how much: it may refuse too much.
 
@@ -188,7 +188,12 @@ def agree(kernel: Kernel, problem: GemmProblem, off: int, of_d: str) -> None:
 def test_cuda_kernels_and_python_agree(cuda_kernels: list[Kernel], data: st.DataObject) -> None:
     kernel = data.draw(one_of(cuda_kernels), "kernel")
     problem = data.draw(problems(kernel.spec.signature), "problem")
-    agree(kernel, problem, data.draw(st.integers(0, 2)), data.draw(st.sampled_from(["column", "address", "row"])))
+    agree(
+        kernel,
+        problem,
+        data.draw(st.integers(0, 2)),
+        data.draw(st.sampled_from(["row", "column", "address", "stride"])),
+    )
 
 
 @settings(deadline=None, max_examples=600)
@@ -196,7 +201,12 @@ def test_cuda_kernels_and_python_agree(cuda_kernels: list[Kernel], data: st.Data
 def test_hip_kernels_and_python_agree(hip_kernels: list[Kernel], data: st.DataObject) -> None:
     kernel = data.draw(one_of(hip_kernels), "kernel")
     problem = data.draw(problems(kernel.spec.signature), "problem")
-    agree(kernel, problem, data.draw(st.integers(0, 2)), data.draw(st.sampled_from(["column", "address", "row"])))
+    agree(
+        kernel,
+        problem,
+        data.draw(st.integers(0, 2)),
+        data.draw(st.sampled_from(["row", "column", "address", "stride"])),
+    )
 
 
 @pytest.mark.parametrize("which", ["cuda", "hip"])
@@ -220,18 +230,43 @@ def test_both_sides_are_seen(which: str, request: pytest.FixtureRequest) -> None
     assert refused > len(kernels) // 2
 
 
-def test_hip_kernels_refuse_what_they_would_ignore(hip_kernels: list[Kernel]) -> None:
-    """Python has no word for alpha in a problem, so the launch itself has to say no."""
-    import ctypes
-
+def test_a_launch_checks_what_changes_from_call_to_call(hip_kernels: list[Kernel]) -> None:
+    """Pointers and scalars: a wide load from a misaligned address would give wrong numbers."""
     kernel = hip_kernels[0]
     args = arguments(GemmProblem(256, 256, 2048, "fp16", layout="rcr"), 0, "row")
     assert kernel.launch(ctypes.addressof(args), None, None) == 0
     args.alpha = 2.0
-    assert "alpha is not 1" in kernel.refusal(args)
-    assert kernel.launch(ctypes.addressof(args), None, None) == 3
-    args.alpha, args.a = 1.0, FAR + 2
+    assert kernel.launch(ctypes.addressof(args), None, None) == 0
+    args.beta = 1.0
+    assert "C is null" in kernel.refusal(args)
+    assert kernel.launch(ctypes.addressof(args), None, None) == 1
+    args.c = FAR + 2  # E, C and D tensors may lie as they like
+    assert kernel.launch(ctypes.addressof(args), None, None) == 0
+    args.a = FAR + 2
     assert kernel.launch(ctypes.addressof(args), None, None) == 4
+
+
+def test_a_split_kernel_has_a_slice_for_each_part_of_k(hip_kernels: list[Kernel]) -> None:
+    """Sums in fp32, rows of 16 elements and more; of a large batch as many matrices as 256 MiB hold."""
+    kernel = next(one for one in hip_kernels if one.spec.schedule.split_k == 4 and one.spec.signature.dtype_a == "fp16")
+    problem = GemmProblem(100, 90, 2048, "fp16", layout="rcr", **_fused(kernel.spec))
+    one = 100 * 96 * 4
+
+    def bytes_of(**changes: Any) -> int:
+        return kernel.workspace_bytes(arguments(replace(problem, a_stride=0, b_stride=0, **changes), 0, "row"), 1)
+
+    assert bytes_of() == 4 * one
+    assert bytes_of(k=128) == 2 * one  # two tiles of k have no four parts
+    assert bytes_of(batch=10) == 40 * one
+    assert bytes_of(batch=20000) == (256 << 20) // (4 * one) * 4 * one
+    assert bytes_of(m=0) == 0
+    args = arguments(problem, 0, "row")
+    assert kernel.launch(ctypes.addressof(args), None, None) == 1  # without workspace
+    assert kernel.launch(ctypes.addressof(args), FAR, None) == 0
+
+
+def _fused(spec: KernelSpec) -> dict[str, Any]:
+    return {"epilogue": spec.signature.epilogue, "num_d": spec.signature.num_d}
 
 
 def test_a_copy_of_what_is_unaligned_has_room(cuda_kernels: list[Kernel]) -> None:

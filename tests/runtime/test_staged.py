@@ -113,7 +113,7 @@ FUSED = dataclasses.replace(INTS, variant="multi_d", epilogue="MultiDAdd", num_d
 
 def test_d_tensors_that_repeat_or_start_anywhere(registry_of: Callable[..., tw.Registry]) -> None:
     registry = registry_of(FUSED)
-    m, n, k = 64, 128, 128  # whole tiles: only the D tensors need copies
+    m, n, k = 60, 120, 120  # no whole tiles: everything is copied
     a, b = random(m, k), random(n, k).T
     values = np.arange(m * (n + 1), dtype=np.int32)
     memory = there(values)
@@ -131,9 +131,6 @@ def test_d_tensors_that_repeat_or_start_anywhere(registry_of: Callable[..., tw.R
                 "gemm", there(a), there(b), ds=(first, second), epilogue="MultiDAdd", out_dtype="int32"
             )
             np.testing.assert_array_equal(result.numpy(), exact(a, b) + d0 + d1)
-    plain = fakes.problem(m, n, k, epilogue="MultiDAdd", num_d=2)
-    assert registry.select(plain).tier == "rule"
-    assert registry.select(dataclasses.replace(plain, plain_d=False)).tier == "padded"
 
 
 def test_column_major_results_are_computed_turned(registry_of: Callable[..., tw.Registry]) -> None:

@@ -69,7 +69,7 @@ def gemm(
     elif type(beta) is not float:
         beta = scalar("beta", beta)
     d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
-    attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, alpha != 1.0, "")
+    attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, "")
     registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
     if copy is NEVER:
         done = _CALLER.quick(registry.plans().quick, attributes, alpha, beta, a, b, c, d0, d1, out)

@@ -101,7 +101,7 @@ def _of_pools(op: Op, arch: str, axes: dict[str, tuple[Any, ...]], *, swept: boo
 
 
 def _of_sets(op: Op, arch: str) -> Iterator[KernelSpec]:
-    for name in op.preselected_names:
+    for name in op.preselected_sets:
         try:
             yield from op.preselected(name, arch)
         except TilewrightError:

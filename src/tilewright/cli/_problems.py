@@ -12,6 +12,7 @@ from tilewright.cli._ops import flag_of
 from tilewright.errors import MachineError, ProblemError, RequestError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
+    from tilewright.arch import Arch
     from tilewright.dispatch.registry import Registry
     from tilewright.ops.base import KernelSpec, Op, Option
 
@@ -24,11 +25,19 @@ class Asked:
     scalars: Mapping[str, Any] = field(default_factory=dict)
 
 
-def problem_of(op: Op, values: Mapping[str, Any]) -> Asked:
-    """The problem that values of the op's options describe; those that are None were not given."""
+def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
+    """The problem that values of the op's options describe; those that are None were not given.
+
+    Some mean what they do on an arch only: fp8 has an encoding there.
+    """
     from tilewright.ops.base import REQUIRED
 
-    given = {name: value for name, value in values.items() if value is not None}
+    normal = {one.name: one.normal for one in op.options if one.normal is not None}
+    given = {
+        name: normal[name](value, arch) if name in normal and value else value
+        for name, value in values.items()
+        if value is not None
+    }
     missing = [flag_of(one) for one in op.options if one.default is REQUIRED and one.name not in given]
     if missing:
         raise RequestError(
@@ -41,10 +50,10 @@ def problem_of(op: Op, values: Mapping[str, Any]) -> Asked:
     return Asked(op.problem(given), scalars)
 
 
-def problems_of(op: Op, values: Mapping[str, Any], file: Path | None) -> list[Asked]:
+def problems_of(op: Op, values: Mapping[str, Any], file: Path | None, arch: Arch) -> list[Asked]:
     """Those of a file, or the one that the options describe; not both."""
     if file is None:
-        return [problem_of(op, values)]
+        return [problem_of(op, values, arch)]
     from tilewright.ops.base import REQUIRED
 
     for one in op.options:
@@ -56,10 +65,10 @@ def problems_of(op: Op, values: Mapping[str, Any], file: Path | None) -> list[As
                 value=flag_of(one),
                 remedy="leave one of them out",
             )
-    return read_problems(op, file)
+    return read_problems(op, file, arch)
 
 
-def read_problems(op: Op, path: Path) -> list[Asked]:
+def read_problems(op: Op, path: Path, arch: Arch) -> list[Asked]:
     """The problems of a JSON file: a list of objects, by the names of options or by the fields of a problem."""
     from tilewright import jsontext
 
@@ -83,14 +92,14 @@ def read_problems(op: Op, path: Path) -> list[Asked]:
     found = []
     for index, one in enumerate(data):
         try:
-            found.append(_read_problem(op, one))
+            found.append(_read_problem(op, one, arch))
         except RequestError as error:
             error.message = f"{path}, problem {index + 1}: {error.message}"
             raise
     return found
 
 
-def _read_problem(op: Op, data: Any) -> Asked:
+def _read_problem(op: Op, data: Any, arch: Arch) -> Asked:
     if not isinstance(data, dict):
         raise ProblemError(
             f"{data!r:.60} is no object", rule="problems-file", value=data, remedy='write {"name": value, ...}'
@@ -98,7 +107,7 @@ def _read_problem(op: Op, data: Any) -> Asked:
     options = {one.name: one for one in op.options}
     if any(name not in options for name in data):
         return Asked(_by_fields(op, data, list(options)))
-    return problem_of(op, {name: _typed(options[name], value) for name, value in data.items()})
+    return problem_of(op, {name: _typed(options[name], value) for name, value in data.items()}, arch)
 
 
 def _by_fields(op: Op, data: Mapping[str, Any], options: list[str]) -> Any:

@@ -71,12 +71,11 @@ def _bench(
     """Build, check and time every kernel that serves a problem, or each of a list of problems."""
     from tilewright.errors import TilewrightError
 
-    asked = [one.problem for one in problems_of(op, given, problems)]
     field = Field(pool, kernel, filter)
     found: list[Record] = []
     failed: list[tuple[str, TilewrightError]] = []
     with registry_for(target, threads, strict) as registry:
-        for problem in asked:
+        for problem in [one.problem for one in problems_of(op, given, problems, registry.arch)]:
             try:
                 for record, stage in _measured(registry, op, problem, field, rounds=rounds, save=save, jobs=jobs):
                     found.append(record)

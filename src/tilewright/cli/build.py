@@ -52,6 +52,9 @@ def _build(
     given: dict[str, Any],
     pool: chosen.Pool = "",
     preselected: chosen.Preselected = "",
+    config: chosen.Config = None,
+    tile_config_json: chosen.ConfigText = "",
+    correct: chosen.Correct = False,
     problems: Problems = None,
     filter: Expression = "",
     limit: chosen.Limit = 0,
@@ -61,21 +64,22 @@ def _build(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Build the kernels of a pool (`default` unless another is named), of a preselected set, or of a list of problems.
+    """Build the kernels of a pool (`default` unless another is named), a preselected set, a configuration or problems.
 
     A kernel that fails is told, and the others are built.  What is in the store already is not built again.
     """
-    if sum(map(bool, (pool, preselected, problems))) > 1:
+    wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
+    if sum(map(bool, (pool, preselected, problems, wish.own))) > 1:
         raise RequestError(
-            "a build is of one pool, one preselected set or one list of problems",
+            "a build is of one pool, one preselected set, one configuration or one list of problems",
             rule="build-what",
-            value=[word for word in (pool, preselected, problems) if word],
-            remedy="give one of --pool, --preselected and --problems, or none for the default pool",
+            value=[word for word in (pool, preselected, problems, config or tile_config_json) if word],
+            remedy="give one of --pool, --preselected, --config and --problems, or none for the default pool",
         )
     if problems is not None:
-        wanted = _of_problems(op, given, problems, target, threads, filter=filter, limit=limit)
+        wanted = _of_problems(op, given, problems, threads, wish)
     else:
-        wanted = _of_selection(op, given, chosen.Wish(target, pool, preselected, filter, limit))
+        wanted = _of_selection(op, given, wish)
     _compile(wanted, jobs, verbose=verbose, json=json)
 
 
@@ -89,11 +93,10 @@ def _of_selection(op: Op, given: dict[str, Any], wish: chosen.Wish) -> Wanted:
     return Wanted(target, {spec.digest: spec for spec in selection.specs})
 
 
-def _of_problems(
-    op: Op, given: dict[str, Any], file: Path, target: str, threads: int, *, filter: str, limit: int
-) -> Wanted:
+def _of_problems(op: Op, given: dict[str, Any], file: Path, threads: int, wish: chosen.Wish) -> Wanted:
     """The chosen kernel of every stage of every problem."""
-    extra = [name for name, value in {**given, "--filter": filter, "--limit": limit}.items() if value]
+    named = {**given, "--filter": wish.expression, "--limit": wish.limit, "--correct": wish.correct}
+    extra = [name for name, value in named.items() if value]
     if extra:
         raise RequestError(
             f"a list of problems says itself which kernels are meant, so {extra[0]} means nothing",
@@ -101,8 +104,8 @@ def _of_problems(
             value=extra[0],
             remedy="leave it out, or build a pool or a preselected set",
         )
-    asked = read_problems(op, file)
-    with registry_for(target, threads, to_run=False) as registry:
+    with registry_for(wish.target, threads, to_run=False) as registry:
+        asked = read_problems(op, file, registry.arch)
         wanted = Wanted(registry.target)
         for one in asked:
             name = one.problem.describe()

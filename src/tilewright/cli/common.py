@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 Advance = Callable[[int, int], None]  # called with (done, total)
 
 # Options that several commands have.
-Target = Annotated[str, typer.Option("--target", help="Arch or backend; by default the best this machine has.")]
+Target = Annotated[
+    str,
+    typer.Option("--target", "--gpu-target", "--arch", help="Arch or backend; by default the best this machine has."),
+]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads; 0 means every core.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the floor tier.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Compilers at once; 0 means by cores and memory.")]

@@ -25,8 +25,8 @@ def _explain(
     json: AsJson = False,
 ) -> None:
     """Explain the choice for one problem; nothing is compiled or run."""
-    asked = problem_of(op, given)
     with registry_for(target, threads, strict, to_run=False) as registry:
+        asked = problem_of(op, given, registry.arch)
         explanation = registry.explain(asked.problem)
     if json:
         print_json(explanation.to_dict())

@@ -8,6 +8,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli import selection as chosen
+from tilewright.cli._archs import show_arch
 from tilewright.cli.common import AsJson, Expression, Target, Verbose, print_json, progress, say
 
 if TYPE_CHECKING:
@@ -21,15 +22,21 @@ def register(app: typer.Typer) -> None:
 def _generate(
     op: Any,
     given: dict[str, Any],
-    output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Folder for sources and manifest.")],
+    output_dir: Annotated[
+        str, typer.Option("--output-dir", "-o", help="Folder for sources and manifest.  [required]", show_default=False)
+    ] = "",
     target: Target = "",
     pool: chosen.Pool = "",
     preselected: chosen.Preselected = "",
+    config: chosen.Config = None,
+    tile_config_json: chosen.ConfigText = "",
+    correct: chosen.Correct = False,
     filter: Expression = "",
     limit: chosen.Limit = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Rendering processes; 0 means by cores.")] = 0,
     add: Annotated[bool, typer.Option("--add", help="Keep kernels of earlier runs in the folder.")] = False,
     why_not: chosen.WhyNot = False,
+    show_arch_info: chosen.ShowArch = False,
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
@@ -39,8 +46,12 @@ def _generate(
     from tilewright.codegen import generate as write_sources
     from tilewright.codegen.folder import output_folder
 
+    if show_arch_info:
+        show_arch(target, json)
+        return
     folder = output_folder(output_dir)
-    selection = chosen.choose(op, given, chosen.Wish(target, pool, preselected, filter, limit))
+    wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
+    selection = chosen.choose(op, given, wish)
     demand_some(selection)
     with progress("generating") as advance:
         report = write_sources(
@@ -79,4 +90,6 @@ def _data(report: Report, selection: SpecSet, why_not: bool) -> dict[str, Any]:
     }
     if why_not:
         data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
+    if selection.corrected:
+        data["corrected"] = [chosen.correction_data(one) for one in selection.corrected]
     return data

@@ -34,8 +34,8 @@ def _run(
     """Run one problem on random data with the kernel dispatch chooses, or with one that is named."""
     from tilewright.dispatch.rehearse import run_problem
 
-    asked = problem_of(op, given)
     with registry_for(target, threads, strict) as registry:
+        asked = problem_of(op, given, registry.arch)
         registry.stages(asked.problem)  # an illegal problem is told before its memory is counted
         demand_memory(asked.problem)
         if filter:

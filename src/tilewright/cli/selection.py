@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright.cli._ops import axis_values
 from tilewright.cli.common import say, show, table
+from tilewright.errors import FileError, RequestError
 
 if TYPE_CHECKING:
-    from tilewright.codegen import Rejection, SpecSet
+    from tilewright.codegen import Correction, Rejection, SpecSet
     from tilewright.ops.base import Op
 
 Pool = Annotated[str, typer.Option("--pool", help="A pool of the op.  [default: default]", show_default=False)]
 Preselected = Annotated[str, typer.Option("--preselected", help="A named set instead of a pool.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="A JSON file with lists of values instead of a pool.")
+]
+ConfigText = Annotated[str, typer.Option("--tile-config-json", metavar="JSON", help="The same, as a text.")]
+Correct = Annotated[
+    bool, typer.Option("--correct", help="Of an illegal configuration take the nearest legal kernel, and say so.")
+]
+ShowArch = Annotated[bool, typer.Option("--show-arch-info", help="Print what the target has, and stop.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many specs; 0 means all.")]
 WhyNot = Annotated[bool, typer.Option("--why-not", help="List the rejected proposals by rule; with -v each of them.")]
 
@@ -29,6 +40,53 @@ class Wish:
     preselected: str = ""
     expression: str = ""
     limit: int = 0
+    config: Path | None = None
+    config_text: str = ""
+    correct: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Whether the kernels are a person's own, and not those of a pool."""
+        return self.config is not None or bool(self.config_text)
+
+
+_LOOKS = '{"tile_m": [128, 256], "tile_n": [128], ...}'
+
+
+def _configuration(wish: Wish) -> Mapping[str, Any] | None:
+    """What --config or --tile-config-json holds."""
+    from tilewright import jsontext
+
+    if wish.correct and not wish.own:
+        raise RequestError(
+            "--correct mends configurations, and none was given: pools and sets hold only legal kernels",
+            rule="correct-what",
+            value="--correct",
+            remedy="give --config or --tile-config-json, or leave --correct out",
+        )
+    if not wish.own:
+        return None
+    if wish.config is not None and wish.config_text:
+        raise RequestError(
+            "--config and --tile-config-json are two configurations",
+            rule="config-or-text",
+            value="--tile-config-json",
+            remedy="leave one of them out",
+        )
+    where = str(wish.config) if wish.config is not None else "--tile-config-json"
+    try:
+        data = jsontext.loads(
+            jsontext.read(wish.config, regular=False) if wish.config is not None else wish.config_text.encode()
+        )
+    except OSError as error:
+        raise FileError(
+            f"{where} cannot be read: {error.strerror}", rule="config-file", value=where, remedy="name a JSON file"
+        ) from None
+    except ValueError as error:
+        raise FileError(f"{where} is no JSON: {error}", rule="config-file", value=where, remedy=_LOOKS) from None
+    if not isinstance(data, Mapping):
+        raise FileError(f"{where} holds no object", rule="config-file", value=where, remedy=f"write {_LOOKS}")
+    return data
 
 
 def choose(op: Op, given: dict[str, Any], wish: Wish) -> SpecSet:
@@ -36,15 +94,20 @@ def choose(op: Op, given: dict[str, Any], wish: Wish) -> SpecSet:
     from tilewright.backends.base import resolve_target
     from tilewright.codegen import collect
 
-    return collect(
+    found = collect(
         op.name,
         resolve_target(wish.target or None, to_run=False).name,
         pool=wish.pool,
         preselected=wish.preselected,
+        config=_configuration(wish),
+        correct=wish.correct,
         expression=wish.expression,
         limit=wish.limit,
         axes=axis_values(op, given),
     )
+    for one in found.corrected:
+        say(f"corrected {one.asked.schedule.label()}: {one.taken} ({one.violations[0].rule})")
+    return found
 
 
 def rejection_data(rejection: Rejection) -> dict[str, Any]:
@@ -57,8 +120,18 @@ def rejection_data(rejection: Rejection) -> dict[str, Any]:
     }
 
 
+def correction_data(correction: Correction) -> dict[str, Any]:
+    return {
+        "asked": correction.asked.to_dict(),
+        "taken": correction.taken.spec.name,
+        "changes": [{"name": one.name, "before": one.before, "after": one.after} for one in correction.taken.changes],
+    }
+
+
 def print_why_not(selection: SpecSet, verbose: bool) -> None:
     """Each rule that refused something with its count and one sentence; every proposal when verbose."""
+    from tilewright.codegen.collect import nearest_legal
+
     if not selection.rejected:
         say("no proposal was rejected")
         return
@@ -72,10 +145,14 @@ def print_why_not(selection: SpecSet, verbose: bool) -> None:
             typer.echo(rejection.spec.name)
             for violation in rejection.violations:
                 typer.echo(f"  {violation}")
+            if selection.configured:
+                typer.echo(f"  nearest: {nearest_legal(rejection) or 'none'}")
 
 
 def summary(selection: SpecSet) -> str:
     parts = [f"{len(selection.specs)} specs"]
+    if selection.corrected:
+        parts.append(f"{len(selection.corrected)} proposals corrected")
     if selection.rejected:
         parts.append(f"{len(selection.rejected)} proposals rejected (--why-not lists them)")
     if selection.filtered:

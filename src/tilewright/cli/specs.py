@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright.cli import _ops
 from tilewright.cli import selection as chosen
+from tilewright.cli._archs import show_arch
 from tilewright.cli.common import AsJson, Expression, Target, Verbose, print_json, say
+
+if TYPE_CHECKING:
+    from tilewright.codegen import SpecSet
 
 
 def register(app: typer.Typer) -> None:
@@ -21,15 +25,30 @@ def _specs(
     target: Target = "",
     pool: chosen.Pool = "",
     preselected: chosen.Preselected = "",
+    config: chosen.Config = None,
+    tile_config_json: chosen.ConfigText = "",
+    correct: chosen.Correct = False,
     filter: Expression = "",
     limit: chosen.Limit = 0,
     count: Annotated[bool, typer.Option("--count", help="Print how many there are, and no names.")] = False,
     why_not: chosen.WhyNot = False,
+    show_arch_info: chosen.ShowArch = False,
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """List the specs of a pool or a preselected set, one name a line."""
-    selection = chosen.choose(op, given, chosen.Wish(target, pool, preselected, filter, limit))
+    """List the specs of a pool, a preselected set or a configuration, one name a line; none at all is an error."""
+    from tilewright.codegen import demand_some
+
+    if show_arch_info:
+        show_arch(target, json)
+        return
+    wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
+    selection = chosen.choose(op, given, wish)
+    _tell(selection, count=count, why_not=why_not, verbose=verbose, json=json)
+    demand_some(selection)
+
+
+def _tell(selection: SpecSet, *, count: bool, why_not: bool, verbose: bool, json: bool) -> None:
     if json:
         data: dict[str, Any] = {"filtered": selection.filtered, "rejected": len(selection.rejected)}
         if count:
@@ -38,12 +57,12 @@ def _specs(
             data["specs"] = [{"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in selection.specs]
         if why_not:
             data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
+        if selection.corrected:
+            data["corrected"] = [chosen.correction_data(one) for one in selection.corrected]
         print_json(data)
         return
     if count:
         typer.echo(str(len(selection.specs)))
-        if not selection.specs:
-            say(chosen.summary(selection))
         return
     if why_not:
         chosen.print_why_not(selection, verbose)
@@ -52,4 +71,5 @@ def _specs(
             typer.echo(spec.name)
             if verbose:
                 typer.echo(f"  {spec.to_json()}")
-    say(chosen.summary(selection))
+    if selection.specs:
+        say(chosen.summary(selection))

@@ -30,6 +30,8 @@ def wrap(
     json: AsJson = False,
 ) -> None:
     """Write one source a kernel, and build files that make one library `dispatcher_kernels` of them."""
+    from tilewright import settings
+    from tilewright.build.jobs import job_limit
     from tilewright.codegen.build_files import HOW_TO_BUILD
     from tilewright.codegen.folder import output_folder
     from tilewright.codegen.wrap import wrap as write_wrappers
@@ -73,5 +75,10 @@ def wrap(
     )
     for name, written in report.build_files.items():
         typer.echo(f"{report.folder / name}: {'written' if written else 'unchanged'}")
+    kernels = len(report.written) + len(report.unchanged)
+    limit = job_limit(kernels, report.compile_memory, setting=settings.current().jobs)
     for name in report.build_systems:
-        say(f"build: {HOW_TO_BUILD[name].format(place=shlex.quote(str(report.folder)))}", whole=True)
+        how = HOW_TO_BUILD[name].format(place=shlex.quote(str(report.folder)), jobs=limit.jobs)
+        say(f"build: {how}", whole=True)
+    if report.build_systems:
+        say(f"{limit.jobs} at once: {limit.reason}")

@@ -1,12 +1,13 @@
 """From a request to source files: collect specs, filter them, render and write what changed."""
 
-from tilewright.codegen.collect import Rejection, SpecSet, collect, demand_some, split_legal
+from tilewright.codegen.collect import Correction, Rejection, SpecSet, collect, demand_some, split_legal
 from tilewright.codegen.filter import Filter
 from tilewright.codegen.generation import Report, generate
 from tilewright.codegen.manifest import MANIFEST
 
 __all__ = [
     "MANIFEST",
+    "Correction",
     "Filter",
     "Rejection",
     "Report",

@@ -241,9 +241,9 @@ def make(layout: Layout) -> dict[str, str]:
 
 BUILD_SYSTEMS: dict[str, Callable[[Layout], dict[str, str]]] = {"cmake": cmake, "ninja": ninja, "make": make}
 HOW_TO_BUILD = {
-    "cmake": "cmake -S {place} -B {place}/build && cmake --build {place}/build --parallel",
-    "ninja": "ninja -C {place}",
-    "make": "make -C {place} -j",
+    "cmake": "cmake -S {place} -B {place}/build && cmake --build {place}/build --parallel {jobs}",
+    "ninja": "ninja -C {place} -j {jobs}",
+    "make": "make -C {place} -j {jobs}",
 }
 
 

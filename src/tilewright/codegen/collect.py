@@ -1,4 +1,4 @@
-"""Which specs a request means: a pool or a preselected set proposes, the filter and legality dispose."""
+"""Which specs a request means: a pool, a preselected set or a configuration proposes, filter and legality dispose."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.codegen.filter import Filter
 from tilewright.errors import RequestError
 from tilewright.ops import op as op_by_name
 from tilewright.ops.base import KernelSpec, Op, Violation
+from tilewright.ops.neighbours import Neighbour, neighbours, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,15 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """A proposal that broke rules, and the nearest legal kernel that was taken for it."""
+
+    asked: KernelSpec
+    violations: tuple[Violation, ...]
+    taken: Neighbour
+
+
+@dataclass(frozen=True, slots=True)
 class SpecSet:
     """The legal specs of a request, in the order proposed, and what happened to the others."""
 
@@ -29,6 +40,8 @@ class SpecSet:
     rejected: tuple[Rejection, ...] = ()
     filtered: int = 0  # proposals the filter did not let pass
     repeated: int = 0  # proposals that were made before
+    corrected: tuple[Correction, ...] = ()
+    configured: bool = False  # the proposals are a person's own, and not those of a pool or a named set
 
     def rejections_by_rule(self) -> dict[str, tuple[int, Violation]]:
         """How many proposals each rule refused, most first, with one example."""
@@ -49,12 +62,20 @@ def demand_some(selection: SpecSet) -> None:
     why = [f"{selection.filtered} proposals did not pass the filter"] if selection.filtered else []
     why += [f"{count} broke {rule} ({example.message})" for rule, (count, example) in list(rules.items())[:3]]
     first = next((example.remedy for _, example in rules.values()), "") if not selection.filtered else ""
+    near = nearest_legal(selection.rejected[0]) if selection.configured and selection.rejected else ""
+    if near:
+        first = f"the nearest legal kernels: {near}; --correct takes the first"
     raise RequestError(
         f"the request means no kernel: {'; '.join(why) or 'nothing was proposed'}",
         rule="no-specs",
         value=0,
         remedy=f"{first or 'widen the filter or the pool'}; `tilewright specs --why-not` lists every rejection",
     )
+
+
+def nearest_legal(rejection: Rejection) -> str:
+    """What to change of a refused proposal, closest first; empty where nothing helps."""
+    return told(neighbours(op_by_name(rejection.spec.op), rejection.spec))
 
 
 def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]:
@@ -66,26 +87,41 @@ def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]
         yield Rejection(spec, tuple(violations)) if violations else spec
 
 
-def _proposals(op: Op, arch: str, pool: str, preselected: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
-    known = [one.name for one in op.axes]
-    for axis in axes:
-        if axis not in known:
+def _axes(op: Op, arch: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The values of each axis in the op's own spelling; an axis has several, or one by itself."""
+    known = {one.name: one for one in op.axes}
+    found: dict[str, tuple[Any, ...]] = {}
+    for name, values in given.items():
+        if name not in known:
             raise RequestError(
-                f"{op.name} kernels have no axis {axis!r}",
+                f"{op.name} kernels have no axis {name!r}",
                 rule="axis-name",
-                value=axis,
+                value=name,
                 remedy=f"use {', '.join(known)}",
             )
-    if not preselected:
-        return op.proposals(pool or "default", arch, **axes)
-    if pool:
+        normal = known[name].normal
+        listed = (values,) if isinstance(values, (str, int)) else tuple(values)
+        found[name] = tuple(normal(one, arch_by_name(arch)) for one in listed) if normal else listed
+    return found
+
+
+def _proposals(op: Op, arch: str, source: Mapping[str, Any], axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
+    """Those of the one source that was named, else of the pool `default`."""
+    given = {what: value for what, value in source.items() if value not in ("", None)}
+    named = [f"the {what} {value}" if isinstance(value, str) else f"a {what}" for what, value in given.items()]
+    if len(named) > 1:
         raise RequestError(
-            f"a request is for the pool {pool} or for the preselected set {preselected}, not for both",
+            f"a request is for {' or for '.join(named)}, not for both",
             rule="preselected-pool",
-            value=pool,
+            value=named[0],
             remedy="leave one of them out",
         )
-    return iter(_narrowed(op, preselected, list(op.preselected(preselected, arch)), axes))
+    if source["configuration"] is not None:
+        return op.configured(source["configuration"], arch, **axes)
+    name = source["preselected set"]
+    if name:
+        return iter(_narrowed(op, name, list(op.preselected(name, arch)), axes))
+    return op.proposals(source["pool"] or "default", arch, **axes)
 
 
 def _narrowed(op: Op, name: str, specs: list[KernelSpec], axes: Mapping[str, Any]) -> list[KernelSpec]:
@@ -120,20 +156,24 @@ def collect(
     *,
     pool: str = "",
     preselected: str = "",
+    config: Mapping[str, Any] | None = None,
+    correct: bool = False,
     expression: str = "",
     limit: int = 0,
     axes: Mapping[str, Any] | None = None,
 ) -> SpecSet:
-    """The legal specs of a pool (`default` when none is named) or a preselected set on an arch.
+    """The legal specs of a pool (`default` when nothing is named), a preselected set or a configuration on an arch.
 
-    A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected.  An axis has a
-    tuple of values, or one by itself.
+    A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected, or with `correct`
+    their nearest legal neighbours come out for them.  An axis has a tuple of values, or one by itself.
     """
-    listed = {name: (one,) if isinstance(one, (str, int)) else one for name, one in (axes or {}).items()}
-    proposals = _proposals(op_by_name(op), arch, pool, preselected, listed)
+    asked = op_by_name(op)
+    source = {"pool": pool, "preselected set": preselected, "configuration": config}
+    proposals = _proposals(asked, arch, source, _axes(asked, arch, axes or {}))
     passes = Filter(expression) if expression else None
-    specs: list[KernelSpec] = []
+    specs: dict[KernelSpec, None] = {}
     rejected: list[Rejection] = []
+    corrected: list[Correction] = []
     seen: set[KernelSpec] = set()
     filtered = repeated = 0
 
@@ -149,10 +189,17 @@ def collect(
                 yield spec
 
     for found in split_legal(wanted()):
-        if isinstance(found, Rejection):
-            rejected.append(found)
+        if isinstance(found, KernelSpec):
+            specs[found] = None
         else:
-            specs.append(found)
-            if limit and len(specs) >= limit:
-                break
-    return SpecSet(tuple(specs), tuple(rejected), filtered, repeated)
+            near = neighbours(asked, found.spec, 1) if correct else ()
+            if near:
+                corrected.append(Correction(found.spec, found.violations, near[0]))
+                specs[near[0].spec] = None
+            else:
+                rejected.append(found)
+        if limit and len(specs) >= limit:
+            break
+    return SpecSet(
+        tuple(specs), tuple(rejected), filtered, repeated, corrected=tuple(corrected), configured=config is not None
+    )

@@ -2,7 +2,7 @@
 
 The text is parsed by Python's own parser and then walked over a short list of allowed nodes;
 nothing in it is ever executed.  `c` is the kernel; its attributes are the flat names of
-`tilewright.codegen.fields`.  Arithmetic is for numbers only, so no expression can build a large
+`tilewright.ops.fields`.  Arithmetic is for numbers only, so no expression can build a large
 value out of a short text.
 """
 
@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tilewright.codegen.fields import Getter, fields_of
 from tilewright.errors import FilterError, nearest
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.fields import Getter, fields_of
 
 MAX_TEXT = 2000
 MAX_NODES = 400

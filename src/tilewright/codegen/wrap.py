@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import ObjectRules, backend
+from tilewright.backends.base import KernelsDefaults, ObjectRules, backend, op_kernels
 from tilewright.codegen.build_files import (
     BUILD_SYSTEMS,
     MAKE_OBJECTS,
@@ -32,7 +32,9 @@ from tilewright.codegen.build_files import (
 )
 from tilewright.codegen.folder import demand_printable, foreign, held, output_error, output_folder, write_if_changed
 from tilewright.codegen.manifest import MANIFEST, read_manifest
-from tilewright.errors import RequestError, UnknownNameError, nearest
+from tilewright.errors import RequestError, TilewrightError, UnknownNameError, nearest
+from tilewright.ops import op as op_by_name
+from tilewright.ops.base import KernelSpec
 
 RECORD = "wrappers.json"  # what we wrote into the output folder
 RECORD_SCHEMA = 1
@@ -56,6 +58,7 @@ class WrapReport:
     left_out: tuple[tuple[str, str], ...]  # kernels of the manifest that were asked for and cannot be wrapped
     ignored: tuple[tuple[str, str], ...]  # other files, and kernels that the pattern does not ask for
     archs: tuple[str, ...]
+    compile_memory: int = 0  # bytes the largest compile needs at its peak, whatever the compiler
 
 
 def wrap(
@@ -110,7 +113,17 @@ def wrap(
         left_out=left_out,
         ignored=ignored,
         archs=tuple(layout_rules),
+        compile_memory=max(map(_compile_memory, entries), default=0) if systems else 0,
     )
+
+
+def _compile_memory(entry: Mapping[str, Any]) -> int:
+    """What one compile needs; of a kernel whose spec another version wrote, what any of the op does."""
+    try:
+        spec = op_by_name(str(entry["op"])).spec_from_dict(dict(entry.get("spec") or {}))
+        return op_kernels(arch_by_name(str(entry["arch"])).backend, spec.op).compile_memory(spec, "")
+    except TilewrightError:
+        return KernelsDefaults().compile_memory(KernelSpec("", None, None, ""), "")
 
 
 # -- what there is to wrap -----------------------------------------------------------------------------

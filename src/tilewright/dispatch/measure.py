@@ -50,12 +50,13 @@ def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Meth
     sets = [samples.make(bound, problem, method.seed, device) for _ in range(max(1, method.buffers))]
     apart = bound.checks_apart(problem)
     judged = samples.make(bound, problem, method.seed, device, exact=True) if apart else sets[0]
+    judge = samples.judge(bound, problem, judged)
     entrants = []
     for kernel in kernels:
         samples.poison_results(bound, judged)
         runs = [samples.runner(bound, kernel, problem, one, device, threads) for one in sets]
         (samples.runner(bound, kernel, problem, judged, device, threads) if apart else runs[0])()
-        check = samples.check(bound, problem, judged)
+        check, _ = judge()
         if not check.ok:
             events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
             continue
@@ -154,14 +155,15 @@ def measure_stage(
         choice=best.kernel.spec.digest,
         timings=timings,
         method={"kind": "interleaved rounds, median", **plain(method)},
-        versions=_versions(best.kernel.spec),
+        versions=versions_of(best.kernel.spec),
     )
     if save:
         records().put(record)
     return record
 
 
-def _versions(spec: KernelSpec) -> dict[str, str]:
+def versions_of(spec: KernelSpec) -> dict[str, str]:
+    """What made a kernel, for those who read its times later."""
     from tilewright import __version__
 
     try:

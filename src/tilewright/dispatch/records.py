@@ -150,14 +150,14 @@ def _problem_digest(op: str, problem: Any) -> str:
     return problem_digest(op, plain(problem))
 
 
-def _threads(target: str, threads: int) -> int:
+def threads_of(target: str, threads: int) -> int:
     """Threads of the host matter to its own kernels only."""
     return threads if _on_host(target) else 0
 
 
 def identity_key(record: Record) -> tuple[Any, ...]:
     """Two records with the same key measure the same thing: the later one counts."""
-    threads = _threads(record.target, record.threads)
+    threads = threads_of(record.target, record.threads)
     return (record.machine.get("fingerprint"), threads, record.op, record.target, canonical(record.problem))
 
 
@@ -251,7 +251,7 @@ class Records:
         """The record of a problem on this machine's device of the target."""
         try:
             found = self._choices(op, problem, target)
-            here, threads = machine(target).get("fingerprint") if found else None, _threads(target, threads)
+            here, threads = machine(target).get("fingerprint") if found else None, threads_of(target, threads)
             for one in reversed(found):
                 if here and one.device.get("fingerprint") == here and one.threads == threads:
                     return self._record(one)
@@ -268,7 +268,7 @@ class Records:
             return []
         if not found:
             return []
-        here, count = machine(target), _threads(target, threads)
+        here, count = machine(target), threads_of(target, threads)
         reasons = []
         for one in found:
             if one is None:
@@ -391,7 +391,7 @@ def _free_name(path: Path, word: str) -> Path:
 
 
 def _results_of(record: Record) -> list[Result]:
-    threads = _threads(record.target, record.threads)
+    threads = threads_of(record.target, record.threads)
     return [
         Result(
             record.op, record.problem, record.machine, threads,
@@ -403,7 +403,7 @@ def _results_of(record: Record) -> list[Result]:
 
 
 def _choice_of(record: Record) -> Choice:
-    threads = _threads(record.target, record.threads)
+    threads = threads_of(record.target, record.threads)
     return Choice(record.op, record.problem, record.machine, threads, record.target, record.choice, record.date)
 
 

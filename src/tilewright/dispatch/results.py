@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # a program that never measured anything does not pay for it
 SCHEMA = 1
 OK = "ok"
 # Why a kernel has no time on a problem.
-FAILURES = ("wrong", "not-finite", "crashed", "timeout", "refused", "build-failed")
+FAILURES = ("wrong", "crashed", "timeout", "refused", "build-failed")
 STATUSES = (OK, *FAILURES)
 PATIENCE = 30.0  # seconds until another process's transaction counts as stuck
 
@@ -49,7 +49,7 @@ CREATE TABLE contexts(
 CREATE TABLE results(
   problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
   kernel INTEGER NOT NULL REFERENCES kernels, status TEXT NOT NULL, seconds REAL, spread REAL, error REAL,
-  non_zero INTEGER, reason TEXT NOT NULL, context INTEGER NOT NULL REFERENCES contexts, date REAL NOT NULL,
+  non_zero INTEGER, noise REAL, reason TEXT NOT NULL, context INTEGER NOT NULL REFERENCES contexts, date REAL NOT NULL,
   PRIMARY KEY(problem, device, threads, kernel)) WITHOUT ROWID;
 CREATE INDEX results_best ON results(problem, device, threads, seconds) WHERE status = 'ok';
 CREATE INDEX results_by_kernel ON results(kernel);
@@ -61,7 +61,7 @@ CREATE TABLE choices(
 
 _JOINED = """
 SELECT p.op, p.fields, d.identity, r.threads, k.digest, k.name, k.arch, k.spec, r.status, r.seconds, r.spread, r.error,
-       r.non_zero, r.reason, c.method, c.versions, r.date
+       r.non_zero, r.noise, r.reason, c.method, c.versions, r.date
 FROM results r JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
 JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
 """
@@ -105,6 +105,7 @@ class Result:
     spread: float | None = None  # interquartile range over the median
     error: float | None = None  # largest error over its bound
     non_zero: int | None = None  # elements of the result that are not 0
+    noise: float | None = None  # share of the machine that others used just before
     reason: str = ""  # why there is no time
     method: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -292,12 +293,13 @@ class Results:
                 key = (self._problem(connection, one.op, one.problem), self._device(connection, one.device),
                        one.threads, self._kernel(connection, one.op, one.kernel))  # fmt: skip
                 context = self._context(connection, one.method, one.versions)
-                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.reason, context, one.date)
+                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.noise, one.reason, context,
+                          one.date)  # fmt: skip
                 before = connection.total_changes
                 connection.execute(
-                    "INSERT INTO results VALUES(?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
+                    "INSERT INTO results VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
                     "status=excluded.status,seconds=excluded.seconds,spread=excluded.spread,error=excluded.error,"
-                    "non_zero=excluded.non_zero,reason=excluded.reason,context=excluded.context,date=excluded.date"
+                    "non_zero=excluded.non_zero,noise=excluded.noise,reason=excluded.reason,context=excluded.context,date=excluded.date"
                     + guard,
                     key + values,
                 )
@@ -401,18 +403,18 @@ class Results:
         return list(self.all(" WHERE p.digest = ? ORDER BY r.seconds IS NULL, r.seconds", [problem_digest(op, fields)]))
 
     def measured(self, fingerprint: str, threads: int, problem: str) -> dict[str, tuple[str, str]]:
-        """Which kernels have a result for a problem (by digest) on a device: digest to status and context."""
+        """Which kernels have a result for a problem (by digest) on a device: digest to status and method as text."""
         with self.reading() as connection:
             if connection is None:
                 return {}
             rows = connection.execute(
-                "SELECT k.digest, r.status, c.digest FROM results r "
+                "SELECT k.digest, r.status, c.method FROM results r "
                 "JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device "
                 "JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context "
                 "WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ?",
                 (problem, fingerprint, threads),
             ).fetchall()
-        return {digest: (status, context) for digest, status, context in rows}
+        return {digest: (status, method) for digest, status, method in rows}
 
     def all(self, where: str = "", values: Sequence[Any] = ()) -> Iterator[Result]:
         """Every result, or those of a WHERE clause over p, d, r, k, c; rows are read in one consistent state."""
@@ -480,8 +482,8 @@ def _demand_ours(connection: sqlite3.Connection) -> int:
 
 def _result(row: Sequence[Any]) -> Result:
     op, fields, device, threads, digest, name, arch, spec, *rest = row
-    status, seconds, spread, error, non_zero, reason, method, versions, date = rest
+    status, seconds, spread, error, non_zero, noise, reason, method, versions, date = rest
     return Result(
         op, json.loads(fields), json.loads(device), threads, KernelRow(digest, name, arch, json.loads(spec)), status,
-        seconds, spread, error, non_zero, reason, json.loads(method), json.loads(versions), date,
+        seconds, spread, error, non_zero, noise, reason, json.loads(method), json.loads(versions), date,
     )  # fmt: skip

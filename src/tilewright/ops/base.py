@@ -12,9 +12,21 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, ClassVar, Literal, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
+from types import MappingProxyType, UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
+from tilewright.arch import Arch
 from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, nearest
 
 SPEC_SCHEMA = 2
@@ -316,6 +328,22 @@ class _Required:
 
 REQUIRED = _Required()
 
+# A value as people may write it (fp8, rcrr), in the op's own spelling on an arch; what it does not know it lets be.
+Normal = Callable[[str, Arch], str]
+
+
+class NamedSet(Protocol):
+    """A small list of kernels for a purpose, on archs of one family."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def purpose(self) -> str: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -325,6 +353,7 @@ class Axis:
     option: str  # --datatype
     help: str
     kind: type[Any] = str  # of one value: str or int
+    normal: Normal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +365,7 @@ class Option:
     default: Any = REQUIRED
     kind: type[Any] = int  # int, float, str, or bool for a switch
     scalar: bool = False  # an argument of the call and not part of the problem: alpha
+    normal: Normal | None = None
 
 
 @runtime_checkable
@@ -345,7 +375,7 @@ class Op(Protocol):
     name: str
     summary: str  # one line for people
     pool_names: tuple[str, ...]
-    preselected_names: tuple[str, ...]  # of named sets
+    preselected_sets: Mapping[str, NamedSet]  # by name
     schedules: tuple[type[Any], ...]  # the dataclasses a schedule may be of, one a family of kernels
     axes: tuple[Axis, ...]  # what pools can be asked for
     options: tuple[Option, ...]  # what describes a problem
@@ -398,6 +428,9 @@ class Op(Protocol):
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         """The specs of a named set, before legality; a set is for one arch family."""
 
+    def configured(self, data: Mapping[str, Any], arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        """Every kernel that lists of values in a configuration mean, before legality (see `ops.sweep`)."""
+
     def generic_spec(self, signature: Any, arch: str) -> KernelSpec:
         """The floor: a kernel that serves every problem of the signature on the arch's family."""
 
@@ -412,7 +445,7 @@ class OpDefaults:
     """
 
     name: str
-    preselected_names: tuple[str, ...] = ()
+    preselected_sets: Mapping[str, NamedSet] = MappingProxyType({})
     axes: tuple[Axis, ...] = ()
 
     def signature_of(self, problem: Any) -> Any:
@@ -435,14 +468,28 @@ class OpDefaults:
             remedy="ask for a pool instead",
         )
 
+    def configured(self, data: Mapping[str, Any], arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        from tilewright.ops.sweep import swept
+
+        return swept(cast("Op", self), data, arch, axes)
+
 
 def demand_legal(op: Op, spec: KernelSpec) -> None:
     """Raise one error that lists every rule the spec breaks."""
     violations = op.check(spec)
     if violations:
-        raise IllegalSpecError(
-            f"{spec.name} breaks {len(violations)} rule(s): " + "; ".join(str(one) for one in violations),
-            rule=violations[0].rule,
-            value=spec.to_dict(),
-            remedy=violations[0].remedy or "see `tilewright specs --why-not` for the legal neighbours",
-        )
+        raise illegal(op, spec, violations)
+
+
+def illegal(op: Op, spec: KernelSpec, violations: Sequence[Violation]) -> IllegalSpecError:
+    """The error of a spec that breaks rules: all of them, and the nearest kernels that break none."""
+    from tilewright.ops.neighbours import neighbours, told
+
+    near = told(neighbours(op, spec))
+    remedies = [violations[0].remedy, f"the nearest legal kernels: {near}" if near else ""]
+    return IllegalSpecError(
+        f"{spec.name} breaks {len(violations)} rule(s): " + "; ".join(str(one) for one in violations),
+        rule=violations[0].rule,
+        value=spec.to_dict(),
+        remedy="; ".join(one for one in remedies if one) or "see `tilewright specs --why-not` for what is legal",
+    )

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import RequestError, UnknownNameError, nearest
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec, NamedSet, Violation
 
 # Pools that turn every axis: what they hold runs into thousands a signature.
 SWEPT = ("full", "profiler")
@@ -33,17 +33,8 @@ class Family(Protocol):
         """Why the arch has no kernel for the signature, whatever its schedule."""
 
 
-class NamedSet(Protocol):
-    """A small list of kernels for a purpose: schedules for each of its signatures, on archs of one family."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def family(self) -> str: ...
-
-    @property
-    def purpose(self) -> str: ...
+class PoolSet(NamedSet, Protocol):
+    """A named set of pools: schedules for each of its signatures."""
 
     def signatures(self, arch: Arch) -> Iterable[Any]: ...
 
@@ -68,7 +59,7 @@ class Pools:
         op: str,
         families: Mapping[str, Family],
         check: Callable[[KernelSpec], Sequence[Violation]],
-        sets: Mapping[str, NamedSet] | None = None,
+        sets: Mapping[str, PoolSet] | None = None,
         names: tuple[str, ...] = POOL_NAMES,
     ) -> None:
         self.op, self.families, self.names = op, families, names
@@ -122,7 +113,7 @@ class Pools:
             for schedule in chosen.schedules(signature, facts)
         )
 
-    def _wrong_family(self, chosen: NamedSet, arch: Arch) -> RequestError:
+    def _wrong_family(self, chosen: PoolSet, arch: Arch) -> RequestError:
         fitting = [one.name for one in self.sets.values() if one.family == arch.family]
         family = self.families.get(arch.family)
         rules = (

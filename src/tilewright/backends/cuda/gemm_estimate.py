@@ -1,18 +1,26 @@
 """Predicted seconds of a CUDA kernel: enough to order candidates, never to report.
 
-tma_ws: a block works through its tiles one k step after the other.  A step takes as long as the slowest of
-its multiply, its share of the second-level cache and its share of memory; around the steps there are the
-filling of the ring and the way out of the results.  Whole tiles are dealt out in rounds, so the busiest block
-counts; stream-K deals out steps, split-K parts of tiles, and both pay for sums that change hands. skinny: the bytes
-of the large matrix over a bandwidth that grows with the loads in flight. multistage: a step takes as long as the
-slowest of its multiply, its way through shared memory and its share of the caches.  The constants were fitted to
-which kernel was fastest on an H200 (bf16, cold caches: benchmarks/fit_cuda.py), so they are good for choosing, and
-their single values mean less than their names say.
+In two halves.  `facts` counts what a kernel does on a problem: steps of its busiest block, bytes, multiplications,
+sums that change hands; no constant of the machine is in it.  `seconds_of` turns the counts into time with the
+constants below, by arithmetic alone, so that benchmarks/fit_cuda.py can do it for all pairs of a sweep at once.
+
+tma_ws: a block works through its tiles one k step after the other.  A step takes as long as the slowest of its
+multiply, its share of the second-level cache and what one multiprocessor takes in; all together they take no less
+than memory needs.  Around the steps there are the filling of the ring and the way out of the results.  Whole tiles
+are dealt out in rounds, so the busiest block counts; stream-K deals out steps, split-K parts of tiles, and both pay
+for sums that change hands.  skinny: the bytes of the large matrix over a bandwidth that grows with the loads in
+flight.  multistage: a step takes as long as the slowest of its multiply, its way through shared memory and its share
+of the caches.
+
+The constants were fitted to random problems on an H200 (bf16, cold caches), and judged on others.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeAlias
+
 from tilewright.arch import all_archs
+from tilewright.backends.cuda import gemm_estimate_plain as plain
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
@@ -21,122 +29,251 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
-START = 2.73e-06  # an empty kernel, seen from outside
-MACS = 3.23e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
-CACHE = 1.1e13  # bytes a second from the second-level cache, all multiprocessors together
-MEMORY = 6.83e12
-ONE_CACHE = 8.59e10  # bytes a second that one multiprocessor takes in
-FILL = 5.1e-06  # until the first stage is there
-LEAVE = 4.81e-08  # what is left to do after the last multiply, of a 128 x 256 tile
-TURN = 9.71e-09  # between two tiles of one block, where nothing else multiplies meanwhile
-HAND_OVER = 1.57e-05  # stream-K: sums written, flag seen, sums read
-MEET = 3.24e-06  # split-K: sums written, all parts there, sums read
-SUMS = 2.53e12  # bytes a second of sums that change hands
+START = 3.58e-06  # an empty kernel, seen from outside
+MEMORY = 7.57e12  # bytes a second
+DIRTY = 8.42e07  # bytes: lines of the cache that others wrote are written back as ours come in
+CACHE = 9.77e13  # bytes a second from the second-level cache, all multiprocessors together
+ASTRAY = 4.42  # how much more the cache moves of rows that start between its lines
+MACS = 5.76e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+ONE_CACHE = 2.11e11  # bytes a second that one multiprocessor takes in
+FILL = 2.04e-06  # until the first stage is there
+LEAVE = 2.36e-06  # of a 128 x 256 tile: what is left to do after its last multiply
+LEAVE_LEAST = 9.74e-08  # of any tile
+SHEET = 6.04  # how much longer results take through a sheet of shared memory than with the copy engine
+HIDDEN = 0.983  # of the way out that ping-pong still feels between two tiles
+SOFT = 1.46  # how sharply the slowest of several decides: the power in which they add
+PER_STEP = 4.42e-08
+PER_NEIGHBOUR = 6.02e-10  # a step waits for the slowest block of its cluster
+TURNED = 0.837  # how much longer a step takes with the problem turned
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.29, 263, 0.796  # of narrow multiplies, and of tiles of 64 rows
+HAND_OVER = 8.79e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
 EXCHANGE, NEIGHBOUR = 1.5e-06, 4e10  # cluster_k: all blocks there, and bytes a second of sums that a block reads
-COPY_START, COPY = 2.52e-06, 2.75e12  # of operands that are copied first: a launch more, and bytes a second
-PER_STEP = 2.74e-10
-TURNED = 1.49  # how much longer a step takes with the problem turned
-PER_NEIGHBOUR = 2.41e-08  # a step waits for the slowest block of its cluster
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.341, 193, 0.892  # of narrow and of short multiplies
-PINGPONG_TURN = 0.00728  # of the turn that ping-pong still feels
+MEET = 4.96e-06  # split-K: sums written, all parts there, sums read
+SUMS = 2.79e12  # bytes a second of sums that change hands
+COPY_START, COPY = 5.41e-06, 6.55e12  # of operands that are copied first: a launch more, and bytes a second
 # skinny: registers beside the loads, the part of a last round that is lost, the bandwidth of one lonely load, bytes
 # in flight that fill it, and what a warp's start and a turn of its loop cost.
-SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 37.4, 0.86, 0.022, 1.02e07
-SKINNY_WARP, SKINNY_TURN, SKINNY_REREAD = 4.52e-07, 2.01e-09, 1.13e16
+SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 37.2, 0.582, 0.206, 9.7e06
+SKINNY_WARP, SKINNY_TURN = 1.83e-07, 4.31e-07
 # multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, bytes through shared memory,
-# copies; what a block alone reaches of it, and what a step costs in any case.
-MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.92e12, 2.26e11, 9.28e10, 0.878, 1.5e-07
-# Exact fp32: instructions a second that the warps of a multiprocessor issue, those of a step beside its multiply-adds
-# and loads, of a copy of 16 bytes and of one of four, of 16 bytes that are turned; what four warps alone take.
-ISSUE, PER_PLAIN_STEP, PER_PIECE, PER_SINGLE, PER_TURNED, FEW_WARPS = 6.6e09, 40, 4, 6, 7, 1.2
-PLAIN_FILL, PLAIN_LEAVE = 3e-06, 1.5e-11  # until the first stage is there; of a result
-UNFITTED = 1.36  # multistage: what it takes beyond all that
-LOOPS_MACS = 8.66e12  # a second, of the whole GPU
-LOOPS_TURN = 1.98e-06  # a turn of its loop, however small
+# copies; what a block alone reaches of it, what a step costs in any case, and the start.
+MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.8e12, 1.61e11, 7.15e10, 0.863, 2e-07
+STAGES_FILL = 2.58e-06
+LOOPS_MACS = 4.38e12  # a second, of the whole GPU
+LOOPS_TURN = 2.35e-06  # a turn of its loop, however small
+
+
+class TmaFacts(NamedTuple):
+    """Of a tma_ws kernel on a problem."""
+
+    macs: float  # of a step of one block, in units of two-byte elements
+    columns: float  # of one multiply
+    short: float  # 1: the tile has 64 rows; as all that can only be so or not
+    fetched: float  # bytes all blocks together fetch from the cache in a step; of rows that start between lines...
+    astray: float  # ...these are counted here
+    taken: float  # bytes that reach one block in a step
+    neighbours: float
+    turned: float
+    steps: float  # of the busiest block
+    leaving: float  # its tiles, in units of 128 x 256, whose way out nothing hides
+    hidden: float  # those during which another warpgroup multiplies
+    tiles: float  # how many these are
+    sheet: float
+    handed: float  # stream-K: tiles of sums it hands over or takes, in the same units
+    meets: float  # split-K
+    sums: float  # bytes of sums all blocks hand in and take
+    exchanges: float  # cluster_k: tiles of the busiest cluster
+    exchanged: float  # bytes of sums that one of its blocks reads from its neighbours
+    copies: float
+    copied: float  # bytes
+    moved: float  # bytes memory must move
+
+
+class StagesFacts(NamedTuple):
+    """Of a multistage kernel on a problem."""
+
+    macs: float  # of a step of one block, as mma.sync multiplies two-byte elements
+    few: float  # 1: no more than four warps run together on a multiprocessor
+    issued: float  # copies of a step
+    through: float  # bytes through shared memory
+    taken: float  # bytes that reach one block in a step
+    fetched: float  # bytes all blocks together fetch from the cache in a step
+    together: float  # blocks that share a multiprocessor
+    steps: float
+    rounds: float
+    leaving: float
+    meets: float
+    sums: float
+    moved: float
+
+
+class SkinnyFacts(NamedTuple):
+    """Of a skinny kernel on a problem."""
+
+    blocks: float
+    lines: float  # of both tiles
+    flight: float  # bytes one block has in flight
+    warps: float
+    turns: float
+    units: float
+    moved: float
+
+
+class LoopsFacts(NamedTuple):
+    macs: float
+    turns: float
+    moved: float
+
+
+Facts: TypeAlias = TmaFacts | StagesFacts | SkinnyFacts | LoopsFacts | plain.PlainFacts
 
 
 def _up(x: int, y: int) -> int:
     return -(-x // y)
 
 
-def _rate(rows: int, columns: int) -> float:
-    """The share of the peak a warpgroup's multiply reaches: narrow ones wait for shared memory."""
-    return min(1.0, RATE_FLOOR + columns / RATE_COLUMNS) * (1.0 if rows >= 128 else RATE_ROWS)
+def _most(x: float, y: float) -> float:
+    return x if x > y else y
+
+
+def _least(x: float, y: float) -> float:
+    return x if x < y else y
+
+
+def _slowest(x: float, y: float) -> float:
+    """Of two things that go on at the same time, and are in each other's way where they take equally long."""
+    return (x**SOFT + y**SOFT) ** (1.0 / SOFT)  # type: ignore[no-any-return]
+
+
+def _memory(moved: float) -> float:
+    return (moved + _least(moved, DIRTY)) / MEMORY
+
+
+def _whole(x: float) -> float:
+    """Rounded up."""
+    return -(-x // 1)
 
 
 def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
+    if 0 in (problem.m, problem.n, problem.batch):
+        return START  # there is nothing to do, and no count of tiles to divide by
+    return seconds_of(facts(spec, problem))
+
+
+def facts(spec: KernelSpec, problem: GemmProblem) -> Facts:
+    """What the kernel does on the problem."""
     schedule: NvidiaSchedule = spec.schedule
     units = all_archs()[spec.arch].compute_units
-    floor = START + problem.bytes / MEMORY
-    if 0 in (problem.m, problem.n, problem.batch):
-        return floor  # there is nothing to do, and no count of tiles to divide by
     if isinstance(schedule, TmaWsSchedule):
-        return max(floor, START + _tma_ws(schedule, problem, units))
+        return _tma_facts(schedule, problem, units)
     if isinstance(schedule, MultistageSchedule):
-        plain = spec.signature.dtype_a == "fp32"
-        return max(floor, START + (_plain if plain else _multistage)(spec, problem))
+        return plain.facts(spec, problem) if problem.dtype_a == "fp32" else _stages_facts(spec, problem)
     if isinstance(schedule, SkinnySchedule):
-        return START + _skinny(schedule, problem, units)
+        return _skinny_facts(schedule, problem, units)
     tiles = _up(problem.m, schedule.tile[0]) * _up(problem.n, schedule.tile[1]) * problem.batch
     turns = _up(tiles, units * 4) * _up(problem.k, schedule.tile[2])
-    work = problem.m * problem.n * problem.k * problem.batch / LOOPS_MACS
-    return max(floor, START + max(work, turns * LOOPS_TURN))
+    return LoopsFacts(problem.m * problem.n * problem.k * problem.batch, turns, problem.bytes)
 
 
-def _tma_ws(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> float:
+def seconds_of(counted: Facts) -> float:
+    """The counts as time; arithmetic alone, so that every field may also be an array."""
+    if isinstance(counted, TmaFacts):
+        return _tma_seconds(counted)
+    if isinstance(counted, StagesFacts):
+        return _stages_seconds(counted)
+    if isinstance(counted, plain.PlainFacts):
+        return START + _most(_memory(counted.moved), plain.seconds(counted))
+    if isinstance(counted, SkinnyFacts):
+        return _skinny_seconds(counted)
+    return START + _most(_memory(counted.moved), _most(counted.macs / LOOPS_MACS, counted.turns * LOOPS_TURN))
+
+
+# -- tma_ws ------------------------------------------------------------------------------------------------------------
+
+
+def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> TmaFacts:
     view = tma_view(schedule)
-    m, n, along_m, along_n, k = view.rows, view.columns, view.cluster_rows, view.cluster_columns, schedule.tile[2]
-    lines_m, lines_n = (problem.n, problem.m) if view.turned else (problem.m, problem.n)
+    m, n, along_m, along_n = view.rows, view.columns, view.cluster_rows, view.cluster_columns
     size = DTYPES[problem.dtype_a].bytes
     pingpong = schedule.grouping == "pingpong"
-    stream, split = schedule.dealing == "stream_k", schedule.dealing == "split_k"
+    lines_m, lines_n = (problem.n, problem.m) if view.turned else (problem.m, problem.n)
     shared = schedule.cluster[0] * schedule.cluster[1] if schedule.dealing == "cluster_k" else 1
     clusters = _clusters(units, along_m * along_n * shared)
     tiles = _up(lines_m, m * along_m) * _up(lines_n, n * along_n) * problem.batch
-    steps = _up(problem.k, k)
-    parts = _parts(tiles, steps, clusters) if split else 1
-    busy = min(clusters, tiles * steps // 4 if stream else tiles * parts) or 1
+    all_steps = max(1, _up(problem.k, schedule.tile[2]))
+    parts = _parts(tiles, all_steps, clusters) if schedule.dealing == "split_k" else 1
+    steps, rounds, handed = float(all_steps * _up(tiles, clusters)), float(_up(tiles, clusters)), 0.0
+    busy, sums = min(clusters, tiles), 0.0
+    if parts > 1:
+        steps, rounds, busy = float(_up(all_steps, parts)), 0.0, tiles * parts
+        sums = 8.0 * m * n * busy * along_m * along_n
+    elif schedule.dealing == "stream_k":
+        steps, handed = _streamed(tiles, all_steps, clusters)
+        rounds, busy = steps / all_steps, min(clusters, max(1, tiles * all_steps // 4))
+    elif shared > 1:
+        steps = rounds * _up(all_steps, shared)
     blocks = busy * along_m * along_n * shared
 
-    multiply = m * n * k * size / 2 / (MACS * _rate(m if pingpong else m // 2, n))
-    fetched = 128 * (m / along_n + n / along_m)  # by one block; its neighbours fetch the rest
-    # What all blocks read from memory, spread over the steps of the whole run.
-    once = (problem.bytes - problem.m * problem.n * DTYPES[problem.dtype_c].bytes * problem.batch) / MEMORY
-    # What neighbours fetch for a block spares the cache, not the block: all of it comes in.
-    step = (
-        max(multiply, fetched * blocks / CACHE, 128 * (m + n) / ONE_CACHE)
-        + PER_STEP
-        + PER_NEIGHBOUR * (along_m * along_n - 1)
-    ) * (TURNED if view.turned else 1.0)
-    leave = LEAVE * (m * n) / (128 * 256)
+    # Of lines beyond the matrix nothing is fetched.
+    inside_m, inside_n = lines_m / (_up(lines_m, m) * m), lines_n / (_up(lines_n, n) * n)
+    fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * n * inside_n / along_m * blocks
+    stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
+    part = m * n / (128 * 256)
+    return TmaFacts(
+        macs=m * n * schedule.tile[2] * size / 2,
+        columns=n,
+        short=float(m == 64),
+        fetched=fetched_a * (not stray_first) + fetched_b * (not stray_second),
+        astray=fetched_a * stray_first + fetched_b * stray_second,
+        taken=128.0 * (m + n),
+        neighbours=along_m * along_n - 1,
+        turned=float(view.turned),
+        steps=steps,
+        leaving=part * (1.0 if pingpong else rounds if rounds > 1 else 1.0) * (parts == 1),
+        hidden=part * max(0.0, rounds - 1) * pingpong,
+        tiles=(1.0 if pingpong else max(1.0, rounds)) * (parts == 1),
+        sheet=float(_sheet(schedule, problem)),
+        handed=handed * part,
+        meets=float(parts > 1),
+        sums=sums,
+        exchanges=rounds if shared > 1 else 0.0,
+        exchanged=4.0 * m * n * (shared - 1) / shared * rounds,
+        copies=float(_copied(problem) > 0),
+        copied=_copied(problem),
+        moved=problem.bytes,
+    )
 
-    if stream:
-        streamed = tiles % clusters
-        if streamed and streamed * 2 < clusters and tiles > clusters:
-            streamed += clusters
-        share = max(4, _up(streamed * steps, clusters)) if streamed else 0
-        hand = HAND_OVER + leave * 1.5 if share % steps else 0.0
-        more = max(0, _up(steps, share) - 1) * leave * 0.7 if 0 < share < steps else 0.0
-        all_steps = share + (tiles - streamed) // clusters * steps
-        rounds = all_steps / steps
-        body = (
-            max(all_steps * step, once)
-            + max(0.0, rounds - 1) * (PINGPONG_TURN if pingpong else 1.0) * (TURN + leave * 0.5)
-            + hand
-            + more
-        )
-    elif shared > 1:  # each cluster makes one tile and ends
-        rounds = _up(tiles, clusters)
-        exchange = EXCHANGE + 4.0 * m * n * (shared - 1) / shared / NEIGHBOUR
-        body = max(rounds * _up(steps, shared) * step, once) + rounds * (exchange + leave) + (rounds - 1) * FILL
-    elif parts > 1:
-        body = max(_up(steps, parts) * step, once) + MEET + 8.0 * m * n * blocks / SUMS
-    else:
-        rounds = _up(tiles, clusters)
-        body = max(rounds * steps * step, once) + (rounds - 1) * (PINGPONG_TURN if pingpong else 1.0) * (
-            TURN + leave * 0.5
-        )
-    return FILL + body + leave + _copies(problem)
+
+def _tma_seconds(f: TmaFacts) -> float:
+    rate = _least(1.0, RATE_FLOOR + f.columns / RATE_COLUMNS) * (1.0 - (1.0 - RATE_ROWS) * f.short)
+    # What neighbours fetch for a block spares the cache, not the block: all of it comes in.
+    flow = _slowest((f.fetched + f.astray * ASTRAY) / CACHE, f.taken / ONE_CACHE)
+    step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
+    step = step * (1.0 + (TURNED - 1.0) * f.turned)
+    out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * f.tiles) * (1.0 + (SHEET - 1.0) * f.sheet)
+    met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed + EXCHANGE * f.exchanges + f.exchanged / NEIGHBOUR
+    copied = COPY_START * f.copies + f.copied / COPY
+    return START + FILL + _slowest(f.steps * step + out + met, _memory(f.moved)) + copied
+
+
+def _sheet(schedule: TmaWsSchedule, problem: GemmProblem) -> bool:
+    """Whether results go through a sheet: not by the copy engine, and not from the registers (tma_ws_leave.h)."""
+    view = tma_view(schedule)
+    small = view.rows == 64 * view.groups and view.columns <= 64 and not view.turned
+    return schedule.store == "direct" and not (small and problem.c_stride % 2 == 0)
+
+
+def _streamed(tiles: int, steps: int, clusters: int) -> tuple[float, float]:
+    """Steps of the busiest worker and tiles of sums it passes on, as `Dealing` in cuda/deal.h deals them."""
+    streamed = tiles % clusters
+    if streamed and streamed * 2 < clusters and tiles > clusters:
+        streamed += clusters
+    share = max(4, _up(streamed * steps, clusters)) if streamed else 0
+    handed = 0.0
+    if share:
+        takes = max(1, _up(steps, share) - 1)  # of one tile, from those who have its other parts
+        handed = float(takes) if share % steps else 0.0
+    return float(share + (tiles - streamed) // clusters * steps), handed
 
 
 def _clusters(units: int, blocks: int) -> int:
@@ -152,19 +289,37 @@ def _parts(tiles: int, steps: int, clusters: int) -> int:
     return _up(steps, _up(steps, wanted))
 
 
-def _copies(problem: GemmProblem) -> float:
-    """Operands the copy engine cannot read are copied first; those wgmma reads along k only are turned by that."""
+def _odd(problem: GemmProblem, which: str) -> bool:
+    """Whether an operand is copied first: the copy engine cannot read it, or wgmma reads its type along k only."""
+    if which == "b" and problem.preshuffled:
+        return False
+    stride, dtype = (problem.a_stride, problem.dtype_a) if which == "a" else (problem.b_stride, problem.dtype_b)
+    along_k = problem.layout[0] == "r" if which == "a" else problem.layout[1] == "c"
+    size = DTYPES[dtype].bytes
+    return stride * size % 16 != 0 or not problem.aligned or (size != 2 and not along_k)
+
+
+def _strays(problem: GemmProblem, which: str) -> bool:
+    """Whether rows of an operand start between lines of the cache; copies are made so that they do not."""
+    if _odd(problem, which) or (which == "b" and problem.preshuffled):
+        return False
+    stride, dtype = (problem.a_stride, problem.dtype_a) if which == "a" else (problem.b_stride, problem.dtype_b)
+    return stride * DTYPES[dtype].bytes % 128 != 0
+
+
+def _copied(problem: GemmProblem) -> float:
+    """Bytes read and written by copies."""
     again = 0.0
-    a = (problem.a_stride, problem.m, problem.dtype_a, problem.layout[0] == "r")
-    b = (problem.b_stride, problem.n, problem.dtype_b, problem.layout[1] == "c")
-    for stride, lines, dtype, along_k in (a,) if problem.preshuffled else (a, b):
-        size = DTYPES[dtype].bytes
-        if stride * size % 16 or not problem.aligned or (size != 2 and not along_k):
-            again += 2.0 * lines * problem.k * problem.batch * size
-    return COPY_START + again / COPY if again else 0.0
+    for which, lines, dtype in (("a", problem.m, problem.dtype_a), ("b", problem.n, problem.dtype_b)):
+        if _odd(problem, which):
+            again += 2.0 * lines * problem.k * problem.batch * DTYPES[dtype].bytes
+    return again
 
 
-def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
+# -- multistage --------------------------------------------------------------------------------------------------------
+
+
+def _stages_facts(spec: KernelSpec, problem: GemmProblem) -> StagesFacts:
     schedule: MultistageSchedule = spec.schedule
     signature: GemmSignature = spec.signature
     arch = all_archs()[spec.arch]
@@ -180,8 +335,7 @@ def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
     together = max(1, min(held, _up(blocks, arch.compute_units)))  # on the busiest multiprocessor at a time
 
     # int8 doubles the rate; fp8 is widened on the way, here or in the hardware.
-    macs = MMA_MACS * {"int8": 2.0, "tf32": 0.5}.get(problem.dtype_a, 1.0)
-    multiply = m * n * k / (macs * (1.0 if along_m * along_n * together > 4 else ALONE))
+    macs = m * n * k / {"int8": 2.0, "tf32": 0.5}.get(problem.dtype_a, 1.0)
     through = issued = 0.0  # bytes written to shared memory and read from it; copies
     for dtype, lines, repeated, along_k, vector in (
         (problem.dtype_a, m, along_n, signature.layout[0] == "r", schedule.vector[0]),
@@ -192,73 +346,58 @@ def _multistage(spec: KernelSpec, problem: GemmProblem) -> float:
         through += lines * k * size * (narrow + moved + repeated)
         issued += lines * k * size / 16 * narrow
     fetched = (m + n) * k * size
-    busy = min(blocks, arch.compute_units * held)
-    multiply += issued / COPIES
-    step = max(multiply, through / SHARED, fetched / ONE_CACHE, fetched * busy / CACHE / together)
-    turn = max(step * together, STAGE_TURN)
-    rounds = _up(blocks, arch.compute_units * together)
-    leave = LEAVE * (m * n) / (128 * 256) * together
-    meet = (MEET + parts * m * n * 8 * tiles / SUMS) if parts > 1 else 0.0
-    return (FILL + rounds * (_up(steps, parts) * turn + leave) + meet) * UNFITTED
+    return StagesFacts(
+        macs=macs,
+        few=float(along_m * along_n * together <= 4),
+        issued=issued,
+        through=through,
+        taken=fetched,
+        fetched=fetched * min(blocks, arch.compute_units * held) / together,
+        together=together,
+        steps=_up(steps, parts),
+        rounds=_up(blocks, arch.compute_units * together),
+        leaving=m * n / (128 * 256) * together,
+        meets=float(parts > 1),
+        sums=8.0 * m * n * blocks * (parts > 1),
+        moved=problem.bytes,
+    )
 
 
-def _plain(spec: KernelSpec, problem: GemmProblem) -> float:
-    """Exact fp32: what is issued counts, multiply-adds and the rest alike."""
-    schedule: MultistageSchedule = spec.schedule
-    (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
-    units = all_archs()[spec.arch].compute_units
-    threads, sums = 32 * along_m * along_n, m * n // (32 * along_m * along_n)
-    issued: float = k * (sums + m // along_m // 16 + n // along_n // 32) + PER_PLAIN_STEP
-    for lines, vector, along_k in (
-        (m, schedule.vector[0], problem.layout[0] == "r"),
-        (n, schedule.vector[1], problem.layout[1] == "c"),
-    ):
-        if along_k:
-            each = PER_TURNED / 4 if vector == 4 else PER_SINGLE
-        else:
-            each = PER_PIECE / vector if vector > 1 else PER_SINGLE
-        issued += lines * k / threads * each
-    step = issued * along_m * along_n / ISSUE
-    tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
-    held = multistage.plain_together(sums, threads)
-    parts = _balanced(tiles, steps, units, units * held, (m, n, k)) if schedule.dealing == "split_k" else 1
-    high = _up(tiles * parts, units)
-    # Blocks beyond those held at a time start anew.
-    fills = PLAIN_FILL * _up(high, held) + PLAIN_LEAVE * m * n * high
-    meet = MEET + 8.0 * m * n * tiles * parts / SUMS if parts > 1 else 0.0
-    busy = high if high * along_m * along_n > 4 else FEW_WARPS
-    return fills + _up(steps, parts) * step * busy + meet
+def _stages_seconds(f: StagesFacts) -> float:
+    multiply = f.macs / MMA_MACS * (1.0 + (1.0 / ALONE - 1.0) * f.few) + f.issued / COPIES
+    step = _most(_most(multiply, f.through / SHARED), _most(f.taken / ONE_CACHE, f.fetched / CACHE))
+    turn = _most(step * f.together, STAGE_TURN)
+    out = (LEAVE * f.leaving + LEAVE_LEAST) * SHEET
+    body = f.rounds * (f.steps * turn + out) + MEET * f.meets + f.sums / SUMS
+    return START + STAGES_FILL + _slowest(body, _memory(f.moved))
 
 
-def _balanced(tiles: int, steps: int, units: int, room: int, tile: tuple[int, int, int]) -> int:
-    """As `Dealing::balanced` in cuda/deal.h."""
-    m, n, k = tile
-    best, least = 1, float("inf")
-    for parts in range(1, 17):
-        if parts > 1 and (tiles * parts > room or parts * 4 > steps):
-            break
-        high = _up(tiles * parts, units)
-        seconds = _up(steps, parts) * (m * n * k / 1.7e11) * (high if high > 1 else 1.2)
-        if parts > 1:
-            seconds += 3e-6 + tiles * parts * m * n * 8 / 2.5e12
-        if seconds < least:
-            best, least = parts, seconds
-    return _up(steps, _up(steps, best))
+# -- skinny ------------------------------------------------------------------------------------------------------------
 
 
-def _skinny(schedule: SkinnySchedule, problem: GemmProblem, units: int) -> float:
+def _skinny_facts(schedule: SkinnySchedule, problem: GemmProblem, units: int) -> SkinnyFacts:
     columns = schedule.few == "columns"
     many = problem.m if columns else problem.n
     few, lines = (schedule.tile[1], schedule.tile[0]) if columns else schedule.tile[:2]
     warps = schedule.warp_grid[2]
-    blocks = _up(many, lines) * problem.batch
+    return SkinnyFacts(
+        blocks=_up(many, lines) * problem.batch,
+        lines=lines + few,
+        flight=warps * lines * 256.0,
+        warps=warps,
+        turns=_up(_up(problem.k, 64), warps),
+        units=units,
+        moved=problem.bytes,
+    )
+
+
+def _skinny_seconds(f: SkinnyFacts) -> float:
     # Two turns of 64 k for each row of both tiles wait in the registers of a warp.
-    registers = SKINNY_REGISTERS + 2 * (lines + few)
-    held = max(1, min(2048 // (32 * warps), int(65536 / (registers * 32 * warps))))
-    rounds = max(1.0, blocks / (units * held))
-    idle = 1 + (_up(blocks, units * held) - rounds) * SKINNY_TAIL / rounds
-    flight = min(blocks, units * held) * warps * lines * 256
-    speed = MEMORY * min(1.0, SKINNY_LEAST + flight / SKINNY_FLIGHT)
-    turns = _up(_up(problem.k, 64), warps)
-    shared = _up(problem.k, 64) * few * 128 * blocks / SKINNY_REREAD  # every block reads the few rows again
-    return problem.bytes / speed * idle + SKINNY_WARP * warps + SKINNY_TURN * turns + shared
+    registers = SKINNY_REGISTERS + 2 * f.lines
+    held = _most(1.0, _least(2048 / (32 * f.warps) // 1, 65536 / (registers * 32 * f.warps) // 1))
+    rounds = _most(1.0, f.blocks / (f.units * held))
+    idle = 1 + (_whole(f.blocks / (f.units * held)) - rounds) * SKINNY_TAIL / rounds
+    flight = _least(f.blocks, f.units * held) * f.flight
+    speed = MEMORY * _least(1.0, SKINNY_LEAST + flight / SKINNY_FLIGHT)
+    alone = _whole(rounds) * (SKINNY_WARP * f.warps + SKINNY_TURN * f.turns)
+    return START + f.moved / speed * idle + alone

@@ -23,7 +23,7 @@ from tilewright.ops.gemm.spec import GemmSignature
 # Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
 COMPILE_MEMORY = 1 << 30
 
-_ELEMENTS = ("a", "b", "acc", "c", "d")
+_LOADED = ("a", "b")  # as CK Tile names them; what leaves has types of our own
 # The matrix instructions of an arch by its feature.
 _MATRIX = {"mfma": ("v_mfma_", "v_smfmac_"), "wmma": ("v_wmma_", "v_swmmac_")}
 
@@ -82,15 +82,15 @@ def _context(spec: KernelSpec) -> dict[str, Any]:
     types, names, s, h = profile().types, gemm_profile(), spec.signature, spec.schedule
     return {
         "glue": names.glue,
-        "types": {one: named(types, "type", getattr(s, f"dtype_{one}")) for one in _ELEMENTS},
-        "bytes": {one: shape.bytes_of(getattr(s, f"dtype_{one}")) for one in _ELEMENTS},
+        "types": {one: named(types, "type", getattr(s, f"dtype_{one}")) for one in _LOADED},
+        "bytes": {one: shape.bytes_of(getattr(s, f"dtype_{one}")) for one in _LOADED},
         "pipeline": named(names.pipelines, "pipeline", h.pipeline),
         "store": named(names.stores, "store", h.store),
         "scheduler": named(names.schedulers, "scheduler", h.scheduler),
         "width_a": shape.width_a(s, h),
         "width_b": shape.width_b(s, h),
         "width_c": shape.width_c(s, h),
-        "width_d": shape.width_d(s, h),
+        "turn": shape.turn(s, h),
         "lds_bytes": shape.lds_bytes(s, h),
         "threads": shape.threads(h),
         "stages": shape.prefetch_stages(s, h),

@@ -37,5 +37,5 @@ def seconds(spec: KernelSpec, problem: Any) -> float:
     peak = MACS_A_CLOCK * (2 / size) * CLOCK * min(1, waves / 4)
     speed = peak * _SHARE[h.pipeline] * max(0.1, reuse) * max(0.2, narrow)
     compute = rounds * turns * m * n * k / speed
-    moved = problem.bytes + (2 * h.split_k * problem.m * problem.n * 4 if h.split_k > 1 else 0)
-    return float(START * (2 if h.split_k > 1 else 1) * max(1, problem.batch) + max(compute, moved / MEMORY))
+    moved = problem.bytes + (2 * h.split_k * problem.m * problem.n * problem.batch * 4 if h.split_k > 1 else 0)
+    return float(START * (2 if h.split_k > 1 else 1) + max(compute, moved / MEMORY))

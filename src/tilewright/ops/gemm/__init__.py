@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tilewright.ops.base import Axis, KernelSpec, OpDefaults, Option, Violation, from_plain
-from tilewright.ops.gemm import legality, options, pools
+from tilewright.ops.base import Axis, KernelSpec, NamedSet, OpDefaults, Option, Violation, from_plain
+from tilewright.ops.gemm import ck_words, legality, options, pools
 from tilewright.ops.gemm.demo import DEMO
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import (
@@ -51,7 +51,7 @@ class GemmOp(OpDefaults):
     name = "gemm"
     summary = "E = epilogue(alpha * A.B + beta * C, D0, D1), batched"
     pool_names: tuple[str, ...] = pools.POOLS.names
-    preselected_names: tuple[str, ...] = tuple(pools.POOLS.sets)
+    preselected_sets: Mapping[str, NamedSet] = pools.POOLS.sets
     schedules: tuple[type[Any], ...] = tuple(dict.fromkeys(one for each in SCHEDULES.values() for one in each))
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
@@ -96,6 +96,9 @@ class GemmOp(OpDefaults):
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         return pools.POOLS.preselected(name, arch)
+
+    def configured(self, data: Mapping[str, Any], arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        return ck_words.configured(self, data, arch, axes)
 
     def generic_spec(self, signature: GemmSignature, arch: str) -> KernelSpec:
         return pools.POOLS.generic_spec(signature, arch)

@@ -29,16 +29,17 @@ __all__ = [
     "signature_rules",
 ]
 
+USUAL = ("fp16", "rcr")  # datatype and layout where nobody says, as users of CK Tile expect
 PIPELINES = CkTileSchedule.pipelines
 STORES = CkTileSchedule.words["store"]
 PERSISTENT = ("compv3", "mem", "preshuffle")
 SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
 FLOAT_OUTPUTS = ("fp16", "bf16", "fp32")
-INT_EPILOGUES = ("PassThrough", "MultiDAdd", "MultiDMultiply", "Relu")
+INT_OUTPUTS = ("int32", "int8", "fp32")
 MAX_SPLIT_K = 64
-MAX_BYTES = 1 << 31  # offsets inside an operand are 32-bit
-SCALES = False  # CK Tile kernels take no alpha
-ADDS_C = False  # nor beta * C: a C that counts once is a D tensor
+# Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
+MAX_BYTES = (1 << 31) - (1 << 16)
+MAX_THREADS = 1 << 32  # of a launch along an axis
 
 
 def tile_key(signature: GemmSignature) -> str:
@@ -73,16 +74,15 @@ def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]
             f"CK Tile has no matrix instruction for {a} times {b} on {arch.name}",
             f"use one of {', '.join(pairs)}",
         )
-    outputs = ("int32",) if signature.dtype_acc == "int32" else FLOAT_OUTPUTS
+    outputs = INT_OUTPUTS if signature.dtype_acc == "int32" else FLOAT_OUTPUTS
     if c not in outputs:
         yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {' or '.join(outputs)}")
-    if signature.num_d and signature.dtype_d != c:
-        yield Violation("dtype-d", f"D tensors of {signature.dtype_d} with an output of {c}", f"use D tensors of {c}")
-    if c == "int32" and signature.epilogue not in INT_EPILOGUES:
+    allowed = (c,) if c in INT_OUTPUTS else (c, "fp32")
+    if signature.num_d and signature.dtype_d not in allowed:
         yield Violation(
-            "amd-int-epilogue",
-            f"{signature.epilogue} of int32 sums is not written",
-            f"use {', '.join(INT_EPILOGUES)}, or apply it afterwards",
+            "dtype-d",
+            f"D tensors of {signature.dtype_d} with an output of {c}",
+            f"use D tensors of {' or '.join(allowed)}",
         )
 
 
@@ -222,61 +222,16 @@ def _dealt(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> It
             yield Violation("amd-tile-vector", f"the tile of {what} ({rows}x{columns}): {why}", "use powers of two")
 
 
-def _stored(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
-    fused = signature.num_d > 0 or signature.epilogue != "PassThrough"
-    if schedule.store != "cshuffle":
-        if fused:
-            yield Violation(
-                "amd-fused-store",
-                f"the {schedule.store} store cannot apply {signature.epilogue} with {signature.num_d} D tensors",
-                "use the cshuffle store",
-            )
-        return
-    if not _whole(schedule):
-        return
-    repeats = shape.repeat(schedule)
-    for i, axis in enumerate("mn"):
-        if schedule.warp_tile[i] == 32 and repeats[i] > 1 and repeats[i] % 2:
-            yield Violation(
-                "amd-odd-repeat",
-                f"each warp repeats its 32-wide warp tile {repeats[i]} times along {axis}: "
-                "the cshuffle store writes wrong results for odd repeats",
-                "use an even repeat, a 16-wide warp tile, or the direct store",
-            )
-    if repeats[0] % shape.shuffle_rows(signature, schedule):
-        yield Violation(
-            "amd-odd-repeat",
-            f"the cshuffle store takes {shape.shuffle_rows(signature, schedule)} warp tiles at a time along m, "
-            f"and a warp has {repeats[0]}",
-            "use an even repeat, a narrower C width, or the direct store",
-        )
-        return
-    rows, columns = shape.shuffle_block(signature, schedule)
-    groups = 2 if schedule.pipeline == "compv5" else 1
-    width = shape.width_c(signature, schedule)
-    why = shape.uncovered(shape.threads(schedule), rows, columns, width, groups)
-    if why:
-        yield Violation("amd-tile-vector", f"the stored block of E ({rows}x{columns}): {why}", "use the direct store")
-
-
 def _split(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     if schedule.split_k == 1:
         return
     if schedule.split_k > MAX_SPLIT_K:
         yield Violation("amd-split-k", f"split_k {schedule.split_k} is over {MAX_SPLIT_K}", f"use 1 to {MAX_SPLIT_K}")
-    if signature.variant != "standard":
+    if signature.variant == "preshuffle":
         yield Violation(
             "amd-split-k",
-            f"split_k {schedule.split_k} with variant {signature.variant}: "
-            "each part would apply the epilogue, and a packed B has no offset for parts",
-            "use variant standard, or split_k 1",
-        )
-    elif signature.dtype_c in ("fp16", "bf16") and shape.width_c(signature, schedule) % 2:
-        yield Violation(
-            "amd-split-k",
-            f"split_k {schedule.split_k} with the {schedule.store} store: {signature.dtype_c} is added in pairs, "
-            "and this store writes single elements",
-            "use the cshuffle store with an even C width, or split_k 1",
+            f"split_k {schedule.split_k} with a packed B, which has no offset for parts",
+            "use another variant, or split_k 1",
         )
 
 
@@ -367,7 +322,7 @@ def _transposed_loads(signature: GemmSignature, schedule: CkTileSchedule, arch: 
         )
 
 
-_SCHEDULES = (_pairs, _store_width, _shapes, _resources, _dealt, _stored, _split, _preshuffle, _pipelines)
+_SCHEDULES = (_pairs, _store_width, _shapes, _resources, _dealt, _split, _preshuffle, _pipelines)
 
 
 def _schedule(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
@@ -380,38 +335,29 @@ def _schedule(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) ->
 RULES = (_signature, _schedule)
 
 
-def _spans(problem: GemmProblem) -> Iterator[tuple[str, int]]:
-    a_rows = problem.m if problem.layout[0] == "r" else problem.k
-    b_rows = problem.k if problem.layout[1] == "r" else problem.n
+def _spans(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[tuple[str, int]]:
+    """Bytes of A and B, with the rows that the last turns of the k loop reach for; all else has 64-bit offsets."""
+    turns = -(-problem.k // (schedule.tile[2] * schedule.split_k)) * schedule.tile[2] * schedule.split_k
+    a_rows = problem.m if problem.layout[0] == "r" else turns
+    b_rows = turns if problem.layout[1] == "r" else problem.n
     yield "A", a_rows * problem.a_stride * shape.bytes_of(problem.dtype_a)
     if problem.preshuffled:
         yield "B", problem.n * problem.k * shape.bytes_of(problem.dtype_b)
     else:
         yield "B", b_rows * problem.b_stride * shape.bytes_of(problem.dtype_b)
-    yield "E", problem.m * problem.c_stride * shape.bytes_of(problem.dtype_c)
 
 
 def limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's C check says the same."""
     signature = problem.signature
-    if problem.beta:
-        yield Violation(
-            "amd-beta", "CK Tile kernels add no beta * C", "add C afterwards, or as a D tensor of MultiDAdd"
-        )
     if not problem.m or not problem.n or not problem.batch:
         return
-    if problem.num_d and not problem.plain_d:
-        yield Violation(
-            "amd-d-tensors",
-            "a D tensor repeats an element along n, or its address or a stride is not a multiple of 16 bytes",
-            "give D tensors whose rows are contiguous and aligned",
-        )
     for what, extent, stride, width in _contiguous(schedule, problem, signature):
         if width > 1 and not problem.aligned:
             yield Violation(
                 "amd-alignment",
-                f"an operand's address or batch stride is not a multiple of 16 bytes, and {what} is read or written "
-                f"{width} elements at a time",
+                f"an operand's address or batch stride is not a multiple of 16 bytes, and {what} is read {width} "
+                "elements at a time",
                 "align it, or use a kernel with narrower accesses",
             )
         if extent % width or stride % width:
@@ -421,11 +367,16 @@ def limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation
                 "edge code or not",
                 f"pad them to multiples of {width}, or use a kernel with narrower accesses",
             )
-    for what, span in _spans(problem):
+    for what, span in _spans(schedule, problem):
         if span >= MAX_BYTES:
             yield Violation(
                 "amd-operand-size", f"{what} spans {span} bytes, and offsets are 32-bit", "split the problem"
             )
+    tiles = -(-problem.m // schedule.tile[0]) * -(-problem.n // schedule.tile[1])
+    if tiles * schedule.split_k * shape.threads(schedule) >= MAX_THREADS:
+        yield Violation(
+            "amd-tiles", f"{tiles} tiles make a launch of 2^32 threads or more", "use a kernel with a larger tile"
+        )
     turns, least = shape.loops(schedule, problem.k), shape.least_loops(schedule)
     if turns < least:
         yield Violation(
@@ -433,7 +384,6 @@ def limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation
             f"k = {problem.k} gives {turns} turns of the k loop, {schedule.pipeline} needs {least}",
             "use a kernel with a smaller tile_k, or compv3",
         )
-    yield from _split_limits(schedule, problem)
     if schedule.pipeline == "preshuffle" and problem.n % schedule.warp_tile[1]:
         yield Violation(
             "amd-preshuffle-columns",
@@ -442,30 +392,10 @@ def limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation
         )
 
 
-def _split_limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation]:
-    """What parts of k ask of the sizes."""
-    if schedule.split_k == 1:
-        return
-    grain = schedule.tile[2] * schedule.split_k
-    if problem.k % grain:
-        yield Violation(
-            "amd-split-k-parts",
-            f"k = {problem.k} does not split into {schedule.split_k} equal parts of whole tiles ({grain})",
-            f"pad k to {-(-problem.k // grain) * grain}, or use split_k 1",
-        )
-    if problem.dtype_c == "bf16" and problem.m % schedule.tile[0]:
-        yield Violation(
-            "amd-split-k-rows",
-            f"m = {problem.m} is not a multiple of tile_m {schedule.tile[0]}, and bf16 sums are added "
-            "without a bounds check along m",
-            f"pad m to {-(-problem.m // schedule.tile[0]) * schedule.tile[0]}",
-        )
-
-
 def _contiguous(
     schedule: CkTileSchedule, problem: GemmProblem, signature: GemmSignature
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Name, contiguous extent, stride and access width of each operand."""
+    """Name, contiguous extent, stride and access width of what is loaded in whole accesses only."""
     yield (
         "A",
         (problem.k if problem.layout[0] == "r" else problem.m),
@@ -479,7 +409,6 @@ def _contiguous(
             problem.b_stride,
             shape.width_b(signature, schedule),
         )
-    yield "E", problem.n, problem.c_stride, shape.width_c(signature, schedule)
 
 
 def grains(schedule: CkTileSchedule) -> Shape:
@@ -495,17 +424,9 @@ def copied_sizes(schedule: CkTileSchedule, problem: GemmProblem) -> Shape:
     """m, n and k of copies in which the kernel serves the problem: whole accesses, a k long enough."""
     p, signature = problem, problem.signature
     k, step = p.k, schedule.tile[2] * schedule.split_k
-    grain: Shape = (1, 1, 1)
-    if schedule.split_k > 1:
-        grain = (schedule.tile[0] if p.dtype_c == "bf16" else 1, 1, step)
     if shape.loops(schedule, k) < shape.least_loops(schedule):
         k = step * shape.least_loops(schedule)
-    widths = (
-        shape.width_a(signature, schedule),
-        shape.width_b(signature, schedule),
-        shape.width_c(signature, schedule),
-    )
-    return whole_rows(p, k, grain, widths)
+    return whole_rows(p, k, (1, 1, 1), (shape.width_a(signature, schedule), shape.width_b(signature, schedule), 1))
 
 
 def pack_format(schedule: CkTileSchedule) -> tuple[object, ...]:

@@ -87,9 +87,8 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     yield make("mem", (16, 64, 64), (1, 4, 1), 16)
     yield make("mem", (64, 16, 64), (4, 1, 1), 16)
     yield make("compv5", (64, 64, 32), (1, 1, 2), 32)
-    if signature.variant == "standard":
-        yield make("compv3", (128, 128, 64), (2, 2, 1), 32, split_k=4)
-        yield make("mem", (64, 64, 64), (2, 2, 1), 16, split_k=8)
+    yield make("compv3", (128, 128, 64), (2, 2, 1), 32, split_k=4)
+    yield make("mem", (64, 64, 64), (2, 2, 1), 16, split_k=8)
     yield generic_schedule(signature, arch)
 
 
@@ -121,7 +120,7 @@ def _traits(pool: str, signature: GemmSignature) -> list[tuple[str, str, str, bo
         for store in stores
         for persistent in ((False, True) if pipeline in ("compv3", "mem") else (False,))
     ]
-    if pool == "profiler" and signature.variant == "standard":
+    if pool == "profiler":
         traits += [(pipeline, "intrawave", "cshuffle", False, split)
                    for pipeline in ("compv3", "compv4", "mem") for split in (2, 4, 8, 16)]  # fmt: skip
     return traits

@@ -6,7 +6,9 @@ agree, so a header version that counts differently fails to compile instead of f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from math import prod
+from typing import NamedTuple
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.schedule import CkTileSchedule, Shape
@@ -14,6 +16,9 @@ from tilewright.ops.gemm.spec import GemmSignature
 
 WAVE = 64
 NATIVE_BYTES = 16  # of one access of a lane
+SUM_BYTES = 4  # of a sum, fp32 or int32
+WAVE_LDS_BYTES = 2048  # a wave's part of the LDS of a compute unit that is full of waves
+HELD = 16  # sums that a lane takes up at once for single stores
 IN_FLIGHT_BYTES = 32768  # what the mem pipeline wants under way on a compute unit
 
 
@@ -64,42 +69,57 @@ def width_c(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     return schedule.store_width or native
 
 
-def width_d(signature: GemmSignature, schedule: CkTileSchedule) -> int:
-    """Elements of one load of a D tensor; it is read in the pattern E is written in."""
-    native = min(_row_of_warps(schedule), NATIVE_BYTES // bytes_of(signature.dtype_d))
-    return min(native, width_c(signature, schedule))
+class Turn(NamedTuple):
+    """What leaves a block at once: warp tiles of each wave along m and n, or one of `parts` slabs of rows of one."""
+
+    m: int
+    n: int
+    parts: int
 
 
-def shuffle_rows(signature: GemmSignature, schedule: CkTileSchedule) -> int:
-    """Warp tiles a warp hands over along m in one turn of the cshuffle store."""
-    held = schedule.warp_tile[0] * schedule.warp_tile[1] // WAVE
-    return max(1, min(width_c(signature, schedule) // max(1, held), repeat(schedule)[0]))
-
-
-def shuffle_block(signature: GemmSignature, schedule: CkTileSchedule) -> tuple[int, int]:
-    """Rows and columns that pass through LDS in one turn of the cshuffle store."""
-    rows = schedule.warp_tile[0] * schedule.warp_grid[0]
-    together = rows * shuffle_rows(signature, schedule)
-    return (together if schedule.tile[0] % together == 0 else rows), _row_of_warps(schedule)
-
-
-def lds_bytes(signature: GemmSignature, schedule: CkTileSchedule) -> int:
-    """LDS of one block: staging of A and B, or the store's exchange where that is larger."""
+def _staged(signature: GemmSignature, schedule: CkTileSchedule) -> int:
+    """LDS in which the pipeline stages A and B; compv4 has it twice."""
     m, n, k = schedule.tile
     size_a, size_b = bytes_of(signature.dtype_a), bytes_of(signature.dtype_b)
-    stage = -(-m * k * size_a // 16) * 16 + -(-n * k * size_b // 16) * 16
     if schedule.pipeline == "preshuffle":
         # Only A is staged; 32-wide warp tiles keep one row apart against bank conflicts.
         pack = NATIVE_BYTES // size_a
         wide = schedule.warp_tile[0] != 16 or schedule.warp_tile[1] != 16
-        stage = ((k // pack) * (m + 1) - 1) * pack * size_a if wide else m * k * size_a
-    elif schedule.pipeline == "compv5":
-        stage = max(stage, m * n * bytes_of(signature.dtype_acc))  # one wave hands its sums to the other
+        return ((k // pack) * (m + 1) - 1) * pack * size_a if wide else m * k * size_a
+    stage = -(-m * k * size_a // 16) * 16 + -(-n * k * size_b // 16) * 16
+    # compv5: one wave hands its sums to the other.
+    return max(stage, m * n * SUM_BYTES) if schedule.pipeline == "compv5" else stage
+
+
+def _largest(count: int, fits: Callable[[int], bool]) -> int:
+    """The largest divisor of a count that fits, or 1."""
+    return next((one for one in range(count, 1, -1) if count % one == 0 and fits(one)), 1)
+
+
+def turn(signature: GemmSignature, schedule: CkTileSchedule) -> Turn:
+    """Turns of the store: through LDS as large as what is staged there, or as leaves a compute unit full of waves."""
+    along_m, along_n, _ = repeat(schedule)
+    held = schedule.warp_tile[0] * schedule.warp_tile[1] // WAVE
+    if schedule.store != "cshuffle":
+        return Turn(1, _largest(along_n, lambda n: n * held <= HELD), 1)
+    grid_m, grid_n, _ = schedule.warp_grid
+    band = grid_m * schedule.warp_tile[0] * _row_of_warps(schedule) * SUM_BYTES  # a warp tile of every wave
+    room = max(_staged(signature, schedule), WAVE_LDS_BYTES * grid_m * grid_n)
+    if band > room and schedule.warp_tile[:2] == (32, 32):  # a lane holds slabs of 8 rows
+        return Turn(1, 1, 2 if band <= 2 * room else 4)
+    n = _largest(along_n, lambda n: n * band <= room)
+    return Turn(_largest(along_m, lambda m: m * n * band <= room), n, 1)
+
+
+def lds_bytes(signature: GemmSignature, schedule: CkTileSchedule) -> int:
+    """LDS of one block: staging of A and B, or the store's exchange where that is larger."""
+    staged = _staged(signature, schedule)
     exchange = 0
     if schedule.store == "cshuffle":
-        rows, columns = shuffle_block(signature, schedule)
-        exchange = rows * columns * bytes_of(signature.dtype_c)
-    return max(stage, exchange) * (2 if schedule.pipeline == "compv4" else 1)
+        one = turn(signature, schedule)
+        rows = one.m * schedule.warp_grid[0] * schedule.warp_tile[0] // one.parts
+        exchange = rows * one.n * _row_of_warps(schedule) * SUM_BYTES
+    return max(staged, exchange) + (staged if schedule.pipeline == "compv4" else 0)
 
 
 def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
@@ -132,10 +152,26 @@ def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) 
     across = columns // width
     if across > WAVE or WAVE % across:
         return f"a row of {columns} takes {across} lanes at {width} elements each, which does not divide a wave of 64"
-    at_once = WAVE // across * (lanes // WAVE // groups)
+    at_once = WAVE // across * max(1, lanes // WAVE // groups)  # fewer waves than groups are another rule's to refuse
     if rows % at_once:
         return f"{rows} rows are not whole turns of the {at_once} rows the lanes cover at once"
     return ""
+
+
+def turned(signature: GemmSignature, schedule: CkTileSchedule) -> Iterator[tuple[str, int, int]]:
+    """Element type, vectors and elements of each that a lane turns in registers: of operands not contiguous along k.
+
+    Where the arch turns what it reads from LDS (gfx950) no lane does.
+    """
+    m, n, k = schedule.tile
+    groups = 2 if schedule.pipeline == "compv5" else 1
+    for dtype, contiguous, extent, width in (
+        (signature.dtype_a, signature.layout[0] == "r", m, width_a(signature, schedule)),
+        (signature.dtype_b, signature.layout[1] == "c", n, width_b(signature, schedule)),
+    ):
+        if not contiguous:
+            at_once = WAVE * width // extent * (threads(schedule) // WAVE // groups)
+            yield dtype, k // at_once, width
 
 
 def prefetch_stages(signature: GemmSignature, schedule: CkTileSchedule) -> int:

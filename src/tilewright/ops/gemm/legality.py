@@ -172,7 +172,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     m, n, k = (-(-size // grain) * grain for size, grain in zip(wanted, grains, strict=True))
     larger = replace(
         problem, m=m, n=n, k=k, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False,
-        preshuffled=False, aligned=True, plain_d=True,
+        preshuffled=False, aligned=True,
     )  # fmt: skip
     return larger if not problem_violations(larger) and not supports(spec, larger) else None
 

@@ -121,7 +121,7 @@ def tma_ws(
 ) -> TmaWsSchedule:
     if not store:
         whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned and way.dealing != "cluster_k"
-        small = m * n <= (64 if way.grouping == "pingpong" else 128) * 64  # these leave from the registers
+        small = m == (64 if way.grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if whole and not small else "direct"
     return TmaWsSchedule(
         tile=(m, n, K_BYTES // DTYPES[signature.dtype_a].bytes),
@@ -142,45 +142,55 @@ def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> S
 
 _CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
 _CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
+_T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
 _CC, _TC = _C._replace(dealing="cluster_k"), Way("cooperative", True, "cluster_k")
-_T = Way("pingpong", True, "split_k")
 
-# Tile, stages, cluster and way of kernels that won a shape on an H200 (bf16, rcr) or came close on many: chosen
-# one after the other out of a hundred by what each adds (benchmarks/gemm_h200.py --sweep), the all-round ones first.
+# Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
+# chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), and by height here.
+# Where no k is split, split_k deals whole tiles, so it stands for both.
 _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
-    (128, 256, 4, (1, 1), _C),
-    (128, 256, 4, (2, 1), _C),
-    (256, 128, 4, (1, 2), _C),
-    (128, 128, 6, (2, 1), _P),
-    (64, 128, 7, (1, 1), _PK),
-    (64, 64, 8, (1, 1), _P),
-    (256, 160, 4, (1, 1), _C),
-    (128, 160, 5, (2, 1), _P),
-    (128, 192, 4, (2, 1), _C),
-    (128, 176, 5, (2, 1), _C),
-    (128, 224, 4, (1, 1), _CK),
-    (128, 192, 4, (1, 1), _CK),
-    (128, 144, 5, (1, 1), _CK),
-    (128, 128, 6, (1, 1), _CK),
-    (128, 112, 6, (1, 1), _CK),
-    (128, 96, 6, (1, 1), _C),
-    (128, 96, 6, (1, 1), _CK),
-    (128, 64, 8, (1, 1), _C),
-    (128, 64, 8, (1, 1), _CK),
-    (128, 32, 10, (1, 1), _CK),
-    (64, 64, 8, (1, 1), _PK),
-    (64, 48, 12, (1, 1), _P),
-    (64, 48, 12, (1, 1), _PK),
     (64, 32, 14, (1, 1), _P),
+    (64, 48, 12, (1, 1), _P),
+    (64, 64, 8, (1, 1), _P),
+    (64, 64, 8, (1, 1), _PK),
+    (64, 128, 7, (1, 1), _PK),
     (64, 128, 8, (2, 1), _P),
-    (64, 128, 7, (1, 2), _P),
+    (64, 160, 7, (1, 1), _P),
+    (64, 192, 6, (1, 1), _PK),
+    (64, 256, 4, (1, 1), _PK),
+    (128, 16, 12, (1, 1), _P),
+    (128, 32, 10, (1, 1), _P),
+    (128, 64, 8, (1, 1), _P),
+    (128, 64, 8, (1, 1), _C),
+    (128, 96, 6, (1, 1), _CK),
+    (128, 112, 6, (1, 1), _CK),
+    (128, 128, 6, (1, 1), _P),
+    (128, 128, 6, (1, 1), _CK),
+    (128, 128, 6, (2, 1), _P),
+    (128, 144, 5, (1, 1), _CK),
+    (128, 160, 5, (1, 1), _P),
+    (128, 192, 4, (1, 1), _CK),
+    (128, 192, 4, (2, 1), _C),
+    (128, 192, 4, (1, 2), _C),  # for layouts whose B cannot be fetched in parts of 96
+    (128, 224, 4, (1, 1), _CK),
+    (128, 224, 4, (2, 1), _C),
+    (128, 256, 4, (1, 1), _CK),
+    (128, 256, 4, (2, 1), _C),
     (128, 256, 4, (2, 1), _CS),
-    (128, 192, 4, (2, 1), _CS),
-    (128, 128, 6, (1, 1), _CS),
+    (192, 64, 6, (1, 1), _P),
+    (256, 64, 4, (1, 1), _C),
+    (256, 128, 4, (1, 1), _C),
+    (256, 128, 4, (1, 2), _C),
+    (256, 128, 4, (2, 1), _C),
+    (256, 144, 4, (1, 2), _C),
+    (256, 160, 4, (1, 1), _C),
+    (256, 160, 4, (1, 2), _C),
+    (8, 64, 16, (1, 1), _T),
     (16, 64, 16, (1, 1), _T),
     (32, 64, 14, (1, 1), _T),
-    (64, 64, 12, (1, 1), _T),
-    (128, 192, 4, (1, 2), _C),  # for layouts whose B cannot be fetched in parts of 96
+    (32, 128, 10, (1, 1), _TK),
+    (64, 128, 8, (1, 1), _TK),
+    (128, 128, 6, (1, 1), _TK),
 )
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 

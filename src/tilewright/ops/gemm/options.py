@@ -7,7 +7,9 @@ from typing import Any
 
 from tilewright.dtypes import dtype
 from tilewright.ops.base import Option
+from tilewright.ops.encodings import element_type, element_types
 from tilewright.ops.fused import normal_epilogue
+from tilewright.ops.gemm.ck_words import normal_layout
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 
 OPTIONS = (
@@ -15,12 +17,12 @@ OPTIONS = (
     Option("n", "Columns of B and of the result."),
     Option("k", "Columns of A, rows of B."),
     Option("batch", "Matrices in the batch.", 1),
-    Option("datatype", "Element type of A and B, or a:b for different ones.", "fp32", str),
-    Option("layout", "Layouts of A, B and C: rcr, rrr, crr or ccr.", "rrr", str),
+    Option("datatype", "Element type of A and B, or a:b for different ones.", "fp32", str, normal=element_types),
+    Option("layout", "Layouts of A, B and C: rcr, rrr, crr or ccr.", "rrr", str, normal=normal_layout),
     Option("epilogue", "Fused work: PassThrough, MultiDAdd, Relu, Gelu, ...", "PassThrough", str),
     Option("num_d", "D tensors the epilogue takes: 0, 1 or 2.", 0),
-    Option("output", "Element type of C and the result; by default that of the inputs.", "", str),
-    Option("d_datatype", "Element type of the D tensors; by default the output's.", "", str),
+    Option("output", "Element type of C and the result; by default that of the inputs.", "", str, normal=element_type),
+    Option("d_datatype", "Element type of the D tensors; by default the output's.", "", str, normal=element_type),
     Option("alpha", "Factor of A.B.", 1.0, float, scalar=True),
     Option("beta", "Factor of C; 0 leaves C out.", 0.0, float, scalar=True),
     Option("a_stride", "Leading stride of A in elements; 0 is dense.", 0),

@@ -7,10 +7,13 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES, dtype
 from tilewright.ops.base import Axis, KernelSpec
+from tilewright.ops.encodings import element_type, element_types
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm import legality, preselected
+from tilewright.ops.gemm.ck_words import normal_layout
 from tilewright.ops.gemm.problem import accumulator, default_output
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
 from tilewright.ops.pooling import Pools, demand_known
@@ -18,13 +21,14 @@ from tilewright.ops.pooling import Pools, demand_known
 POOLS = Pools("gemm", legality.FAMILIES, legality.check, preselected.SETS)
 
 AXES = (
-    Axis("datatypes", "--datatype", "Input dtype, or a:b for two."),
-    Axis("layouts", "--layout", "Layout of A, B and C such as rcr."),
+    Axis("datatypes", "--datatype", "Input dtype, or a:b for two; fp8 and bf8 as the arch encodes them.",
+         normal=element_types),
+    Axis("layouts", "--layout", "Layout of A, B and C such as rcr; rcrr says that D lies as C.", normal=normal_layout),
     Axis("variants", "--variant", "standard, preshuffle or multi_d."),
-    Axis("epilogues", "--epilogue", "Fused epilogues."),
-    Axis("outputs", "--output", "Dtype of the result E."),
+    Axis("epilogues", "--epilogue", "Fused epilogues.", normal=lambda name, _: normal_epilogue(name)),
+    Axis("outputs", "--output", "Dtype of the result E.", normal=element_type),
     Axis("num_d", "--num-d", "Numbers of D tensors.", kind=int),
-)
+)  # fmt: skip
 
 
 def signatures(
@@ -77,8 +81,8 @@ def proposals(
     pool: str,
     arch: str,
     *,
-    datatypes: Sequence[str] = ("fp32",),
-    layouts: Sequence[str] = ("rrr",),
+    datatypes: Sequence[str] = (),
+    layouts: Sequence[str] = (),
     variants: Sequence[str] = (),
     epilogues: Sequence[str] = (),
     outputs: Sequence[str] = (),
@@ -86,9 +90,12 @@ def proposals(
 ) -> Iterator[KernelSpec]:
     """What a pool proposes for an arch, before legality.
 
-    With no variants given, fused work means multi_d and its absence standard.  Names are checked
-    here, before the first proposal, so that a typing mistake is one error and not many rejections.
+    With no variants given, fused work means multi_d and its absence standard; datatype and layout
+    are then what the arch's family usually computes with.  Names are checked here, before the
+    first proposal, so that a typing mistake is one error and not many rejections.
     """
+    usual = getattr(legality.FAMILIES.get(arch_by_name(arch).family), "USUAL", ("fp32", "rrr"))
+    datatypes, layouts = datatypes or usual[:1], layouts or usual[1:]
     demand_known("layout-name", "layout", layouts, LAYOUTS)
     demand_known("variant-name", "variant", variants, VARIANTS)
     for name in (*outputs, *(part for one in datatypes for part in one.split(":"))):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.arch import Arch
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.encodings import element_type
 from tilewright.ops.gemm import cpu, legality
 from tilewright.ops.gemm import preselected_amd as amd
 from tilewright.ops.gemm.problem import accumulator, default_output
@@ -44,7 +45,7 @@ class PreselectedSet:
     schedules: Schedules
 
     def signatures(self, arch: Arch) -> Iterator[GemmSignature]:
-        datatype = native_encoding(self.datatype, arch)
+        datatype = element_type(self.datatype, arch)
         for part in self.parts:
             output = part.output or default_output(datatype, datatype)
             yield GemmSignature(
@@ -58,11 +59,6 @@ class PreselectedSet:
                 epilogue=part.epilogue,
                 num_d=part.num_d,
             )
-
-
-def native_encoding(datatype: str, arch: Arch) -> str:
-    """A set that says fp8 means the arch's own encoding of it."""
-    return f"{datatype}fnuz" if datatype.startswith("fp8") and "fp8-fnuz" in arch.features else datatype
 
 
 def _one_a_pipeline(signature: GemmSignature, arch: Arch) -> Iterator[GemmSchedule]:
@@ -91,7 +87,7 @@ SETS: dict[str, PreselectedSet] = {
         _cpu("fp32_essential", "fp32", "rrr", "fp32 as NumPy stores it"),
         _cpu("fp16_essential", "fp16", "rcr", "fp16 with weights stored by column"),
         _cpu("bf16_essential", "bf16", "rcr", "bf16 with weights stored by column"),
-        _cpu("fp8_essential", "fp8_e4m3", "rcr", "fp8 in, fp32 out"),
+        _cpu("fp8_essential", "fp8", "rcr", "fp8 in, fp32 out"),
         _cpu(
             "int8_essential",
             "int8",
@@ -137,7 +133,7 @@ SETS: dict[str, PreselectedSet] = {
         ),
         _cdna("bf16_rcr_essential", "bf16", "two kernels to start with", amd.essential),
         _cdna("int8_rcr_essential", "int8", "int8 in, int32 out", amd.essential),
-        _cdna("fp8_rcr_essential", "fp8_e4m3", "fp8 in, fp16 out", amd.essential, Part(output="fp16")),
+        _cdna("fp8_rcr_essential", "fp8", "fp8 in, fp16 out", amd.essential, Part(output="fp16")),
         _cdna("mixed_precision", "bf16", "bf16 in, fp32 out", amd.essential, Part(output="fp32")),
     )
 }

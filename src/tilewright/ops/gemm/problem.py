@@ -54,8 +54,6 @@ class GemmProblem:
     broadcast_a: bool = False
     broadcast_b: bool = False
     aligned: bool = True  # on a device: A, B, E and their batch strides are multiples of 16 bytes
-    # On a device: the columns of D tensors follow each other, their address, row and batch strides are such multiples.
-    plain_d: bool = True
 
     def __post_init__(self) -> None:
         settle(self)
@@ -98,7 +96,7 @@ class GemmProblem:
 
     def dense(self) -> GemmProblem:
         """The same problem with rows that follow each other, and matrices of a batch too."""
-        made = replace(self, a_stride=0, b_stride=0, c_stride=0, plain_d=True)
+        made = replace(self, a_stride=0, b_stride=0, c_stride=0)
         return made if made.batch_aligned or not made.aligned else replace(made, aligned=False)
 
     @property

@@ -6,7 +6,7 @@ command line all judge results by `verify`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,9 +137,14 @@ def reference(problem: GemmProblem, arrays: Mapping[str, Any]) -> Array:
     return round_to(exact(problem, arrays).value, problem.dtype_c)
 
 
-def verify(problem: GemmProblem, arrays: Mapping[str, Any], result: Any, narrow_sums: bool = False) -> Check:
-    """Compare a result with the reference: NaN and infinity in the same places, the rest within its bound."""
+def judgement(problem: GemmProblem, arrays: Mapping[str, Any], narrow_sums: bool = False) -> Callable[[Any], Check]:
+    """The reference, computed now, to compare any number of results with."""
     rows = sampled_rows(problem.m, max(1.0, float(problem.flops)), FULL_CHECK_FLOPS)
     found = exact(problem, arrays, rows)
     bound = error_bound(problem, found, narrow_sums)
-    return compare(np.asarray(result)[..., rows, :], found.value, bound, problem.dtype_c, found.size)
+    return lambda result: compare(np.asarray(result)[..., rows, :], found.value, bound, problem.dtype_c, found.size)
+
+
+def verify(problem: GemmProblem, arrays: Mapping[str, Any], result: Any, narrow_sums: bool = False) -> Check:
+    """Compare a result with the reference: NaN and infinity in the same places, the rest within its bound."""
+    return judgement(problem, arrays, narrow_sums)(result)

@@ -5,7 +5,7 @@ Calls, plans, the registry and the measurements know ops only through this contr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
@@ -102,15 +102,20 @@ class Binding(Protocol):
     def check(self, problem: Any, sample: Sample) -> Check:
         """Compare the results in a sample on the host with the reference."""
 
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
+        """A `check` for one set of operands and many results: the reference is computed once."""
+
 
 class BindingDefaults:
     """The plain answers of a binding: no operand is packed, none is copied to pad it.  A binding inherits it."""
 
     op: str
 
-    if TYPE_CHECKING:  # the binding's own; it has no default
+    if TYPE_CHECKING:  # the binding's own; they have no default
 
         def bind(self, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]: ...
+
+        def check(self, problem: Any, sample: Sample) -> Check: ...
 
     def bind_kernel(
         self, spec: KernelSpec, *operands: Any, **keywords: Any
@@ -133,6 +138,9 @@ class BindingDefaults:
 
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         return operands
+
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
+        return lambda made: self.check(problem, made)
 
 
 def binding(op: str) -> Binding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.errors import ProblemError
@@ -83,7 +83,7 @@ class GemmBinding:
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         alpha = scalar("alpha", alpha)
         beta = scalar("beta", beta if beta is not None else float(c is not None))
-        attributes = (epilogue, out_dtype, math, counted(beta), alpha != 1, form)
+        attributes = (epilogue, out_dtype, math, counted(beta), form)
         return (a, b, c, *two(ds), out), (alpha, beta), attributes
 
     def bind_kernel(
@@ -133,8 +133,8 @@ class GemmBinding:
         return dense.dense(problem)
 
     def attributes_for(self, attributes: tuple[Any, ...], scalars: Sequence[float]) -> tuple[Any, ...]:
-        alpha, beta = scalars
-        return tuple(Attributes(*attributes)._replace(c_counts=counted(beta), scaled=alpha != 1))
+        _, beta = scalars
+        return tuple(Attributes(*attributes)._replace(c_counts=counted(beta)))
 
     def packed_for(self, planner: Planner, problem: GemmProblem, operands: Operands) -> Operands:
         if problem.variant != "preshuffle":
@@ -146,6 +146,9 @@ class GemmBinding:
 
     def check(self, problem: GemmProblem, sample: Sample) -> Check:
         return samples.check(problem, sample)
+
+    def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample], Check]:
+        return samples.judge(problem, sample)
 
 
 BINDING = GemmBinding()

@@ -43,7 +43,7 @@ def _spans(problem: GemmProblem) -> tuple[Span, ...]:
     """What checks are shown: a kernel may need more workspace for operands that start at odd places."""
     p = problem
     sizes = [DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c)]
-    odd = [not p.aligned, not p.aligned and not p.preshuffled, False, not p.plain_d, not p.plain_d, not p.aligned]
+    odd = [not p.aligned, not p.aligned and not p.preshuffled, False, False, False, not p.aligned]
     return tuple(Span(probe=64 + (size if is_odd else 0)) for size, is_odd in zip(sizes, odd, strict=True))
 
 

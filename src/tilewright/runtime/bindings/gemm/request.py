@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tilewright.arch import arch as arch_facts
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, shown
 from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
-from tilewright.ops.gemm.legality import FAMILIES, problem_check
+from tilewright.ops.gemm.legality import problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
@@ -40,7 +39,6 @@ class Attributes(NamedTuple):
     out_dtype: Any = None
     math: str = ""
     c_counts: int = 0  # 0: beta is 0 and C is not read; 1: beta is 1; 2: another
-    scaled: bool = False  # alpha is not 1
     form: str = ""  # "matmul": operands of one dimension are vectors; a layout: the one to prefer
 
 
@@ -146,13 +144,6 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     call.epilogue = normal_epilogue(attributes.epilogue)
     if attributes.c_counts and c is None:
         raise _bad("beta-without-c", "beta is not 0, but there is no c to scale", None, "give c, or beta=0")
-    if attributes.scaled and not getattr(FAMILIES.get(arch_facts(target).family), "SCALES", True):
-        raise _bad(
-            "alpha",
-            f"alpha is not 1, and kernels of {target} scale nothing",
-            target,
-            "multiply a or the result yourself",
-        )
     return call
 
 
@@ -331,8 +322,7 @@ def _by_columns(call: _Call, c: Matrix | None) -> bool:
 def _settle_c(call: _Call, laid: _Laid) -> _Laid:
     """C as kernels take it: rows like the result's; else as one more D tensor, where it counts once; else copied."""
     c = laid.c
-    adds = bool(getattr(FAMILIES.get(arch_facts(call.target).family), "ADDS_C", True))
-    if c is None or (adds and not c.repeats and "r" in c.leading()):
+    if c is None or (not c.repeats and "r" in c.leading()):
         return laid
     counts = epilogue_d_counts("MultiDAdd" if call.epilogue == "PassThrough" else call.epilogue)
     once = call.attributes.c_counts == 1 and call.epilogue != "MultiDMultiply"
@@ -472,7 +462,6 @@ def _problem(call: _Call, laid: _Laid, args: GemmArgs, letters: tuple[str, str])
         broadcast_a=many and args.a_batch_stride == 0,
         broadcast_b=many and args.b_batch_stride == 0,
         aligned=not on_device or _aligned(call, laid),
-        plain_d=not on_device or all(_plain_d(one, args, index) for index, one in enumerate(laid.ds)),
     )
     return replace(problem, dtype_a=call.math, dtype_b=call.math) if call.math else problem
 
@@ -486,12 +475,6 @@ def _aligned(call: _Call, laid: _Laid) -> bool:
         for one in (laid.left, laid.right, laid.e)
         if one is not None
     )
-
-
-def _plain_d(one: Matrix, args: GemmArgs, index: int) -> bool:
-    """Whether a D tensor has contiguous rows, and its address and strides are multiples of 16 bytes."""
-    row, batch = (step * one.itemsize for step in (args.d_row_stride[index], args.d_batch_stride[index]))
-    return args.d_col_stride[index] == 1 and not (one.odd or row % 16 or batch % 16)
 
 
 def _pointers(

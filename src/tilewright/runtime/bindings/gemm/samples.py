@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.reference import verify
+from tilewright.ops.gemm.reference import judgement, verify
 from tilewright.ops.numerics import NARROW_BITS, Check
 from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C
 from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
@@ -72,7 +73,7 @@ def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
     operands[D0 : D0 + len(ds)] = ds
     operands[OUT] = _view(out, "r", p.m, p.n)
     math_name = p.dtype_a if p.dtype_a in MATHS else ""
-    attributes = Attributes(p.epilogue, None, math_name, 1 if p.beta else 0, False, p.layout)
+    attributes = Attributes(p.epilogue, None, math_name, 1 if p.beta else 0, p.layout)
     return Sample(tuple(operands), (1.0, 1.0 if p.beta else 0.0), tuple(attributes))
 
 
@@ -86,3 +87,8 @@ def named(made: Sample) -> dict[str, Any]:
 
 def check(problem: GemmProblem, made: Sample) -> Check:
     return verify(problem, named(made), made.operands[OUT])
+
+
+def judge(problem: GemmProblem, made: Sample) -> Callable[[Sample], Check]:
+    ask = judgement(problem, named(made))
+    return lambda one: ask(one.operands[OUT])

@@ -12,7 +12,7 @@ template <class S, class Config> struct Leave {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
   // Such tiles go straight from the registers: a sheet's barriers take longer.
-  static constexpr bool small = S::blocks_m * S::BN <= 64 && !S::TmaStore && !S::Turned;
+  static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::TmaStore && !S::Turned;
 
   const TensorMap &map_e;
   const TmaWsArgs &x;

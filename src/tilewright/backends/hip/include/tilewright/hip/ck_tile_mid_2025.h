@@ -1,7 +1,7 @@
 // The glue to CK Tile of mid-2025: a Config to its templates, and what one block does.
 //
 // In this version hot loop and tail are template parameters: every tail is a kernel of its own (a "variant" of
-// gemm.h).  Parts of a split k add to E (atomic_add) instead of writing it (set): a kernel does one or the other.
+// gemm.h).  Of CK Tile's kernel only partitioner and pipeline are used; store.h has what happens to the sums.
 //
 // Only the device's pass sees CK Tile: the host's half of a kernel needs none of it, and compiles in a fraction of the time.
 #pragma once
@@ -13,18 +13,17 @@
 #pragma clang diagnostic ignored "-Wunknown-warning-option"
 #pragma clang diagnostic ignored "-Wdeprecated-attributes"
 #include <ck_tile/core.hpp>
-#include <ck_tile/ops/epilogue/cshuffle_epilogue.hpp>
-#include <ck_tile/ops/epilogue/default_2d_epilogue.hpp>
+#include <ck_tile/ops/common.hpp>
 #include <ck_tile/ops/gemm/kernel/gemm_tile_partitioner.hpp>
-#include <ck_tile/ops/gemm/kernel/universal_gemm_kernel.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_problem.hpp>
 #include <ck_tile/ops/gemm/pipeline/tile_gemm_shape.hpp>
 #include <ck_tile/ops/gemm/pipeline/tile_gemm_traits.hpp>
+#include <tilewright/hip/ck_tile_mends.h>
 #pragma clang diagnostic pop
 #endif
 
-#include <tilewright/hip/epilogue.h>
 #include <tilewright/hip/gemm.h>
+#include <tilewright/hip/store.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
@@ -32,45 +31,6 @@ namespace tw::hip {
 using Rows = ck_tile::tensor_layout::gemm::RowMajor;
 using Columns = ck_tile::tensor_layout::gemm::ColumnMajor;
 using ck_tile::TailNumber;
-
-template <class T, int count> struct Repeated;
-template <class T> struct Repeated<T, 0> {
-  using type = ck_tile::tuple<>;
-};
-template <class T> struct Repeated<T, 1> {
-  using type = ck_tile::tuple<T>;
-};
-template <class T> struct Repeated<T, 2> {
-  using type = ck_tile::tuple<T, T>;
-};
-
-template <class Config> constexpr auto operation =
-    Config::split_k > 1 ? ck_tile::memory_operation_enum::atomic_add : ck_tile::memory_operation_enum::set;
-
-// The store through LDS: wide writes, D tensors, any epilogue.
-template <class Config> using ThroughLds = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
-    typename Config::A, typename Config::B, typename Repeated<typename Config::D, Config::num_d>::type,
-    typename Config::Acc, typename Config::C, typename Repeated<Rows, Config::num_d>::type, Rows,
-    Fused<Config::epilogue>, Config::threads, Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n,
-    Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, operation<Config>, Config::wave_groups,
-    Config::narrow_c, Config::width_c>>;
-
-// The store straight from the registers.  Not the raw form: that one skips the bounds check along n.
-template <class Config> using FromRegisters = ck_tile::DefaultGemm2DEpilogue<ck_tile::DefaultGemm2DEpilogueProblem<
-    typename Config::A, typename Config::B, typename Config::Acc, typename Config::C, Rows, Config::pad_m,
-    Config::pad_n, Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, false, operation<Config>>>;
-
-// A persistent block goes on with its next tile: the first writes of that to LDS must wait until every wave has read
-// what it needs of this one.  CK Tile leaves that barrier out.
-template <class Config, class Base> struct Finished : Base {
-  template <class Out, class Sums, class Ds>
-  CK_TILE_DEVICE void operator()(Out &out, const Sums &sums, const Ds &ds, void *lds) {
-    Base::template operator()<Out, Sums, Ds>(out, sums, ds, lds);
-    if constexpr (Config::persistent) ck_tile::block_sync_lds();
-  }
-};
-template <class Config> using Shuffled = Finished<Config, ThroughLds<Config>>;
-template <class Config> using Direct = Finished<Config, FromRegisters<Config>>;
 
 // Elements go through unchanged.  One type for all tails, where CK Tile's own lambdas are of another type in each.
 struct Same {
@@ -97,15 +57,12 @@ template <class Config> struct Device {
                                             Config::scheduler, true, one_tail ? TailNumber::Empty : TailNumber::Full>;
   using Pipeline = typename Config::template Pipeline<Problem>;
   using Store = typename Config::template Store<Config>;
-  using Kernel = ck_tile::UniversalGemmKernel<Partitioner, Pipeline, Store>;
-  using Args = typename Kernel::KernelArgs;
-  static_assert(Kernel::PersistentKernel == Config::persistent,
-                "this pipeline ignores persistence: tiles would be left out");
-  static_assert(Kernel::KernelBlockSize == Config::threads, "the block is not the warp grid");
+  static constexpr int stage_bytes = Pipeline::GetSmemSize();
+  static constexpr int lds_bytes = stage_bytes > Store::lds_bytes ? stage_bytes : Store::lds_bytes;
+  static_assert(Pipeline::BlockSize == Config::threads, "the block is not the warp grid");
   static_assert(Pipeline::GetVectorSizeA() == Config::width_a, "A is loaded in another width than legality worked out");
   static_assert(Config::preshuffle || Pipeline::GetVectorSizeB() == Config::width_b, "B is loaded in another width");
-  static_assert(Store::GetVectorSizeC() == Config::width_c, "E is stored in another width");
-  static_assert(Kernel::GetSmemSize() * Config::lds_buffers == Config::lds_bytes,
+  static_assert(lds_bytes + (Config::lds_buffers - 1) * stage_bytes == Config::lds_bytes,
                 "LDS is not what legality worked out");
 
   // What a variant of gemm.h is to CK Tile, and that CK Tile would choose the same for every number of turns.
@@ -145,66 +102,84 @@ template <class Config> struct Device {
     }
   }
 
-  // One tile of E, or one part of its k.
-  template <int variant, class... Lds>
-  static __device__ void tile(const Args &args, int index, int part, void *lds, Lds *...more) {
-    constexpr auto zero = ck_tile::number<0>{};
-    constexpr auto one = ck_tile::number<1>{};
-    const auto [row, column] = Partitioner{args.M, args.N}.GetOutputTileIndex(index);
-    const int m = __builtin_amdgcn_readfirstlane(row * Config::tile_m);
-    const int n = __builtin_amdgcn_readfirstlane(column * Config::tile_n);
-    const typename Kernel::SplitKBatchOffset of_k(args, part);
-    using A = typename Config::A;
-    using B = typename Config::B;
-    const std::array<const A *, 1> a{static_cast<const A *>(args.as_ptr[0]) + of_k.as_k_split_offset[0]};
-    const std::array<const B *, 1> b{static_cast<const B *>(args.bs_ptr[0]) + of_k.bs_k_split_offset[0]};
-    auto *e = static_cast<typename Config::C *>(args.e_ptr);
-    const auto &views = Kernel::template MakeGemmTensorViews<operation<Config>>(a, b, args.ds_ptr, e, args, of_k);
-    const auto &padded = Kernel::MakeGemmPadViews(views);
-    auto windows = Kernel::MakeGemmTileWindows(padded, m, n);
-    const int turns = __builtin_amdgcn_readfirstlane(Partitioner::GetLoopNum(of_k.splitted_k));
-    const auto &all = sums<variant>(windows.at(zero)[zero], windows.at(one)[zero], turns, lds, more...);
-    // With two groups of waves, the first has the sums of both.
-    if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0)
-      Store{}(windows.at(ck_tile::number<3>{}), all, windows.at(ck_tile::number<2>{}), lds);
+  // A matrix in memory, and the block's first tile of it; `padded`: reads past the end of a row are zeros.
+  template <int rows, int columns, bool padded, int width, class T>
+  static __device__ auto window(const T *at, int height, int length, int stride, int row, int column) {
+    const auto view = ck_tile::make_naive_tensor_view<ck_tile::address_space_enum::global>(
+        at, ck_tile::make_tuple(height, length), ck_tile::make_tuple(stride, 1), ck_tile::number<width>{},
+        ck_tile::number<1>{});
+    constexpr auto lengths = ck_tile::make_tuple(ck_tile::number<rows>{}, ck_tile::number<columns>{});
+    return ck_tile::make_tile_window(ck_tile::pad_tensor_view(view, lengths, ck_tile::sequence<false, padded>{}),
+                                     lengths, {row, column});
+  }
+  // From row m and the k that a part begins with; `depth` is what it has of k.
+  static __device__ auto window_a(const Launch &x, const typename Config::A *a, int depth, int m) {
+    if constexpr (Config::a_rows)
+      return window<Config::tile_m, Config::tile_k, Config::pad_k, Config::width_a>(a, x.m, depth, x.a_stride, m, 0);
+    else return window<Config::tile_k, Config::tile_m, Config::pad_m, Config::width_a>(a, depth, x.m, x.a_stride, 0, m);
+  }
+  static __device__ auto window_b(const Launch &x, const typename Config::B *b, int depth, int n) {
+    if constexpr (Config::preshuffle) {  // panels of warp_tile_n columns are the rows
+      using Warps = typename Pipeline::BlockGemmShape;
+      const int length = Warps::flatKPerWarp * (x.k / Config::warp_tile_k);
+      return window<Warps::flatNPerWarp, Warps::flatKPerWarp, false, Pipeline::GetVectorSizeB()>(
+          b, x.n * x.k / length, length, length, n / Config::warp_tile_n, 0);
+    } else if constexpr (Config::b_rows) {
+      return window<Config::tile_k, Config::tile_n, Config::pad_n, Config::width_b>(b, depth, x.n, x.b_stride, 0, n);
+    } else {
+      return window<Config::tile_n, Config::tile_k, Config::pad_k, Config::width_b>(b, x.n, depth, x.b_stride, n, 0);
+    }
   }
 
-  // As many as there are D tensors.
-  template <class T> static __device__ std::array<T, Config::num_d> first(const T (&of)[TW_MAX_D]) {
-    if constexpr (Config::num_d == 0) return {};
-    else if constexpr (Config::num_d == 1) return {of[0]};
-    else return {of[0], of[1]};
+  // One tile of E, or one part of its k, of a matrix of the batch.
+  template <int variant, class... Lds>
+  static __device__ void tile(const Launch &x, int index, int part, int z, char *lds, Lds *...more) {
+    const auto [row, column] = Partitioner{x.m, x.n}.GetOutputTileIndex(index);
+    const int m = __builtin_amdgcn_readfirstlane(row * Config::tile_m);
+    const int n = __builtin_amdgcn_readfirstlane(column * Config::tile_n);
+    constexpr int step = Config::tile_k * Config::split_k;
+    const int turns = __builtin_amdgcn_readfirstlane((x.k + step - 1) / step);
+    // Parts are as many turns each; what the last has less of k it reads as zeros.
+    const int first = Config::split_k > 1 ? __builtin_amdgcn_readfirstlane(part * turns * Config::tile_k) : 0;
+    const int left = x.k - first, whole = turns * Config::tile_k;
+    const int depth = Config::split_k > 1 && left > whole ? whole : left;
+    const auto *a = static_cast<const typename Config::A *>(x.a) + z * x.a_batch;
+    const auto *b = static_cast<const typename Config::B *>(x.b) + z * x.b_batch;
+    const auto of_a = window_a(x, a + (Config::a_rows ? first : int64_t(first) * x.a_stride), depth, m);
+    const auto of_b = window_b(x, b + (Config::b_rows ? int64_t(first) * x.b_stride : first), depth, n);
+    const auto &all = sums<variant>(of_a, of_b, turns, static_cast<void *>(lds), more...);
+    // With two groups of waves, the first has the sums of both.
+    if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
+      if constexpr (Config::split_k > 1) Store::leave(x, all, Part<Config>{x, part}, z, m, n, lds);
+      else Store::leave(x, all, Finished<Config>{x}, z, m, n, lds);
+    }
   }
 
   template <int variant> static __device__ void run(const Launch &x) {
     static_assert(as_ck_tile(), "CK Tile chooses other tails than ours");
-    const Args args{{x.a},
-                    {x.b},
-                    first<const void *>(x.d),
-                    x.e,
-                    x.m,
-                    x.n,
-                    x.k,
-                    {x.a_stride},
-                    {x.b_stride},
-                    first<int>(x.d_stride),
-                    x.e_stride,
-                    Config::split_k};
-    __shared__ char lds[Kernel::GetSmemSize()];
+    __shared__ __attribute__((aligned(16))) char lds[lds_bytes];
     if constexpr (Config::persistent) {
+      static_assert(Pipeline::UsePersistentKernel, "this pipeline ignores persistence");
       const int tiles = __builtin_amdgcn_readfirstlane(Partitioner::GridSize(x.m, x.n));
-      const int work = __builtin_amdgcn_readfirstlane(tiles * Config::split_k),
+      const int work = __builtin_amdgcn_readfirstlane(tiles * x.parts * x.batch),
                 step = __builtin_amdgcn_readfirstlane(gridDim.x);
-      for (int at = __builtin_amdgcn_readfirstlane(blockIdx.x); at < work; at += step)
-        tile<variant>(args, __builtin_amdgcn_readfirstlane(at % tiles), __builtin_amdgcn_readfirstlane(at / tiles),
-                      lds);
+      for (int at = __builtin_amdgcn_readfirstlane(blockIdx.x); at < work; at += step) {
+        const int rest = __builtin_amdgcn_readfirstlane(at / tiles);
+        tile<variant>(x, __builtin_amdgcn_readfirstlane(at % tiles), __builtin_amdgcn_readfirstlane(rest % x.parts),
+                      __builtin_amdgcn_readfirstlane(rest / x.parts), lds);
+        // The next tile's first writes to LDS wait until every wave has read what it needs of this one.
+        __syncthreads();
+      }
     } else if constexpr (Config::lds_buffers == 2) {
-      __shared__ char other[Kernel::GetSmemSize()];
-      tile<variant>(args, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, lds, static_cast<void *>(other));
+      __shared__ __attribute__((aligned(16))) char other[stage_bytes];
+      tile<variant>(x, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, blockIdx.y, lds,
+                    static_cast<void *>(other));
     } else {
-      tile<variant>(args, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, lds);
+      tile<variant>(x, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, blockIdx.y, lds);
     }
   }
+
+  static __device__ void finish(const Launch &x) { add_parts<Config>(x); }
 };
 
 }  // namespace tw::hip

@@ -7,6 +7,7 @@
 
 #include <tilewright/export.h>
 #include <tilewright/gemm_rules.h>
+#include <tilewright/gpu/types.h>
 
 #include <type_traits>
 #include <utility>
@@ -24,12 +25,27 @@ template <int bytes> struct Element {
   char at[bytes];
 };
 
-// What a launch tells its blocks; CK Tile's own struct is not the same to every C++ library.
+// What a launch tells its blocks.  Strides of what is stored or read on the way out are 64-bit; A and B are read with
+// 32-bit offsets.  Batch strides are elements from matrix to matrix.
 struct Launch {
-  const void *a, *b, *d[TW_MAX_D];
+  const void *a, *b, *c, *d[TW_MAX_D];
   void *e;
-  int m, n, k, a_stride, b_stride, d_stride[TW_MAX_D], e_stride;
+  void *sums;  // where k is split: the parts of each matrix, m x sums_stride each
+  int m, n, k, batch, a_stride, b_stride;
+  int parts, finish_across, wide;
+  int64_t a_batch, b_batch, c_batch, d_batch[TW_MAX_D], e_batch;
+  int64_t c_stride, d_stride[TW_MAX_D], e_stride, sums_stride;
+  int64_t d_column_stride[TW_MAX_D];
+  double alpha, beta;
 };
+
+// Bits of `wide`: what is aligned to the width of its accesses.
+constexpr int wide_e = 1, wide_c = 2, wide_d = 4;
+
+// Elements of E, C and D tensors that move together on the way out.
+template <class Config> constexpr int out_width =
+    Config::split_k > 1 ? 16 / int(sizeof(typename Config::C)) : Config::width_c;
+constexpr int finish_threads = 256;
 
 // A pipeline may need other code for the last turns of its k loop, chosen by the number of turns: each such tail is a
 // kernel of its own, a variant.  `three`: many turns, one, two.  `pairs` and `stages`: what is left over of a round of
@@ -51,6 +67,13 @@ template <class Config> struct Device;
 template <class Config, int variant> __global__ void __launch_bounds__(Config::threads, 1) block(const Launch x) {
 #if defined(__HIP_DEVICE_COMPILE__)
   Device<Config>::template run<variant>(x);
+#endif
+}
+
+// Sums of the parts of a split k become E.
+template <class Config> __global__ void __launch_bounds__(finish_threads) finish(const Launch x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  Device<Config>::finish(x);
 #endif
 }
 
@@ -100,40 +123,37 @@ template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
   using B = typename Config::B;
   using C = typename Config::C;
   using D = typename Config::D;
-  static constexpr int64_t most_bytes = int64_t(1) << 31;  // offsets inside an operand are 32-bit
+  static constexpr bool splits = Config::split_k > 1;
+  static constexpr int width = out_width<Config>;
+  // Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
+  static constexpr int64_t most_bytes = (int64_t(1) << 31) - (1 << 16);
+  static constexpr int64_t most_threads = int64_t(1) << 32;   // of a grid along an axis
+  static constexpr int64_t most_slices = int64_t(256) << 20;  // bytes of workspace, where one matrix needs no more
+  static constexpr int64_t most_blocks_y = (int64_t(1) << 16) - 1;
 
   static bool apart(const void *pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes != 0; }
+  static int64_t up(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
+
+  // Rows of A and B as they are stored, and their bytes with those that the last turns of the k loop reach for.
+  static int64_t span_a(const tw_gemm_args &x) {
+    return (Config::a_rows ? x.m : up(x.k, Config::tile_k * Config::split_k)) * x.a_stride * int64_t(sizeof(A));
+  }
+  static int64_t span_b(const tw_gemm_args &x) {
+    if (Config::preshuffle) return x.n * x.k * int64_t(sizeof(B));
+    return (Config::b_rows ? up(x.k, Config::tile_k * Config::split_k) : x.n) * x.b_stride * int64_t(sizeof(B));
+  }
 
   // The first rule that is broken.  The op's `supports` says the same in Python.
   static Answer broken(const tw_gemm_args *args) {
     if (const Answer common = broken_sizes<Config>(args, Config::preshuffle); common.code) return common;
     const tw_gemm_args &x = *args;
-    if (x.alpha != 1) return {TW_LIMIT, "alpha is not 1: CK Tile kernels scale nothing"};
-    if (x.beta != 0) return {TW_LIMIT, "beta is not 0: CK Tile kernels add no C (give it as a D tensor of MultiDAdd)"};
+    if (const Answer fused = broken_fused<Config>(x); fused.code) return fused;
     if (empty(x)) return {};
-    for (int t = 0; t < Config::num_d; ++t) {
-      if (!x.d[t]) return {TW_BAD_ARGS, "a D tensor is null"};
-      if (x.d_col_stride[t] != 1) return {TW_BAD_ARGS, "the column stride of a D tensor is not 1"};
-      if (x.d_row_stride[t] % Config::width_d || x.d_batch_stride[t] % Config::width_d ||
-          apart(x.d[t], Config::width_d * sizeof(D)))
-        return {TW_ALIGNMENT, "a D tensor or its stride is not aligned to the width of its loads"};
-    }
-    if ((Config::a_rows ? x.k : x.m) % Config::width_a || x.a_stride % Config::width_a ||
-        x.a_batch_stride % Config::width_a)
-      return {TW_ALIGNMENT, "the contiguous extent or a stride of A is not a multiple of the width of its loads"};
-    if (!Config::preshuffle && ((Config::b_rows ? x.n : x.k) % Config::width_b || x.b_stride % Config::width_b ||
-                                x.b_batch_stride % Config::width_b))
-      return {TW_ALIGNMENT, "the contiguous extent or a stride of B is not a multiple of the width of its loads"};
-    if (x.n % Config::width_c || x.e_stride % Config::width_c || x.e_batch_stride % Config::width_c)
-      return {TW_ALIGNMENT, "n or a stride of E is not a multiple of the width of its stores"};
-    if (apart(x.a, Config::width_a * sizeof(A)) || apart(x.b, Config::preshuffle ? 16 : Config::width_b * sizeof(B)) ||
-        apart(x.e, Config::width_c * sizeof(C)))
-      return {TW_ALIGNMENT, "A, B or E is not aligned to the width of its accesses"};
-    if ((Config::a_rows ? x.m : x.k) * x.a_stride * int64_t(sizeof(A)) >= most_bytes ||
-        (Config::preshuffle ? x.n * x.k : (Config::b_rows ? x.k : x.n) * x.b_stride) * int64_t(sizeof(B)) >=
-            most_bytes ||
-        x.m * x.e_stride * int64_t(sizeof(C)) >= most_bytes)
-      return {TW_LIMIT, "an operand spans 2 GiB or more"};
+    if (const Answer inputs = broken_inputs(x); inputs.code) return inputs;
+    if (span_a(x) >= most_bytes || span_b(x) >= most_bytes) return {TW_LIMIT, "A or B spans 2 GiB or more"};
+    if (double(ceil_div(x.m, Config::tile_m)) * ceil_div(x.n, Config::tile_n) * Config::split_k * Config::threads >=
+        double(most_threads))
+      return {TW_LIMIT, "E has so many tiles that a launch would have 2^32 threads or more"};
     if (!Config::pad_m && x.m % Config::tile_m)
       return {TW_DIVISIBILITY, "m is not a multiple of tile_m and the kernel has no edge code"};
     if (!Config::pad_n && x.n % Config::tile_n)
@@ -144,23 +164,49 @@ template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
                                    : "k is not a multiple of tile_k times split_k and the kernel has no edge code"};
     if (loops(x) < Config::least_loops)
       return {TW_LIMIT, "k is too short: the pipeline needs more turns of its k loop"};
-    if (Config::split_k > 1 && x.k % (Config::tile_k * Config::split_k))
-      return {TW_DIVISIBILITY, "k does not split into equal parts of whole tiles"};
-    if (Config::split_k > 1 && Config::unguarded_sums && x.m % Config::tile_m)
-      return {TW_DIVISIBILITY, "m is not a multiple of tile_m, and sums of this type are added without a bounds check"};
     if (Config::preshuffle && x.n % Config::warp_tile_n)
       return {TW_DIVISIBILITY, "n is not a multiple of warp_tile_n, the columns of a packed panel"};
     return {};
   }
 
-  static int64_t loops(const tw_gemm_args &x) {
-    int64_t step = int64_t(Config::tile_k) * Config::split_k;
-    return (x.k + step - 1) / step;
+  // A and B are loaded in whole accesses only.  E, C and D tensors may lie as they like.
+  static Answer broken_inputs(const tw_gemm_args &x) {
+    const bool many = x.batch > 1;
+    if ((Config::a_rows ? x.k : x.m) % Config::width_a || x.a_stride % Config::width_a ||
+        (many && x.a_batch_stride % Config::width_a))
+      return {TW_ALIGNMENT, "the contiguous extent or a stride of A is not a multiple of the width of its loads"};
+    if (!Config::preshuffle && ((Config::b_rows ? x.n : x.k) % Config::width_b || x.b_stride % Config::width_b ||
+                                (many && x.b_batch_stride % Config::width_b)))
+      return {TW_ALIGNMENT, "the contiguous extent or a stride of B is not a multiple of the width of its loads"};
+    if (apart(x.a, Config::width_a * sizeof(A)) || apart(x.b, Config::preshuffle ? 16 : Config::width_b * sizeof(B)))
+      return {TW_ALIGNMENT, "A or B is not aligned to the width of its loads"};
+    return {};
   }
+
+  static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+  static int64_t loops(const tw_gemm_args &x) { return ceil_div(x.k, int64_t(Config::tile_k) * Config::split_k); }
+  // Parts of k that have something to do; each has as many turns of the loop.
+  static int64_t parts(const tw_gemm_args &x) { return splits ? ceil_div(x.k, loops(x) * Config::tile_k) : 1; }
+  static int64_t tiles(const tw_gemm_args &x) { return ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n); }
+
   static int check(const void *args, char *why, size_t bytes) {
     return say(broken(static_cast<const tw_gemm_args *>(args)), why, bytes);
   }
-  static int64_t workspace(const void *, int64_t) { return 0; }
+
+  // Bytes of all parts of one matrix; rows are whole accesses of any width.
+  static int64_t slices(const tw_gemm_args &x) { return parts(x) * x.m * up(x.n, 16) * 4; }
+  // Matrices of the batch that one launch computes.
+  static int64_t at_once(const tw_gemm_args &x) {
+    int64_t most = x.batch < most_blocks_y ? x.batch : most_blocks_y;
+    const int64_t room = (most_threads - 1) / (tiles(x) * Config::split_k * Config::threads);
+    if (Config::persistent && most > room) most = room;  // a persistent block counts all tiles of all matrices
+    if (splits && most * slices(x) > most_slices) most = most_slices / slices(x);
+    return most < 1 ? 1 : most;
+  }
+  static int64_t workspace(const void *args, int64_t) {
+    auto &x = *static_cast<const tw_gemm_args *>(args);
+    return splits && !empty(x) && x.k ? at_once(x) * slices(x) : 0;
+  }
 
   // The kernel of a variant, as the runtime wants it named.
   template <int... every> static const void *chosen(int variant, std::integer_sequence<int, every...>) {
@@ -168,25 +214,15 @@ template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
     return all[variant];
   }
 
-  static int64_t tiles(const tw_gemm_args &x) {
-    return ((x.m + Config::tile_m - 1) / Config::tile_m) * ((x.n + Config::tile_n - 1) / Config::tile_n);
+  static int start(const void *kernel, dim3 grid, int threads, Launch &one, hipStream_t stream) {
+    void *args[] = {&one};
+    return hipLaunchKernel(kernel, grid, dim3(threads), args, 0, stream) == hipSuccess ? int(TW_OK) : int(TW_DEVICE);
   }
 
-  // One matrix.
-  static int run(const tw_gemm_args &x, hipStream_t stream) {
-    const void *kernel = chosen(variant_of<Config>(int(loops(x))), std::make_integer_sequence<int, variants<Config>>());
-    Launch one{x.a,
-               x.b,
-               {x.d[0], x.d[1]},
-               x.e,
-               int(x.m),
-               int(x.n),
-               int(x.k),
-               int(x.a_stride),
-               int(Config::preshuffle ? x.k : x.b_stride),
-               {int(x.d_row_stride[0]), int(x.d_row_stride[1])},
-               int(x.e_stride)};
-    dim3 grid(tiles(x), 1, Config::split_k);
+  // Some matrices of the batch, with sums where k is split.
+  static int run(Launch &one, int64_t tiles, int variant, hipStream_t stream) {
+    const void *kernel = chosen(variant, std::make_integer_sequence<int, variants<Config>>());
+    dim3 grid(tiles, one.batch, one.parts);
     if constexpr (Config::persistent) {
       // As many blocks as run at once; the kernel walks over the tiles, and finds its part of k by itself.
       static const int blocks = [kernel] {
@@ -197,33 +233,72 @@ template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
           return 0;
         return units * (each < 1 ? 1 : each);
       }();
-      grid = blocks > 0 ? dim3(blocks) : dim3(tiles(x) * Config::split_k);
+      const int64_t work = tiles * one.parts * one.batch;
+      grid = dim3(blocks > 0 && blocks < work ? blocks : work);
     }
-    void *args[] = {&one};
-    return hipLaunchKernel(kernel, grid, dim3(Config::threads), args, 0, stream) == hipSuccess ? int(TW_OK)
-                                                                                               : int(TW_DEVICE);
+    if (int status = start(kernel, grid, Config::threads, one, stream); status != TW_OK || !splits) return status;
+    if constexpr (splits) {
+      const int64_t pieces = ceil_div(one.n, width);
+      one.finish_across = 1;
+      while (one.finish_across < finish_threads && one.finish_across < pieces) one.finish_across *= 2;
+      const int64_t rows = ceil_div(one.m, finish_threads / one.finish_across);
+      const dim3 all(ceil_div(pieces, one.finish_across), rows < most_blocks_y ? rows : most_blocks_y, one.batch);
+      return start(reinterpret_cast<const void *>(&finish<Config>), all, finish_threads, one, stream);
+    }
+    return TW_OK;
   }
 
-  // One matrix of the batch after the other, all on the stream.  What changes from call to call, pointers and
-  // scalars, is checked here too: a wide load from a misaligned address would give wrong numbers, not an error.
-  static int launch(const void *args, void *, void *stream) {
+  // What of E, C and the D tensors can be moved in whole accesses.
+  static int wide_bits(const tw_gemm_args &x) {
+    auto whole = [&x](const void *at, int64_t stride, int64_t batch_stride, int64_t size) {
+      return stride % width == 0 && (x.batch == 1 || batch_stride % width == 0) && !apart(at, width * size);
+    };
+    int bits = whole(x.e, x.e_stride, x.e_batch_stride, sizeof(C)) ? wide_e : 0;
+    if (x.beta != 0 && whole(x.c, x.c_stride, x.c_batch_stride, sizeof(C))) bits |= wide_c;
+    for (int t = 0; t < Config::num_d; ++t)
+      if (x.d_col_stride[t] == 1 && whole(x.d[t], x.d_row_stride[t], x.d_batch_stride[t], sizeof(D)))
+        bits |= wide_d << t;
+    return bits;
+  }
+
+  static Launch launch_of(const tw_gemm_args &x, void *workspace) {
+    Launch one{};
+    one.a = x.a, one.b = x.b, one.c = x.c, one.e = x.e, one.sums = workspace;
+    one.m = int(x.m), one.n = int(x.n), one.k = int(x.k), one.parts = int(parts(x));
+    one.a_stride = int(x.a_stride), one.b_stride = int(Config::preshuffle ? x.k : x.b_stride);
+    one.a_batch = x.a_batch_stride, one.c_batch = x.c_batch_stride, one.e_batch = x.e_batch_stride;
+    one.b_batch = Config::preshuffle && x.b_batch_stride ? x.n * x.k : x.b_batch_stride;
+    one.c_stride = x.c_stride, one.e_stride = x.e_stride, one.sums_stride = up(x.n, 16);
+    for (int t = 0; t < Config::num_d; ++t) {
+      one.d[t] = x.d[t], one.d_batch[t] = x.d_batch_stride[t];
+      one.d_stride[t] = x.d_row_stride[t], one.d_column_stride[t] = x.d_col_stride[t];
+    }
+    one.alpha = x.alpha, one.beta = x.beta, one.wide = wide_bits(x);
+    return one;
+  }
+
+  template <class T> static const void *moved(const void *from, int64_t elements) {
+    return from ? static_cast<const T *>(from) + elements : nullptr;
+  }
+
+  // All on the stream.  What changes from call to call, pointers and scalars, is checked here too: a wide load from a
+  // misaligned address would give wrong numbers, not an error.
+  static int launch(const void *args, void *workspace, void *stream) {
     if (int code = broken(static_cast<const tw_gemm_args *>(args)).code) return code;
     auto &x = *static_cast<const tw_gemm_args *>(args);
     if (empty(x)) return TW_OK;
-    auto on = static_cast<hipStream_t>(stream);
-    for (int64_t z = 0; z < x.batch; ++z) {
-      tw_gemm_args one = x;
-      one.a = static_cast<const A *>(x.a) + z * x.a_batch_stride;
-      one.b = static_cast<const B *>(x.b) +
-              (Config::preshuffle ? (x.b_batch_stride ? z : 0) * x.n * x.k : z * x.b_batch_stride);
-      one.e = static_cast<C *>(x.e) + z * x.e_batch_stride;
-      for (int t = 0; t < Config::num_d; ++t) one.d[t] = static_cast<const D *>(x.d[t]) + z * x.d_batch_stride[t];
-      // The parts of a split k add to E, so E starts at zero.
-      if (Config::split_k > 1 &&
-          hipMemset2DAsync(one.e, x.e_stride * sizeof(C), 0, x.n * sizeof(C), x.m, on) != hipSuccess)
-        return TW_DEVICE;
-      int status = run(one, on);
-      if (status != TW_OK) return status;
+    if (splits && !workspace) return TW_BAD_ARGS;
+    const Launch all = launch_of(x, workspace);
+    const int64_t step = at_once(x);
+    for (int64_t z = 0; z < x.batch; z += step) {
+      Launch one = all;
+      one.batch = int(x.batch - z < step ? x.batch - z : step);
+      one.a = moved<A>(all.a, z * all.a_batch), one.b = moved<B>(all.b, z * all.b_batch);
+      one.c = moved<C>(all.c, z * all.c_batch), one.e = static_cast<C *>(all.e) + z * all.e_batch;
+      for (int t = 0; t < Config::num_d; ++t) one.d[t] = moved<D>(all.d[t], z * all.d_batch[t]);
+      if (int status = run(one, tiles(x), variant_of<Config>(int(loops(x))), static_cast<hipStream_t>(stream));
+          status != TW_OK)
+        return status;
     }
     return TW_OK;
   }

@@ -36,7 +36,7 @@ def _absent(spec: KernelSpec) -> None:
     return None
 
 
-def _names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
+def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
     """Flat name to field and place in it, for one dataclass."""
     named: Mapping[str, tuple[str, ...]] = getattr(kind, "axis_names", {})
     hints = get_type_hints(kind)
@@ -56,7 +56,7 @@ def _numbered(hint: Any) -> tuple[str, ...]:
 def _getters(part: str, kind: type[Any]) -> dict[str, Getter]:
     return {
         name: _of_part(part, field) if place is None else _of_element(part, field, place)
-        for name, (field, place) in _names(kind).items()
+        for name, (field, place) in flat_names(kind).items()
     }
 
 
@@ -69,7 +69,7 @@ def fields_of(spec: KernelSpec) -> Mapping[str, Getter]:
     key = (spec.op, type(spec.signature), type(spec.schedule))
     table = _tables.get(key)
     if table is None:
-        table = {name: _absent for kind in _schedules(spec.op) for name in _names(kind)}
+        table = {name: _absent for kind in _schedules(spec.op) for name in flat_names(kind)}
         table |= {"op": lambda one: one.op, "arch": lambda one: one.arch, "name": lambda one: one.name}
         table |= _getters("signature", type(spec.signature)) | _getters("schedule", type(spec.schedule))
         _tables[key] = table

@@ -1,0 +1,338 @@
+// How the sums of a block leave it: alpha, beta and C, the D tensors, the activation, one rounding to the output's type.
+//
+// Sums go through LDS as they are (fp32 or int32), in turns that fit beside what the pipeline staged, so that each lane
+// then has neighbours of a row and reads C and D and writes E in wide accesses; or each lane writes what it holds,
+// element by element.  Offsets are 64-bit.  Where k is split, sums go to the workspace untouched, and `finish` adds the
+// parts in their order and does the rest.
+#pragma once
+#include <tilewright/gpu/epilogue.h>
+#include <tilewright/hip/gemm.h>
+
+#if defined(__HIP_DEVICE_COMPILE__)
+namespace tw::hip {
+
+template <int bytes> struct WordOf;
+template <> struct WordOf<1> {
+  using type = uint8_t;
+};
+template <> struct WordOf<2> {
+  using type = uint16_t;
+};
+template <> struct WordOf<4> {
+  using type = uint32_t;
+};
+template <class T> using Word = typename WordOf<sizeof(T)>::type;
+template <class T, int width> struct Together {
+  typedef Word<T> type __attribute__((ext_vector_type(width)));
+};
+
+// `width` neighbours of a row of E, whole where the row does not end before.
+template <class Config> struct Finished {
+  using Sum = typename Config::Acc;
+  using C = typename Config::C;
+  using D = typename Config::D;
+  static constexpr bool exact = is_integer<C>::value;  // integers go through double, floats through float
+  static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
+  using Real = std::conditional_t<exact, double, float>;
+
+  const Launch &x;
+
+  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
+    if (column >= x.n) return;
+    const int count = x.n - column < width ? int(x.n - column) : width;
+    Real value[width], other[width];
+    const Real alpha = Real(x.alpha), beta = Real(x.beta);
+#pragma unroll
+    for (int j = 0; j < width; ++j) value[j] = alpha * Real(sums[j]);
+    if (x.beta != 0) {
+      load(other, static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column, 1, x.wide & wide_c, count);
+#pragma unroll
+      for (int j = 0; j < width; ++j) value[j] += beta * other[j];
+    }
+#pragma unroll
+    for (int t = 0; t < Config::num_d; ++t) {
+      load(other,
+           static_cast<const D *>(x.d[t]) + z * x.d_batch[t] + row * x.d_stride[t] + column * x.d_column_stride[t],
+           x.d_column_stride[t], x.wide & (wide_d << t), count);
+#pragma unroll
+      for (int j = 0; j < width; ++j) value[j] = multiplies ? value[j] * other[j] : value[j] + other[j];
+    }
+    C result[width];
+#pragma unroll
+    for (int j = 0; j < width; ++j) round_to(activate<Config::epilogue>(value[j]), result[j]);
+    store(static_cast<C *>(x.e) + z * x.e_batch + row * x.e_stride + column, result, x.wide & wide_e, count);
+  }
+
+ private:
+  template <class T> static TW_GPU Real real(T one) {
+    if constexpr (exact) return Real(one);
+    else return to_float(one);
+  }
+
+  template <int width, class T>
+  static TW_GPU void load(Real (&to)[width], const T *from, int64_t step, bool wide, int count) {
+    if constexpr (width > 1) {
+      if (wide && count == width) {
+        const auto all = *reinterpret_cast<const typename Together<T, width>::type *>(from);
+#pragma unroll
+        for (int j = 0; j < width; ++j) to[j] = real(__builtin_bit_cast(T, Word<T>(all[j])));
+        return;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < width; ++j) to[j] = j < count ? real(from[j * step]) : Real(0);
+  }
+
+  template <int width> static TW_GPU void store(C *to, const C (&from)[width], bool wide, int count) {
+    if constexpr (width > 1) {
+      if (wide && count == width) {
+        typename Together<C, width>::type all;
+#pragma unroll
+        for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(Word<C>, from[j]);
+        *reinterpret_cast<typename Together<C, width>::type *>(to) = all;
+        return;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < width; ++j)
+      if (j < count) to[j] = from[j];
+  }
+};
+
+// The sums of one part of k.  Rows are as long as whole accesses want, so none ends early.
+template <class Config> struct Part {
+  using Sum = typename Config::Acc;
+  const Launch &x;
+  int64_t part;
+
+  TW_GPU Sum *at(int64_t z, int64_t row, int64_t column) const {
+    return static_cast<Sum *>(x.sums) + ((z * x.parts + part) * x.m + row) * x.sums_stride + column;
+  }
+  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
+    if (column >= x.sums_stride) return;
+    if constexpr (width == 1) {
+      *at(z, row, column) = sums[0];
+    } else {
+      typename Together<Sum, width>::type all;
+#pragma unroll
+      for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(uint32_t, sums[j]);
+      *reinterpret_cast<typename Together<Sum, width>::type *>(at(z, row, column)) = all;
+    }
+  }
+};
+
+// Where a lane's sums lie in the tile.  CK Tile numbers them by the Ys of its encoding; the place of each is the lane's
+// own place and an offset that is the same for every lane.
+struct Place {
+  int row, column;
+};
+template <class Encoding> constexpr Place place_of(int index) {
+  Place found{0, 0};
+  for (int y = Encoding::NDimY - 1; y >= 0; --y) {
+    const int length = Encoding::detail::ys_lengths_[y], digit = index % length;
+    const int axis = Encoding::ys_to_rhs_major_[y];
+    int step = 1;
+    for (int h = Encoding::ys_to_rhs_minor_[y] + 1; h < Encoding::detail::ndims_rhs_minor_[axis]; ++h)
+      step *= Encoding::detail::rhs_lengthss_[axis][h];
+    (axis == 1 ? found.row : found.column) += digit * step;
+    index /= length;
+  }
+  return found;
+}
+
+// Which sums leave together: in each turn a wave hands over turn_m x turn_n of its warp tiles, or one of `turn_parts`
+// slabs of rows of one.
+template <class Config> struct Turns {
+  using Sum = typename Config::Acc;
+  static constexpr int wave = 64, parts = Config::turn_parts;
+  static constexpr int repeat_m = Config::tile_m / (Config::warp_grid_m * Config::warp_tile_m);
+  static constexpr int repeat_n = Config::tile_n / (Config::warp_grid_n * Config::warp_tile_n);
+  static constexpr int of_tile = Config::warp_tile_m * Config::warp_tile_n / wave, of_part = of_tile / parts;
+  static constexpr int across = repeat_n / Config::turn_n, along = repeat_m / Config::turn_m;
+  static constexpr int count = along * across * parts, held = Config::turn_m * Config::turn_n * of_part;
+  static constexpr int band_m = Config::warp_grid_m * Config::warp_tile_m;  // of one warp tile of every wave
+  static constexpr int band_n = Config::warp_grid_n * Config::warp_tile_n;
+  static_assert(repeat_m % Config::turn_m == 0 && repeat_n % Config::turn_n == 0, "turns are not whole");
+  static_assert(parts == 1 || (Config::turn_m == 1 && Config::turn_n == 1), "slabs of more than one warp tile");
+
+  static constexpr int part_of(int turn) { return turn % parts; }
+  static constexpr int n_of(int turn) { return turn / parts % across * Config::turn_n; }
+  static constexpr int m_of(int turn) { return turn / parts / across * Config::turn_m; }
+  // The index of the i-th sum of a turn among all.
+  static constexpr int index_of(int turn, int i) {
+    const int tile = i / of_part;
+    const int m = m_of(turn) + tile / Config::turn_n, n = n_of(turn) + tile % Config::turn_n;
+    return (m * repeat_n + n) * of_tile + part_of(turn) * of_part + i % of_part;
+  }
+
+  // That sums are numbered and placed as this file has it: warp tile by warp tile, a slab in rows of its own.
+  template <class Encoding> static constexpr bool as_thought() {
+    for (int i = 0; i < repeat_m * repeat_n * of_tile; ++i) {
+      const Place all = place_of<Encoding>(i), one = place_of<Encoding>(i % of_tile);
+      const int tile = i / of_tile, slab = Config::warp_tile_m / parts;
+      if (all.row != tile / repeat_n * band_m + one.row || all.column != tile % repeat_n * band_n + one.column)
+        return false;
+      if (one.row / slab != i % of_tile / of_part) return false;
+    }
+    return true;
+  }
+
+  // The sums of a turn.  All of them stay where they are until the last turn, so the code behind a turn is there once.
+  template <int first = 0, int last = count, class All>
+  static TW_GPU void take(int turn, const All &all, Sum (&to)[held]) {
+    if constexpr (last - first == 1) {
+      take_all<first>(all, to, std::make_integer_sequence<int, held>());
+    } else {
+      constexpr int middle = (first + last) / 2;
+      if (turn < middle) take<first, middle>(turn, all, to);
+      else take<middle, last>(turn, all, to);
+    }
+  }
+
+ private:
+  template <int turn, class All, int... i>
+  static TW_GPU void take_all(const All &all, Sum (&to)[held], std::integer_sequence<int, i...>) {
+    ((to[i] = all[index_of(turn, i)]), ...);
+  }
+};
+
+// From the registers: a lane holds pieces of columns, so single elements.
+template <class Config> struct Direct {
+  using T = Turns<Config>;
+  static constexpr int lds_bytes = 0;
+
+  template <class Sums, class Out>
+  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, int64_t z, int m, int n, void *) {
+    using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
+    static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
+    const auto own = Sums::get_tile_distribution().calculate_index();
+    const int row = m + own[ck_tile::number<0>{}], column = n + own[ck_tile::number<1>{}];
+#pragma clang loop unroll(disable)
+    for (int turn = 0; turn < T::count; ++turn) {
+      typename Config::Acc held[T::held];
+      T::take(turn, sums.get_thread_buffer(), held);
+      each(x, held, out, z, row + T::m_of(turn) * T::band_m, column + T::n_of(turn) * T::band_n, Encoding{},
+           std::make_integer_sequence<int, T::held>());
+    }
+  }
+
+ private:
+  template <class Encoding, class Out, int... i>
+  static TW_GPU void each(const Launch &x, const typename Config::Acc (&held)[T::held], Out out, int64_t z, int row,
+                          int column, Encoding, std::integer_sequence<int, i...>) {
+    (one<i>(x, held[i], out, z, row, column, std::integral_constant<int, place_of<Encoding>(i).row>(),
+            std::integral_constant<int, place_of<Encoding>(i).column>()),
+     ...);
+  }
+  template <int i, class Out, int down, int right>
+  static TW_GPU void one(const Launch &x, typename Config::Acc sum, Out out, int64_t z, int row, int column,
+                         std::integral_constant<int, down>, std::integral_constant<int, right>) {
+    const typename Config::Acc alone[1] = {sum};
+    if (!Config::pad_m || row + down < x.m) out(alone, z, row + down, column + right);
+  }
+};
+
+// Through LDS.
+template <class Config> struct Shuffled {
+  using T = Turns<Config>;
+  using Sum = typename Config::Acc;
+  static constexpr int width = Config::split_k > 1 ? 4 : Config::width_c;
+  static constexpr int threads = Config::threads / Config::wave_groups;  // those that are here
+  static constexpr int slab = Config::warp_tile_m / T::parts;
+  static constexpr int rows = Config::turn_m * Config::warp_grid_m * slab, columns = Config::turn_n * T::band_n;
+  static constexpr int lds_bytes = rows * columns * int(sizeof(Sum));
+  static_assert(columns % width == 0, "rows are not whole accesses");
+
+  template <class Sums, class Out>
+  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, int64_t z, int m, int n, void *lds) {
+    using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
+    static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
+    const auto own = Sums::get_tile_distribution().calculate_index();
+    const int own_row = own[ck_tile::number<0>{}], own_column = own[ck_tile::number<1>{}];
+    const int row = own_row / Config::warp_tile_m * slab + own_row % Config::warp_tile_m;
+    Sum *const block = static_cast<Sum *>(lds);
+#pragma clang loop unroll(disable)
+    for (int turn = 0; turn < T::count; ++turn) {
+      Sum held[T::held];
+      T::take(turn, sums.get_thread_buffer(), held);
+      __syncthreads();  // whoever read LDS last has done so
+      put<Encoding>(block + row * columns + (own_column ^ turned<Encoding>(row)), held,
+                    std::make_integer_sequence<int, T::held>());
+      __syncthreads();
+      away<Encoding>(x, block, turn, out, z, m, n);
+    }
+  }
+
+ private:
+  // 16-wide warp tiles: lanes of two groups, four rows apart, write at once.  Their rows change halves, so that they
+  // meet in no bank.  Only where the rows of a lane's own sums do not decide it.
+  template <class Encoding> static constexpr bool turns_rows() {
+    if (T::band_n % 32 || T::of_tile < 4 || place_of<Encoding>(3).row != 3) return false;
+    for (int i = 0; i < T::of_tile; ++i)
+      if ((place_of<Encoding>(i).row & 4) || place_of<Encoding>(i).column % 32) return false;
+    return true;
+  }
+  template <class Encoding> static TW_GPU int turned(int row) { return turns_rows<Encoding>() ? (row & 4) << 2 : 0; }
+
+  template <class Encoding> static constexpr int offset_of(int i) {
+    const Place at = place_of<Encoding>(i % T::of_part);  // of the first slab
+    const int tile = i / T::of_part, m = tile / Config::turn_n, n = tile % Config::turn_n;
+    return (m * Config::warp_grid_m * slab + at.row) * columns + n * T::band_n + at.column;
+  }
+  template <class Encoding, int... i>
+  static TW_GPU void put(Sum *at, const Sum (&held)[T::held], std::integer_sequence<int, i...>) {
+    ((at[std::integral_constant<int, offset_of<Encoding>(i)>::value] = held[i]), ...);
+  }
+
+  // What all waves put there, in rows.
+  template <class Encoding, class Out>
+  static TW_GPU void away(const Launch &x, const Sum *block, int turn, Out out, int64_t z, int m, int n) {
+    constexpr int pieces = columns / width, all = rows * pieces;
+    const int thread = int(threadIdx.x);
+    m += T::m_of(turn) * T::band_m + T::part_of(turn) * slab;
+    n += T::n_of(turn) * T::band_n;
+#pragma unroll 2
+    for (int piece = thread; piece < all; piece += threads) {
+      const int row = piece / pieces, column = piece % pieces * width;
+      // Slabs of one warp tile are apart in E.
+      const int to = m + (T::parts == 1 ? row : row / slab * Config::warp_tile_m + row % slab);
+      if (Config::pad_m && to >= x.m) continue;
+      Sum sums[width];
+      const Sum *from = block + row * columns + (column ^ turned<Encoding>(row));
+      constexpr int wide = width < 4 ? width : 4;
+#pragma unroll
+      for (int j = 0; j < width; j += wide) {
+        const auto some = *reinterpret_cast<const typename Together<Sum, wide>::type *>(from + j);
+#pragma unroll
+        for (int i = 0; i < wide; ++i) sums[j + i] = __builtin_bit_cast(Sum, uint32_t(some[i]));
+      }
+      out(sums, z, to, n + column);
+    }
+  }
+};
+
+// Adds the parts of a split k in their order: pieces of a row side by side, rows below each other, then the batch.
+template <class Config> TW_GPU void add_parts(const Launch &x) {
+  using Sum = typename Config::Acc;
+  constexpr int width = out_width<Config>, wide = 4;
+  const int across = x.finish_across;  // a power of two
+  const int64_t column = (int64_t(blockIdx.x) * across + threadIdx.x % across) * width, z = blockIdx.z;
+  if (column >= x.n) return;
+  const int64_t step = int64_t(gridDim.y) * (finish_threads / across);
+  for (int64_t row = int64_t(blockIdx.y) * (finish_threads / across) + threadIdx.x / across; row < x.m; row += step) {
+    Sum sums[width] = {};
+    for (int part = 0; part < x.parts; ++part) {
+      const Sum *from = Part<Config>{x, part}.at(z, row, column);
+#pragma unroll
+      for (int j = 0; j < width; j += wide) {
+        const auto some = *reinterpret_cast<const typename Together<Sum, wide>::type *>(from + j);
+#pragma unroll
+        for (int i = 0; i < wide; ++i) sums[j + i] += __builtin_bit_cast(Sum, uint32_t(some[i]));
+      }
+    }
+    Finished<Config>{x}(sums, z, row, column);
+  }
+}
+
+}  // namespace tw::hip
+#endif

@@ -1,0 +1,73 @@
+"""What a target has, for `--show-arch-info`: the facts that legality asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tilewright.cli.common import fit, print_json
+
+if TYPE_CHECKING:
+    from tilewright.arch import Arch
+
+# Facts with a number, and how people read it.
+_NUMBERS = {
+    "vector_bytes": "bytes of a vector",
+    "warp_size": "lanes of a warp",
+    "max_threads": "threads of a block at most",
+    "scratch_bytes": "bytes of LDS or shared memory a block",
+    "vector_registers": "vector registers",
+    "accumulator_registers": "registers more for sums",
+    "compute_units": "compute units",
+    "simds": "SIMD units a compute unit",
+    "last_cache_bytes": "bytes of the last cache",
+}
+
+
+def show_arch(target: str, json: bool) -> None:
+    """The facts of one arch, and what of them its backend runs here."""
+    from tilewright.backends.base import backend, resolve_target
+
+    arch = resolve_target(target or None, to_run=False)
+    here = arch.name in backend(arch.backend).available_archs()
+    if json:
+        print_json(_data(arch, here))
+    else:
+        typer.echo(fit("\n".join(f"{label:<12}{value}" for label, value in _lines(arch, here))))
+
+
+def _data(arch: Arch, here: bool) -> dict[str, Any]:
+    from tilewright.ops.base import plain
+
+    found = {
+        name: sorted(value)
+        if isinstance(value, frozenset)
+        else dict(value)
+        if name == "warp_tiles" and value
+        else value
+        for name, value in ((one, getattr(arch, one)) for one in arch.__slots__)
+    }
+    return {**{name: plain(value) for name, value in found.items()}, "runs_here": here}
+
+
+def _lines(arch: Arch, here: bool) -> list[tuple[str, str]]:
+    lines = [
+        ("arch", arch.name),
+        ("what", arch.description),
+        ("family", f"{arch.family}, compiled by the backend {arch.backend}"),
+        ("runs here", "yes" if here else "no; its kernels can be generated and built"),
+        ("features", ", ".join(sorted(arch.features)) or "none"),
+    ]
+    lines += [("has", f"{getattr(arch, name)} {what}") for name, what in _NUMBERS.items() if getattr(arch, name) > 1]
+    if arch.includes:
+        lines.append(("runs", f"kernels of {', '.join(arch.includes)} too"))
+    if arch.warp_grids:
+        lines.append(("warp grids", ", ".join(_sizes(one) for one in arch.warp_grids)))
+    for key, tiles in (arch.warp_tiles or {}).items():
+        lines.append(("warp tiles", f"{key}: {', '.join(_sizes(one) for one in tiles)}"))
+    return lines
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,69 @@
+"""`tilewright sets`: the preselected sets of the ops, and how many kernels each has on a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright.cli.common import AsJson, Target, print_json, say, show, table
+
+if TYPE_CHECKING:
+    from tilewright.arch import Arch
+    from tilewright.ops.base import Op
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(sets)
+
+
+def sets(
+    op: Annotated[str, typer.Argument(metavar="[OP]", help="One op alone.", show_default=False)] = "",
+    target: Target = "",
+    json: AsJson = False,
+) -> None:
+    """List the preselected sets for a target: how many kernels each has there, and what it is for."""
+    from tilewright import ops
+    from tilewright.backends.base import resolve_target
+
+    arch = resolve_target(target or None, to_run=False)
+    chosen = [ops.op(op)] if op else list(ops.all_ops().values())
+    found = [row for one in chosen for row in _rows(one, arch)]
+    if json:
+        print_json({"target": arch.name, "sets": found})
+        return
+    if found:
+        shown = table("op", "set", "kernels", "for", fold=["for"], right=["kernels"])
+        for row in found:
+            shown.add_row(row["op"], row["name"], str(row["kernels"]), row["purpose"])
+        show(shown)
+    others: dict[str, int] = {}
+    for each in chosen:
+        for one in each.preselected_sets.values():
+            if one.family != arch.family:
+                others[one.family] = others.get(one.family, 0) + 1
+    more = "".join(f"; {count} are for {family}{_such_as(family)}" for family, count in others.items())
+    say(f"{len(found)} sets for {arch.name}{more}")
+
+
+def _rows(op: Op, arch: Arch) -> list[dict[str, Any]]:
+    """The sets of the target's family; those of others have no kernels there."""
+    from tilewright.codegen import collect
+
+    return [
+        {
+            "op": op.name,
+            "name": name,
+            "kernels": len(collect(op.name, arch.name, preselected=name).specs),
+            "purpose": one.purpose,
+        }
+        for name, one in op.preselected_sets.items()
+        if one.family == arch.family
+    ]
+
+
+def _such_as(family: str) -> str:
+    from tilewright.arch import all_archs
+
+    backends = [one.backend for one in all_archs().values() if one.family == family]
+    return f" (--target {backends[0]})" if backends else ""

@@ -1,0 +1,1 @@
+"""Other programs' calls, each a thin layer over ours."""

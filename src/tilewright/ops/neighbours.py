@@ -1,0 +1,237 @@
+"""The legal kernels nearest to an illegal one: what to change, and how little of it.
+
+Generic over ops.  A neighbour computes the same (signature and arch stay); its schedule differs in as few fields, and
+in each as little, as legality allows.  Which values a field may have is asked of the op's pools; numbers may also be
+halved and doubled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from itertools import islice, product
+from typing import Any
+
+from tilewright.errors import TilewrightError
+from tilewright.ops.base import KernelSpec, Op
+from tilewright.ops.fields import flat_names
+from tilewright.ops.pooling import SWEPT
+
+MOST_CHECKS = 2000  # of combinations: some 0.1 s
+MOST_VALUES = 160  # of one field
+NEAR_NUMBERS = 4  # of one element of a tuple, beside what it is
+MUCH_FARTHER = 2.5
+
+A_FIELD = 1.0  # the price of any change; what follows comes on top, a halving or doubling costs 1
+A_SWITCH = 0.5
+A_WORD = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value of a schedule by its flat name (`tile_k`)."""
+
+    name: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {_shown(self.before)} -> {_shown(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A legal kernel, what makes it another than the one asked for, and how much that is."""
+
+    spec: KernelSpec
+    changes: tuple[Change, ...]
+    distance: float
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.changes))
+
+
+def neighbours(op: Op, spec: KernelSpec, count: int = 3) -> tuple[Neighbour, ...]:
+    """The nearest legal kernels that compute what the spec says, closest first; none where the arch has none.
+
+    One that changes what another does, and more beside, is left out; so is one much farther than the first.
+    """
+    try:
+        if not op.candidates(spec.signature, spec.arch):
+            return ()
+        proposed = _proposed(op, spec.signature, spec.arch, type(spec.schedule))  # type: ignore[arg-type]
+    except TilewrightError:
+        return ()
+    if not proposed:  # a schedule of another family than the arch has
+        return ()
+    choices = _choices(spec, proposed)
+    found = _apart_from_each_other(_walked(op, spec, _mattering(op, spec, choices)), count)
+    found = found or _apart_from_each_other(_walked(op, spec, choices), count)
+    return tuple(found) or tuple(islice(_of_pools(op, spec, proposed), count))
+
+
+def _apart_from_each_other(walked: Iterator[Neighbour], count: int) -> list[Neighbour]:
+    found: list[Neighbour] = []
+    for one in walked:
+        if not any(set(other.changes) <= set(one.changes) for other in found):
+            found.append(one)
+        if len(found) == count:
+            break
+    return found
+
+
+def told(found: Sequence[Neighbour]) -> str:
+    """For an error: what to change, closest first."""
+    return "; or ".join(map(str, found))
+
+
+@lru_cache(maxsize=32)
+def _proposed(op: Op, signature: Any, arch: str, kind: type[Any]) -> tuple[Any, ...]:
+    """The schedules of a family that the pools propose for a signature."""
+    axes = op.axes_of(signature)
+    # Of the pools that turn every axis the first is enough: the next has the same values, and a hundred times more.
+    swept = [one for one in op.pool_names if one in SWEPT][:1]
+    pools = (*(one for one in op.pool_names if one not in SWEPT), *swept)
+    found = (spec.schedule for pool in pools for spec in op.proposals(pool, arch, **axes))
+    return tuple(dict.fromkeys(one for one in found if type(one) is kind))
+
+
+# -- how far apart two values are ----------------------------------------------------------------------
+
+
+def _apart(one: Any, other: Any) -> float:
+    """Of two different values; without the price of the field itself."""
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return sum(_apart(a, b) for a, b in zip(one, other, strict=True) if a != b)
+    if isinstance(one, bool) and isinstance(other, bool):
+        return A_SWITCH
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        steps = abs(math.log2(max(one, 0.5) / max(other, 0.5)))
+        return math.ceil(steps) + steps / 100  # 192 is as far from 256 as 128 is, and of the two the nearer
+    return A_WORD
+
+
+def _price(before: Any, after: Any) -> float:
+    return 0.0 if before == after else A_FIELD + _apart(before, after)
+
+
+# -- the walk ------------------------------------------------------------------------------------------
+
+_Choices = Mapping[str, Sequence[tuple[float, Any]]]  # price and value, what was asked for first
+
+
+def _values(asked: Any, pool: set[Any]) -> list[tuple[float, Any]]:
+    """What a field may become, cheapest first; what was asked for is the first."""
+    known = set(pool)
+    if isinstance(asked, tuple) and asked and all(type(one) in (int, bool) for one in asked):
+        columns = [{one[place] for one in pool if len(one) == len(asked)} for place in range(len(asked))]
+        known |= set(product(*(_near(one, column) for one, column in zip(asked, columns, strict=True))))
+    elif type(asked) is int:
+        known |= set(_near(asked, pool))
+    known.discard(asked)
+    priced = sorted(((_price(asked, one), one) for one in known), key=lambda pair: (pair[0], str(pair[1])))
+    return [(0.0, asked), *priced[:MOST_VALUES]]
+
+
+def _near(asked: Any, pool: set[Any]) -> list[Any]:
+    """A number, its nearest ones in the pools, its half and its double."""
+    known = {one for one in pool if type(one) is type(asked) and one != asked}
+    if type(asked) is int and asked > 0:
+        known |= {asked // 2, 2 * asked} - {0, asked}
+    return [asked, *sorted(known, key=lambda one: (_apart(asked, one), one))[:NEAR_NUMBERS]]
+
+
+def _walked(op: Op, spec: KernelSpec, choices: _Choices) -> Iterator[Neighbour]:
+    """Combinations of changed fields in the order of their price, each asked of legality."""
+    names = list(choices)
+    values = [choices[name] for name in names]
+    heap: list[tuple[float, tuple[int, ...], int]] = [(0.0, (0,) * len(names), 0)]
+    legal: list[set[tuple[int, int]]] = []
+    farthest = math.inf
+    for _ in range(MOST_CHECKS):
+        if not heap or heap[0][0] > farthest:
+            return
+        price, places, last = heapq.heappop(heap)
+        for index in range(last, len(names)):
+            place = places[index] + 1
+            if place < len(values[index]):
+                more = values[index][place][0] - values[index][place - 1][0]
+                heapq.heappush(heap, (price + more, (*places[:index], place, *places[index + 1 :]), index))
+        changed = {(index, place) for index, place in enumerate(places) if place}
+        if not changed or any(one <= changed for one in legal):
+            continue
+        found = _with(spec, {names[index]: values[index][place][1] for index, place in changed})
+        if not op.check(found):
+            legal.append(changed)
+            farthest = min(farthest, price + MUCH_FARTHER)
+            yield Neighbour(found, changes(spec, found), price)
+
+
+def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
+    return replace(spec, schedule=replace(spec.schedule, **values))
+
+
+def _choices(spec: KernelSpec, proposed: Sequence[Any]) -> _Choices:
+    """What each field may become."""
+    return {
+        one.name: _values(getattr(spec.schedule, one.name), {getattr(each, one.name) for each in proposed})
+        for one in fields(spec.schedule)
+        if one.init
+    }
+
+
+def _mattering(op: Op, spec: KernelSpec, choices: _Choices) -> _Choices:
+    """The fields of which some value changes what is said against the spec, be it only a number of it."""
+    said = set(op.check(spec))
+    return {
+        name: values
+        for name, values in choices.items()
+        if any(said - set(op.check(_with(spec, {name: value}))) for _, value in values[1:])
+    }
+
+
+def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Neighbour]:
+    """Where the walk did not come so far: kernels of the pools, nearest first."""
+    distances = [0.0] * len(proposed)
+    for name in (one.name for one in fields(spec.schedule)):
+        asked, prices = getattr(spec.schedule, name), dict[Any, float]()  # a field has few values
+        for place, one in enumerate(proposed):
+            value = getattr(one, name)
+            if value not in prices:
+                prices[value] = _price(asked, value)
+            distances[place] += prices[value]
+    for place in sorted(range(len(proposed)), key=distances.__getitem__):
+        found = replace(spec, schedule=proposed[place])
+        if not op.check(found):
+            yield Neighbour(found, changes(spec, found), distances[place])
+
+
+# -- what differs --------------------------------------------------------------------------------------
+
+
+def changes(before: KernelSpec, after: KernelSpec) -> tuple[Change, ...]:
+    """The fields of two schedules that differ, element by element where they have names."""
+    mine, theirs = _flat(before.schedule), _flat(after.schedule)
+    names = dict.fromkeys([*mine, *theirs])
+    return tuple(Change(name, mine.get(name), theirs.get(name)) for name in names if mine.get(name) != theirs.get(name))
+
+
+def _flat(schedule: Any) -> dict[str, Any]:
+    """Every value by its flat name; tuples by element, and only what is a field."""
+    held = {one.name for one in fields(schedule)}
+    named: Mapping[str, tuple[str, int | None]] = flat_names(type(schedule))
+    by_element = {field for field, place in named.values() if place is not None}
+    found: dict[str, Any] = {}
+    for name, (field, place) in named.items():
+        if field not in held or (place is None and field in by_element):
+            continue
+        value = getattr(schedule, field)
+        found[name] = value if place is None else value[place] if place < len(value) else None
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

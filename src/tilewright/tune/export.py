@@ -1,0 +1,213 @@
+"""Results as tables: CSV and Parquet, out of a store and back into one.
+
+The columns, in their order: `kernel` (its name), `problem_idx` (the same number for the same problem in one table), the
+fields of the problem, `latency_ms`, `tflops`, `non_zero`, `error` (largest error over its bound), `status`, `reason`,
+`spread`, `noise`, `threads`, `digest` (of the kernel), `device`, `date`, and as JSON text `problem`, `spec`,
+`machine`, `method` and `versions`, from which a table is read back without loss.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright import jsontext, ops
+from tilewright.codegen.folder import write_if_changed
+from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical
+from tilewright.errors import RequestError, TilewrightError
+from tilewright.ops.engine import columns_of
+
+_NUMBERS = ("latency_ms", "tflops", "non_zero", "error")
+_TOLD = ("status", "reason", "spread", "noise", "threads", "digest", "device", "date")
+_WHOLE = ("op", "problem", "spec", "machine", "method", "versions")
+FORMATS = (".csv", ".parquet")
+
+
+def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
+    """A table of results of one op; problems are numbered as they come."""
+    numbers: dict[str, int] = {}
+    for one in results:
+        text = canonical(one.problem)
+        yield {
+            "kernel": one.kernel.name,
+            "problem_idx": numbers.setdefault(text, len(numbers)),
+            **_fields(one),
+            **_measured(one),
+            "status": one.status,
+            "reason": one.reason,
+            "spread": one.spread,
+            "noise": one.noise,
+            "threads": one.threads,
+            "digest": one.kernel.digest,
+            "device": str(one.device.get("model", "")),
+            "date": one.date,
+            "op": one.op,
+            "problem": text,
+            "spec": canonical(one.kernel.spec),
+            "machine": canonical(one.device),
+            "method": canonical(one.method),
+            "versions": canonical(one.versions),
+        }
+
+
+def _problem(one: Result) -> Any:
+    """The problem itself; None where its op or version is not here."""
+    try:
+        return ops.op(one.op).problem_from_dict(dict(one.problem))
+    except TilewrightError:
+        return None
+
+
+def _fields(one: Result) -> dict[str, Any]:
+    known = _problem(one)
+    found = columns_of(ops.op(one.op), known) if known is not None else dict(one.problem)
+    return {name: value if isinstance(value, (int, float, str)) else canonical(value) for name, value in found.items()}
+
+
+def _measured(one: Result) -> dict[str, Any]:
+    known = _problem(one)
+    seconds = one.seconds if one.status == OK else None
+    return {
+        "latency_ms": None if seconds is None else seconds * 1e3,
+        "tflops": None if seconds is None or known is None or seconds <= 0 else known.flops / seconds / 1e12,
+        "non_zero": one.non_zero,
+        "error": one.error,
+    }
+
+
+def to_csv(results: Iterable[Result]) -> str:
+    found = list(rows(results))
+    out = io.StringIO(newline="")
+    names = list(dict.fromkeys(name for row in found for name in row)) or ["kernel", "problem_idx", *_NUMBERS, *_TOLD]
+    writer = csv.DictWriter(out, names, restval="")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in found)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None else repr(value) if isinstance(value, float) else value
+
+
+def write(path: Path, results: Iterable[Result]) -> None:
+    """A file of the kind its name says, written whole or not at all."""
+    if path.suffix == ".parquet":
+        write_if_changed(path, _parquet_bytes(list(rows(results))))
+    elif path.suffix == ".csv":
+        write_if_changed(path, to_csv(results).encode())
+    else:
+        raise RequestError(
+            f"{path.name!r} is no table", rule="table-kind", value=path.suffix, remedy="name a .csv or .parquet file"
+        )
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise RequestError(
+            "Parquet needs pyarrow",
+            rule="missing-extra",
+            value="pyarrow",
+            remedy="install tilewright[learn], or use CSV",
+        ) from None
+    return pyarrow
+
+
+def _parquet_bytes(table: Sequence[Mapping[str, Any]]) -> bytes:
+    arrow = _arrow()
+    out = arrow.BufferOutputStream()
+    arrow.parquet.write_table(arrow.Table.from_pylist(list(table)), out, compression="zstd")
+    return bytes(out.getvalue().to_pybytes())
+
+
+# -- and back ------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> list[Result]:
+    """The results of a table that `write` made; anything else is one clear error."""
+    try:
+        table = _table(path)
+    except (OSError, ValueError) as error:
+        raise _bad(path, f"cannot be read: {getattr(error, 'strerror', '') or error}") from None
+    found = []
+    for index, row in enumerate(table):
+        try:
+            found.append(_result(row))
+        except (KeyError, TypeError, ValueError) as error:
+            told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise _bad(path, f"row {index + 1}: {told}") from None
+    return found
+
+
+def _bad(path: Path, what: str) -> RequestError:
+    return RequestError(
+        f"{path}: {what}", rule="results-file", value=str(path), remedy="give a table that Tilewright wrote"
+    )
+
+
+def _table(path: Path) -> list[Mapping[str, Any]]:
+    if path.suffix == ".parquet":
+        arrow = _arrow()
+        try:
+            found: list[Mapping[str, Any]] = arrow.parquet.read_table(path).to_pylist()
+        except arrow.ArrowException as error:
+            raise ValueError(str(error).partition("\n")[0]) from None
+        return found
+    if path.suffix != ".csv":
+        raise ValueError("it is neither .csv nor .parquet")
+    reader = csv.DictReader(io.StringIO(jsontext.read(path).decode("utf-8-sig"), newline=""), strict=True)
+    try:
+        return list(reader)
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from None
+
+
+def _result(row: Mapping[str, Any]) -> Result:
+    whole = {name: _object(name, row[name]) for name in _WHOLE if name != "op"}
+    status = row["status"]
+    if status not in STATUSES:
+        raise ValueError(f"its status is {status!r}")
+    milliseconds = _number(row["latency_ms"])
+    if (status == OK) != (milliseconds is not None):
+        raise ValueError(f"a time of {row['latency_ms']!r} with the status {status}")
+    non_zero = _number(row["non_zero"])
+    kernel = KernelRow(_text(row["digest"]), _text(row["kernel"]), str(whole["spec"].get("arch", "")), whole["spec"])
+    return Result(
+        _text(row["op"]), whole["problem"], whole["machine"], int(row["threads"]), kernel, status,
+        None if milliseconds is None else milliseconds / 1e3, _number(row["spread"]), _number(row["error"]),
+        None if non_zero is None else int(non_zero), _number(row["noise"]), row["reason"] or "", whole["method"],
+        whole["versions"], float(row["date"]),
+    )  # fmt: skip
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is no name")
+    return value
+
+
+def _object(name: str, text: Any) -> dict[str, Any]:
+    found = jsontext.loads(text) if isinstance(text, str) else None
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is no JSON object")
+    return found
+
+
+def _number(value: Any) -> float | None:
+    if value is None or value == "":
+        return None
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError(f"{value!r} is no number")
+    return found
+
+
+def to_json(results: Iterable[Result]) -> str:
+    return json.dumps(list(rows(results)), indent=1) + "\n"

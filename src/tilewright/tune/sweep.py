@@ -1,0 +1,213 @@
+"""Sweeps: many kernels on many problems, every outcome a row in the store, and the same again goes on where it ended.
+
+What is to do is the product of problems and the kernels that serve them, less what the store has for this device,
+these threads and this protocol.  So a sweep that was interrupted, or got new kernels or problems, costs what is new.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright import ops
+from tilewright.dispatch.measure import versions_of
+from tilewright.dispatch.records import machine, threads_of
+from tilewright.dispatch.results import OK, KernelRow, Result, Results, canonical, problem_digest
+from tilewright.ops.base import KernelSpec, Op, plain
+from tilewright.runtime.devices import HOST, device_of
+from tilewright.runtime.host import thread_count
+from tilewright.runtime.timing import Method, flush_bytes
+from tilewright.tune import quiet
+from tilewright.tune.forge import Forge, Heard
+from tilewright.tune.lane import BATCH, LIMIT, Lane, Outcome
+
+SpecsOf = Callable[[Any], Iterable[KernelSpec]]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One problem and the kernels that are still to be measured on it."""
+
+    problem: Any
+    specs: tuple[KernelSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a sweep has to do."""
+
+    items: tuple[Item, ...]
+    known: int  # results the store has already
+    unserved: tuple[Any, ...] = ()  # problems for which there is no kernel
+
+    @property
+    def total(self) -> int:
+        return sum(len(one.specs) for one in self.items)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far it is, for people."""
+
+    total: int
+    done: int = 0
+    built: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What is left takes, going by the rate so far."""
+        if not self.done:
+            return None
+        return (time.monotonic() - self.started) / self.done * (self.total - self.done)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a sweep measures."""
+
+    method: Method = field(default_factory=lambda: Method(rounds=5))
+    limit: float = LIMIT  # seconds of one kernel
+    batch: int = BATCH
+    jobs: int | None = None  # compilers at once
+    patience: float = quiet.PATIENCE  # seconds to wait for a quiet machine before each problem
+
+
+class Sweep:
+    """Measurements of one op on this machine's device of a target, into one store."""
+
+    def __init__(self, op: Op, target: str, store: Results, options: Options | None = None) -> None:
+        self.op, self.target, self.store = op, target, store
+        self.options = options or Options()
+        self.device = device_of(target)
+        self.threads = threads_of(target, thread_count())
+        self._machine = machine(target)
+        # The seed differs from run to run and changes no time.
+        self._protocol = {
+            "kind": "interleaved rounds, median", **plain(self.options.method), "batch": self.options.batch,
+            "flush_bytes": flush_bytes(self.device.cache_bytes) if self.options.method.flush else 0,
+        }  # fmt: skip
+
+    @property
+    def on_host(self) -> bool:
+        return self.device.place == HOST
+
+    # -- what is to do -----------------------------------------------------------------------------------
+
+    def plan(self, problems: Iterable[Any], specs_of: SpecsOf) -> Work:
+        """The kernels that serve each problem and have no result yet."""
+        items: list[Item] = []
+        unserved: list[Any] = []
+        known = 0
+        method = canonical(self._protocol)
+        for stage in self._stages(problems):
+            usable = [one for one in specs_of(stage) if not self.op.supports(one, stage)]
+            if not usable:
+                unserved.append(stage)
+                continue
+            done = self.store.measured(
+                self._machine["fingerprint"], self.threads, problem_digest(self.op.name, plain(stage))
+            )
+            left = [one for one in usable if done.get(one.digest, ("", ""))[1] != method]
+            known += len(usable) - len(left)
+            if left:
+                items.append(Item(stage, tuple(left)))
+        return Work(tuple(items), known, tuple(unserved))
+
+    def _stages(self, problems: Iterable[Any]) -> list[Any]:
+        """Every problem that a kernel is measured on, each once."""
+        found: dict[Any, None] = {}
+        for problem in problems:
+            for stage in self.op.stages(problem, self.target):
+                found[self.op.measured_as(stage)] = None
+        return list(found)
+
+    # -- doing it ----------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        work: Work,
+        on_row: Callable[[Result, Progress], None] | None = None,
+        on_build: Heard | None = None,
+    ) -> Progress:
+        """Measure all that is left; a row is in the store before `on_row` hears of it."""
+        progress = Progress(work.total)
+        forge = Forge((spec for one in work.items for spec in one.specs), jobs=self.options.jobs, heard=on_build)
+        if self.on_host:
+            forge.build_all()  # compilers beside a measurement would be measured too
+            progress.started = time.monotonic()
+        else:
+            forge.start()
+        try:
+            with Lane(self.target, self.threads or 1, limit=self.options.limit, batch=self.options.batch) as lane:
+                for item in work.items:
+                    self._item(item, forge, lane, progress, on_row)
+        finally:
+            forge.stop()
+        return progress
+
+    def _item(self, item: Item, forge: Forge, lane: Lane, progress: Progress, on_row: Any) -> None:
+        built, failed = forge.wait(item.specs)
+        specs = {one.digest: one for one in item.specs}
+
+        def keep(outcome: Outcome, noise: float | None = None) -> None:
+            row = self._result(item.problem, specs[outcome.digest], outcome, noise)
+            self.store.put([row])
+            progress.done += 1
+            if row.status != OK:
+                progress.failed[row.status] += 1
+            if on_row is not None:
+                on_row(row, progress)
+
+        for digest, why in failed.items():
+            keep(Outcome(digest, "build-failed", why))
+        if not built:
+            return
+        noise = quiet.settle(self.options.patience) if self.on_host else None
+        for outcome in lane.measure(item.problem, built, self.options.method):
+            keep(outcome, noise)
+
+    def _result(self, problem: Any, spec: KernelSpec, outcome: Outcome, noise: float | None) -> Result:
+        return Result(
+            self.op.name, plain(problem), self._machine, self.threads,
+            KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict()), outcome.status, outcome.seconds,
+            outcome.spread, outcome.error, outcome.non_zero, noise, outcome.reason, self._protocol, versions_of(spec),
+        )  # fmt: skip
+
+
+def candidates(op: Op, target: str) -> SpecsOf:
+    """The kernels dispatch would choose from."""
+    return lambda problem: op.candidates(op.signature_of(problem), target)
+
+
+def of_pool(op: Op, target: str, pool: str) -> SpecsOf:
+    """The legal kernels of a pool with the problem's signature."""
+    known: dict[Any, list[KernelSpec]] = {}
+
+    def specs(problem: Any) -> Sequence[KernelSpec]:
+        signature = op.signature_of(problem)
+        if signature not in known:
+            proposed = op.proposals(pool, target, **op.axes_of(signature))
+            known[signature] = [one for one in proposed if one.signature == signature and not op.check(one)]
+        return known[signature]
+
+    return specs
+
+
+def of_list(op: Op, specs: Iterable[KernelSpec]) -> SpecsOf:
+    """Those of a list with the problem's signature."""
+    by_signature: dict[Any, list[KernelSpec]] = {}
+    for one in specs:
+        by_signature.setdefault(one.signature, []).append(one)
+    return lambda problem: by_signature.get(op.signature_of(problem), ())
+
+
+def sweep(name: str, target: str, store: Results, problems: Iterable[Any], specs_of: SpecsOf | None = None) -> Progress:
+    """The short way: the default kernels on problems."""
+    op = ops.op(name)
+    one = Sweep(op, target, store)
+    return one.run(one.plan(problems, specs_of or candidates(op, target)))

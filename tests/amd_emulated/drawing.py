@@ -1,0 +1,331 @@
+"""Kernels and problems drawn by seed: from the pools as users have them, with sizes and numbers they would not try.
+
+Entry `index` of a seed is the same whatever the count: its generator is seeded by both.  What a rule refuses is drawn
+again, and counted by its rule.
+
+Kernels: the arch evenly among those the emulator models, the pool evenly among default, full and profiler, then input
+types, layout, variant, fused work and output evenly or as the weights below say, and of what the pool proposes for
+them a schedule evenly.
+
+Problems: up to three tiles each way, any number of turns of the k loop that chooses other code, sizes that are
+multiples of anything from 1 to the tile; gaps between lines and matrices, batches, one matrix for a whole batch,
+D tensors of every shape, addresses off the allocator's alignment, alpha, beta and C, numbers of every kind.  The
+op's `supports` says which of them the kernel serves; some of the others are kept, to be refused by the kernel too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tests.amd_emulated.emulator import MODELLED
+from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE
+from tilewright.arch import all_archs
+from tilewright.ops import op
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
+from tilewright.ops.gemm import amd
+from tilewright.ops.gemm import amd_shape as shape
+from tilewright.ops.gemm.problem import GemmProblem
+
+POOLS = ("default", "full", "profiler")
+LAYOUTS = ("rcr", "rrr", "crr", "ccr")
+VARIANTS = ("standard",) * 6 + ("multi_d",) * 4 + ("preshuffle",) * 2
+INPUTS = tuple(one for one in FORMATS if one != "int32")
+OUTPUTS = {"float": ("fp16", "bf16", "fp32"), "int": ("int32", "int32", "int8", "fp32")}
+D_KINDS = ("full", "full", "row", "column", "one")
+MOST_WORK = 1 << 25  # multiplications of one problem: a few seconds of emulation
+EXECUTED, REFUSED = 6, 4  # problems of a kernel
+TRIES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A problem: everything about one call, as plain values."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    broadcast_a: bool = False
+    broadcast_b: bool = False
+    gaps: dict[str, int] = field(default_factory=dict)  # a, b, c, d, e: elements between lines
+    batch_gap: int = 0  # elements between matrices
+    off: dict[str, int] = field(default_factory=dict)  # elements off an aligned address
+    d_kinds: tuple[str, ...] = ()  # full, row (of n), column (of m), one
+    alpha: float = 1.0
+    beta: float = 0.0
+    in_place: bool = False  # E is C
+    broadcast_c: bool = False
+    values: dict[str, str] = field(default_factory=dict)  # kinds of numbers by operand
+    cancels: bool = False  # products come in pairs that cancel each other
+    seed: int = 0
+
+    def label(self) -> str:
+        words = [f"{self.m}x{self.n}x{self.k}"]
+        words += [f"batch {self.batch}"] if self.batch > 1 else []
+        words += [f"alpha {self.alpha:g}"] if self.alpha != 1 else []
+        words += [f"beta {self.beta:g}"] if self.beta else []
+        return " ".join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def from_dict(data: dict[str, Any]) -> Drawn:
+    return Drawn(**{**data, "d_kinds": tuple(data["d_kinds"])})
+
+
+@dataclass(slots=True)
+class Entry:
+    """One row of a seed."""
+
+    index: int
+    pool: str
+    spec: KernelSpec
+    problems: list[Drawn]
+    refused: list[Drawn]  # the kernel must say no
+    rules: Counter[str]  # what was drawn before and refused
+
+
+def draw(seed: int, index: int) -> Entry:
+    rng = random.Random(f"kernel {seed} {index}")
+    rules: Counter[str] = Counter()
+    pool, spec = _kernel(rng, rules)
+    served, refused = _problems(rng, spec)
+    return Entry(index, pool, spec, served, refused, rules)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
+    gemm = op("gemm")
+    while True:
+        arch, pool = rng.choice(modelled()), rng.choice(POOLS)
+        axes = draw_axes(rng)
+        proposed = list(gemm.proposals(pool, arch, **axes))
+        if not proposed:
+            rules["the pool proposes nothing"] += 1
+            continue
+        for _ in range(40):  # of one signature; some have no legal schedule
+            spec = rng.choice(proposed)
+            if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
+                spec = replace(spec, signature=replace(spec.signature, dtype_d="fp32"))
+            broken = [one.rule for one in gemm.check(spec)]
+            if not broken:
+                return pool, spec
+            rules[broken[0]] += 1
+            if any(amd.signature_rules(spec.signature, all_archs()[arch])):
+                break
+
+
+def draw_axes(rng: random.Random) -> dict[str, Any]:
+    """What the kernel computes; of an arch that lacks a type a rule says so."""
+    a = rng.choice(INPUTS)
+    b = a
+    if a.startswith("fp8") and rng.random() < 0.25:
+        b = rng.choice([one for one in INPUTS if one.startswith("fp8")])
+    variant = rng.choice(VARIANTS)
+    axes: dict[str, Any] = {
+        "datatypes": (a if a == b else f"{a}:{b}",),
+        "layouts": ("rcr" if variant == "preshuffle" else rng.choice(LAYOUTS),),
+        "variants": (variant,),
+        "outputs": (rng.choice(OUTPUTS["int" if a == "int8" else "float"]),),
+    }
+    if variant == "multi_d":
+        epilogue = rng.choice(EPILOGUES[1:])
+        axes.update(epilogues=(epilogue,), num_d=(rng.choice(epilogue_d_counts(epilogue)),))
+    return axes
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[Drawn]]:
+    gemm = op("gemm")
+    served: list[Drawn] = []
+    refused: list[Drawn] = []
+    for one in _attempts(rng, spec):
+        if gemm.supports(spec, product_problem(spec, one)):
+            refused.append(one)
+        else:
+            served.append(one)
+        if len(served) == EXECUTED:
+            break
+    if not served:
+        served.append(plain(spec))
+    return served, rng.sample(refused, min(REFUSED, len(refused)))
+
+
+def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
+    yield plain(spec, rng.randrange(1 << 31))
+    for _ in range(TRIES):
+        one = _one(rng, spec)
+        if one.m * one.n * one.k * one.batch <= MOST_WORK:
+            yield one
+
+
+def plain(spec: KernelSpec, seed: int = 0) -> Drawn:
+    """One tile, the shortest k that every kernel of its kind serves."""
+    s, h = spec.signature, spec.schedule
+    m, n, k = h.tile
+    kinds = dict.fromkeys("abcd", ORDINARY)
+    return Drawn(m, n, 2 * k * h.split_k, d_kinds=("full",) * s.num_d, values=kinds, seed=seed)
+
+
+def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
+    s, h = spec.signature, spec.schedule
+    fine = rng.choice((1, 2, 4, 8, 8, 16, 16, 32))  # most accesses are 8 or 16 elements wide
+    stages = shape.prefetch_stages(s, h)
+    m, n = (_size(rng, side, rng.choice((1, 1, 1, 2, 3)), fine) for side in h.tile[:2])
+    k = _size(rng, h.tile[2] * h.split_k, rng.randint(1, 2 * stages + 3), fine)
+    batch = rng.choice((1, 1, 1, 2, 3))
+    gap = rng.choice((0, 0, fine, 3 * fine, 16))
+    cancels = rng.random() < 0.1 and not FORMATS[s.dtype_a].is_int
+    return Drawn(
+        m,
+        n,
+        k,
+        batch,
+        broadcast_a=batch > 1 and rng.random() < 0.2,
+        broadcast_b=batch > 1 and rng.random() < 0.2,
+        gaps={one: rng.choice((0, gap)) for one in "abcde"},
+        batch_gap=rng.choice((0, 0, gap)),
+        off={one: rng.choice((1, 2, 8)) for one in "abcde"} if rng.random() < 0.1 else {},
+        d_kinds=tuple(rng.choice(D_KINDS) for _ in range(s.num_d)),
+        values=_values(rng, cancels),
+        cancels=cancels,
+        seed=rng.randrange(1 << 31),
+        **_factors(rng, spec),
+    )
+
+
+def _size(rng: random.Random, step: int, count: int, fine: int) -> int:
+    """`count` steps, a bit more or less of them, or next to nothing, in multiples of `fine`."""
+    way = rng.random()
+    if way < 0.35:
+        return step * count
+    if way < 0.85:
+        rest = rng.randint(1, max(1, step // fine)) * fine
+        return max(fine, step * (count - 1) + min(rest, step))
+    return fine * rng.randint(1, 3)
+
+
+def _values(rng: random.Random, cancels: bool) -> dict[str, str]:
+    if cancels:
+        return {"a": ORDINARY, "b": ORDINARY, "c": rng.choice(KINDS), "d": rng.choice(KINDS)}
+    if rng.random() < 0.3:  # every element exact
+        return {"a": rng.choice((WHOLE, ONE_HOT)), "b": WHOLE, "c": WHOLE, "d": WHOLE}
+    found = {one: rng.choice((ORDINARY, ORDINARY, *KINDS)) for one in "abcd"}
+    if found["a"] == LARGEST and found["b"] == LARGEST:
+        found["b"] = SMALL  # else hardly an element would be promised
+    return found
+
+
+def _factors(rng: random.Random, spec: KernelSpec) -> dict[str, Any]:
+    """alpha, beta and C as far as kernels of the family take them."""
+    whole = FORMATS[spec.signature.dtype_c].is_int
+    found: dict[str, Any] = {}
+    if getattr(amd, "SCALES", True) and rng.random() < 0.4:
+        found["alpha"] = rng.choice((2.0, -1.0, 0.0, 3.0) if whole else (2.0, -1.0, 0.0, 0.37, 1e-3))
+    if getattr(amd, "ADDS_C", True) and rng.random() < 0.4:
+        found["beta"] = rng.choice((1.0, -1.0, 2.0) if whole else (1.0, -0.5, 1.7))
+        found["in_place"] = rng.random() < 0.3
+        found["broadcast_c"] = not found["in_place"] and rng.random() < 0.2
+    return found
+
+
+# -- what the product is told ------------------------------------------------------------------------------------------
+
+
+def product_problem(spec: KernelSpec, one: Drawn) -> GemmProblem:
+    """The call as the product's dispatcher would describe it."""
+    s = spec.signature
+    laid = lay(spec, one)
+    many = one.batch > 1
+    plain_d = all(
+        each.column == 1 and not each.off % 16 and not (each.line * each.bytes % 16 or each.apart * each.bytes % 16)
+        for name, each in laid.items()
+        if name.startswith("d")
+    )
+    aligned = all(
+        not laid[name].off % 16 and not (many and laid[name].apart * laid[name].bytes % 16) for name in ("a", "b", "e")
+    )
+    return GemmProblem(
+        m=one.m,
+        n=one.n,
+        k=one.k,
+        dtype_a=s.dtype_a,
+        dtype_b=s.dtype_b,
+        dtype_c=s.dtype_c,
+        dtype_d=s.dtype_d,
+        layout=s.layout,
+        batch=one.batch,
+        epilogue=s.epilogue,
+        num_d=s.num_d,
+        beta=one.beta != 0,
+        preshuffled=s.variant == "preshuffle",
+        a_stride=laid["a"].line,
+        b_stride=laid["b"].line,
+        c_stride=laid["e"].line,
+        broadcast_a=one.broadcast_a,
+        broadcast_b=one.broadcast_b,
+        aligned=aligned,
+        plain_d=plain_d,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lay:
+    """How an operand lies in memory, in elements; `off` is in bytes from an aligned address."""
+
+    batch: int
+    lines: int
+    length: int
+    line: int  # from line to line, 0 where one line serves all
+    apart: int  # from matrix to matrix, 0 where one serves all
+    column: int
+    bytes: int
+    off: int
+    dtype: str
+
+
+def lay(spec: KernelSpec, one: Drawn) -> dict[str, Lay]:
+    s = spec.signature
+    found: dict[str, Lay] = {}
+
+    def put(name: str, dtype: str, lines: int, length: int, shared: bool = False) -> None:
+        size, group = FORMATS[dtype].bytes, name[0]
+        line = length + one.gaps.get(group, 0)
+        apart = 0 if shared or one.batch == 1 else lines * line + one.batch_gap
+        batch = 1 if shared else one.batch
+        found[name] = Lay(batch, lines, length, line, apart, 1, size, one.off.get(group, 0) * size, dtype)
+
+    put("a", s.dtype_a, *((one.m, one.k) if s.layout[0] == "r" else (one.k, one.m)), one.broadcast_a)
+    put("b", s.dtype_b, *((one.k, one.n) if s.layout[1] == "r" else (one.n, one.k)), one.broadcast_b)
+    put("e", s.dtype_c, one.m, one.n)
+    if one.beta:
+        put("c", s.dtype_c, one.m, one.n, one.broadcast_c)
+        if one.in_place:
+            found["c"] = found["e"]
+    for index, kind in enumerate(one.d_kinds):
+        name, size = f"d{index}", FORMATS[s.dtype_d].bytes
+        if kind == "full":
+            put(name, s.dtype_d, one.m, one.n)
+        else:
+            lines, length = {"row": (1, one.n), "column": (one.m, 1), "one": (1, 1)}[kind]
+            shared = one.batch == 1 or kind == "row"  # a bias for all matrices of the batch
+            apart = 0 if shared else lines * length + one.batch_gap
+            off = one.off.get("d", 0) * size
+            line, column = int(lines > 1), int(length > 1)
+            found[name] = Lay(1 if shared else one.batch, lines, length, line, apart, column, size, off, s.dtype_d)
+    return found
+
+
+def modelled() -> tuple[str, ...]:
+    """Archs that are emulated and known to the product."""
+    return tuple(one for one in MODELLED if one in all_archs())

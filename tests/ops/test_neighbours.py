@@ -1,0 +1,108 @@
+"""The nearest legal kernels of an illegal one, for any op."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tilewright.errors import IllegalSpecError
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.base import demand_legal
+from tilewright.ops.gemm import CkTileSchedule, GemmProblem, TmaWsSchedule
+from tilewright.ops.neighbours import changes, neighbours
+
+GEMM = op("gemm")
+FP16 = GemmProblem(64, 64, 64, dtype_a="fp16", layout="rcr").signature
+SOUND = CkTileSchedule("compv4", (128, 128, 32), (32, 32, 16), (2, 2, 1))
+
+
+def spec(schedule: object, arch: str = "gfx942", signature: object = FP16) -> KernelSpec:
+    return KernelSpec("gemm", signature, schedule, arch)
+
+
+def told(one: KernelSpec) -> list[str]:
+    return [str(each) for each in neighbours(GEMM, one)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        (replace(SOUND, scheduler="interwave"), ["scheduler interwave -> intrawave", "pipeline compv4 -> mem"]),
+        (
+            replace(SOUND, tile=(256, 256, 64)),
+            [
+                "tile_m 256 -> 128, tile_n 256 -> 128",
+                "tile_m 256 -> 128, tile_k 64 -> 32",
+                "tile_n 256 -> 128, tile_k 64 -> 32",
+            ],
+        ),
+        (replace(SOUND, tile=(100, 128, 32)), ["tile_m 100 -> 128", "tile_m 100 -> 64"]),
+        (
+            replace(SOUND, tile=(256, 256, 32), warp_grid=(4, 4, 1)),
+            ["pipeline compv4 -> compv3, warp_grid_m 4 -> 2, warp_grid_n 4 -> 2"],
+        ),
+    ],
+)
+def test_closest_first_and_what_differs(asked: CkTileSchedule, nearest: list[str]) -> None:
+    assert told(spec(asked))[: len(nearest)] == nearest
+
+
+def test_on_another_vendor_too() -> None:
+    assert told(spec(TmaWsSchedule((100, 256, 64), 4), "sm_90a"))[0] == "tile_m 100 -> 128"
+
+
+def test_a_drawn_neighbourhood_is_legal_ordered_and_true() -> None:
+    """Kernels of the pools with some fields drawn anew: seed 8, forty of them."""
+    draw = random.Random(8)
+    pool = list(GEMM.proposals("full", "gfx942", datatypes=("fp16",), layouts=("rcr",)))
+    seen = 0
+    while seen < 40:
+        one, other, third = (draw.choice(pool).schedule for _ in range(3))
+        asked = spec(replace(one, pipeline=other.pipeline, tile=third.tile, warp_grid=other.warp_grid))
+        if not GEMM.check(asked):
+            continue
+        seen += 1
+        found = neighbours(GEMM, asked)
+        assert 1 <= len(found) <= 3
+        assert [each.distance for each in found] == sorted(each.distance for each in found)
+        for each in found:
+            assert not GEMM.check(each.spec)
+            assert (each.spec.signature, each.spec.arch) == (asked.signature, asked.arch)
+            assert each.changes == changes(asked, each.spec)
+            assert each.changes
+        for each in found[1:]:
+            assert not set(found[0].changes) <= set(each.changes), "it changes more than it need"
+
+
+def test_nothing_legal_is_nearer_than_the_first() -> None:
+    """Every kernel one step from the one asked for, in any value, is illegal where the first is two steps away."""
+    asked = spec(replace(SOUND, tile=(256, 256, 64)))
+    found = neighbours(GEMM, asked)
+    assert len(found[0].changes) == 2
+    for place, size in ((0, 128), (1, 128), (2, 32)):
+        tile = [*asked.schedule.tile]
+        tile[place] = size
+        assert GEMM.check(spec(replace(asked.schedule, tile=tuple(tile))))
+    for field, words in CkTileSchedule.words.items():
+        for word in words:
+            assert GEMM.check(spec(replace(asked.schedule, **{field: word})))
+
+
+def test_where_no_schedule_helps_there_are_none() -> None:
+    assert told(spec(SOUND, "gfx1100")) == []  # these headers cannot multiply there
+    assert told(spec(SOUND, "sm_90a")) == []  # another family's schedule
+    assert told(spec(SOUND, "gfx942", replace(FP16, dtype_c="int8"))) == []  # the signature is what is wrong
+
+
+def test_the_error_of_an_illegal_spec_names_them() -> None:
+    with pytest.raises(IllegalSpecError) as caught:
+        demand_legal(GEMM, spec(replace(SOUND, scheduler="interwave")))
+    assert caught.value.rule == "amd-scheduler"
+    assert "the nearest legal kernels: scheduler interwave -> intrawave; or pipeline compv4 -> mem" in str(caught.value)
+
+
+def test_two_waves_that_are_one_are_refused_and_no_division_by_zero() -> None:
+    one_wave = CkTileSchedule("compv5", (64, 64, 32), (32, 32, 16), (1, 1, 1))
+    assert [each.rule for each in GEMM.check(spec(one_wave))] == ["amd-warp-grid-k"]

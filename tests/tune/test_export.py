@@ -1,0 +1,126 @@
+"""Tables of results: what is written is read back, and what is broken is one clear error."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright import ops
+from tilewright.dispatch.results import FAILURES, OK, KernelRow, Result, Results
+from tilewright.errors import RequestError, TilewrightError
+from tilewright.ops.base import plain
+from tilewright.tune import export
+
+GEMM = ops.op("gemm")
+MACHINE = {"fingerprint": "f" * 16, "model": "A CPU, of some kind"}
+
+
+def result(m: int = 3, status: str = OK, reason: str = "", **changes: Any) -> Result:
+    problem = GEMM.problem({"m": m, "n": 5, "k": 7})
+    spec = GEMM.generic_spec(GEMM.signature_of(problem), "generic")
+    kernel = KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
+    times: dict[str, Any] = {"seconds": 2e-6, "spread": 0.01, "error": 0.25, "non_zero": 15} if status == OK else {}
+    made = Result("gemm", plain(problem), MACHINE, 2, kernel, status, reason=reason, method={"rounds": 3},
+                  versions={"tilewright": "x"}, date=7.5, **times)  # fmt: skip
+    return replace(made, **changes)
+
+
+KINDS = [".csv", ".parquet"]
+
+
+def demand(ending: str) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_a_table_comes_back_as_it_was(tmp_path: Path, ending: str) -> None:
+    demand(ending)
+    failed = [result(5 + index, one, 'it\nsaid, "no"') for index, one in enumerate(FAILURES)]
+    found = [result(), result(4, noise=0.125), *failed]
+    file = tmp_path / f"r{ending}"
+    export.write(file, found)
+    assert export.read(file) == found
+    store = Results(tmp_path / "r.db")
+    assert store.put(export.read(file)) == len(found)
+    assert sorted(store.all(), key=lambda one: one.problem["m"]) == found
+
+
+def test_the_documented_columns_lead(tmp_path: Path) -> None:
+    export.write(tmp_path / "r.csv", [result(), result(status="wrong", reason="it is")])
+    with (tmp_path / "r.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    names = list(first)
+    assert names[:5] == ["kernel", "problem_idx", "m", "n", "k"]
+    assert names[names.index("latency_ms") :][:6] == ["latency_ms", "tflops", "non_zero", "error", "status", "reason"]
+    assert float(first["latency_ms"]) == 2e-3
+    assert float(first["tflops"]) == pytest.approx(2 * 3 * 5 * 7 / 2e-6 / 1e12)
+    assert (second["latency_ms"], second["status"], second["problem_idx"]) == ("", "wrong", "0")
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.sampled_from([OK, *FAILURES]), st.text(max_size=20), st.floats(1e-9, 1e3)),
+        max_size=6,
+        unique_by=lambda one: one[0],
+    )
+)
+def test_any_results_survive_a_table(found: list[Any]) -> None:
+    made = [
+        replace(result(m, status, reason.replace("\x00", "").encode("utf-8", "ignore").decode()),
+                seconds=seconds if status == OK else None)
+        for m, status, reason, seconds in found
+    ]  # fmt: skip
+    table = list(csv.DictReader(io.StringIO(export.to_csv(made), newline=""), strict=True))
+    back = [export._result(row) for row in table]
+    assert [(one.problem["m"], one.status) for one in back] == [(one.problem["m"], one.status) for one in made]
+    assert [one.seconds or 0.0 for one in back] == pytest.approx([one.seconds or 0.0 for one in made])
+
+
+def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError) as caught:
+        export.write(tmp_path / "r.xlsx", [result()])
+    assert caught.value.rule == "table-kind"
+    assert not list(tmp_path.iterdir())
+
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "no columns": ("", ""),
+    "a status of its own": (",ok,", ",fine,"),
+    "a time that is none": ("0.002", "fast"),
+    "no time": ("0.002", ""),
+    "an endless time": ("0.002", "inf"),
+    "a spec that is no JSON": ('""schema""', "schema"),
+    "threads": (",2,", ",many,"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_table_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "r.csv"
+    export.write(file, [result()])
+    before, after = BROKEN[name]
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after) if before else "kernel\nx\n")
+    with pytest.raises(TilewrightError) as caught:
+        export.read(file)
+    assert caught.value.rule == "results-file"
+    assert "row 1" in caught.value.message
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"\xff" * 100])
+def test_a_broken_parquet_file_is_one_clear_error(tmp_path: Path, data: bytes) -> None:
+    demand(".parquet")
+    file = tmp_path / "r.parquet"
+    file.write_bytes(data)
+    with pytest.raises(TilewrightError) as caught:
+        export.read(file)
+    assert caught.value.rule == "results-file"
