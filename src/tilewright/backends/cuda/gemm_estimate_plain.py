@@ -11,9 +11,8 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule
 
 ISSUE = 6.6e09  # instructions a second that the warps of a multiprocessor issue
-# Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four, of 16 bytes that
-# are turned.
-PER_STEP, PER_PIECE, PER_SINGLE, PER_TURNED = 40, 4, 6, 7
+# Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four.
+PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6
 FEW_WARPS = 1.2  # what four warps alone take
 FILL = 3e-06  # until the first stage is there
 LEAVE = 1.5e-11  # of a result
@@ -67,10 +66,7 @@ def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
         (m, schedule.vector[0], problem.layout[0] == "r"),
         (n, schedule.vector[1], problem.layout[1] == "c"),
     ):
-        each: float = PER_SINGLE if vector == 1 else PER_PIECE / vector
-        if along_k:
-            each = PER_TURNED / 4 if vector == 4 else PER_SINGLE
-        issued += lines * k / threads * each
+        issued += lines * k / threads * (PER_SINGLE if vector == 1 or along_k else PER_PIECE / vector)
     return issued
 
 

@@ -280,9 +280,7 @@ def _multistage_copies(signature: GemmSignature, schedule: MultistageSchedule) -
             )
             continue
         through = stages.settled(dtype, along_k, vector)
-        pieces = length * size // (16 if through else vector * size)
-        if stages.turned_plain(dtype, along_k):
-            pieces = 2 if stages.staged(dtype, along_k, vector) else 8
+        pieces = length * size // (16 if through else vector * size) if not stages.single(dtype, along_k) else 8
         if pieces == 0 or threads % pieces:
             yield Violation(
                 "nv-copies",
@@ -342,16 +340,10 @@ def _multistage_limits(schedule: MultistageSchedule, p: GemmProblem) -> Iterator
         yield Violation("nv-size", f"a size of {largest} is 2^29 or more", f"use {LOOPS}")
     if -(-p.m // schedule.tile[0]) * -(-p.n // schedule.tile[1]) * p.batch >= MAX_SIZE:
         yield Violation("nv-size", "2^31 or more tiles", f"use {LOOPS}")
-    for what, dtype, stride, vector, along_k in (
-        ("A", p.dtype_a, p.a_stride, schedule.vector[0], p.layout[0] == "r"),
-        ("B", p.dtype_b, p.b_stride, schedule.vector[1], p.layout[1] == "c"),
+    for what, dtype, stride, vector in (
+        ("A", p.dtype_a, p.a_stride, schedule.vector[0]),
+        ("B", p.dtype_b, p.b_stride, schedule.vector[1]),
     ):
-        if stages.staged(dtype, along_k, vector) and p.k % vector:
-            yield Violation(
-                "nv-alignment",
-                f"k {p.k} is no multiple of the {vector} elements of {what} that are read at a time",
-                "use a multistage kernel with a vector of 1",
-            )
         # What is not aligned to 16 bytes may not be aligned to less: of addresses no more is known here.
         if vector > 1 and (not p.aligned or stride % vector):
             yield Violation(

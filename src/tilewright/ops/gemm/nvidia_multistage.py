@@ -44,14 +44,9 @@ def k_bytes(dtype: str) -> tuple[int, ...]:
     return (32, 64) if dtype == "fp32" else (64, 128)
 
 
-def turned_plain(dtype: str, along_k: bool) -> bool:
-    """Whether floats are turned on the way; `Operand::staged` and `Operand::single` in multistage_shape.h."""
+def single(dtype: str, along_k: bool) -> bool:
+    """Whether an operand is copied float by float and turned on the way; `Operand::single` in multistage_shape.h."""
     return dtype == "fp32" and along_k
-
-
-def staged(dtype: str, along_k: bool, vector: int) -> bool:
-    """Of these: four at a time, through registers; else one by one."""
-    return turned_plain(dtype, along_k) and vector == 4
 
 
 def settled(dtype: str, along_k: bool, vector: int) -> bool:
@@ -62,7 +57,7 @@ def settled(dtype: str, along_k: bool, vector: int) -> bool:
 
 def _operand_bytes(dtype: str, lines: int, deep: int, along_k: bool, vector: int, stages: int) -> int:
     tile = lines * deep * DTYPES[dtype].bytes
-    if turned_plain(dtype, along_k):
+    if single(dtype, along_k):
         return stages * (tile + 16 * deep)
     if not settled(dtype, along_k, vector):
         return stages * tile
@@ -114,10 +109,12 @@ def most_sums(signature: GemmSignature, vector: int) -> int:
 
 
 def _plain(signature: GemmSignature) -> Iterator[MultistageSchedule]:
-    """Exact fp32, for aligned rows and for any."""
-    for vector in (16, 0):
-        for m, n, warps, stages, dealing in PLAIN:
-            yield multistage(signature, m, n, 64, warps, stages, vector, dealing)
+    """Exact fp32: what is contiguous along k comes float by float whatever its alignment, the rest for both."""
+    for bytes_at_once in (16, 0):
+        vector = 0 if signature.layout[0] == "r" else bytes_at_once, 0 if signature.layout[1] == "c" else bytes_at_once
+        if bytes_at_once == 0 or any(vector):
+            for m, n, warps, stages, dealing in PLAIN:
+                yield multistage(signature, m, n, 64, warps, stages, vector, dealing)
 
 
 def plain_together(sums: int, threads: int) -> int:

@@ -20,8 +20,6 @@ template <class Config> struct HostMultistage {
       return grain >= 4 &&
              (intptr_t(at) % grain || stride * size % grain || (x.batch > 1 && batch_stride * size % grain));
     };
-    if ((S::A::staged && x.k * 4 % Config::vector_a) || (S::B::staged && x.k * 4 % Config::vector_b))
-      return {TW_ALIGNMENT, "k is no multiple of what this kernel reads of it at a time"};
     if (off(x.a, x.a_stride, x.a_batch_stride, sizeof(typename Config::A), Config::vector_a))
       return {TW_ALIGNMENT,
               "A, its leading stride or its batch stride is not aligned to what this kernel copies at a time"};

@@ -12,19 +12,16 @@
 #ifdef TW_ON_GPU
 namespace tw {
 
-template <class O, int Threads, bool plain, bool staged> struct fetch_of {
+template <class O, int Threads, bool plain> struct fetch_of {
   using type = Fetch<O, Threads>;
 };
-template <class O, int Threads> struct fetch_of<O, Threads, true, false> {
+template <class O, int Threads> struct fetch_of<O, Threads, true> {
   using type = PlainFetch<O, Threads>;
-};
-template <class O, int Threads> struct fetch_of<O, Threads, true, true> {
-  using type = StagedFetch<O, Threads>;
 };
 
 // One operand on its way: the copies of stages, and for those that need it the tile settled one step later.
 template <class S, class O> struct Side {
-  typename fetch_of<O, S::threads, O::plain, O::staged>::type fetch;
+  typename fetch_of<O, S::threads, O::plain>::type fetch;
   Settle<O, S::threads> settle;
   char *ring, *settled;  // this operand's place in stage 0; two settled tiles
   int into = 0, out_of = 0, turn = 0;

@@ -34,20 +34,19 @@ template <class T, int Lines, int Deep, bool AlongK> struct place_of<true, T, Li
 // are copied as they are, that many at a time.  Below, whole 16-byte words around the wanted bytes are
 // copied (raw rows have room for one more), and a pass over shared memory moves them into place; bytes
 // whose lines are contiguous are also turned there, for matrix instructions read bytes along k.  `Plain`
-// floats, which no matrix instruction reads, lie along lines: those contiguous along k are turned on the
-// way, `staged` in registers where they are aligned, else `single` ones at a time.
+// floats, which no matrix instruction reads, lie along lines: those contiguous along k come one by one and
+// are turned on the way, whatever their alignment.
 template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct Operand {
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
   static constexpr bool KContiguous = KContiguous_;
-  static constexpr bool plain = is_float<T>::value, staged = plain && KContiguous && Vector == 16,
-                        single = plain && KContiguous && !staged;
+  static constexpr bool plain = is_float<T>::value, single = plain && KContiguous;
   static constexpr bool turned = size == 1 && !KContiguous, settled = turned || Vector < 4;
   using Place = typename place_of<plain, T, Lines, Deep, KContiguous || turned>::type;
   static constexpr int rows = KContiguous ? Lines : Deep, width = (KContiguous ? Deep : Lines) * size;  // of the source
   static constexpr int piece = settled ? 16 : single ? size : Vector;                                   // of a row
-  // Of a row, side by side: of those that are turned a sector of memory.
-  static constexpr int pieces = staged ? 2 : single ? 8 : width / piece;
+  // Of a row, side by side: single ones are a sector of memory.
+  static constexpr int pieces = single ? 8 : width / piece;
   static constexpr int raw_row = width + 16;
   static constexpr int stage_bytes = settled ? rows * raw_row : Place::bytes;
   static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;
