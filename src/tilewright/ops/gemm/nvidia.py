@@ -26,6 +26,7 @@ from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
     LINES,
     SKINNY_LINES,
+    by_lines,
     generic_schedule,
     most_stages,
     schedules,
@@ -142,7 +143,7 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             + (" turned" if view.turned else ""),
             "use the direct store",
         )
-    yield from _cluster(signature, schedule)
+    yield from _cluster(signature, schedule) if schedule.dealing != "cluster_k" else _cluster_k(signature, schedule)
     yield from _resources(signature, schedule, arch)
 
 
@@ -164,6 +165,25 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
                 f"{line} lines of {what} in {parts} part(s) are not multiples of {grain}",
                 f"use a cluster or tile that leaves multiples of {grain}",
             )
+
+
+def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
+    """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
+    blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
+    if not 2 <= blocks <= MAX_CLUSTER:
+        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")
+    if schedule.grouping != "cooperative" or schedule.store != "direct":
+        yield Violation(
+            "nv-cluster-k",
+            f"a cluster that shares k is {schedule.grouping} with the {schedule.store} store",
+            "use cooperative warpgroups and the direct store",
+        )
+    if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes(by_lines(signature, schedule)):
+        yield Violation(
+            "nv-cluster-k",
+            f"{schedule.stages} stages have no room for the sums of {sizes(schedule.tile)}",
+            "use more stages or a smaller tile",
+        )
 
 
 def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
@@ -281,7 +301,7 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"the skinny pipeline multiplies bf16 or fp16, not {signature.dtype_a} by {signature.dtype_b}",
             "use bf16 or fp16 for both, or another pipeline",
         )
-    by_lines = signature.layout[0] != "r" if schedule.few == "columns" else signature.layout[1] != "c"
+    lines_first = signature.layout[0] != "r" if schedule.few == "columns" else signature.layout[1] != "c"
     few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
     warps, rest = divmod(schedule.tile[2], 64)
     if rest or warps not in (2, 4, 8, 16):
@@ -296,7 +316,7 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"tile {sizes(schedule.tile)} with few {schedule.few}",
             f"use 8 to {SKINNY_MAX} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
         )
-    elif by_lines and many not in (32, 64):
+    elif lines_first and many not in (32, 64):
         yield Violation(
             "nv-skinny-layout",
             f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
@@ -364,7 +384,11 @@ def _tma_ws_limits(schedule: TmaWsSchedule, p: GemmProblem) -> Iterator[Violatio
         wrong = "E" if _unaligned(p.c_stride, p.dtype_c) or _unaligned(p.n, p.dtype_c) else ""
         if wrong or not p.aligned:
             yield _misaligned("tma_ws", wrong, "align it, or use a kernel with the direct store")
-    if -(-p.m // schedule.tile[0]) * -(-p.n // schedule.tile[1]) * p.batch * -(-p.k // schedule.tile[2]) >= MAX_SIZE:
+    steps = -(-p.k // schedule.tile[2])
+    blocks = schedule.cluster[0] * schedule.cluster[1] if schedule.dealing == "cluster_k" else 1
+    if 0 < steps < blocks:
+        yield Violation("nv-cluster-k", f"k {p.k} is too short for {blocks} blocks", "use another way to deal")
+    if -(-p.m // schedule.tile[0]) * -(-p.n // schedule.tile[1]) * p.batch * steps * blocks >= MAX_SIZE:
         yield Violation("nv-size", "2^31 or more steps of tiles along k", f"use {LOOPS}")
 
 

@@ -49,7 +49,7 @@ class TmaView:
 
 
 def tma_view(schedule: TmaWsSchedule) -> TmaView:
-    (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster
+    (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster if schedule.dealing != "cluster_k" else (1, 1)
     if schedule.turned:
         return TmaView(n, m, along_n, along_m, schedule.groups, True)
     return TmaView(m, n, along_m, along_n, schedule.groups, False)
@@ -109,6 +109,7 @@ WAYS = {
         for dealing in TmaWsSchedule.words["dealing"]
         for turned in (False, True)
         for grouping in TmaWsSchedule.words["grouping"]
+        if dealing != "cluster_k" or grouping == "cooperative"
     )
 }
 _C, _P = Way("cooperative"), Way("pingpong")
@@ -131,7 +132,7 @@ def tma_ws(
     store: str = "",
 ) -> TmaWsSchedule:
     if not store:
-        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned
+        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned and way.dealing != "cluster_k"
         small = m == (64 if way.grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if whole and not small else "direct"
     return TmaWsSchedule(
@@ -160,6 +161,7 @@ def skinny_bytes(schedule: SkinnySchedule) -> int:
 _CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
 _CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
+_CC, _TC = _C._replace(dealing="cluster_k"), Way("cooperative", True, "cluster_k")
 
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
 # chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), listed by height.
@@ -210,6 +212,10 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 128, 6, (1, 1), _TK),
     (144, 128, 6, (1, 1), _TK),
     (256, 128, 4, (1, 1), _TK),
+    (64, 128, 8, (2, 1), _TC),
+    (144, 128, 6, (2, 1), _TC),
+    (144, 256, 4, (2, 1), _TC),
+    (128, 64, 8, (2, 1), _CC),
 )
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 
@@ -243,6 +249,9 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSc
         for m, n, cluster, way in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS, _CK, _PK)):
             for stages in range(2, 13) if far else (4, 6, 8):
                 yield tma_ws(signature, m, n, stages, cluster, way)
+        for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
+            for stages in range(3, 9) if far else (4, 6):
+                yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
             for way in (_T, Way("cooperative", True), Way("pingpong", True), Way("cooperative", True, "split_k")):
                 yield tma_ws(signature, few, many, stages, (1, 1), way)
@@ -278,6 +287,8 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
                 (256, 64, 4, (2, 2), _C),
                 (128, 64, 4, (2, 1), _CK),
                 (64, 64, 4, (1, 1), _PK),
+                (128, 64, 4, (2, 1), _CC),
+                (48, 128, 4, (4, 1), _TC),
                 (8, 64, 6, (1, 1), _T),
                 (16, 128, 4, (1, 2), Way("cooperative", True, "split_k")),
             ):

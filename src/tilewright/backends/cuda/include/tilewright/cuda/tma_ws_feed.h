@@ -61,7 +61,7 @@ template <class S>
 TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, const SharedMemory<S> &shared) {
   Place<S> place;
   Ring<S::Stages> ring;
-  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster);
+  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
   Segment s;
   while (work.next(s)) {
     const FedTile<S> t(x, s, place);
@@ -79,7 +79,7 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
       else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, step * S::BK, t.column, t.z_b, place.m, place.column());
     }
   }
-  if constexpr (S::Cluster > 1)  // nobody leaves while a neighbour may still write here or arrive here
+  if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here
     for (int i = 0; i < S::Stages; ++i, ring.next()) shared.empty[ring.stage].wait(ring.phase ^ 1);
 }
 
