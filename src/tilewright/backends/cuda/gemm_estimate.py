@@ -24,7 +24,7 @@ from tilewright.backends.cuda import gemm_estimate_plain as plain
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.nvidia_schedules import LINES, by_lines, tma_view
+from tilewright.ops.gemm.nvidia_schedules import by_lines, tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
@@ -216,7 +216,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
 
     # Of lines beyond the matrix nothing is fetched.
     inside_m, inside_n = lines_m / (_up(lines_m, m) * m), lines_n / (_up(lines_n, n) * n)
-    wide = _up(n, LINES) * LINES if by_lines(problem.signature, schedule) else n
+    wide = view.fetched_columns(by_lines(problem.signature, schedule))
     fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * wide * inside_n / along_m * blocks
     stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
     part = m * n / (128 * 256)

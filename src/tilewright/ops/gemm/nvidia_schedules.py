@@ -38,9 +38,11 @@ class TmaView:
     groups: int  # multiplying warpgroups that share a tile
     turned: bool
 
+    def fetched_columns(self, by_lines: bool) -> int:
+        return -(-self.columns // LINES) * LINES if by_lines else self.columns
+
     def stage_bytes(self, by_lines: bool) -> int:
-        columns = -(-self.columns // LINES) * LINES if by_lines else self.columns
-        return self.rows * K_BYTES + -(-columns * K_BYTES // 1024) * 1024
+        return self.rows * K_BYTES + -(-self.fetched_columns(by_lines) * K_BYTES // 1024) * 1024
 
     @property
     def accumulators(self) -> int:
