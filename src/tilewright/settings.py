@@ -67,6 +67,7 @@ class Settings:
     nvrtc: str = ""  # the library NVRTC (libnvrtc); empty means search
     cuda_library: str = ""  # the CUDA driver (libcuda); empty means search
     ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
+    ck_tile_profile: str = ""  # version of those headers sources are written for; empty means that of `ck_tile`
     measure: bool = True  # use recorded measurements when selecting
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
@@ -221,6 +222,16 @@ def override(**changes: Any) -> Iterator[Settings]:
     token = _scoped.set(_with(current(), changes))
     try:
         yield current()
+    finally:
+        _scoped.reset(token)
+
+
+@contextmanager
+def use(values: Settings) -> Iterator[None]:
+    """The settings of another process for the body of a `with` statement: it does as the one that asked."""
+    token = _scoped.set(values)
+    try:
+        yield
     finally:
         _scoped.reset(token)
 
