@@ -40,12 +40,15 @@ template <class S> TW_GPU void multiply_stage(Sums<S> &d, char *stage, int who, 
   hold_all<S>(d);
 }
 
-template <class S> TW_GPU void multiply_segment(Sums<S> &d, int steps, Ring<S::Stages> &ring,
-                                                const SharedMemory<S> &shared, const Place<S> &place, int who) {
+// `beside()` runs once, while the first stage is multiplied.
+template <class S, class Beside> TW_GPU void multiply_segment(Sums<S> &d, int steps, Ring<S::Stages> &ring,
+                                                              const SharedMemory<S> &shared, const Place<S> &place,
+                                                              int who, Beside beside) {
   int before = 0;
   for (int step = 0; step < steps; ++step) {
     shared.full[ring.stage].wait(ring.phase);
     multiply_stage<S>(d, shared.stages + ring.stage * S::stage_bytes, who, step);
+    if (step == 0) beside();
     // One multiply stays in flight; the stage before it is done and goes back.
     wgmma_wait<1>();
     if (step > 0) give_back<S>(shared.empty, before, place);
