@@ -63,7 +63,7 @@ def test_batches_of_guests(emulator: Emulator, scheduler: str) -> None:
     one = signature("fp16", "rcr", "fp16", "MultiDAdd", 1)
     calls = [
         fused(one, 136, 72, 136, ("full",), batch=3, gap=24),
-        fused(one, 136, 72, 136, ("full",), batch=3, gap=8, d_gap=5),
+        fused(one, 136, 72, 136, ("full",), batch=3, gap=24, d_gap=5),
         fused(one, 72, 136, 200, ("column",), batch=2, broadcast_b=True, beta=0.5, broadcast_c=True),
         fused(one, 72, 136, 1000, ("row",), batch=2, beta=0.5),
     ]

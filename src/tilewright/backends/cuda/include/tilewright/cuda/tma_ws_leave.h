@@ -142,7 +142,7 @@ template <class S, class Config> struct LeaveByStores {
   // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
   // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
   TW_GPU void through_sheet(const Sums<S> &d, const Part<Out> &p) const {
-    constexpr int along = (S::Turned ? 64 : S::chunk_columns) / width;  // threads of a row of E
+    const bool whole = whole_rows<width>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride);
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
@@ -150,17 +150,23 @@ template <class S, class Config> struct LeaveByStores {
         me.meet();
         lay_out(d[i], c);
         me.meet();
-#pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
-        for (int at = me.thread; at < 64 * S::chunk_columns / width; at += 128) {
-          const int first = at % along * width, line = at / along, r = S::Turned ? first : line,
-                    q = S::Turned ? line : first;
-          Sum sums[width];
-#pragma unroll
-          for (int n = 0; n < width; ++n)
-            sums[n] = S::Turned ? sheet[place(r + n, q)] : sheet[place(r, q) + n];  // eight stay together
-          store(sums, p, p.row + i * 64 + r, p.column + c + q);
-        }
+        if (whole) take<width>(p, p.row + i * 64, p.column + c);
+        else take<1>(p, p.row + i * 64, p.column + c);
       }
+  }
+  // What is in the sheet, Count neighbours of a row of E a thread: its threads' words lie side by side.
+  template <int Count> TW_GPU void take(const Part<Out> &p, int row, int column) const {
+    constexpr int along = (S::Turned ? 64 : S::chunk_columns) / Count;  // threads of a row of E
+#pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
+    for (int at = me.thread; at < 64 * S::chunk_columns / Count; at += 128) {
+      const int first = at % along * Count, line = at / along, r = S::Turned ? first : line,
+                q = S::Turned ? line : first;
+      Sum sums[Count];
+#pragma unroll
+      for (int n = 0; n < Count; ++n)
+        sums[n] = S::Turned ? sheet[place(r + n, q)] : sheet[place(r, q) + n];  // eight stay together
+      store(sums, p, row + r, column + q);
+    }
   }
   static TW_GPU int place(int r, int column) { return r * S::chunk_columns + (column ^ r * 8 % S::chunk_columns); }
   struct alignas(8) Pair {

@@ -35,6 +35,10 @@ template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * si
 template <int Count, class T> TW_GPU bool whole_at(const T *p) {
   return (reinterpret_cast<uintptr_t>(p) & (alignof(Some<T, Count>) - 1)) == 0;
 }
+// Whether such words start at every so many elements of every row.
+template <int Count, class T> TW_GPU bool whole_rows(const T *p, long long stride, long long batch_stride) {
+  return whole_at<Count>(p) && (stride | batch_stride) % Count == 0;
+}
 // `there` of Count neighbours, at least one; the rest is anything.
 template <int Count, class T> TW_GPU Some<T, Count> load_some(const T *from, int there) {
   if (there >= Count && whole_at<Count>(from)) return *reinterpret_cast<const Some<T, Count> *>(from);

@@ -165,9 +165,8 @@ template <class S, class Config> struct MultistageBlock {
     if constexpr (ahead) block_barrier();  // all have loaded: the ring is free for other use
   }
 
-  // Through a sheet of sums, from which threads go along rows: `take(row, column, shared place)` for every
-  // `Width` columns of the tile.
-  template <int Width, class Take> TW_GPU void by_rows(char *shared, Take take) const {
+  // Through a sheet of sums, from which threads go along rows: `take(i)` for the i-th unit's rows of every warp.
+  template <class Take> TW_GPU void by_sheets(char *shared, Take take) const {
 #pragma unroll
     for (int i = 0; i < units_m; ++i) {
       if (i > 0) block_barrier();
@@ -179,14 +178,18 @@ template <class S, class Config> struct MultistageBlock {
               shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4,
               sums[i][j][q]);
       block_barrier();
-#pragma unroll(Finish<Config>::fused ? 1 : 2)  // what is fused takes registers, of which sums leave few
-      for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
-        const int r = at / S::BN, c = at % S::BN;
-        take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
-      }
+      take(i);
     }
   }
-  // What is fused reads its tensors and writes E in whole lines, 16 bytes at a time where these are aligned so.
+  // `take(row, column, row of the sheet)` for every `Width` columns of what lies in the sheet.
+  template <int Width, class Take> static TW_GPU void along_rows(int i, Take take) {
+#pragma unroll(Finish<Config>::fused ? 1 : 2)  // what is fused takes registers, of which sums leave few
+    for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
+      const int r = at / S::BN, c = at % S::BN;
+      take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
+    }
+  }
+  // What is fused reads its tensors and writes E in whole lines, 16 bytes a thread where E's rows are aligned so.
   TW_GPU void leave(char *shared, const MultistageArgs &x, const Segment &s) const {
     using C = typename Config::C;
     constexpr int width = sizeof(C) == 4 ? 4 : 8;
@@ -196,7 +199,7 @@ template <class S, class Config> struct MultistageBlock {
     const Finish<Config> finish(x.finish);
     const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
     C *e = static_cast<C *>(x.e) + z * x.e_batch;
-    by_rows<width>(shared, [&](int tile_row, int c, int r) {
+    const auto wide = [&](int tile_row, int c, int r) {
       const int row = row0 + tile_row, column = column0 + c;
       const bool crossed = r >> 2 & 1;  // neighbours change places
       if (row >= x.m || column >= x.n) return;
@@ -208,6 +211,16 @@ template <class S, class Config> struct MultistageBlock {
         for (int i = 0; i < 4; ++i) sums[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
       }
       finish.store(sums, x.n - column, z, row, column, e + row * x.e_stride + column);
+    };
+    const auto single = [&](int tile_row, int c, int r) {
+      const int row = row0 + tile_row, column = column0 + c;
+      if (row < x.m && column < x.n)
+        e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + sheet(r, c) * 4), z, row, column);
+    };
+    const bool whole = whole_rows<width>(e, x.e_stride, 0);
+    by_sheets(shared, [&](int i) {
+      if (whole) along_rows<width>(i, wide);
+      else along_rows<1>(i, single);
     });
   }
   // Split-K: all blocks of a tile hand in their sums, meet, and each finishes a part of the tile.
@@ -215,12 +228,13 @@ template <class S, class Config> struct MultistageBlock {
     using C = typename Config::C;
     const int parts = x.order.parts, tile = S::BM * S::BN;
     float *first = x.partial + (long long)s.tile * parts * tile, *mine = first + (long long)s.part * tile;
-    by_rows<4>(shared, [&](int tile_row, int c, int r) {
+    const auto hand_in = [&](int tile_row, int c, int r) {
       float4 v;
       v.x = load_shared<float>(shared + sheet(r, c) * 4), v.y = load_shared<float>(shared + sheet(r, c + 1) * 4);
       v.z = load_shared<float>(shared + sheet(r, c + 2) * 4), v.w = load_shared<float>(shared + sheet(r, c + 3) * 4);
       store_through(reinterpret_cast<float4 *>(mine + tile_row * S::BN + c), v);
-    });
+    };
+    by_sheets(shared, [&](int i) { along_rows<4>(i, hand_in); });
     block_barrier();
     if (thread_index() == 0) meet(x.flags + 2 * s.tile, unsigned(parts));
     block_barrier();
