@@ -23,7 +23,7 @@ def chunk_columns(tile_n: int) -> int:
 
 
 SHARED_LIMIT = 232448  # bytes of shared memory a block of an sm_90 GPU can have
-_BESIDE = 1024 + 256  # alignment of the stages, and the barriers
+_BESIDE = 1024 + 320  # alignment of the stages, and the barriers
 
 
 @dataclass(frozen=True)

@@ -34,26 +34,6 @@ template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const War
     }
 }
 
-// Neighbours of a row of E, of which `there` are inside it.
-template <class Finish, class Sum, int Count, class C>
-TW_GPU void store_row(const Finish &finish, const Sum (&sums)[Count], int there, int z, int row, int column, C *to) {
-  struct alignas(16) Piece {
-    C v[16 / sizeof(C)];
-  };
-  if (there >= Count && (reinterpret_cast<uintptr_t>(to) & 15) == 0 && Count * sizeof(C) >= 16) {
-    alignas(16) C results[Count];
-#pragma unroll
-    for (int i = 0; i < Count; ++i) results[i] = finish(sums[i], z, row, column + i);
-#pragma unroll
-    for (int i = 0; i < int(Count * sizeof(C) / 16); ++i)
-      reinterpret_cast<Piece *>(to)[i] = reinterpret_cast<const Piece *>(results)[i];
-  } else {
-#pragma unroll
-    for (int i = 0; i < Count; ++i)
-      if (i < there) to[i] = finish(sums[i], z, row, column + i);
-  }
-}
-
 // All 256 threads of both warpgroups, once the block's last stage is multiplied.
 template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, const Segment &s, const TmaWsArgs &x,
                                                             const Warpgroup &me, const SharedMemory<S> &shared) {
@@ -91,8 +71,7 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
                             from_word<Sum>(low.w),  from_word<Sum>(high.x), from_word<Sum>(high.y),
                             from_word<Sum>(high.z), from_word<Sum>(high.w)};
     const int row = row0 + line;
-    store_row(finish, sums, columns - column0 - column, s.z, row, column0 + column,
-              e + row * x.e_stride + column0 + column);
+    finish.store(sums, columns - column0 - column, s.z, row, column0 + column, e + row * x.e_stride + column0 + column);
   }
 }
 
