@@ -73,6 +73,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(signed(dtype_b="fp16")), skinny(FP8),
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
+    "nv-stream": [multistage(dealing="stream_k")],
     "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
     "nv-cluster-k": [
         tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong"),

@@ -43,18 +43,35 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> PlainFacts:
     tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
     held = multistage.plain_together(m * n // (32 * warps), 32 * warps)
     parts = balanced(tiles, steps, units, units * held, (m, n, k)) if schedule.dealing == "split_k" else 1
-    high = _up(tiles * parts, units)
+    high, fills, deep, shared = (
+        _up(tiles * parts, units),
+        _up(_up(tiles * parts, units), held),
+        _up(steps, parts),
+        parts > 1,
+    )
+    if schedule.dealing == "stream_k":
+        deep, shared = _streamed(tiles, steps, units * held)
+        high, fills = min(held, _up(tiles * steps, deep * units)), 1 + _up(deep, steps)
     return PlainFacts(
         issued=_issued(schedule, problem) * warps,
         high=high,
-        fills=_up(high, held),
+        fills=fills,
         few=float(high * warps <= 4),
-        steps=_up(steps, parts),
-        results=m * n * high,
-        meets=float(parts > 1),
-        sums=8.0 * m * n * tiles * parts * (parts > 1),
+        steps=deep,
+        results=m * n * high * (1 if schedule.dealing != "stream_k" else deep / steps),
+        meets=float(shared),
+        sums=8.0 * m * n * min(tiles * parts, units * held) * shared,
         moved=problem.bytes,
     )
+
+
+def _streamed(tiles: int, steps: int, workers: int) -> tuple[int, bool]:
+    """Steps of the busiest block, and whether sums change hands, as `Dealing` in cuda/deal.h deals them."""
+    streamed = tiles % workers
+    if streamed and streamed * 2 < workers and tiles > workers:
+        streamed += workers
+    share = max(4, _up(streamed * steps, workers)) if streamed else 0
+    return share + (tiles - streamed) // workers * steps, share % steps != 0
 
 
 def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:

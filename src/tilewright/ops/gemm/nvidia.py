@@ -217,6 +217,10 @@ def _multistage(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) 
         return
     if schedule.dealing == "split_k" and signature.dtype_acc != "fp32":
         yield Violation("nv-split-sums", "parts of k are added as fp32, which int32 sums do not fit", "deal tiles")
+    if schedule.dealing == "stream_k" and a != "fp32":
+        yield Violation(
+            "nv-stream", f"multistage deals stream_k of exact fp32 only, not of {a}", "deal tiles or split_k"
+        )
     size, (m, n, k), (along_m, along_n, along_k) = DTYPES[a].bytes, schedule.tile, schedule.warp_grid
     expected = stages.warp_tile(a)
     if schedule.warp_tile != expected or along_k != 1:

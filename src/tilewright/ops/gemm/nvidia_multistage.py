@@ -19,9 +19,10 @@ FP8 = ("fp8_e4m3", "fp8_e5m2")
 # Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each.
 PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
     (256, 128, (4, 2), 4, "tiles"),
+    (256, 128, (4, 2), 4, "stream_k"),
     (128, 256, (2, 4), 4, "tiles"),
     (128, 128, (2, 2), 3, "tiles"),
-    (128, 128, (4, 2), 3, "split_k"),
+    (128, 128, (2, 2), 3, "stream_k"),
     (128, 64, (4, 1), 4, "tiles"),
     (128, 64, (4, 1), 4, "split_k"),
     (64, 64, (2, 2), 4, "tiles"),
@@ -154,6 +155,8 @@ def tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     yield multistage(signature, 64, 128, long, (2, 4), 2, 4)
     yield multistage(signature, 64, 128, 64, (2, 4), 3, 0)
     yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
+    if signature.dtype_a == "fp32":
+        yield multistage(signature, 64, 64, 32, (2, 2), 3, 16, "stream_k")
 
 
 def swept(far: bool, signature: GemmSignature) -> Iterator[MultistageSchedule]:

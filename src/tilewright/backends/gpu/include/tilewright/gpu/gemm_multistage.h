@@ -274,16 +274,53 @@ template <class S, class Config> struct MultistageBlock {
       if (row < x.m && column < x.n) finish.store(values, x.n - column, z, row, column, e + row * x.e_stride + column);
     });
   }
+  // Stream-K: who has a tile's later k hands in its sums, as the threads hold them; who has its first k adds them.
+  // False: nothing is left to do for the segment.
+  TW_GPU bool collect(const MultistageArgs &x, const Segment &s) {
+    if (s.k0 > 0) {
+      each_four(x, block_index(), [](float4 *at, Sum *v) {
+        store_through(at, float4{to_word(v[0]), to_word(v[1]), to_word(v[2]), to_word(v[3])});
+      });
+      __threadfence();
+      block_barrier();
+      if (thread_index() == 0) atomicExch(x.flags + block_index(), 1u);
+      return false;
+    }
+    int from = block_index();
+    for (int got = s.k1; got < x.order.steps; got += x.order.share) {
+      ++from;
+      if (thread_index() == 0) {
+        while (atomicAdd(x.flags + from, 0u) == 0u) TW_SPIN();
+        atomicExch(x.flags + from, 0u);  // ready for the next launch
+        __threadfence();
+      }
+      block_barrier();
+      each_four(x, from, [](float4 *at, Sum *v) {
+        const float4 other = load_through(at);
+        v[0] += from_word<Sum>(other.x), v[1] += from_word<Sum>(other.y), v[2] += from_word<Sum>(other.z),
+            v[3] += from_word<Sum>(other.w);
+      });
+    }
+    return true;
+  }
+  template <class Take> TW_GPU void each_four(const MultistageArgs &x, int block, Take take) {
+    float4 *at = reinterpret_cast<float4 *>(x.partial + (long long)block * S::BM * S::BN) + thread_index();
+#pragma unroll
+    for (int i = 0; i < units_m; ++i)
+#pragma unroll
+      for (int j = 0; j < units_n; ++j)
+#pragma unroll
+        for (int q = 0; q < M::sums / 4; ++q)
+          take(at + ((i * units_n + j) * (M::sums / 4) + q) * S::threads, &sums[i][j][q * 4]);
+  }
   // Crossed so that neither the lanes of a unit nor those of a row meet in a bank.
   static constexpr int cross = S::BN % 32 == 0 ? 32 : 16;
   static TW_GPU int sheet(int r, int c) { return r * S::BN + (c ^ r * 8 % cross ^ (r >> 2 & 1)); }
 };
 
-template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
+// One segment of the work: a tile, or a part of its k.
+template <class S, class Config> TW_GPU void take_segment(const MultistageArgs &x, const Segment &s) {
   char *shared = dynamic_shared();
-  Work<S::Dealt> work(x.order, block_index(), block_count());
-  Segment s;
-  if (!work.next(s)) return;  // as many blocks as there are tiles or parts of tiles
   auto *a = static_cast<const typename Config::A *>(x.a) + s.z * x.a_batch;
   auto *b = static_cast<const typename Config::B *>(x.b) + s.z * x.b_batch;
   char *settled = shared + S::settled_at;
@@ -296,7 +333,23 @@ template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArg
   if constexpr (S::Dealt == Deal::split_k) {
     if (x.order.parts > 1) return block.leave_together(shared, x, s);
   }
+  if constexpr (S::Dealt == Deal::stream_k) {
+    if (!block.collect(x, s)) return;
+  }
   block.leave(shared, x, s);
+}
+
+template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
+  Work<S::Dealt> work(x.order, block_index(), block_count());
+  Segment s;
+  if constexpr (S::Dealt == Deal::stream_k) {
+    while (work.next(s)) {
+      take_segment<S, Config>(x, s);
+      block_barrier();  // results have left the memory that the next stages come into
+    }
+  } else if (work.next(s)) {  // as many blocks as there are tiles or parts of tiles
+    take_segment<S, Config>(x, s);
+  }
 }
 
 }  // namespace tw
