@@ -3,8 +3,8 @@
     tma_ws   sm_90a: the copy engine feeds wgmma, warp-specialised, persistent; warpgroups `cooperative` or `pingpong`,
              `turned` for few rows (rows of the problem along wgmma's narrow side), blocks dealt whole `tiles`, the k
              steps of all tiles evenly (`stream_k`), parts of k (`split_k`), or parts of k for the blocks of a cluster
-             (`cluster_k`); sums that change hands are added in a fixed order; operands the copy engine cannot read are copied first, and those wgmma reads along k only
-             (one- and four-byte types) turned where they do not lie so
+             (`cluster_k`); sums that change hands are added in a fixed order; operands the copy engine cannot read are
+             copied first, and those wgmma reads along k only (one- and four-byte types) turned where they do not lie so
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
              alignment with a `vector` of one element; `split_k` as in tma_ws, `stream_k` of exact fp32
     skinny   few rows or few columns against a large k-contiguous matrix, at the speed of memory
