@@ -120,7 +120,7 @@ def _plain(signature: GemmSignature) -> Iterator[MultistageSchedule]:
 
 def plain_together(sums: int, threads: int) -> int:
     """Blocks of exact fp32 that a multiprocessor holds at a time; `Multistage::together` in multistage_shape.h."""
-    return max(1, ((640 if sums <= 32 else 512) if sums <= 64 else 256) // threads)
+    return max(1, (512 if sums <= 64 else 256) // threads)
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:

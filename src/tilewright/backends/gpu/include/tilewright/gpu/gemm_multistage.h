@@ -121,11 +121,12 @@ template <class S, class Config> struct MultistageBlock {
   // What happens beside a unit of k: the next copies, a part of settling.
   template <int Unit, class SideA, class SideB> TW_GPU void beside(SideA &a, SideB &b) {
     if constexpr (S::A::plain) {  // a few copies at a time: many would hold up the fragments behind them
-      if constexpr (Unit < spread) {
-        a.template copy_part<Unit, spread>();
-        b.template copy_part<Unit, spread>();
+      constexpr int every = units_k / 4, part = Unit / every;
+      if constexpr (Unit % every == 0) {
+        a.template copy_part<part, 4>();
+        b.template copy_part<part, 4>();
+        if constexpr (part == 3) commit_copies();
       }
-      if constexpr (Unit == spread - 1) commit_copies();
     } else if constexpr (Unit == 0) {
       a.copy_next();
       b.copy_next();
