@@ -14,6 +14,7 @@ ISSUE = 6.6e09  # instructions a second that the warps of a multiprocessor issue
 # Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four.
 PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6
 FEW_WARPS = 1.2  # what four warps alone take
+STREAMED = 1.05  # what a step of stream_k takes, whose loop around the main one costs registers
 FILL = 3e-06  # until the first stage is there
 LEAVE = 1.5e-11  # of a result
 MEET, SUMS = 3.2e-06, 2.5e12  # split-K: all parts there, and bytes a second of sums that change hands
@@ -26,6 +27,7 @@ class PlainFacts(NamedTuple):
     fills: float  # rounds of them
     few: float  # 1: only four warps are there
     steps: float
+    streamed: float  # 1: stream_k
     results: float  # of the busiest multiprocessor
     meets: float
     sums: float  # bytes
@@ -58,6 +60,7 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> PlainFacts:
         fills=fills,
         few=float(high * warps <= 4),
         steps=deep,
+        streamed=float(schedule.dealing == "stream_k"),
         results=m * n * high * (1 if schedule.dealing != "stream_k" else deep / steps),
         meets=float(shared),
         sums=8.0 * m * n * min(tiles * parts, units * held) * shared,
@@ -90,6 +93,7 @@ def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
 def seconds(f: PlainFacts) -> float:
     """Without a kernel's start; arithmetic alone, so that every field may also be an array."""
     steps = f.steps * f.issued / ISSUE * f.high * (1.0 + (FEW_WARPS - 1.0) * f.few)
+    steps = steps * (1.0 + (STREAMED - 1.0) * f.streamed)
     return steps + FILL * f.fills + LEAVE * f.results + MEET * f.meets + f.sums / SUMS
 
 

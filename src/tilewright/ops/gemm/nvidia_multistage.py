@@ -16,17 +16,19 @@ from tilewright.ops.gemm.schedule import MultistageSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
-# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each.
+# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each.  Where no k is split, split_k deals tiles.
 PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
     (256, 128, (4, 2), 4, "tiles"),
     (256, 128, (4, 2), 4, "stream_k"),
     (128, 256, (2, 4), 4, "tiles"),
+    (128, 256, (2, 4), 4, "stream_k"),
     (128, 128, (2, 2), 3, "tiles"),
     (128, 128, (2, 2), 3, "stream_k"),
-    (128, 64, (4, 1), 4, "tiles"),
     (128, 64, (4, 1), 4, "split_k"),
-    (64, 64, (2, 2), 4, "tiles"),
-    (64, 64, (2, 2), 4, "split_k"),
+    (64, 128, (2, 2), 4, "split_k"),
+    (64, 64, (2, 2), 3, "split_k"),
+    (64, 64, (2, 2), 4, "stream_k"),
+    (32, 64, (2, 2), 4, "split_k"),
 )
 
 
