@@ -16,7 +16,7 @@ from tilewright.ops.gemm.schedule import MultistageSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
-# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each.  Where no k is split, split_k deals tiles.
+# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each; split_k also stands for tiles.
 PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
     (256, 128, (4, 2), 4, "tiles"),
     (256, 128, (4, 2), 4, "stream_k"),

@@ -45,13 +45,12 @@ template <class S, class Config> struct LeaveByCopies {
 #pragma unroll
     for (int first = 0; first < S::needed; first += S::batch) {
       const int slot = first / S::batch % S::slots;
+      if (x.boxes) turn = slot * S::batch;
+      else if (me.thread == 0) tma_wait_read<S::buffers / S::batch - 1>();  // of what these buffers held before
+      me.meet();
       if (x.boxes) {
-        turn = slot * S::batch;
         boxes[slot].wait(phases >> slot & 1);
         phases ^= 1u << slot;
-      } else {
-        if (me.thread == 0) tma_wait_read<S::buffers / S::batch - 1>();  // of what these buffers held before
-        me.meet();
       }
 #pragma unroll
       for (int g = 0; g < S::batch; ++g) {
