@@ -73,7 +73,9 @@ def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     needed = view.rows // view.groups // 64 * (view.columns // width)
     stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
     room = (SHARED_LIMIT - _BESIDE - stages) // (2 * 64 * width * 2)
-    return 2 if needed < 2 or schedule.store != "tma" or room < 2 else min(needed, room)
+    if needed < 2 or schedule.store != "tma" or room < 2:
+        return 2
+    return needed if needed <= room else min(room, 4)
 
 
 def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
