@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tilewright import settings
 from tilewright.arch import all_archs
 from tilewright.cli.main import build_app
 from tilewright.codegen import collect
@@ -155,6 +156,15 @@ def test_our_words_are_a_configuration_on_every_target() -> None:
     [
         ("{", "config-file", "is no JSON"),
         ("[]", "config-file", "holds no object"),
+        ("", "option-empty", "leave the option out"),
+        ('{"tile_config": {"tile_m": 128}, "tile_m": 64}', "config-name", "leave one of them out"),
+        ('{"warp_m": 2, "wave_m": 4}', "config-name", "leave one of them out"),
+        ('{"trait_config": 5}', "config-value", "pipeline"),
+        (
+            '{"tile_n": 1048576000}',
+            "no-specs",
+            "tile_n 1048576000 -> 256",
+        ),  # divisible, and once counted down one by one
         ('{"tile_q": 3}', "config-name", "tile_"),
         ('{"tile_m": []}', "config-value", "values"),
         ('{"tile_m": {"min": 3}}', "config-value", "values"),
@@ -176,6 +186,42 @@ def test_a_wrong_configuration_is_one_clear_error(text: str, rule: str, hint: st
     assert f"error: [{rule}]" in done.stderr
     assert hint in done.stderr
     assert done.stdout == ""
+
+
+def test_an_operation_that_is_no_word_is_an_unknown_one() -> None:
+    section = '{"multi_d_config": {"elementwise_ops": [3], "num_d_tensors": [1]}}'
+    done = run("specs", "gemm", *AMD, "--variants", "multi_d", "--tile-config-json", section)
+    assert done.exit_code == 1, done.output
+    assert "error: [epilogue-name] 3 is not" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--target", "--arch", "--pool", "--preselected"])
+def test_an_empty_option_is_not_one_that_was_left_out(option: str) -> None:
+    """A script's variable that nobody set must not turn kernels of a GPU into those of this CPU."""
+    done = run("specs", "gemm", option, "")
+    assert done.exit_code == 1, done.output
+    assert "[option-empty]" in done.stderr
+
+
+def test_where_a_kernel_cannot_be_written_none_is(tmp_path: Path) -> None:
+    """Headers of late-2025 have no preshuffle: the other kernels of the request were written before that was seen."""
+    theirs = tmp_path / "there"
+    theirs.mkdir()
+    (theirs / "mine.hpp").write_text("int mine;")
+    for folder in (tmp_path / "new" / "kernels", theirs):
+        with settings.override(ck_tile_profile="late-2025"):
+            done = run("generate", "gemm", *AMD, "--variants", "standard", "preshuffle", "-o", str(folder))
+        assert done.exit_code == 2, done.output
+        assert "[headers-lack]" in done.stderr
+    assert [one.relative_to(tmp_path).as_posix() for one in sorted(tmp_path.rglob("*"))] == ["there", "there/mine.hpp"]
+
+
+def test_headers_that_are_named_must_be_there(tmp_path: Path) -> None:
+    with settings.override(ck_tile=str(tmp_path / "none")):
+        done = run("generate", "gemm", *AMD, "-o", str(tmp_path / "kernels"))
+    assert done.exit_code == 2, done.output
+    assert "[no-headers]" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_tile_engine_s_files_hold_beside() -> None:

@@ -22,9 +22,27 @@ if TYPE_CHECKING:
 Advance = Callable[[int, int], None]  # called with (done, total)
 
 # Options that several commands have.
+
+
+def said(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+    """An option with nothing in it is a script's variable that nobody set, not an option that was left out."""
+    source = context.get_parameter_source(option.name or "")
+    if value == "" and source is not None and source.name == "COMMANDLINE":
+        raise RequestError(
+            f"{option.opts[0]} is empty", rule="option-empty", value="", remedy="give a value, or leave the option out"
+        )
+    return value
+
+
 Target = Annotated[
     str,
-    typer.Option("--target", "--gpu-target", "--arch", help="Arch or backend; by default the best this machine has."),
+    typer.Option(
+        "--target",
+        "--gpu-target",
+        "--arch",
+        callback=said,
+        help="Arch or backend; by default the best this machine has.",
+    ),
 ]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads; 0 means every core.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the floor tier.")]

@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli._ops import axis_values
-from tilewright.cli.common import say, show, table
+from tilewright.cli.common import said, say, show, table
 from tilewright.errors import FileError, RequestError
 
 if TYPE_CHECKING:
     from tilewright.codegen import Correction, Rejection, SpecSet
     from tilewright.ops.base import Op
 
-Pool = Annotated[str, typer.Option("--pool", help="A pool of the op.  [default: default]", show_default=False)]
-Preselected = Annotated[str, typer.Option("--preselected", help="A named set instead of a pool.")]
+Pool = Annotated[
+    str, typer.Option("--pool", callback=said, help="A pool of the op.  [default: default]", show_default=False)
+]
+Preselected = Annotated[str, typer.Option("--preselected", callback=said, help="A named set instead of a pool.")]
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A JSON file with lists of values instead of a pool.")
 ]
-ConfigText = Annotated[str, typer.Option("--tile-config-json", metavar="JSON", help="The same, as a text.")]
+ConfigText = Annotated[
+    str, typer.Option("--tile-config-json", metavar="JSON", callback=said, help="The same, as a text.")
+]
 Correct = Annotated[
     bool, typer.Option("--correct", help="Of an illegal configuration take the nearest legal kernel, and say so.")
 ]

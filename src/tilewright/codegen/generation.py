@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -61,7 +61,7 @@ def generate(
     wanted = list(legal)
     folder = output_folder(output_dir)
     processes = processes_for(len(wanted), jobs or host_facts().cores)
-    with held(folder):
+    with _whole(folder, {spec.name for spec in wanted}), held(folder):
         before = _listed_before(folder, add)
         demand_ours(folder, [spec.name for spec in wanted], before)
         if processes > 1:
@@ -87,6 +87,24 @@ def generate(
         processes=processes,
         seconds=time.perf_counter() - start,
     )
+
+
+@contextmanager
+def _whole(folder: Path, names: Collection[str]) -> Iterator[None]:
+    """Where a kernel cannot be written, those before it go again, and so do folders that were made for them."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    before = {one.name for one in folder.iterdir()} if folder.is_dir() else set()
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for one in list(folder.iterdir()):
+                if one.name not in before and one.stem in names:
+                    one.unlink(missing_ok=True)
+        for one in made:
+            with suppress(OSError):
+                one.rmdir()
+        raise
 
 
 def _emit_here(specs: Sequence[KernelSpec], folder: Path, on_progress: Progress | None) -> list[Emitted]:

@@ -20,12 +20,12 @@ def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
 
 def normal_epilogue(name: str) -> str:
     """The proper spelling of an epilogue, whatever its case; unknown names are an error."""
-    folded = name.replace("_", "").lower()
+    folded = str(name).replace("_", "").lower()
     for one in EPILOGUES:
         if one.lower() == folded or one.lower() == "multid" + folded:
             return one
     raise UnknownNameError(
-        f"{name!r} is not an epilogue", rule="epilogue-name", value=name, remedy=nearest(name, list(EPILOGUES))
+        f"{name!r} is not an epilogue", rule="epilogue-name", value=name, remedy=nearest(str(name), list(EPILOGUES))
     )
 
 

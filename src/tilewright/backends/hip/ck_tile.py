@@ -199,7 +199,11 @@ def chosen() -> str:
 def _chosen(name: str, given: str) -> str:
     if name:
         return profile(name).name
-    return (profile_of(folder_of(given)) if given else "") or DEFAULT
+    if not given:
+        return DEFAULT
+    found = read_headers(folder_of(given))
+    found.require()  # sources for other headers than a person named would say nothing of it
+    return found.profile
 
 
 def forget() -> None:

@@ -39,6 +39,7 @@ STORES = CkTileSchedule.words["store"]
 PERSISTENT = ("compv3", "compv4", "mem", "preshuffle")
 SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
 MAX_SPLIT_K = 64
+MAX_TILE = 1 << 16  # elements along an axis; with the least of the others they are more than any LDS
 # Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
 MAX_BYTES = (1 << 31) - (1 << 16)
 MAX_THREADS = 1 << 32  # of a launch along an axis
@@ -123,6 +124,12 @@ def _shapes(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> I
                 f"tile_{axis} {schedule.tile[i]} is not a multiple of {step[i]} from {least[i]} up",
                 f"use {max(least[i], -(-schedule.tile[i] // step[i]) * step[i])}",
             )
+        elif schedule.tile[i] > MAX_TILE:
+            yield Violation(
+                "amd-tile-size",
+                f"tile_{axis} {schedule.tile[i]} is over {MAX_TILE}: not a slice of it fits into LDS",
+                "use 256 or less",
+            )
     k = schedule.tile[2]
     if k & (k - 1):
         yield Violation(
@@ -140,8 +147,10 @@ def _shapes(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> I
 
 
 def _whole(schedule: CkTileSchedule) -> bool:
-    """Whether the arithmetic of the rules below means anything: whole repeats."""
-    return all(schedule.tile[i] % (schedule.warp_grid[i] * schedule.warp_tile[i]) == 0 for i in range(3))
+    """Whether the arithmetic of the rules below means anything: whole repeats, of which a person could count."""
+    return max(schedule.tile) <= MAX_TILE and all(
+        schedule.tile[i] % (schedule.warp_grid[i] * schedule.warp_tile[i]) == 0 for i in range(3)
+    )
 
 
 def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:

@@ -28,7 +28,12 @@ from tilewright.ops.gemm.schedule import SCHEDULES, CkTileSchedule
 from tilewright.ops.gemm.spec import LAYOUTS
 from tilewright.ops.sweep import Keep, swept, unknown_name, values_of
 
-SECTIONS = ("problem", "tile_config", "trait_config")
+_LOOKS = {
+    "problem": '{"datatype": ["fp16"], ...}',
+    "tile_config": '{"tile_m": [128], ...}',
+    "trait_config": '{"pipeline": ["compv3"], ...}',
+}
+SECTIONS = tuple(_LOOKS)
 FUSED_SECTION = "multi_d_config"
 OTHER_VARIANTS = ("streamk_config", "multi_abd_config")  # sections for kernels that are not asked for here
 
@@ -147,6 +152,13 @@ def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Re
             continue
         _demand_native(name, values)
         ours = NAMES.get(name, name)
+        if ours in found:
+            raise RequestError(
+                f"the configuration gives {ours} twice, the second time as {name}",
+                rule="config-name",
+                value=name,
+                remedy="leave one of them out",
+            )
         words = WORDS.get(ours, {})
         found[ours] = tuple(words.get(one, one) if isinstance(one, str) else one for one in values)
     # A shape that is named whole needs no defaults for its elements.
@@ -187,7 +199,7 @@ def _flat(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 f"{name} of the configuration is {given!r:.60}, not an object",
                 rule="config-value",
                 value=name,
-                remedy=f'write "{name}": {{"tile_m": [128], ...}}',
+                remedy=f'write "{name}": {_LOOKS[name]}',
             )
 
 
