@@ -47,7 +47,7 @@ PER_NEIGHBOUR = 6.02e-10  # a step waits for the slowest block of its cluster
 TURNED = 0.837  # how much longer a step takes with the problem turned
 RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.29, 263, 0.796  # of narrow multiplies, and of tiles of 64 rows
 HAND_OVER = 8.79e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
-EXCHANGE, NEIGHBOUR = 1.5e-06, 4e10  # cluster_k: all blocks there, and bytes a second of sums that a block takes
+EXCHANGE, NEIGHBOUR = 1.5e-06, 4e10  # cluster_k: all blocks there, and bytes a second of sums that a block reads
 MEET = 4.96e-06  # split-K: sums written, all parts there, sums read
 SUMS = 2.79e12  # bytes a second of sums that change hands
 COPY_START, COPY = 5.41e-06, 6.55e12  # of operands that are copied first: a launch more, and bytes a second
@@ -83,7 +83,7 @@ class TmaFacts(NamedTuple):
     meets: float  # split-K
     sums: float  # bytes of sums all blocks hand in and take
     exchanges: float  # cluster_k: tiles of the busiest cluster
-    exchanged: float  # bytes of sums that one of its blocks takes from the other
+    exchanged: float  # bytes of sums that one of its blocks reads from its neighbours
     copies: float
     copied: float  # bytes
     moved: float  # bytes memory must move
@@ -237,7 +237,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         meets=float(parts > 1),
         sums=sums,
         exchanges=rounds if shared > 1 else 0.0,
-        exchanged=4.0 * m * n * (shared - 1) / 2 * rounds,
+        exchanged=4.0 * m * n * (shared - 1) / shared * rounds,
         copies=float(_copied(problem) > 0),
         copied=_copied(problem),
         moved=problem.bytes,

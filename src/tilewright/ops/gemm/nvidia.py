@@ -165,12 +165,22 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
 
 
 def _cluster_k(schedule: TmaWsSchedule) -> Iterator[Violation]:
-    """Two blocks share the k of one tile, and each finishes the rows of one warpgroup."""
-    if schedule.cluster[0] * schedule.cluster[1] != 2:
-        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", "use 2x1: two blocks")
-    if schedule.grouping != "cooperative":
-        rule = f"a cluster that shares k with {schedule.grouping} warpgroups"
-        yield Violation("nv-cluster-k", rule, "use cooperative ones")
+    """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
+    blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
+    if not 2 <= blocks <= MAX_CLUSTER:
+        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")
+    if schedule.grouping != "cooperative" or schedule.store != "direct":
+        yield Violation(
+            "nv-cluster-k",
+            f"a cluster that shares k is {schedule.grouping} with the {schedule.store} store",
+            "use cooperative warpgroups and the direct store",
+        )
+    if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes:
+        yield Violation(
+            "nv-cluster-k",
+            f"{schedule.stages} stages have no room for the sums of {sizes(schedule.tile)}",
+            "use more stages or a smaller tile",
+        )
 
 
 def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
