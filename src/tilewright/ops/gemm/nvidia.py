@@ -140,7 +140,9 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             + (" turned" if view.turned else ""),
             "use the direct store",
         )
-    yield from _cluster(signature, schedule) if schedule.dealing != "cluster_k" else _cluster_k(schedule)
+    yield from _cluster(signature, schedule)
+    if schedule.dealing == "cluster_k":
+        yield from _cluster_k(schedule)
     yield from _resources(signature, schedule, arch)
 
 
@@ -151,6 +153,8 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
+    if schedule.dealing == "cluster_k":  # they share no operand
+        along_m = along_n = 1
     for what, line, parts, contiguous in (
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
@@ -167,7 +171,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
 def _cluster_k(schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
     blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
-    if not 2 <= blocks <= MAX_CLUSTER:
+    if blocks < 2:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")
     if schedule.grouping != "cooperative" or schedule.store != "direct":
         yield Violation(
