@@ -99,3 +99,17 @@ def test_mistakes_with_boxes_show(emulator: Emulator, mistake: str) -> None:
     kernel = emulator.kernel(spec, edit, mistake, "cuda/tma_ws_leave.h")
     call = fused(one, 264, 520, 136, ("full",))
     assert any(judge(kernel, call, mode, 1, multiprocessors=1) for mode in (LATE, EAGER, CHANCE))
+
+
+def test_slots_that_do_not_divide_a_tile(emulator: Emulator) -> None:
+    """Eleven pieces through four buffers: the next tile begins with the buffer that was filled third to last."""
+    one = signature()
+    spec = tma_ws(one, 128, 176, 5, (1, 1), "cooperative", "tma")
+    call = fused(one, 520, 360, 64, ())
+    assert judge(emulator.kernel(spec), call, LATE, 1, multiprocessors=1) == ""
+
+    def edit(header: str) -> str:
+        return header.replace("if (first / S::batch < rest) tma_wait_read<left>();", "if (first < 0) {}")
+
+    kernel = emulator.kernel(spec, edit, "the newest", "cuda/tma_ws_leave.h")
+    assert judge(kernel, call, LATE, 1, multiprocessors=1)

@@ -60,7 +60,9 @@ def store_buffers(schedule: TmaWsSchedule) -> int:
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
     room = (SHARED_LIMIT - _BESIDE - schedule.stages * view.stage_bytes) // (2 * 64 * width * 2)
-    return 2 if needed < 2 or schedule.store != "tma" or room < 2 else min(needed, room)
+    if needed < 2 or schedule.store != "tma" or room < 2:
+        return 2
+    return needed if needed <= room else min(room, 4)
 
 
 def shared_bytes(schedule: TmaWsSchedule) -> int:

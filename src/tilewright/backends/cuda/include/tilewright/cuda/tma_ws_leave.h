@@ -11,13 +11,14 @@ namespace tw {
 template <class S, class Config> struct LeaveByCopies {
   using Out = typename Config::C;
   static constexpr int across = S::BN / S::chunk_columns;
+  // Slots the last round of a tile filled: they are the newest when the next tile begins.
+  static constexpr int rest = S::needed / S::batch % S::slots, left = rest ? rest - 1 : 0;
 
   const TensorMap &map_e, &map_d;
   const TmaWsArgs &x;
   const Warpgroup &me;
   Barrier *boxes;       // this warpgroup's
   char *buffers;        // and these too
-  int turn = 0;         // the next of the buffers
   uint32_t phases = 0;  // of the barriers, a bit each
   Fuse<S, Config> fuse;
 
@@ -45,8 +46,13 @@ template <class S, class Config> struct LeaveByCopies {
 #pragma unroll
     for (int first = 0; first < S::needed; first += S::batch) {
       const int slot = first / S::batch % S::slots;
-      if (x.boxes) turn = slot * S::batch;
-      else if (me.thread == 0) tma_wait_read<S::buffers / S::batch - 1>();  // of what these buffers held before
+      char *here = buffers + slot * S::batch * S::chunk;
+      if (!x.boxes && me.thread == 0) {  // of what these buffers held before
+        if (first / S::batch < rest) tma_wait_read<left>();
+        else tma_wait_read<S::slots - 1>();
+      }
+      // Also where boxes come, which need it not: with this barrier in one of two branches kernels hung on an H200
+      // (CUDA 13.0), although all threads take the same one.
       me.meet();
       if (x.boxes) {
         boxes[slot].wait(phases >> slot & 1);
@@ -56,22 +62,21 @@ template <class S, class Config> struct LeaveByCopies {
       for (int g = 0; g < S::batch; ++g) {
         float (&sums)[S::BN / 2] = d[(first + g) / across];
         const int c = (first + g) % across * S::chunk_columns;
-        fuse(sums, (first + g) / across, c, p, buffers + (turn + g) * S::chunk);
-        fill(buffers + (turn + g) * S::chunk, sums, c);
+        fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
+        fill(here + g * S::chunk, sums, c);
       }
       fence_async_proxy();
       me.meet();
       if (me.thread == 0) {
 #pragma unroll
         for (int g = 0; g < S::batch; ++g)
-          tma_store(&map_e, buffers + (turn + g) * S::chunk, column(p, first + g), row(p, first + g), p.z);
+          tma_store(&map_e, here + g * S::chunk, column(p, first + g), row(p, first + g), p.z);
         tma_commit();
         if (first + S::slots * S::batch < S::needed && x.boxes) {
           tma_wait_read<0>();
           fetch(p, first + S::slots * S::batch);
         }
       }
-      turn = turn + S::batch >= S::buffers ? 0 : turn + S::batch;
     }
   }
 

@@ -55,16 +55,20 @@ struct TmaWs {
   static constexpr int blocks_m = rows / 64;
   static constexpr int a_bytes = BM * 128, b_bytes = BN * 128, stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
   // Results leave 64 rows at a time, as wide as divides the tile: 128, 64, 32 or 16 bytes, swizzled.
-  // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or as there is
-  // room for beside the stages; two of them serve as one sheet of sums.
+  // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or where there is no room for
+  // these beside the stages, two to four; two of them serve as one sheet of sums.
   static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : BN % 16 == 0 ? 16 : 8;
   static constexpr int chunk = 64 * chunk_columns * 2, needed = blocks_m * (BN / chunk_columns);
   static constexpr int beside = 1024 + 320;  // alignment of the stages, and the barriers
   static constexpr int room = (shared_limit - beside - Stages * stage_bytes) / (2 * chunk);
-  static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2 : needed < room ? needed : room;
+  static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2
+                                 : needed <= room                    ? needed
+                                 : room < 4                          ? room
+                                                                     : 4;
   static constexpr int batch = buffers == needed ? needed : 1;  // chunks that leave together
-  // Boxes of C or D come into the buffers their results leave from; each slot of `batch` buffers has a barrier.
-  static constexpr int slots = batch > 1 ? 1 : buffers < 4 ? buffers : 4;
+  // Slots of so many buffers take turns.  Boxes of C or D come into the buffers their results leave from: each slot has
+  // a barrier for them.
+  static constexpr int slots = batch > 1 ? 1 : buffers;
   static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + beside;
   static_assert(ClusterK == 1 || (!PingPong && !TmaStore && BM * BN * 4 <= Stages * stage_bytes),
                 "the sums of a tile that a cluster shares lie in the stages");
