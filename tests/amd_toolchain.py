@@ -12,7 +12,7 @@ from tilewright.errors import ToolchainError
 
 GIVEN = "TILEWRIGHT_ROCM_PATH"
 KEPT = "AMD_TESTS_ROCM_PATH"  # in the environment, so that workers of pytest-xdist have it too
-_OTHERS = ("TILEWRIGHT_HIPCC", "TILEWRIGHT_CK_TILE")
+_OTHERS = ("TILEWRIGHT_HIPCC", "TILEWRIGHT_CK_TILE", "TILEWRIGHT_CK_TILE_PROFILE")
 
 
 def hide() -> None:

@@ -67,6 +67,7 @@ class Settings:
     nvrtc: str = ""  # the library NVRTC (libnvrtc); empty means search
     cuda_library: str = ""  # the CUDA driver (libcuda); empty means search
     ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
+    ck_tile_profile: str = ""  # version of those headers sources are written for; empty means that of `ck_tile`
     measure: bool = True  # use recorded measurements when selecting
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
@@ -225,6 +226,16 @@ def override(**changes: Any) -> Iterator[Settings]:
         _scoped.reset(token)
 
 
+@contextmanager
+def use(values: Settings) -> Iterator[None]:
+    """The settings of another process for the body of a `with` statement: it does as the one that asked."""
+    token = _scoped.set(values)
+    try:
+        yield
+    finally:
+        _scoped.reset(token)
+
+
 # Variables that would quietly change what a compiler does; none of them is part of a cache key.
 _NOT_INHERITED = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES",
@@ -238,3 +249,14 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     environ = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
     environ.update({"LC_ALL": "C", "LANGUAGE": "C", **(extra or {})})
     return environ
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process of ours that is to run under the settings in force."""
+    found = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX).lower() not in _FIELDS}
+    now = current()
+    for name, field in _FIELDS.items():
+        value = getattr(now, name)
+        if value != field.default:  # the cache folder has none: it is always said
+            found[PREFIX + name.upper()] = str(int(value)) if isinstance(value, bool) else str(value)
+    return found

@@ -28,18 +28,20 @@ class Workers:
         self.checkout = checkout
         self._running: dict[str, subprocess.Popen[str]] = {}
 
+    def environment(self) -> dict[str, str]:
+        """The checkout comes first: its `test` package stands where the standard library has one."""
+        known = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.checkout), *known, str(ROOT)])}
+
     def _worker(self, arch: str) -> subprocess.Popen[str]:
         if arch not in self._running:
-            # The checkout comes first: its `test` package stands where the standard library has one.
-            known = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
-            path = os.pathsep.join([str(self.checkout), *known, str(ROOT)])
             self._running[arch] = subprocess.Popen(
                 [sys.executable, "-m", "tests.amd_emulated.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": path},
+                env=self.environment(),
             )
         return self._running[arch]
 

@@ -12,7 +12,7 @@ from tilewright.backends.hip import profiles
 from tilewright.backends.hip.gemm import gemm_profile
 from tilewright.codegen import collect, generate
 from tilewright.dtypes import DTYPES
-from tilewright.errors import InternalError
+from tilewright.errors import UnknownNameError
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.gemm import CkTileSchedule, GemmSignature, amd
 
@@ -94,7 +94,7 @@ def test_the_profile_names_all_that_is_legal() -> None:
 
 
 def test_an_unknown_profile_is_an_error() -> None:
-    with pytest.raises(InternalError, match="profile 'late-2031"):
+    with pytest.raises(UnknownNameError, match="'late-2031' is no profile"):
         profiles.profile("late-2031")
 
 

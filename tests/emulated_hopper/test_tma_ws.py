@@ -109,6 +109,25 @@ def test_every_width_of_results(
     assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
 
 
+@pytest.mark.parametrize(
+    ("layout", "m", "n", "stages", "cluster", "scheduler"),
+    [
+        ("rrr", 128, 160, 4, (1, 2), "cooperative"),
+        ("crr", 64, 48, 4, (1, 1), "pingpong_split_k"),
+        ("rrr", 128, 16, 4, (1, 1), "pingpong"),
+        ("crr", 256, 144, 3, (1, 2), "cooperative"),
+        ("crr", 16, 64, 4, (1, 1), "pingpong_turned_split_k"),
+        ("ccr", 80, 128, 4, (1, 1), "cooperative_turned"),
+    ],
+)
+def test_lines_that_are_fetched_further_than_the_tile(
+    emulator: Emulator, layout: str, m: int, n: int, stages: int, cluster: tuple[int, int], scheduler: str
+) -> None:
+    """64 contiguous lines at a time, of which a tile may have fewer."""
+    one = signature(layout=layout)
+    assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
+
+
 def test_narrow_tiles_of_two_rows_of_wgmma(emulator: Emulator) -> None:
     """By ordinary stores: both rows of sums leave, not the first alone."""
     one = signature()

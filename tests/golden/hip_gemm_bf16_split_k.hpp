@@ -1,6 +1,6 @@
 // gemm_bf16_crr_mem_64x64x64_2x2x1_16x16x32_interwave_cshuffle_split_k4_padmnk_gfx90a_e580140a
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/hip/ck_tile_mid_2025.h>
+#include <tilewright/hip/glue_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>

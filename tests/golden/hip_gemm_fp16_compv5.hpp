@@ -1,6 +1,6 @@
 // gemm_fp16_rcr_compv5_64x64x32_1x1x2_32x32x16_intrawave_cshuffle_nopad_gfx942_c686433e
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/hip/ck_tile_mid_2025.h>
+#include <tilewright/hip/glue_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1.hpp>

@@ -1,6 +1,6 @@
 // gemm_fp16_rrr_FastGelu_d2_compv3_256x128x32_2x2x1_32x32x16_intrawave_cshuffle_persistent_padmnk_gfx942_bf6d3c49
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/hip/ck_tile_mid_2025.h>
+#include <tilewright/hip/glue_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_asmem_bsmem_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_universal_gemm_as_bs_cr.hpp>

@@ -1,6 +1,6 @@
 // gemm_fp8_e4m3xfp8_e5m2_to_fp32_rcr_compv4_128x128x128_2x2x1_32x32x64_intrawave_direct_padmnk_gfx950_89b69386
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/hip/ck_tile_mid_2025.h>
+#include <tilewright/hip/glue_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1.hpp>

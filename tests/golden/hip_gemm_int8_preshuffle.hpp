@@ -1,6 +1,6 @@
 // gemm_int8_to_int32_rcr_preshuffle_preshuffle_128x128x128_1x4x1_16x16x32_cshuffle_padmn_gfx942_76b0e122
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/hip/ck_tile_mid_2025.h>
+#include <tilewright/hip/glue_mid_2025.h>
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_wp_asmem_bsmem_creg_v1.hpp>
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_scheduler.hpp>

@@ -25,8 +25,8 @@ SETS = {
 
 def inputs(arch: str) -> tuple[str, ...]:
     fnuz = "fnuz" if "fp8-fnuz" in all_archs()[arch].features else ""
-    found = ("fp16", "bf16", f"fp8_e4m3{fnuz}", f"fp8_e5m2{fnuz}")
-    return found if arch == "gfx90a" else (*found, "int8")
+    one_byte = (f"fp8_e4m3{fnuz}", f"fp8_e5m2{fnuz}", "int8")
+    return ("fp16", "bf16") if arch == "gfx90a" else ("fp16", "bf16", *one_byte)
 
 
 def demand_sound(selection: SpecSet) -> None:
@@ -69,8 +69,8 @@ def test_the_full_pool_has_every_pipeline_scheduler_and_store() -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", SETS)
 def test_a_preselected_set_is_legal_and_what_it_says(name: str, arch: str) -> None:
-    if arch == "gfx90a" and name.startswith("int8"):
-        pytest.skip("gfx90a has no int8 matrix code in these headers")
+    if arch == "gfx90a" and name.startswith(("int8", "fp8")):
+        pytest.skip("gfx90a has no one-byte matrix code in these headers")
     selection = collect("gemm", arch, preselected=name)
     demand_sound(selection)
     assert not selection.rejected
@@ -93,7 +93,15 @@ def test_mixed_precision_is() -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-def test_rdna_gets_no_kernel_and_the_reason(arch: str) -> None:
-    selection = collect("gemm", arch, axes={"datatypes": ["fp16"], "layouts": ["rcr"]})
+@pytest.mark.parametrize("pool", ["tiny", "default", "tests", "full", "profiler"])
+def test_every_pool_of_rdna_is_the_loops(arch: str, pool: str) -> None:
+    selection = collect("gemm", arch, pool=pool, axes={"datatypes": ["fp16"], "layouts": ["rcr"]})
+    assert [one.schedule.pipeline for one in selection.specs] == ["loops"]
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_rdna_has_no_kernel_for_a_packed_b_and_says_why(arch: str) -> None:
+    axes = {"datatypes": ["fp16"], "layouts": ["rcr"], "variants": ["preshuffle"]}
+    selection = collect("gemm", arch, axes=axes)
     assert not selection.specs
     assert list(selection.rejections_by_rule()) == ["amd-wmma"]

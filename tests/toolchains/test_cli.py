@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from tests.toolchains.conftest import World
 from tests.toolchains.fake_archive import recipe
+from tilewright import settings
 from tilewright.cli.main import build_app
 from tilewright.toolchains import apt_sources
 from tilewright.toolchains import install as installing
@@ -88,6 +89,33 @@ def test_an_unknown_toolchain_is_a_request_error() -> None:
     refused = run("install", "rocn")
     assert refused.exit_code == 1
     assert "did you mean 'rocm'" in refused.stderr
+
+
+def test_verify_looks_at_the_toolchain_in_force(world: World, tmp_path: Path) -> None:
+    assert run("install", "rocm", "--yes").exit_code == 0
+    assert run("install", "rocm", "--prefix", str(world.prefix), "--yes").exit_code == 0
+    (world.prefix / "bin" / "lld").write_text("changed")
+    assert run("verify").exit_code == 0
+    for given in ({"rocm_path": str(world.prefix)}, {"hipcc": f"{world.prefix}/bin/hipcc -v"}):
+        with settings.override(**given):
+            damaged = run("verify")
+        assert (damaged.exit_code, "bin/lld: changed" in damaged.stderr) == (2, True)
+    other = tmp_path / "opt"
+    (other / "bin").mkdir(parents=True)
+    (other / "bin" / "hipcc").touch()
+    with settings.override(rocm_path=str(other)):
+        refused = run("verify")
+    assert refused.exit_code == 1
+    assert f"{other} has a compiler that" in refused.stderr
+
+
+def test_commands_say_what_they_cleared_away(world: World) -> None:
+    left = world.cache / "toolchains" / ".rocm.abcd.partial"
+    left.mkdir(parents=True)
+    (left / "large").write_bytes(bytes(3 << 20))
+    listed = run("list")
+    assert "removed 3 MiB that an installation left" in listed.stderr
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("command", ["verify", "remove"])

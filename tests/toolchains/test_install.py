@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.toolchains.conftest import World
 from tests.toolchains.fake_archive import make_deb, mirror, recipe, write_index
 from tilewright import settings
 from tilewright.errors import RequestError, ToolchainError
-from tilewright.toolchains import deb, installed
+from tilewright.toolchains import deb, installed, staging
 from tilewright.toolchains import install as installing
 
 
@@ -184,6 +185,7 @@ def test_a_damaged_download_is_fetched_again(world: World) -> None:
 
 _CHILD = """
 import sys
+import time
 from pathlib import Path
 from tests.toolchains.fake_archive import recipe
 from tilewright.toolchains import install, python_index
@@ -225,6 +227,83 @@ def test_a_killed_installation_leaves_nothing_and_the_next_one_goes_on(world: Wo
     assert not any("/hipcc_" in path for path in fetched)  # finished before the kill: kept
 
 
+_KILLED = """
+import os, signal
+from tilewright.toolchains import deb
+def unpack(path, root, keep):
+    (root / "large").write_bytes(bytes(3 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+install.unpack_deb = unpack
+"""
+
+
+def killed_while_unpacking(world: World) -> list[Path]:
+    """What an installation leaves that is killed in the middle."""
+    world.archive.write()
+    index = (world.root / "index").as_uri()
+    lines = _CHILD.strip().splitlines()
+    script = "\n".join([*lines[:-1], _KILLED, lines[-1]])
+    command = [sys.executable, "-c", script, str(world.prefix), str(world.apt), index]
+    environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(world.cache)}
+    done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    left = list(world.prefix.parent.glob(".*.partial"))
+    assert len(left) == 1
+    return left
+
+
+def test_what_a_kill_leaves_the_next_installation_clears_away(world: World) -> None:
+    (left,) = killed_while_unpacking(world)
+    world.install()
+    assert not left.exists()
+    assert no_leftovers(world)
+    assert not (world.cache / "toolchains" / staging.NOTE).exists()
+
+
+def test_what_a_kill_leaves_anyone_who_looks_clears_away(world: World) -> None:
+    """Though it lies beside a prefix that nobody names again; fresh downloads stay for the next installation."""
+    (left,) = killed_while_unpacking(world)
+    downloads = world.cache / "toolchains" / "downloads"
+    assert staging.sweep() > 2 << 20
+    assert not left.exists()
+    assert any(downloads.iterdir())
+    assert staging.sweep() == 0
+    old = time.time() - 2 * staging.UNUSED_SECONDS
+    for one in (*downloads.iterdir(), downloads):
+        os.utime(one, (old, old))
+    assert staging.sweep() > 0
+    assert not downloads.exists()
+
+
+def test_nothing_is_cleared_away_while_an_installation_runs(world: World) -> None:
+    with staging.only_one(), staging.work_folder(world.prefix) as work:
+        (work / "file").write_text("x")
+        assert staging.sweep() == 0
+        assert (work / "file").exists()
+
+
+def test_a_note_of_anybody_else_clears_nothing_away(world: World) -> None:
+    mine = world.root / "mine.partial"
+    mine.mkdir(parents=True)
+    (world.cache / "toolchains").mkdir(parents=True)
+    for text in (json.dumps({"work": str(mine), "prefix": str(world.prefix)}), "[]", "nonsense"):
+        (world.cache / "toolchains" / staging.NOTE).write_text(text)
+        assert staging.sweep() == 0
+        assert mine.is_dir()
+
+
+def test_a_kill_between_two_renames_loses_no_toolchain(world: World) -> None:
+    world.prefix = world.cache / "toolchains" / "rocm"
+    found, _ = world.install()
+    old = found.prefix.with_name(".rocm.replaced")
+    found.prefix.rename(old)
+    staging.sweep()
+    again = installed.read(found.prefix)
+    assert again is not None
+    assert installed.verify(again) == []
+    assert not old.exists()
+
+
 def test_an_interruption_while_unpacking_leaves_no_folder(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(path: Path, root: Path, keep: deb.Keep) -> None:
         raise KeyboardInterrupt
@@ -264,12 +343,12 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_fetched(worl
     assert (world.root / "file").read_text() == "in the way"
 
 
-@pytest.mark.parametrize("step", ["_unpack", "_write_manifest", "_publish"])
+@pytest.mark.parametrize("step", ["_unpack", "_write_manifest", "publish"])
 def test_a_disk_that_fills_up_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(installing, step, full)
+    monkeypatch.setattr(staging if step == "publish" else installing, step, full)
     with pytest.raises(ToolchainError, match="No space left on device") as caught:
         world.install()
     assert caught.value.rule == "toolchain-folder"

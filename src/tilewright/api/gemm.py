@@ -96,7 +96,7 @@ def matmul(
     column on the right, and the result lacks that dimension.  Element types, `math` and `copy` are those of `gemm`.
     """
     registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
-    attributes = (_PASS, out_dtype, math, 0, False, "matmul")
+    attributes = (_PASS, out_dtype, math, 0, "matmul")
     result = None
     if copy is NEVER:
         result = _CALLER.quick(registry.plans().quick, attributes, 1.0, 0.0, a, b, None, None, None, out)

@@ -27,6 +27,7 @@ class Source:
     file_name: str
     text: str
     language: str  # "c++", "cuda", "hip"
+    headers: str = ""  # version of others' headers it is written for, where it includes any that come in versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,14 @@ class Preparing(Protocol):
         """What to make before that many kernels of an op are compiled; None where it is there, or would not pay."""
 
 
+@runtime_checkable
+class Rendering(Protocol):
+    """A toolchain whose headers come in versions: a kernel's source follows those it has."""
+
+    def source(self, spec: KernelSpec) -> Source:
+        """The source to compile here; a kernel these headers do not have is an error."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectRules:
     """How a person's own build compiles kernels of one arch to objects and links them into one library.
@@ -104,6 +113,8 @@ class ObjectRules:
     libraries: tuple[str, ...] = ()  # after the objects
     response_flag: str = "@"  # stands right before the name of a file that holds the objects' names
     library_suffix: str = ".so"
+    headers: str = ""  # version of others' headers that these words lead to, where known
+    note: str = ""  # what a person should know of the compiler before building
 
 
 @dataclass(frozen=True, slots=True)

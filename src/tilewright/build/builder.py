@@ -17,8 +17,8 @@ from typing import Any
 
 from tilewright import events, settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Source, Toolchain, backend
-from tilewright.build import upkeep
+from tilewright.backends.base import Rendering, Source, Toolchain, backend
+from tilewright.build import upkeep, without_compiler
 from tilewright.build.diagnose import Outcome, compile_failure, says_why
 from tilewright.build.headers import header_digests
 from tilewright.build.jobs import JobLimit, job_limit
@@ -28,7 +28,7 @@ from tilewright.build.ninja_run import Compile, run_many, run_one
 from tilewright.build.prepare import prepare
 from tilewright.build.promises import demand_kept
 from tilewright.build.store import Entry, Store, store_error
-from tilewright.errors import CompileError, InspectionError, NoKernelError, StoreError, TilewrightError
+from tilewright.errors import CompileError, InspectionError, NoKernelError, StoreError, TilewrightError, ToolchainError
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec, demand_legal
 
@@ -88,37 +88,68 @@ class Builder:
 
     def find(self, spec: KernelSpec) -> Artifact | None:
         """The built kernel if the store has it; never compiles."""
-        request = self._request(spec)
+        try:
+            request = self._request(spec)
+        except ToolchainError as error:
+            return self._without_compiler(error, backend(arch_by_name(spec.arch).backend).render(spec), spec)
         entry = self.store.lookup(request.key)
         return None if entry is None else request.artifact(entry)
 
     def build_one(self, spec: KernelSpec, *, on_event: OnEvent | None = None) -> Artifact:
-        request = self._request(spec)
-        return self._build([request], 1, on_event)[request.key]
+        return self.build_many([spec], max_workers=1, on_event=on_event)[spec.digest]
 
     def build_many(
         self, specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
     ) -> dict[str, Artifact]:
         """Build every spec; the answer is by `spec.digest`.  All that compile are built before an error is raised."""
         unique = {spec.digest: spec for spec in specs}
-        requests = {digest: self._request(spec) for digest, spec in unique.items()}
-        built = self._build(list(requests.values()), max_workers, on_event)
-        return {digest: built[request.key] for digest, request in requests.items()}
+        requests: dict[str, _Request] = {}
+        done: dict[str, Artifact] = {}
+        for digest, spec in unique.items():
+            try:
+                requests[digest] = self._request(spec)
+            except ToolchainError as error:
+                done[digest] = self._demand_without_compiler(error, spec, on_event)
+        built = self._build(list(requests.values()), max_workers, on_event) if requests else {}
+        return {**done, **{digest: built[request.key] for digest, request in requests.items()}}
 
     def build_source(
         self, source: Source, arch: str, *, extra_key: str = "", on_event: OnEvent | None = None
     ) -> Artifact:
         """Build a support library (no spec) through the same store; `extra_key` tells apart what the text does not."""
-        toolchain = backend(arch_by_name(arch).backend).toolchain()
+        try:
+            toolchain = backend(arch_by_name(arch).backend).toolchain()
+        except ToolchainError as error:
+            found = self._without_compiler(error, source, arch=arch, extra=extra_key)
+            if found is None:
+                raise _frozen([Path(source.file_name).stem], arch) from error
+            return found
         inputs = key_inputs(source, arch, toolchain, extra=extra_key)
         request = _Request(Path(source.file_name).stem, source, arch, toolchain, inputs, inputs.key, None)
         return self._build([request], 1, on_event)[request.key]
 
     # -- how -------------------------------------------------------------------------------------
 
+    def _without_compiler(
+        self, error: ToolchainError, source: Source, spec: KernelSpec | None = None, *, arch: str = "", extra: str = ""
+    ) -> Artifact | None:
+        """What a frozen process finds where no compiler is: an entry of the same source, whoever compiled it."""
+        if not settings.current().frozen:
+            raise error
+        entry = without_compiler.stored(self.store, source, spec.arch if spec is not None else arch, spec, extra)
+        return None if entry is None else Artifact(entry.key, entry.library, entry.manifest, spec)
+
+    def _demand_without_compiler(self, error: ToolchainError, spec: KernelSpec, on_event: OnEvent | None) -> Artifact:
+        found = self._without_compiler(error, backend(arch_by_name(spec.arch).backend).render(spec), spec)
+        if found is None:
+            raise _frozen([spec.name], spec.digest) from error
+        _Run(self.store, None, on_event).tell(events.KernelBuilt(spec.name, spec.digest, 0.0, True))
+        return found
+
     def _request(self, spec: KernelSpec) -> _Request:
         owner = backend(arch_by_name(spec.arch).backend)
-        source, toolchain = owner.render(spec), owner.toolchain()
+        toolchain = owner.toolchain()
+        source = toolchain.source(spec) if isinstance(toolchain, Rendering) else owner.render(spec)
         inputs = key_inputs(source, spec.arch, toolchain, spec=spec)
         return _Request(spec.name, source, spec.arch, toolchain, inputs, inputs.key, spec)
 
@@ -129,7 +160,7 @@ class Builder:
         missing = run.take_stored(requests)
         if missing:
             if settings.current().frozen:
-                raise _frozen(missing)
+                raise _frozen([one.name for one in missing], missing[0].key)
             for request in missing:
                 if request.spec is not None:
                     demand_legal(op(request.spec.op), request.spec)
@@ -137,12 +168,12 @@ class Builder:
         return run.done
 
 
-def _frozen(missing: Sequence[_Request]) -> NoKernelError:
-    names = ", ".join(one.name for one in missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
+    names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     return NoKernelError(
         f"{len(missing)} kernel(s) are not built, and the setting frozen forbids compiling: {names}",
         rule="frozen",
-        value=missing[0].key,
+        value=value,
         remedy="build them beforehand without TILEWRIGHT_FROZEN; `tilewright cache why NAME` tells what differs",
     )
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tilewright.backends.base import Source, Toolchain
@@ -39,16 +41,26 @@ def key_inputs(
 ) -> KeyInputs:
     """Everything that decides what comes out of compiling `source` for `arch`."""
     identity = toolchain.identity
+    places = toolchain.include_dirs(spec.op if spec is not None else "")
     return KeyInputs(
         {
-            "schema": STORE_SCHEMA,
-            "arch": arch,
-            "spec": spec.digest if spec is not None else "",
-            "extra": extra,
-            "language": source.language,
-            "source": hashlib.sha256(source.text.encode()).hexdigest(),
-            "headers": header_digests(source.text, toolchain.include_dirs(spec.op if spec is not None else "")),
+            **source_inputs(source, arch, places, spec=spec, extra=extra),
             "flags": list(toolchain.flags(arch)),
             "compiler": {"kind": identity.kind, "version": identity.version, "digest": identity.digest},
         }
     )
+
+
+def source_inputs(
+    source: Source, arch: str, include_dirs: Sequence[Path], *, spec: KernelSpec | None = None, extra: str = ""
+) -> dict[str, Any]:
+    """Those inputs that no compiler has a part in."""
+    return {
+        "schema": STORE_SCHEMA,
+        "arch": arch,
+        "spec": spec.digest if spec is not None else "",
+        "extra": extra,
+        "language": source.language,
+        "source": hashlib.sha256(source.text.encode()).hexdigest(),
+        "headers": header_digests(source.text, include_dirs),
+    }

@@ -10,6 +10,7 @@ from tilewright.cli.common import fit, print_json
 
 if TYPE_CHECKING:
     from tilewright.arch import Arch
+    from tilewright.ops.base import Op
 
 # Facts with a number, and how people read it.
 _NUMBERS = {
@@ -25,16 +26,32 @@ _NUMBERS = {
 }
 
 
-def show_arch(target: str, json: bool) -> None:
-    """The facts of one arch, and what of them its backend runs here."""
+def show_arch(op: Op, target: str, json: bool) -> None:
+    """The facts of one arch, whether its kernels run here, and what an op has for it."""
     from tilewright.backends.base import backend, resolve_target
 
     arch = resolve_target(target or None, to_run=False)
     here = arch.name in backend(arch.backend).available_archs()
+    count, why = _served(op, arch)
     if json:
-        print_json(_data(arch, here))
-    else:
-        typer.echo(fit("\n".join(f"{label:<12}{value}" for label, value in _lines(arch, here))))
+        print_json({**_data(arch, here), "kernels": {"op": op.name, "default": count, "why_none": why}})
+        return
+    kernels = f"{count} kernels in the pool default" if count else f"none: {why}"
+    lines = [*_lines(arch, here), (op.name, kernels)]
+    typer.echo(fit("\n".join(f"{label:<12}{value}" for label, value in lines)))
+
+
+def _served(op: Op, arch: Arch) -> tuple[int, str]:
+    """How many kernels the default pool has where nobody says more, and why where there are none."""
+    from tilewright.codegen import collect
+    from tilewright.errors import RequestError
+
+    try:
+        found = collect(op.name, arch.name)
+    except RequestError as error:  # nothing is written for its family
+        return 0, error.message
+    refused = next(iter(found.rejections_by_rule().values()), None)
+    return len(found.specs), "" if found.specs or refused is None else refused[1].message
 
 
 def _data(arch: Arch, here: bool) -> dict[str, Any]:
@@ -56,7 +73,7 @@ def _lines(arch: Arch, here: bool) -> list[tuple[str, str]]:
         ("arch", arch.name),
         ("what", arch.description),
         ("family", f"{arch.family}, compiled by the backend {arch.backend}"),
-        ("runs here", "yes" if here else "no; its kernels can be generated and built"),
+        ("runs here", "yes" if here else "no"),
         ("features", ", ".join(sorted(arch.features)) or "none"),
     ]
     lines += [("has", f"{getattr(arch, name)} {what}") for name, what in _NUMBERS.items() if getattr(arch, name) > 1]

@@ -47,7 +47,7 @@ def _generate(
     from tilewright.codegen.folder import output_folder
 
     if show_arch_info:
-        show_arch(target, json)
+        show_arch(op, target, json)
         return
     folder = output_folder(output_dir)
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)

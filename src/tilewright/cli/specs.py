@@ -40,7 +40,7 @@ def _specs(
     from tilewright.codegen import demand_some
 
     if show_arch_info:
-        show_arch(target, json)
+        show_arch(op, target, json)
         return
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
     selection = chosen.choose(op, given, wish)

@@ -132,6 +132,15 @@ def install(
     typer.echo(str(found.prefix))
 
 
+def _swept() -> None:
+    """Clear away what a killed installation left, and say so."""
+    from tilewright.toolchains import staging
+
+    freed = staging.sweep()
+    if freed:
+        say(f"removed {freed >> 20} MiB that an installation left when it was killed")
+
+
 def _summary(one: Installed) -> str:
     kind = "as tested" if one.manifest["tested"] else "newer than tested"
     return f"ROCm {one.version}, clang {one.manifest['llvm']}, {one.manifest['bytes'] >> 20} MiB, {kind}"
@@ -141,6 +150,7 @@ def list_(json: _Json = False) -> None:
     """Show the toolchains that are installed."""
     from tilewright.toolchains.installed import all_installed
 
+    _swept()
     found = all_installed()
     if json:
         print_json([{"prefix": str(one.prefix), **one.manifest} for one in found])
@@ -159,19 +169,26 @@ def _at(name: str, prefix: Path | None) -> Path:
 
 
 def verify(name: _Name = "rocm", prefix: _Prefix = None) -> None:
-    """Compare every file with its digest and compile a small program; exit code 2 when something is wrong."""
+    """Compare the files of the one in force with their digests, compile a small program; exit code 2 if it is wrong."""
     from tilewright.errors import RequestError, ToolchainError
     from tilewright.toolchains import installed
     from tilewright.toolchains.install import self_check
 
-    place = _at(name, prefix)
+    _swept()
+    place = _at(name, prefix) if prefix is not None else installed.in_force(name)
+    _known(name)
     found = installed.read(place)
     if found is None:
+        there = (place / "bin" / "hipcc").is_file()
         raise RequestError(
-            f"there is no toolchain in {place}",
+            f"{place} has a compiler that `tilewright toolchain install` did not set up: there is no list of its files"
+            if there
+            else f"there is no toolchain in {place}",
             rule="no-toolchain",
             value=str(place),
-            remedy="tilewright toolchain install rocm",
+            remedy="`tilewright doctor` says whether it works; --prefix names another toolchain"
+            if there
+            else "tilewright toolchain install rocm",
         )
     progress = _Lines(verbose=False)
     progress.step("comparing the files")
@@ -194,6 +211,7 @@ def remove(name: _Name = "rocm", prefix: _Prefix = None) -> None:
     """Delete an installed toolchain."""
     from tilewright.toolchains import installed
 
+    _swept()
     place = _at(name, prefix)
     installed.remove(place)
     typer.echo(f"removed {place}")

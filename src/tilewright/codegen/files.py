@@ -33,17 +33,18 @@ def _renderer(arch_name: str) -> Callable[[KernelSpec], Source]:
 def emit_one(spec: KernelSpec, folder: Path) -> Emitted:
     source = _renderer(spec.arch)(spec)
     data = source.text.encode()
-    head = json.dumps(
-        {
-            "name": spec.name,
-            "file": source.file_name,
-            "language": source.language,
-            "op": spec.op,
-            "arch": spec.arch,
-            "digest": spec.digest,
-            "sha256": hashlib.sha256(data).hexdigest(),
-        }
-    )
+    told = {
+        "name": spec.name,
+        "file": source.file_name,
+        "language": source.language,
+        "op": spec.op,
+        "arch": spec.arch,
+        "digest": spec.digest,
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    if source.headers:
+        told["headers"] = source.headers
+    head = json.dumps(told)
     entry = f'{head[:-1]}, "spec": {spec.to_json()}}}'
     return Emitted(spec.name, source.file_name, write_if_changed(folder / source.file_name, data), entry)
 

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
-from tilewright import plugins
+from tilewright import plugins, settings
 from tilewright.codegen.files import Emitted, emit_many
 from tilewright.errors import InternalError, MachineError, TilewrightError
 from tilewright.ops.base import KernelSpec
@@ -43,6 +43,7 @@ def emit_in_processes(
 ) -> list[Emitted]:
     """Render and write all specs with `processes` workers; the answer is in no particular order."""
     waiting: SimpleQueue[Sequence[KernelSpec]] = SimpleQueue()
+    now = settings.current()  # the feeders are threads, which do not inherit those of a scope
     for chunk in chunks(specs):
         waiting.put(chunk)
     emitted: list[Emitted] = []
@@ -51,7 +52,7 @@ def emit_in_processes(
 
     def feed() -> None:
         try:
-            with _Worker(folder) as worker:
+            with _Worker(folder, now) as worker:
                 while not failed:
                     try:
                         chunk = waiting.get_nowait()
@@ -79,8 +80,8 @@ def emit_in_processes(
 class _Worker:
     """One process of our own that renders chunk after chunk."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, now: settings.Settings) -> None:
+        self._folder, self._settings = folder, now
         command = [sys.executable, "-m", "tilewright.codegen"]
         try:
             # A session of its own: Ctrl-C is ours to answer, a worker ends with its input.
@@ -109,7 +110,7 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            pickle.dump((str(self._folder), list(chunk)), self._process.stdin)
+            pickle.dump((str(self._folder), self._settings, list(chunk)), self._process.stdin)
             self._process.stdin.flush()
             answer: list[Emitted] | TilewrightError = pickle.load(self._process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
@@ -128,12 +129,13 @@ def serve(requests: Any, answers: Any) -> None:
     """The worker's side: chunks in, results out, until the input ends."""
     while True:
         try:
-            folder, chunk = pickle.load(requests)
+            folder, asked, chunk = pickle.load(requests)
         except EOFError:
             return
         answer: list[Emitted] | TilewrightError
         try:
-            answer = emit_many(chunk, Path(folder))
+            with settings.use(asked):
+                answer = emit_many(chunk, Path(folder))
         except TilewrightError as error:
             answer = error
         except Exception as error:

@@ -58,6 +58,7 @@ class WrapReport:
     left_out: tuple[tuple[str, str], ...]  # kernels of the manifest that were asked for and cannot be wrapped
     ignored: tuple[tuple[str, str], ...]  # other files, and kernels that the pattern does not ask for
     archs: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what a person should know of the compiler before building
     compile_memory: int = 0  # bytes the largest compile needs at its peak, whatever the compiler
 
 
@@ -85,6 +86,7 @@ def wrap(
         demand_printable(place)
     entries, left_out, ignored = _kernels(source, pattern)
     layout_rules = _rules(entries)
+    notes = _notes(entries, layout_rules)
     units = _units(entries)
     _demand_apart(source, folder, entries, units)
     wrappers = {unit.wrapper: _wrapper_text(str(entry["file"])) for unit, entry in zip(units, entries, strict=True)}
@@ -113,6 +115,7 @@ def wrap(
         left_out=left_out,
         ignored=ignored,
         archs=tuple(layout_rules),
+        notes=notes,
         compile_memory=max(map(_compile_memory, entries), default=0) if systems else 0,
     )
 
@@ -221,6 +224,19 @@ def _rules(entries: Sequence[Mapping[str, Any]]) -> dict[str, ObjectRules]:
             remedy="generate each into a folder of its own, or choose some with --pattern",
         )
     return {name: backend(owner).object_rules(name, sorted(ops[name])) for name, owner in names.items()}
+
+
+def _notes(entries: Sequence[Mapping[str, Any]], rules: Mapping[str, ObjectRules]) -> tuple[str, ...]:
+    """What the backend has to say of its compiler, and kernels that were written for other headers than lie here."""
+    found = {one.note: None for one in rules.values() if one.note}
+    for entry in entries:
+        written, here = str(entry.get("headers", "")), rules[str(entry["arch"])].headers
+        if written and here and written != here:
+            found[
+                f"the kernels were written for headers of {written}, and those found here are of {here}: generate them "
+                "again with TILEWRIGHT_CK_TILE set to these headers"
+            ] = None
+    return tuple(found)
 
 
 def _demand_apart(source: Path, folder: Path, entries: Sequence[Mapping[str, Any]], units: Sequence[Unit]) -> None:

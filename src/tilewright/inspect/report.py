@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from tilewright.errors import InspectionError
+from tilewright.inspect.names import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,11 @@ class Function:
     occupancy: Occupancy | None = None
     instructions: Instructions | None = None  # None: there was no disassembler
 
+    @property
+    def name(self) -> str:
+        """The symbol as its author wrote it, where that can be read from it."""
+        return readable(self.symbol)
+
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
@@ -105,7 +111,13 @@ class Inspection:
         return (*lacks, *(one for one in self.copy_promises if not any(name.startswith(one) for name in copies)))
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "matrix_count": self.matrix_count, "keeps_promises": self.keeps_promises}
+        functions = [{"name": one.name, **asdict(one)} for one in self.functions]
+        return {
+            **asdict(self),
+            "functions": functions,
+            "matrix_count": self.matrix_count,
+            "keeps_promises": self.keeps_promises,
+        }
 
     def __str__(self) -> str:
         lines = [f"kernel      {self.name}"] if self.name else []
@@ -116,7 +128,7 @@ class Inspection:
             f"code        {self.code_bytes} bytes in {len(self.functions)} function(s) shown",
         ]
         for one in self.functions:
-            lines += ["", one.symbol, *(f"  {line}" for line in _lines(one, self.kind))]
+            lines += ["", one.name, *(f"  {line}" for line in _lines(one, self.kind))]
         if self.notes:
             lines += ["", *(f"note: {note}" for note in self.notes)]
         return "\n".join(lines)

@@ -16,15 +16,14 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tilewright import settings
 from tilewright.errors import RequestError, ToolchainError
-from tilewright.toolchains import apt_sources, installed, python_index
+from tilewright.toolchains import apt_sources, installed, python_index, staging
 from tilewright.toolchains.archive import Release, read_packages, read_release
 from tilewright.toolchains.deb import prepare_root, unpack_deb, unpack_tar
 from tilewright.toolchains.fetch import Advance, Fetcher, Item, Unreachable, free_bytes, shown
@@ -250,25 +249,6 @@ def check_space(sources: Sources, prefix: Path, downloads: Path) -> None:
             )
 
 
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Two installations at once would share their downloads: the second is told to wait."""
-    import filelock
-
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        # Never a marker file instead, which would outlive an installation that is killed.
-        with filelock.FileLock(folder / ".lock", blocking=False, fallback_to_soft=False):
-            yield
-    except filelock.Timeout:
-        raise ToolchainError(
-            "another installation is running",
-            rule="toolchain-busy",
-            value=str(folder),
-            remedy="wait until it is done and look with `tilewright toolchain list`",
-        ) from None
-
-
 def check_prefix(prefix: Path, force: bool) -> installed.Installed | None:
     """The toolchain that is there already; a folder of anybody else's is never touched."""
     try:
@@ -328,8 +308,9 @@ def check_writable(place: Path) -> None:
 
 
 def _install(prefix: Path, recipe: Recipe, progress: Progress, confirm: Confirm | None, apt_dir: Path | None) -> None:
-    downloads = installed.folder() / "downloads"
-    with _only_one(installed.folder()):
+    downloads = installed.folder() / staging.DOWNLOADS
+    with staging.only_one():
+        staging.sweep_held(keep_downloads=True)
         sources = find_sources(recipe, downloads, progress, apt_dir)
         check_space(sources, prefix, downloads)
         for note in sources.notes:
@@ -338,17 +319,12 @@ def _install(prefix: Path, recipe: Recipe, progress: Progress, confirm: Confirm 
             raise RequestError("nothing was installed", rule="not-confirmed", remedy="answer yes, or give --yes")
         began = time.monotonic()
         headers = _fetch(sources, downloads, progress)
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.", suffix=".partial", dir=prefix.parent))
-        try:
-            work.chmod(0o755)
+        with staging.work_folder(prefix) as work:
             _unpack(recipe, sources, downloads, headers, work, progress)
             progress.step("checking the compiler")
             seconds = self_check(work)
             _write_manifest(recipe, sources, work, time.monotonic() - began, seconds)
-            _publish(work, prefix)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            staging.publish(work, prefix)
         shutil.rmtree(downloads, ignore_errors=True)  # kept only as long as they save work
 
 
@@ -473,19 +449,3 @@ def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float
 
 def _versions(packages: tuple[Package, ...]) -> dict[str, dict[str, str]]:
     return {one.name: {"version": one.version, "suite": one.suite, "sha256": one.sha256} for one in packages}
-
-
-def _publish(work: Path, prefix: Path) -> None:
-    old = None
-    if prefix.exists():
-        old = prefix.with_name(f".{prefix.name}.replaced")
-        shutil.rmtree(old, ignore_errors=True)
-        prefix.rename(old)
-    try:
-        work.rename(prefix)
-    except OSError:
-        if old is not None:
-            old.rename(prefix)
-        raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)

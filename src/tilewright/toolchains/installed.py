@@ -103,6 +103,15 @@ def places() -> list[Path]:
     return [*found, *(default_prefix(name) for name in NAMES)]
 
 
+def in_force(name: str) -> Path:
+    """The folder of the compiler that builds use, as far as settings name one; else the place under the cache."""
+    now = settings.current()
+    if now.hipcc:
+        first = now.hipcc.split()[0]  # flags may follow
+        return Path(shutil.which(first) or first).expanduser().resolve().parent.parent
+    return Path(now.rocm_path).expanduser().absolute() if now.rocm_path else default_prefix(name)
+
+
 def all_installed() -> list[Installed]:
     return [found for place in dict.fromkeys(places()) if (found := read(place)) is not None]
 
@@ -150,6 +159,11 @@ def verify(one: Installed, advance: Callable[[int, int], None] | None = None) ->
     return problems
 
 
+def removed_name(prefix: Path) -> Path:
+    """What a toolchain is called while it goes."""
+    return prefix.with_name(f".{prefix.name}.removed")
+
+
 def remove(prefix: Path) -> None:
     """Delete a toolchain.  It is renamed first: nobody finds one that is half gone."""
     if not (prefix / MANIFEST).is_file():
@@ -159,7 +173,7 @@ def remove(prefix: Path) -> None:
             value=str(prefix),
             remedy="tilewright toolchain list shows what is installed",
         )
-    doomed = prefix.with_name(f".{prefix.name}.removed")
+    doomed = removed_name(prefix)
     try:
         shutil.rmtree(doomed, ignore_errors=True)
         prefix.rename(doomed)

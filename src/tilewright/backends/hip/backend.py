@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from tilewright.backends.base import DeviceKind
+from tilewright.backends.base import DeviceKind, Source
 from tilewright.backends.common import CommonBackend
 from tilewright.errors import ToolchainError
 from tilewright.inspect.report import Inspection
@@ -18,6 +19,12 @@ class HipBackend(CommonBackend):
     suffix = ".hpp"
     wrapper_suffix = ".cpp"
     device = DeviceKind("tilewright.runtime.hip", dlpack=10, dlpack_pinned=(11,), torch="cuda")
+
+    def render(self, spec: KernelSpec) -> Source:
+        from tilewright.backends.hip import ck_tile
+
+        made = super().render(spec)
+        return replace(made, headers=ck_tile.chosen()) if ck_tile.is_used(made.text) else made
 
     def recognises(self, data: bytes) -> bool:
         from tilewright.inspect import amdgpu

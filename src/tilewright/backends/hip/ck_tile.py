@@ -1,28 +1,27 @@
 """The CK Tile headers: where they are and which version of their interface they speak.
 
 The headers carry no version number, so a version is told by what the templates look like: the profile of a version
-says by which files and which words in them.  Headers that an op needs beyond those are asked for when a kernel of it is
-compiled.
+says by which files and which words in them.  Headers on disk are held against every profile.  What an op needs beyond
+is told apart: headers may be of a version and lack the files of some kernels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tilewright.backends.hip.profiles import profile
+from tilewright import plugins, settings
+from tilewright.backends.base import kernels_group, op_kernels
+from tilewright.backends.hip.profiles import DEFAULT, HasProfiles, Profile, Sign, all_profiles, profile
 from tilewright.errors import ToolchainError
-
-MID_2025 = "mid-2025"
-NEWER = "newer"
-OLDER = "older"
-SUPPORTED = (MID_2025,)
 
 _CORE = Path("ck_tile/core.hpp")
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(ck_tile/[^>\n]+)>", re.M)
+ALL = "*"  # every kind of kernel of an op
 
 REMEDY = (
     "`tilewright toolchain install rocm` brings the headers that are known to work; "
@@ -31,27 +30,39 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """One set of headers beside one profile: what the profile expects and is not there, in words."""
+
+    profile: str
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Headers:
-    """One set of headers: the folder that holds `ck_tile/`, its profile and the digest of its files."""
+    """One set of headers: the folder that holds `ck_tile/`, its profile (empty: none fits), the digest of its files."""
 
     folder: Path
     profile: str
     digest: str
+    fits: tuple[Fit, ...] = ()
+    age: str = ""  # where none fits: how old they are beside the profiles there are
 
-    def require(self, profiles: tuple[str, ...] = SUPPORTED) -> None:
+    def require(self) -> None:
         """An error unless the headers are of a profile that kernels are generated for."""
-        if self.profile not in profiles:
-            raise ToolchainError(
-                f"the CK Tile headers in {self.folder} are of the {self.profile} profile; "
-                f"kernels are generated for {' and '.join(profiles)}",
-                rule="headers-version",
-                value=self.profile,
-                remedy=REMEDY,
-            )
+        if self.profile:
+            return
+        nearest = min(self.fits, key=lambda one: len(one.missing))
+        raise ToolchainError(
+            f"the CK Tile headers in {self.folder} fit no profile ({self.age}); beside {nearest.profile}, the nearest: "
+            f"{'; '.join(nearest.missing)}",
+            rule="headers-version",
+            value=str(self.folder),
+            remedy=f"kernels are generated for {' and '.join(one.profile for one in self.fits)}: {REMEDY}",
+        )
 
     def demand(self, text: str) -> None:
         """An error unless every header of CK Tile that a source includes is there."""
-        for name in _INCLUDE.findall(text):
+        for name in included(text):
             if not (self.folder / name).is_file():
                 raise ToolchainError(
                     f"the CK Tile headers in {self.folder} have no {name}, which this kernel includes",
@@ -60,25 +71,96 @@ class Headers:
                     remedy=REMEDY,
                 )
 
+    def lacks(self, op: str) -> dict[str, str]:
+        """Kinds of kernels of an op that cannot be built with these headers (ALL: none can), each with the reason."""
+        known = op_kernels("hip", op)
+        if not self.profile or not isinstance(known, HasProfiles):
+            return {}
+        needs = known.header_needs(self.profile)
+        if needs is None:
+            return {ALL: f"not written for {self.profile}"}
+        missing = _missing(self.folder, needs.told_by)
+        if missing:
+            return {ALL: "; ".join(missing)}
+        usual = known.header_needs(DEFAULT)
+        found = {
+            one: f"not written for {self.profile}" for one in (usual.kinds if usual else ()) if one not in needs.kinds
+        }
+        for kind, files in needs.kinds.items():
+            gone = [one for one in files if not (self.folder / one).is_file()]
+            if gone:
+                found[kind] = f"no {gone[0]}"
+        return found
+
+
+def included(text: str) -> list[str]:
+    """CK Tile's headers that a text includes itself."""
+    return list(_INCLUDE.findall(text))
+
+
+def is_used(text: str) -> bool:
+    """Whether a source includes CK Tile's headers."""
+    return _INCLUDE.search(text) is not None
+
 
 def has_headers(folder: Path) -> bool:
     return (folder / _CORE).is_file()
 
 
+def folder_of(given: str) -> Path:
+    """The folder that holds `ck_tile/`: it is given itself as often as the one above it."""
+    folder = Path(given).expanduser()
+    return folder.parent if folder.name == "ck_tile" and not has_headers(folder) else folder
+
+
+def _missing(folder: Path, signs: Iterable[Sign]) -> tuple[str, ...]:
+    """What of the signs is not there, in words."""
+    found = []
+    for file, pattern, what in signs:
+        text = _text(folder / file)
+        if text is None:
+            found.append(f"no {file} ({what})")
+        elif pattern and not re.search(pattern, text):
+            found.append(f"{file} has no {what}")
+    return tuple(found)
+
+
+def fits(folder: Path) -> tuple[Fit, ...]:
+    """The headers beside every profile, the newest first."""
+    return tuple(Fit(one.name, (*_missing(folder, one.told_by), *_too_old(folder, one))) for one in all_profiles())
+
+
+def _too_old(folder: Path, known: Profile) -> list[str]:
+    """Templates may look as in a later version before its files came."""
+    if any((folder / one).is_file() for one in known.brought):
+        return []
+    return [f"none of the files that came with {known.name}: {', '.join(known.brought)}"]
+
+
 def profile_of(folder: Path) -> str:
-    """Tell the version by what the one known version brought and by templates that changed after it."""
-    known = profile(MID_2025)
-    if not any((folder / one).is_file() for one in known.brought):
-        return OLDER
-    same = all(re.search(pattern, _text(folder / file)) for file, pattern in known.told_by)
-    return MID_2025 if same else NEWER
+    """The newest profile the headers fit; empty where none does."""
+    return next((one.profile for one in fits(folder) if not one.missing), "")
 
 
-def _text(path: Path) -> str:
+def age_of(folder: Path) -> str:
+    """For people: between which profiles headers lie, told by the files that came with each."""
+    known = all_profiles()
+    has: Mapping[str, str] = {
+        one.name: next((file for file in one.brought if (folder / file).is_file()), "") for one in known
+    }
+    newest = next((name for name, file in has.items() if file), "")
+    if not newest:
+        return f"they are older than {known[-1].name}"
+    later = [one.name for one in known if one.since > profile(newest).since]
+    before = f", and nothing that came with {later[-1]}" if later else ""
+    return f"they have {has[newest]}, which came with {newest}{before}"
+
+
+def _text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
+    except OSError:
+        return None
 
 
 def _tree_digest(folder: Path) -> str:
@@ -99,4 +181,33 @@ def read_headers(folder: Path) -> Headers:
             value=str(folder),
             remedy=REMEDY,
         )
-    return Headers(folder, profile_of(folder), _tree_digest(folder))
+    fitting = profile_of(folder)
+    return Headers(folder, fitting, _tree_digest(folder), fits(folder), "" if fitting else age_of(folder))
+
+
+def chosen() -> str:
+    """The profile sources are written for: the setting's, else that of the headers a setting names, else the usual one.
+
+    What lies on this machine does not count: the same request gives the same source everywhere.  Where kernels are
+    built, the toolchain asks for the profile of the headers it has.
+    """
+    now = settings.current()
+    return _chosen(now.ck_tile_profile, now.ck_tile)
+
+
+@lru_cache(maxsize=16)
+def _chosen(name: str, given: str) -> str:
+    if name:
+        return profile(name).name
+    return (profile_of(folder_of(given)) if given else "") or DEFAULT
+
+
+def forget() -> None:
+    """Look again the next time."""
+    read_headers.cache_clear()
+    _chosen.cache_clear()
+
+
+def ops_with_profiles() -> list[str]:
+    """Ops whose kernels instantiate CK Tile."""
+    return [one for one in plugins.names(kernels_group("hip")) if isinstance(op_kernels("hip", one), HasProfiles)]

@@ -10,7 +10,8 @@ import hashlib
 import secrets
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,9 +20,18 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search
-from tilewright.backends.base import CompilerIdentity, ObjectRules, Preparation, op_include_dirs, op_kernels
+from tilewright.backends.base import (
+    CompilerIdentity,
+    ObjectRules,
+    Preparation,
+    Source,
+    backend,
+    op_include_dirs,
+    op_kernels,
+)
+from tilewright.backends.hip import ck_tile
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
-from tilewright.backends.hip.ck_tile import Headers, has_headers, read_headers
+from tilewright.backends.hip.ck_tile import Headers, has_headers, is_used, read_headers
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.toolchains import installed
@@ -72,7 +82,7 @@ class HipToolchain:
         return include_dirs((op,))
 
     def ck_tile(self) -> Headers:
-        """The CK Tile headers; none, or those of another version, are an error."""
+        """The CK Tile headers; none, or those no kernel is written for, are an error."""
         if self.headers is None:
             raise ToolchainError(
                 f"no CK Tile headers were found beside {shlex.join(self.driver)}",
@@ -83,14 +93,39 @@ class HipToolchain:
         self.headers.require()
         return self.headers
 
-    def _demand_headers(self, source: Path) -> None:
-        """Missing headers, or those of another version, are one clear error and no page of template errors."""
+    def _demand_headers(self, source: Path) -> bool:
+        """Whether a source includes CK Tile.
+
+        Missing headers, or those of another version, are one clear error and no page of template errors.
+        """
         try:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return  # the compiler says so in its own words
-        if "ck_tile" in text:
+            return False  # the compiler says so in its own words
+        if is_used(text):
             self.ck_tile().demand(text)
+        return is_used(text)
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        """Sources that are written in the body are for the headers found here, where they are of a known version."""
+        found = self.headers.profile if self.headers is not None else ""
+        asked = settings.current().ck_tile_profile
+        if found and asked and ck_tile.chosen() != found:
+            assert self.headers is not None
+            raise ToolchainError(
+                f"the setting ck_tile_profile is {asked}, but the headers in {self.headers.folder} are of {found}",
+                rule="headers-version",
+                value=asked,
+                remedy=f"leave TILEWRIGHT_CK_TILE_PROFILE out, or set TILEWRIGHT_CK_TILE to headers of {asked}",
+            )
+        with settings.override(ck_tile_profile=found or asked):
+            yield
+
+    def source(self, spec: KernelSpec) -> Source:
+        """The kernel's source for the headers found here."""
+        with self._speaking():
+            return backend("hip").render(spec)
 
     def _places(self, op: str = "") -> list[str]:
         ours = [f"-I{one}" for one in self.include_dirs(op)]
@@ -98,8 +133,8 @@ class HipToolchain:
         return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
 
     def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
-        self._demand_headers(source)
-        words = (*self.flags(arch), *self._places(op), *self._shared(arch, op))
+        shared = self._shared(arch, op) if self._demand_headers(source) else ()
+        words = (*self.flags(arch), *self._places(op), *shared)
         return [*self.driver, *words, "-o", str(output), *_LANGUAGE, str(source)]
 
     def _shared_header(self, arch: str, op: str, text: str) -> Path:
@@ -113,9 +148,11 @@ class HipToolchain:
         """The precompiled header where there is one, for the device's pass alone: the host's needs no CK Tile."""
         from tilewright.backends.hip import precompiled
 
-        if not precompiled.shares(op):
+        with self._speaking():
+            text = precompiled.text(arch, op)
+        if not text:
             return ()
-        header = self._shared_header(arch, op, precompiled.text(arch, op))
+        header = self._shared_header(arch, op, text)
         # clang takes the precompiled file beside a header; -Xarch_device forwards only options of one word.
         return ("-Xarch_device", f"-include{header}") if precompiled.ready(header) else ()
 
@@ -123,9 +160,10 @@ class HipToolchain:
         """The precompiled header, where it is not there and so many kernels are worth it."""
         from tilewright.backends.hip import precompiled
 
-        if kernels < precompiled.WORTH_KERNELS or not precompiled.shares(op):
+        with self._speaking():
+            text = precompiled.text(arch, op) if kernels >= precompiled.WORTH_KERNELS else ""
+        if not text:
             return None
-        text = precompiled.text(arch, op)
         header = self._shared_header(arch, op, text)
         if precompiled.ready(header):
             return None
@@ -243,9 +281,7 @@ def header_folders(root: Path | None) -> list[Path]:
     """Where CK Tile headers may lie, in order; a folder given by the setting is the only one."""
     given = settings.current().ck_tile
     if given:
-        folder = Path(given).expanduser()
-        # The folder itself is meant as often as the one above it.
-        return [folder.parent if folder.name == "ck_tile" and not has_headers(folder) else folder]
+        return [ck_tile.folder_of(given)]
     beside = [root / "include"] if root is not None else []
     places = [*beside, installed.default_prefix("rocm") / "include", *(one / "include" for one in _rocm_folders())]
     return list(dict.fromkeys(places))
@@ -314,16 +350,25 @@ def find_toolchain() -> HipToolchain:
 def forget() -> None:
     """Look again the next time: after an installation, and for tests."""
     _find.cache_clear()
-    read_headers.cache_clear()
+    ck_tile.forget()
 
 
 def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
-    """For build files: the compiler found here, or plain `hipcc` where there is none yet."""
+    """For build files: the compiler found here, or plain `hipcc` where there is none yet.
+
+    A setting that names a compiler or headers that are not there is an error: nobody means plain `hipcc` by it.
+    """
+    now, note = settings.current(), ""
     try:
         tools = find_toolchain()
         driver, headers = tools.driver, tools.headers
-    except ToolchainError:
+    except ToolchainError as error:
+        if now.hipcc or now.rocm_path or now.ck_tile:
+            raise
         driver, headers = ("hipcc",), None
+        note = f"the build files say plain hipcc, and no folder of CK Tile headers: {error.message}"
+    if headers is not None and not headers.profile:
+        note = f"the CK Tile headers in {headers.folder} fit no profile; `tilewright doctor` says what is missing"
     folders = (*include_dirs(ops), *((headers.folder,) if headers is not None else ()))
     return ObjectRules(
         language="CXX",
@@ -332,4 +377,6 @@ def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
         compile_flags=(*_LANGUAGE, *_CODE, *arch_by_name(arch).compile_flags),
         include_dirs=folders,
         link_flags=tuple(arch_by_name(arch).compile_flags),
+        headers=headers.profile if headers is not None else "",
+        note=note,
     )

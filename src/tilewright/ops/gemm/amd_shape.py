@@ -105,8 +105,8 @@ def turn(signature: GemmSignature, schedule: CkTileSchedule) -> Turn:
     grid_m, grid_n, _ = schedule.warp_grid
     band = grid_m * schedule.warp_tile[0] * _row_of_warps(schedule) * SUM_BYTES  # a warp tile of every wave
     room = max(_staged(signature, schedule), WAVE_LDS_BYTES * grid_m * grid_n)
-    if band > room and schedule.warp_tile[:2] == (32, 32):  # a lane holds slabs of 8 rows
-        return Turn(1, 1, 2 if band <= 2 * room else 4)
+    if band > room and schedule.warp_tile[:2] == (32, 32):  # 4 KB a wave; half of the sums are half of the rows
+        return Turn(1, 1, 2)
     n = _largest(along_n, lambda n: n * band <= room)
     return Turn(_largest(along_m, lambda m: m * n * band <= room), n, 1)
 

@@ -7,7 +7,7 @@
              copied first, and those wgmma reads along k only (one- and four-byte types) turned where they do not lie so
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
              alignment with a `vector` of one element; `split_k` as in tma_ws, `stream_k` of exact fp32
-    skinny   few rows or few columns against a large k-contiguous matrix, at the speed of memory
+    skinny   few rows or few columns against a large matrix, at the speed of memory
     loops    the floor: any element types, strides and alignment
 
 In tma_ws a warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
@@ -24,11 +24,13 @@ from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm.copies import whole_rows
 from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
+    LINES,
     SKINNY_LINES,
     generic_schedule,
     most_stages,
     schedules,
     shared_bytes,
+    skinny_bytes,
     tma_view,
 )
 from tilewright.ops.gemm.problem import GemmProblem
@@ -159,7 +161,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
     ):
-        grain = 8 if contiguous else 64
+        grain = 8 if contiguous or parts == 1 else LINES
         if line % parts or line // parts % grain:
             yield Violation(
                 "nv-cluster-part",
@@ -197,9 +199,9 @@ def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) ->
         )
     if not 2 <= schedule.stages <= MAX_STAGES:
         yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")
-    shared = shared_bytes(schedule)
+    shared = shared_bytes(signature, schedule)
     if shared > arch.scratch_bytes:
-        most = most_stages(schedule, arch.scratch_bytes)
+        most = most_stages(signature, schedule, arch.scratch_bytes)
         yield Violation(
             "nv-shared-memory",
             f"{schedule.stages} stages of {sizes(schedule.tile)} take {shared} bytes of shared memory, "
@@ -306,12 +308,7 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"the skinny pipeline multiplies bf16 or fp16, not {signature.dtype_a} by {signature.dtype_b}",
             "use bf16 or fp16 for both, or another pipeline",
         )
-    if signature.layout[:2] != "rc":
-        yield Violation(
-            "nv-skinny-layout",
-            f"the skinny pipeline reads both operands along k, and the layout is {signature.layout}",
-            "use layout rcr",
-        )
+    lines_first = signature.layout[0] != "r" if schedule.few == "columns" else signature.layout[1] != "c"
     few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
     warps, rest = divmod(schedule.tile[2], 64)
     if rest or warps not in (2, 4, 8, 16):
@@ -326,7 +323,13 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"tile {sizes(schedule.tile)} with few {schedule.few}",
             f"use 8 to {SKINNY_MAX} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
         )
-    static = warps * many * (few + 1) * 4
+    elif lines_first and many not in (32, 64):
+        yield Violation(
+            "nv-skinny-layout",
+            f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
+            "use 32 or 64 of the many where their k is not contiguous",
+        )
+    static = skinny_bytes(schedule)
     if static > 48 * 1024:
         yield Violation(
             "nv-shared-memory",

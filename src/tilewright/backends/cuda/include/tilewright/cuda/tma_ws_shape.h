@@ -53,7 +53,9 @@ struct TmaWs {
   static constexpr int threads = 384, together = 1;
   static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
-  static constexpr int a_bytes = BM * 128, b_bytes = BN * 128, stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
+  // Lines that are contiguous are fetched 64 at a time, also where a tile has fewer of them.
+  static constexpr int a_bytes = BM * 128, b_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128,
+                       stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
   // Results leave 64 rows at a time, as wide as divides the tile: 128, 64, 32 or 16 bytes, swizzled.
   // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or where there is no room for
   // these beside the stages, two to four; two of them serve as one sheet of sums.

@@ -1,0 +1,65 @@
+"""A filled store on a machine without a compiler: entries by what was compiled, whoever compiled it.
+
+The key of a build names the compiler, and where there is none nobody can say the key.  A frozen process compiles
+nothing, so which compiler made an entry is no question there: spec, source and our headers must be the same, and of
+several such entries the newest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import Source, backend
+from tilewright.build.key import source_inputs
+from tilewright.build.store import SHARD, Entry, Store
+from tilewright.errors import StoreError
+from tilewright.ops.base import KernelSpec
+
+_Stamps = tuple[tuple[str, int], ...]
+# Manifests by the digest of their source, read again when a folder of entries changed.
+_read: dict[Path, tuple[_Stamps, dict[str, list[Mapping[str, Any]]]]] = {}
+
+
+def stored(store: Store, source: Source, arch: str, spec: KernelSpec | None = None, extra: str = "") -> Entry | None:
+    """The newest sound entry that was compiled from this; None where there is none."""
+    ops = (spec.op,) if spec is not None else ()
+    places = backend(arch_by_name(arch).backend).object_rules(arch, ops).include_dirs
+    wanted = source_inputs(source, arch, places, spec=spec, extra=extra)
+    found = [one for one in _by_source(store).get(str(wanted["source"]), ()) if _is_of(one, wanted)]
+    for one in sorted(found, key=lambda one: -float(one.get("built_at", 0))):
+        try:
+            entry = store.lookup(str(one["key"]))
+        except StoreError as error:
+            if error.rule != "store-corrupt" or len(found) == 1:
+                raise
+            continue
+        if entry is not None:
+            return entry
+    return None
+
+
+def _is_of(manifest: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(manifest["inputs"].get(name) == value for name, value in wanted.items())
+
+
+def _by_source(store: Store) -> dict[str, list[Mapping[str, Any]]]:
+    stamps = _stamps(store)
+    known = _read.get(store.root)
+    if known is not None and known[0] == stamps:
+        return known[1]
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in store.manifests():
+        found.setdefault(str(one.get("inputs", {}).get("source", "")), []).append(one)
+    _read[store.root] = (stamps, found)
+    return found
+
+
+def _stamps(store: Store) -> _Stamps:
+    try:
+        shards = [one for one in store.entries.iterdir() if SHARD.fullmatch(one.name)]
+        return tuple(sorted((one.name, one.stat().st_mtime_ns) for one in shards))
+    except OSError:
+        return ()
