@@ -96,7 +96,6 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(layout="rrr"), cluster=(4, 1)),
         tma(signed(layout="crr"), cluster=(1, 4)),
         tma(tile=(128, 24, 64), cluster=(2, 1), store="direct"),
-        tma(signed(layout="crr"), tile=(48, 128, 64), cluster=(2, 1), turned=True, dealing="cluster_k", store="direct"),
     ],
     "nv-registers": [
         multistage(tile=(256, 128, 32)),

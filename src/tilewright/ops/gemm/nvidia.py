@@ -26,6 +26,7 @@ from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
     LINES,
     SKINNY_LINES,
+    by_lines,
     generic_schedule,
     most_stages,
     schedules,
@@ -144,7 +145,7 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
         )
     yield from _cluster(signature, schedule)
     if schedule.dealing == "cluster_k":
-        yield from _cluster_k(schedule)
+        yield from _cluster_k(signature, schedule)
     yield from _resources(signature, schedule, arch)
 
 
@@ -170,7 +171,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
             )
 
 
-def _cluster_k(schedule: TmaWsSchedule) -> Iterator[Violation]:
+def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
     blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
     if blocks < 2:
@@ -181,7 +182,7 @@ def _cluster_k(schedule: TmaWsSchedule) -> Iterator[Violation]:
             f"a cluster that shares k is {schedule.grouping} with the {schedule.store} store",
             "use cooperative warpgroups and the direct store",
         )
-    if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes:
+    if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes(by_lines(signature, schedule)):
         yield Violation(
             "nv-cluster-k",
             f"{schedule.stages} stages have no room for the sums of {sizes(schedule.tile)}",
