@@ -56,14 +56,12 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
     const int line = at / along, column = at % along * some;
     if (column0 + column >= columns) continue;
     const float *from = sheet + Sheet::at(line, column);
+    const float4 own_low = *reinterpret_cast<const float4 *>(from),
+                 own_high = *reinterpret_cast<const float4 *>(from + 4);
     float4 v[S::ClusterK][2];
 #pragma unroll
     for (int q = 0; q < S::ClusterK; ++q)
-      if (q == s.part) {
-        v[q][0] = reinterpret_cast<const float4 *>(from)[0], v[q][1] = reinterpret_cast<const float4 *>(from)[1];
-      } else {
-        v[q][0] = load_neighbour(from, q), v[q][1] = load_neighbour(from + 4, q);
-      }
+      v[q][0] = load_neighbour(from, q, s.part, own_low), v[q][1] = load_neighbour(from + 4, q, s.part, own_high);
 #pragma unroll
     for (int q = 1; q < S::ClusterK; ++q) add<Sum>(v[0][0], v[q][0]), add<Sum>(v[0][1], v[q][1]);
     const float4 low = v[0][0], high = v[0][1];
