@@ -30,7 +30,7 @@ import tilewright
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.hip import precompiled
-from tilewright.backends.hip.gemm import example_kernel
+from tilewright.backends.hip.gemm import example_kernel, gemm_profile
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain
 from tilewright.build import Builder
 from tilewright.build.prepare import prepare
@@ -111,7 +111,7 @@ def without(levers: str, place: Path) -> Path:
             name, known = (
                 ("Naive<Config>", "Naive<Config>::template known<variant>()")
                 if naive
-                else ("Device<Config>", "sizeof(typename Device<Config>::Args) > 0")
+                else ("Device<Config>", "Device<Config>::lds_bytes > 0")
             )
             body = f"{GUARD}\n{DEVICE}"
             if body not in text:
@@ -121,7 +121,7 @@ def without(levers: str, place: Path) -> Path:
             declared = "template <class> struct Device;\ntemplate <class> struct Naive;"
             text = text.replace("template <class Config> struct Device;", declared)
         text = text.replace(GUARD, "#if 1")
-        if path.name.startswith("ck_tile_") and naive:
+        if path.name == Path(gemm_profile().glue).name and naive:
             text += (Path(__file__).parent / "_hip_naive.h").read_text(encoding="utf-8")
         path.write_text(text, encoding="utf-8")
     return place

@@ -198,6 +198,7 @@ def cases() -> tuple[Case, ...]:
          spec(G3, "preshuffle", "fp8", dtype_b="bf8", tile=LONG, grid=ACROSS, warp_tile=W8)),
         ("fp8 times bf8 on gfx950",
          spec(G4, "compv4", "fp8", dtype_b="bf8", tile=(64, 64, 128), warp_tile=(16, 16, 128))),
+        ("persistent compv4", spec(G3, "compv4", "fp16", "rrr", persistent=True)),
         ("persistent mem", spec(G3, "mem", "fp16", persistent=True)),
         ("persistent preshuffle", spec(G3, "preshuffle", "fp16", tile=LONG, grid=ACROSS, persistent=True)),
         ("persistent split-K", spec(G3, "compv3", "fp16", persistent=True, split_k=2)),

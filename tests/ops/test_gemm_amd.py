@@ -102,7 +102,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("mem", scheduler="default"),
         make("preshuffle", PACKED, scheduler="intrawave"),
     ],
-    "amd-persistent": [make("compv4", persistent=True), make("compv5", persistent=True)],
+    "amd-persistent": [make("compv5", persistent=True)],
     "amd-store-width": [make(store_width=8), make(store_width=3), make(store_width=1, store="direct")],
     "amd-preshuffle": [
         make(signature=PACKED),
@@ -359,6 +359,8 @@ def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
         (make(signature=dataclasses.replace(FP16, dtype_c="bf16"), tile=(256, 256, 32)), True),
         (make("compv4", tile=(256, 256, 32)), True),
         (make("compv4", signature=INT8, tile=(256, 256, 64)), True),
+        (make("mem", tile=(128, 256, 32), warp_grid=(4, 4, 1), arch="gfx950"), False),
+        (make("mem", tile=(256, 64, 128), warp_tile=(16, 16, 16), warp_grid=(4, 4, 1), arch="gfx950"), True),
     ],
 )
 def test_what_spilled_when_built_is_refused(spec: KernelSpec, spills: bool) -> None:

@@ -61,17 +61,18 @@ def _multiply(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def _copies(spec: KernelSpec) -> tuple[str, ...]:
-    """Operands come through the copy engine; results that are not fused with anything leave through it, where asked."""
+    """Operands come through the copy engine; results leave through it, where asked."""
     if not isinstance(spec.schedule, TmaWsSchedule):
         return ()
-    plain = spec.signature.epilogue == "PassThrough" and spec.signature.num_d == 0
-    return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" and plain else ("UTMALDG",)
+    return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" else ("UTMALDG",)
 
 
 def _dynamic_shared(spec: KernelSpec) -> int:
-    """What each launch asks for; the other pipelines know their shared memory when they are compiled."""
+    """What each launch asks for; `loops` knows its shared memory when it is compiled."""
     if isinstance(spec.schedule, TmaWsSchedule):
-        return nvidia_schedules.shared_bytes(spec.schedule)
+        return nvidia_schedules.shared_bytes(spec.signature, spec.schedule)
+    if isinstance(spec.schedule, SkinnySchedule):
+        return nvidia_schedules.skinny_bytes(spec.schedule)
     if isinstance(spec.schedule, MultistageSchedule):
         return nvidia_multistage.shared_bytes(spec.signature, spec.schedule)
     return 0

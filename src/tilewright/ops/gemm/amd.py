@@ -36,7 +36,7 @@ __all__ = [
 USUAL = ("fp16", "rcr")  # datatype and layout where nobody says, as users of CK Tile expect
 PIPELINES = CkTileSchedule.pipelines
 STORES = CkTileSchedule.words["store"]
-PERSISTENT = ("compv3", "mem", "preshuffle")
+PERSISTENT = ("compv3", "compv4", "mem", "preshuffle")
 SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
 MAX_SPLIT_K = 64
 # Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
@@ -66,7 +66,7 @@ def _pairs(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> It
     if schedule.persistent and pipeline not in PERSISTENT:
         yield Violation(
             "amd-persistent",
-            f"{pipeline} does not know persistence: an occupancy-sized grid would leave tiles uncomputed",
+            f"a persistent block of {pipeline}: the wave that stores nothing would run ahead into the next tile",
             f"use {', '.join(PERSISTENT)}, or persistent false",
         )
     if (signature.variant == "preshuffle") != (pipeline == "preshuffle"):

@@ -181,7 +181,7 @@ class TmaWsSchedule:
     pipeline: str = field(default="tma_ws", init=False)
     tile: Shape
     stages: int  # tiles of A and B under way
-    cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n
+    cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n; with cluster_k, the k of one tile
     grouping: str = "cooperative"  # warpgroups share a tile, or take turns
     turned: bool = False  # rows of the problem along wgmma's narrow side: for few rows
     dealing: str = "tiles"  # to blocks: whole tiles, the k steps of all of them evenly, or parts of k
@@ -190,7 +190,7 @@ class TmaWsSchedule:
     pipelines: ClassVar[tuple[str, ...]] = ("tma_ws",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k"),
+        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
         "store": ("tma", "direct"),
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
@@ -236,7 +236,7 @@ class MultistageSchedule:
     dealing: str = "tiles"
 
     pipelines: ClassVar[tuple[str, ...]] = ("multistage",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "split_k")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "stream_k", "split_k")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "vector": ("a", "b")}
 

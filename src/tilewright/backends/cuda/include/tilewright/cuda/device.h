@@ -39,6 +39,15 @@ TW_GPU void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Four floats to the same place in the shared memory of another block of the cluster.
+TW_GPU void store_neighbour(void *p, uint32_t rank, const float4 &v) {
+  asm volatile(
+      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5}; "
+      "}" ::"r"(shared_address(p)),
+      "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+      : "memory");
+}
+
 // Ordinary writes to shared memory become visible to the copy engine and the tensor cores.
 TW_GPU void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

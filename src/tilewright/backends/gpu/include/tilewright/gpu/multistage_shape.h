@@ -45,8 +45,8 @@ template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct
   using Place = typename place_of<plain, T, Lines, Deep, KContiguous || turned>::type;
   static constexpr int rows = KContiguous ? Lines : Deep, width = (KContiguous ? Deep : Lines) * size;  // of the source
   static constexpr int piece = settled ? 16 : single ? size : Vector;                                   // of a row
-  static constexpr int pieces =
-      single ? 8 : width / piece;  // of a row, side by side: single ones are a sector of memory
+  // Of a row, side by side: single ones are a sector of memory.
+  static constexpr int pieces = single ? 8 : width / piece;
   static constexpr int raw_row = width + 16;
   static constexpr int stage_bytes = settled ? rows * raw_row : Place::bytes;
   static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;
@@ -70,7 +70,8 @@ template <class Config> struct Multistage {
   // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain
   // multiply-adds need other warps beside them where a thread has few sums.
   static constexpr int sums = BM * BN / threads;
-  static constexpr int together = A::plain && sums <= 64 ? (sums <= 32 ? 640 : 512) / threads : 1;
+  static constexpr int at_once = sums <= 64 ? 512 : 256;  // threads
+  static constexpr int together = A::plain && at_once > threads ? at_once / threads : 1;
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(threads % A::pieces == 0 && threads % B::pieces == 0, "a thread's pieces lie in one column");
   static_assert(Stages >= 2, "stages");
