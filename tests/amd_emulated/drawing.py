@@ -3,9 +3,9 @@
 Entry `index` of a seed is the same whatever the count: its generator is seeded by both.  What a rule refuses is drawn
 again, and counted by its rule.
 
-Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full and profiler, then input
-types, layout, variant, fused work and output evenly or as the weights below say, and of what the pool proposes for
-them a schedule evenly.
+Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default,
+full and profiler, then input types, layout, variant, fused work and output evenly or as the weights below say, and
+of what the pool proposes for them a schedule evenly.
 
 Problems: up to three tiles each way, any number of turns of the k loop that chooses other code, sizes that are
 multiples of anything from 1 to the tile; gaps between lines and matrices, batches, one matrix for a whole batch,
