@@ -75,7 +75,7 @@ class RandomBench(Kernels):
         found = []
         for m, n, stages, cluster, label in self.also:
             schedule = tma_ws(signature, m, n, stages or 2, tuple(cluster), WAYS[label])
-            fit = min(16, most_stages(schedule, self.registry.arch.scratch_bytes))
+            fit = min(16, most_stages(signature, schedule, self.registry.arch.scratch_bytes))
             spec = KernelSpec("gemm", signature, replace(schedule, stages=stages or fit), self.registry.target)
             if not GEMM.check(spec):
                 found.append(spec)

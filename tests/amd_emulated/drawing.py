@@ -3,7 +3,7 @@
 Entry `index` of a seed is the same whatever the count: its generator is seeded by both.  What a rule refuses is drawn
 again, and counted by its rule.
 
-Kernels: the arch evenly among those the emulator models, the pool evenly among default, full and profiler, then input
+Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full and profiler, then input
 types, layout, variant, fused work and output evenly or as the weights below say, and of what the pool proposes for
 them a schedule evenly.
 
@@ -328,5 +328,6 @@ def lay(spec: KernelSpec, one: Drawn) -> dict[str, Lay]:
 
 
 def modelled() -> tuple[str, ...]:
-    """Archs that are emulated and known to the product."""
-    return tuple(one for one in MODELLED if one in all_archs())
+    """Archs that are emulated and known to the product; those that have the loops alone count less."""
+    known = [all_archs()[one] for one in MODELLED if one in all_archs()]
+    return tuple(one.name for one in known for _ in range(4 if one.family == "cdna" else 1))

@@ -41,6 +41,8 @@ int set_attribute(void *, int which, int value) {
   if (which == 8) allowed_shared = value;
   return 0;
 }
+// A multiprocessor holds two blocks of a kernel that asks for little.
+int held(unsigned shared) { return shared <= 64 * 1024 ? 2 : 1; }
 int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
   unsigned cluster = 1;
   for (unsigned i = 0; i < c->attribute_count; ++i)
@@ -52,7 +54,7 @@ int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
     return 1;
   }
   report = run(Launch{reinterpret_cast<Entry>(function), arguments, c->grid, c->block[0], cluster, c->shared_bytes,
-                      multiprocessors});
+                      cluster == 1 ? multiprocessors * held(c->shared_bytes) : multiprocessors});
   return report.empty() ? 0 : 719;
 }
 int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,
@@ -84,6 +86,10 @@ int module_of(void **module, void *) {
 }
 int resident(int *most, void *, const LaunchConfig *c) {
   *most = multiprocessors / int(c->attributes[0].value[0]);
+  return 0;
+}
+int together(int *most, void *, int, size_t shared) {
+  *most = held(unsigned(shared));
   return 0;
 }
 // Functions make themselves known when the library is loaded.
@@ -118,6 +124,7 @@ void *find(const char *name) {
       {"cuModuleGetFunction", reinterpret_cast<void *>(&find_function)},
       {"cuFuncGetModule", reinterpret_cast<void *>(&module_of)},
       {"cuOccupancyMaxActiveClusters", reinterpret_cast<void *>(&resident)},
+      {"cuOccupancyMaxActiveBlocksPerMultiprocessor", reinterpret_cast<void *>(&together)},
       {"cuFuncSetAttribute", reinterpret_cast<void *>(&set_attribute)},
       {"cuLaunchKernelEx", reinterpret_cast<void *>(&launch)},
       {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&encode)},

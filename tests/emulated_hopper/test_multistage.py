@@ -105,6 +105,29 @@ def test_nothing_is_read_outside_an_operand(
     assert wrong(emulator, kernel(one, 64, 64, vector=0), *calls, allocate=Pages(at_end)) == []
 
 
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nothing_is_read_outside_plain_floats(emulator: Emulator, layout: str, at_end: bool) -> None:
+    """Those along k come one by one, others in pieces: each kind of copy has edges of its own."""
+    one = signature("fp32", layout, "fp32")
+    for vector, grain, sizes in ((16, 4, ((68, 132, 76), (4, 4, 4))), (0, 1, ((65, 67, 75), (1, 1, 1)))):
+        spec = kernel(one, 64, 64, vector, stages=2 + vector // 16)
+        calls = [Call(problem(one, *size, grain=grain, aligned=vector != 0)) for size in sizes]
+        assert wrong(emulator, spec, *calls, allocate=Pages(at_end)) == []
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "warps"), [(256, 128, (4, 2)), (128, 64, (4, 1)), (96, 32, (2, 1)), (32, 128, (2, 4))]
+)
+@pytest.mark.parametrize(("vector", "k_bytes"), [(16, 64), (16, 32), (0, 64)])
+def test_every_warp_grid_of_plain_floats(
+    emulator: Emulator, m: int, n: int, warps: tuple[int, int], vector: int, k_bytes: int
+) -> None:
+    one = signature("fp32", "rcr" if k_bytes == 64 else "rrr", "fp32")
+    spec = kernel(one, m, n, vector, warps=warps, k_bytes=k_bytes)
+    assert wrong(emulator, spec, Call(problem(one, m + 4, n - 8, 72, grain=4))) == []
+
+
 @pytest.mark.parametrize("vector", [4, 8])
 @pytest.mark.parametrize(
     ("datatype", "output", "layout"), [("bf16", "bf16", "rcr"), ("int8", "int32", "crr"), ("fp32", "fp32", "rrr")]

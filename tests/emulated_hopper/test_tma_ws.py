@@ -109,6 +109,25 @@ def test_every_width_of_results(
     assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
 
 
+@pytest.mark.parametrize(
+    ("layout", "m", "n", "stages", "cluster", "scheduler"),
+    [
+        ("rrr", 128, 160, 4, (1, 2), "cooperative"),
+        ("crr", 64, 48, 4, (1, 1), "pingpong_split_k"),
+        ("rrr", 128, 16, 4, (1, 1), "pingpong"),
+        ("crr", 256, 144, 3, (1, 2), "cooperative"),
+        ("crr", 16, 64, 4, (1, 1), "pingpong_turned_split_k"),
+        ("ccr", 80, 128, 4, (1, 1), "cooperative_turned"),
+    ],
+)
+def test_lines_that_are_fetched_further_than_the_tile(
+    emulator: Emulator, layout: str, m: int, n: int, stages: int, cluster: tuple[int, int], scheduler: str
+) -> None:
+    """64 contiguous lines at a time, of which a tile may have fewer."""
+    one = signature(layout=layout)
+    assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
+
+
 def test_narrow_tiles_of_two_rows_of_wgmma(emulator: Emulator) -> None:
     """By ordinary stores: both rows of sums leave, not the first alone."""
     one = signature()
@@ -219,6 +238,68 @@ def test_nothing_is_touched_outside(emulator: Emulator, at_end: bool) -> None:
         asked = GemmProblem(m, n, k, "bf16", "bf16", "bf16", layout="rrr", epilogue="Gelu", num_d=2, beta=True)
         call = Call(asked, beta=-1.0, d_kinds=("full", "row"))
         assert judge(emulator.kernel(spec), call, allocate=Pages(at_end)) == ""
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "stages", "cluster", "scheduler", "output"),
+    [
+        (128, 64, 3, (2, 1), "cooperative_cluster_k", "bf16"),
+        (128, 128, 4, (4, 1), "cooperative_cluster_k", "fp32"),
+        (128, 176, 5, (1, 2), "cooperative_cluster_k", "bf16"),
+        (256, 64, 3, (2, 2), "cooperative_cluster_k", "bf16"),
+        (48, 128, 4, (2, 1), "cooperative_turned_cluster_k", "bf16"),
+        (24, 128, 4, (4, 1), "cooperative_turned_cluster_k", "fp32"),
+    ],
+)
+def test_a_cluster_shares_the_k_of_a_tile(
+    emulator: Emulator, m: int, n: int, stages: int, cluster: tuple[int, int], scheduler: str, output: str
+) -> None:
+    one = signature(output=output, epilogue="Gelu", count=1)
+    parts = cluster[0] * cluster[1]
+    calls = [
+        Call(problem(one, m, n, k, beta=beta), beta=float(beta), d_kinds=(kind,))
+        for m, n, k, beta, kind in (
+            (8, 8, 64 * parts, False, "row"),
+            (300, 264, 64 * parts + 72, True, "full"),
+            (129, 137, 1000, False, "column"),
+        )
+    ]
+    assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *calls, multiprocessors=8) == []
+
+
+def test_a_k_too_short_for_a_cluster_is_refused(emulator: Emulator) -> None:
+    one = signature()
+    spec = tma_ws(one, 128, 64, 3, (4, 1), "cooperative_cluster_k")
+    asked = problem(one, 128, 64, 192)
+    assert [broken.rule for broken in GEMM.supports(spec, asked)] == ["nv-cluster-k"]
+    assert "too short" in judge(emulator.kernel(spec), Call(asked), multiprocessors=8)
+
+
+def test_a_cluster_shares_whole_numbers_and_batches(emulator: Emulator) -> None:
+    one = signature("int8", "rrr", "int32")
+    spec = tma_ws(one, 128, 64, 3, (2, 1), "cooperative_cluster_k")
+    calls = [Call(problem(one, 130, 70, 300, batch=3)), Call(problem(one, 60, 77, 2000, batch=2, broadcast_b=True))]
+    assert wrong(emulator, spec, *calls) == []
+
+
+def test_the_emulator_sees_mistakes_in_a_cluster_that_shares_k(emulator: Emulator) -> None:
+    one = signature()
+    spec = tma_ws(one, 128, 64, 3, (2, 1), "cooperative_cluster_k")
+    call = Call(problem(one, 264, 264, 456))
+    for number, (where, before, after) in enumerate(
+        (
+            ("tma_ws_cluster", "  cluster_sync();\n", "  named_barrier(4, threads);\n"),
+            ("tma_ws_cluster", "named_barrier(4, threads);  // both", "// both"),
+            ("gemm_tma_ws", "  if (S::Cluster > 1) cluster_sync();\n}", "}"),
+        )
+    ):
+
+        def edit(header: str, before: str = before, after: str = after) -> str:
+            assert before in header, f"{before!r} is not in the header any more"
+            return header.replace(before, after)
+
+        kernel = emulator.kernel(spec, edit, f"cluster_k {number}", f"cuda/{where}.h")
+        assert any(judge(kernel, call, mode, 1) for mode in (LATE, EAGER, CHANCE)), before
 
 
 def test_many_orders_of_landing(emulator: Emulator) -> None:

@@ -74,6 +74,11 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
     "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
+    "nv-cluster-k": [
+        tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong"),
+        tma(dealing="cluster_k", cluster=(2, 1), store="tma"),
+        tma(dealing="cluster_k", cluster=(2, 1), tile=(256, 128, 64), stages=2),
+    ],
     "nv-warp": [
         multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),
     ],

@@ -163,7 +163,7 @@ def test_a_cluster_launch_is_what_the_driver_wants(fake: ctypes.CDLL) -> None:
     seen = fake.fake_cuda_last().contents
     # 3 x 5 tiles, two blocks of a column to a cluster: 2 x 5 clusters.
     assert (list(seen.grid), list(seen.block), seen.cluster) == ([20, 1, 1], [384, 1, 1], 2)
-    assert seen.shared == make.shared_bytes(schedule)
+    assert seen.shared == make.shared_bytes(problem.signature, schedule)
     assert numbers(seen, 10) == [300, 520, 200, 1, 2, 5, 8, 4, 0, 1]
     assert fake.fake_cuda_function().decode() == registry.specs()[0].name
     maps, loads = fake.fake_cuda_calls(b"cuTensorMapEncodeTiled"), fake.fake_cuda_calls(b"cuModuleLoadData")

@@ -69,9 +69,11 @@ def _copies(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def _dynamic_shared(spec: KernelSpec) -> int:
-    """What each launch asks for; the other pipelines know their shared memory when they are compiled."""
+    """What each launch asks for; `loops` knows its shared memory when it is compiled."""
     if isinstance(spec.schedule, TmaWsSchedule):
-        return nvidia_schedules.shared_bytes(spec.schedule)
+        return nvidia_schedules.shared_bytes(spec.signature, spec.schedule)
+    if isinstance(spec.schedule, SkinnySchedule):
+        return nvidia_schedules.skinny_bytes(spec.schedule)
     if isinstance(spec.schedule, MultistageSchedule):
         return nvidia_multistage.shared_bytes(spec.signature, spec.schedule)
     return 0

@@ -20,45 +20,47 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from tilewright.arch import all_archs
+from tilewright.backends.cuda import gemm_estimate_plain as plain
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.nvidia_schedules import tma_view
+from tilewright.ops.gemm.nvidia_schedules import by_lines, tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
-START = 3.58e-06  # an empty kernel, seen from outside
-MEMORY = 7.57e12  # bytes a second
-DIRTY = 8.42e07  # bytes: lines of the cache that others wrote are written back as ours come in
-CACHE = 9.77e13  # bytes a second from the second-level cache, all multiprocessors together
-ASTRAY = 4.42  # how much more the cache moves of rows that start between its lines
-MACS = 5.76e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
-ONE_CACHE = 2.11e11  # bytes a second that one multiprocessor takes in
-FILL = 2.04e-06  # until the first stage is there
-LEAVE = 2.36e-06  # of a 128 x 256 tile: what is left to do after its last multiply
-LEAVE_LEAST = 9.74e-08  # of any tile
-SHEET = 6.04  # how much longer results take through a sheet of shared memory than with the copy engine
-HIDDEN = 0.983  # of the way out that ping-pong still feels between two tiles
-SOFT = 1.46  # how sharply the slowest of several decides: the power in which they add
-PER_STEP = 4.42e-08
-PER_NEIGHBOUR = 6.02e-10  # a step waits for the slowest block of its cluster
-TURNED = 0.837  # how much longer a step takes with the problem turned
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.29, 263, 0.796  # of narrow multiplies, and of tiles of 64 rows
-HAND_OVER = 8.79e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
-MEET = 4.96e-06  # split-K: sums written, all parts there, sums read
-SUMS = 2.79e12  # bytes a second of sums that change hands
-COPY_START, COPY = 5.41e-06, 6.55e12  # of operands that are copied first: a launch more, and bytes a second
+START = 3.76e-06  # an empty kernel, seen from outside
+MEMORY = 8.23e12  # bytes a second
+DIRTY = 2.12e08  # bytes: lines of the cache that others wrote are written back as ours come in
+CACHE = 1.65e14  # bytes a second from the second-level cache, all multiprocessors together
+ASTRAY = 7.62  # how much more the cache moves of rows that start between its lines
+MACS = 6.25e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+ONE_CACHE = 2.62e11  # bytes a second that one multiprocessor takes in
+FILL = 2.12e-06  # until the first stage is there
+LEAVE = 2.24e-06  # of a 128 x 256 tile: what is left to do after its last multiply
+LEAVE_LEAST = 1.14e-07  # of any tile
+SHEET = 6.61  # how much longer results take through a sheet of shared memory than with the copy engine
+HIDDEN = 0.976  # of the way out that ping-pong still feels between two tiles
+SOFT = 1.48  # how sharply the slowest of several decides: the power in which they add
+PER_STEP = 9.67e-08
+PER_NEIGHBOUR = 3.58e-10  # a step waits for the slowest block of its cluster
+TURNED = 0.77  # how much longer a step takes with the problem turned
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.383, 311, 0.965  # of narrow multiplies, and of tiles of 64 rows
+HAND_OVER = 9.43e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
+EXCHANGE, NEIGHBOUR = 1.5e-06, 4e10  # cluster_k: all blocks there, and bytes a second of sums that a block reads
+MEET = 4.63e-06  # split-K: sums written, all parts there, sums read
+SUMS = 3.12e12  # bytes a second of sums that change hands
+COPY_START, COPY = 4.43e-06, 5.45e12  # of operands that are copied first: a launch more, and bytes a second
 # skinny: registers beside the loads, the part of a last round that is lost, the bandwidth of one lonely load, bytes
 # in flight that fill it, and what a warp's start and a turn of its loop cost.
-SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 37.2, 0.582, 0.206, 9.7e06
-SKINNY_WARP, SKINNY_TURN = 1.83e-07, 4.31e-07
-# multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, of plain multiply-adds, bytes
-# through shared memory, copies; what a block alone reaches of it, what a step costs in any case, and the start.
-MMA_MACS, FMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.8e12, 1.25e11, 1.61e11, 7.15e10, 0.863, 2e-07
-STAGES_FILL = 2.58e-06
-LOOPS_MACS = 4.38e12  # a second, of the whole GPU
-LOOPS_TURN = 2.35e-06  # a turn of its loop, however small
+SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 37.2, 0.576, 0.0313, 5.94e06
+SKINNY_WARP, SKINNY_TURN = 1.82e-07, 4.39e-07
+# multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, bytes through shared memory,
+# copies; what a block alone reaches of it, what a step costs in any case, and the start.
+MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.84e12, 1.6e11, 7.16e10, 0.882, 2e-07
+STAGES_FILL = 2.35e-06
+LOOPS_MACS = 3.6e12  # a second, of the whole GPU
+LOOPS_TURN = 2.32e-06  # a turn of its loop, however small
 
 
 class TmaFacts(NamedTuple):
@@ -80,6 +82,8 @@ class TmaFacts(NamedTuple):
     handed: float  # stream-K: tiles of sums it hands over or takes, in the same units
     meets: float  # split-K
     sums: float  # bytes of sums all blocks hand in and take
+    exchanges: float  # cluster_k: tiles of the busiest cluster
+    exchanged: float  # bytes of sums that one of its blocks reads from its neighbours
     copies: float
     copied: float  # bytes
     moved: float  # bytes memory must move
@@ -89,7 +93,6 @@ class StagesFacts(NamedTuple):
     """Of a multistage kernel on a problem."""
 
     macs: float  # of a step of one block, as mma.sync multiplies two-byte elements
-    plain: float  # or as multiply-adds
     few: float  # 1: no more than four warps run together on a multiprocessor
     issued: float  # copies of a step
     through: float  # bytes through shared memory
@@ -108,7 +111,7 @@ class SkinnyFacts(NamedTuple):
     """Of a skinny kernel on a problem."""
 
     blocks: float
-    lines: float  # of both tiles
+    registers: float  # for what is under way
     flight: float  # bytes one block has in flight
     warps: float
     turns: float
@@ -122,7 +125,7 @@ class LoopsFacts(NamedTuple):
     moved: float
 
 
-Facts: TypeAlias = TmaFacts | StagesFacts | SkinnyFacts | LoopsFacts
+Facts: TypeAlias = TmaFacts | StagesFacts | SkinnyFacts | LoopsFacts | plain.PlainFacts
 
 
 def _up(x: int, y: int) -> int:
@@ -164,7 +167,7 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> Facts:
     if isinstance(schedule, TmaWsSchedule):
         return _tma_facts(schedule, problem, units)
     if isinstance(schedule, MultistageSchedule):
-        return _stages_facts(spec, problem)
+        return plain.facts(spec, problem) if problem.dtype_a == "fp32" else _stages_facts(spec, problem)
     if isinstance(schedule, SkinnySchedule):
         return _skinny_facts(schedule, problem, units)
     tiles = _up(problem.m, schedule.tile[0]) * _up(problem.n, schedule.tile[1]) * problem.batch
@@ -178,6 +181,8 @@ def seconds_of(counted: Facts) -> float:
         return _tma_seconds(counted)
     if isinstance(counted, StagesFacts):
         return _stages_seconds(counted)
+    if isinstance(counted, plain.PlainFacts):
+        return START + _most(_memory(counted.moved), plain.seconds(counted))
     if isinstance(counted, SkinnyFacts):
         return _skinny_seconds(counted)
     return START + _most(_memory(counted.moved), _most(counted.macs / LOOPS_MACS, counted.turns * LOOPS_TURN))
@@ -192,7 +197,8 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
     size = DTYPES[problem.dtype_a].bytes
     pingpong = schedule.grouping == "pingpong"
     lines_m, lines_n = (problem.n, problem.m) if view.turned else (problem.m, problem.n)
-    clusters = _clusters(units, along_m * along_n)
+    shared = schedule.cluster[0] * schedule.cluster[1] if schedule.dealing == "cluster_k" else 1
+    clusters = _clusters(units, along_m * along_n * shared)
     tiles = _up(lines_m, m * along_m) * _up(lines_n, n * along_n) * problem.batch
     all_steps = max(1, _up(problem.k, schedule.tile[2]))
     parts = _parts(tiles, all_steps, clusters) if schedule.dealing == "split_k" else 1
@@ -204,11 +210,14 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
     elif schedule.dealing == "stream_k":
         steps, handed = _streamed(tiles, all_steps, clusters)
         rounds, busy = steps / all_steps, min(clusters, max(1, tiles * all_steps // 4))
-    blocks = busy * along_m * along_n
+    elif shared > 1:
+        steps = rounds * _up(all_steps, shared)
+    blocks = busy * along_m * along_n * shared
 
     # Of lines beyond the matrix nothing is fetched.
     inside_m, inside_n = lines_m / (_up(lines_m, m) * m), lines_n / (_up(lines_n, n) * n)
-    fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * n * inside_n / along_m * blocks
+    wide = view.fetched_columns(by_lines(problem.signature, schedule))
+    fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * wide * inside_n / along_m * blocks
     stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
     part = m * n / (128 * 256)
     return TmaFacts(
@@ -217,7 +226,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         short=float(m == 64),
         fetched=fetched_a * (not stray_first) + fetched_b * (not stray_second),
         astray=fetched_a * stray_first + fetched_b * stray_second,
-        taken=128.0 * (m + n),
+        taken=128.0 * (m + wide),
         neighbours=along_m * along_n - 1,
         turned=float(view.turned),
         steps=steps,
@@ -228,6 +237,8 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         handed=handed * part,
         meets=float(parts > 1),
         sums=sums,
+        exchanges=rounds if shared > 1 else 0.0,
+        exchanged=4.0 * m * n * (shared - 1) / shared * rounds,
         copies=float(_copied(problem) > 0),
         copied=_copied(problem),
         moved=problem.bytes,
@@ -241,7 +252,7 @@ def _tma_seconds(f: TmaFacts) -> float:
     step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
     step = step * (1.0 + (TURNED - 1.0) * f.turned)
     out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * f.tiles) * (1.0 + (SHEET - 1.0) * f.sheet)
-    met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed
+    met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed + EXCHANGE * f.exchanges + f.exchanged / NEIGHBOUR
     copied = COPY_START * f.copies + f.copied / COPY
     return START + FILL + _slowest(f.steps * step + out + met, _memory(f.moved)) + copied
 
@@ -325,7 +336,6 @@ def _stages_facts(spec: KernelSpec, problem: GemmProblem) -> StagesFacts:
     together = max(1, min(held, _up(blocks, arch.compute_units)))  # on the busiest multiprocessor at a time
 
     # int8 doubles the rate; fp8 is widened on the way, here or in the hardware.
-    exact = problem.dtype_a == "fp32"
     macs = m * n * k / {"int8": 2.0, "tf32": 0.5}.get(problem.dtype_a, 1.0)
     through = issued = 0.0  # bytes written to shared memory and read from it; copies
     for dtype, lines, repeated, along_k, vector in (
@@ -338,8 +348,7 @@ def _stages_facts(spec: KernelSpec, problem: GemmProblem) -> StagesFacts:
         issued += lines * k * size / 16 * narrow
     fetched = (m + n) * k * size
     return StagesFacts(
-        macs=0.0 if exact else macs,
-        plain=macs if exact else 0.0,
+        macs=macs,
         few=float(along_m * along_n * together <= 4),
         issued=issued,
         through=through,
@@ -356,7 +365,7 @@ def _stages_facts(spec: KernelSpec, problem: GemmProblem) -> StagesFacts:
 
 
 def _stages_seconds(f: StagesFacts) -> float:
-    multiply = (f.macs / MMA_MACS + f.plain / FMA_MACS) * (1.0 + (1.0 / ALONE - 1.0) * f.few) + f.issued / COPIES
+    multiply = f.macs / MMA_MACS * (1.0 + (1.0 / ALONE - 1.0) * f.few) + f.issued / COPIES
     step = _most(_most(multiply, f.through / SHARED), _most(f.taken / ONE_CACHE, f.fetched / CACHE))
     turn = _most(step * f.together, STAGE_TURN)
     out = (LEAVE * f.leaving + LEAVE_LEAST) * SHEET
@@ -372,10 +381,12 @@ def _skinny_facts(schedule: SkinnySchedule, problem: GemmProblem, units: int) ->
     many = problem.m if columns else problem.n
     few, lines = (schedule.tile[1], schedule.tile[0]) if columns else schedule.tile[:2]
     warps = schedule.warp_grid[2]
+    # Two turns of 64 k (32 where lines are contiguous) for each row of both tiles wait in the registers of a warp.
+    deep = 2 if problem.layout[0 if columns else 1] == ("r" if columns else "c") else 1
     return SkinnyFacts(
         blocks=_up(many, lines) * problem.batch,
-        lines=lines + few,
-        flight=warps * lines * 256.0,
+        registers=deep * (lines + few),
+        flight=warps * lines * 128.0 * deep,
         warps=warps,
         turns=_up(_up(problem.k, 64), warps),
         units=units,
@@ -384,8 +395,7 @@ def _skinny_facts(schedule: SkinnySchedule, problem: GemmProblem, units: int) ->
 
 
 def _skinny_seconds(f: SkinnyFacts) -> float:
-    # Two turns of 64 k for each row of both tiles wait in the registers of a warp.
-    registers = SKINNY_REGISTERS + 2 * f.lines
+    registers = SKINNY_REGISTERS + f.registers
     held = _most(1.0, _least(2048 / (32 * f.warps) // 1, 65536 / (registers * 32 * f.warps) // 1))
     rounds = _most(1.0, f.blocks / (f.units * held))
     idle = 1 + (_whole(f.blocks / (f.units * held)) - rounds) * SKINNY_TAIL / rounds

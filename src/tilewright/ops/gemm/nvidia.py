@@ -7,7 +7,7 @@
              (one- and four-byte types) turned where they do not lie so
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
              alignment with a `vector` of one element; `split_k` as in tma_ws
-    skinny   few rows or few columns against a large k-contiguous matrix, at the speed of memory
+    skinny   few rows or few columns against a large matrix, at the speed of memory
     loops    the floor: any element types, strides and alignment
 
 In tma_ws a warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
@@ -24,11 +24,14 @@ from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm.copies import whole_rows
 from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
+    LINES,
     SKINNY_LINES,
+    by_lines,
     generic_schedule,
     most_stages,
     schedules,
     shared_bytes,
+    skinny_bytes,
     tma_view,
 )
 from tilewright.ops.gemm.problem import GemmProblem
@@ -140,7 +143,7 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             + (" turned" if view.turned else ""),
             "use the direct store",
         )
-    yield from _cluster(signature, schedule)
+    yield from _cluster(signature, schedule) if schedule.dealing != "cluster_k" else _cluster_k(signature, schedule)
     yield from _resources(signature, schedule, arch)
 
 
@@ -155,13 +158,32 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
     ):
-        grain = 8 if contiguous else 64
+        grain = 8 if contiguous or parts == 1 else LINES
         if line % parts or line // parts % grain:
             yield Violation(
                 "nv-cluster-part",
                 f"{line} lines of {what} in {parts} part(s) are not multiples of {grain}",
                 f"use a cluster or tile that leaves multiples of {grain}",
             )
+
+
+def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
+    """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
+    blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
+    if not 2 <= blocks <= MAX_CLUSTER:
+        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")
+    if schedule.grouping != "cooperative" or schedule.store != "direct":
+        yield Violation(
+            "nv-cluster-k",
+            f"a cluster that shares k is {schedule.grouping} with the {schedule.store} store",
+            "use cooperative warpgroups and the direct store",
+        )
+    if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes(by_lines(signature, schedule)):
+        yield Violation(
+            "nv-cluster-k",
+            f"{schedule.stages} stages have no room for the sums of {sizes(schedule.tile)}",
+            "use more stages or a smaller tile",
+        )
 
 
 def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
@@ -174,9 +196,9 @@ def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) ->
         )
     if not 2 <= schedule.stages <= MAX_STAGES:
         yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")
-    shared = shared_bytes(schedule)
+    shared = shared_bytes(signature, schedule)
     if shared > arch.scratch_bytes:
-        most = most_stages(schedule, arch.scratch_bytes)
+        most = most_stages(signature, schedule, arch.scratch_bytes)
         yield Violation(
             "nv-shared-memory",
             f"{schedule.stages} stages of {sizes(schedule.tile)} take {shared} bytes of shared memory, "
@@ -279,12 +301,7 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"the skinny pipeline multiplies bf16 or fp16, not {signature.dtype_a} by {signature.dtype_b}",
             "use bf16 or fp16 for both, or another pipeline",
         )
-    if signature.layout[:2] != "rc":
-        yield Violation(
-            "nv-skinny-layout",
-            f"the skinny pipeline reads both operands along k, and the layout is {signature.layout}",
-            "use layout rcr",
-        )
+    lines_first = signature.layout[0] != "r" if schedule.few == "columns" else signature.layout[1] != "c"
     few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
     warps, rest = divmod(schedule.tile[2], 64)
     if rest or warps not in (2, 4, 8, 16):
@@ -299,7 +316,13 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             f"tile {sizes(schedule.tile)} with few {schedule.few}",
             f"use 8 to {SKINNY_MAX} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
         )
-    static = warps * many * (few + 1) * 4
+    elif lines_first and many not in (32, 64):
+        yield Violation(
+            "nv-skinny-layout",
+            f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
+            "use 32 or 64 of the many where their k is not contiguous",
+        )
+    static = skinny_bytes(schedule)
     if static > 48 * 1024:
         yield Violation(
             "nv-shared-memory",
@@ -361,7 +384,11 @@ def _tma_ws_limits(schedule: TmaWsSchedule, p: GemmProblem) -> Iterator[Violatio
         wrong = "E" if _unaligned(p.c_stride, p.dtype_c) or _unaligned(p.n, p.dtype_c) else ""
         if wrong or not p.aligned:
             yield _misaligned("tma_ws", wrong, "align it, or use a kernel with the direct store")
-    if -(-p.m // schedule.tile[0]) * -(-p.n // schedule.tile[1]) * p.batch * -(-p.k // schedule.tile[2]) >= MAX_SIZE:
+    steps = -(-p.k // schedule.tile[2])
+    blocks = schedule.cluster[0] * schedule.cluster[1] if schedule.dealing == "cluster_k" else 1
+    if 0 < steps < blocks:
+        yield Violation("nv-cluster-k", f"k {p.k} is too short for {blocks} blocks", "use another way to deal")
+    if -(-p.m // schedule.tile[0]) * -(-p.n // schedule.tile[1]) * p.batch * steps * blocks >= MAX_SIZE:
         yield Violation("nv-size", "2^31 or more steps of tiles along k", f"use {LOOPS}")
 
 

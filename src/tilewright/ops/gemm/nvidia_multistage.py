@@ -16,13 +16,16 @@ from tilewright.ops.gemm.schedule import MultistageSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
-# Tile, bytes of k, warps and stages of kernels for exact fp32.
-PLAIN: tuple[tuple[int, int, int, tuple[int, int], int], ...] = (
-    (256, 128, 64, (4, 2), 4),
-    (128, 256, 64, (2, 4), 4),
-    (128, 128, 64, (4, 2), 3),
-    (128, 64, 64, (4, 1), 3),
-    (64, 64, 64, (2, 2), 4),
+# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each.
+PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
+    (256, 128, (4, 2), 4, "tiles"),
+    (128, 256, (2, 4), 4, "tiles"),
+    (128, 128, (2, 2), 3, "tiles"),
+    (128, 128, (4, 2), 3, "split_k"),
+    (128, 64, (4, 1), 4, "tiles"),
+    (128, 64, (4, 1), 4, "split_k"),
+    (64, 64, (2, 2), 4, "tiles"),
+    (64, 64, (2, 2), 4, "split_k"),
 )
 
 
@@ -108,16 +111,15 @@ def most_sums(signature: GemmSignature, vector: int) -> int:
 def _plain(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     """Exact fp32: what is contiguous along k comes float by float whatever its alignment, the rest for both."""
     for bytes_at_once in (16, 0):
-        vector = tuple(0 if along_k else bytes_at_once for along_k in _along_k(signature))
-        if bytes_at_once and not any(vector):
-            continue
-        for m, n, k_bytes, warps, stages in PLAIN:
-            yield multistage(signature, m, n, k_bytes, warps, stages, (vector[0], vector[1]))
-        yield multistage(signature, 64, 64, 64, (2, 2), 4, (vector[0], vector[1]), "split_k")
+        vector = 0 if signature.layout[0] == "r" else bytes_at_once, 0 if signature.layout[1] == "c" else bytes_at_once
+        if bytes_at_once == 0 or any(vector):
+            for m, n, warps, stages, dealing in PLAIN:
+                yield multistage(signature, m, n, 64, warps, stages, vector, dealing)
 
 
-def _along_k(signature: GemmSignature) -> tuple[bool, bool]:
-    return signature.layout[0] == "r", signature.layout[1] == "c"
+def plain_together(sums: int, threads: int) -> int:
+    """Blocks of exact fp32 that a multiprocessor holds at a time; `Multistage::together` in multistage_shape.h."""
+    return max(1, ((640 if sums <= 32 else 512) if sums <= 64 else 256) // threads)
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule, Sk
 from tilewright.ops.gemm.spec import GemmSignature
 
 K_BYTES = 128  # of one swizzled row: the k of a stage
+LINES = 64  # of a stage that are fetched together where they are contiguous
 SKINNY_LINES = 8  # k elements of one 16-byte load
 
 
@@ -37,9 +38,11 @@ class TmaView:
     groups: int  # multiplying warpgroups that share a tile
     turned: bool
 
-    @property
-    def stage_bytes(self) -> int:
-        return self.rows * K_BYTES + -(-self.columns * K_BYTES // 1024) * 1024
+    def fetched_columns(self, by_lines: bool) -> int:
+        return -(-self.columns // LINES) * LINES if by_lines else self.columns
+
+    def stage_bytes(self, by_lines: bool) -> int:
+        return self.rows * K_BYTES + -(-self.fetched_columns(by_lines) * K_BYTES // 1024) * 1024
 
     @property
     def accumulators(self) -> int:
@@ -48,32 +51,43 @@ class TmaView:
 
 
 def tma_view(schedule: TmaWsSchedule) -> TmaView:
-    (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster
+    (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster if schedule.dealing != "cluster_k" else (1, 1)
     if schedule.turned:
         return TmaView(n, m, along_n, along_m, schedule.groups, True)
     return TmaView(m, n, along_m, along_n, schedule.groups, False)
 
 
-def store_buffers(schedule: TmaWsSchedule) -> int:
+def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
+    """Whether lines, not k, are contiguous along the kernel's columns; one- and four-byte types are copied before."""
+    if DTYPES[signature.dtype_a].bytes != 2:
+        return False
+    if schedule.turned:
+        return signature.layout[0] != "r"
+    return signature.layout[1] == "r" and signature.variant != "preshuffle"
+
+
+def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
-    room = (SHARED_LIMIT - _BESIDE - schedule.stages * view.stage_bytes) // (2 * 64 * width * 2)
+    stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
+    room = (SHARED_LIMIT - _BESIDE - stages) // (2 * 64 * width * 2)
     return 2 if needed < 2 or schedule.store != "tma" or room < 2 else min(needed, room)
 
 
-def shared_bytes(schedule: TmaWsSchedule) -> int:
+def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
     view = tma_view(schedule)
-    results = 2 * store_buffers(schedule) * 64 * chunk_columns(view.columns) * 2
-    return schedule.stages * view.stage_bytes + results + _BESIDE
+    results = 2 * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
+    return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
 
 
-def most_stages(schedule: TmaWsSchedule, available: int) -> int:
+def most_stages(signature: GemmSignature, schedule: TmaWsSchedule, available: int) -> int:
     """How many stages fit, with two buffers for results."""
     view = tma_view(schedule)
-    return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // view.stage_bytes
+    stage = view.stage_bytes(by_lines(signature, schedule))
+    return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // stage
 
 
 class Way(NamedTuple):
@@ -97,6 +111,7 @@ WAYS = {
         for dealing in TmaWsSchedule.words["dealing"]
         for turned in (False, True)
         for grouping in TmaWsSchedule.words["grouping"]
+        if dealing != "cluster_k" or grouping == "cooperative"
     )
 }
 _C, _P = Way("cooperative"), Way("pingpong")
@@ -119,7 +134,7 @@ def tma_ws(
     store: str = "",
 ) -> TmaWsSchedule:
     if not store:
-        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned
+        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned and way.dealing != "cluster_k"
         small = m == (64 if way.grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if whole and not small else "direct"
     return TmaWsSchedule(
@@ -139,18 +154,26 @@ def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> S
     return SkinnySchedule(tile, few)
 
 
+def skinny_bytes(schedule: SkinnySchedule) -> int:
+    """Of shared memory: the sums of every warp, a column more than there are (skinny_shape.h)."""
+    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
+    return schedule.warp_grid[2] * many * (few + 1) * 4
+
+
 _CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
 _CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
+_CC, _TC = _C._replace(dealing="cluster_k"), Way("cooperative", True, "cluster_k")
 
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
-# chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), and by height here.
+# chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), listed by height.
 # Where no k is split, split_k deals whole tiles, so it stands for both.
 _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 32, 14, (1, 1), _P),
     (64, 48, 12, (1, 1), _P),
     (64, 64, 8, (1, 1), _P),
     (64, 64, 8, (1, 1), _PK),
+    (64, 96, 10, (1, 1), _PK),
     (64, 128, 7, (1, 1), _PK),
     (64, 128, 8, (2, 1), _P),
     (64, 160, 7, (1, 1), _P),
@@ -160,11 +183,10 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 32, 10, (1, 1), _P),
     (128, 64, 8, (1, 1), _P),
     (128, 64, 8, (1, 1), _C),
-    (128, 96, 6, (1, 1), _CK),
     (128, 112, 6, (1, 1), _CK),
     (128, 128, 6, (1, 1), _P),
-    (128, 128, 6, (1, 1), _CK),
     (128, 128, 6, (2, 1), _P),
+    (128, 128, 6, (2, 2), _P),
     (128, 144, 5, (1, 1), _CK),
     (128, 160, 5, (1, 1), _P),
     (128, 192, 4, (1, 1), _CK),
@@ -176,6 +198,7 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 256, 4, (2, 1), _C),
     (128, 256, 4, (2, 1), _CS),
     (192, 64, 6, (1, 1), _P),
+    (256, 32, 5, (1, 1), _C),
     (256, 64, 4, (1, 1), _C),
     (256, 128, 4, (1, 1), _C),
     (256, 128, 4, (1, 2), _C),
@@ -189,22 +212,34 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (32, 128, 10, (1, 1), _TK),
     (64, 128, 8, (1, 1), _TK),
     (128, 128, 6, (1, 1), _TK),
+    (144, 128, 6, (1, 1), _TK),
+    (256, 128, 4, (1, 1), _TK),
+    (64, 128, 8, (2, 1), _TC),
+    (144, 128, 6, (2, 1), _TC),
+    (144, 256, 4, (2, 1), _TC),
+    (128, 64, 8, (2, 1), _CC),
 )
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
+
+# The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
+_SKINNY_BY_LINES = ((2, 1, 8), (2, 2, 8), (2, 1, 16), (2, 2, 16), (4, 1, 8), (4, 2, 8), (4, 1, 16))
 
 
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
     if "wgmma" in arch.features:
         for m, n, stages, cluster, way in _WINNERS:
-            yield tma_ws(signature, m, n, stages, cluster, way)
+            made = tma_ws(signature, m, n, stages, cluster, way)
+            # Lines that are fetched 64 at a time take more room than there are of them.
+            yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
         if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
     yield from multistage.default(signature, arch)
-    for one in _SKINNY:
+    for one in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
         yield skinny(*one)
-    yield skinny(1, 1, 8, "columns")
-    yield skinny(1, 2, 8, "columns")
+    wide = 1 if signature.layout[0] == "r" else 2
+    yield skinny(wide, 1, 8, "columns")
+    yield skinny(wide, 2, 8, "columns")
 
 
 def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
@@ -216,6 +251,9 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSc
         for m, n, cluster, way in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS, _CK, _PK)):
             for stages in range(2, 13) if far else (4, 6, 8):
                 yield tma_ws(signature, m, n, stages, cluster, way)
+        for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
+            for stages in range(3, 9) if far else (4, 6):
+                yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
             for way in (_T, Way("cooperative", True), Way("pingpong", True), Way("cooperative", True, "split_k")):
                 yield tma_ws(signature, few, many, stages, (1, 1), way)
@@ -251,6 +289,8 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
                 (256, 64, 4, (2, 2), _C),
                 (128, 64, 4, (2, 1), _CK),
                 (64, 64, 4, (1, 1), _PK),
+                (128, 64, 4, (2, 1), _CC),
+                (48, 128, 4, (4, 1), _TC),
                 (8, 64, 6, (1, 1), _T),
                 (16, 128, 4, (1, 2), Way("cooperative", True, "split_k")),
             ):

@@ -2,8 +2,8 @@
 
     CPU      CpuPackedSchedule (packed, preshuffle), CpuDirectSchedule, CpuStreamSchedule (gemv, stream),
              CpuLoopsSchedule
-    AMD      CkTileSchedule (compv3, compv4, compv5, mem, preshuffle)
-    NVIDIA   TmaWsSchedule, MultistageSchedule, SkinnySchedule, NvidiaLoopsSchedule
+    AMD      CkTileSchedule (compv3, compv4, compv5, mem, preshuffle), GpuLoopsSchedule
+    NVIDIA   TmaWsSchedule, MultistageSchedule, SkinnySchedule, GpuLoopsSchedule
 
 One vocabulary: *tile* is the block's work (on the CPU: the cache block), *warp grid* how many warps share it, *warp
 tile* one matrix instruction's shape (on the CPU: the register block).  Every schedule has these three and its
@@ -181,7 +181,7 @@ class TmaWsSchedule:
     pipeline: str = field(default="tma_ws", init=False)
     tile: Shape
     stages: int  # tiles of A and B under way
-    cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n
+    cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n; with cluster_k, the k of one tile
     grouping: str = "cooperative"  # warpgroups share a tile, or take turns
     turned: bool = False  # rows of the problem along wgmma's narrow side: for few rows
     dealing: str = "tiles"  # to blocks: whole tiles, the k steps of all of them evenly, or parts of k
@@ -190,7 +190,7 @@ class TmaWsSchedule:
     pipelines: ClassVar[tuple[str, ...]] = ("tma_ws",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k"),
+        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
         "store": ("tma", "direct"),
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
@@ -278,7 +278,7 @@ class SkinnySchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class NvidiaLoopsSchedule:
+class GpuLoopsSchedule:
     """256 threads on one tile, element by element: any element types, strides and alignment; the floor."""
 
     pipeline: str = field(default="loops", init=False)
@@ -295,15 +295,18 @@ class NvidiaLoopsSchedule:
         return self.pipeline
 
 
+NvidiaLoopsSchedule = GpuLoopsSchedule
+
 CpuSchedule: TypeAlias = CpuPackedSchedule | CpuDirectSchedule | CpuStreamSchedule | CpuLoopsSchedule
 NvidiaSchedule: TypeAlias = TmaWsSchedule | MultistageSchedule | SkinnySchedule | NvidiaLoopsSchedule
-GemmSchedule: TypeAlias = CpuSchedule | CkTileSchedule | NvidiaSchedule
+AmdSchedule: TypeAlias = CkTileSchedule | GpuLoopsSchedule
+GemmSchedule: TypeAlias = CpuSchedule | AmdSchedule | NvidiaSchedule
 
 # The families by the arch families they are for.
 SCHEDULES: Mapping[str, tuple[type[Any], ...]] = {
     "cpu": (CpuPackedSchedule, CpuDirectSchedule, CpuStreamSchedule, CpuLoopsSchedule),
-    "cdna": (CkTileSchedule,),
-    "rdna": (CkTileSchedule,),
+    "cdna": (CkTileSchedule, GpuLoopsSchedule),
+    "rdna": (CkTileSchedule, GpuLoopsSchedule),
     "nvidia": (TmaWsSchedule, MultistageSchedule, SkinnySchedule, NvidiaLoopsSchedule),
 }
 

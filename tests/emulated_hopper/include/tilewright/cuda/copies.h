@@ -21,6 +21,11 @@ template <int Bytes> TW_GPU void copy_async(char *to, const char *from, int vali
 TW_GPU void commit_copies() { emulated::commit_copies(); }
 template <int Left> TW_GPU void wait_copies() { emulated::wait_copies(Left); }
 
+template <bool Once, int Words> TW_GPU void read_words(uint32_t (&to)[Words], const void *p) {
+  if (reinterpret_cast<uintptr_t>(p) % (4 * Words)) emulated::stop("a load of words that are not aligned");
+  memcpy(to, p, sizeof to);
+}
+
 template <class T> TW_GPU T load_shared(const void *p) {
   T x;
   emulated::touch(p, sizeof x, false);

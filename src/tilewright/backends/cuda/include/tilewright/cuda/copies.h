@@ -28,6 +28,24 @@ TW_GPU void commit_copies() { asm volatile("cp.async.commit_group;"); }
 // All but the last `Left` commits have landed.
 template <int Left> TW_GPU void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory"); }
 
+// Two or four words of memory nobody writes; Once: they are not kept where they would push out others.
+template <bool Once, int Words> TW_GPU void read_words(uint32_t (&to)[Words], const void *p) {
+  static_assert(Words == 2 || Words == 4, "eight or sixteen bytes");
+  if constexpr (Once && Words == 4)
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(p));
+  else if constexpr (Once)
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(p));
+  else if constexpr (Words == 4) {
+    const uint4 v = __ldg(static_cast<const uint4 *>(p));
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+  } else {
+    const uint2 v = __ldg(static_cast<const uint2 *>(p));
+    to[0] = v.x, to[1] = v.y;
+  }
+}
+
 template <class T> TW_GPU T load_shared(const void *p) { return *static_cast<const T *>(p); }
 template <class T> TW_GPU void store_shared(void *p, const T &x) { *static_cast<T *>(p) = x; }
 

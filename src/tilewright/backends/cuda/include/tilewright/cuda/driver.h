@@ -37,6 +37,7 @@ struct Driver {
   int (*launch)(const LaunchConfig *, Function, void **, void **) = nullptr;
   int (*module_of)(void **, Function) = nullptr;
   int (*resident)(int *, Function, const LaunchConfig *) = nullptr;  // clusters at a time
+  int (*together)(int *, Function, int, size_t) = nullptr;           // blocks of one multiprocessor at a time
   int (*encode)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *,
                 int, int, int, int) = nullptr;
   bool whole = false;
@@ -56,6 +57,7 @@ struct Driver {
     take(&encode, "cuTensorMapEncodeTiled");
     take(&module_of, "cuFuncGetModule");
     take(&resident, "cuOccupancyMaxActiveClusters");
+    take(&together, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   }
 };
 

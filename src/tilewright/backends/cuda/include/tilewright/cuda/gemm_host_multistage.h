@@ -44,9 +44,10 @@ template <class Config> struct HostMultistage {
     t.a_batch = x.a_batch_stride, t.b_batch = x.b_batch_stride, t.e_batch = x.e_batch_stride;
     Deals::lend(t, workspace);
     t.finish = epilogue_args(x);
-    constexpr int limit = Deals::most_blocks;
+    constexpr int limit = Deals::most_blocks / S::together;
     const int64_t tiles = int64_t(t.order.tiles_m) * t.order.tiles_n * x.batch;
-    const int64_t parts = Deals::deal(t.order, place.multiprocessors > limit ? limit : place.multiprocessors);
+    const int64_t parts = Deals::deal(t.order, place.multiprocessors > limit ? limit : place.multiprocessors,
+                                      place.together < S::together ? place.together : S::together);
     return start(place.functions[0], {unsigned(t.order.parts > 1 ? parts : tiles)}, shape(), stream, t);
   }
 };

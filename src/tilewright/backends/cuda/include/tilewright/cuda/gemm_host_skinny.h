@@ -23,7 +23,7 @@ template <class Config> struct HostSkinny {
     return {};
   }
   static int64_t workspace(const tw_gemm_args &) { return 0; }
-  static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads)}; }
+  static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes)}; }
 
   static int run(const tw_gemm_args &x, const Loaded::Place &place, void *, void *stream) {
     SkinnyArgs t{};

@@ -30,7 +30,8 @@ template <class Config> struct HostTmaWs {
     if (Config::tma_store &&
         (odd(x.a) || odd(x.b) || odd(x.e) || batched || odd(x.e_stride, sizeof(C)) || odd(x.n, sizeof(C))))
       return {TW_ALIGNMENT, "an address, a batch stride, or a row of E or its stride is not a multiple of 16 bytes"};
-    if (tiles_of<Config>(x) * ceil_div(x.k, S::BK) >= most_size)
+    if (ceil_div(x.k, S::BK) < S::ClusterK) return {TW_LIMIT, "k is too short to be shared by a cluster"};
+    if (tiles_of<Config>(x) * ceil_div(x.k, S::BK) * S::ClusterK >= most_size)
       return {TW_LIMIT, "2^31 or more steps of tiles along k"};
     return {};
   }

@@ -1,41 +1,23 @@
-// The skinny pipeline: a handful of rows of A against a large k-contiguous B, at the speed of memory.
+// The skinny pipeline: a handful of rows of A against a large B, at the speed of memory.
 //
-// Rows of B go from memory straight into the registers of mma.sync, 16 bytes a thread: the order of
-// k inside a matrix instruction does not matter as long as both operands use the same, so each
-// thread takes eight neighbouring k of its row.  The warps of a block share its rows of B and split
-// k; their sums are added in shared memory, warp after warp.
+// B goes from memory straight into the registers of mma.sync: the order of k inside a matrix instruction does not
+// matter as long as both operands use the same, nor does the order of rows as long as results are stored by it.  Where
+// k is contiguous, each thread takes eight neighbouring k of its row; where rows (lines) are, it takes neighbouring
+// lines of four k and pairs them up.  The warps of a block share its rows of B and split k; their sums are added in
+// shared memory, warp after warp.
 #pragma once
+#include <tilewright/cuda/copies.h>
+#include <tilewright/cuda/mma.h>
 #include <tilewright/cuda/skinny_shape.h>
 
 namespace tw {
 
-TW_GPU void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
-                        bf16) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-TW_GPU void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
-                        fp16) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-// Sixteen bytes that are read once and not kept.
-TW_GPU uint4 read_once(const void *p, bool there) {
-  uint4 v = {0, 0, 0, 0};
-  if (there)
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-  return v;
-}
+// A column more than there are: neighbouring rows lie in other banks.
+template <class S> using SkinnySums = float[S::Warps][S::rows][S::tokens + 1];
 
 // What the warps of a block summed up, added and stored.
 // Config: C (the output type), D, epilogue, num_d.
-template <class S, class Config>
-TW_GPU void skinny_leave(const SkinnyArgs &x, const float (&sums)[S::Warps][S::rows][S::tokens + 1], int first) {
+template <class S, class Config> TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnySums<S> &sums, int first) {
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
   for (int at = threadIdx.x; at < S::rows * S::tokens; at += S::threads) {
@@ -43,69 +25,151 @@ TW_GPU void skinny_leave(const SkinnyArgs &x, const float (&sums)[S::Warps][S::r
     if (token >= x.m || many >= x.n) continue;
     float total = 0;
 #pragma unroll
-    for (int u = 0; u < S::Warps; ++u) total += sums[u][row][token];
+    for (int u = 0; u < S::Warps; ++u) total += load_shared<float>(&sums[u][row][token]);
     if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
     else e[token * x.e_stride + many] = finish(total, blockIdx.y, token, many);
   }
 }
 
-template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
-  __shared__ float sums[S::Warps][S::rows][S::tokens + 1];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
-  const int first = blockIdx.x * S::rows;
-  auto *b = static_cast<const uint16_t *>(x.b) + blockIdx.y * x.b_batch;
-  auto *a = static_cast<const uint16_t *>(x.a) + blockIdx.y * x.a_batch;
-  constexpr int block = 64;  // k of one turn: two 16-byte pieces a thread and row
-  const int turns = (x.k + block - 1) / block;
-  float d[S::RowTiles][S::TokenTiles][4] = {};
-  uint4 w[2][S::RowTiles][2][2], t[2][S::TokenTiles][2];
-  auto load = [&](int slot, int turn) {
+// Pairs of neighbouring k of one of the few rows, from k on; zeros beyond the matrix.
+template <class S, int Pairs>
+TW_GPU void few_pairs(uint32_t (&to)[Pairs], const SkinnyArgs &x, const uint16_t *a, int row, int k) {
+  const bool there = row < x.m && k < x.k;  // k comes in eights
+  if constexpr (S::FewLines) {
+#pragma unroll
+    for (int i = 0; i < Pairs; ++i) {
+      const uint16_t *p = a + (k + 2 * i) * x.a_stride + row;
+      to[i] = there ? uint32_t(__ldg(p)) | uint32_t(__ldg(p + x.a_stride)) << 16 : 0;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Pairs; ++i) to[i] = 0;
+    if (there) read_words<false>(to, a + row * x.a_stride + k);
+  }
+}
+
+// What a thread has under way, in two slots, of a B whose k is contiguous.
+template <class S> struct SkinnyByK {
+  static constexpr int step = 64;  // k of one turn: two 16-byte pieces a thread and row
+  const SkinnyArgs &x;
+  const uint16_t *a, *b;
+  const int first, quad, line;
+  uint32_t w[2][S::RowTiles][2][2][4];
+  uint32_t t[2][S::TokenTiles][2][4];
+
+  TW_GPU void load(int slot, int turn) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      int k = turn * block + half * 32 + quad * 8;
+      int k = turn * step + half * 32 + quad * 8;
 #pragma unroll
       for (int i = 0; i < S::RowTiles; ++i)
 #pragma unroll
         for (int up = 0; up < 2; ++up) {
           int row = first + i * 16 + up * 8 + line;
-          w[slot][i][up][half] = read_once(b + row * x.b_stride + k, row < x.n && k < x.k);
+          uint32_t (&to)[4] = w[slot][i][up][half];
+          to[0] = to[1] = to[2] = to[3] = 0;
+          if (row < x.n && k < x.k) read_words<true>(to, b + row * x.b_stride + k);
         }
 #pragma unroll
-      for (int j = 0; j < S::TokenTiles; ++j) {
-        int row = j * 8 + line;
-        t[slot][j][half] =
-            row < x.m && k < x.k ? __ldg(reinterpret_cast<const uint4 *>(a + row * x.a_stride + k)) : uint4{0, 0, 0, 0};
-      }
+      for (int j = 0; j < S::TokenTiles; ++j) few_pairs<S>(t[slot][j][half], x, a, j * 8 + line, k);
     }
-  };
-  auto multiply = [&](int slot) {
+  }
+  TW_GPU void multiply(float (&d)[S::RowTiles][S::TokenTiles][4], int slot) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int i = 0; i < S::RowTiles; ++i) {
-        uint4 low = w[slot][i][0][half], high = w[slot][i][1][half];
+        const uint32_t (&low)[4] = w[slot][i][0][half], (&high)[4] = w[slot][i][1][half];
+        const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
 #pragma unroll
         for (int j = 0; j < S::TokenTiles; ++j) {
-          uint4 v = t[slot][j][half];
-          mma_16x8x16(d[i][j], low.x, high.x, low.y, high.y, v.x, v.y, typename S::In{});
-          mma_16x8x16(d[i][j], low.z, high.z, low.w, high.w, v.z, v.w, typename S::In{});
+          mma(d[i][j], one, t[slot][j][half], typename S::In{}, typename S::In{});
+          mma(d[i][j], two, t[slot][j][half] + 2, typename S::In{}, typename S::In{});
         }
       }
-  };
-  if (warp < turns) load(0, warp);
+  }
+  // The row of the block that a thread's sums of row tile i, upper or lower, belong to.
+  TW_GPU int row(int i, int up) const { return i * 16 + line + up * 8; }
+};
+
+// The same of a B whose lines are contiguous: a word is two lines of one k, so tile i has every thread's word i.
+template <class S> struct SkinnyByLines {
+  static constexpr int groups = 2, step = 16 * groups, words = S::RowTiles;
+  static_assert(words == 2 || words == 4, "eight or sixteen bytes of lines");
+  const SkinnyArgs &x;
+  const uint16_t *a, *b;
+  const int first, quad, line;
+  uint32_t w[2][groups][4][words];
+  uint32_t t[2][groups][S::TokenTiles][2];
+
+  TW_GPU void lines(uint32_t (&to)[words], const uint16_t *p, int left, bool there) const {
+    if (there && left >= 2 * words) {
+      read_words<true>(to, p);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < words; ++i) {  // at the edge of the matrix one by one
+      uint32_t word = there && 2 * i < left ? p[2 * i] : 0;
+      if (there && 2 * i + 1 < left) word |= uint32_t(p[2 * i + 1]) << 16;
+      to[i] = word;
+    }
+  }
+  TW_GPU void load(int slot, int turn) {
+    const int here = first + line * 2 * words;
+#pragma unroll
+    for (int g = 0; g < groups; ++g) {
+      const int k = turn * step + g * 16 + quad * 4;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) lines(w[slot][g][i], b + (k + i) * x.b_stride + here, x.n - here, k < x.k);
+#pragma unroll
+      for (int j = 0; j < S::TokenTiles; ++j) few_pairs<S>(t[slot][g][j], x, a, j * 8 + line, k);
+    }
+  }
+  TW_GPU void multiply(float (&d)[S::RowTiles][S::TokenTiles][4], int slot) const {
+#pragma unroll
+    for (int g = 0; g < groups; ++g)
+#pragma unroll
+      for (int i = 0; i < words; ++i) {
+        const uint32_t (&v)[4][words] = w[slot][g];
+        const uint32_t four[4] = {permute(v[0][i], v[1][i], 0x5410), permute(v[0][i], v[1][i], 0x7632),
+                                  permute(v[2][i], v[3][i], 0x5410), permute(v[2][i], v[3][i], 0x7632)};
+#pragma unroll
+        for (int j = 0; j < S::TokenTiles; ++j) mma(d[i][j], four, t[slot][g][j], typename S::In{}, typename S::In{});
+      }
+  }
+  TW_GPU int row(int i, int up) const { return line * 2 * words + 2 * i + up; }
+};
+
+template <class S, bool ManyLines> struct skinny_loads {
+  using type = SkinnyByK<S>;
+};
+template <class S> struct skinny_loads<S, true> {
+  using type = SkinnyByLines<S>;
+};
+
+template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
+  SkinnySums<S> &sums = *reinterpret_cast<SkinnySums<S> *>(dynamic_shared());
+  using Loads = typename skinny_loads<S, S::ManyLines>::type;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
+  const int first = blockIdx.x * S::rows, turns = (x.k + Loads::step - 1) / Loads::step;
+  auto *b = static_cast<const uint16_t *>(x.b) + blockIdx.y * x.b_batch;
+  auto *a = static_cast<const uint16_t *>(x.a) + blockIdx.y * x.a_batch;
+  float d[S::RowTiles][S::TokenTiles][4] = {};
+  Loads loads{x, a, b, first, quad, line, {}, {}};
+  if (warp < turns) loads.load(0, warp);
   for (int turn = warp; turn < turns; turn += 2 * S::Warps) {
-    if (turn + S::Warps < turns) load(1, turn + S::Warps);
-    multiply(0);
-    if (turn + 2 * S::Warps < turns) load(0, turn + 2 * S::Warps);
-    if (turn + S::Warps < turns) multiply(1);
+    if (turn + S::Warps < turns) loads.load(1, turn + S::Warps);
+    loads.multiply(d, 0);
+    if (turn + 2 * S::Warps < turns) loads.load(0, turn + 2 * S::Warps);
+    if (turn + S::Warps < turns) loads.multiply(d, 1);
   }
 #pragma unroll
   for (int i = 0; i < S::RowTiles; ++i)
 #pragma unroll
     for (int j = 0; j < S::TokenTiles; ++j)
 #pragma unroll
-      for (int q = 0; q < 4; ++q) sums[warp][i * 16 + line + q / 2 * 8][j * 8 + quad * 2 + q % 2] = d[i][j][q];
-  __syncthreads();
+      for (int q = 0; q < 4; ++q) store_shared(&sums[warp][loads.row(i, q / 2)][j * 8 + quad * 2 + q % 2], d[i][j][q]);
+  block_barrier();
   skinny_leave<S, Config>(x, sums, first);
 }
 

@@ -8,6 +8,7 @@
 // `turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n, where
 // a tile may be as narrow as 8.
 #pragma once
+#include <tilewright/cuda/tma_ws_cluster.h>
 #include <tilewright/cuda/tma_ws_feed.h>
 #include <tilewright/cuda/tma_ws_leave.h>
 #include <tilewright/cuda/tma_ws_multiply.h>
@@ -23,7 +24,7 @@ TW_GPU void multiply_and_leave(const TensorMap &map_e, const TmaWsArgs &x, const
   Leave<S, Config> leave(map_e, x, me, shared.out);
   int number = 0;
   if (S::PingPong && me.who == 1) named_arrive(4, 256);  // the first turn is the other's
-  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster);
+  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
   Segment s;
   while (work.next(s)) {
     const int steps = s.k1 - s.k0;
@@ -35,7 +36,8 @@ TW_GPU void multiply_and_leave(const TensorMap &map_e, const TmaWsArgs &x, const
     if (S::PingPong) named_barrier(4 + me.who, 256);
     multiply_segment<S>(d, steps, ring, shared, place, me.who);
     if (S::PingPong) named_arrive(4 + (me.who ^ 1), 256);
-    leave(d, s, place);
+    if constexpr (S::ClusterK > 1) leave_together<S, Config>(d, s, x, me, shared);
+    else leave(d, s, place);
   }
   leave.end();
 }
@@ -57,6 +59,7 @@ TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const Te
   if (threadIdx.x < 128) {
     give_registers<40>();
     if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
+    if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
     take_registers<232>();
     multiply_and_leave<S, Config>(map_e, x, shared);

@@ -42,6 +42,7 @@ struct Loaded {
     Context context;
     Function functions[most_functions];  // in the order of `symbols`
     int multiprocessors, clusters;       // clusters that run at a time
+    int together;                        // blocks of one multiprocessor
   };
   const char *symbols[most_functions];  // the kernel itself, then what it has beside that; null where there is no more
   const void *(*image)();
@@ -71,13 +72,15 @@ struct Loaded {
 
   int load(Place &to, Context context, const LaunchShape &shape) {
     const Driver &cu = driver();
-    Place made{context, {}, 0, 0};
+    Place made{context, {}, 0, 0, 1};
     int error = find(made), device = 0;
     if (!error && shape.shared_bytes > 48 * 1024)
       error = cu.set_attribute(made.functions[0], max_dynamic_shared, int(shape.shared_bytes));
     if (!error) error = cu.get_device(&device);
     if (!error) error = cu.device_attribute(&made.multiprocessors, multiprocessors, device);
     if (!error) error = count_clusters(made, shape);
+    if (!error && shape.cluster == 1 && cu.together)
+      error = cu.together(&made.together, made.functions[0], int(shape.threads), shape.shared_bytes);
     if (error) return error;
     to = made;
     if (count < most_places) ++count;

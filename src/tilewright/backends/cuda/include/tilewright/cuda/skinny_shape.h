@@ -5,7 +5,7 @@
 namespace tw {
 
 struct SkinnyArgs {
-  const void *a, *b;  // a: m x k (the few), b: n x k (the many), both k-contiguous, rows 16-byte aligned
+  const void *a, *b;  // a: m x k (the few), b: n x k (the many); k or lines contiguous, 16-byte aligned
   void *e;
   int m, n, k, batch;
   long long a_stride, b_stride, e_stride, a_batch, b_batch, e_batch;
@@ -13,12 +13,14 @@ struct SkinnyArgs {
 };
 
 // RowTiles * 16 rows of B and TokenTiles * 8 rows of A a block, k split over Warps.  Swapped: the few
-// are columns of the result, so E is written the other way round.
-template <class In_, int RowTiles_, int TokenTiles_, int Warps_, bool Swapped_> struct Skinny {
+// are columns of the result, so E is written the other way round.  FewLines, ManyLines: not their k is contiguous.
+template <class In_, int RowTiles_, int TokenTiles_, int Warps_, bool Swapped_, bool FewLines_, bool ManyLines_>
+struct Skinny {
   using In = In_;
   static constexpr int RowTiles = RowTiles_, TokenTiles = TokenTiles_, Warps = Warps_, threads = Warps * 32;
   static constexpr int rows = RowTiles * 16, tokens = TokenTiles * 8;
-  static constexpr bool Swapped = Swapped_;
+  static constexpr int shared_bytes = Warps * rows * (tokens + 1) * 4;
+  static constexpr bool Swapped = Swapped_, FewLines = FewLines_, ManyLines = ManyLines_;
 };
 
 }  // namespace tw

@@ -9,14 +9,14 @@ namespace tw {
 template <int Whole, int Parts, int Major>
 TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k, int at, int z, int part, uint16_t mask) {
   constexpr int here = Whole / Parts;
-  static_assert(Major == 0 || here % 64 == 0, "parts of an m- or n-contiguous operand are 64 wide");
+  static_assert(Major == 0 || Parts == 1 || here % 64 == 0, "parts of an m- or n-contiguous operand are 64 wide");
   if constexpr (Major == 0) {
     char *place = to + part * here * 128;
     if constexpr (Parts == 1) tma_load(&map, done, place, k, at, z);
     else tma_load_multicast(&map, done, place, k, at + part * here, z, mask);
   } else {
 #pragma unroll
-    for (int i = 0; i < here / 64; ++i) {
+    for (int i = 0; i < (here + 63) / 64; ++i) {
       char *place = to + (part * here / 64 + i) * 8192;
       if constexpr (Parts == 1) tma_load(&map, done, place, at + i * 64, k, z);
       else tma_load_multicast(&map, done, place, at + part * here + i * 64, k, z, mask);
@@ -61,7 +61,7 @@ template <class S>
 TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, const SharedMemory<S> &shared) {
   Place<S> place;
   Ring<S::Stages> ring;
-  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster);
+  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
   Segment s;
   while (work.next(s)) {
     const FedTile<S> t(x, s, place);
@@ -79,7 +79,7 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
       else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, step * S::BK, t.column, t.z_b, place.m, place.column());
     }
   }
-  if constexpr (S::Cluster > 1)  // nobody leaves while a neighbour may still write here or arrive here
+  if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here
     for (int i = 0; i < S::Stages; ++i, ring.next()) shared.empty[ring.stage].wait(ring.phase ^ 1);
 }
 

@@ -8,10 +8,10 @@ namespace tw {
 // Every block that writes into this one's stages hears that one is free.
 template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<S> &place) {
   int target = threadIdx.x % 128;
-  if constexpr (S::Cluster == 1) {
+  if constexpr (S::Group == 1) {
     if (target == 0) empty[stage].arrive();
   } else {
-    if (target < S::Cluster && (target % S::ClusterM == place.m || target / S::ClusterM == place.n))
+    if (target < S::Group && (target % S::ClusterM == place.m || target / S::ClusterM == place.n))
       empty[stage].arrive_at(target);
   }
 }

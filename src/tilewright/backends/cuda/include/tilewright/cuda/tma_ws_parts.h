@@ -10,7 +10,7 @@ namespace tw {
 template <class S> struct Place {
   int m, n;
   TW_GPU Place() {
-    uint32_t rank = S::Cluster > 1 ? cluster_rank() : 0;
+    uint32_t rank = S::Group > 1 ? cluster_rank() : 0;
     m = rank % S::ClusterM;
     n = rank / S::ClusterM;
   }

@@ -26,18 +26,22 @@ template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_
           bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false>
 struct TmaWs {
   using In = In_;
-  static constexpr int BM = BM_, BN = BN_, Stages = Stages_, ClusterM = ClusterM_, ClusterN = ClusterN_,
-                       MajorA = MajorA_, MajorB = MajorB_;
-  static constexpr int Cluster = ClusterM * ClusterN;
+  static constexpr int BM = BM_, BN = BN_, Stages = Stages_, MajorA = MajorA_, MajorB = MajorB_;
+  // The blocks of a cluster fetch for each other, or share the k of one tile.
+  static constexpr int Cluster = ClusterM_ * ClusterN_, ClusterK = Dealt_ == Deal::cluster_k ? Cluster : 1;
+  static constexpr int ClusterM = ClusterK > 1 ? 1 : ClusterM_, ClusterN = ClusterK > 1 ? 1 : ClusterN_;
+  static constexpr int Group = ClusterM * ClusterN;  // that fetch for each other
   static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_;
   static constexpr Deal Dealt = Dealt_;
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
   static constexpr int BK = 128 / sizeof(In);  // one swizzled row
-  static constexpr int threads = 384;
+  static constexpr int threads = 384, together = 1;
   static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
-  static constexpr int a_bytes = BM * 128, b_bytes = BN * 128, stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
+  // Lines that are contiguous are fetched 64 at a time, also where a tile has fewer of them.
+  static constexpr int a_bytes = BM * 128, b_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128,
+                       stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
   // Results leave 64 rows at a time, as wide as divides the tile: 128, 64, 32 or 16 bytes, swizzled.
   // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or as there is
   // room for beside the stages; two of them serve as one sheet of sums.
@@ -47,6 +51,8 @@ struct TmaWs {
   static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2 : needed < room ? needed : room;
   static constexpr int batch = buffers == needed ? needed : 1;  // chunks that leave together
   static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + 1024 + 256;
+  static_assert(ClusterK == 1 || (!PingPong && !TmaStore && BM * BN * 4 <= Stages * stage_bytes),
+                "the sums of a tile that a cluster shares lie in the stages");
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
   static_assert(!TmaStore || (BN % 16 == 0 && !Turned), "results leave 16 columns of rows at a time");
 };

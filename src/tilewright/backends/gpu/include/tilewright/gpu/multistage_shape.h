@@ -45,8 +45,8 @@ template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct
   using Place = typename place_of<plain, T, Lines, Deep, KContiguous || turned>::type;
   static constexpr int rows = KContiguous ? Lines : Deep, width = (KContiguous ? Deep : Lines) * size;  // of the source
   static constexpr int piece = settled ? 16 : single ? size : Vector;                                   // of a row
-  static constexpr int pieces =
-      single ? 8 : width / piece;  // of a row, side by side: single ones are a sector of memory
+  // Of a row, side by side: single ones are a sector of memory.
+  static constexpr int pieces = single ? 8 : width / piece;
   static constexpr int raw_row = width + 16;
   static constexpr int stage_bytes = settled ? rows * raw_row : Place::bytes;
   static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;

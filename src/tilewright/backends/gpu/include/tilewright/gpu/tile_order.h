@@ -3,20 +3,21 @@
 // `tiles`: whole tiles, dealt out in turn.  `stream_k`: the k steps of the first `streamed` tiles, laid end to
 // end and cut into equal stretches; then whole tiles.  (Streamed workers are at different places of k and
 // share little of what they fetch, so only what would not fill a round is dealt out so.)  `split_k`: each
-// tile's k steps in `parts` equal parts, one for each worker.
+// tile's k steps in `parts` equal parts, one for each worker.  `cluster_k`: the parts of a tile are the blocks of one
+// worker, each of which says which `part` it is.
 #pragma once
 #include <tilewright/gpu/device.h>
 
 namespace tw {
 
-enum class Deal { tiles, stream_k, split_k };
+enum class Deal { tiles, stream_k, split_k, cluster_k };
 
 struct TileOrder {
   int batch, tiles_m, tiles_n;  // tiles_m and tiles_n count what one worker makes at a time
   int group;                    // rows of tiles finished before the next columns
   int steps;                    // of k in a tile
   int share;                    // stream_k, split_k: steps of one worker
-  int parts;                    // split_k: workers of one tile; 1 for the others
+  int parts;                    // split_k: workers of one tile, cluster_k: blocks; 1 for the others
   int streamed;                 // stream_k: tiles that are cut; 0 for the others
 };
 
@@ -30,10 +31,11 @@ template <Deal Way> struct Work {
   const TileOrder &x;
   int at, end;               // whole tiles or parts, `workers` apart
   int step, steps, workers;  // stream_k: the worker's stretch
+  int part;                  // cluster_k: the block's
 
-  TW_GPU Work(const TileOrder &order, int worker, int count) : x(order), workers(count) {
+  TW_GPU Work(const TileOrder &order, int worker, int count, int block = 0) : x(order), workers(count), part(block) {
     at = worker + x.streamed;
-    end = x.tiles_m * x.tiles_n * x.batch * x.parts;
+    end = x.tiles_m * x.tiles_n * x.batch * (Way == Deal::split_k ? x.parts : 1);
     step = worker * x.share;
     steps = x.streamed * x.steps;
     if (steps > step + x.share) steps = step + x.share;
@@ -59,6 +61,11 @@ template <Deal Way> struct Work {
       index -= s.part * tiles;
       s.k0 = s.part * x.share;
       if (s.k1 > s.k0 + x.share) s.k1 = s.k0 + x.share;
+    }
+    if constexpr (Way == Deal::cluster_k) {
+      s.part = part;
+      s.k0 = int((long long)x.steps * part / x.parts);
+      s.k1 = int((long long)x.steps * (part + 1) / x.parts);
     }
     s.tile = index;
     // Bands of `group` rows: the columns of B a band needs stay in the cache.

@@ -1,0 +1,92 @@
+"""Predicted seconds of an exact fp32 kernel: what its warps issue counts, multiply-adds and the rest alike."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.arch import all_archs
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import nvidia_multistage as multistage
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.schedule import MultistageSchedule
+
+ISSUE = 6.6e09  # instructions a second that the warps of a multiprocessor issue
+# Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four.
+PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6
+FEW_WARPS = 1.2  # what four warps alone take
+FILL = 3e-06  # until the first stage is there
+LEAVE = 1.5e-11  # of a result
+MEET, SUMS = 3.2e-06, 2.5e12  # split-K: all parts there, and bytes a second of sums that change hands
+STEP_MACS = 1.7e11  # a second: what the host counts with as it deals out parts (cuda/deal.h)
+
+
+class PlainFacts(NamedTuple):
+    issued: float  # instructions of a step of one block
+    high: float  # blocks of the busiest multiprocessor
+    fills: float  # rounds of them
+    few: float  # 1: only four warps are there
+    steps: float
+    results: float  # of the busiest multiprocessor
+    meets: float
+    sums: float  # bytes
+    moved: float  # bytes memory must move
+
+
+def _up(x: int, y: int) -> int:
+    return -(-x // y)
+
+
+def facts(spec: KernelSpec, problem: GemmProblem) -> PlainFacts:
+    schedule: MultistageSchedule = spec.schedule
+    (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
+    units, warps = all_archs()[spec.arch].compute_units, along_m * along_n
+    tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
+    held = multistage.plain_together(m * n // (32 * warps), 32 * warps)
+    parts = balanced(tiles, steps, units, units * held, (m, n, k)) if schedule.dealing == "split_k" else 1
+    high = _up(tiles * parts, units)
+    return PlainFacts(
+        issued=_issued(schedule, problem) * warps,
+        high=high,
+        fills=_up(high, held),
+        few=float(high * warps <= 4),
+        steps=_up(steps, parts),
+        results=m * n * high,
+        meets=float(parts > 1),
+        sums=8.0 * m * n * tiles * parts * (parts > 1),
+        moved=problem.bytes,
+    )
+
+
+def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
+    """By one warp in a step."""
+    (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
+    threads = 32 * along_m * along_n
+    issued: float = k * (m * n // threads + m // along_m // 16 + n // along_n // 32) + PER_STEP
+    for lines, vector, along_k in (
+        (m, schedule.vector[0], problem.layout[0] == "r"),
+        (n, schedule.vector[1], problem.layout[1] == "c"),
+    ):
+        issued += lines * k / threads * (PER_SINGLE if vector == 1 or along_k else PER_PIECE / vector)
+    return issued
+
+
+def seconds(f: PlainFacts) -> float:
+    """Without a kernel's start; arithmetic alone, so that every field may also be an array."""
+    steps = f.steps * f.issued / ISSUE * f.high * (1.0 + (FEW_WARPS - 1.0) * f.few)
+    return steps + FILL * f.fills + LEAVE * f.results + MEET * f.meets + f.sums / SUMS
+
+
+def balanced(tiles: int, steps: int, units: int, room: int, tile: tuple[int, int, int]) -> int:
+    """Parts of k as `Dealing::balanced` in cuda/deal.h has them."""
+    m, n, k = tile
+    best, least = 1, float("inf")
+    for parts in range(1, 17):
+        if parts > 1 and (tiles * parts > room or parts * 4 > steps):
+            break
+        high = _up(tiles * parts, units)
+        taken = _up(steps, parts) * (m * n * k / STEP_MACS) * (high if high > 1 else 1.2)
+        if parts > 1:
+            taken += 3e-6 + tiles * parts * m * n * 8 / 2.5e12
+        if taken < least:
+            best, least = parts, taken
+    return _up(steps, _up(steps, best))

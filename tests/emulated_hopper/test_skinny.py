@@ -1,0 +1,55 @@
+"""The real skinny pipeline on an emulated GPU: every layout, few rows and few columns, every edge and epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.emulated_hopper.emulator import GEMM, Emulator, judge
+from tests.emulated_hopper.test_tma_ws import problem, signature
+from tests.kernels.harness import Call
+from tilewright.ops import KernelSpec
+from tilewright.ops.gemm import nvidia_schedules as make
+from tilewright.ops.gemm.spec import GemmSignature
+
+
+def wrong(emulator: Emulator, spec: KernelSpec, *calls: Call) -> list[str]:
+    kernel = emulator.kernel(spec)
+    found = []
+    for number, call in enumerate(calls):
+        assert GEMM.supports(spec, call.problem) == [], (spec.name, call.problem)
+        text = judge(kernel, replace(call, seed=number), seed=number)
+        if text:
+            found.append(f"{spec.name} {call.problem.describe()}: {text}")
+    return found
+
+
+def edges(one: GemmSignature, few: str, most: int) -> list[Call]:
+    """One of the few and all of them; many that end inside a block and a thread's word; k that ends in a turn."""
+    sizes = [(1, 64, 64), (most, 128, 1024), (most - 1, 75, 136), (3, 33, 8), (5, 1, 584)]
+    return [Call(problem(one, *(size if few == "rows" else (size[1], size[0], size[2])))) for size in sizes]
+
+
+@pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
+@pytest.mark.parametrize("few", ["rows", "columns"])
+@pytest.mark.parametrize(("tiles", "datatype"), [((2, 2, 4), "bf16"), ((4, 1, 2), "fp16")])
+def test_every_layout(emulator: Emulator, layout: str, few: str, tiles: tuple[int, int, int], datatype: str) -> None:
+    one = signature(datatype, layout, datatype)
+    spec = KernelSpec("gemm", one, make.skinny(*tiles, few), "sm_90a")
+    assert GEMM.check(spec) == []
+    assert wrong(emulator, spec, *edges(one, few, 8 * tiles[1])) == []
+
+
+def test_a_row_tile_of_sixteen_along_k(emulator: Emulator) -> None:
+    for layout in ("rcr", "ccr"):
+        one = signature(layout=layout)
+        spec = KernelSpec("gemm", one, make.skinny(1, 1, 8), "sm_90a")
+        assert wrong(emulator, spec, *edges(one, "rows", 8)) == []
+
+
+def test_batches_and_epilogues(emulator: Emulator) -> None:
+    one = signature(layout="rrr", epilogue="MultiDAdd", count=1)
+    spec = KernelSpec("gemm", one, make.skinny(2, 1, 4), "sm_90a")
+    calls = [Call(problem(one, 7, 72, 200, batch=batch), alpha=0.5, d_kinds=("full",)) for batch in (1, 3)]
+    assert wrong(emulator, spec, *calls) == []
