@@ -5,7 +5,7 @@ again, and counted by its rule.
 
 Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
 and profiler, then input types, layout, variant, fused work and output evenly or as the weights below say, and of what
-the pool proposes for them a schedule evenly.  The plain loops, which serve what nothing else does, are kept one time in
+the pool proposes for them a pipeline, then a schedule evenly.  The plain loops, which serve what nothing else does, are kept one time in
 five.
 
 Problems: up to three tiles each way, any number of turns of the k loop that chooses other code, sizes that are
@@ -110,10 +110,13 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     while True:
         arch, pool = rng.choice(modelled()), rng.choice(POOLS)
         axes = draw_axes(rng)
-        proposed = list(gemm.proposals(pool, arch, **axes))
-        if not proposed:
+        every: dict[str, list[KernelSpec]] = {}
+        for one in gemm.proposals(pool, arch, **axes):
+            every.setdefault(one.schedule.pipeline, []).append(one)
+        if not every:
             rules["the pool proposes nothing"] += 1
             continue
+        proposed = every[rng.choice(list(every))]
         for _ in range(40):  # of one signature; some have no legal schedule
             spec = rng.choice(proposed)
             if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
