@@ -5,8 +5,8 @@ again, and counted by its rule.
 
 Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
 and profiler, then input types, layout, variant, fused work and output evenly or as the weights below say, and of what
-the pool proposes for them a pipeline, then a schedule evenly.  The plain loops, which serve what nothing else does, are kept one time in
-five.
+the pool proposes for them a pipeline, then a schedule evenly.  The plain loops, which serve what nothing else does, are
+kept one time in five.
 
 Problems: up to three tiles each way, any number of turns of the k loop that chooses other code, sizes that are
 multiples of anything from 1 to the tile; gaps between lines and matrices, batches, one matrix for a whole batch,
@@ -35,7 +35,7 @@ from tilewright.ops.gemm.schedule import CkTileSchedule
 
 POOLS = ("default", "full", "profiler")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
-VARIANTS = ("standard",) * 6 + ("multi_d",) * 4 + ("preshuffle",) * 2
+VARIANTS = ("standard",) * 7 + ("multi_d",) * 4 + ("preshuffle",)
 INPUTS = tuple(one for one in FORMATS if one != "int32")
 OUTPUTS = {"float": ("fp16", "bf16", "fp32"), "int": ("int32", "int32", "int8", "fp32")}
 D_KINDS = ("full", "full", "row", "column", "one")
