@@ -1,6 +1,52 @@
 // CK Tile as its own examples have it: hot loop and tail are part of the types, so each tail has its own pipeline,
-// block GEMM and kernel.  Only the benchmark of compile times uses this; it stands at the end of our glue there.
+// block GEMM and kernel, and its own store writes E.  Only the benchmark of compile times uses this; it stands at the
+// end of our glue there.
+#include <ck_tile/ops/epilogue/cshuffle_epilogue.hpp>
+#include <ck_tile/ops/gemm/kernel/universal_gemm_kernel.hpp>
+
 namespace tw::hip {
+
+template <class T> struct Theirs {
+  using type = T;
+};
+template <> struct Theirs<fp16> {
+  using type = ck_tile::half_t;
+};
+template <> struct Theirs<bf16> {
+  using type = ck_tile::bf16_t;
+};
+
+template <class T, int count> struct Repeated;
+template <class T> struct Repeated<T, 0> {
+  using type = ck_tile::tuple<>;
+};
+template <class T> struct Repeated<T, 1> {
+  using type = ck_tile::tuple<T>;
+};
+template <class T> struct Repeated<T, 2> {
+  using type = ck_tile::tuple<T, T>;
+};
+
+template <Epilogue Kind> struct Fused {
+  template <class E, class C, class... D> __device__ void operator()(E &e, const C &c, const D &...d) const {
+    constexpr bool multiplies = Kind == Epilogue::MultiDMultiply;
+    if constexpr (Kind == Epilogue::PassThrough && sizeof...(d) == 0) {
+      e = c;
+      return;
+    }
+    float x = ck_tile::type_convert<float>(c);
+    ((x = multiplies ? x * ck_tile::type_convert<float>(d) : x + ck_tile::type_convert<float>(d)), ...);
+    e = ck_tile::type_convert<E>(activate<Kind>(x));
+  }
+};
+
+template <class Config> using TheirStore = ck_tile::CShuffleEpilogue<ck_tile::CShuffleEpilogueProblem<
+    typename Config::A, typename Config::B,
+    typename Repeated<typename Theirs<typename Config::D>::type, Config::num_d>::type, typename Config::Acc,
+    typename Theirs<typename Config::C>::type, typename Repeated<Rows, Config::num_d>::type, Rows,
+    Fused<Config::epilogue>, Config::threads, Config::tile_m, Config::tile_n, Config::warp_grid_m, Config::warp_grid_n,
+    Config::warp_tile_m, Config::warp_tile_n, Config::warp_tile_k, false, ck_tile::memory_operation_enum::set,
+    Config::wave_groups>>;
 
 template <class Config> struct Naive {
   using Shape =
@@ -32,12 +78,12 @@ template <class Config> struct Naive {
                                             Config::scheduler, hot(variant), tail(variant)>;
   template <int variant> using Kernel =
       ck_tile::UniversalGemmKernel<Partitioner, typename Config::template Pipeline<Problem<variant>>,
-                                   typename Config::template Store<Config>>;
+                                   TheirStore<Config>>;
 
-  template <class T> static __device__ std::array<T, Config::num_d> first(const T (&of)[TW_MAX_D]) {
+  template <class T, class Of> static __device__ std::array<T, Config::num_d> first(const Of (&of)[TW_MAX_D]) {
     if constexpr (Config::num_d == 0) return {};
-    else if constexpr (Config::num_d == 1) return {of[0]};
-    else return {of[0], of[1]};
+    else if constexpr (Config::num_d == 1) return {T(of[0])};
+    else return {T(of[0]), T(of[1])};
   }
   template <int variant> static __device__ void run(const Launch &x) {
     typename Kernel<variant>::KernelArgs args{{x.a},
@@ -50,7 +96,7 @@ template <class Config> struct Naive {
                                               {x.a_stride},
                                               {x.b_stride},
                                               first<int>(x.d_stride),
-                                              x.e_stride,
+                                              int(x.e_stride),
                                               Config::split_k};
     Kernel<variant>{}(args);
   }

@@ -30,7 +30,7 @@ import tilewright
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.hip import precompiled
-from tilewright.backends.hip.gemm import KERNELS
+from tilewright.backends.hip.gemm import example_kernel, gemm_profile
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain
 from tilewright.build import Builder
 from tilewright.build.prepare import prepare
@@ -57,8 +57,8 @@ GUARD, DEVICE = "#if defined(__HIP_DEVICE_COMPILE__)", "  Device<Config>::templa
 
 def kernels() -> dict[str, KernelSpec]:
     """One of each kind of tails, and a fused one."""
-    plain = replace(KERNELS.shared_example(ARCH).schedule, tile=(128, 128, 64), pad=(False, False, False))
-    signature = KERNELS.shared_example(ARCH).signature
+    plain = replace(example_kernel(ARCH).schedule, tile=(128, 128, 64), pad=(False, False, False))
+    signature = example_kernel(ARCH).signature
     fused = replace(signature, variant="multi_d", epilogue="FastGelu", num_d=2)
     packed = replace(signature, variant="preshuffle")
     found = {
@@ -75,7 +75,7 @@ def kernels() -> dict[str, KernelSpec]:
 
 def alike() -> list[KernelSpec]:
     """For workers: kernels that take about the same time."""
-    example = KERNELS.shared_example(ARCH)
+    example = example_kernel(ARCH)
     tiles = ((64, 64, 32), (128, 64, 32), (64, 128, 32), (128, 128, 32))
     return [_legal(KernelSpec("gemm", example.signature, replace(example.schedule, tile=tile), ARCH)) for tile in tiles]
 
@@ -111,7 +111,7 @@ def without(levers: str, place: Path) -> Path:
             name, known = (
                 ("Naive<Config>", "Naive<Config>::template known<variant>()")
                 if naive
-                else ("Device<Config>", "sizeof(typename Device<Config>::Args) > 0")
+                else ("Device<Config>", "Device<Config>::lds_bytes > 0")
             )
             body = f"{GUARD}\n{DEVICE}"
             if body not in text:
@@ -121,7 +121,7 @@ def without(levers: str, place: Path) -> Path:
             declared = "template <class> struct Device;\ntemplate <class> struct Naive;"
             text = text.replace("template <class Config> struct Device;", declared)
         text = text.replace(GUARD, "#if 1")
-        if path.name.startswith("ck_tile_") and naive:
+        if path.name == Path(gemm_profile().glue).name and naive:
             text += (Path(__file__).parent / "_hip_naive.h").read_text(encoding="utf-8")
         path.write_text(text, encoding="utf-8")
     return place

@@ -119,6 +119,10 @@ class PluginError(MachineError):
         self.package = package
 
 
+class ModelError(MachineError):
+    """A file of learned selection is damaged, or of another version."""
+
+
 class InspectionError(MachineError):
     """A built code object cannot be read, or is not what its spec promises."""
 

@@ -249,3 +249,14 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     environ = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
     environ.update({"LC_ALL": "C", "LANGUAGE": "C", **(extra or {})})
     return environ
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process of ours that is to run under the settings in force."""
+    found = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX).lower() not in _FIELDS}
+    now = current()
+    for name, field in _FIELDS.items():
+        value = getattr(now, name)
+        if value != field.default:  # the cache folder has none: it is always said
+            found[PREFIX + name.upper()] = str(int(value)) if isinstance(value, bool) else str(value)
+    return found

@@ -20,8 +20,11 @@ inline __host__ __device__ int32_t permuted(uint32_t high, uint32_t low, uint32_
 #define CK_TILE_DEVICE inline __host__ __device__
 #include <ck_tile/core.hpp>
 #ifndef AS_THE_HEADERS_HAVE_IT
+#include <tilewright/hip/ck_tile_fp32.h>
 #include <tilewright/hip/ck_tile_mends.h>
 #endif
+#include <ck_tile/ops/gemm/warp/warp_gemm_dispatcher.hpp>
+#include <tilewright/hip/packed.h>
 
 #include <cstdio>
 #include <cstring>
@@ -97,6 +100,23 @@ template <class S, index_t lanes, index_t lines, index_t extent, index_t width> 
       right = right && bits<S>(y.get_thread_buffer()[turned]) == marked<S>(i);
     }
   say(right, "transpose_tile2d", int(sizeof(S)), lanes, width);
+}
+
+// Where `pack` puts an element of B is where the matrix instruction's lane looks for it.
+template <class S, class Sum, index_t columns, index_t depth> void packed() {
+  using Wave = ck_tile::WarpGemmMfmaDispatcher<S, S, Sum, columns, columns, depth, false>;
+  constexpr int run = columns * depth / 64, panels = 2, blocks = 3;
+  const auto lanes = typename Wave::BWarpDstr{};
+  bool right = run == Wave::kKPerThread;
+  for (int at = 0; at < panels * blocks * columns * depth; ++at) {
+    const auto found = tw::hip::packed_place<columns, depth>(at, blocks * depth);
+    const int block = at / (columns * depth), lane = at % (columns * depth) / run;
+    const auto wanted =
+        lanes.get_ps_ys_to_xs_adaptor().calculate_bottom_index(ck_tile::make_multi_index(lane, at % run));
+    right = right && found.column == block / blocks * columns + wanted[number<0>{}];
+    right = right && found.k == block % blocks * depth + wanted[number<1>{}];
+  }
+  say(right, "packed", int(sizeof(S)), columns, depth);
 }
 
 // A lane's buffer read and written in pieces.

@@ -96,6 +96,23 @@ def _instances() -> Iterator[str]:
             yield f"buffer<{kind}, {rows * width}, {rows}>();"
 
 
+def _packed() -> Iterator[str]:
+    """Every matrix instruction under a packed B."""
+    known = set()
+    for arch in all_archs().values():
+        if arch.family != "cdna" or arch.features & {"lds-transpose", "wmma"}:
+            continue
+        for signature in signatures(list(_inputs(arch)), ("rcr",), ("preshuffle",)):
+            for pool in POOL_NAMES:
+                for spec in POOLS.proposals(pool, arch.name, [signature]):
+                    one = (signature.dtype_a, signature.dtype_acc, spec.schedule.warp_tile[1:])
+                    if one not in known and not legality.check(spec):
+                        known.add(one)
+    for dtype, acc, (columns, depth) in sorted(known):
+        kinds = {kind: profile().types[kind] for kind in (dtype, acc)}
+        yield f"packed<{kinds[dtype]}, {kinds[acc]}, {columns}, {depth}>();"
+
+
 def _run(folder: Path, instances: list[str], *options: str) -> tuple[int, list[str]]:
     toolchain = backend("hip").toolchain()
     assert isinstance(toolchain, HipToolchain)
@@ -128,7 +145,9 @@ def test_turned_counts_are_those_of_the_tile() -> None:
 
 @pytest.mark.amd
 def test_everything_a_lane_turns_comes_out_where_it_belongs(tmp_path: Path) -> None:
-    assert _run(tmp_path, list(_instances())) == (0, [])
+    packed = list(_packed())
+    assert len(packed) >= 8
+    assert _run(tmp_path, [*_instances(), *packed]) == (0, [])
 
 
 @pytest.mark.amd

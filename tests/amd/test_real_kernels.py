@@ -23,6 +23,7 @@ import tilewright as tw
 from tests import amd_toolchain
 from tests.amd_emulated.catalog import cases
 from tilewright import events, settings
+from tilewright.arch import all_archs
 from tilewright.backends.base import backend
 from tilewright.build import Builder, build_many
 from tilewright.build.builder import Artifact
@@ -32,7 +33,10 @@ from tilewright.cli.main import build_app
 from tilewright.errors import CompileError, DeviceError
 from tilewright.inspect import demand_promises
 from tilewright.inspect.amdgpu import code_objects
+from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.problem import accumulator
+from tilewright.ops.gemm.spec import GemmSignature
 from tilewright.runtime.abi import KernelEntry
 
 pytestmark = pytest.mark.amd
@@ -193,34 +197,33 @@ def _ninja(folder: Path, *words: str) -> list[str]:
     return sorted(re.findall(r"\] kernel (.+)", done.stdout))
 
 
-GENERIC = """
-#include <hip/hip_runtime.h>
-#include <tilewright/gpu/gemm_loops.h>
-struct Config {
-  using A = tw::TYPE; using B = tw::TYPE; using C = tw::OUT; using D = tw::OUT;
-  static constexpr bool a_rows = true, b_rows = false;
-  static constexpr auto epilogue = tw::Epilogue::Gelu;
-  static constexpr int num_d = 1;
-};
-extern "C" __global__ void __launch_bounds__(tw::Loops::threads) generic(tw::LoopsArgs x) {
-  tw::gemm_loops<Config>(x);
-}
-"""
+def _loops(dtype: str, out: str, arch: str) -> KernelSpec:
+    signature = GemmSignature("multi_d", dtype, dtype, accumulator(dtype), out, out, "rcr", "Gelu", 1)
+    return op("gemm").generic_spec(signature, arch)
 
 
-@pytest.mark.parametrize(("dtype", "out"), [("bf16", "bf16"), ("int8", "int32")])
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201"])
-def test_the_generic_kernel_of_all_gpus_compiles_for_cdna_and_rdna(
-    tmp_path: Path, arch: str, dtype: str, out: str
-) -> None:
+EVERY = [name for name, one in all_archs().items() if one.backend == "hip"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(_loops("bf16", "bf16", one) for one in EVERY),
+        _loops("int8", "int32", "gfx908"),
+        _loops("int8", "int8", "gfx1250"),
+    ],
+    ids=lambda one: one.name,
+)
+def test_the_loops_compile_for_every_amd_gpu(tmp_path: Path, spec: KernelSpec) -> None:
     toolchain: Any = backend("hip").toolchain()
-    source, output = tmp_path / "generic.hpp", tmp_path / "generic.hsaco"
-    source.write_text(GENERIC.replace("TYPE", dtype).replace("OUT", out))
-    command = toolchain.code_object_command(source, output, arch)
+    source, output = tmp_path / "loops.hpp", tmp_path / "loops.hsaco"
+    source.write_text(backend("hip").render(spec).text)
+    command = toolchain.code_object_command(source, output, spec.arch, "gemm")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings.child_environment())
     assert done.returncode == 0, done.stderr
-    (one,) = inspect_kernel(str(output)).functions
-    assert one.symbol == "generic"
+    found = inspect_kernel(str(output))
+    assert found.arch == spec.arch
+    (one,) = found.functions
     assert one.resources is not None
     assert one.resources.shared_bytes == 2 * 16 * 65 * 4
     assert (one.resources.vgpr_spills, one.resources.scratch_bytes) == (0, 0)

@@ -9,7 +9,7 @@ from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.preselected import SETS
 from tilewright.ops.gemm.problem import accumulator
-from tilewright.ops.gemm.schedule import CkTileSchedule, Shape
+from tilewright.ops.gemm.schedule import CkTileSchedule, GpuLoopsSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = {"gfx942": "fp8_e4m3fnuz"}  # elsewhere OCP
@@ -75,12 +75,20 @@ def spec(
     return KernelSpec("gemm", signature, schedule, gpu)
 
 
+def loops(gpu: str, a: str, b: str, out: str, layout: str, epilogue: str = "PassThrough", num_d: int = 0) -> KernelSpec:
+    variant = "standard" if epilogue == "PassThrough" else "multi_d"
+    signature = GemmSignature(variant, a, b, accumulator(a), out, out, layout, epilogue, num_d)
+    return KernelSpec("gemm", signature, GpuLoopsSchedule(), gpu)
+
+
 G2, G3, G4 = "gfx90a", "gfx942", "gfx950"
+R3, R4 = "gfx1100", "gfx1201"
 TURNS = "interwave"
 SMALL: Shape = (16, 32, 32)
 ONE: Shape = (1, 1, 1)
 W16: Shape = (16, 16, 16)
 W32: Shape = (16, 16, 32)
+F32: Shape = (32, 32, 8)  # of fp32
 W8: Shape = (32, 32, 16)  # of 8-bit types
 LONG: Shape = (64, 128, 64)
 ACROSS: Shape = (1, 4, 1)
@@ -124,6 +132,28 @@ def cases() -> tuple[Case, ...]:
         ("int8, 8 and 16 vectors turned",
          spec(G3, "compv3", "int8", "crr", tile=(16, 32, 512), grid=ONE, warp_tile=W32)),
         ("fp16, 32 vectors turned", spec(G3, "compv3", "fp16", "crr", tile=(16, 64, 256), grid=ONE, warp_tile=W16)),
+        # fp32 with the matrix instructions that the headers lack
+        ("compv3 fp32", spec(G3, "compv3", "fp32", tile=(64, 64, 16), warp_tile=F32)),
+        ("compv3 fp32, turned", spec(G3, "compv3", "fp32", "crr", tile=(64, 64, 32), warp_tile=W16)),
+        ("compv4 fp32", spec(G3, "compv4", "fp32", "rrr", "direct", tile=(64, 64, 16), warp_tile=(32, 32, 4))),
+        ("mem fp32", spec(G3, "mem", "fp32", "ccr", scheduler=TURNS, tile=(64, 64, 16), warp_tile=(16, 16, 8))),
+        ("compv5 fp32", spec(G3, "compv5", "fp32", tile=(32, 32, 16), grid=DUAL, warp_tile=F32)),
+        ("preshuffle fp32", spec(G3, "preshuffle", "fp32", tile=(64, 128, 32), grid=ACROSS, warp_tile=F32)),
+        ("preshuffle fp32, 16 wide", spec(G3, "preshuffle", "fp32", tile=(64, 128, 32), grid=ACROSS, warp_tile=W16)),
+        ("split-K fp32", spec(G3, "compv3", "fp32", split_k=2, tile=(64, 64, 16), warp_tile=F32)),
+        ("compv3 fp32 on gfx90a", spec(G2, "compv3", "fp32", "rrr", tile=(64, 64, 16), warp_tile=F32)),
+        ("compv4 fp32 on gfx950", spec(G4, "compv4", "fp32", tile=(64, 64, 16), warp_tile=F32)),
+        # the plain loops, where CK Tile has nothing
+        ("loops bf16 times fp16", loops(G3, "bf16", "fp16", "fp32", "crr", "Gelu", 1)),
+        ("loops fp8 of another GPU", loops(G3, "fp8_e4m3", "fp8_e5m2", "fp16", "rcr", "MultiDMultiply", 2)),
+        ("loops int8 on gfx90a", loops(G2, "int8", "int8", "int32", "rrr")),
+        ("loops fp32 on gfx950", loops(G4, "fp32", "fp32", "fp32", "ccr", "Silu", 1)),
+        ("loops fp32 on gfx1100", loops(R3, "fp32", "fp32", "fp32", "rcr")),
+        ("loops int8 on gfx1100", loops(R3, "int8", "int8", "int8", "crr", "Relu", 1)),
+        ("loops fp16 on gfx1100", loops(R3, "fp16", "fp16", "fp16", "rrr", "FastGelu", 2)),
+        ("loops fp8 on gfx1201", loops(R4, "fp8_e4m3", "fp8_e5m2", "bf16", "ccr", "MultiDAdd", 2)),
+        ("loops fnuz on gfx1201", loops(R4, "fp8_e4m3fnuz", "fp8_e5m2fnuz", "fp32", "rcr")),
+        ("loops bf16 on gfx1201", loops(R4, "bf16", "bf16", "bf16", "rrr", "Tanh", 1)),
         # split-K
         ("split-K bf16", spec(G3, "compv3", "bf16", split_k=2)),
         ("split-K int8", spec(G3, "mem", "int8", split_k=2, tile=(32, 32, 32), grid=ONE, warp_tile=W8)),
@@ -168,6 +198,7 @@ def cases() -> tuple[Case, ...]:
          spec(G3, "preshuffle", "fp8", dtype_b="bf8", tile=LONG, grid=ACROSS, warp_tile=W8)),
         ("fp8 times bf8 on gfx950",
          spec(G4, "compv4", "fp8", dtype_b="bf8", tile=(64, 64, 128), warp_tile=(16, 16, 128))),
+        ("persistent compv4", spec(G3, "compv4", "fp16", "rrr", persistent=True)),
         ("persistent mem", spec(G3, "mem", "fp16", persistent=True)),
         ("persistent preshuffle", spec(G3, "preshuffle", "fp16", tile=LONG, grid=ACROSS, persistent=True)),
         ("persistent split-K", spec(G3, "compv3", "fp16", persistent=True, split_k=2)),

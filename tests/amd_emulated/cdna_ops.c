@@ -334,6 +334,12 @@ int tw_read_transposed(wave *w, const int32_t *element_bytes) {
 
 enum { GETPC, SETPC, SWAPPC };
 
+/* Nothing to do: there are no caches here whose lines could be old. */
+int tw_skip(wave *w, const int32_t *bytes) {
+  set_pc(w, pc_of(w) + (uint64_t)*bytes);
+  return OK;
+}
+
 int tw_pc(wave *w, const int32_t *kind) {
   uint32_t code = word(w, 0);
   uint32_t src = code & 0xff, dst = code >> 16 & 0x7f;

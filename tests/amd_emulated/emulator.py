@@ -29,7 +29,7 @@ from typing import Any
 from tests.amd_emulated.code_object import CodeObject, KernelInfo, parse, unbundle
 
 HERE = Path(__file__).parent
-MODELLED = ("gfx90a", "gfx942", "gfx950")  # GPUs whose instructions are known here
+MODELLED = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")  # GPUs whose instructions are known here
 LANES, EXEC, POISON = 64, 126, 0x7FC5A5A5  # POISON: a NaN, also as two halves, and no plausible address or index
 MOST_INSTRUCTIONS = 20_000_000
 MOST_THREADS = 1024
@@ -99,6 +99,8 @@ GFX90A_MFMA = {0x66: (32, 32, 8, 1, "BF16"), 0x67: (16, 16, 16, 1, "BF16"), 0x63
                0x54: (32, 32, 8, 1, "I8"), 0x55: (16, 16, 16, 1, "I8")}  # fmt: skip
 ONLY_GFX950 = ("F8F6F4", "16X16X32_BF16", "16X16X32_F16", "32X32X16_BF16", "32X32X16_F16", "16X16X64_I8", "32X32X32_I8")
 MFMA_CODES = range(0x2D, 0x80)
+RDNA3_INVALIDATE = (0x38 << 8 | 43, 0x38 << 8 | 44)  # buffer_gl0_inv, buffer_gl1_inv
+RDNA4_INVALIDATE = (0xEE << 10 | 43, 0xEE << 10 | 44, 0xEE << 10 | 79)  # global_inv, global_wb, global_wbinv
 SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one of 16 bytes
 DS_WRITES = {13: 4, 77: 8, 222: 12, 223: 16}  # of 32, 64, 96 and 128 bits, in bytes
 DS_READS = (*range(54, 61), *range(118, 121), 226, 227, 254, 255)
@@ -137,6 +139,11 @@ def _buffer_of(name: str) -> MemoryOp | None:
     if not size:
         size = 4 * int(kind.removeprefix("DWORD").removeprefix("X") or "1")
     return MemoryOp(size, int(action == "STORE"), int(kind in ("SBYTE", "SSHORT")), half, 0)
+
+
+def family_of(target: str) -> str:
+    """What the checkout calls a GPU's instruction set."""
+    return "cdna" if target.startswith("gfx9") else "rdna4" if target.startswith("gfx12") else "rdna3"
 
 
 class Checkout:
@@ -192,6 +199,10 @@ class Checkout:
     def special(self, code: int, target: str) -> tuple[str, Any] | None:
         """(C function, its data) for an instruction's first word, or None: the checkout does it."""
         emu = self.emu
+        family = family_of(target)
+        if family != "cdna":  # without matrix instructions: what the checkout has is enough, but for caches
+            old = code >> 18 in RDNA3_INVALIDATE if family == "rdna3" else code >> 14 in RDNA4_INVALIDATE
+            return ("tw_skip", ctypes.c_int32(8 if family == "rdna3" else 12)) if old else None
         if code >> 23 == 0x1A7 and (code >> 16 & 0x7F) in MFMA_CODES:
             return self._lookup("mfma", code >> 16 & 0x7F, target)
         if code >> 26 == 0x38:
@@ -249,7 +260,7 @@ class Checkout:
             step.data, step.native = ctypes.addressof(data), self._address(function)
             return self._native_name(words[0], function)
         try:
-            (program, runtime), inst = emu._decode_at(pc, "cdna")
+            (program, runtime), inst = emu._decode_at(pc, family_of(target))
         except EmulationError:
             raise
         except Exception as error:  # the checkout's own: whatever it does not know
@@ -259,7 +270,7 @@ class Checkout:
         step.argument_count = len(arguments)
         for index, one in enumerate(arguments):
             step.arguments[index] = one
-        step.barrier = int(isinstance(inst, emu.irc.SOPP) and inst.op in emu._BARRIER_OPS)
+        step.barrier = int(type(inst).__name__ == "SOPP" and inst.op in emu._BARRIER_OPS)
         self.kept.append(runtime)
         step.compiled = ctypes.cast(runtime.fxn, ctypes.c_void_p).value
         return str(emu._op_name(inst))
@@ -441,15 +452,17 @@ class Device:
         bx, by, bz = launch.block
         total = bx * by * bz
         user = _user_registers(info, kernarg)
-        for start in range(0, total, LANES):
+        family = family_of(program.code.target)
+        lanes = LANES if family == "cdna" else LANES // 2
+        for start in range(0, total, lanes):
             state = emu._init_wave(
-                program.base + info.entry, start, total, bx, by, bz, kernarg, info.rsrc2, info.scratch, "cdna",
-                *place, user, LANES,
+                program.base + info.entry, start, total, bx, by, bz, kernarg, info.rsrc2, info.scratch, family,
+                *place, user, lanes,
             )  # fmt: skip
             vgpr = state._vgpr_mv
-            for at in range(LANES, len(vgpr)):
+            for at in range(lanes, len(vgpr)):
                 vgpr[at] = POISON
-            scratch = ctypes.create_string_buffer(max(1, info.scratch * LANES))
+            scratch = ctypes.create_string_buffer(max(1, info.scratch * lanes))
             addresses = [state.sgpr_buf._buf.va_addr, state.vgpr_buf._buf.va_addr, 0, ctypes.addressof(lds),
                          ctypes.addressof(scratch), state.accvgpr_buf._buf.va_addr]  # fmt: skip
             wave = Wave(addresses[0], addresses[1], addresses[5], addresses[3], size)

@@ -18,6 +18,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import error_bound, exact
+from tilewright.ops.gemm.schedule import CkTileSchedule, GpuLoopsSchedule
 from tilewright.ops.numerics import INT_RANGE, round_to
 from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.loader import Kernel
@@ -81,10 +82,22 @@ def aligned(size: int, itemsize: int) -> tuple[Array, int]:
     return memory, FENCE + (-(int(memory.ctypes.data) + FENCE)) % ALIGNED
 
 
+LOOPS = [
+    Call("one tile", 64, 64, 32),
+    Call("2 x 3 tiles, gaps, batch of 2", 67, 131, 19, 2, slack=1),
+    Call("hardly anything", 1, 1, 1),
+    Call("no k", 5, 7, 0),
+    Call("a bit over", 65, 66, 17, slack=1),
+]
+
+
 def calls(spec: KernelSpec) -> list[Call]:
     """Every number of turns of the k loop that another tail serves, several tiles, edges, a batch with gaps."""
     s, h = spec.signature, spec.schedule
     m, n, k = h.tile
+    if isinstance(h, GpuLoopsSchedule):
+        return [*LOOPS, *(replace(LOOPS[-1], why=f"alpha, beta, {why}", alpha=-0.75, beta=1.5, in_place=why == "C is E")
+                          for why in ("and C", "C is E"))]  # fmt: skip
     k *= h.split_k
     preshuffle = h.pipeline == "preshuffle"
     least = 2 if h.pipeline in ("compv4", "preshuffle") else 1
@@ -208,7 +221,8 @@ def prove(kernel: Kernel, call: Call, seed: int, session: Any) -> Result:
             "beta": call.beta,
         }
         outcome.max_error, outcome.bound_ratio, outcome.detail = judge(p, arrays, e.view())
-    if not outcome.detail and not sum(one["matrix_instructions"] for one in outcome.launches):
+    multiplies = isinstance(spec.schedule, CkTileSchedule)
+    if not outcome.detail and multiplies and not sum(one["matrix_instructions"] for one in outcome.launches):
         outcome.detail = "no matrix instruction was executed"
     outcome.ok, outcome.seconds = not outcome.detail, time.perf_counter() - started
     return outcome

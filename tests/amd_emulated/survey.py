@@ -24,6 +24,7 @@ from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd
 from tilewright.ops.gemm import amd_shape as shape
+from tilewright.ops.gemm.schedule import CkTileSchedule
 
 POOLS = ("default", "full", "full", "profiler")
 RULES = {"amd-registers", "amd-code"}  # what this is about
@@ -39,6 +40,8 @@ def draw(seed: str, archs: Sequence[str], refused: bool = False) -> KernelSpec:
             if not proposed or any(amd.signature_rules(proposed[0].signature, all_archs()[arch])):
                 break
             spec = rng.choice(proposed)
+            if not isinstance(spec.schedule, CkTileSchedule):
+                continue
             broken = {one.rule for one in gemm.check(spec)}
             if broken <= RULES and bool(broken) == refused:
                 return spec

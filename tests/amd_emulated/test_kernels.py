@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.amd_emulated.catalog import Case, cases
+from tests.amd_emulated.emulator import MODELLED
 from tests.amd_emulated.proof import calls
 from tests.amd_emulated.results import Results
 from tests.amd_emulated.workers import ROOT, Workers
@@ -23,6 +24,7 @@ from tilewright.build import Builder
 from tilewright.errors import TilewrightError
 from tilewright.ops.gemm import amd, legality
 from tilewright.ops.gemm.amd_shape import prefetch_stages
+from tilewright.ops.gemm.schedule import GpuLoopsSchedule
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda one: one.label)
@@ -70,16 +72,21 @@ def test_operands_of_the_store_may_span_more_than_4_gib(label: str, workers: Wor
 
 
 def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:
-    held = [one.spec for one in cases()]
-    assert not [(one.name, broken) for one in held for broken in legality.check(one)]
+    every = [one.spec for one in cases()]
+    assert not [(one.name, broken) for one in every for broken in legality.check(one)]
+    assert {one.arch for one in every} == set(MODELLED)
+    loops = [one for one in every if isinstance(one.schedule, GpuLoopsSchedule)]
+    assert {one.arch for one in loops} == set(MODELLED)
+    assert {one.signature.layout for one in loops} == {"rcr", "rrr", "crr", "ccr"}
+    held = [one for one in every if one not in loops]
     for pipeline in ("mem", "compv3", "compv4", "compv5", "preshuffle"):
         mine = [one for one in held if one.schedule.pipeline == pipeline]
         kinds = {one.signature.dtype_a.removesuffix("fnuz").removesuffix("_e4m3") for one in mine}
-        assert kinds >= {"fp16", "bf16", "int8", "fp8"}, pipeline
+        assert kinds >= {"fp16", "bf16", "int8", "fp8", "fp32"}, pipeline
         if pipeline not in ("compv5", "preshuffle"):  # those two have one layout
             assert {one.signature.layout for one in mine} == {"rcr", "rrr", "crr", "ccr"}, pipeline
             assert {one.schedule.store for one in mine} == {"cshuffle", "direct"}, pipeline
-    assert {one.arch for one in held} == {"gfx90a", "gfx942", "gfx950"}
+    assert {one.arch for one in held if one.signature.dtype_a == "fp32"} == {"gfx90a", "gfx942", "gfx950"}
     epilogues = {one.signature.epilogue for one in held}
     assert epilogues == {
         "PassThrough", "MultiDAdd", "MultiDMultiply", "Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh"
@@ -93,4 +100,4 @@ def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:
     assert persistent == set(amd.PERSISTENT)
     mixed = {one.schedule.pipeline for one in held if one.signature.dtype_a != one.signature.dtype_b}
     assert mixed == {"compv4", "compv5", "preshuffle"}  # the others are refused
-    assert len({case.label for case in cases()}) == len(held)
+    assert len({case.label for case in cases()}) == len(every)

@@ -18,7 +18,7 @@ from tilewright import settings
 from tilewright.backends.base import CompilerIdentity, Preparing, backend
 from tilewright.backends.hip import precompiled
 from tilewright.backends.hip.ck_tile import Headers
-from tilewright.backends.hip.gemm import KERNELS as HIP_GEMM
+from tilewright.backends.hip.gemm import example_kernel
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain, forget
 from tilewright.build.prepare import prepare
 from tilewright.build.store import Store
@@ -52,7 +52,7 @@ def tools_of(folder: Path, body: str = 'echo made > "$out"') -> tuple[HipToolcha
 
 
 def source(folder: Path) -> Path:
-    spec = HIP_GEMM.shared_example("gfx942")
+    spec = example_kernel("gfx942")
     path = folder / "kernel.hpp"
     path.write_text(backend("hip").render(spec).text)
     return path
@@ -60,7 +60,7 @@ def source(folder: Path) -> Path:
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
 def test_the_example_is_a_legal_kernel(arch: str) -> None:
-    assert not list(op("gemm").check(HIP_GEMM.shared_example(arch)))
+    assert not list(op("gemm").check(example_kernel(arch)))
 
 
 def test_it_is_made_where_enough_kernels_gain_by_it_and_used_from_then_on(cache: Path, tmp_path: Path) -> None:
@@ -137,10 +137,29 @@ def test_a_source_of_no_op_and_an_op_that_shares_nothing_go_without(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools, record = tools_of(tmp_path)
-    assert not precompiled.shares("")
+    assert not precompiled.text("gfx942", "")
     monkeypatch.setattr(precompiled, "op_kernels", lambda backend, op: object())
     assert tools.preparation("gfx942", "other", 100) is None
     assert not record.exists()
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201", "gfx1250", "gfx908"])
+def test_where_ck_tile_has_no_kernels_there_is_no_header_to_share(cache: Path, tmp_path: Path, arch: str) -> None:
+    tools, record = tools_of(tmp_path)
+    assert tools.preparation(arch, "gemm", 100) is None
+    assert not record.exists()
+
+
+def test_a_kernel_without_ck_tile_takes_no_header_of_it(cache: Path, tmp_path: Path) -> None:
+    tools, _ = tools_of(tmp_path)
+    store = Store()
+    with store.workspace() as work:
+        prepare([(tools, "gfx942", "gemm")] * precompiled.WORTH_KERNELS, store, work)
+    with_it = tools.command(source(tmp_path), tmp_path / "out.so", "gfx942", "gemm")
+    assert any(word.startswith("-include") for word in with_it)
+    loops = tmp_path / "loops.hpp"
+    loops.write_text(backend("hip").render(op("gemm").generic_spec(example_kernel("gfx942").signature, "gfx942")).text)
+    assert not any(word.startswith("-include") for word in tools.command(loops, tmp_path / "out.so", "gfx942", "gemm"))
 
 
 def test_those_nobody_uses_any_more_are_swept(cache: Path) -> None:
@@ -162,7 +181,7 @@ def test_machine_code_is_the_same_with_and_without_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a kernel's key need not tell which way it was compiled."""
-    spec = HIP_GEMM.shared_example("gfx942")
+    spec = example_kernel("gfx942")
     schedule = replace(spec.schedule, tile=(64, 64, 32), pad=(False, False, False))
     other = KernelSpec(spec.op, spec.signature, schedule, spec.arch)
     assert not list(op("gemm").check(other))

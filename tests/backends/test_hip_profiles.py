@@ -76,7 +76,8 @@ def test_every_profile_is_found_by_its_file_and_has_a_glue_header_an_op() -> Non
     for one in found:
         part = gemm_profile(one.name)
         assert (include / part.glue).is_file()
-        assert (set(one.types), set(part.stores)) == (set(found[-1].types), set(gemm_profile().stores))
+        assert set(one.types) <= set(found[-1].types)
+        assert set(part.stores) == set(gemm_profile().stores)
         needs = KERNELS.header_needs(one.name)
         assert needs is not None
         assert set(needs.kinds) == set(part.pipelines) <= set(gemm_profile().pipelines)

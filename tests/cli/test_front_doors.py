@@ -29,7 +29,8 @@ CONFIG: dict[str, Any] = {
     },
     "multi_d_config": {"elementwise_ops": ["MultiDAdd", "Relu"], "num_d_tensors": [1, 2]},
 }  # fmt: skip
-TOO_LARGE = '{"tile_m": 256, "tile_n": 256, "tile_k": 64}'
+UNKNOWN_PAIR = '{"pipeline": "compv4", "scheduler": "interwave"}'  # only mem has interwave
+CHANGE = "scheduler interwave -> intrawave"
 
 
 def run(*arguments: str) -> Result:
@@ -142,6 +143,11 @@ def test_our_words_are_a_configuration_on_every_target() -> None:
     found = specs("--target", "sm_90a", "--datatype", "fp16", "--layout", "rcr", "--tile-config-json", ours)
     assert len(found) == 4
     assert len(specs("--target", "x86_64_v3", "--tile-config-json", '{"pipeline": "loops"}')) == 1
+    typed = specs("--target", "x86_64_v3", "--tile-config-json", '{"pipeline": "loops", "datatype": ["bf16", "fp8"]}')
+    assert signatures(typed, "dtype_a") == {"bf16", "fp8_e4m3"}
+    whole = '{"pipeline": "compv3", "tile": [[128, 128, 32], [256, 128, 32]], "pad": [[true, true, false]]}'
+    assert {tuple(one["schedule"]["pad"]) for one in specs(*AMD, "--tile-config-json", whole)} == {(True, True, False)}
+    assert len(specs(*AMD, "--variants", "preshuffle", "--tile-config-json", whole)) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,10 +160,12 @@ def test_our_words_are_a_configuration_on_every_target() -> None:
         ('{"tile_m": {"min": 3}}', "config-value", "values"),
         ('{"tile_m": {"min": 1, "max": 9, "step": 0}}', "config-value", "values"),
         ('{"tile_m": "128"}', "spec-field", "tuple[int, int, int]"),
+        ('{"tile_m": {"min": 1, "max": 20000}, "warp_m": [[2]]}', "spec-field", "tuple[int, int, int]"),
         ('{"tile_config": 3}', "config-value", "tile_m"),
         ('{"multi_d_config": 3}', "config-value", "elementwise_ops"),
         ('{"multi_d_config": {"ops": 3}}', "config-name", "elementwise_ops"),
-        ('{"permute_n": true}', "config-value", "leave it out"),
+        ('{"vector_size_a": 4}', "config-value", "leave it out"),
+        ('{"tile_m": {"min": 64, "max": 64, "step": 64, "exclude": [64]}}', "config-value", "values"),
         ('{"pipeline": "comp_async"}', "pipeline-name", "compv3"),
         ('{"tile_m": {"min": 1, "max": 3000, "step": 1}, "tile_n": {"min": 1, "max": 3000}}', "config-size", "fewer"),
     ],
@@ -168,6 +176,46 @@ def test_a_wrong_configuration_is_one_clear_error(text: str, rule: str, hint: st
     assert f"error: [{rule}]" in done.stderr
     assert hint in done.stderr
     assert done.stdout == ""
+
+
+def test_what_tile_engine_s_files_hold_beside() -> None:
+    """A section `problem`, values left out of a range, hints to its compiler, and older spellings."""
+    config = {
+        "problem": {
+            "layout_a": {"values": ["r"]}, "layout_b": {"values": ["r", "c"]}, "layout_c": {"values": ["r"]},
+            "datatype_a": {"values": ["fp8"]}, "datatype_b": {"values": ["fp8"]}, "datatype_c": {"values": ["fp16"]},
+        },
+        "tile_config": {"tile_m": {"min": 64, "max": 256, "step": 64, "exclude": [192, 256]}, "tile_k": [64]},
+        "trait_config": {"kPadM": {"values": [True]}},
+        "k_block_per_cu": 2,
+        "permute_n": True,
+    }  # fmt: skip
+    found = collect("gemm", "gfx942", config=config)
+    proposed = [*found.specs, *(one.spec for one in found.rejected)]
+    assert {(one.signature.dtype_a, one.signature.dtype_c) for one in proposed} == {("fp8_e4m3fnuz", "fp16")}
+    assert {one.signature.layout for one in proposed} == {"rrr", "rcr"}
+    assert {one.schedule.tile[0] for one in proposed} == {64, 128}
+    assert {one.schedule.pad for one in proposed} == {(True, False, False)}
+    asked = collect("gemm", "gfx942", config=config, axes={"datatypes": "bf16", "outputs": "bf16"})
+    assert {one.signature.dtype_a for one in asked.specs} == {"bf16"}, "what was asked for counts first"
+
+
+def test_a_sweep_as_large_as_tile_engine_s_is_read() -> None:
+    """Of 103,680 combinations only those whose parts divide, and that the arch has, are proposed."""
+    edges = {"min": 64, "max": 256, "step": 64}
+    config: dict[str, Any] = {
+        "tile_config": {
+            **{f"tile_{axis}": edges for axis in "mnk"}, "warp_m": [4, 2, 1], "warp_n": [4, 2, 1], "warp_k": [1],
+            "warp_tile_m": [4, 16, 32], "warp_tile_n": [16, 32, 64], "warp_tile_k": [8, 16, 32, 64, 128],
+        },
+        "trait_config": {"pipeline": ["compv3", "compv4"], "persistent": [True, False]},
+    }  # fmt: skip
+    found = collect("gemm", "gfx942", config=config)
+    assert len(found.specs) + len(found.rejected) < 20_000
+    assert len(found.specs) > 500
+    few = {**config["tile_config"], "tile_m": 128, "tile_n": 128, "tile_k": 64}
+    listed = collect("gemm", "gfx942", config={**config, "tile_config": few})
+    assert set(listed.specs) <= set(found.specs), "a smaller sweep, whose every combination is asked about"
 
 
 def test_one_source_of_kernels_at_a_time(config: str, tmp_path: Path) -> None:
@@ -189,26 +237,27 @@ def test_one_source_of_kernels_at_a_time(config: str, tmp_path: Path) -> None:
 
 
 def test_an_illegal_configuration_gets_its_nearest_legal_neighbours(tmp_path: Path) -> None:
-    done = run("generate", "gemm", *AMD, "--tile-config-json", TOO_LARGE, "-o", str(tmp_path / "out"))
+    done = run("generate", "gemm", *AMD, "--tile-config-json", UNKNOWN_PAIR, "-o", str(tmp_path / "out"))
     assert done.exit_code == 1
     assert "[no-specs]" in done.stderr
-    assert "the nearest legal kernels: tile_m 256 -> 128, tile_n 256 -> 128; or " in done.stderr
+    assert f"the nearest legal kernels: {CHANGE}; or pipeline compv4 -> mem" in done.stderr
     assert not (tmp_path / "out").exists()
-    listed = run("specs", "gemm", *AMD, "--tile-config-json", TOO_LARGE, "--why-not", "-v")
-    assert "  nearest: tile_m 256 -> 128, tile_n 256 -> 128" in listed.stdout
+    listed = run("specs", "gemm", *AMD, "--tile-config-json", UNKNOWN_PAIR, "--why-not", "-v")
+    assert f"  nearest: {CHANGE}" in listed.stdout
 
 
 def test_correct_takes_the_nearest_and_says_what_it_changed(tmp_path: Path) -> None:
-    request = (*AMD, "--tile-config-json", TOO_LARGE, "--correct")
+    request = (*AMD, "--tile-config-json", UNKNOWN_PAIR, "--correct")
     done = run("generate", "gemm", *request, "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.stderr
-    assert "tile_m 256 -> 128, tile_n 256 -> 128 (amd-lds)" in done.stderr
+    assert f"{CHANGE} (amd-scheduler)" in done.stderr
     assert "1 proposals corrected" in done.stderr
     kernels = json.loads((tmp_path / "out" / "manifest.json").read_text())["kernels"]
-    assert [one["spec"]["schedule"]["tile"] for one in kernels] == [[128, 128, 64]]
+    assert [one["spec"]["schedule"]["scheduler"] for one in kernels] == ["intrawave"]
     data = json.loads(run("specs", "gemm", *request, "--json").stdout)
     assert data["corrected"][0]["taken"] == kernels[0]["name"]
-    assert {"name": "tile_m", "before": 256, "after": 128} in data["corrected"][0]["changes"]
+    changed = [{"name": "scheduler", "before": "interwave", "after": "intrawave"}]
+    assert data["corrected"][0]["changes"] == changed
 
 
 def test_correct_leaves_what_is_legal_as_it_is() -> None:
@@ -267,3 +316,13 @@ def test_generate_without_a_folder_says_which_option() -> None:
     assert done.exit_code == 1
     assert "[output-dir]" in done.stderr
     assert "--output-dir" in done.stderr
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_a_configuration_is_built() -> None:
+    done = run("build", "gemm", "--target", "generic", "--tile-config-json", '{"pipeline": "loops"}', "--json")
+    assert done.exit_code == 0, done.stderr
+    built = json.loads(done.stdout)["built"]
+    assert [one["digest"] for one in built] == [
+        collect("gemm", "generic", config={"pipeline": "loops"}).specs[0].digest
+    ]

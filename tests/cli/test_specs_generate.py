@@ -242,7 +242,7 @@ def test_generate_of_nothing_is_an_error_that_keeps_the_folder(tmp_path: Path) -
 
 
 def test_generate_for_a_gpu_without_kernels_says_why(tmp_path: Path) -> None:
-    done = run("generate", "gemm", "--target", "gfx1100", "-o", str(tmp_path / "out"))
+    done = run("generate", "gemm", "--target", "gfx1100", "--variant", "preshuffle", "-o", str(tmp_path / "out"))
     assert done.exit_code == 1
     assert "[no-specs]" in done.stderr
     assert "no WMMA code" in done.stderr
@@ -263,7 +263,7 @@ def test_generate_into_a_file_is_an_error_of_the_request(tmp_path: Path) -> None
     ("request_words", "why"),
     [
         ((*BASE, "--filter", "c.arch == 'none'"), "did not pass the filter"),
-        (("--target", "gfx1100"), "no WMMA code"),
+        (("--target", "gfx1100", "--variant", "preshuffle"), "no WMMA code"),
     ],
 )
 def test_a_request_that_means_no_kernel_is_the_same_error_to_specs_as_to_generate(

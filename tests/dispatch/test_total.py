@@ -68,13 +68,25 @@ def check(registry: tw.Registry, problem: tw.GemmProblem) -> None:
     assert larger.aligned
 
 
-@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a", "generic"])
+AMD = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1200", "gfx1201", "gfx1250"]
+
+
+@pytest.mark.parametrize("target", [*AMD, "sm_80", "sm_90a", "generic"])
 @settings(deadline=None)
 @given(data=st.data())
 def test_every_legal_problem_has_a_kernel(target: str, data: st.DataObject) -> None:
     problem = data.draw(problems(target))
     assume(not GEMM.problem_violations(problem, target))
     check(tw.Registry(target), problem)
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_what_no_matrix_kernel_takes_is_the_floors_and_not_copied(target: str) -> None:
+    """Operands over 2 GiB: no copy of them would help."""
+    huge = tw.GemmProblem(1 << 17, 64, 1 << 14, "fp16", layout="rcr")
+    chosen = tw.Registry(target).select(huge)
+    assert chosen.spec.schedule.pipeline == "loops"
+    assert chosen.tier == ("floor" if target in ("gfx90a", "gfx942", "gfx950") else "rule")
 
 
 def test_a_packed_b_is_served_with_every_layout_of_a() -> None:
@@ -108,6 +120,6 @@ def test_every_amd_kernel_serves_everything_in_copies(
 
 def test_an_estimate_of_nothing_is_a_number() -> None:
     """Sizes of 0 meet kernels that divide by their counts of tiles."""
-    for target in ("gfx942", "sm_90a"):
+    for target in ("gfx942", "gfx1250", "sm_90a"):
         for size in ((0, 5, 0), (5, 0, 0), (0, 0, 0), (5, 5, 0)):
             assert tw.Registry(target).select(tw.GemmProblem(*size, "bf16", layout="rcr")).seconds >= 0

@@ -10,10 +10,11 @@ uint32_t shared_address(const void *p);
 char *dynamic_shared();
 uint32_t cluster_rank();
 void cluster_sync();
-const char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the same place in another block of the cluster
+char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the same place in another block of the cluster
 void named_barrier(int id, int threads, bool waits);
 void fence_async_proxy();
 void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);
+void read_matrices(uint32_t *to, const void *row);
 void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth);
 
 void barrier_init(void *word, uint32_t arrivals);

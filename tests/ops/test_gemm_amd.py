@@ -5,14 +5,19 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import random
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
 from tilewright.arch import all_archs
 from tilewright.ops import KernelSpec, op
-from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_shape
+from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
+from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_shape, amd_signature
+from tilewright.ops.gemm.problem import accumulator
+from tilewright.ops.gemm.schedule import GpuLoopsSchedule
 
 GEMM = op("gemm")
 FP16 = GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr")
@@ -62,6 +67,11 @@ LEGAL = [
 ]  # fmt: skip
 
 
+def loops(signature: GemmSignature, arch: str = "gfx942") -> KernelSpec:
+    return KernelSpec("gemm", signature, GpuLoopsSchedule(), arch)
+
+
+FP32 = signed(FP16, dtype_a="fp32", dtype_b="fp32", dtype_c="fp32", dtype_d="fp32")
 MIXED = signed(FP16, dtype_a="fp8_e4m3fnuz", dtype_b="fp8_e5m2fnuz")
 
 BROKEN: dict[str, list[KernelSpec]] = {
@@ -70,14 +80,21 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(signature=signed(FP16, dtype_a="fp8_e4m3", dtype_b="fp8_e4m3")),
         make(signature=signed(FP16, dtype_a="fp8_e5m2fnuz", dtype_b="fp8_e5m2fnuz"), arch="gfx950"),
     ],
+    "amd-no-matrix-kernel": [make(arch="gfx908")],
     "dtype-mix": [
-        make(signature=signed(FP16, dtype_a="fp32", dtype_b="fp32", dtype_c="fp32", dtype_d="fp32")),
+        loops(signed(FP16, dtype_a="tf32", dtype_b="tf32")),
+        loops(signed(FP16, dtype_a="int8", dtype_acc="int32")),
+        loops(signed(FP16, dtype_b="uint8")),
+    ],
+    "amd-dtype-mix": [
+        make(signature=signed(FP16, dtype_a="fp32", dtype_c="fp32", dtype_d="fp32")),
         make(signature=signed(FP16, dtype_b="bf16")),
         make(signature=INT8, arch="gfx90a"),  # its int8 code multiplies nothing, or floats
         make(signature=FP8, arch="gfx90a"),  # its fp8 code converts each element: scratch, and up to 1.2 MB of code
     ],
-    "dtype-output": [make(signature=signed(INT8, dtype_c="fp16")), make(signature=signed(FP16, dtype_c="int32"))],
-    "dtype-d": [make(signature=signed(FUSED, dtype_d="bf16"))],
+    "dtype-output": [loops(signed(INT8, dtype_c="fp16")), make(signature=signed(FP16, dtype_c="int32"))],
+    "dtype-d": [loops(signed(FUSED, dtype_d="bf16"))],
+    "amd-packed": [loops(PACKED)],
     "amd-scheduler": [
         make(scheduler="interwave"),
         make("compv4", scheduler="interwave"),
@@ -85,7 +102,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("mem", scheduler="default"),
         make("preshuffle", PACKED, scheduler="intrawave"),
     ],
-    "amd-persistent": [make("compv4", persistent=True), make("compv5", persistent=True)],
+    "amd-persistent": [make("compv5", persistent=True)],
     "amd-store-width": [make(store_width=8), make(store_width=3), make(store_width=1, store="direct")],
     "amd-preshuffle": [
         make(signature=PACKED),
@@ -177,7 +194,8 @@ UNSERVED: dict[str, list[Unserved]] = {
 def rules_in_the_source() -> set[str]:
     return {
         node.args[0].value
-        for node in ast.walk(ast.parse(inspect.getsource(amd)))
+        for module in (amd, amd_signature)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "Violation"
@@ -217,12 +235,68 @@ def test_a_kernel_says_why_it_cannot_serve(rule: str, case: Unserved) -> None:
     assert violations[rule].remedy
 
 
-@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-def test_rdna_is_refused_for_one_reason(arch: str) -> None:
-    problem = fp16(128, 128, 128)
-    for violations in (GEMM.check(make(arch=arch)), GEMM.problem_violations(problem, arch)):
-        assert [one.rule for one in violations] == ["amd-wmma"]
-        assert "no WMMA" in violations[0].message
+@pytest.mark.parametrize(("arch", "rule"), [
+    ("gfx1100", "amd-wmma"), ("gfx1200", "amd-wmma"), ("gfx1201", "amd-wmma"), ("gfx1250", "amd-wmma"),
+    ("gfx908", "amd-no-matrix-kernel"),
+])  # fmt: skip
+def test_where_ck_tile_has_nothing_there_is_one_reason_and_the_loops_serve(arch: str, rule: str) -> None:
+    assert [one.rule for one in GEMM.check(make(arch=arch))] == [rule]
+    assert GEMM.problem_violations(fp16(128, 128, 128), arch) == []
+    packed = dataclasses.replace(fp16(128, 128, 128), preshuffled=True)
+    assert [one.rule for one in GEMM.problem_violations(packed, arch)] == [rule]
+    (only,) = GEMM.candidates(FP16, arch)
+    assert only == loops(FP16, arch)
+    assert GEMM.generic_spec(FP16, arch) == only
+
+
+@pytest.mark.parametrize("arch", [name for name, one in all_archs().items() if one.backend == "hip"])
+def test_the_floor_takes_every_product_that_is_one(arch: str) -> None:
+    """Any mix of inputs, every output and D, all layouts and epilogues, on every AMD GPU."""
+    floats = amd_signature.FLOATS
+    mixes = [(a, b, c) for a, b in product(floats, floats) for c in amd_signature.FLOAT_OUTPUTS]
+    mixes += [("int8", "int8", c) for c in amd_signature.INT_OUTPUTS]
+    rng = random.Random(8)
+    for (a, b, c), layout in product(mixes, ("rcr", "rrr", "crr", "ccr")):
+        epilogue = rng.choice(list(EPILOGUES))
+        count = rng.choice(epilogue_d_counts(epilogue))
+        plain = epilogue == "PassThrough" and not count
+        signature = GemmSignature(
+            "standard" if plain else "multi_d", a, b, accumulator(a), c, c, layout, epilogue, count
+        )
+        floor = GEMM.generic_spec(signature, arch)
+        assert floor.schedule == GpuLoopsSchedule()
+        assert GEMM.check(floor) == []
+        odd = GemmProblem(
+            rng.randint(1, 99), rng.randint(1, 99), rng.choice((0, 7, 33)), a, b, c, c, layout, batch=rng.randint(1, 3),
+            epilogue=epilogue, num_d=count, beta=rng.random() < 0.5, a_stride=131, b_stride=133, c_stride=137,
+            aligned=False,
+        )  # fmt: skip
+        assert GEMM.supports(floor, odd) == []
+        assert GEMM.candidates(signature, arch), "a pool of no kernel"
+
+
+def test_spans_over_any_limit_and_beta_are_the_floors() -> None:
+    for problem in (fp16(1 << 18, 64, 1 << 15), dataclasses.replace(fp16(64, 64, 64), beta=True)):
+        assert GEMM.supports(loops(FP16), problem) == []
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
+def test_fp32_has_matrix_kernels_in_every_pool(arch: str) -> None:
+    for pool in ("default", "tests", "full"):
+        specs = [one for one in GEMM.proposals(pool, arch, datatypes=["fp32"], layouts=["rcr"]) if not GEMM.check(one)]
+        matrix = [one for one in specs if isinstance(one.schedule, CkTileSchedule)]
+        assert len(matrix) > (5 if pool in ("default", "tests") else 100), pool
+        sides = {one.schedule.warp_tile for one in matrix}
+        assert sides <= {(32, 32, 4), (32, 32, 8), (16, 16, 8), (16, 16, 16)}
+
+
+def test_fp32_across_k_on_gfx950_is_the_loops() -> None:
+    """It would read LDS transposed, and has no such read of four bytes."""
+    across = signed(FP32, layout="rrr")
+    assert "amd-transposed-load" in {
+        one.rule for one in GEMM.check(make(signature=across, arch="gfx950", warp_tile=(32, 32, 8)))
+    }
+    assert GEMM.candidates(across, "gfx950") == (loops(across, "gfx950"),)
 
 
 @pytest.mark.parametrize("spec", LEGAL, ids=lambda spec: spec.name)
@@ -285,6 +359,8 @@ def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
         (make(signature=dataclasses.replace(FP16, dtype_c="bf16"), tile=(256, 256, 32)), True),
         (make("compv4", tile=(256, 256, 32)), True),
         (make("compv4", signature=INT8, tile=(256, 256, 64)), True),
+        (make("mem", tile=(128, 256, 32), warp_grid=(4, 4, 1), arch="gfx950"), False),
+        (make("mem", tile=(256, 64, 128), warp_tile=(16, 16, 16), warp_grid=(4, 4, 1), arch="gfx950"), True),
     ],
 )
 def test_what_spilled_when_built_is_refused(spec: KernelSpec, spills: bool) -> None:
@@ -330,13 +406,13 @@ def test_a_mem_kernel_has_as_many_stages_as_keep_32_kilobytes_under_way() -> Non
 
 def test_the_arch_table_knows_the_gpus() -> None:
     found = {name: one for name, one in all_archs().items() if one.backend == "hip"}
-    assert set(found) == {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}
+    served = {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "gfx1200"}
+    assert set(found) == {*served, "gfx908", "gfx1250"}
     for name, one in found.items():
         assert one.compile_flags == (f"--offload-arch={name}",)
         assert one.warp_size == (64 if one.family == "cdna" else 32)
-        assert one.compute_units > 0
+        assert one.compute_units > 0 or name == "gfx1250"  # not told yet
         assert one.max_threads == 1024
-        assert one.warp_grids
-        assert one.warp_tiles
+        assert bool(one.warp_grids) == bool(one.warp_tiles) == (name in served)
         assert one.vector_registers
         assert one.scalar_registers

@@ -93,7 +93,15 @@ def test_mixed_precision_is() -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-def test_rdna_gets_no_kernel_and_the_reason(arch: str) -> None:
-    selection = collect("gemm", arch, axes={"datatypes": ["fp16"], "layouts": ["rcr"]})
+@pytest.mark.parametrize("pool", ["tiny", "default", "tests", "full", "profiler"])
+def test_every_pool_of_rdna_is_the_loops(arch: str, pool: str) -> None:
+    selection = collect("gemm", arch, pool=pool, axes={"datatypes": ["fp16"], "layouts": ["rcr"]})
+    assert [one.schedule.pipeline for one in selection.specs] == ["loops"]
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_rdna_has_no_kernel_for_a_packed_b_and_says_why(arch: str) -> None:
+    axes = {"datatypes": ["fp16"], "layouts": ["rcr"], "variants": ["preshuffle"]}
+    selection = collect("gemm", arch, axes=axes)
     assert not selection.specs
     assert list(selection.rejections_by_rule()) == ["amd-wmma"]

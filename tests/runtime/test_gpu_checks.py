@@ -21,6 +21,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem, nvidia_multistage
 from tilewright.ops.gemm import nvidia_schedules as nvidia
 from tilewright.ops.gemm.problem import problem_violations
+from tilewright.ops.gemm.schedule import CkTileSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 from tilewright.runtime.bindings.gemm.dense import dense
 from tilewright.runtime.loader import Kernel
@@ -76,7 +77,7 @@ def _hip() -> list[KernelSpec]:
         for spec in GEMM.proposals("tests", "gfx942", **axes_of):
             mine = replace(spec, signature=one)
             h = spec.schedule
-            kind = (one, h.pipeline, h.store, h.pad, h.split_k > 1)
+            kind = (one, h.pipeline, *((h.store, h.pad, h.split_k > 1) if isinstance(h, CkTileSchedule) else ()))
             if kind not in found and not GEMM.check(mine):
                 found[kind] = mine
     return list(found.values())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.cli.common import AsJson, Verbose, print_json, say
+
+if TYPE_CHECKING:
+    from tilewright.codegen.wrap import WrapReport
 
 _SHOWN = 10  # kernels that are named before the rest is counted
 
@@ -30,9 +33,6 @@ def wrap(
     json: AsJson = False,
 ) -> None:
     """Write one source a kernel, and build files that make one library `dispatcher_kernels` of them."""
-    from tilewright import settings
-    from tilewright.build.jobs import job_limit
-    from tilewright.codegen.build_files import HOW_TO_BUILD
     from tilewright.codegen.folder import output_folder
     from tilewright.codegen.wrap import wrap as write_wrappers
 
@@ -78,10 +78,19 @@ def wrap(
     )
     for name, written in report.build_files.items():
         typer.echo(f"{report.folder / name}: {'written' if written else 'unchanged'}")
+    if report.build_systems:
+        _say_how_to_build(report)
+
+
+def _say_how_to_build(report: WrapReport) -> None:
+    """Commands with as many compilers at once as cores and memory allow: a kernel may take gigabytes to compile."""
+    from tilewright import settings
+    from tilewright.build.jobs import job_limit
+    from tilewright.codegen.build_files import HOW_TO_BUILD
+
     kernels = len(report.written) + len(report.unchanged)
     limit = job_limit(kernels, report.compile_memory, setting=settings.current().jobs)
     for name in report.build_systems:
         how = HOW_TO_BUILD[name].format(place=shlex.quote(str(report.folder)), jobs=limit.jobs)
         say(f"build: {how}", whole=True)
-    if report.build_systems:
-        say(f"{limit.jobs} at once: {limit.reason}")
+    say(f"{limit.jobs} at once: {limit.reason}")

@@ -52,6 +52,16 @@ class Engine(Protocol):
     def near(self, one: Any, other: Any) -> bool:
         """Whether knowing one problem's fastest kernel gives away the other's."""
 
+    # -- what a model sees (`ops.features`); no names, no learned selection --------------------------------
+
+    problem_feature_names: tuple[str, ...]
+    interaction_names: tuple[str, ...]
+
+    def problem_features(self, problem: Any) -> Sequence[float]: ...
+
+    def interactions(self, problem: Any, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
+        """What follows from problem and kernels, an array a name; `kernels` has an array a flat field."""
+
 
 class Plain:
     """The part of an op that brings none."""
@@ -60,6 +70,14 @@ class Plain:
         self.op = op
         self.problem_sets: Mapping[str, ProblemSet] = {}
         self.columns = tuple(columns)
+        self.problem_feature_names: tuple[str, ...] = ()
+        self.interaction_names: tuple[str, ...] = ()
+
+    def problem_features(self, problem: Any) -> Sequence[float]:
+        return ()
+
+    def interactions(self, problem: Any, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
+        return ()
 
     def random(self, seed: int, count: int, device: str) -> Sequence[Values]:
         return ()

@@ -55,12 +55,12 @@ class Neighbour:
 
 
 def neighbours(op: Op, spec: KernelSpec, count: int = 3) -> tuple[Neighbour, ...]:
-    """The nearest legal kernels that compute what the spec says, closest first; none where the arch has none.
+    """The nearest legal kernels that compute what an illegal spec says, closest first; none where the arch has none.
 
     One that changes what another does, and more beside, is left out; so is one much farther than the first.
     """
     try:
-        if not op.candidates(spec.signature, spec.arch):
+        if not op.check(spec) or not op.candidates(spec.signature, spec.arch):
             return ()
         proposed = _proposed(op, spec.signature, spec.arch, type(spec.schedule))  # type: ignore[arg-type]
     except TilewrightError:

@@ -3,14 +3,16 @@
     {"pipeline": "compv4", "tile_m": [128, 256], "tile_n": 128, "tile_k": {"min": 32, "max": 64, "step": 32}, ...}
 
 The names are those that filters use (`ops.fields`): a field, or an element of one that holds several.  A value is
-one, a list of them, {"values": [...]}, or {"min", "max", "step"}.  Fields that are not named have their defaults.
+one, a list of them, {"values": [...]}, or {"min", "max", "step", "exclude"}.  Fields that are not named have their
+defaults.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -19,6 +21,9 @@ from tilewright.ops.base import SPEC_SCHEMA, KernelSpec, Op, plain
 from tilewright.ops.fields import flat_names
 
 MOST = 1_000_000  # combinations of one signature
+MOST_LISTED = 10_000  # of which each is a proposal; of more, only those that may be legal at the first glance
+
+Keep = Callable[[Mapping[str, Any]], bool]
 
 
 def values_of(name: str, given: Any) -> tuple[Any, ...]:
@@ -26,8 +31,8 @@ def values_of(name: str, given: Any) -> tuple[Any, ...]:
     if isinstance(given, Mapping):
         if set(given) == {"values"} and isinstance(given["values"], list):
             return tuple(given["values"])
-        if {"min", "max"} <= set(given) <= {"min", "max", "step"}:
-            return _stepped(name, given["min"], given["max"], given.get("step", 1))
+        if {"min", "max"} <= set(given) <= {"min", "max", "step", "exclude"}:
+            return _stepped(name, given)
         raise _bad(name, given)
     found = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if not found:
@@ -35,10 +40,15 @@ def values_of(name: str, given: Any) -> tuple[Any, ...]:
     return found
 
 
-def _stepped(name: str, least: Any, most: Any, step: Any) -> tuple[int, ...]:
-    if any(type(one) is not int for one in (least, most, step)) or step < 1 or (most - least) // step > MOST:
-        raise _bad(name, {"min": least, "max": most, "step": step})
-    return tuple(range(least, most + 1, step))
+def _stepped(name: str, given: Mapping[str, Any]) -> tuple[int, ...]:
+    least, most, step, without = given["min"], given["max"], given.get("step", 1), given.get("exclude", [])
+    sound = all(type(one) is int for one in (least, most, step)) and isinstance(without, list)
+    if not sound or step < 1 or (most - least) // step > MOST:
+        raise _bad(name, given)
+    found = tuple(one for one in range(least, most + 1, step) if one not in without)
+    if not found:
+        raise _bad(name, given)
+    return found
 
 
 def _bad(name: str, given: Any) -> RequestError:
@@ -50,8 +60,13 @@ def _bad(name: str, given: Any) -> RequestError:
     )
 
 
-def swept(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
-    """Every combination of the values, for every signature that the axes mean; what makes no spec is an error."""
+def swept(
+    op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any], keep: Keep | None = None
+) -> Iterator[KernelSpec]:
+    """Every combination of the values, for every signature that the axes mean; what makes no spec is an error.
+
+    Of very many combinations those that `keep` does not let pass are not even proposed.
+    """
     if not isinstance(data, Mapping) or not data:
         raise RequestError(
             f"a configuration is an object that names values, not {data!r:.60}",
@@ -60,34 +75,54 @@ def swept(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any]) -
             remedy='write it as docs/cli.md shows, such as {"tile_m": [64, 128], ...}',
         )
     lists = {name: values_of(name, given) for name, given in data.items()}
-    places = _places(op, lists)
+    reader = _Reader(op, arch, _layout(op, lists))
+    # Every signature that the axes mean has a kernel in the smallest pool.
+    signatures = dict.fromkeys(one.signature for one in op.proposals(op.pool_names[0], arch, **axes))
+    combinations = _combinations(lists, keep)
+    return (reader.spec(signature, chosen) for signature in signatures for chosen in combinations)
+
+
+def _combinations(lists: Mapping[str, tuple[Any, ...]], keep: Keep | None) -> list[dict[str, Any]]:
     total = prod(len(one) for one in lists.values())
-    if total > MOST:
+    if total > (MOST_LISTED if keep is None else MOST):
         raise RequestError(
-            f"the configuration means {total} combinations, over {MOST}",
+            f"the configuration means {total} combinations, over {MOST_LISTED if keep is None else MOST}",
             rule="config-size",
             value=total,
             remedy="give fewer values, or several configurations",
         )
-    # Every signature that the axes mean has a kernel in the smallest pool.
-    signatures = dict.fromkeys(one.signature for one in op.proposals(op.pool_names[0], arch, **axes))
-    return (
-        _spec(op, signature, arch, dict(zip(lists, chosen, strict=True)), places)
-        for signature in signatures
-        for chosen in product(*lists.values())
-    )
+    every = (dict(zip(lists, chosen, strict=True)) for chosen in product(*lists.values()))
+    if total <= MOST_LISTED or keep is None:
+        return list(every)
+    # Where none passes, some say why.
+    return [one for one in every if keep(one)] or [
+        dict(zip(lists, chosen, strict=True)) for chosen in islice(product(*lists.values()), MOST_LISTED)
+    ]
 
 
-_Places = Mapping[str, tuple[str, int | None]]
-
-
-def _places(op: Op, lists: Mapping[str, Any]) -> _Places:
-    """Which field, and which element of it, each name means."""
+def _layout(op: Op, lists: Mapping[str, Any]) -> dict[str, tuple[str, ...] | str]:
+    """The fields that the names mean: each by the one name it has, or by those of all its elements."""
     known = {name: place for kind in op.schedules for name, place in flat_names(kind).items()}
+    found: dict[str, tuple[str, ...] | str] = {}
     for name in lists:
         if name not in known:
             raise unknown_name(name, list(known))
-    return known
+        field, place = known[name]
+        if place is None:
+            found[field] = name
+            continue
+        elements = [one for one, (mine, at) in known.items() if mine == field and at is not None]
+        elements.sort(key=lambda one: known[one][1] or 0)
+        missing = next((one for one in elements if one not in lists), "")
+        if missing:
+            raise RequestError(
+                f"the configuration names elements of {field}, but not {missing}",
+                rule="config-name",
+                value=missing,
+                remedy=f"give {missing} too",
+            )
+        found[field] = tuple(elements)
+    return found
 
 
 def unknown_name(name: str, known: Sequence[str]) -> RequestError:
@@ -100,31 +135,45 @@ def unknown_name(name: str, known: Sequence[str]) -> RequestError:
     )
 
 
-def _spec(op: Op, signature: Any, arch: str, chosen: Mapping[str, Any], places: _Places) -> KernelSpec:
-    schedule: dict[str, Any] = {}
-    for name, value in chosen.items():
-        field, place = places[name]
-        if place is None:
-            schedule[field] = value
-        else:
-            schedule.setdefault(field, {})[place] = value
-    for field, held in schedule.items():
-        if isinstance(held, dict):
-            schedule[field] = [held.get(place) for place in range(_length(field, places))]
-            missing = next(
-                (name for name, one in places.items() if one[0] == field and one[1] not in (None, *held)), ""
-            )
-            if missing:
-                raise RequestError(
-                    f"the configuration names elements of {field}, but not {missing}",
-                    rule="config-name",
-                    value=missing,
-                    remedy=f"give {missing} too",
-                )
-    return op.spec_from_dict(
-        {"schema": SPEC_SCHEMA, "op": op.name, "arch": arch, "signature": plain(signature), "schedule": schedule}
-    )
+class _Reader:
+    """Specs of combinations.
+
+    A spec is read strictly, value by value, which takes a while; values that were read before are known, so that of a
+    large sweep only a few are.
+    """
+
+    def __init__(self, op: Op, arch: str, layout: Mapping[str, tuple[str, ...] | str]) -> None:
+        self._op, self._arch, self._layout = op, arch, layout
+        # The family that words such as the pipeline mean, and the fields its constructor takes.
+        self._kinds: dict[tuple[str, ...], tuple[type[Any], frozenset[str]]] = {}
+        self._known: dict[tuple[type[Any], str, Any], Any] = {}
+
+    def spec(self, signature: Any, chosen: Mapping[str, Any]) -> KernelSpec:
+        given = {
+            field: chosen[names] if isinstance(names, str) else tuple(chosen[one] for one in names)
+            for field, names in self._layout.items()
+        }
+        words = tuple(one for one in given.values() if isinstance(one, str))
+        kind, held = self._kinds.get(words, (None, frozenset()))
+        if kind is not None:
+            try:
+                values = {field: self._known[kind, field, _exact(one)] for field, one in given.items()}
+                made = kind(**{field: one for field, one in values.items() if field in held})
+                return KernelSpec(self._op.name, signature, made, self._arch)
+            except KeyError:
+                pass
+        return self._read(signature, given, words)
+
+    def _read(self, signature: Any, given: Mapping[str, Any], words: tuple[str, ...]) -> KernelSpec:
+        data = {"schema": SPEC_SCHEMA, "op": self._op.name, "arch": self._arch}
+        spec = self._op.spec_from_dict({**data, "signature": plain(signature), "schedule": dict(given)})
+        kind = type(spec.schedule)
+        self._kinds[words] = (kind, frozenset(one.name for one in fields(kind) if one.init))
+        for field, one in given.items():
+            self._known[kind, field, _exact(one)] = getattr(spec.schedule, field)
+        return spec
 
 
-def _length(field: str, places: _Places) -> int:
-    return 1 + max(place for one, place in places.values() if one == field and place is not None)
+def _exact(value: Any) -> str:
+    """What tells 1 from True, and a list from its elements."""
+    return repr(value)

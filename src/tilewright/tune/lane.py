@@ -58,12 +58,12 @@ class _Died(Exception):
 class _Worker:
     """The process, and the lines it sends."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tilewright.tune.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
-            env={**os.environ, **environment}, start_new_session=True,
+            env=settings.environment(), start_new_session=True,
         )  # fmt: skip
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert self._process.stdout is not None
@@ -179,7 +179,7 @@ class Lane:
 
     def _answers(self, problem: Any, batch: Sequence[Built], method: Method) -> Iterator[Mapping[str, Any]]:
         if self._worker is None:
-            self._worker = _Worker(_environment())
+            self._worker = _Worker()
         self._worker.send(
             {
                 "op": problem.op,
@@ -208,15 +208,3 @@ class Lane:
 def _outcome(answer: Mapping[str, Any]) -> Outcome:
     known = ("status", "reason", "seconds", "spread", "error", "non_zero")
     return Outcome(answer["digest"], **{name: answer[name] for name in known if name in answer})
-
-
-def _environment() -> dict[str, str]:
-    """The settings in force, for another process."""
-    import dataclasses
-
-    found = {}
-    usual = {one.name: one.default for one in dataclasses.fields(settings.Settings)}
-    for name, value in plain(settings.current()).items():
-        if value != usual.get(name) and name != "threads":
-            found[f"{settings.PREFIX}{name.upper()}"] = str(int(value)) if isinstance(value, bool) else str(value)
-    return found

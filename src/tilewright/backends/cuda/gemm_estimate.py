@@ -83,7 +83,7 @@ class TmaFacts(NamedTuple):
     meets: float  # split-K
     sums: float  # bytes of sums all blocks hand in and take
     exchanges: float  # cluster_k: tiles of the busiest cluster
-    exchanged: float  # bytes of sums that one of its blocks reads from its neighbours
+    exchanged: float  # bytes of sums that one of its blocks takes from the other
     copies: float
     copied: float  # bytes
     moved: float  # bytes memory must move
@@ -239,7 +239,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         meets=float(parts > 1),
         sums=sums,
         exchanges=rounds if shared > 1 else 0.0,
-        exchanged=4.0 * m * n * (shared - 1) / shared * rounds,
+        exchanged=4.0 * m * n * (shared - 1) / 2 * rounds,
         copies=float(_copied(problem) > 0),
         copied=_copied(problem),
         moved=problem.bytes,

@@ -1,4 +1,4 @@
-"""All the HIP backend knows of GEMM: CK Tile's templates under their names of a header profile.
+"""All the HIP backend knows of GEMM: CK Tile's templates under their names of a header profile, and plain loops.
 
 Everything a kernel needs to know is worked out here and filled into a Config; the C++ asserts that
 the templates come to the same widths and LDS sizes.
@@ -19,11 +19,13 @@ from tilewright.backends.hip.ck_tile import chosen, included
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Needs, Sign, has_part, named, profile, read_part
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd_shape as shape
-from tilewright.ops.gemm.schedule import CkTileSchedule
+from tilewright.ops.gemm.amd_signature import ck_tile_rules
+from tilewright.ops.gemm.schedule import CkTileSchedule, GpuLoopsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 # Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
 COMPILE_MEMORY = 1 << 30
+LOOPS_MEMORY = 300 << 20
 
 _LOADED = ("a", "b")  # as CK Tile names them; what leaves has types of our own
 # The matrix instructions of an arch by its feature.
@@ -46,21 +48,27 @@ def gemm_profile(version: str = DEFAULT) -> GemmProfile:
     return read_part(PACKAGE, f"gemm.{version}.json", GemmProfile)
 
 
+def example_kernel(arch: str) -> KernelSpec:
+    """Legal on every arch CK Tile multiplies on; the templates under it are those most kernels use."""
+    signature = GemmSignature(
+        variant="standard", dtype_a="fp16", dtype_b="fp16", dtype_acc="fp32", dtype_c="fp16", dtype_d="fp16",
+        layout="rcr", epilogue="PassThrough", num_d=0,
+    )  # fmt: skip
+    return KernelSpec("gemm", signature, CkTileSchedule("compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1)), arch)
+
+
 class HipGemm(KernelsDefaults):
     template = ("tilewright.backends.hip", "templates/gemm.hpp.jinja")
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        if isinstance(spec.schedule, GpuLoopsSchedule):
+            return {}
         context = _context(spec)
         return {**context, "shared": False, "includes": context["pipeline"]["includes"]}
 
-    def shared_example(self, arch: str) -> KernelSpec:
-        """Legal on every arch CK Tile multiplies on; the templates under it are those most kernels use."""
-        signature = GemmSignature(
-            variant="standard", dtype_a="fp16", dtype_b="fp16", dtype_acc="fp32", dtype_c="fp16", dtype_d="fp16",
-            layout="rcr", epilogue="PassThrough", num_d=0,
-        )  # fmt: skip
-        schedule = CkTileSchedule("compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1))
-        return KernelSpec("gemm", signature, schedule, arch)
+    def shared_example(self, arch: str) -> KernelSpec | None:
+        spec = example_kernel(arch)
+        return spec if next(ck_tile_rules(spec.signature, arch_by_name(arch)), None) is None else None
 
     def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """Of the text that is precompiled: the includes of every pipeline, and a kernel that exports nothing."""
@@ -78,12 +86,14 @@ class HipGemm(KernelsDefaults):
         return gemm_estimate.seconds(spec, problem)
 
     def promises(self, spec: KernelSpec) -> Promises:
-        """Matrix instructions where the arch has them."""
+        """Matrix instructions where the arch has them; the loops have none."""
+        if isinstance(spec.schedule, GpuLoopsSchedule):
+            return Promises()
         features = arch_by_name(spec.arch).features
         return Promises(tuple(name for feature, names in _MATRIX.items() if feature in features for name in names))
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return COMPILE_MEMORY
+        return LOOPS_MEMORY if isinstance(spec.schedule, GpuLoopsSchedule) else COMPILE_MEMORY
 
 
 def _of_ck_tile(includes: Sequence[str]) -> tuple[str, ...]:

@@ -39,24 +39,20 @@ _INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]""", re.
 class SharesHeader(Protocol):
     """Kernels of an op for this backend that gain by a precompiled header."""
 
-    def shared_example(self, arch: str) -> KernelSpec:
-        """A legal kernel whose templates most others use."""
+    def shared_example(self, arch: str) -> KernelSpec | None:
+        """A legal kernel whose templates most others use; none where the arch has no such kernels."""
 
     def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """What the op's template is filled with to give the header's text: the example, exporting nothing."""
 
 
-def shares(op: str) -> bool:
-    """Whether kernels of an op (or of none) have such a header."""
-    return bool(op) and isinstance(op_kernels("hip", op), SharesHeader)
-
-
 def text(arch: str, op: str) -> str:
-    """What is precompiled for an arch and op."""
-    known: OpKernels = op_kernels("hip", op)
-    assert isinstance(known, SharesHeader)
+    """What is precompiled for an arch and op; empty where there is no such header."""
+    known: OpKernels | None = op_kernels("hip", op) if op else None
+    if not isinstance(known, SharesHeader):
+        return ""
     spec = known.shared_example(arch)
-    return text_of(spec, known.template, known.shared_context(spec))
+    return text_of(spec, known.template, known.shared_context(spec)) if spec is not None else ""
 
 
 def _stamp(path: Path) -> str:

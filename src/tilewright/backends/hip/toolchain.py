@@ -93,14 +93,18 @@ class HipToolchain:
         self.headers.require()
         return self.headers
 
-    def _demand_headers(self, source: Path) -> None:
-        """Missing headers, or those of another version, are one clear error and no page of template errors."""
+    def _demand_headers(self, source: Path) -> bool:
+        """Whether a source includes CK Tile.
+
+        Missing headers, or those of another version, are one clear error and no page of template errors.
+        """
         try:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return  # the compiler says so in its own words
+            return False  # the compiler says so in its own words
         if is_used(text):
             self.ck_tile().demand(text)
+        return is_used(text)
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:
@@ -129,8 +133,8 @@ class HipToolchain:
         return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
 
     def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
-        self._demand_headers(source)
-        words = (*self.flags(arch), *self._places(op), *self._shared(arch, op))
+        shared = self._shared(arch, op) if self._demand_headers(source) else ()
+        words = (*self.flags(arch), *self._places(op), *shared)
         return [*self.driver, *words, "-o", str(output), *_LANGUAGE, str(source)]
 
     def _shared_header(self, arch: str, op: str, text: str) -> Path:
@@ -144,10 +148,10 @@ class HipToolchain:
         """The precompiled header where there is one, for the device's pass alone: the host's needs no CK Tile."""
         from tilewright.backends.hip import precompiled
 
-        if not precompiled.shares(op):
-            return ()
         with self._speaking():
             text = precompiled.text(arch, op)
+        if not text:
+            return ()
         header = self._shared_header(arch, op, text)
         # clang takes the precompiled file beside a header; -Xarch_device forwards only options of one word.
         return ("-Xarch_device", f"-include{header}") if precompiled.ready(header) else ()
@@ -156,10 +160,10 @@ class HipToolchain:
         """The precompiled header, where it is not there and so many kernels are worth it."""
         from tilewright.backends.hip import precompiled
 
-        if kernels < precompiled.WORTH_KERNELS or not precompiled.shares(op):
-            return None
         with self._speaking():
-            text = precompiled.text(arch, op)
+            text = precompiled.text(arch, op) if kernels >= precompiled.WORTH_KERNELS else ""
+        if not text:
+            return None
         header = self._shared_header(arch, op, text)
         if precompiled.ready(header):
             return None

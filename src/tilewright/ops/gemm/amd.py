@@ -1,4 +1,7 @@
-"""GEMM on AMD GPUs through CK Tile: what is legal, and what a legal kernel was not made for.
+"""GEMM on AMD GPUs: what is legal, and what a legal kernel was not made for.
+
+CK Tile's templates multiply with matrix instructions on CDNA.  Under them, and on every GPU, are the plain loops that
+CUDA has too, which take any element types, strides and alignment.
 
 tile is the block's work, warp grid how many waves share it along m, n, k, warp tile one matrix
 instruction's shape.  The rules follow the mid-2025 headers: what they assert, what they compile into
@@ -13,9 +16,10 @@ from tilewright.arch import Arch
 from tilewright.ops.base import Violation
 from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.amd_schedules import generic_schedule, schedules
+from tilewright.ops.gemm.amd_signature import ck_tile_rules, signature_rules, tile_key
 from tilewright.ops.gemm.copies import whole_rows
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import CkTileSchedule, Shape, sizes
+from tilewright.ops.gemm.schedule import AmdSchedule, CkTileSchedule, GpuLoopsSchedule, Shape, sizes
 from tilewright.ops.gemm.spec import GemmSignature
 
 __all__ = [
@@ -32,64 +36,21 @@ __all__ = [
 USUAL = ("fp16", "rcr")  # datatype and layout where nobody says, as users of CK Tile expect
 PIPELINES = CkTileSchedule.pipelines
 STORES = CkTileSchedule.words["store"]
-PERSISTENT = ("compv3", "mem", "preshuffle")
+PERSISTENT = ("compv3", "compv4", "mem", "preshuffle")
 SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
-FLOAT_OUTPUTS = ("fp16", "bf16", "fp32")
-INT_OUTPUTS = ("int32", "int8", "fp32")
 MAX_SPLIT_K = 64
 # Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
 MAX_BYTES = (1 << 31) - (1 << 16)
 MAX_THREADS = 1 << 32  # of a launch along an axis
 
 
-def tile_key(signature: GemmSignature) -> str:
-    return f"{signature.dtype_a}_{signature.dtype_b}_{signature.dtype_acc}"
-
-
-def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
-    """Which dtypes and epilogues these headers have on the arch."""
-    a, b, c = signature.dtype_a, signature.dtype_b, signature.dtype_c
-    if "wmma" in arch.features:
-        yield Violation(
-            "amd-wmma",
-            f"{arch.name} multiplies with WMMA, and these CK Tile headers have no WMMA code: "
-            "a kernel would compile and never multiply",
-            "use a CDNA arch such as gfx942",
-        )
-        return
-    served = arch.warp_tiles or {}
-    encoding, other = ("fnuz", "") if "fp8-fnuz" in arch.features else ("", "fnuz")
-    foreign = [one for one in (a, b) if one.startswith("fp8") and one.endswith("fnuz") != bool(encoding)]
-    if foreign:
-        base = foreign[0].removesuffix("fnuz")
-        yield Violation(
-            "amd-fp8-encoding",
-            f"{arch.name} multiplies fp8 in the {'FNUZ' if encoding else 'OCP'} encoding; {base}{other} is the other",
-            f"convert to {base}{encoding}",
-        )
-    elif tile_key(signature) not in served:
-        pairs = sorted({key.removesuffix("_fp32").removesuffix("_int32").replace("_fp8", " x fp8") for key in served})
-        software = a.startswith("fp8") and not any(key.startswith("fp8") for key in served)
-        yield Violation(
-            "dtype-mix",
-            f"CK Tile has no matrix instruction for {a} times {b} on {arch.name}"
-            + (": it converts every element by itself and multiplies in fp32" if software else ""),
-            "convert A and B to fp16, which has every number of fp8" if software else f"use one of {', '.join(pairs)}",
-        )
-    outputs = INT_OUTPUTS if signature.dtype_acc == "int32" else FLOAT_OUTPUTS
-    if c not in outputs:
-        yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {' or '.join(outputs)}")
-    allowed = (c,) if c in INT_OUTPUTS else (c, "fp32")
-    if signature.num_d and signature.dtype_d not in allowed:
-        yield Violation(
-            "dtype-d",
-            f"D tensors of {signature.dtype_d} with an output of {c}",
-            f"use D tensors of {' or '.join(allowed)}",
-        )
-
-
-def _signature(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+def _signature(signature: GemmSignature, schedule: AmdSchedule, arch: Arch) -> Iterator[Violation]:
     yield from signature_rules(signature, arch)
+    if isinstance(schedule, GpuLoopsSchedule):
+        if signature.variant == "preshuffle":
+            yield Violation("amd-packed", "the loops read B as it is, not packed", "give b unpacked")
+    elif signature.variant != "preshuffle":  # there they are rules of the signature
+        yield from ck_tile_rules(signature, arch)
 
 
 def _pairs(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
@@ -105,7 +66,7 @@ def _pairs(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> It
     if schedule.persistent and pipeline not in PERSISTENT:
         yield Violation(
             "amd-persistent",
-            f"{pipeline} does not know persistence: an occupancy-sized grid would leave tiles uncomputed",
+            f"a persistent block of {pipeline}: the wave that stores nothing would run ahead into the next tile",
             f"use {', '.join(PERSISTENT)}, or persistent false",
         )
     if (signature.variant == "preshuffle") != (pipeline == "preshuffle"):
@@ -334,9 +295,9 @@ def _transposed_loads(signature: GemmSignature, schedule: CkTileSchedule, arch: 
 _SCHEDULES = (_pairs, _store_width, _shapes, _resources, _dealt, _split, _preshuffle, _pipelines)
 
 
-def _schedule(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
-    if "wmma" in arch.features:
-        return  # there is one reason, and no schedule mends it
+def _schedule(signature: GemmSignature, schedule: AmdSchedule, arch: Arch) -> Iterator[Violation]:
+    if isinstance(schedule, GpuLoopsSchedule) or "wmma" in arch.features or not arch.warp_tiles:
+        return  # the loops take everything; where CK Tile has nothing there is one reason, and no schedule mends it
     for rule in _SCHEDULES:
         yield from rule(signature, schedule, arch)
 
@@ -356,8 +317,10 @@ def _spans(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[tuple[str
         yield "B", b_rows * problem.b_stride * shape.bytes_of(problem.dtype_b)
 
 
-def limits(schedule: CkTileSchedule, problem: GemmProblem) -> Iterator[Violation]:
+def limits(schedule: AmdSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's C check says the same."""
+    if isinstance(schedule, GpuLoopsSchedule):
+        return
     signature = problem.signature
     if not problem.m or not problem.n or not problem.batch:
         return
@@ -420,8 +383,10 @@ def _contiguous(
         )
 
 
-def grains(schedule: CkTileSchedule) -> Shape:
+def grains(schedule: AmdSchedule) -> Shape:
     """What each size must be a multiple of: 1 where the kernel has edge code."""
+    if isinstance(schedule, GpuLoopsSchedule):
+        return (1, 1, 1)
     m, n, k = schedule.tile
     # The preshuffle pipeline takes its k tiles in pairs.
     whole = m, n, k * schedule.split_k * (2 if schedule.pipeline == "preshuffle" else 1)
@@ -429,8 +394,10 @@ def grains(schedule: CkTileSchedule) -> Shape:
     return m, n, k
 
 
-def copied_sizes(schedule: CkTileSchedule, problem: GemmProblem) -> Shape:
+def copied_sizes(schedule: AmdSchedule, problem: GemmProblem) -> Shape:
     """m, n and k of copies in which the kernel serves the problem: whole accesses, a k long enough."""
+    if isinstance(schedule, GpuLoopsSchedule):
+        return (problem.m, problem.n, problem.k)
     p, signature = problem, problem.signature
     k, step = p.k, schedule.tile[2] * schedule.split_k
     if shape.loops(schedule, k) < shape.least_loops(schedule):
@@ -438,6 +405,6 @@ def copied_sizes(schedule: CkTileSchedule, problem: GemmProblem) -> Shape:
     return whole_rows(p, k, (1, 1, 1), (shape.width_a(signature, schedule), shape.width_b(signature, schedule), 1))
 
 
-def pack_format(schedule: CkTileSchedule) -> tuple[object, ...]:
+def pack_format(schedule: AmdSchedule) -> tuple[object, ...]:
     """A packed B is panels of warp_tile_n columns, each in the order the lanes load warp_tile_k of it."""
     return schedule.warp_tile[1:]

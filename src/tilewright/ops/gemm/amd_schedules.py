@@ -8,7 +8,8 @@ from itertools import product
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm.schedule import CkTileSchedule, Shape
+from tilewright.ops.gemm.amd_signature import ck_tile_rules, tile_key
+from tilewright.ops.gemm.schedule import AmdSchedule, CkTileSchedule, GpuLoopsSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 NO_PADDING = (False, False, False)
@@ -16,8 +17,7 @@ NO_PADDING = (False, False, False)
 
 def warp_tile(signature: GemmSignature, arch: Arch, width: int, deep: bool = True) -> Shape:
     """The matrix instruction of a width with the longest k up to 32 bytes, or the shortest of all."""
-    key = f"{signature.dtype_a}_{signature.dtype_b}_{signature.dtype_acc}"
-    all_tiles = (arch.warp_tiles or {}).get(key) or ((width, width, 16),)
+    all_tiles = (arch.warp_tiles or {}).get(tile_key(signature)) or ((width, width, 16),)
     tiles = [one for one in all_tiles if one[0] == one[1] == width] or [all_tiles[0]]
     size = DTYPES[signature.dtype_a].bytes
     fitting = sorted(one for one in tiles if one[2] * size <= (32 if width == 32 else 64)) or sorted(tiles)
@@ -42,10 +42,15 @@ def _one(
     return CkTileSchedule(pipeline, (tile[0], tile[1], deep), step, grid, **fields)  # type: ignore[arg-type]
 
 
-def generic_schedule(signature: GemmSignature, arch: Arch) -> CkTileSchedule:
-    """The floor: so small a tile on four waves that every access is one element, with edge code all around."""
+def generic_schedule(signature: GemmSignature, arch: Arch) -> AmdSchedule:
+    """The floor: plain loops; of a packed B, what reads it."""
     if signature.variant == "preshuffle":
-        return next(schedules("tiny", signature, arch))
+        return next(_preshuffle(signature, arch))
+    return GpuLoopsSchedule()
+
+
+def narrow_schedule(signature: GemmSignature, arch: Arch) -> CkTileSchedule:
+    """For any size and alignment: so small a tile on four waves that every access is one element, edge code around."""
     step = warp_tile(signature, arch, 16, deep=False)
     grid = (2, 2, 1)
     fused = signature.variant == "multi_d"
@@ -89,7 +94,7 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
     yield make("compv5", (64, 64, 32), (1, 1, 2), 32)
     yield make("compv3", (128, 128, 64), (2, 2, 1), 32, split_k=4)
     yield make("mem", (64, 64, 64), (2, 2, 1), 16, split_k=8)
-    yield generic_schedule(signature, arch)
+    yield narrow_schedule(signature, arch)
 
 
 @lru_cache(maxsize=64)
@@ -134,8 +139,7 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSc
     """
     far = pool == "profiler"
     size = DTYPES[signature.dtype_a].bytes
-    key = f"{signature.dtype_a}_{signature.dtype_b}_{signature.dtype_acc}"
-    tiles = (arch.warp_tiles or {}).get(key) or ((16, 16, 16),)
+    tiles = (arch.warp_tiles or {}).get(tile_key(signature)) or ((16, 16, 16),)
     deep = tuple(one // size for one in ((32, 64, 128, 256, 512) if far else (64, 128, 256)))
     sides = (16, 32, 64, 128, 192, 256) if far else (64, 128, 192, 256)
     both = (NO_PADDING, (True, True, True)) if far else (NO_PADDING,)
@@ -152,15 +156,13 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSc
                 yield CkTileSchedule(pipeline, tile, step, grid, scheduler, store, pad, persistent, split)
 
 
-def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
+def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[AmdSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
+    if pool == "tiny" or next(ck_tile_rules(signature, arch), None) is not None:
+        yield generic_schedule(signature, arch)
+        return
     if pool in ("full", "profiler"):
         yield from _swept(pool, signature, arch)
-        return
-    if pool == "tiny":
-        # The floor is the fastest to compile; a packed B needs the pipeline that reads it.
-        packed = signature.variant == "preshuffle"
-        yield next(_preshuffle(signature, arch)) if packed else generic_schedule(signature, arch)
         return
     yield from _default(signature, arch)
     if pool == "tests" and signature.variant != "preshuffle":
@@ -172,3 +174,4 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTil
         if signature.variant == "standard":
             yield _one(signature, arch, "mem", (64, 64, 64), (2, 2, 1), 16, store="direct", pad=NO_PADDING)
             yield _one(signature, arch, "compv4", (64, 64, 64), (2, 2, 1), 32, store="direct", pad=NO_PADDING)
+        yield generic_schedule(signature, arch)

@@ -7,24 +7,28 @@
     layout rcrr                           layout rcr: D tensors lie as C does
     fp8, bf8                              the encoding the arch multiplies (`ops.encodings`)
 
-Their configurations are objects of lists, either flat or in the sections `tile_config`, `trait_config` and
-`multi_d_config`.  What is not named there has their default.
+Their configurations are objects of lists, either flat or in the sections `problem`, `tile_config`, `trait_config` and
+`multi_d_config`.  What is not named there has their default.  Hints to the compiler (`k_block_per_cu`), what follows
+from other values (`block_size`) and the order of a packed B (`permute_n`), which is our own, mean nothing here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, Op
+from tilewright.ops.encodings import element_types
 from tilewright.ops.gemm.schedule import SCHEDULES, CkTileSchedule
 from tilewright.ops.gemm.spec import LAYOUTS
-from tilewright.ops.sweep import swept, unknown_name, values_of
+from tilewright.ops.sweep import Keep, swept, unknown_name, values_of
 
-SECTIONS = ("tile_config", "trait_config")
+SECTIONS = ("problem", "tile_config", "trait_config")
 FUSED_SECTION = "multi_d_config"
 OTHER_VARIANTS = ("streamk_config", "multi_abd_config")  # sections for kernels that are not asked for here
 
@@ -33,16 +37,16 @@ NAMES = {
     **{f"{word}_{axis}": f"warp_grid_{axis}" for word in ("warp", "wave") for axis in "mnk"},
     "epilogue": "store",
     "vector_size_c": "store_width",
+    **{f"kPad{axis.upper()}": f"pad_{axis}" for axis in "mnk"},
 }
 WORDS: Mapping[str, Mapping[str, str]] = {
     "pipeline": {"preshufflev1": "preshuffle", "preshufflev2": "preshuffle"},
     "store": {"default": "direct"},
 }
-# What they have and these kernels do not, with the one value that means nothing special.
-WITHOUT: Mapping[str, Any] = {
-    "k_block_per_cu": 1, "num_wave_groups": 1, "permute_n": False, "block_size": 256,
-    "vector_size_a": 0, "vector_size_b": 0,
-}  # fmt: skip
+WITHOUT_MEANING = ("block_size", "k_block_per_cu", "num_wave_groups", "permute_n")
+NATIVE_ONLY = ("vector_size_a", "vector_size_b")  # these kernels load as wide as they can, which there is 0
+LAYOUTS_OF = ("layout_a", "layout_b", "layout_c")
+DTYPES_OF = ("datatype", "datatype_a", "datatype_b", "datatype_c")
 
 DEFAULTS: Mapping[str, Any] = {
     "tile_m": 128, "tile_n": 128, "tile_k": 32, "warp_grid_m": 2, "warp_grid_n": 2, "warp_grid_k": 1,
@@ -66,30 +70,65 @@ def normal_layout(text: str, arch: Arch) -> str:
 
 
 def configured(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
-    """The kernels that a configuration in their words, or in ours, means."""
-    if CkTileSchedule not in SCHEDULES.get(arch_by_name(arch).family, ()):
-        fields, _ = read(data, {})
-        return swept(op, fields, arch, axes)
-    fields, fused = read(data, DEFAULTS)
+    """The kernels that a configuration in their words, or in ours, means; axes that are given count first."""
+    facts = arch_by_name(arch)
+    theirs = CkTileSchedule in SCHEDULES.get(facts.family, ())
+    found = read(data, facts, DEFAULTS if theirs else {})
+    plain = {**found.axes, **axes}
+    if not theirs:
+        return swept(op, found.fields, arch, plain)
     variants = axes.get("variants") or (("multi_d",) if axes.get("epilogues") or axes.get("num_d") else ("standard",))
-    made = [_of_variant(op, one, fields, {**fused, **axes} if one == "multi_d" else axes, arch) for one in variants]
+    keep = _keep(facts)
+    made = [
+        _of_variant(op, one, found.fields, {**found.fused, **plain} if one == "multi_d" else plain, arch, keep)
+        for one in variants
+    ]
     return (spec for one in made for spec in one)
 
 
+def _keep(arch: Arch) -> Keep:
+    """Whether a combination may be legal: its parts divide, and the arch has such waves and instructions."""
+    grids = set(arch.warp_grids)
+    tiles = {tile for one in (arch.warp_tiles or {}).values() for tile in one}
+
+    def keep(one: Mapping[str, Any]) -> bool:
+        tile, grid, step = (
+            tuple(one[f"{name}_{axis}"] for axis in "mnk") for name in ("tile", "warp_grid", "warp_tile")
+        )
+        if any(type(size) is not int for size in (*tile, *grid, *step)):
+            return True  # which is an error when it is read
+        if grid not in grids or step not in tiles:
+            return False
+        return not any(size % (a * b) for size, a, b in zip(tile, grid, step, strict=True))
+
+    return keep
+
+
 def _of_variant(
-    op: Op, variant: str, fields: Mapping[str, Any], axes: Mapping[str, Any], arch: str
+    op: Op, variant: str, fields: Mapping[str, Any], axes: Mapping[str, Any], arch: str, keep: Keep
 ) -> Iterator[KernelSpec]:
     """Their sweep has one set of traits for all variants, of which each takes what it has."""
     always: dict[str, Any] = {}
     if variant == "preshuffle":
-        always = {"pipeline": ("preshuffle",), "scheduler": ("default",), "store": ("cshuffle",), "pad_k": (False,)}
+        always = {"pipeline": ("preshuffle",), "scheduler": ("default",), "store": ("cshuffle",)}
+        always |= {"pad_k": (False,)} if "pad_k" in fields else {}
     elif variant == "multi_d":
         always = {"store": ("cshuffle",)}
-    return swept(op, {**fields, **always}, arch, {**axes, "variants": (variant,)})
+    whole = any(name in fields for name in ("tile", "warp_grid", "warp_tile"))  # our own way to name them
+    return swept(op, {**fields, **always}, arch, {**axes, "variants": (variant,)}, None if whole else keep)
 
 
-def read(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
-    """A configuration as lists of our fields, and the axes of fused work it names."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A configuration as lists of our fields, and the axes it names: of all kernels, and of fused ones."""
+
+    fields: dict[str, tuple[Any, ...]]
+    axes: dict[str, tuple[Any, ...]]
+    fused: dict[str, tuple[Any, ...]]
+
+
+def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Read:
+    """A configuration in their words or ours."""
     if not isinstance(data, Mapping):
         raise RequestError(
             f"a configuration is an object, not {data!r:.60}",
@@ -97,15 +136,41 @@ def read(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[dict[str
             value=data,
             remedy='write {"tile_config": {"tile_m": [128], ...}, "trait_config": {...}}',
         )
-    fields: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in defaults.items()}
+    found: dict[str, tuple[Any, ...]] = {}
+    types: dict[str, tuple[Any, ...]] = {}
     for name, given in _flat(data):
-        if name in WITHOUT:
-            _demand_plain(name, given)
+        values = values_of(name, given)
+        if name in WITHOUT_MEANING:
             continue
+        if name in (*LAYOUTS_OF, *DTYPES_OF):
+            types[name] = values
+            continue
+        _demand_native(name, values)
         ours = NAMES.get(name, name)
         words = WORDS.get(ours, {})
-        fields[ours] = tuple(words.get(one, one) if isinstance(one, str) else one for one in values_of(name, given))
-    return fields, _fused(data.get(FUSED_SECTION, {}))
+        found[ours] = tuple(words.get(one, one) if isinstance(one, str) else one for one in values)
+    # A shape that is named whole needs no defaults for its elements.
+    whole = {name for name in ("tile", "warp_grid", "warp_tile", "pad") if name in found}
+    fields = {name: (value,) for name, value in defaults.items() if name.rpartition("_")[0] not in whole}
+    return Read({**fields, **found}, _types(types, arch), _fused(data.get(FUSED_SECTION, {})))
+
+
+def _types(given: Mapping[str, tuple[Any, ...]], arch: Arch) -> dict[str, tuple[Any, ...]]:
+    """Datatypes and layouts as axes."""
+    axes: dict[str, tuple[Any, ...]] = {}
+    both = given.get("datatype", ())
+    a, b = given.get("datatype_a", both), given.get("datatype_b", both)
+    if a or b:
+        pairs = product(a or b, b or a) if a != b else ((one, one) for one in a)
+        axes["datatypes"] = tuple(
+            element_types(str(one) if one == other else f"{one}:{other}", arch) for one, other in pairs
+        )
+    if "datatype_c" in given:
+        axes["outputs"] = tuple(element_types(str(one), arch) for one in given["datatype_c"])
+    if any(name in given for name in LAYOUTS_OF):
+        letters = (given.get(name, (usual,)) for name, usual in zip(LAYOUTS_OF, "rcr", strict=True))
+        axes["layouts"] = tuple("".join(map(str, one)) for one in product(*letters))
+    return axes
 
 
 def _flat(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -126,15 +191,14 @@ def _flat(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             )
 
 
-def _demand_plain(name: str, given: Any) -> None:
-    for value in values_of(name, given):
-        if value != WITHOUT[name] and name != "block_size":  # it follows from the waves, there too
-            raise RequestError(
-                f"{name} of the configuration is {value!r}: these kernels have nothing of the kind",
-                rule="config-value",
-                value=name,
-                remedy=f"leave it out, or give {WITHOUT[name]!r}",
-            )
+def _demand_native(name: str, values: tuple[Any, ...]) -> None:
+    if name in NATIVE_ONLY and any(values):
+        raise RequestError(
+            f"{name} of the configuration is {values!r:.60}: these kernels load as wide as they can",
+            rule="config-value",
+            value=name,
+            remedy="leave it out, or give 0",
+        )
 
 
 def _fused(section: Any) -> dict[str, tuple[Any, ...]]:

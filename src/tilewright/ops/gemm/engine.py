@@ -7,8 +7,10 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from tilewright.ops.engine import ProblemSet, Values
+from tilewright.ops.gemm import features
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import LAYOUTS
 
@@ -219,6 +221,15 @@ class GemmEngine:
 
     def near(self, one: GemmProblem, other: GemmProblem) -> bool:
         return _close((one.m, one.n, one.k), (other.m, other.n, other.k))
+
+    problem_feature_names = features.PROBLEM
+    interaction_names = features.INTERACTION
+
+    def problem_features(self, problem: GemmProblem) -> Sequence[float]:
+        return features.problem_features(problem)
+
+    def interactions(self, problem: GemmProblem, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
+        return features.interactions(problem, kernels, units)
 
 
 ENGINE = GemmEngine()

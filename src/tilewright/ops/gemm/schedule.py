@@ -2,8 +2,8 @@
 
     CPU      CpuPackedSchedule (packed, preshuffle), CpuDirectSchedule, CpuStreamSchedule (gemv, stream),
              CpuLoopsSchedule
-    AMD      CkTileSchedule (compv3, compv4, compv5, mem, preshuffle)
-    NVIDIA   TmaWsSchedule, MultistageSchedule, SkinnySchedule, NvidiaLoopsSchedule
+    AMD      CkTileSchedule (compv3, compv4, compv5, mem, preshuffle), GpuLoopsSchedule
+    NVIDIA   TmaWsSchedule, MultistageSchedule, SkinnySchedule, GpuLoopsSchedule
 
 One vocabulary: *tile* is the block's work (on the CPU: the cache block), *warp grid* how many warps share it, *warp
 tile* one matrix instruction's shape (on the CPU: the register block).  Every schedule has these three and its
@@ -236,7 +236,7 @@ class MultistageSchedule:
     dealing: str = "tiles"
 
     pipelines: ClassVar[tuple[str, ...]] = ("multistage",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "split_k")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "stream_k", "split_k")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "vector": ("a", "b")}
 
@@ -278,7 +278,7 @@ class SkinnySchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class NvidiaLoopsSchedule:
+class GpuLoopsSchedule:
     """256 threads on one tile, element by element: any element types, strides and alignment; the floor."""
 
     pipeline: str = field(default="loops", init=False)
@@ -295,15 +295,18 @@ class NvidiaLoopsSchedule:
         return self.pipeline
 
 
+NvidiaLoopsSchedule = GpuLoopsSchedule
+
 CpuSchedule: TypeAlias = CpuPackedSchedule | CpuDirectSchedule | CpuStreamSchedule | CpuLoopsSchedule
 NvidiaSchedule: TypeAlias = TmaWsSchedule | MultistageSchedule | SkinnySchedule | NvidiaLoopsSchedule
-GemmSchedule: TypeAlias = CpuSchedule | CkTileSchedule | NvidiaSchedule
+AmdSchedule: TypeAlias = CkTileSchedule | GpuLoopsSchedule
+GemmSchedule: TypeAlias = CpuSchedule | AmdSchedule | NvidiaSchedule
 
 # The families by the arch families they are for.
 SCHEDULES: Mapping[str, tuple[type[Any], ...]] = {
     "cpu": (CpuPackedSchedule, CpuDirectSchedule, CpuStreamSchedule, CpuLoopsSchedule),
-    "cdna": (CkTileSchedule,),
-    "rdna": (CkTileSchedule,),
+    "cdna": (CkTileSchedule, GpuLoopsSchedule),
+    "rdna": (CkTileSchedule, GpuLoopsSchedule),
     "nvidia": (TmaWsSchedule, MultistageSchedule, SkinnySchedule, NvidiaLoopsSchedule),
 }
 

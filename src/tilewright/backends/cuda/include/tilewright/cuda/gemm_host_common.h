@@ -6,7 +6,7 @@
 #pragma once
 #include <tilewright/cuda/launch.h>
 #include <tilewright/gemm_rules.h>
-#include <tilewright/gpu/epilogue.h>
+#include <tilewright/gpu/gemm_host.h>
 
 namespace tw::cuda {
 
@@ -29,13 +29,6 @@ template <class Config> bool odd_b(const tw_gemm_args &x) {
 // In floating point: the product of sizes may pass 64 bits.
 template <class Config> double tiles_of(const tw_gemm_args &x) {
   return double(ceil_div(x.m, Config::tile_m)) * ceil_div(x.n, Config::tile_n) * x.batch;
-}
-
-inline EpilogueArgs epilogue_args(const tw_gemm_args &x) {
-  EpilogueArgs f{x.alpha, x.beta, x.c, {x.d[0], x.d[1]}, x.c_stride, x.c_batch_stride, {}, {}, {}};
-  for (int t = 0; t < TW_MAX_D; ++t)
-    f.d_row[t] = x.d_row_stride[t], f.d_column[t] = x.d_col_stride[t], f.d_batch[t] = x.d_batch_stride[t];
-  return f;
 }
 
 }  // namespace tw::cuda

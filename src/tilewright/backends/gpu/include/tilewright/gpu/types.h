@@ -24,6 +24,13 @@ struct fp8_e4m3 {
 struct fp8_e5m2 {
   uint8_t bits;
 };
+// FNUZ, as older AMD GPUs have it: a bias of one more, 0x80 is the only NaN, no infinity, one zero.
+struct fp8_e4m3fnuz {
+  uint8_t bits;
+};
+struct fp8_e5m2fnuz {
+  uint8_t bits;
+};
 
 template <class T> struct sum_of {
   using type = float;
@@ -58,6 +65,15 @@ TW_GPU float to_float(fp8_e4m3 x) {
   if (rest == 0x7f) return __uint_as_float(sign | 0x7fc00000);
   // As a float with the exponent of e4m3, then scaled: subnormals come out right by themselves.
   return __uint_as_float(sign | rest << 20) * 0x1p120f;
+}
+// Half of what the same bits are with the OCP bias; the exponents that mean infinity and NaN there are numbers here.
+TW_GPU float to_float(fp8_e4m3fnuz x) {
+  if (x.bits == 0x80) return __uint_as_float(0x7fc00000);
+  return __uint_as_float(uint32_t(x.bits & 0x80) << 24 | uint32_t(x.bits & 0x7f) << 20) * 0x1p119f;
+}
+TW_GPU float to_float(fp8_e5m2fnuz x) {
+  if (x.bits == 0x80) return __uint_as_float(0x7fc00000);
+  return __uint_as_float(uint32_t(x.bits & 0x80) << 24 | uint32_t(x.bits & 0x7f) << 21) * 0x1p111f;
 }
 
 TW_GPU void round_to(float x, float &y) { y = x; }

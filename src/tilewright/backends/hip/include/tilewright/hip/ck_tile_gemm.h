@@ -1,7 +1,8 @@
 // A Config to CK Tile's templates, and what one block does.  What differs between versions of CK Tile is in the glue
 // header of the version (glue_*.h), which includes this one: generated kernels include the glue.
 //
-// Hot loop and tail are template parameters: every tail is a kernel of its own (a "variant" of gemm.h).  Of CK Tile's kernel only partitioner and pipeline are used; store.h has what happens to the sums.
+// Hot loop and tail are template parameters: every tail is a kernel of its own (a "variant" of gemm.h).  Of CK Tile's
+// kernel only partitioner and pipeline are used; store.h has what happens to the sums.
 //
 // Only the device's pass sees CK Tile: the host's half of a kernel needs none of it, and compiles in a fraction of the time.
 #pragma once
@@ -152,32 +153,38 @@ template <class Config> struct Device {
                                     static_cast<void *>(lds), more...);
     // With two groups of waves, the first has the sums of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
-      if constexpr (Config::split_k > 1) Store::leave(x, all, Part<Config>{x, part}, z, m, n, lds);
-      else Store::leave(x, all, Finished<Config>{x}, z, m, n, lds);
+      if constexpr (Config::split_k > 1) Store::leave(x, all, Part<Config>{x, part}, {z, m, n}, lds);
+      else Store::leave(x, all, Finished<Config>{x}, {z, m, n}, lds);
+    }
+  }
+
+  // The block's tile, or, where blocks stay, every so many of all there are.
+  template <int variant, class... Lds> static __device__ void tiles(const Launch &x, char *lds, Lds *...more) {
+    if constexpr (!Config::persistent) {
+      tile<variant>(x, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, blockIdx.y, lds, more...);
+    } else {
+      const int count = __builtin_amdgcn_readfirstlane(Partitioner::GridSize(x.m, x.n));
+      const int work = __builtin_amdgcn_readfirstlane(count * x.parts * x.batch),
+                step = __builtin_amdgcn_readfirstlane(gridDim.x);
+      for (int at = __builtin_amdgcn_readfirstlane(blockIdx.x); at < work; at += step) {
+        const int rest = __builtin_amdgcn_readfirstlane(at / count);
+        tile<variant>(x, __builtin_amdgcn_readfirstlane(at % count), __builtin_amdgcn_readfirstlane(rest % x.parts),
+                      __builtin_amdgcn_readfirstlane(rest / x.parts), lds, more...);
+        // The next tile's first writes to LDS wait until every wave has read what it needs of this one.
+        __syncthreads();
+      }
     }
   }
 
   template <int variant> static __device__ void run(const Launch &x) {
     static_assert(as_ck_tile(), "CK Tile chooses other tails than ours");
+    static_assert(!Config::persistent || Config::wave_groups == 1, "a wave that stores nothing would run ahead");
     __shared__ __attribute__((aligned(16))) char lds[lds_bytes];
-    if constexpr (Config::persistent) {
-      static_assert(Pipeline::UsePersistentKernel, "this pipeline ignores persistence");
-      const int tiles = __builtin_amdgcn_readfirstlane(Partitioner::GridSize(x.m, x.n));
-      const int work = __builtin_amdgcn_readfirstlane(tiles * x.parts * x.batch),
-                step = __builtin_amdgcn_readfirstlane(gridDim.x);
-      for (int at = __builtin_amdgcn_readfirstlane(blockIdx.x); at < work; at += step) {
-        const int rest = __builtin_amdgcn_readfirstlane(at / tiles);
-        tile<variant>(x, __builtin_amdgcn_readfirstlane(at % tiles), __builtin_amdgcn_readfirstlane(rest % x.parts),
-                      __builtin_amdgcn_readfirstlane(rest / x.parts), lds);
-        // The next tile's first writes to LDS wait until every wave has read what it needs of this one.
-        __syncthreads();
-      }
-    } else if constexpr (Config::lds_buffers == 2) {
+    if constexpr (Config::lds_buffers == 2) {
       __shared__ __attribute__((aligned(16))) char other[stage_bytes];
-      tile<variant>(x, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, blockIdx.y, lds,
-                    static_cast<void *>(other));
+      tiles<variant>(x, lds, static_cast<void *>(other));
     } else {
-      tile<variant>(x, __builtin_amdgcn_readfirstlane(blockIdx.x), blockIdx.z, blockIdx.y, lds);
+      tiles<variant>(x, lds);
     }
   }
 

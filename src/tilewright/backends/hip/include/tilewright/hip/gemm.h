@@ -7,6 +7,7 @@
 
 #include <tilewright/export.h>
 #include <tilewright/gemm_rules.h>
+#include <tilewright/hip/packed.h>
 #include <tilewright/gpu/types.h>
 
 #include <type_traits>
@@ -77,22 +78,12 @@ template <class Config> __global__ void __launch_bounds__(finish_threads) finish
 #endif
 }
 
-// A packed B is panels of warp_tile_n columns.  A panel holds blocks of warp_tile_k, and a block is in the order
-// in which the lanes of a wave load it: `groups` runs of k, each for all columns, contiguous for a lane.
 template <class T, int columns, int depth>
 __global__ void pack_b(const T *b, int64_t stride, T *packed, int64_t k, int64_t total) {
-  constexpr int groups = columns == 32 ? 2 : 4, run = depth / groups;
-  int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= total) return;
-  int64_t rest = at;
-  int64_t inner = rest % run;
-  rest /= run;
-  int64_t column = rest % columns;
-  rest /= columns;
-  int64_t group = rest % groups;
-  rest /= groups;
-  int64_t block = rest % (k / depth), panel = rest / (k / depth);
-  packed[at] = b[(panel * columns + column) * stride + block * depth + group * run + inner];
+  const PackedPlace from = packed_place<columns, depth>(at, k);
+  packed[at] = b[from.column * stride + from.k];
 }
 
 // The two optional entries of a kernel: only preshuffle kernels have them.

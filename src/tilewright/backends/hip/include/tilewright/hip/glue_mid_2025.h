@@ -6,6 +6,7 @@
 #if __has_include(<ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v6.hpp>)
 #error "these CK Tile headers are newer than this kernel is for: generate it with TILEWRIGHT_CK_TILE set to them"
 #endif
+#include <tilewright/hip/ck_tile_fp32.h>
 #include <tilewright/hip/ck_tile_mends.h>
 
 namespace tw::hip {

@@ -196,39 +196,42 @@ template <class Config> struct Turns {
   }
 };
 
+// Where a tile lies: a matrix of the batch, and the first row and column.
+struct Corner {
+  int64_t z;
+  int m, n;
+};
+
 // From the registers: a lane holds pieces of columns, so single elements.
 template <class Config> struct Direct {
   using T = Turns<Config>;
   static constexpr int lds_bytes = 0;
 
   template <class Sums, class Out>
-  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, int64_t z, int m, int n, void *) {
+  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, Corner at, void *) {
     using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
     const auto own = Sums::get_tile_distribution().calculate_index();
-    const int row = m + own[ck_tile::number<0>{}], column = n + own[ck_tile::number<1>{}];
+    at.m += own[ck_tile::number<0>{}], at.n += own[ck_tile::number<1>{}];
 #pragma clang loop unroll(disable)
     for (int turn = 0; turn < T::count; ++turn) {
       typename Config::Acc held[T::held];
       T::take(turn, sums.get_thread_buffer(), held);
-      each(x, held, out, z, row + T::m_of(turn) * T::band_m, column + T::n_of(turn) * T::band_n, Encoding{},
-           std::make_integer_sequence<int, T::held>());
+      each<Encoding>(x, held, out, {at.z, at.m + T::m_of(turn) * T::band_m, at.n + T::n_of(turn) * T::band_n},
+                     std::make_integer_sequence<int, T::held>());
     }
   }
 
  private:
   template <class Encoding, class Out, int... i>
-  static TW_GPU void each(const Launch &x, const typename Config::Acc (&held)[T::held], Out out, int64_t z, int row,
-                          int column, Encoding, std::integer_sequence<int, i...>) {
-    (one<i>(x, held[i], out, z, row, column, std::integral_constant<int, place_of<Encoding>(i).row>(),
-            std::integral_constant<int, place_of<Encoding>(i).column>()),
-     ...);
+  static TW_GPU void each(const Launch &x, const typename Config::Acc (&held)[T::held], Out out, Corner at,
+                          std::integer_sequence<int, i...>) {
+    (one<place_of<Encoding>(i).row, place_of<Encoding>(i).column>(x, held[i], out, at), ...);
   }
-  template <int i, class Out, int down, int right>
-  static TW_GPU void one(const Launch &x, typename Config::Acc sum, Out out, int64_t z, int row, int column,
-                         std::integral_constant<int, down>, std::integral_constant<int, right>) {
+  template <int down, int right, class Out>
+  static TW_GPU void one(const Launch &x, typename Config::Acc sum, Out out, Corner at) {
     const typename Config::Acc alone[1] = {sum};
-    if (!Config::pad_m || row + down < x.m) out(alone, z, row + down, column + right);
+    if (!Config::pad_m || at.m + down < x.m) out(alone, at.z, at.m + down, at.n + right);
   }
 };
 
@@ -244,7 +247,7 @@ template <class Config> struct Shuffled {
   static_assert(columns % width == 0, "rows are not whole accesses");
 
   template <class Sums, class Out>
-  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, int64_t z, int m, int n, void *lds) {
+  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, Corner at, void *lds) {
     using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
     const auto own = Sums::get_tile_distribution().calculate_index();
@@ -259,7 +262,9 @@ template <class Config> struct Shuffled {
       put<Encoding>(block + row * columns + (own_column ^ turned<Encoding>(row)), held,
                     std::make_integer_sequence<int, T::held>());
       __syncthreads();
-      away<Encoding>(x, block, turn, out, z, m, n);
+      away<Encoding>(
+          x, block, out,
+          {at.z, at.m + T::m_of(turn) * T::band_m + T::part_of(turn) * slab, at.n + T::n_of(turn) * T::band_n});
     }
   }
 
@@ -285,17 +290,14 @@ template <class Config> struct Shuffled {
   }
 
   // What all waves put there, in rows.
-  template <class Encoding, class Out>
-  static TW_GPU void away(const Launch &x, const Sum *block, int turn, Out out, int64_t z, int m, int n) {
+  template <class Encoding, class Out> static TW_GPU void away(const Launch &x, const Sum *block, Out out, Corner at) {
     constexpr int pieces = columns / width, all = rows * pieces;
     const int thread = int(threadIdx.x);
-    m += T::m_of(turn) * T::band_m + T::part_of(turn) * slab;
-    n += T::n_of(turn) * T::band_n;
 #pragma unroll 2
     for (int piece = thread; piece < all; piece += threads) {
       const int row = piece / pieces, column = piece % pieces * width;
       // Slabs of one warp tile are apart in E.
-      const int to = m + (T::parts == 1 ? row : row / slab * Config::warp_tile_m + row % slab);
+      const int to = at.m + (T::parts == 1 ? row : row / slab * Config::warp_tile_m + row % slab);
       if (Config::pad_m && to >= x.m) continue;
       Sum sums[width];
       const Sum *from = block + row * columns + (column ^ turned<Encoding>(row));
@@ -306,7 +308,7 @@ template <class Config> struct Shuffled {
 #pragma unroll
         for (int i = 0; i < wide; ++i) sums[j + i] = __builtin_bit_cast(Sum, uint32_t(some[i]));
       }
-      out(sums, z, to, n + column);
+      out(sums, at.z, to, at.n + column);
     }
   }
 };

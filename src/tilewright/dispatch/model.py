@@ -1,0 +1,280 @@
+"""Learned selection: models as data, and what they say of kernels on a problem.
+
+A model predicts how far the analytic estimate is from the truth: seconds = estimate * exp(forest(features)).  It is one
+file: arrays of numbers and a card in JSON (what it was trained on, how good it is, for which devices).  Nothing of it
+is executed, and one whose digest, features or arrays do not fit is an error that says so.
+
+A model speaks where it was trained: for its op and target, on a device it knows, for signatures and words it has seen
+and problems within the range of its training.  Elsewhere it says why not, and the estimate decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright import events, ops, settings
+from tilewright.errors import ModelError, TilewrightError
+from tilewright.ops.base import KernelSpec, plain
+from tilewright.ops.engine import engine
+from tilewright.ops.features import Frame
+from tilewright.runtime.trees import Forest
+
+FORMAT = 1
+ENDING = ".twmodel"
+MOST_BYTES = 16 << 20
+_ARRAYS = ("nodes", "roots", "depths", "low", "high")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model is for, what it was made from and how good it is."""
+
+    op: str
+    targets: tuple[str, ...]  # archs
+    devices: tuple[Mapping[str, Any], ...]  # identities: a device with the same words is known
+    dtypes: tuple[str, ...]  # labels of the signatures it has seen
+    columns: tuple[str, ...]
+    vocabulary: Mapping[str, tuple[str, ...]]
+    base: float
+    sigma: float  # of the logarithm of predicted over measured time, on problems it was not trained on
+    data: Mapping[str, Any]  # digest of the training rows, their number, problems, sweeps
+    metrics: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.op}-{'-'.join(self.targets)}"
+
+
+class Model:
+    """A card and its forest."""
+
+    def __init__(self, card: Card, forest: Forest, low: Array, high: Array) -> None:
+        self.card, self.forest, self.low, self.high = card, forest, low, high
+
+    @cached_property
+    def frame(self) -> Frame:
+        op = ops.op(self.card.op)
+        return Frame(engine(op), op.schedules, self.card.vocabulary)
+
+    @cached_property
+    def _signatures(self) -> frozenset[str]:
+        return frozenset(self.card.dtypes)
+
+    def silent(self, spec: KernelSpec, device: Mapping[str, Any]) -> str:
+        """Why it says nothing of kernels like this one on a device; empty where it does."""
+        if spec.arch not in self.card.targets:
+            return f"it was trained for {', '.join(self.card.targets)}"
+        if not any(_same(one, device) for one in self.card.devices):
+            known = "; ".join(", ".join(f"{name} {value}" for name, value in one.items()) for one in self.card.devices)
+            return f"this device is none it knows ({known})"
+        if spec.signature.label() not in self._signatures:
+            return f"it has not seen {spec.signature.label()}"
+        return ""
+
+    def outside(self, rows: Array) -> str:
+        """Which feature of a problem lies beyond its training; empty where none does."""
+        count = len(self.frame.problem_columns)
+        first = rows[0, :count]
+        far = (first < self.low[:count] - 1e-6) | (first > self.high[:count] + 1e-6)
+        if not far.any():
+            return ""
+        at = int(np.argmax(far))
+        range_ = f"{self.low[at]:.3g} to {self.high[at]:.3g}"
+        return f"{self.card.columns[at]} is {first[at]:.3g}, and it was trained on {range_}"
+
+    def seconds(self, rows: Array, estimates: Sequence[float]) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(np.asarray(estimates) * np.exp(self.forest.score(rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a model says of kernels on a problem, or why it says nothing."""
+
+    seconds: Array | None = None
+    sigma: float = 0.0
+    model: str = ""
+    why_not: str = ""
+
+
+def _same(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
+    return all(device.get(name) == value for name, value in known.items())
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def digest_of(card: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    found = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
+    for name in _ARRAYS:
+        found.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return found.hexdigest()
+
+
+def write(path: Path, model: Model) -> None:
+    """One file: a zip of arrays and the card."""
+    from tilewright.codegen.folder import write_if_changed
+
+    card = plain(model.card) | {"devices": [dict(one) for one in model.card.devices]}
+    card |= {"vocabulary": {name: list(words) for name, words in model.card.vocabulary.items()}}
+    card = json.loads(json.dumps(card, sort_keys=True, default=dict))
+    forest = model.forest
+    arrays = {"nodes": forest.nodes, "roots": forest.roots, "depths": forest.depths, "low": model.low,
+              "high": model.high}  # fmt: skip
+    head = {"format": FORMAT, "digest": digest_of(card, arrays), "card": card}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        _add(archive, "card.json", json.dumps(head, indent=1, sort_keys=True).encode())
+        for name in _ARRAYS:
+            data = io.BytesIO()
+            np.lib.format.write_array(data, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            _add(archive, f"{name}.npy", data.getvalue())
+    write_if_changed(path, out.getvalue())
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same model is the same file
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, data)
+
+
+def read(data: bytes, source: str) -> Model:
+    """A model from the bytes of its file; anything that does not fit is a ModelError."""
+    try:
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if any(one.file_size > MOST_BYTES for one in archive.infolist()):
+                raise ValueError("it unpacks to more than a model holds")
+            head = json.loads(archive.read("card.json"))
+            arrays = {name: _array(archive.read(f"{name}.npy")) for name in _ARRAYS}
+        return _model(head, arrays)
+    except TilewrightError:
+        raise
+    except (ValueError, LookupError, TypeError, EOFError, RecursionError, zipfile.BadZipFile, RuntimeError) as error:
+        told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ModelError(
+            f"{source} is no model that can be used: {told}",
+            rule="model-file",
+            value=source,
+            remedy="train it again (`tilewright learn train`), or remove it",
+        ) from None
+
+
+def _array(data: bytes) -> Array:
+    found: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    return found
+
+
+def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise ValueError(f"its format is {head.get('format') if isinstance(head, dict) else head!r}, not {FORMAT}")
+    data = head["card"]
+    if head["digest"] != digest_of(data, arrays):
+        raise ValueError("its digest is not that of its content: it was changed after it was written")
+    card = Card(
+        **{
+            **data,
+            "targets": tuple(data["targets"]),
+            "devices": tuple(data["devices"]),
+            "dtypes": tuple(data["dtypes"]),
+            "columns": tuple(data["columns"]),
+            "vocabulary": {name: tuple(words) for name, words in data["vocabulary"].items()},
+        }
+    )
+    width = len(card.columns)
+    forest = Forest(arrays["nodes"], arrays["roots"], arrays["depths"], card.base)
+    wrong = forest.wrong(width)
+    if wrong or arrays["low"].shape != (width,) or arrays["high"].shape != (width,):
+        raise ValueError(wrong or "its ranges do not fit its features")
+    model = Model(card, forest, arrays["low"].astype(np.float64), arrays["high"].astype(np.float64))
+    if model.frame.columns != card.columns:
+        odd = sorted(set(model.frame.columns) ^ set(card.columns)) or ["their order"]
+        raise ValueError(f"its features are not those of this version: {', '.join(odd[:4])}")
+    return model
+
+
+# -- which are at hand -----------------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    """Where a user's own models lie; those there come before the ones that ship."""
+    return settings.current().cache_dir / "models"
+
+
+@lru_cache(maxsize=8)
+def _shipped() -> tuple[Model, ...]:
+    found = []
+    place = resources.files("tilewright.dispatch").joinpath("models")
+    if place.is_dir():
+        for one in sorted(place.iterdir(), key=lambda each: each.name):
+            if one.name.endswith(ENDING):
+                found.append(read(one.read_bytes(), one.name))
+    return tuple(found)
+
+
+@lru_cache(maxsize=8)
+def _own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[Model, ...]:
+    found = []
+    for name, _, _ in stamp:
+        try:
+            found.append(read((place / name).read_bytes(), str(place / name)))
+        except (ModelError, OSError) as error:
+            events.emit(events.Warned("model-file", str(error)))
+    return tuple(found)
+
+
+def at_hand() -> tuple[Model, ...]:
+    """The user's models, then those that ship."""
+    place = folder()
+    stamp = []
+    try:
+        for one in sorted(place.glob(f"*{ENDING}")):
+            status = one.stat()
+            stamp.append((one.name, status.st_mtime_ns, status.st_size))
+    except OSError:
+        stamp = []
+    return (*_own(place, tuple(stamp)), *_shipped())
+
+
+def ask(
+    models: Iterable[Model],
+    specs: Sequence[KernelSpec],
+    problem: Any,
+    units: int,
+    estimates: Sequence[float],
+    device: Mapping[str, Any],
+) -> Verdict:
+    """What the first model that knows these kernels says; else why none does."""
+    why = ""
+    for model in models:
+        if model.card.op != problem.op:
+            continue
+        silent = next((text for one in specs if (text := model.silent(one, device))), "")
+        if not silent:
+            new = next((words for one in specs if (words := model.frame.unknown_words(one))), [])
+            silent = f"it has not seen {', '.join(new)}" if new else ""
+        if not silent and not all(map(math.isfinite, estimates)):
+            silent = "an estimate is no number"
+        if not silent:
+            rows = model.frame.rows(specs, problem, units, estimates)
+            silent = model.outside(rows)
+            if not silent:
+                return Verdict(model.seconds(rows, estimates), model.card.sigma, model.card.name)
+        why = why or f"the model {model.card.name} says nothing: {silent}"
+    return Verdict(why_not=why)

@@ -1,0 +1,174 @@
+"""Training data out of results: one row a kernel and problem, grouped by problem, with what is held out left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import backend
+from tilewright.dispatch.results import OK, Result, canonical
+from tilewright.errors import RequestError, TilewrightError
+from tilewright.ops.base import KernelSpec, Op
+from tilewright.ops.engine import engine
+from tilewright.ops.features import Frame, kernel_columns, vocabulary
+from tilewright.tune.problem_sets import leaking
+
+Array = np.ndarray[Any, Any]
+
+LEAST_PROBLEMS = 20  # fewer teach nothing that can be judged
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The right kernels of one problem on one device, with their times."""
+
+    problem: Any
+    threads: int
+    specs: tuple[KernelSpec, ...]
+    seconds: Array
+    estimates: Array
+    units: int
+
+    @property
+    def family(self) -> str:
+        from tilewright import ops
+
+        return engine(ops.op(self.problem.op)).family(self.problem)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a model is trained or judged on."""
+
+    op: Op
+    groups: tuple[Group, ...]
+    targets: tuple[str, ...]
+    devices: tuple[dict[str, Any], ...]
+    left_out: dict[str, int]  # reason to number of rows
+
+    @property
+    def rows(self) -> int:
+        return sum(len(one.specs) for one in self.groups)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that matters of the rows, whatever their order."""
+        lines = sorted(
+            f"{canonical(_plain(group.problem))} {group.threads} {spec.digest} {seconds!r}"
+            for group in self.groups
+            for spec, seconds in zip(group.specs, group.seconds.tolist(), strict=True)
+        )
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @cached_property
+    def words(self) -> dict[str, list[str]]:
+        specs = list({spec.digest: spec for group in self.groups for spec in group.specs}.values())
+        return vocabulary(specs, kernel_columns(self.op.schedules))
+
+    def frame(self) -> Frame:
+        return Frame(engine(self.op), self.op.schedules, self.words)
+
+
+def _plain(problem: Any) -> Any:
+    from tilewright.ops.base import plain
+
+    return plain(problem)
+
+
+def units_of(target: str, threads: int) -> int:
+    """What the work is dealt to: threads of a CPU, multiprocessors of a GPU."""
+    found = arch_by_name(target)
+    return threads or found.compute_units or 1
+
+
+def collect(
+    op: Op,
+    results: Iterable[Result],
+    *,
+    held: Sequence[Any] | None = None,
+    keep: Callable[[Any], bool] | None = None,
+) -> Data:
+    """Groups of results; problems that are held out, or near one that is, are left out and counted.
+
+    `keep` asks of a problem whether it is wanted; `held` names other problems than the op's own holdout, () none.
+    """
+    left_out: dict[str, int] = {}
+
+    def leave(why: str, count: int = 1) -> None:
+        left_out[why] = left_out.get(why, 0) + count
+
+    found: dict[tuple[str, str, int], list[tuple[Result, KernelSpec]]] = {}
+    devices: dict[str, dict[str, Any]] = {}
+    for one in results:
+        if one.op != op.name:
+            continue
+        if one.status != OK or not one.seconds or one.seconds <= 0:
+            leave(f"status {one.status}")
+            continue
+        try:
+            spec = op.spec_from_dict(dict(one.kernel.spec))
+        except TilewrightError:
+            leave("a kernel of another version")
+            continue
+        fingerprint = str(one.device.get("fingerprint", ""))
+        devices[fingerprint] = {name: value for name, value in one.device.items() if name != "fingerprint"}
+        found.setdefault((canonical(one.problem), fingerprint, one.threads), []).append((one, spec))
+    groups = []
+    leaks: dict[str, bool] = {}
+    for (text, _, threads), rows in found.items():
+        problem = _problem(op, rows[0][0])
+        if problem is None or (keep is not None and not keep(problem)):
+            leave("not asked for" if problem is not None else "a problem of another version", len(rows))
+            continue
+        if text not in leaks:
+            leaks[text] = bool(leaking(op, [problem], held)) if held != () else False
+        if leaks[text]:
+            leave("held out, or near a problem that is", len(rows))
+            continue
+        groups.append(_group(problem, threads, rows))
+    targets = sorted({spec.arch for group in groups for spec in group.specs})
+    return Data(op, tuple(groups), tuple(targets), tuple(devices.values()), left_out)
+
+
+def _problem(op: Op, one: Result) -> Any:
+    try:
+        return op.problem_from_dict(dict(one.problem))
+    except TilewrightError:
+        return None
+
+
+def _group(problem: Any, threads: int, rows: Sequence[tuple[Result, KernelSpec]]) -> Group:
+    specs = tuple(spec for _, spec in rows)
+    seconds = np.array([one.seconds for one, _ in rows], np.float64)
+    estimates = np.array(
+        [backend(arch_by_name(spec.arch).backend).estimate(spec, problem, threads or 1) for spec in specs], np.float64
+    )
+    return Group(problem, threads, specs, seconds, estimates, units_of(specs[0].arch, threads))
+
+
+def demand_enough(data: Data, least: int = LEAST_PROBLEMS) -> None:
+    if len(data.groups) < least:
+        told = ", ".join(f"{count} {why}" for why, count in data.left_out.items())
+        raise RequestError(
+            f"there are {len(data.groups)} problems to learn from, and {least} are the least"
+            + (f" (left out: {told})" if told else ""),
+            rule="too-little-data",
+            value=len(data.groups),
+            remedy="measure more: `tilewright bench OP --problems random:SEED:COUNT`",
+        )
+
+
+def matrix(data: Data, frame: Frame) -> tuple[Array, Array, Array]:
+    """Features, the logarithm of measured over estimated time, and the number of each row's group."""
+    blocks, targets, numbers = [], [], []
+    for number, one in enumerate(data.groups):
+        blocks.append(frame.rows(one.specs, one.problem, one.units, one.estimates.tolist()))
+        targets.append(np.log(one.seconds / one.estimates))
+        numbers.append(np.full(len(one.specs), number))
+    return np.concatenate(blocks), np.concatenate(targets), np.concatenate(numbers)

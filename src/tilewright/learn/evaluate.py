@@ -1,0 +1,89 @@
+"""How good choices are: the time of the chosen kernel beside that of the fastest one measured, problem by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.dispatch.model import Model
+from tilewright.learn.data import Array, Data, matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen for one problem."""
+
+    family: str
+    problem: Any
+    chosen: int  # index of a kernel of the group
+    oracle: float  # seconds of the fastest
+    seconds: float  # of the chosen
+    rank: int  # of the fastest kernel in the order of prediction: 0 means it was chosen
+
+    @property
+    def efficiency(self) -> float:
+        return self.oracle / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Efficiency against the oracle."""
+
+    problems: int
+    mean: float
+    p10: float
+    worst: float
+    top1: float
+    top5: float
+    families: Mapping[str, Score]
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            name: round(getattr(self, name), 5) for name in ("problems", "mean", "p10", "worst", "top1", "top5")
+        }
+        if self.families:
+            found["families"] = {name: one.to_dict() for name, one in self.families.items()}
+        return found
+
+
+def choices(data: Data, groups: Array, residuals: Array) -> list[Choice]:
+    """The kernel with the least predicted time of each problem."""
+    found = []
+    for number, one in enumerate(data.groups):
+        predicted = np.log(one.estimates) + residuals[groups == number]
+        order = np.argsort(predicted, kind="stable")
+        chosen, fastest = int(order[0]), int(np.argmin(one.seconds))
+        rank = int(np.flatnonzero(order == fastest)[0])
+        found.append(
+            Choice(one.family, one.problem, chosen, float(one.seconds.min()), float(one.seconds[chosen]), rank)
+        )
+    return found
+
+
+def score(data: Data, found: Sequence[Choice]) -> Score:
+    families = sorted({one.family for one in found})
+    return _score(found, {name: _score([one for one in found if one.family == name], {}) for name in families})
+
+
+def _score(found: Sequence[Choice], families: Mapping[str, Score]) -> Score:
+    if not found:
+        return Score(0, 0.0, 0.0, 0.0, 0.0, 0.0, families)
+    reached = np.array([one.efficiency for one in found])
+    ranks = np.array([one.rank for one in found])
+    return Score(
+        len(found), float(reached.mean()), float(np.quantile(reached, 0.1)), float(reached.min()),
+        float((ranks == 0).mean()), float((ranks < 5).mean()), families,
+    )  # fmt: skip
+
+
+def by_model(model: Model, data: Data) -> list[Choice]:
+    x, _, groups = matrix(data, model.frame)
+    return choices(data, groups, model.forest.score(x))
+
+
+def by_estimate(data: Data) -> list[Choice]:
+    groups = np.concatenate([np.full(len(one.specs), number) for number, one in enumerate(data.groups)])
+    return choices(data, groups, np.zeros(len(groups)))

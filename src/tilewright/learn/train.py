@@ -1,0 +1,183 @@
+"""Training: LightGBM on how far the estimate is off, judged by problems it has not seen, packed into our own arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.dispatch.model import Card, Model
+from tilewright.errors import RequestError
+from tilewright.learn.data import Array, Data, demand_enough, matrix
+from tilewright.learn.evaluate import Score, choices, score
+from tilewright.ops.features import Frame
+from tilewright.runtime.trees import NODE, Forest
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What training is told."""
+
+    trees: int = 100
+    leaves: int = 31
+    rate: float = 0.1
+    least_rows: int = 20  # of a leaf
+    folds: int = 5
+    seed: int = 7
+    weigh_fast: float = 3.0  # how much more the kernels near the fastest of a problem count
+
+
+def lightgbm() -> Any:
+    try:
+        import lightgbm as found
+    except ImportError:
+        raise RequestError(
+            "training needs LightGBM", rule="missing-extra", value="lightgbm", remedy="install tilewright[learn]"
+        ) from None
+    return found
+
+
+def train(data: Data, settings: Settings | None = None, start: Model | None = None) -> Model:
+    """A model of all the data; its card has what cross-validation by problem says of such models.
+
+    `start` is a model to go on from: its trees stay, and new ones learn what it still gets wrong.
+    """
+    settings = settings or Settings()
+    demand_enough(data)
+    frame = data.frame() if start is None else start.frame
+    if start is not None:
+        _demand_continues(start, data)
+    x, y, groups = matrix(data, frame)
+    weights = _weights(data, groups, settings)
+    before = np.zeros(len(y)) if start is None else start.forest.score(x)
+    folds = _folds(groups, settings)
+    out = np.empty(len(y))
+    for fold in range(settings.folds):
+        test = folds[groups] == fold
+        made = _fit(x[~test], (y - before)[~test], weights[~test], frame, settings)
+        out[test] = before[test] + made.score(x[test])
+    forest = _fit(x, y - before, weights, frame, settings)
+    if start is not None:
+        forest = _joined(start.forest, forest)
+    found = score(data, choices(data, groups, out))
+    card = _card(data, frame, forest, float(np.std(out - y)), found, settings)
+    return Model(card, forest, x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
+
+
+def _weights(data: Data, groups: Array, settings: Settings) -> Array:
+    """Kernels that could be chosen matter most, and every problem matters alike."""
+    found = []
+    for one in data.groups:
+        slower = one.seconds / one.seconds.min()
+        weight = 1.0 + settings.weigh_fast * np.exp(-4.0 * (slower - 1.0))
+        found.append(weight / weight.sum())
+    return np.concatenate(found) * len(groups) / len(data.groups)
+
+
+def _folds(groups: Array, settings: Settings) -> Array:
+    """A fold a problem: all kernels of a problem are in one."""
+    count = int(groups.max()) + 1
+    return np.random.default_rng(settings.seed).permutation(count) % settings.folds
+
+
+def _fit(x: Array, y: Array, weights: Array, frame: Frame, settings: Settings) -> Forest:
+    library = lightgbm()
+    parameters = {
+        "objective": "regression", "num_leaves": settings.leaves, "learning_rate": settings.rate,
+        "min_data_in_leaf": settings.least_rows, "verbosity": -1, "seed": settings.seed, "deterministic": True,
+        "force_row_wise": True, "num_threads": 2, "feature_pre_filter": False,
+    }  # fmt: skip
+    rows = library.Dataset(x, y, weight=weights, feature_name=list(frame.columns), free_raw_data=False)
+    booster = library.train(parameters, rows, num_boost_round=settings.trees)
+    return packed(booster.dump_model())
+
+
+def packed(dump: Mapping[str, Any]) -> Forest:
+    """LightGBM's trees as our arrays; children of a node become neighbours."""
+    nodes: list[tuple[float, int, int, float]] = []
+    roots, depths = [], []
+    for one in dump["tree_info"]:
+        roots.append(len(nodes))
+        nodes.append((0.0, 0, 0, 0.0))
+        depth, todo = 0, [(len(nodes) - 1, one["tree_structure"], 0)]
+        while todo:
+            at, node, level = todo.pop()
+            depth = max(depth, level)
+            if "leaf_value" in node:
+                nodes[at] = (float("inf"), 0, at, float(node["leaf_value"]))
+                continue
+            if node["decision_type"] != "<=":
+                raise ValueError(f"a decision of the kind {node['decision_type']!r}")
+            left = len(nodes)
+            nodes += [(0.0, 0, 0, 0.0)] * 2
+            # LightGBM compares in double: the next smaller float keeps every float on its side.
+            threshold = np.float32(node["threshold"])
+            if float(threshold) > float(node["threshold"]):
+                threshold = np.nextafter(threshold, np.float32(-np.inf))
+            nodes[at] = (float(threshold), int(node["split_feature"]), left, 0.0)
+            todo += [(left, node["left_child"], level + 1), (left + 1, node["right_child"], level + 1)]
+        depths.append(depth)
+    return Forest(np.array(nodes, NODE), np.array(roots, np.int32), np.array(depths, np.int32), 0.0)
+
+
+def _joined(one: Forest, other: Forest) -> Forest:
+    moved = other.nodes.copy()
+    moved["left"] += len(one.nodes)
+    return Forest(
+        np.concatenate([one.nodes, moved]), np.concatenate([one.roots, other.roots + np.int32(len(one.nodes))]),
+        np.concatenate([one.depths, other.depths]), one.base + other.base,
+    )  # fmt: skip
+
+
+def _demand_continues(start: Model, data: Data) -> None:
+    """A model goes on with data of its own kind only."""
+    for name, words in data.words.items():
+        new = [one for one in words if one not in start.card.vocabulary.get(name, ())]
+        if new:
+            raise RequestError(
+                f"the model {start.card.name} does not know {name} {', '.join(new)}",
+                rule="warm-start",
+                value=new[0],
+                remedy="train a new model on all the data",
+            )
+    strange = [one for one in data.targets if one not in start.card.targets]
+    if data.op.name != start.card.op or strange:
+        raise RequestError(
+            f"the model {start.card.name} is not for {data.op.name} on {', '.join(data.targets)}",
+            rule="warm-start",
+            value=start.card.name,
+            remedy="train a new model",
+        )
+
+
+def _card(data: Data, frame: Frame, forest: Forest, sigma: float, found: Score, settings: Settings) -> Card:
+    from tilewright import __version__
+    from tilewright.ops.base import plain
+
+    signatures = sorted({spec.signature.label() for group in data.groups for spec in group.specs})
+    return Card(
+        op=data.op.name,
+        targets=data.targets,
+        devices=tuple(_known_words(data.devices)),
+        dtypes=tuple(signatures),
+        columns=frame.columns,
+        vocabulary={name: tuple(words) for name, words in frame.words.items()},
+        base=forest.base,
+        sigma=sigma,
+        data={
+            "digest": data.digest, "rows": data.rows, "problems": len(data.groups), "left_out": dict(data.left_out),
+        },
+        metrics={"cross_validation": found.to_dict(), "settings": plain(settings)},
+        versions={"tilewright": __version__, "lightgbm": lightgbm().__version__},
+    )  # fmt: skip
+
+
+# What makes two devices the same to a model; the driver's version, say, does not.
+_WORDS = ("model", "arch", "compute_units", "vendor")
+
+
+def _known_words(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found = [{name: one[name] for name in _WORDS if name in one} for one in devices]
+    return [one for index, one in enumerate(found) if one not in found[:index]]

@@ -1,0 +1,234 @@
+"""Learned selection: features, forests in C and in NumPy, models as data, training that sees no held-out problem."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright import ops
+from tilewright.backends.base import backend
+from tilewright.dispatch import model as models
+from tilewright.dispatch.results import OK, KernelRow, Result
+from tilewright.errors import ModelError, RequestError
+from tilewright.learn import evaluate
+from tilewright.learn.data import collect, demand_enough, matrix
+from tilewright.ops.base import plain
+from tilewright.ops.engine import engine
+from tilewright.ops.features import Frame, kernel_columns, vocabulary
+from tilewright.runtime.trees import NODE, Forest
+from tilewright.tune import problem_sets
+
+GEMM = ops.op("gemm")
+TARGET = "x86_64_v3"
+MACHINE = {"fingerprint": "f" * 16, "model": "A CPU", "arch": TARGET}
+
+
+def forest(seed: int, trees: int = 9, width: int = 7, deep: int = 5) -> Forest:
+    draw = np.random.default_rng(seed)
+    nodes: list[Any] = []
+    roots, depths = [], []
+    for _ in range(trees):
+        roots.append(len(nodes))
+        nodes.append(None)
+        depth, todo = 0, [(len(nodes) - 1, 0)]
+        while todo:
+            at, level = todo.pop()
+            depth = max(depth, level)
+            if level == deep or draw.random() < 0.2:
+                nodes[at] = (np.inf, 0, at, draw.normal())
+                continue
+            left = len(nodes)
+            nodes += [None, None]
+            nodes[at] = (draw.normal(), draw.integers(width), left, 0.0)
+            todo += [(left, level + 1), (left + 1, level + 1)]
+        depths.append(depth)
+    return Forest(np.array(nodes, NODE), np.array(roots, np.int32), np.array(depths, np.int32), float(draw.normal()))
+
+
+def walked(one: Forest, row: Any) -> float:
+    """The reference: a tree at a time, a node at a time."""
+    total = one.base
+    for root in one.roots:
+        at = int(root)
+        while one.nodes["left"][at] != at:
+            value, node = row[one.nodes["feature"][at]], one.nodes[at]
+            at = int(node["left"]) + int(value > node["threshold"])
+        total += float(one.nodes["value"][at])
+    return total
+
+
+@given(st.integers(0, 2**32), st.integers(0, 40))
+@settings(max_examples=40)
+def test_c_and_numpy_score_as_a_walk_does(seed: int, count: int) -> None:
+    one = forest(seed)
+    assert one.wrong(7) == ""
+    rows = np.random.default_rng(seed + 1).normal(size=(count, 7)).astype(np.float32)
+    rows[:: max(1, count // 3), 2] = np.nan
+    expected = [walked(one, row) for row in rows]
+    np.testing.assert_allclose(one.score(rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(one._by_numpy(rows), expected, rtol=1e-12)
+
+
+def spoiled(name: str) -> Forest:
+    one = forest(3)
+    nodes = one.nodes.copy()
+    inner = int(np.flatnonzero(nodes["left"] != np.arange(len(nodes)))[0])
+    if name == "a walk without end":
+        nodes["left"][inner] = inner
+        return replace(one, nodes=nodes)
+    if name == "a child outside":
+        nodes["left"][inner] = len(nodes) - 1
+        return replace(one, nodes=nodes)
+    if name == "a feature outside":
+        nodes["feature"][inner] = 7
+        return replace(one, nodes=nodes)
+    if name == "no number":
+        nodes["value"][inner] = np.nan
+        return replace(one, nodes=nodes)
+    if name == "a root outside":
+        return replace(one, roots=one.roots + np.int32(len(nodes)))
+    if name == "endless depth":
+        return replace(one, depths=one.depths + np.int32(1 << 20))
+    return replace(one, nodes=nodes["threshold"].copy())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a walk without end",
+        "a child outside",
+        "a feature outside",
+        "no number",
+        "a root outside",
+        "endless depth",
+        "another kind",
+    ],
+)
+def test_a_forest_that_would_read_elsewhere_is_told(name: str) -> None:
+    assert spoiled(name).wrong(7)
+
+
+def results(count: int = 30, seed: int = 5) -> list[Result]:
+    """Times that follow a law the estimate does not know: the model can learn it."""
+    found = []
+    for problem in problem_sets.problems(GEMM, f"random:{seed}:{count}", "cpu"):
+        for spec in GEMM.candidates(GEMM.signature_of(problem), TARGET):
+            if GEMM.supports(spec, problem):
+                continue
+            estimate = backend("cpu").estimate(spec, problem, 2)
+            seconds = estimate * (2.0 if spec.schedule.pipeline == "direct" else 1.0)
+            kernel = KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
+            found.append(Result("gemm", plain(problem), MACHINE, 2, kernel, OK, seconds))
+    return found
+
+
+def test_features_are_finite_named_and_the_same_for_a_kernel_in_any_company() -> None:
+    problem = GEMM.problem({"m": 70, "n": 50, "k": 30})
+    specs = [one for one in GEMM.candidates(GEMM.signature_of(problem), TARGET) if not GEMM.supports(one, problem)]
+    frame = Frame(engine(GEMM), GEMM.schedules, vocabulary(specs, kernel_columns(GEMM.schedules)))
+    rows = frame.rows(specs, problem, 2, [1e-3] * len(specs))
+    assert rows.shape == (len(specs), len(frame.columns))
+    assert np.isfinite(rows).all()
+    assert len(set(frame.columns)) == len(frame.columns)
+    alone = np.concatenate([frame.rows([one], problem, 2, [1e-3]) for one in specs])
+    np.testing.assert_array_equal(rows, alone)
+    assert len({tuple(row) for row in rows.tolist()}) == len(specs), "no two kernels look alike"
+    strange = replace(specs[0], schedule=replace(specs[0].schedule))
+    assert frame.unknown_words(strange) == []
+    assert Frame(engine(GEMM), GEMM.schedules, {}).unknown_words(specs[0])
+
+
+def test_data_leaves_out_what_is_held_out_and_says_how_much() -> None:
+    held = problem_sets.held_out(GEMM)[0]
+    near = replace(held, m=held.m, a_stride=0, b_stride=0, c_stride=0)
+    rows = results(12)
+    spec = GEMM.generic_spec(GEMM.signature_of(near), TARGET)
+    leak = Result(
+        "gemm", plain(near), MACHINE, 2, KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict()), OK, 1e-3
+    )
+    data = collect(GEMM, [*rows, leak, replace(rows[0], status="wrong", seconds=None)])
+    assert data.left_out["held out, or near a problem that is"] >= 1
+    assert data.left_out["status wrong"] == 1
+    assert not problem_sets.leaking(GEMM, [one.problem for one in data.groups])
+    assert near not in [one.problem for one in data.groups]
+    with pytest.raises(RequestError) as caught:
+        demand_enough(data)
+    assert caught.value.rule == "too-little-data"
+    x, y, groups = matrix(data, data.frame())
+    assert len(x) == len(y) == len(groups) == data.rows
+
+
+def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn.train import Settings, train
+
+    data = collect(GEMM, results(48))
+    quick = Settings(trees=30, leaves=15, least_rows=3, folds=3)
+    made = train(data, quick)
+    guessed, learned = (
+        evaluate.score(data, one) for one in (evaluate.by_estimate(data), evaluate.by_model(made, data))
+    )
+    assert learned.mean > guessed.mean
+    assert learned.mean > 0.99
+    assert made.card.data["problems"] == len(data.groups)
+    file = tmp_path / f"one{models.ENDING}"
+    models.write(file, made)
+    assert file.stat().st_size < 1 << 20
+    again = models.read(file.read_bytes(), "one")
+    x, _, _ = matrix(data, again.frame)
+    np.testing.assert_array_equal(again.forest.score(x), made.forest.score(x))
+    assert again.card.data == made.card.data
+    first = file.read_bytes()
+    models.write(file, train(data, quick))
+    assert file.read_bytes() == first, "the same data is the same model"
+    _check_verdicts(again, data)
+    _check_tampering(file)
+
+
+def _check_verdicts(model: models.Model, data: Any) -> None:
+    group = data.groups[0]
+    estimates = group.estimates.tolist()
+    known = {"model": "A CPU", "arch": TARGET}
+    told = models.ask([model], group.specs, group.problem, group.units, estimates, known)
+    assert told.seconds is not None
+    assert len(told.seconds) == len(group.specs)
+    other = models.ask([model], group.specs, group.problem, group.units, estimates, {"model": "B", "arch": TARGET})
+    assert other.seconds is None
+    assert "this device is none it knows" in other.why_not
+    far = GEMM.problem({"m": 10**6, "n": 10**6, "k": 10**6, "layout": group.problem.layout})
+    beyond = models.ask([model], group.specs, far, group.units, estimates, known)
+    assert beyond.seconds is None
+    assert "trained on" in beyond.why_not
+    assert models.ask([], group.specs, group.problem, 2, estimates, known).why_not == ""
+
+
+def _check_tampering(file: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(parts["card.json"])
+    head["card"]["sigma"] = 0.0
+    broken = [
+        {**parts, "card.json": json.dumps(head).encode()},
+        {**parts, "card.json": b"[]"},
+        {**parts, "nodes.npy": parts["roots.npy"]},
+        {name: data for name, data in parts.items() if name != "low.npy"},
+        {**parts, "low.npy": b"\x80\x04\x95."},
+    ]
+    for one in broken:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, data in one.items():
+                archive.writestr(name, data)
+        with pytest.raises(ModelError) as caught:
+            models.read(file.read_bytes(), "broken")
+        assert caught.value.rule == "model-file"
+    for data in (b"", b"PK\x03\x04", b"x" * 1000):
+        with pytest.raises(ModelError):
+            models.read(data, "broken")
