@@ -151,10 +151,10 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule
 
 def tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     """One of everything the headers can do."""
-    most, (short, long) = most_sums(signature, 16), k_bytes(signature.dtype_a)
-    yield multistage(signature, min(128, 2 * most), 128, short, (2, 2) if most == 128 else (2, 4), 3)
+    most, other = most_sums(signature, 16), 32 if signature.dtype_a == "fp32" else 128
+    yield multistage(signature, min(128, 2 * most), 128, 64, (2, 2) if most == 128 else (2, 4), 3)
     yield multistage(signature, 64, 32, 64, (2, 1), 4, 8)
-    yield multistage(signature, 64, 128, long, (2, 4), 2, 4)
+    yield multistage(signature, 64, 128, other, (2, 4), 2, 4)
     yield multistage(signature, 64, 128, 64, (2, 4), 3, 0)
     yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
     if signature.dtype_a == "fp32":
