@@ -373,6 +373,21 @@ void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, 
       },
       nullptr, 0);
 }
+void read_matrices(uint32_t *to, const void *row) {
+  const uint32_t at = offset_of(row, 16, "ldmatrix");
+  if ((window + at) % 16) fault("ldmatrix from a row that is not aligned to 16 bytes");
+  char all[32][48];
+  warp_all(&at, sizeof at, all);
+  const int lane = me().index % 32;
+  for (int i = 0; i < 4; ++i) {  // lane 8 i + j said where row j of matrix i is
+    uint32_t from;
+    memcpy(&from, all[i * 8 + lane / 4], sizeof from);
+    memcpy(to + i, me().block->base() + from + lane % 4 * 4, 4);
+  }
+  // Nobody writes there before all have read.
+  const char none = 0;
+  warp_meet(&none, 1, [](Warp &, char (*)[48]) {}, nullptr, 0);
+}
 
 void barrier_init(void *word, uint32_t arrivals) {
   uint32_t at = offset_of(word, 8, "a barrier");

@@ -14,6 +14,7 @@ const char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the sam
 void named_barrier(int id, int threads, bool waits);
 void fence_async_proxy();
 void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);
+void read_matrices(uint32_t *to, const void *row);
 void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth);
 
 void barrier_init(void *word, uint32_t arrivals);

@@ -223,6 +223,20 @@ def test_split_k(emulator: Emulator, datatype: str, vector: int, multiprocessors
         assert text == "", (m, n, k)
 
 
+@pytest.mark.parametrize(("m", "n", "warps"), [(64, 64, (2, 2)), (128, 64, (4, 1))])
+@pytest.mark.parametrize("multiprocessors", [1, 3])
+def test_stream_k_of_plain_floats(
+    emulator: Emulator, m: int, n: int, warps: tuple[int, int], multiprocessors: int
+) -> None:
+    """Two blocks share each multiprocessor, and hand over what they have of a tile."""
+    one = signature("fp32", "rrr", "fp32", "MultiDAdd", 1)
+    built = emulator.kernel(kernel(one, m, n, dealing="stream_k", warps=warps))
+    for number, size in enumerate(((64, 64, 1000), (130, 190, 200), (300, 200, 68), (20, 20, 8))):
+        call = Call(problem(one, *size, grain=4, batch=1 + number % 2), d_kinds=("row",), seed=number)
+        text = judge(built, call, (LATE, CHANCE, EAGER)[number % 3], number, multiprocessors, allocate=aligned)
+        assert text == "", size
+
+
 @pytest.mark.parametrize("datatype", ["fp8_e4m3", "fp8_e5m2"])
 def test_fp8_is_widened_where_there_are_no_instructions_for_it(emulator: Emulator, datatype: str) -> None:
     one = signature(datatype, "rcr", "fp32")

@@ -99,6 +99,7 @@ class Call:
     d_kinds: tuple[str, ...] = ()  # full, row (a bias of n), column (a bias of m), one
     gap: int = 0  # elements between the matrices of a batch
     broadcast_c: bool = False
+    d_gap: int = 3  # elements between the rows of a D
     threads: int = 1
     seed: int = 0
 
@@ -126,7 +127,7 @@ def _inputs(call: Call, rng: np.random.Generator, values: Values, allocate: Allo
         put("c", batch, p.m, p.n, p.c_stride, p.dtype_c)
     for index, kind in enumerate(call.d_kinds):
         shape = {"full": (p.batch, p.m, p.n), "row": (1, 1, p.n), "column": (p.batch, p.m, 1), "one": (1, 1, 1)}[kind]
-        put(f"d{index}", *shape, shape[2] + 3, p.dtype_d)
+        put(f"d{index}", *shape, shape[2] + call.d_gap, p.dtype_d)
     return blocks
 
 

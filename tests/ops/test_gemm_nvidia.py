@@ -73,6 +73,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(signed(dtype_b="fp16")), skinny(FP8),
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
+    "nv-stream": [multistage(dealing="stream_k")],
     "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
     "nv-cluster-k": [
         tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong"),
@@ -90,7 +91,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(dtype_c="fp32"), store="tma"),
         tma(tile=(128, 24, 64), store="tma"),
     ],
-    "nv-cluster": [tma(cluster=(4, 4))],
+    "nv-cluster": [tma(cluster=(4, 4)), tma(dealing="cluster_k", store="direct")],
     "nv-cluster-part": [
         tma(signed(layout="rrr"), cluster=(4, 1)),
         tma(signed(layout="crr"), cluster=(1, 4)),

@@ -61,11 +61,10 @@ def _multiply(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def _copies(spec: KernelSpec) -> tuple[str, ...]:
-    """Operands come through the copy engine; results that are not fused with anything leave through it, where asked."""
+    """Operands come through the copy engine; results leave through it, where asked."""
     if not isinstance(spec.schedule, TmaWsSchedule):
         return ()
-    plain = spec.signature.epilogue == "PassThrough" and spec.signature.num_d == 0
-    return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" and plain else ("UTMALDG",)
+    return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" else ("UTMALDG",)
 
 
 def _dynamic_shared(spec: KernelSpec) -> int:

@@ -14,6 +14,7 @@ ISSUE = 6.6e09  # instructions a second that the warps of a multiprocessor issue
 # Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four.
 PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6
 FEW_WARPS = 1.2  # what four warps alone take
+STREAMED = 1.05  # what a step of stream_k takes, whose loop around the main one costs registers
 FILL = 3e-06  # until the first stage is there
 LEAVE = 1.5e-11  # of a result
 MEET, SUMS = 3.2e-06, 2.5e12  # split-K: all parts there, and bytes a second of sums that change hands
@@ -26,6 +27,7 @@ class PlainFacts(NamedTuple):
     fills: float  # rounds of them
     few: float  # 1: only four warps are there
     steps: float
+    streamed: float  # 1: stream_k
     results: float  # of the busiest multiprocessor
     meets: float
     sums: float  # bytes
@@ -43,18 +45,36 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> PlainFacts:
     tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
     held = multistage.plain_together(m * n // (32 * warps), 32 * warps)
     parts = balanced(tiles, steps, units, units * held, (m, n, k)) if schedule.dealing == "split_k" else 1
-    high = _up(tiles * parts, units)
+    high, fills, deep, shared = (
+        _up(tiles * parts, units),
+        _up(_up(tiles * parts, units), held),
+        _up(steps, parts),
+        parts > 1,
+    )
+    if schedule.dealing == "stream_k":
+        deep, shared = _streamed(tiles, steps, units * held)
+        high, fills = min(held, _up(tiles * steps, deep * units)), 1 + _up(deep, steps)
     return PlainFacts(
         issued=_issued(schedule, problem) * warps,
         high=high,
-        fills=_up(high, held),
+        fills=fills,
         few=float(high * warps <= 4),
-        steps=_up(steps, parts),
-        results=m * n * high,
-        meets=float(parts > 1),
-        sums=8.0 * m * n * tiles * parts * (parts > 1),
+        steps=deep,
+        streamed=float(schedule.dealing == "stream_k"),
+        results=m * n * high * (1 if schedule.dealing != "stream_k" else deep / steps),
+        meets=float(shared),
+        sums=8.0 * m * n * min(tiles * parts, units * held) * shared,
         moved=problem.bytes,
     )
+
+
+def _streamed(tiles: int, steps: int, workers: int) -> tuple[int, bool]:
+    """Steps of the busiest block, and whether sums change hands, as `Dealing` in cuda/deal.h deals them."""
+    streamed = tiles % workers
+    if streamed and streamed * 2 < workers and tiles > workers:
+        streamed += workers
+    share = max(4, _up(streamed * steps, workers)) if streamed else 0
+    return share + (tiles - streamed) // workers * steps, share % steps != 0
 
 
 def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
@@ -73,6 +93,7 @@ def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
 def seconds(f: PlainFacts) -> float:
     """Without a kernel's start; arithmetic alone, so that every field may also be an array."""
     steps = f.steps * f.issued / ISSUE * f.high * (1.0 + (FEW_WARPS - 1.0) * f.few)
+    steps = steps * (1.0 + (STREAMED - 1.0) * f.streamed)
     return steps + FILL * f.fills + LEAVE * f.results + MEET * f.meets + f.sums / SUMS
 
 

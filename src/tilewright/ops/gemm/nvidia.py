@@ -2,11 +2,11 @@
 
     tma_ws   sm_90a: the copy engine feeds wgmma, warp-specialised, persistent; warpgroups `cooperative` or `pingpong`,
              `turned` for few rows (rows of the problem along wgmma's narrow side), blocks dealt whole `tiles`, the k
-             steps of all tiles evenly (`stream_k`) or parts of k (`split_k`); sums that change hands are added in a
-             fixed order; operands the copy engine cannot read are copied first, and those wgmma reads along k only
-             (one- and four-byte types) turned where they do not lie so
+             steps of all tiles evenly (`stream_k`), parts of k (`split_k`), or parts of k for the blocks of a cluster
+             (`cluster_k`); sums that change hands are added in a fixed order; operands the copy engine cannot read are
+             copied first, and those wgmma reads along k only (one- and four-byte types) turned where they do not lie so
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
-             alignment with a `vector` of one element; `split_k` as in tma_ws
+             alignment with a `vector` of one element; `split_k` as in tma_ws, `stream_k` of exact fp32
     skinny   few rows or few columns against a large matrix, at the speed of memory
     loops    the floor: any element types, strides and alignment
 
@@ -143,7 +143,9 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             + (" turned" if view.turned else ""),
             "use the direct store",
         )
-    yield from _cluster(signature, schedule) if schedule.dealing != "cluster_k" else _cluster_k(signature, schedule)
+    yield from _cluster(signature, schedule)
+    if schedule.dealing == "cluster_k":
+        yield from _cluster_k(signature, schedule)
     yield from _resources(signature, schedule, arch)
 
 
@@ -154,6 +156,8 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
+    if schedule.dealing == "cluster_k":  # they share no operand
+        along_m = along_n = 1
     for what, line, parts, contiguous in (
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
@@ -170,7 +174,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
 def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
     blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
-    if not 2 <= blocks <= MAX_CLUSTER:
+    if blocks < 2:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")
     if schedule.grouping != "cooperative" or schedule.store != "direct":
         yield Violation(
@@ -220,6 +224,10 @@ def _multistage(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) 
         return
     if schedule.dealing == "split_k" and signature.dtype_acc != "fp32":
         yield Violation("nv-split-sums", "parts of k are added as fp32, which int32 sums do not fit", "deal tiles")
+    if schedule.dealing == "stream_k" and a != "fp32":
+        yield Violation(
+            "nv-stream", f"multistage deals stream_k of exact fp32 only, not of {a}", "deal tiles or split_k"
+        )
     size, (m, n, k), (along_m, along_n, along_k) = DTYPES[a].bytes, schedule.tile, schedule.warp_grid
     expected = stages.warp_tile(a)
     if schedule.warp_tile != expected or along_k != 1:

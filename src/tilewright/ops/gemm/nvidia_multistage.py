@@ -16,16 +16,19 @@ from tilewright.ops.gemm.schedule import MultistageSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = ("fp8_e4m3", "fp8_e5m2")
-# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each.
+# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each; split_k also stands for tiles.
 PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
     (256, 128, (4, 2), 4, "tiles"),
+    (256, 128, (4, 2), 4, "stream_k"),
     (128, 256, (2, 4), 4, "tiles"),
+    (128, 256, (2, 4), 4, "stream_k"),
     (128, 128, (2, 2), 3, "tiles"),
-    (128, 128, (4, 2), 3, "split_k"),
-    (128, 64, (4, 1), 4, "tiles"),
+    (128, 128, (2, 2), 3, "stream_k"),
     (128, 64, (4, 1), 4, "split_k"),
-    (64, 64, (2, 2), 4, "tiles"),
-    (64, 64, (2, 2), 4, "split_k"),
+    (64, 128, (2, 2), 4, "split_k"),
+    (64, 64, (2, 2), 3, "split_k"),
+    (64, 64, (2, 2), 4, "stream_k"),
+    (32, 64, (2, 2), 4, "split_k"),
 )
 
 
@@ -119,7 +122,7 @@ def _plain(signature: GemmSignature) -> Iterator[MultistageSchedule]:
 
 def plain_together(sums: int, threads: int) -> int:
     """Blocks of exact fp32 that a multiprocessor holds at a time; `Multistage::together` in multistage_shape.h."""
-    return max(1, ((640 if sums <= 32 else 512) if sums <= 64 else 256) // threads)
+    return max(1, (512 if sums <= 64 else 256) // threads)
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
@@ -154,6 +157,8 @@ def tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     yield multistage(signature, 64, 128, long, (2, 4), 2, 4)
     yield multistage(signature, 64, 128, 64, (2, 4), 3, 0)
     yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
+    if signature.dtype_a == "fp32":
+        yield multistage(signature, 64, 64, 32, (2, 2), 3, 16, "stream_k")
 
 
 def swept(far: bool, signature: GemmSignature) -> Iterator[MultistageSchedule]:

@@ -24,7 +24,7 @@ def chunk_columns(tile_n: int) -> int:
 
 
 SHARED_LIMIT = 232448  # bytes of shared memory a block of an sm_90 GPU can have
-_BESIDE = 1024 + 256  # alignment of the stages, and the barriers
+_BESIDE = 1024 + 320  # alignment of the stages, and the barriers
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     needed = view.rows // view.groups // 64 * (view.columns // width)
     stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
     room = (SHARED_LIMIT - _BESIDE - stages) // (2 * 64 * width * 2)
-    return 2 if needed < 2 or schedule.store != "tma" or room < 2 else min(needed, room)
+    if needed < 2 or schedule.store != "tma" or room < 2:
+        return 2
+    return needed if needed <= room else min(room, 4)
 
 
 def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:

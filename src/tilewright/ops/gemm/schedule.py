@@ -236,7 +236,7 @@ class MultistageSchedule:
     dealing: str = "tiles"
 
     pipelines: ClassVar[tuple[str, ...]] = ("multistage",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "split_k")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "stream_k", "split_k")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "vector": ("a", "b")}
 

@@ -6,6 +6,7 @@
 namespace tw {
 
 TW_GPU void tma_prefetch(const TensorMap *) {}
+TW_GPU void tma_prefetch_box(const TensorMap *, int, int, int) {}
 TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
   emulated::copy_box(map, &full->word, to, x, y, z, 0);
 }

@@ -12,6 +12,11 @@ TW_GPU float lane_xor(float x, int bits) {
   emulated::warp_exchange(&x, sizeof x, int(threadIdx.x % 32) ^ bits, &y);
   return y;
 }
+TW_GPU uint32_t lane_at(uint32_t x, int lane) {
+  uint32_t y;
+  emulated::warp_exchange(&x, sizeof x, lane, &y);
+  return y;
+}
 TW_GPU float4 load_through(const float4 *p) { return __ldcg(p); }
 TW_GPU void store_through(float4 *p, float4 x) { __stcg(p, x); }
 

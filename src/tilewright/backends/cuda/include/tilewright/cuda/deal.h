@@ -29,7 +29,7 @@ template <class S> struct Dealing {
       order.parts = S::Cluster;
       return tiles;
     }
-    if constexpr (S::Dealt == Deal::stream_k) return stream(order, tiles, workers);
+    if constexpr (S::Dealt == Deal::stream_k) return stream(order, tiles, workers * together);
     if constexpr (S::Dealt == Deal::split_k) {
       split(order, tiles, workers, together);
       if (order.parts > 1) return tiles * order.parts;

@@ -14,8 +14,9 @@
 #define TW_DEVICE_TMA_WS(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::tma_ws_of<Config>::threads, 1) \
       Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::TensorMap b, \
-             const __grid_constant__ tw::TensorMap e, const __grid_constant__ tw::TmaWsArgs x) { \
-    tw::gemm_tma_ws<tw::tma_ws_of<Config>, Config>(a, b, e, x); \
+             const __grid_constant__ tw::TensorMap e, const __grid_constant__ tw::TensorMap d, \
+             const __grid_constant__ tw::TmaWsArgs x) { \
+    tw::gemm_tma_ws<tw::tma_ws_of<Config>, Config>(a, b, e, d, x); \
   } \
   extern "C" __global__ void __launch_bounds__(tw::Repack::threads) \
       Symbol##_repack(const __grid_constant__ tw::RepackArgs x) { \

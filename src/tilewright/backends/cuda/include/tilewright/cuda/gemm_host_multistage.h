@@ -48,7 +48,8 @@ template <class Config> struct HostMultistage {
     const int64_t tiles = int64_t(t.order.tiles_m) * t.order.tiles_n * x.batch;
     const int64_t parts = Deals::deal(t.order, place.multiprocessors > limit ? limit : place.multiprocessors,
                                       place.together < S::together ? place.together : S::together);
-    return start(place.functions[0], {unsigned(t.order.parts > 1 ? parts : tiles)}, shape(), stream, t);
+    return start(place.functions[0], {unsigned(t.order.parts > 1 || S::Dealt == Deal::stream_k ? parts : tiles)},
+                 shape(), stream, t);
   }
 };
 

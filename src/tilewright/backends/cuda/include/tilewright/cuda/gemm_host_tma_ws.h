@@ -1,6 +1,7 @@
 // The host's half of the tma_ws pipeline: tensor maps, copies of what the copy engine cannot read, and the launch.
 #pragma once
 #include <tilewright/cuda/deal.h>
+#include <tilewright/cuda/gemm_host_guests.h>
 #include <tilewright/cuda/gemm_host_pack.h>
 #include <tilewright/cuda/gemm_host_repack.h>
 #include <tilewright/cuda/gemm_pipelines.h>
@@ -15,6 +16,7 @@ template <class Config> struct HostTmaWs {
   using S = tma_ws_of<Config>;
   using Deals = Dealing<S>;
   using Copies = HostRepack<Config>;
+  using Guests = HostGuests<Config>;
   static constexpr bool packed = Config::packed;  // B is what `pack` made
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
   enum Functions { main_function, repack_function, pack_function };
@@ -48,14 +50,17 @@ template <class Config> struct HostTmaWs {
       if (int status = Copies::run(x, place.functions[repack_function], place.multiprocessors, room, stream))
         return status;
     }
-    TensorMap a = {}, b = {}, e = {};
+    TensorMap a = {}, b = {}, e = {}, d = {};
     if (int error = maps(x, a, b, e)) return status_of(error);
     TmaWsArgs t = arguments(x);
+    if constexpr (S::TmaStore) {
+      if (int error = Guests::invite(x, t, d)) return status_of(error);
+    }
     Deals::lend(t, workspace);
     constexpr int64_t limit = Deals::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
     const int64_t clusters = Deals::deal(t.order, here);
-    return start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, shape(), stream, a, b, e, t);
+    return start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, shape(), stream, a, b, e, d, t);
   }
 
  private:

@@ -16,12 +16,12 @@
 namespace tw {
 
 // What a multiplying warpgroup does: segment after segment, every other one where they take turns.
-template <class S, class Config>
-TW_GPU void multiply_and_leave(const TensorMap &map_e, const TmaWsArgs &x, const SharedMemory<S> &shared) {
+template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap &map_e, const TensorMap &map_d,
+                                                                const TmaWsArgs &x, const SharedMemory<S> &shared) {
   const Warpgroup me;
   Place<S> place;
   Ring<S::Stages> ring;
-  Leave<S, Config> leave(map_e, x, me, shared.out);
+  Leave<S, Config> leave(map_e, map_d, x, me, shared);
   int number = 0;
   if (S::PingPong && me.who == 1) named_arrive(4, 256);  // the first turn is the other's
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
@@ -34,7 +34,7 @@ TW_GPU void multiply_and_leave(const TensorMap &map_e, const TmaWsArgs &x, const
     }
     Sums<S> d;
     if (S::PingPong) named_barrier(4 + me.who, 256);
-    multiply_segment<S>(d, steps, ring, shared, place, me.who);
+    multiply_segment<S>(d, steps, ring, shared, place, me.who, [&] { leave.begin(s, place); });
     if (S::PingPong) named_arrive(4 + (me.who ^ 1), 256);
     if constexpr (S::ClusterK > 1) leave_together<S, Config>(d, s, x, me, shared);
     else leave(d, s, place);
@@ -42,8 +42,9 @@ TW_GPU void multiply_and_leave(const TensorMap &map_e, const TmaWsArgs &x, const
   leave.end();
 }
 
-template <class S, class Config>
-TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_e, const TmaWsArgs &x) {
+template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b,
+                                                         const TensorMap &map_e, const TensorMap &map_d,
+                                                         const TmaWsArgs &x) {
   const SharedMemory<S> shared;
   if (threadIdx.x == 0) {
     if (!S::PackedA) tma_prefetch(&map_a);
@@ -52,6 +53,8 @@ TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const Te
       shared.full[i].init(1);
       shared.empty[i].init((S::ClusterM + S::ClusterN - 1) * (S::PingPong ? 1 : 2));
     }
+    if (S::TmaStore)
+      for (int i = 0; i < 2 * S::slots; ++i) shared.boxes[i].init(1);
     fence_barriers();
   }
   if (S::Cluster > 1) cluster_sync();
@@ -62,7 +65,7 @@ TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b, const Te
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
     take_registers<232>();
-    multiply_and_leave<S, Config>(map_e, x, shared);
+    multiply_and_leave<S, Config>(map_e, map_d, x, shared);
   }
   if (S::Cluster > 1) cluster_sync();
 }

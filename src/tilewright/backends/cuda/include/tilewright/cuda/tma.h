@@ -7,6 +7,11 @@ namespace tw {
 
 TW_GPU void tma_prefetch(const TensorMap *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
+// A box on its way from memory into the second-level cache.
+TW_GPU void tma_prefetch_box(const TensorMap *map, int x, int y, int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
 // Box at (x, y, z), x the contiguous dimension.
 TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
   asm volatile(

@@ -34,26 +34,6 @@ template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const War
     }
 }
 
-// Neighbours of a row of E, of which `there` are inside it.
-template <class Finish, class Sum, int Count, class C>
-TW_GPU void store_row(const Finish &finish, const Sum (&sums)[Count], int there, int z, int row, int column, C *to) {
-  struct alignas(16) Piece {
-    C v[16 / sizeof(C)];
-  };
-  if (there >= Count && (reinterpret_cast<uintptr_t>(to) & 15) == 0 && Count * sizeof(C) >= 16) {
-    alignas(16) C results[Count];
-#pragma unroll
-    for (int i = 0; i < Count; ++i) results[i] = finish(sums[i], z, row, column + i);
-#pragma unroll
-    for (int i = 0; i < int(Count * sizeof(C) / 16); ++i)
-      reinterpret_cast<Piece *>(to)[i] = reinterpret_cast<const Piece *>(results)[i];
-  } else {
-#pragma unroll
-    for (int i = 0; i < Count; ++i)
-      if (i < there) to[i] = finish(sums[i], z, row, column + i);
-  }
-}
-
 // All 256 threads of both warpgroups, once the block's last stage is multiplied.
 template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, const Segment &s, const TmaWsArgs &x,
                                                             const Warpgroup &me, const SharedMemory<S> &shared) {
@@ -76,14 +56,12 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
     const int line = at / along, column = at % along * some;
     if (column0 + column >= columns) continue;
     const float *from = sheet + Sheet::at(line, column);
+    const float4 own_low = *reinterpret_cast<const float4 *>(from),
+                 own_high = *reinterpret_cast<const float4 *>(from + 4);
     float4 v[S::ClusterK][2];
 #pragma unroll
     for (int q = 0; q < S::ClusterK; ++q)
-      if (q == s.part) {
-        v[q][0] = reinterpret_cast<const float4 *>(from)[0], v[q][1] = reinterpret_cast<const float4 *>(from)[1];
-      } else {
-        v[q][0] = load_neighbour(from, q), v[q][1] = load_neighbour(from + 4, q);
-      }
+      v[q][0] = load_neighbour(from, q, s.part, own_low), v[q][1] = load_neighbour(from + 4, q, s.part, own_high);
 #pragma unroll
     for (int q = 1; q < S::ClusterK; ++q) add<Sum>(v[0][0], v[q][0]), add<Sum>(v[0][1], v[q][1]);
     const float4 low = v[0][0], high = v[0][1];
@@ -91,8 +69,7 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
                             from_word<Sum>(low.w),  from_word<Sum>(high.x), from_word<Sum>(high.y),
                             from_word<Sum>(high.z), from_word<Sum>(high.w)};
     const int row = row0 + line;
-    store_row(finish, sums, columns - column0 - column, s.z, row, column0 + column,
-              e + row * x.e_stride + column0 + column);
+    finish.store(sums, columns - column0 - column, s.z, row, column0 + column, e + row * x.e_stride + column0 + column);
   }
 }
 

@@ -3,49 +3,224 @@
 #pragma once
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/tma_ws_collect.h>
-#include <tilewright/cuda/wgmma.h>
+#include <tilewright/cuda/tma_ws_fuse.h>
 
 namespace tw {
+
+// Through buffers the copy engine empties, `batch` of them at a time.
+template <class S, class Config> struct LeaveByCopies {
+  using Out = typename Config::C;
+  static constexpr int across = S::BN / S::chunk_columns;
+  // Slots the last round of a tile filled: they are the newest when the next tile begins.
+  static constexpr int rest = S::needed / S::batch % S::slots, left = rest ? rest - 1 : 0;
+
+  const TensorMap &map_e, &map_d;
+  const TmaWsArgs &x;
+  const Warpgroup &me;
+  Barrier *boxes;       // this warpgroup's
+  char *buffers;        // and these too
+  uint32_t phases = 0;  // of the barriers, a bit each
+  Fuse<S, Config> fuse;
+
+  TW_GPU LeaveByCopies(const TensorMap &map, const TensorMap &guest, const TmaWsArgs &args, const Warpgroup &group,
+                       const SharedMemory<S> &shared)
+      : map_e(map),
+        map_d(guest),
+        x(args),
+        me(group),
+        boxes(shared.boxes + group.who * S::slots),
+        buffers(shared.out + group.who * S::buffers * S::chunk),
+        fuse(args, group) {}
+
+  // While a tile is multiplied: what is fused with it comes.
+  TW_GPU void begin(const Part<Out> &p) {
+    fuse.begin(p);
+    if (!x.boxes || me.thread != 0) return;
+    tma_wait_read<0>();  // of what the buffers held before
+#pragma unroll
+    for (int first = 0; first < S::needed; first += S::batch)
+      if (first < S::slots * S::batch) fetch(p, first);
+      else tma_prefetch_box(&map_d, column(p, first), row(p, first), p.z * x.every_box);
+  }
+  TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
+#pragma unroll
+    for (int first = 0; first < S::needed; first += S::batch) {
+      const int slot = first / S::batch % S::slots;
+      char *here = buffers + slot * S::batch * S::chunk;
+      if (!x.boxes && me.thread == 0) {  // of what these buffers held before
+        if (first / S::batch < rest) tma_wait_read<left>();
+        else tma_wait_read<S::slots - 1>();
+      }
+      // Also where boxes come, which need it not: with this barrier in one of two branches kernels hung on an H200
+      // (CUDA 13.0), although all threads take the same one.
+      me.meet();
+      if (x.boxes) {
+        boxes[slot].wait(phases >> slot & 1);
+        phases ^= 1u << slot;
+      }
+#pragma unroll
+      for (int g = 0; g < S::batch; ++g) {
+        float (&sums)[S::BN / 2] = d[(first + g) / across];
+        const int c = (first + g) % across * S::chunk_columns;
+        fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
+        fill(here + g * S::chunk, sums, c);
+      }
+      fence_async_proxy();
+      me.meet();
+      if (me.thread == 0) {
+#pragma unroll
+        for (int g = 0; g < S::batch; ++g)
+          tma_store(&map_e, here + g * S::chunk, column(p, first + g), row(p, first + g), p.z);
+        tma_commit();
+        if (first + S::slots * S::batch < S::needed && x.boxes) {
+          tma_wait_read<0>();
+          fetch(p, first + S::slots * S::batch);
+        }
+      }
+    }
+  }
+
+ private:
+  static TW_GPU int row(const Part<Out> &p, int number) { return p.row + number / across * 64; }
+  static TW_GPU int column(const Part<Out> &p, int number) { return p.column + number % across * S::chunk_columns; }
+  // The boxes for the `batch` buffers from `first` on, one thread.
+  TW_GPU void fetch(const Part<Out> &p, int first) const {
+    const int slot = first / S::batch % S::slots;
+    boxes[slot].expect(S::batch * S::chunk);
+#pragma unroll
+    for (int g = 0; g < S::batch; ++g)
+      tma_load(&map_d, &boxes[slot], buffers + (slot * S::batch + g) * S::chunk, column(p, first + g),
+               row(p, first + g), p.z * x.every_box);
+  }
+  // A buffer with the results of 64 rows from `column` on.
+  TW_GPU void fill(char *buffer, const float (&d)[S::BN / 2], int column) const {
+#pragma unroll
+    for (int j = 0; j < S::chunk_columns / 8; j += 2) {
+      const float *v = &d[(column / 8 + j) * 4];
+      store_matrices(Buffer<S>::at(buffer, me, j), pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]),
+                     pair(Out{}, v[4], v[5]), pair(Out{}, v[6], v[7]));
+    }
+  }
+};
+
+// By ordinary stores, of any type to any place.
+template <class S, class Config> struct LeaveByStores {
+  using Out = typename Config::C;
+  using Sum = SumOf<S>;
+  // Such tiles go straight from the registers: a sheet's barriers take longer.
+  static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::Turned;
+  // Neighbours of a row of E that a thread takes from the sheet at a time.
+  static constexpr int width = sizeof(Out) == 4 || S::Turned ? 4 : 8;
+
+  const TmaWsArgs &x;
+  const Warpgroup &me;
+  const Finish<Config> finish;
+  Sum *sheet;  // this warpgroup's
+
+  TW_GPU LeaveByStores(const TensorMap &, const TensorMap &, const TmaWsArgs &args, const Warpgroup &group,
+                       const SharedMemory<S> &shared)
+      : x(args),
+        me(group),
+        finish(args.finish),
+        sheet(reinterpret_cast<Sum *>(shared.out + group.who * S::buffers * S::chunk)) {}
+
+  TW_GPU void begin(const Part<Out> &) const {}
+  TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (small) from_registers(d, p);
+    else through_sheet(d, p);
+  }
+  // Neighbours of a row of the problem, from (row, column) of the kernel on.
+  template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
+    const int r = S::Turned ? column : row, c = S::Turned ? row : column, there = (S::Turned ? x.m : x.n) - c;
+    if (r < (S::Turned ? x.n : x.m) && there > 0) finish.store(sums, there, p.z, r, c, p.e + r * x.e_stride + c);
+  }
+
+ private:
+  TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
+#pragma unroll
+    for (int j = 0; j < S::BN / 4; ++j) {
+      const Sum sums[2] = {d[0][j * 2], d[0][j * 2 + 1]};
+      store(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
+    }
+  }
+  // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
+  // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
+  TW_GPU void through_sheet(const Sums<S> &d, const Part<Out> &p) const {
+    const bool whole = whole_rows<width>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride);
+#pragma unroll
+    for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+      for (int c = 0; c < S::BN; c += S::chunk_columns) {
+        me.meet();
+        lay_out(d[i], c);
+        me.meet();
+        if (whole) take<width>(p, p.row + i * 64, p.column + c);
+        else take<1>(p, p.row + i * 64, p.column + c);
+      }
+  }
+  // What is in the sheet, Count neighbours of a row of E a thread: its threads' words lie side by side.
+  template <int Count> TW_GPU void take(const Part<Out> &p, int row, int column) const {
+    constexpr int along = (S::Turned ? 64 : S::chunk_columns) / Count;  // threads of a row of E
+#pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
+    for (int at = me.thread; at < 64 * S::chunk_columns / Count; at += 128) {
+      const int first = at % along * Count, line = at / along, r = S::Turned ? first : line,
+                q = S::Turned ? line : first;
+      Sum sums[Count];
+#pragma unroll
+      for (int n = 0; n < Count; ++n)
+        sums[n] = S::Turned ? sheet[place(r + n, q)] : sheet[place(r, q) + n];  // eight stay together
+      store(sums, p, row + r, column + q);
+    }
+  }
+  static TW_GPU int place(int r, int column) { return r * S::chunk_columns + (column ^ r * 8 % S::chunk_columns); }
+  struct alignas(8) Pair {
+    Sum left, right;
+  };
+  TW_GPU void lay_out(const Sum (&d)[S::BN / 2], int column) const {
+#pragma unroll
+    for (int j = 0; j < S::chunk_columns / 8; ++j)
+#pragma unroll
+      for (int up = 0; up < 2; ++up) {
+        const Sum *v = &d[(column / 8 + j) * 4 + up * 2];
+        const int r = me.warp * 16 + up * 8 + me.lane / 4;
+        *reinterpret_cast<Pair *>(sheet + place(r, j * 8 + me.lane % 4 * 2)) = Pair{v[0], v[1]};
+      }
+  }
+};
+
+template <bool Copies, class S, class Config> struct way_out {
+  using type = LeaveByStores<S, Config>;
+};
+template <class S, class Config> struct way_out<true, S, Config> {
+  using type = LeaveByCopies<S, Config>;
+};
 
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config> struct Leave {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
-  // Such tiles go straight from the registers: a sheet's barriers take longer.
-  static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::TmaStore && !S::Turned;
 
-  const TensorMap &map_e;
   const TmaWsArgs &x;
   const Warpgroup &me;
-  const Finish<Config> finish;
-  char *chunks;  // this warpgroup's buffers
-  int turn = 0;  // the next of them
+  const LeaveByStores<S, Config> stores;  // also of what was collected
+  typename way_out<S::TmaStore, S, Config>::type out;
 
-  // The warpgroup's part of a tile, as the kernel counts rows and columns.
-  struct Part {
-    int row, column, z;
-    Out *e;
-  };
+  TW_GPU Leave(const TensorMap &map_e, const TensorMap &map_d, const TmaWsArgs &args, const Warpgroup &group,
+               const SharedMemory<S> &shared)
+      : x(args), me(group), stores(map_e, map_d, args, group, shared), out(map_e, map_d, args, group, shared) {}
 
-  TW_GPU Leave(const TensorMap &map, const TmaWsArgs &args, const Warpgroup &group, char *out)
-      : map_e(map), x(args), me(group), finish(args.finish), chunks(out + group.who * S::buffers * S::chunk) {}
-
+  // While the first stage of a segment is multiplied.
+  TW_GPU void begin(const Segment &s, const Place<S> &place) {
+    if (S::Dealt == Deal::split_k && x.order.parts > 1) return;
+    if (S::Dealt == Deal::stream_k && s.k0 > 0) return;
+    out.begin(part(s, place));
+  }
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
-    Part p;
-    p.row = (s.m * S::ClusterM + place.m) * S::BM + (S::PingPong ? 0 : me.who * S::rows);
-    p.column = (s.n * S::ClusterN + place.n) * S::BN;
-    p.z = s.z;
-    p.e = static_cast<Out *>(x.e) + s.z * x.e_batch_stride;
+    const Part<Out> p = part(s, place);
     if constexpr (S::Dealt != Deal::tiles) {
       if (collected(d, s, p)) return;
     }
-    if constexpr (S::TmaStore) {
-      if (finish.only_scales()) return by_copy_engine(d, p);
-    }
-    if constexpr (small) {
-      if (finish.only_scales() && pairs_fit()) return from_registers(d, p);
-    }
-    through_sheet(d, p);
+    out(d, p);
   }
   // Nobody leaves before the copy engine has read the last buffer.
   TW_GPU void end() const {
@@ -53,13 +228,11 @@ template <class S, class Config> struct Leave {
   }
 
  private:
-  TW_GPU void put(const Part &p, Sum sum, int row, int column) const {
-    if (row >= x.m || column >= x.n) return;
-    if constexpr (S::Turned) p.e[column * x.e_stride + row] = finish(sum, p.z, column, row);
-    else p.e[row * x.e_stride + column] = finish(sum, p.z, row, column);
+  TW_GPU Part<Out> part(const Segment &s, const Place<S> &place) const {
+    return {(s.m * S::ClusterM + place.m) * S::BM + (S::PingPong ? 0 : me.who * S::rows),
+            (s.n * S::ClusterN + place.n) * S::BN, s.z, static_cast<Out *>(x.e) + s.z * x.e_batch_stride};
   }
-
-  TW_GPU bool collected(Sums<S> &d, const Segment &s, const Part &p) const {
+  TW_GPU bool collected(Sums<S> &d, const Segment &s, const Part<Out> &p) const {
     const Collect<S> collect(x, me);
     if constexpr (S::Dealt == Deal::stream_k) return collect.stream_k(d, s);
     else
@@ -70,100 +243,10 @@ template <class S, class Config> struct Leave {
                   c = p.column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
         const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
 #pragma unroll
-        for (int q = 0; q < 4; ++q) put(p, sums[q], r + q / 2 * 8, c + q % 2);
+        for (int q = 0; q < 4; q += S::Turned ? 1 : 2)
+          if constexpr (S::Turned) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
+          else stores.store({sums[q], sums[q + 1]}, p, r + q / 2 * 8, c);
       });
-  }
-
-  // Through buffers the copy engine empties, `batch` of them at a time.
-  TW_GPU void by_copy_engine(Sums<S> &d, const Part &p) {
-    const float alpha = float(x.finish.alpha);
-#pragma unroll
-    for (int i = 0; i < S::blocks_m; ++i)
-#pragma unroll
-      for (int j = 0; j < S::BN / 2; ++j) d[i][j] *= alpha;
-    constexpr int across = S::BN / S::chunk_columns;
-#pragma unroll
-    for (int first = 0; first < S::needed; first += S::batch) {
-      if (me.thread == 0) tma_wait_read<S::buffers / S::batch - 1>();  // of what these buffers held before
-      me.meet();
-#pragma unroll
-      for (int g = 0; g < S::batch; ++g)
-        fill(chunks + (turn + g) * S::chunk, d[(first + g) / across], (first + g) % across * S::chunk_columns);
-      fence_async_proxy();
-      me.meet();
-      if (me.thread == 0) {
-#pragma unroll
-        for (int g = 0; g < S::batch; ++g)
-          tma_store(&map_e, chunks + (turn + g) * S::chunk, p.column + (first + g) % across * S::chunk_columns,
-                    p.row + (first + g) / across * 64, p.z);
-        tma_commit();
-      }
-      turn = turn + S::batch >= S::buffers ? 0 : turn + S::batch;
-    }
-  }
-  // A buffer with the results of 64 rows from `column` on, swizzled as its tensor map says.
-  TW_GPU void fill(char *buffer, const Sum (&d)[S::BN / 2], int column) const {
-#pragma unroll
-    for (int j = 0; j < S::chunk_columns / 8; j += 2) {
-      const float *v = &d[(column / 8 + j) * 4];
-      int r = me.warp * 16 + me.lane % 16, column16 = j + me.lane / 16;
-      int swizzle = S::chunk_columns == 64 ? r & 7 : S::chunk_columns == 32 ? r >> 1 & 3 : r >> 2 & 1;
-      char *to = buffer + r * S::chunk_columns * 2 + ((column16 ^ swizzle) << 4);
-      store_matrices(to, pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]), pair(Out{}, v[4], v[5]),
-                     pair(Out{}, v[6], v[7]));
-    }
-  }
-
-  // Two neighbours at a time.
-  struct alignas(2 * sizeof(Out)) Pair {
-    Out left, right;
-  };
-  TW_GPU bool pairs_fit() const {
-    return reinterpret_cast<uintptr_t>(x.e) % sizeof(Pair) == 0 && (x.e_stride | x.e_batch_stride) % 2 == 0;
-  }
-  TW_GPU void from_registers(const Sums<S> &d, const Part &p) const {
-#pragma unroll
-    for (int j = 0; j < S::BN / 4; ++j) {
-      const Sum *v = &d[0][j * 2];
-      const int r = p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, c = p.column + j / 2 * 8 + me.lane % 4 * 2;
-      if (r >= x.m || c >= x.n) continue;
-      Out *to = p.e + r * x.e_stride + c;
-      if (c + 1 < x.n) *reinterpret_cast<Pair *>(to) = Pair{finish(v[0], p.z, r, c), finish(v[1], p.z, r, c + 1)};
-      else *to = finish(v[0], p.z, r, c);
-    }
-  }
-
-  // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
-  // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
-  TW_GPU void through_sheet(const Sums<S> &d, const Part &p) const {
-    Sum *sheet = reinterpret_cast<Sum *>(chunks);
-#pragma unroll
-    for (int i = 0; i < S::blocks_m; ++i)
-#pragma unroll
-      for (int c = 0; c < S::BN; c += S::chunk_columns) {
-        me.meet();
-        lay_out(sheet, d[i], c);
-        me.meet();
-#pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
-        for (int at = me.thread; at < 64 * S::chunk_columns; at += 128) {
-          int r = S::Turned ? at % 64 : at / S::chunk_columns, q = S::Turned ? at / 64 : at % S::chunk_columns;
-          Sum sum = sheet[r * S::chunk_columns + (q ^ r * 8 % S::chunk_columns)];
-          put(p, sum, p.row + i * 64 + r, p.column + c + q);
-        }
-      }
-  }
-  struct alignas(8) Two {
-    Sum left, right;
-  };
-  TW_GPU void lay_out(Sum *sheet, const Sum (&d)[S::BN / 2], int column) const {
-#pragma unroll
-    for (int j = 0; j < S::chunk_columns / 8; ++j)
-#pragma unroll
-      for (int up = 0; up < 2; ++up) {
-        const Sum *v = &d[(column / 8 + j) * 4 + up * 2];
-        int r = me.warp * 16 + up * 8 + me.lane / 4, at = (j * 8 + me.lane % 4 * 2) ^ r * 8 % S::chunk_columns;
-        *reinterpret_cast<Two *>(sheet + r * S::chunk_columns + at) = Two{v[0], v[1]};
-      }
   }
 };
 

@@ -22,8 +22,8 @@ template <class S> TW_GPU void hold_all(Sums<S> &d) {
   for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
 }
 
-// The warpgroup's rows of a stage's A times the stage's B, on top of what was there (the first step: nothing).
-template <class S> TW_GPU void multiply_stage(Sums<S> &d, char *stage, int who, int step) {
+// The warpgroup's rows of a stage's A times the stage's B, on top of what was there (the first stage: nothing).
+template <class S, bool First> TW_GPU void multiply_stage(Sums<S> &d, char *stage, int who) {
   char *a = stage + (S::PingPong ? 0 : who * S::rows * 128), *b = stage + S::a_bytes;
   hold_all<S>(d);
   wgmma_fence();
@@ -35,20 +35,27 @@ template <class S> TW_GPU void multiply_stage(Sums<S> &d, char *stage, int who, 
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
       Wgmma<S::BN, typename S::In, S::MajorA, S::MajorB>::run(d[i], at_a + i * 8192 / 16 + kk * a_next,
-                                                              at_b + kk * b_next, step | kk);
+                                                              at_b + kk * b_next, !First || kk > 0);
   wgmma_commit();
   hold_all<S>(d);
 }
 
-template <class S> TW_GPU void multiply_segment(Sums<S> &d, int steps, Ring<S::Stages> &ring,
-                                                const SharedMemory<S> &shared, const Place<S> &place, int who) {
-  int before = 0;
-  for (int step = 0; step < steps; ++step) {
+// `beside()` runs once, while the first stage is multiplied.
+template <class S, class Beside> TW_GPU void multiply_segment(Sums<S> &d, int steps, Ring<S::Stages> &ring,
+                                                              const SharedMemory<S> &shared, const Place<S> &place,
+                                                              int who, Beside beside) {
+  shared.full[ring.stage].wait(ring.phase);
+  multiply_stage<S, true>(d, shared.stages + ring.stage * S::stage_bytes, who);
+  int before = ring.stage;
+  ring.next();
+  beside();
+#pragma unroll(S::blocks_m *S::BN > 64 ? 1 : 4)  // steps of wide tiles are long enough by themselves
+  for (int step = 1; step < steps; ++step) {
     shared.full[ring.stage].wait(ring.phase);
-    multiply_stage<S>(d, shared.stages + ring.stage * S::stage_bytes, who, step);
+    multiply_stage<S, false>(d, shared.stages + ring.stage * S::stage_bytes, who);
     // One multiply stays in flight; the stage before it is done and goes back.
     wgmma_wait<1>();
-    if (step > 0) give_back<S>(shared.empty, before, place);
+    give_back<S>(shared.empty, before, place);
     before = ring.stage;
     ring.next();
   }

@@ -32,16 +32,18 @@ struct Warpgroup {
   TW_GPU void meet() const { named_barrier(2 + who, 128); }
 };
 
-// Stages, from multiples of 1024 bytes on; buffers of both warpgroups for what leaves; two barriers a stage.
+// Stages, from multiples of 1024 bytes on; buffers of both warpgroups for what leaves; two barriers a stage, and those of
+// boxes that come into the buffers.
 template <class S> struct SharedMemory {
   char *stages, *out;
-  Barrier *full, *empty;
+  Barrier *full, *empty, *boxes;
   TW_GPU SharedMemory() {
     char *raw = dynamic_shared();
     stages = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
     out = stages + S::Stages * S::stage_bytes;
     full = reinterpret_cast<Barrier *>(out + 2 * S::buffers * S::chunk);
     empty = full + S::Stages;
+    boxes = empty + S::Stages;
   }
 };
 

@@ -7,6 +7,17 @@ namespace tw {
 
 constexpr int shared_limit = 232448;  // bytes of shared memory a block of an sm_90 GPU can have
 
+// How C or a D tensor comes to sums whose results leave by the copy engine: as boxes the copy engine fetches, carried by
+// the threads that need it, or as a row or column of which each thread keeps a few elements.
+enum class Comes : int { box, carried, row, column };
+
+struct Guest {
+  const void *at;
+  long long stride, batch_stride;
+  float scale;  // added so many times; a D that is multiplied: 0
+  Comes comes;
+};
+
 struct TmaWsArgs {
   int m, n, k;  // as the kernel sees them (already turned)
   TileOrder order;
@@ -19,6 +30,9 @@ struct TmaWsArgs {
   long long packed_block, packed_batch;
   int packed_lines;
   EpilogueArgs finish;
+  Guest guests[3];       // C, then the Ds
+  int first_guest;       // 1: without C
+  int boxes, every_box;  // whether one of them comes as boxes; 0: one matrix for the whole batch
 };
 
 // `Turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
@@ -43,14 +57,21 @@ struct TmaWs {
   static constexpr int a_bytes = BM * 128, b_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128,
                        stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
   // Results leave 64 rows at a time, as wide as divides the tile: 128, 64, 32 or 16 bytes, swizzled.
-  // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or as there is
-  // room for beside the stages; two of them serve as one sheet of sums.
+  // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or where there is no room for
+  // these beside the stages, two to four; two of them serve as one sheet of sums.
   static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : BN % 16 == 0 ? 16 : 8;
   static constexpr int chunk = 64 * chunk_columns * 2, needed = blocks_m * (BN / chunk_columns);
-  static constexpr int room = (shared_limit - 1024 - 256 - Stages * stage_bytes) / (2 * chunk);
-  static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2 : needed < room ? needed : room;
+  static constexpr int beside = 1024 + 320;  // alignment of the stages, and the barriers
+  static constexpr int room = (shared_limit - beside - Stages * stage_bytes) / (2 * chunk);
+  static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2
+                                 : needed <= room                    ? needed
+                                 : room < 4                          ? room
+                                                                     : 4;
   static constexpr int batch = buffers == needed ? needed : 1;  // chunks that leave together
-  static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + 1024 + 256;
+  // Slots of so many buffers take turns.  Boxes of C or D come into the buffers their results leave from: each slot has
+  // a barrier for them.
+  static constexpr int slots = batch > 1 ? 1 : buffers;
+  static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + beside;
   static_assert(ClusterK == 1 || (!PingPong && !TmaStore && BM * BN * 4 <= Stages * stage_bytes),
                 "the sums of a tile that a cluster shares lie in the stages");
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");

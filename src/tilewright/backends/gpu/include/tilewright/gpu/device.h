@@ -27,6 +27,15 @@ TW_GPU float lane_xor(float x, int bits) {
 #endif
 }
 
+// The value of another lane.
+TW_GPU uint32_t lane_at(uint32_t x, int lane) {
+#ifdef __CUDACC__
+  return __shfl_sync(0xffffffffu, x, lane);
+#else
+  return __shfl(x, lane);
+#endif
+}
+
 // Past the first-level cache, which does not hear of other blocks' writes.
 TW_GPU float4 load_through(const float4 *p) {
 #ifdef __CUDACC__

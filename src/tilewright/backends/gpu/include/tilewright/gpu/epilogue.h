@@ -1,5 +1,6 @@
 // What happens to a sum on its way out: alpha, beta and C, the D tensors, the activation, the output
-// type.  A pipeline hands over (sum, z, row, column) from wherever it keeps its sums.
+// type.  A pipeline hands over sums and where they belong, from wherever it keeps them: one, or neighbours of a row,
+// which are read and written in words of up to 16 bytes wherever these lie whole.
 #pragma once
 #include <tilewright/gpu/activation.h>
 
@@ -26,6 +27,50 @@ template <> struct is_integer<int32_t> {
   static constexpr bool value = true;
 };
 
+// Neighbours in memory that travel together.
+template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * sizeof(T) : 16) Some {
+  T v[Count];
+};
+// Whether such a word may start here.
+template <int Count, class T> TW_GPU bool whole_at(const T *p) {
+  return (reinterpret_cast<uintptr_t>(p) & (alignof(Some<T, Count>) - 1)) == 0;
+}
+// Whether such words start at every so many elements of every row.
+template <int Count, class T> TW_GPU bool whole_rows(const T *p, long long stride, long long batch_stride) {
+  return whole_at<Count>(p) && (stride | batch_stride) % Count == 0;
+}
+// `there` of Count neighbours, at least one; the rest is anything.
+template <int Count, class T> TW_GPU Some<T, Count> load_some(const T *from, int there) {
+  if (there >= Count && whole_at<Count>(from)) return *reinterpret_cast<const Some<T, Count> *>(from);
+  Some<T, Count> some;
+#pragma unroll
+  for (int i = 0; i < Count; ++i) some.v[i] = from[i < there ? i : 0];
+  return some;
+}
+template <int Count, class T> TW_GPU void store_some(T *to, const Some<T, Count> &some, int there) {
+  if (there >= Count && whole_at<Count>(to)) {
+    *reinterpret_cast<Some<T, Count> *>(to) = some;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < Count; ++i)
+    if (i < there) to[i] = some.v[i];
+}
+
+template <class A, class B> struct same_type {
+  static constexpr bool value = false;
+};
+template <class A> struct same_type<A, A> {
+  static constexpr bool value = true;
+};
+
+template <bool> struct real_of {
+  using type = float;
+};
+template <> struct real_of<true> {
+  using type = double;
+};
+
 // Config: C, D, epilogue, num_d.
 template <class Config> struct Finish {
   using C = typename Config::C;
@@ -34,33 +79,64 @@ template <class Config> struct Finish {
   static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
   static constexpr bool fused = Config::epilogue != Epilogue::PassThrough || Config::num_d > 0;
 
+  using Real = typename real_of<exact>::type;
+
   const EpilogueArgs &x;
   TW_GPU explicit Finish(const EpilogueArgs &args) : x(args) {}
 
-  // Whether all there is to do is to multiply by alpha.
-  TW_GPU bool only_scales() const { return !fused && x.beta == 0; }
-
-  template <class Real, class Sum> TW_GPU Real value(Sum sum, long long z, long long row, long long column) const {
-    Real v = Real(x.alpha) * Real(sum);
-    if (x.beta != 0)
-      v += Real(x.beta) * real<Real>(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
+  // The elements of E for neighbouring sums of a row, of which `there` are inside E.
+  template <int Count, class Sum>
+  TW_GPU Some<C, Count> some(const Sum (&sums)[Count], int there, long long z, long long row, long long column) const {
+    if constexpr (!fused && same_type<C, Sum>::value && exact) {
+      if (x.alpha == 1 && x.beta == 0) {  // whole numbers as they are: there and back through double takes long
+        Some<C, Count> results;
+#pragma unroll
+        for (int i = 0; i < Count; ++i) results.v[i] = sums[i];
+        return results;
+      }
+    }
+    Real v[Count];
+#pragma unroll
+    for (int i = 0; i < Count; ++i) v[i] = Real(x.alpha) * Real(sums[i]);
+    if (x.beta != 0) {
+      const C *from = static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column;
+      const Some<C, Count> c = load_some<Count>(from, there);
+#pragma unroll
+      for (int i = 0; i < Count; ++i) v[i] += Real(x.beta) * real(c.v[i]);
+    }
 #pragma unroll
     for (int t = 0; t < Config::num_d; ++t) {
-      Real d = real<Real>(static_cast<const D *>(x.d[t])[z * x.d_batch[t] + row * x.d_row[t] + column * x.d_column[t]]);
-      v = multiplies ? v * d : v + d;
+      const D *from = static_cast<const D *>(x.d[t]) + z * x.d_batch[t] + row * x.d_row[t];
+      Some<D, Count> d;
+      if (x.d_column[t]) {
+        d = load_some<Count>(from + column, there);
+      } else {
+        const D same = *from;
+#pragma unroll
+        for (int i = 0; i < Count; ++i) d.v[i] = same;
+      }
+#pragma unroll
+      for (int i = 0; i < Count; ++i) v[i] = combine(v[i], real(d.v[i]));
     }
-    return activate<Config::epilogue>(v);
+    Some<C, Count> results;
+#pragma unroll
+    for (int i = 0; i < Count; ++i) round_to(activate<Config::epilogue>(v[i]), results.v[i]);
+    return results;
+  }
+  // The same, stored from `to` on.
+  template <int Count, class Sum>
+  TW_GPU void store(const Sum (&sums)[Count], int there, long long z, long long row, long long column, C *to) const {
+    store_some(to, some(sums, there, z, row, column), there);
   }
   // The element of E for a sum.
   template <class Sum> TW_GPU C operator()(Sum sum, long long z, long long row, long long column) const {
-    C result;
-    if constexpr (exact) round_to(value<double>(sum, z, row, column), result);
-    else round_to(value<float>(sum, z, row, column), result);
-    return result;
+    const Sum one[1] = {sum};
+    return some(one, 1, z, row, column).v[0];
   }
+  static TW_GPU Real combine(Real v, Real d) { return multiplies ? v * d : v + d; }
 
  private:
-  template <class Real, class T> static TW_GPU Real real(T x) {
+  template <class T> static TW_GPU Real real(T x) {
     if constexpr (exact) return Real(x);
     else return Real(to_float(x));
   }

@@ -121,11 +121,12 @@ template <class S, class Config> struct MultistageBlock {
   // What happens beside a unit of k: the next copies, a part of settling.
   template <int Unit, class SideA, class SideB> TW_GPU void beside(SideA &a, SideB &b) {
     if constexpr (S::A::plain) {  // a few copies at a time: many would hold up the fragments behind them
-      if constexpr (Unit < spread) {
-        a.template copy_part<Unit, spread>();
-        b.template copy_part<Unit, spread>();
+      constexpr int every = units_k / 4, part = Unit / every;
+      if constexpr (Unit % every == 0) {
+        a.template copy_part<part, 4>();
+        b.template copy_part<part, 4>();
+        if constexpr (part == 3) commit_copies();
       }
-      if constexpr (Unit == spread - 1) commit_copies();
     } else if constexpr (Unit == 0) {
       a.copy_next();
       b.copy_next();
@@ -192,9 +193,8 @@ template <class S, class Config> struct MultistageBlock {
     if constexpr (ahead) block_barrier();         // all have loaded: the ring is free for other use
   }
 
-  // Through a sheet of sums, from which threads go along rows: `take(row, column, shared place)` for every
-  // `Width` columns of the tile.
-  template <int Width, class Take> TW_GPU void by_rows(char *shared, Take take) const {
+  // Through a sheet of sums, from which threads go along rows: `take(i)` for the i-th unit's rows of every warp.
+  template <class Take> TW_GPU void by_sheets(char *shared, Take take) const {
 #pragma unroll
     for (int i = 0; i < units_m; ++i) {
       if (i > 0) block_barrier();
@@ -206,63 +206,63 @@ template <class S, class Config> struct MultistageBlock {
               shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4,
               sums[i][j][q]);
       block_barrier();
-#pragma unroll( \
-    units_m * units_n * M::sums >= 128 && Finish<Config>::fused ? 1 : 4)  // beside many sums few registers are left
-      for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
-        const int r = at / S::BN, c = at % S::BN;
-        take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
-      }
+      take(i);
     }
   }
-  // What is fused reads its tensors and writes E in whole lines, whatever their alignment.
+  // `take(row, column, row of the sheet)` for every `Width` columns of what lies in the sheet.
+  template <int Width, class Take> static TW_GPU void along_rows(int i, Take take) {
+#pragma unroll(Finish<Config>::fused ? 1 : 2)  // what is fused takes registers, of which sums leave few
+    for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
+      const int r = at / S::BN, c = at % S::BN;
+      take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
+    }
+  }
+  // What is fused reads its tensors and writes E in whole lines, 16 bytes a thread where E's rows are aligned so.
   TW_GPU void leave(char *shared, const MultistageArgs &x, const Segment &s) const {
     using C = typename Config::C;
+    constexpr int width = sizeof(C) == 4 ? 4 : 8;
+    struct alignas(16) Sums {
+      Sum v[4];
+    };
     const Finish<Config> finish(x.finish);
     const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
     C *e = static_cast<C *>(x.e) + z * x.e_batch;
-    if constexpr (sizeof(C) == 2) {  // two at a time, and stored together where E is aligned to that
-      struct alignas(8) Sums {
-        Sum v[2];
-      };
-      struct alignas(4) Results {
-        C v[2];
-      };
-      const bool together = (reinterpret_cast<uintptr_t>(e) & 3) == 0 && (x.e_stride & 1) == 0;
-      by_rows<2>(shared, [&](int tile_row, int c, int r) {
-        const int row = row0 + tile_row, column = column0 + c, first = r >> 2 & 1;  // which of the two is crossed over
-        if (row >= x.m || column >= x.n) return;
-        const Sums sums = load_shared<Sums>(shared + (sheet(r, c) & ~1) * 4);
-        C *to = e + row * x.e_stride + column;
-        const bool both = column + 1 < x.n;
-        Results results;
-        results.v[0] = finish(first ? sums.v[1] : sums.v[0], z, row, column);
-        if (both) results.v[1] = finish(first ? sums.v[0] : sums.v[1], z, row, column + 1);
-        if (both && together) {
-          *reinterpret_cast<Results *>(to) = results;
-        } else {
-          to[0] = results.v[0];
-          if (both) to[1] = results.v[1];
-        }
-      });
-    } else {
-      by_rows<1>(shared, [&](int tile_row, int c, int r) {
-        const int row = row0 + tile_row, column = column0 + c;
-        if (row < x.m && column < x.n)
-          e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + sheet(r, c) * 4), z, row, column);
-      });
-    }
+    const auto wide = [&](int tile_row, int c, int r) {
+      const int row = row0 + tile_row, column = column0 + c;
+      const bool crossed = r >> 2 & 1;  // neighbours change places
+      if (row >= x.m || column >= x.n) return;
+      Sum sums[width];
+#pragma unroll
+      for (int q = 0; q < width; q += 4) {
+        const Sums from = load_shared<Sums>(shared + ((sheet(r, c) & ~1) + q) * 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
+      }
+      finish.store(sums, x.n - column, z, row, column, e + row * x.e_stride + column);
+    };
+    const auto single = [&](int tile_row, int c, int r) {
+      const int row = row0 + tile_row, column = column0 + c;
+      if (row < x.m && column < x.n)
+        e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + sheet(r, c) * 4), z, row, column);
+    };
+    const bool whole = whole_rows<width>(e, x.e_stride, 0);
+    by_sheets(shared, [&](int i) {
+      if (whole) along_rows<width>(i, wide);
+      else along_rows<1>(i, single);
+    });
   }
   // Split-K: all blocks of a tile hand in their sums, meet, and each finishes a part of the tile.
   TW_GPU void leave_together(char *shared, const MultistageArgs &x, const Segment &s) const {
     using C = typename Config::C;
     const int parts = x.order.parts, tile = S::BM * S::BN;
     float *first = x.partial + (long long)s.tile * parts * tile, *mine = first + (long long)s.part * tile;
-    by_rows<4>(shared, [&](int tile_row, int c, int r) {
+    const auto hand_in = [&](int tile_row, int c, int r) {
       float4 v;
       v.x = load_shared<float>(shared + sheet(r, c) * 4), v.y = load_shared<float>(shared + sheet(r, c + 1) * 4);
       v.z = load_shared<float>(shared + sheet(r, c + 2) * 4), v.w = load_shared<float>(shared + sheet(r, c + 3) * 4);
       store_through(reinterpret_cast<float4 *>(mine + tile_row * S::BN + c), v);
-    });
+    };
+    by_sheets(shared, [&](int i) { along_rows<4>(i, hand_in); });
     block_barrier();
     if (thread_index() == 0) meet(x.flags + 2 * s.tile, unsigned(parts));
     block_barrier();
@@ -272,21 +272,56 @@ template <class S, class Config> struct MultistageBlock {
     add_up<S::threads>(first, tile, tile / 4, s.part, parts, thread_index(), [&](int index, const float4 &total) {
       const int row = row0 + index * 4 / S::BN, column = column0 + index * 4 % S::BN;
       const float values[4] = {total.x, total.y, total.z, total.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (row < x.m && column + i < x.n) e[row * x.e_stride + column + i] = finish(values[i], z, row, column + i);
+      if (row < x.m && column < x.n) finish.store(values, x.n - column, z, row, column, e + row * x.e_stride + column);
     });
+  }
+  // Stream-K: who has a tile's later k hands in its sums, as the threads hold them; who has its first k adds them.
+  // False: nothing is left to do for the segment.
+  TW_GPU bool collect(const MultistageArgs &x, const Segment &s) {
+    if (s.k0 > 0) {
+      each_four(x, block_index(), [](float4 *at, Sum *v) {
+        store_through(at, float4{to_word(v[0]), to_word(v[1]), to_word(v[2]), to_word(v[3])});
+      });
+      __threadfence();
+      block_barrier();
+      if (thread_index() == 0) atomicExch(x.flags + block_index(), 1u);
+      return false;
+    }
+    int from = block_index();
+    for (int got = s.k1; got < x.order.steps; got += x.order.share) {
+      ++from;
+      if (thread_index() == 0) {
+        while (atomicAdd(x.flags + from, 0u) == 0u) TW_SPIN();
+        atomicExch(x.flags + from, 0u);  // ready for the next launch
+        __threadfence();
+      }
+      block_barrier();
+      each_four(x, from, [](float4 *at, Sum *v) {
+        const float4 other = load_through(at);
+        v[0] += from_word<Sum>(other.x), v[1] += from_word<Sum>(other.y), v[2] += from_word<Sum>(other.z),
+            v[3] += from_word<Sum>(other.w);
+      });
+    }
+    return true;
+  }
+  template <class Take> TW_GPU void each_four(const MultistageArgs &x, int block, Take take) {
+    float4 *at = reinterpret_cast<float4 *>(x.partial + (long long)block * S::BM * S::BN) + thread_index();
+#pragma unroll
+    for (int i = 0; i < units_m; ++i)
+#pragma unroll
+      for (int j = 0; j < units_n; ++j)
+#pragma unroll
+        for (int q = 0; q < M::sums / 4; ++q)
+          take(at + ((i * units_n + j) * (M::sums / 4) + q) * S::threads, &sums[i][j][q * 4]);
   }
   // Crossed so that neither the lanes of a unit nor those of a row meet in a bank.
   static constexpr int cross = S::BN % 32 == 0 ? 32 : 16;
   static TW_GPU int sheet(int r, int c) { return r * S::BN + (c ^ r * 8 % cross ^ (r >> 2 & 1)); }
 };
 
-template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
+// One segment of the work: a tile, or a part of its k.
+template <class S, class Config> TW_GPU void take_segment(const MultistageArgs &x, const Segment &s) {
   char *shared = dynamic_shared();
-  Work<S::Dealt> work(x.order, block_index(), block_count());
-  Segment s;
-  if (!work.next(s)) return;  // as many blocks as there are tiles or parts of tiles
   auto *a = static_cast<const typename Config::A *>(x.a) + s.z * x.a_batch;
   auto *b = static_cast<const typename Config::B *>(x.b) + s.z * x.b_batch;
   char *settled = shared + S::settled_at;
@@ -299,7 +334,23 @@ template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArg
   if constexpr (S::Dealt == Deal::split_k) {
     if (x.order.parts > 1) return block.leave_together(shared, x, s);
   }
+  if constexpr (S::Dealt == Deal::stream_k) {
+    if (!block.collect(x, s)) return;
+  }
   block.leave(shared, x, s);
+}
+
+template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
+  Work<S::Dealt> work(x.order, block_index(), block_count());
+  Segment s;
+  if constexpr (S::Dealt == Deal::stream_k) {
+    while (work.next(s)) {
+      take_segment<S, Config>(x, s);
+      block_barrier();  // results have left the memory that the next stages come into
+    }
+  } else if (work.next(s)) {  // as many blocks as there are tiles or parts of tiles
+    take_segment<S, Config>(x, s);
+  }
 }
 
 }  // namespace tw

@@ -70,7 +70,8 @@ template <class Config> struct Multistage {
   // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain
   // multiply-adds need other warps beside them where a thread has few sums.
   static constexpr int sums = BM * BN / threads;
-  static constexpr int together = A::plain && sums <= 64 ? (sums <= 32 ? 640 : 512) / threads : 1;
+  static constexpr int at_once = sums <= 64 ? 512 : 256;  // threads
+  static constexpr int together = A::plain && at_once > threads ? at_once / threads : 1;
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(threads % A::pieces == 0 && threads % B::pieces == 0, "a thread's pieces lie in one column");
   static_assert(Stages >= 2, "stages");

@@ -69,7 +69,14 @@ TW_GPU void add_up(const float *from, long long stride, int count, int part, int
       for (int bits = columns; bits < 32; bits *= 2)
         add<Sum>(total[w], float4{lane_xor(total[w].x, bits), lane_xor(total[w].y, bits), lane_xor(total[w].z, bits),
                                   lane_xor(total[w].w, bits)});
-      if (reader == 0 && base + w * apart < mine) emit(low + base + w * apart, total[w]);
+    }
+#pragma unroll 1  // what is fused is long, and compiled once so
+    for (int w = 0; w < wide; ++w) {
+      float4 one = total[0];
+#pragma unroll
+      for (int i = 1; i < wide; ++i)
+        if (w == i) one = total[i];
+      if (reader == 0 && base + w * apart < mine) emit(low + base + w * apart, one);
     }
   }
 }
