@@ -253,7 +253,7 @@ template <class S, class Config> struct Leave {
   }
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
-    if constexpr (S::Dealt == Deal::stream_k || S::Dealt == Deal::split_k) {
+    if constexpr (S::Dealt != Deal::tiles) {
       if (collected(d, s, p)) return;
     }
     out(d, p);
