@@ -149,17 +149,18 @@ def test_tf32(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> N
     assert wrong(emulator, tma_ws(one, 64 if "turned" in scheduler else 128, 64, 3, cluster, scheduler), *calls) == []
 
 
-@pytest.mark.parametrize("layout", ["rrr", "crr", "ccr"])
 @pytest.mark.parametrize(
-    ("datatype", "output", "scheduler", "cluster"),
+    ("datatype", "output", "layout", "scheduler", "cluster"),
     [
-        ("tf32", "fp32", "cooperative", (2, 1)),
-        ("int8", "int32", "pingpong_turned_split_k", (1, 1)),
-        ("fp8_e4m3", "bf16", "pingpong", (1, 2)),
+        ("tf32", "fp32", "crr", "cooperative", (2, 1)),
+        ("tf32", "fp32", "rrr", "cooperative_split_k", (1, 1)),
+        ("int8", "int32", "crr", "pingpong_turned_split_k", (1, 1)),
+        ("int8", "int32", "ccr", "pingpong", (1, 1)),
+        ("fp8_e4m3", "bf16", "ccr", "pingpong", (1, 2)),
     ],
 )
 def test_operands_that_are_turned_first(
-    emulator: Emulator, datatype: str, output: str, scheduler: str, cluster: tuple[int, int], layout: str
+    emulator: Emulator, datatype: str, output: str, layout: str, scheduler: str, cluster: tuple[int, int]
 ) -> None:
     """wgmma reads one- and four-byte elements along k only; also batches, odd addresses, and pages nobody may touch."""
     one = signature(datatype, layout, output)
