@@ -31,17 +31,30 @@ _PAUSE = 5.0  # seconds between two lines of progress
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which kernels take part: those of a pool, one by name, of which those pass that a filter lets."""
+    """Which kernels take part: those of a pool or a trait config, one by name, of which those that pass a filter."""
 
     pool: str = ""
     kernel: str = ""
     expression: str = ""
+    config: str = ""
 
     def specs_of(self, op: Op, target: str) -> SpecsOf:
         from tilewright.codegen import Filter
+        from tilewright.tune.instances import load, of_config
         from tilewright.tune.sweep import candidates, of_list, of_pool
 
-        if self.kernel:
+        named = [f"--{name}" for name in ("pool", "kernel", "config") if getattr(self, name)]
+        if len(named) > 1:
+            raise RequestError(
+                f"{' and '.join(named)} say two different things about which kernels take part",
+                rule="preselected-pool",
+                value=named[0],
+                remedy="leave one of them out",
+            )
+        found: SpecsOf
+        if self.config:
+            found = of_config(op, target, load(op, self.config, target))
+        elif self.kernel:
             found = of_list(op, [kernel_of(self.kernel, target)])
         elif self.pool:
             found = of_pool(op, target, self.pool)

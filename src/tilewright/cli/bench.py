@@ -70,6 +70,7 @@ def _bench(
     problems: Problems = "",
     save: Annotated[bool, typer.Option("--save", help="Remember the winners: dispatch will choose them.")] = False,
     pool: Annotated[str, typer.Option(help="Measure the kernels of this pool instead of the default ones.")] = "",
+    config: Annotated[str, typer.Option(metavar="CONFIG", help="Of a set: the kernels of a trait config.")] = "",
     kernel: Kernel = "",
     filter: Expression = "",
     rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0)] = 0,
@@ -96,9 +97,11 @@ def _bench(
         how = {"rounds": rounds or 5, "flush": flush, "limit": limit, "batch": batch_size, "patience": patience}
         kept = Kept(store, table or _table_of(given), save)
         with registry_for(target, threads, strict) as registry:
-            _sweep(registry, op, problems, given, Which(pool, kernel, filter), {**how, "jobs": jobs}, kept, json)
+            _sweep(
+                registry, op, problems, given, Which(pool, kernel, filter, config), {**how, "jobs": jobs}, kept, json
+            )
         return
-    _demand_set(table=table, store=store)
+    _demand_set(table=table, store=store, config=config)
     field = Field(pool, kernel, filter)
     found: list[Record] = []
     with registry_for(target, threads, strict) as registry:
@@ -148,9 +151,9 @@ def _table_of(given: dict[str, Any]) -> Path | None:
     return Path(value)
 
 
-def _demand_set(**options: Path | None) -> None:
+def _demand_set(**options: Path | str | None) -> None:
     for name, value in options.items():
-        if value is not None:
+        if value:
             raise RequestError(
                 f"--{name} is for sets of problems",
                 rule="option-without-set",
