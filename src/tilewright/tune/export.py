@@ -101,9 +101,7 @@ def write(path: Path, results: Iterable[Result]) -> None:
     elif path.suffix == ".csv":
         write_if_changed(path, to_csv(results).encode())
     else:
-        raise RequestError(
-            f"{path.name!r} is no table", rule="table-kind", value=path.suffix, remedy="name a .csv or .parquet file"
-        )
+        demand_writable(path)
 
 
 def _arrow() -> Any:
@@ -125,6 +123,35 @@ def _parquet_bytes(table: Sequence[Mapping[str, Any]]) -> bytes:
     out = arrow.BufferOutputStream()
     arrow.parquet.write_table(arrow.Table.from_pylist(list(table)), out, compression="zstd")
     return bytes(out.getvalue().to_pybytes())
+
+
+def added(path: Path, results: Iterable[Result]) -> list[Result]:
+    """The results of a table that is there already and new ones, each in the place of one about the same thing."""
+    found = {_key(one): one for one in read(path)} if path.exists() else {}
+    return list((found | {_key(one): one for one in results}).values())
+
+
+def _key(one: Result) -> tuple[Any, ...]:
+    return canonical(one.problem), str(one.device.get("fingerprint", "")), one.threads, one.kernel.digest
+
+
+def demand_writable(path: Path) -> None:
+    """Say before anything is measured what would keep a table from being written afterwards."""
+    if path.suffix not in FORMATS:
+        raise RequestError(
+            f"{path.name!r} is no table", rule="table-kind", value=path.suffix, remedy="name a .csv or .parquet file"
+        )
+    if path.suffix == ".parquet":
+        _arrow()
+    if path.exists():
+        read(path)  # another's file is left alone
+    elif not path.parent.is_dir():
+        raise RequestError(
+            f"{path.parent} is no folder",
+            rule="table-folder",
+            value=str(path.parent),
+            remedy="make it, or name another",
+        )
 
 
 # -- and back ------------------------------------------------------------------------------------------------

@@ -29,38 +29,38 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
-START = 3.81e-06  # an empty kernel, seen from outside
+START = 3.83e-06  # an empty kernel, seen from outside
 MEMORY = 8.22e12  # bytes a second
-DIRTY = 2.58e08  # bytes: lines of the cache that others wrote are written back as ours come in
-CACHE = 1.33e14  # bytes a second from the second-level cache, all multiprocessors together
-ASTRAY = 6.72  # how much more the cache moves of rows that start between its lines
-MACS = 6.82e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
-ONE_CACHE = 2.05e11  # bytes a second that one multiprocessor takes in
-FILL = 2.13e-06  # until the first stage is there
-LEAVE = 2.21e-06  # of a 128 x 256 tile: what is left to do after its last multiply
+DIRTY = 2.59e08  # bytes: lines of the cache that others wrote are written back as ours come in
+CACHE = 1.38e14  # bytes a second from the second-level cache, all multiprocessors together
+ASTRAY = 7.02  # how much more the cache moves of rows that start between its lines
+MACS = 6.65e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+ONE_CACHE = 2.07e11  # bytes a second that one multiprocessor takes in
+FILL = 2.1e-06  # until the first stage is there
+LEAVE = 2.19e-06  # of a 128 x 256 tile: what is left to do after its last multiply
 LEAVE_LEAST = 1.61e-07  # of any tile
-SHEET = 6.28  # how much longer results take through a sheet of shared memory than with the copy engine
-HIDDEN = 1.09  # of the way out that ping-pong still feels between two tiles
-SOFT = 1.48  # how sharply the slowest of several decides: the power in which they add
-PER_STEP = 8.31e-08
-PER_NEIGHBOUR = 1.14e-10  # a step waits for the slowest block of its cluster
-TURNED = 0.835  # how much longer a step takes with the problem turned
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.451, 350, 0.996  # of narrow multiplies, and of tiles of 64 rows
-HAND_OVER = 9.36e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
-EXCHANGE, NEIGHBOUR = 1.27e-06, 2.7e11  # cluster_k: all blocks there, and bytes a second of sums that a block reads
+SHEET = 6.21  # how much longer results take through a sheet of shared memory than with the copy engine
+HIDDEN = 1.13  # of the way out that ping-pong still feels between two tiles
+SOFT = 1.49  # how sharply the slowest of several decides: the power in which they add
+PER_STEP = 8.17e-08
+PER_NEIGHBOUR = 6.34e-11  # a step waits for the slowest block of its cluster
+TURNED = 0.845  # how much longer a step takes with the problem turned
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.453, 351, 1  # of narrow multiplies, and of tiles of 64 rows
+HAND_OVER = 9.48e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
+EXCHANGE, NEIGHBOUR = 1.16e-06, 7.4e11  # cluster_k: all blocks there, and bytes a second of sums that a block reads
 MEET = 4.44e-06  # split-K: sums written, all parts there, sums read
-SUMS = 3.03e12  # bytes a second of sums that change hands
-COPY_START, COPY = 3.61e-06, 4.2e12  # of operands that are copied first: a launch more, and bytes a second
+SUMS = 2.98e12  # bytes a second of sums that change hands
+COPY_START, COPY = 3.67e-06, 4.08e12  # of operands that are copied first: a launch more, and bytes a second
 # skinny: bytes a second, seconds a load is under way, registers beside the loads, the part of a last round that is
 # lost, what a warp's start and a turn of its loop cost, and a turn that gathers eight of the few rows one by one.
-SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 1.34e13, 1.66e-06, 36.3, 0.438
-SKINNY_WARP, SKINNY_TURN, SKINNY_GATHER = 1.97e-07, 9.34e-09, 3.48e-07
+SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 1.34e13, 1.66e-06, 36.3, 0.441
+SKINNY_WARP, SKINNY_TURN, SKINNY_GATHER = 1.96e-07, 3.24e-09, 3.5e-07
 # multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, bytes through shared memory,
 # copies; what a block alone reaches of it, what a step costs in any case, and the start.
-MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.84e12, 1.63e11, 6.16e10, 0.896, 2e-07
-STAGES_FILL = 2.83e-06
-LOOPS_MACS = 3.37e12  # a second, of the whole GPU
-LOOPS_TURN = 2.31e-06  # a turn of its loop, however small
+MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.83e12, 1.62e11, 6.09e10, 0.897, 2e-07
+STAGES_FILL = 2.86e-06
+LOOPS_MACS = 3.34e12  # a second, of the whole GPU
+LOOPS_TURN = 2.3e-06  # a turn of its loop, however small
 
 
 class TmaFacts(NamedTuple):
