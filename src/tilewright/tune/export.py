@@ -83,7 +83,9 @@ def _measured(one: Result) -> dict[str, Any]:
 def to_csv(results: Iterable[Result]) -> str:
     found = list(rows(results))
     out = io.StringIO(newline="")
-    names = list(dict.fromkeys(name for row in found for name in row)) or ["kernel", "problem_idx", *_NUMBERS, *_TOLD]
+    names = list(dict.fromkeys(name for row in found for name in row)) or [
+        "kernel", "problem_idx", *_NUMBERS, *_TOLD, *_WHOLE,
+    ]  # fmt: skip
     writer = csv.DictWriter(out, names, restval="")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in found)
@@ -191,6 +193,9 @@ def _table(path: Path) -> list[Mapping[str, Any]]:
         raise ValueError("it is neither .csv nor .parquet")
     reader = csv.DictReader(io.StringIO(jsontext.read(path).decode("utf-8-sig"), newline=""), strict=True)
     try:
+        missing = [name for name in ("kernel", *_NUMBERS, *_TOLD, *_WHOLE) if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]}")
         return list(reader)
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None
