@@ -108,11 +108,11 @@ def demand_exists(words: list[str], known: dict[str, Any]) -> None:
         return
     assert name in known, f"there is no command {name!r}: {words}"
     command = known[name]
-    if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         # An alternative such as `cache ls|verify` names several.
         for one in rest[0].split("|"):
             assert one in command.commands, f"{name} has no {one!r}: {words}"
-        command = command.commands[rest[0].split("|")[0]]
+        command = command.commands[rest.pop(0).split("|")[0]]
     options = {option for one in command.params for option in one.opts} | {"--help"}
     for one in rest:
         if one.startswith("-"):

@@ -69,6 +69,7 @@ class Settings:
     ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
     ck_tile_profile: str = ""  # version of those headers sources are written for; empty means that of `ck_tile`
     measure: bool = True  # use recorded measurements when selecting
+    models: bool = True  # let learned models choose where they are sure
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
 

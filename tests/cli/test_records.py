@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,36 @@ def test_of_a_file_with_odd_records_the_others_are_taken(tmp_path: Path) -> None
     assert done.exit_code == 1
     assert "left out, record 1: the record is no object" in done.stderr
     assert "1 taken" in done.stderr
+
+
+def test_diff_says_what_differs_and_nothing_else(tmp_path: Path, three: Records) -> None:
+    before = tmp_path / "before.json"
+    assert shell("export", str(before)).exit_code == 0
+    assert json.loads(shell("diff", str(before), "--json").stdout) == []
+    slower = record(1).timings[0]
+    three.put(record(1, timings=(replace(slower, seconds=3e-6),), date=50.0))
+    spec = GEMM.candidates(GEMM.signature_of(GEMM.problem({"m": 2, "n": 4, "k": 4})), "generic")[1]
+    won = Timing(spec.digest, spec.name, spec.to_dict(), 1e-6, 0.01, 0.1)
+    three.put(record(2, timings=(won,), choice=spec.digest, date=51.0))
+    three.put(record(9))
+    three.forget(lambda one: one.machine.get("fingerprint") == "elsewhere")
+    found = json.loads(shell("diff", str(before), "--json").stdout)
+    assert {(one["problem"].split()[1], one["what"]) for one in found} == {
+        ("m=1", "other time"), ("m=2", "other winner"), ("m=3", "only A"), ("m=9", "only B"),
+    }  # fmt: skip
+    assert next(one["seconds"] for one in found if one["what"] == "other time") == [1.5e-6, 3e-6]
+    # A store beside itself has no differences; a store beside the file has the same ones.
+    assert json.loads(shell("diff", str(three.path), str(three.path), "--json").stdout) == []
+    assert json.loads(shell("diff", str(before), str(three.path), "--json").stdout) == found
+    done = shell("diff", str(before))
+    assert "4 differ, 0 are the same" in done.stderr
+    assert "other winner" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["absent.db", "absent.json", "text.db", "text.json"])
+def test_diff_of_what_is_no_record_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    if name.startswith("text"):
+        (tmp_path / name).write_text("no records at all")
+    done = shell("diff", str(tmp_path / name))
+    assert done.exit_code == 1, done.output
+    assert "[records-file]" in done.stderr

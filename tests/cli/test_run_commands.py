@@ -153,7 +153,7 @@ def test_bench_takes_a_kernel_and_a_list_of_problems(tmp_path: Path) -> None:
     words = ("bench", "gemm", "--problems", str(file), "--rounds", "1", "--target", "generic", "--threads", "1",
              "--filter", "c.pipeline == 'direct'")  # fmt: skip
     done = shell(*words, "--json")
-    assert done.exit_code == 1, "one of them cannot be measured"
+    assert done.exit_code == 0, "one of them cannot be measured, the others are"
     assert "not measured: gemm m=-1" in done.stderr
     assert [one["problem"]["m"] for one in json.loads(done.stdout)] == [4, 8]
     name = json.loads(done.stdout)[0]["choice"]

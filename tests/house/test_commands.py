@@ -109,6 +109,18 @@ def test_build_run_explain_bench_inspect_cache(op: str, shell: Shell, data: Data
         assert kernel in shell("inspect", kernel, COLUMNS="200").stdout
 
 
+def test_an_op_without_an_engine_part_is_swept_from_a_file(
+    shell: Shell, data: Data, store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "p.csv").write_text("rows,columns\n8,32\n")
+    words = ("bench", "rowscale", "--problems", "p.csv", "--threads", "1", "--rounds", "1", "--patience", "0")
+    shell(*words, "--output", "o.csv", "--datatype", "fp32")
+    head, *rows = (tmp_path / "o.csv").read_text().splitlines()
+    assert head.startswith("kernel,problem_idx,rows,columns,")
+    assert rows
+    shell("problems", "show", "rowscale", "random:1:2", status=1)
+
+
 def test_a_stage_is_run_and_measured_apart(shell: Shell, data: Data, store: Path) -> None:
     for stage in ("partial", "combine"):
         report = data("run", "regionstats", *PROBLEMS["regionstats"], "--stage", stage, "--verify")

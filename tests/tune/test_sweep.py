@@ -148,7 +148,7 @@ def test_a_kernel_that_cannot_be_built_is_a_row(
         def build_many(self, specs: Any, **options: Any) -> Any:
             specs = list(specs)
             for one in specs[1:]:
-                self.build_one(one)
+                Builder().build_one(one)
             options["on_event"](events.BuildFailed(specs[0].name, "no such instruction", ""))
             raise CompileError("no such instruction", rule="compile", value="", remedy="x")
 

@@ -5,6 +5,7 @@ A group of commands, one an op, is made without loading any of them: an op is lo
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -142,7 +143,7 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
     """`body(op, values, ...)` as a command; the values are those of `given`, by name."""
     hints = get_type_hints(body, include_extras=True)
     own = [
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name])
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_yielding(hints[one.name], given))
         for one in list(inspect.signature(body).parameters.values())[2:]
     ]
     parameters = [*given, *own]
@@ -163,13 +164,28 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
     return command
 
 
+def _declared(option: Any) -> list[str]:
+    # In an annotation the first name of an option is where elsewhere its default is.
+    first = [option.default] if isinstance(option.default, str) else []
+    return [*first, *(option.param_decls or ())]
+
+
+def _yielding(annotation: Any, given: Sequence[inspect.Parameter]) -> Any:
+    """A command's option without those of its further names that the op uses for one of its own."""
+    option = annotation.__metadata__[0]
+    brought = {word for one in given for word in _declared(one.annotation.__metadata__[0])}
+    names = _declared(option)
+    if not brought.intersection(names[1:]):
+        return annotation
+    mine = copy.copy(option)
+    mine.param_decls = tuple(one for one in names[1:] if one not in brought)
+    return Annotated[annotation.__origin__, mine]
+
+
 def _demand_distinct(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
     seen: set[str] = set()
     for one in parameters:
-        option = one.annotation.__metadata__[0]
-        # In an annotation the first name of an option is where elsewhere its default is.
-        first = [option.default] if isinstance(option.default, str) else []
-        declared = [*first, *(option.param_decls or ())] or [f"--{one.name.replace('_', '-')}"]
+        declared = _declared(one.annotation.__metadata__[0]) or [f"--{one.name.replace('_', '-')}"]
         for word in (name for text in declared for name in text.split("/")):
             if word in seen:
                 raise plugins.fault(

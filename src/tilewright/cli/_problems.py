@@ -179,7 +179,7 @@ def named_kernel(registry: Registry, problem: Any, word: str) -> tuple[Registry,
     stages = registry.stages(problem)
     known = [spec for stage in stages for spec in registry.candidates(stage)]
     near = [one for one in known if word == one.name or (len(word) >= 6 and one.digest.startswith(word))]
-    spec = near[0] if len(near) == 1 else _found(word, registry.target)
+    spec = near[0] if len(near) == 1 else kernel_of(word, registry.target)
     if spec not in known and spec.arch != registry.target:
         demand_runnable(spec.arch)
         registry = default_registry(spec.arch)
@@ -195,7 +195,7 @@ def named_kernel(registry: Registry, problem: Any, word: str) -> tuple[Registry,
     return registry, spec
 
 
-def _found(word: str, target: str) -> KernelSpec:
+def kernel_of(word: str, target: str) -> KernelSpec:
     """A kernel of the target, else of any arch."""
     from tilewright.build import Store
     from tilewright.build.why import find_spec

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli import _ops
-from tilewright.cli._problems import demand_memory, named_kernel, passing, problems_of, registry_for
+from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, passing, problem_of, registry_for
 from tilewright.cli.common import (
     AsJson,
     Expression,
-    Jobs,
     Kernel,
     Strict,
     Target,
@@ -25,6 +24,7 @@ from tilewright.cli.common import (
     show,
     table,
 )
+from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.dispatch.records import Record
@@ -32,8 +32,19 @@ if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec, Op
 
 Problems = Annotated[
-    Path | None, typer.Option("--problems", metavar="FILE", help="A JSON list of problems instead of one.")
+    str,
+    typer.Option("--problems", metavar="SET|FILE", help="A problem set (`tilewright problems ls`), random:SEED:COUNT, "
+                 "or a .json, .csv or .parquet file instead of one problem."),
+]  # fmt: skip
+Workers = Annotated[
+    int, typer.Option("--jobs", "-j", "--workers", min=0, help="Compilers at once; 0 means by cores and memory.")
 ]
+# An op may have an option --output of its own: see `_table_of`.
+Table = Annotated[
+    Path | None,
+    typer.Option("--table", "--output", metavar="FILE", help="Of a set: results as .csv or .parquet (--output too)."),
+]
+StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Of a set: another store.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,49 +67,103 @@ class Field:
 def _bench(
     op: Any,
     given: dict[str, Any],
-    problems: Problems = None,
+    problems: Problems = "",
     save: Annotated[bool, typer.Option("--save", help="Remember the winners: dispatch will choose them.")] = False,
     pool: Annotated[str, typer.Option(help="Measure the kernels of this pool instead of the default ones.")] = "",
+    config: Annotated[str, typer.Option(metavar="CONFIG", help="Of a set: the kernels of a trait config.")] = "",
     kernel: Kernel = "",
     filter: Expression = "",
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds.", min=1)] = 9,
-    jobs: Jobs = 0,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0)] = 0,
+    flush: Annotated[bool, typer.Option("--flush", help="Empty the caches before every call.")] = False,
+    table: Table = None,
+    store: StoreFile = None,
+    limit: Annotated[float, typer.Option(help="Of a set: seconds of one kernel.", min=0.1)] = 30.0,
+    batch_size: Annotated[int, typer.Option(help="Of a set: kernels a worker process gets at once.", min=1)] = 20,
+    patience: Annotated[float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0)] = 5.0,
+    jobs: Workers = 0,
     target: Target = "",
     threads: Threads = 0,
     strict: Strict = False,
     json: AsJson = False,
 ) -> None:
-    """Build, check and time every kernel that serves a problem, or each of a list of problems."""
-    from tilewright.errors import TilewrightError
+    """Build, check and time every kernel that serves a problem, or each of a set of problems.
 
+    A set is measured in worker processes, and every result is kept in the store as soon as it is known: the same
+    command goes on where it was interrupted.
+    """
+    if problems:
+        from tilewright.cli._sweep import Kept, Which
+
+        how = {"rounds": rounds or 5, "flush": flush, "limit": limit, "batch": batch_size, "patience": patience}
+        kept = Kept(store, table or _table_of(given), save)
+        with registry_for(target, threads, strict) as registry:
+            _sweep(
+                registry, op, problems, given, Which(pool, kernel, filter, config), {**how, "jobs": jobs}, kept, json
+            )
+        return
+    _demand_set(table=table, store=store, config=config)
     field = Field(pool, kernel, filter)
     found: list[Record] = []
-    failed: list[tuple[str, TilewrightError]] = []
     with registry_for(target, threads, strict) as registry:
-        for problem in [one.problem for one in problems_of(op, given, problems, registry.arch)]:
-            try:
-                for record, stage in _measured(registry, op, problem, field, rounds=rounds, save=save, jobs=jobs):
-                    found.append(record)
-                    if not json:
-                        _show(record, stage)
-            except TilewrightError as error:
-                if problems is None:
-                    raise
-                failed.append((problem.describe(), error))
+        problem = problem_of(op, given, registry.arch).problem
+        rounds = rounds or 9
+        for record, stage in _measured(registry, op, problem, field, rounds=rounds, flush=flush, save=save, jobs=jobs):
+            found.append(record)
+            if not json:
+                _show(record, stage)
     if json:
         data = [one.to_dict() for one in found]
-        print_json(data[0] if problems is None and len(data) == 1 else data)
-    for name, why in failed:
-        say(f"not measured: {name}: {why.message}")
-    if found and not json:
+        print_json(data[0] if len(data) == 1 else data)
+    elif found:
         say("* the winner: the first in order of preference that is no slower than the fastest, noise taken off")
         say("remembered: dispatch chooses the winners from now on" if save else "not remembered; use --save for that")
-    if failed:
-        raise failed[0][1]
+
+
+def _sweep(
+    registry: Registry, op: Op, word: str, given: dict[str, Any], which: Any, how: dict[str, Any], kept: Any, json: bool
+) -> None:
+    from tilewright.cli import _sweep as sweeps
+    from tilewright.runtime.timing import Method
+    from tilewright.tune.sweep import Options
+
+    if which.kernel:  # a name says its arch itself
+        from tilewright.backends.base import demand_runnable
+        from tilewright.dispatch.registry import default_registry
+
+        spec = kernel_of(which.kernel, registry.target)
+        if spec.arch != registry.target:
+            demand_runnable(spec.arch)
+            registry = default_registry(spec.arch)
+    method = Method(rounds=how.pop("rounds"), flush=how.pop("flush"))
+    options = Options(method=method, **{**how, "jobs": how["jobs"] or None})
+    asked = sweeps.problems(op, word, given, registry.arch)
+    sweeps.sweep(registry, op, asked, which, options, kept, json=json)
+
+
+def _table_of(given: dict[str, Any]) -> Path | None:
+    """The table that --output names where the op has an option of that name: its values never end so."""
+    from tilewright.tune.export import FORMATS
+
+    value = given.get("output")
+    if not isinstance(value, str) or Path(value).suffix not in FORMATS:
+        return None
+    given["output"] = None
+    return Path(value)
+
+
+def _demand_set(**options: Path | str | None) -> None:
+    for name, value in options.items():
+        if value:
+            raise RequestError(
+                f"--{name} is for sets of problems",
+                rule="option-without-set",
+                value=f"--{name}",
+                remedy="give --problems too, or leave it out",
+            )
 
 
 def _measured(
-    registry: Registry, op: Op, problem: Any, field: Field, *, rounds: int, save: bool, jobs: int
+    registry: Registry, op: Op, problem: Any, field: Field, *, rounds: int, flush: bool, save: bool, jobs: int
 ) -> Iterator[tuple[Record, Any]]:
     """A record for each stage of the problem."""
     from tilewright import events
@@ -119,6 +184,7 @@ def _measured(
                 stage,
                 specs,
                 rounds=rounds,
+                flush=flush,
                 save=save,
                 max_workers=jobs or None,
                 on_event=_counting(advance, len(serving)),

@@ -1,4 +1,4 @@
-"""`tilewright records`: measured choices: list them, forget them, carry them to another machine."""
+"""`tilewright records`: measured choices: list them, forget them, carry them to another machine, compare them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     group.command("forget")(forget)
     group.command("export")(export)
     group.command("merge")(merge)
+    group.command("diff")(diff)
     app.add_typer(group, name="records")
 
 
@@ -150,27 +151,7 @@ def merge(
     json: AsJson = False,
 ) -> None:
     """Add the records of a file; of two about the same thing the newer one counts."""
-    from tilewright import jsontext
-    from tilewright.dispatch.records import SCHEMA, read_record
-
-    try:
-        data: Any = jsontext.loads(file.read_bytes())
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("records"), list):
-            raise ValueError(f"it is no list of records of schema {SCHEMA}")
-    except (OSError, ValueError) as error:
-        raise RequestError(
-            f"{file} cannot be merged: {getattr(error, 'strerror', '') or error}",
-            rule="records-file",
-            value=str(file),
-            remedy="give a file that `tilewright records export` wrote",
-        ) from None
-    found: list[Record] = []
-    wrong: list[str] = []
-    for index, one in enumerate(data["records"]):
-        try:
-            found.append(read_record(one))
-        except ValueError as error:
-            wrong.append(f"record {index + 1}: {error}")
+    found, wrong = _read(file)
     taken = _records().merge(found, newest=True)
     if json:
         print_json({"taken": taken, "older": len(found) - taken, "unreadable": wrong})
@@ -180,3 +161,98 @@ def merge(
         say(f"{taken} taken, {len(found) - taken} were there as new or newer, {len(wrong)} cannot be read")
     if wrong:
         raise typer.Exit(1)
+
+
+def _read(file: Path) -> tuple[list[Record], list[str]]:
+    """The records of a file that `export` wrote, and what is wrong with those that cannot be read."""
+    from tilewright import jsontext
+    from tilewright.dispatch.records import SCHEMA, read_record
+
+    try:
+        data: Any = jsontext.loads(file.read_bytes())
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("records"), list):
+            raise ValueError(f"it is no list of records of schema {SCHEMA}")
+    except (OSError, ValueError) as error:
+        raise _unusable(file, str(getattr(error, "strerror", "") or error)) from None
+    found: list[Record] = []
+    wrong: list[str] = []
+    for index, one in enumerate(data["records"]):
+        try:
+            found.append(read_record(one))
+        except ValueError as error:
+            wrong.append(f"record {index + 1}: {error}")
+    return found, wrong
+
+
+def _unusable(file: Path, why: str) -> RequestError:
+    return RequestError(
+        f"{file} cannot be read: {why}",
+        rule="records-file",
+        value=str(file),
+        remedy="give a file that `tilewright records export` wrote, or a store (.db)",
+    )
+
+
+def _side(file: Path) -> list[Record]:
+    """The records of one side of a comparison: a store, or what `export` wrote."""
+    from tilewright.dispatch.records import Records
+    from tilewright.dispatch.results import Unreadable
+
+    if file.suffix != ".db":
+        found, wrong = _read(file)
+        for text in wrong[:10]:
+            say(f"{file}: left out, {text}")
+        return found
+    if not file.is_file():
+        raise _unusable(file, "there is no such store")
+    store = Records(file.parent, file.name)
+    try:
+        store.results.has_choices()
+    except Unreadable as error:
+        raise _unusable(file, str(error)) from None
+    return list(store.all())
+
+
+def diff(
+    one: Annotated[Path, typer.Argument(metavar="A", help="What `export` wrote, or a store (.db).")],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[B]", help="The same; by default this machine's.", show_default=False)
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Say which records differ: those of one side only, other winners, other times of the same winner."""
+    from tilewright.dispatch.records import identity_key
+
+    sides = [_side(one), list(_records().all()) if other is None else _side(other)]
+    first, second = ({identity_key(each): each for each in side} for side in sides)
+    keys = dict.fromkeys([*first, *second])
+    rows = [_difference(first.get(key), second.get(key)) for key in keys]
+    changed = [row for row in rows if row["what"] != "same"]
+    if json:
+        print_json(changed)
+        return
+    shown = table("id", "what", "A us", "B us", "problem", "A", "B", fold=["problem", "A", "B"],
+                  right=["A us", "B us"])  # fmt: skip
+    for row in changed:
+        times = [f"{seconds * 1e6:.1f}" if seconds is not None else "" for seconds in row["seconds"]]
+        shown.add_row(row["id"], row["what"], *times, row["problem"], *map(short_name, row["winners"]))
+    if changed:
+        show(shown)
+    say(f"{len(changed)} differ, {len(rows) - len(changed)} are the same")
+
+
+def _difference(one: Record | None, other: Record | None) -> dict[str, Any]:
+    there = [each for each in (one, other) if each is not None]
+    if len(there) == 1:
+        what = "only A" if other is None else "only B"
+    elif there[0].choice != there[1].choice:
+        what = "other winner"
+    else:
+        what = "same" if there[0].winner.seconds == there[1].winner.seconds else "other time"
+    return {
+        "id": id_of(there[0]),
+        "what": what,
+        "problem": _told(there[0]),
+        "winners": [each.winner.name if each is not None else "" for each in (one, other)],
+        "seconds": [each.winner.seconds if each is not None else None for each in (one, other)],
+    }

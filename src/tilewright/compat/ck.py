@@ -354,7 +354,7 @@ class Dispatcher:
 
     def is_supported(self, m: int, n: int, k: int) -> bool:
         """Whether a registered kernel takes these sizes as they are, without copies and without the floor."""
-        return self.registry.select(self.problem(m, n, k)).tier in ("measured", "rule")
+        return self.registry.select(self.problem(m, n, k)).tier in ("measured", "model", "rule")
 
     def run(self, a: Any, b: Any, *, ds: Sequence[Any] = (), **options: Any) -> Any:
         """The product of device arrays, as `tilewright.gemm` takes them; layouts are read from the strides."""

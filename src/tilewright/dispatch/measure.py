@@ -72,13 +72,17 @@ def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Meth
 
 
 def _winner(entrants: Sequence[_Entrant]) -> _Entrant:
-    """The first, in the order given (the incumbent leads it), that is not measurably slower than the fastest."""
-    fastest = min(entrants, key=lambda one: one.median)
-    for one in entrants:
-        noise = min(NOISE_CEILING, max(NOISE_FLOOR, (one.spread + fastest.spread) / 2))
-        if one.median <= fastest.median * (1 + noise):
-            return one
-    return fastest
+    return entrants[winner([(one.median, one.spread) for one in entrants])]
+
+
+def winner(times: Sequence[tuple[float, float]]) -> int:
+    """The first of medians with spreads (the incumbent leads them) that is not measurably slower than the fastest."""
+    best, spread = min(times, key=lambda one: one[0])
+    for index, (median, own) in enumerate(times):
+        noise = min(NOISE_CEILING, max(NOISE_FLOOR, (own + spread) / 2))
+        if median <= best * (1 + noise):
+            return index
+    raise AssertionError("the fastest is not slower than itself")
 
 
 def candidates_for(registry: Registry, problem: Any, given: Iterable[KernelSpec] | None) -> list[KernelSpec]:

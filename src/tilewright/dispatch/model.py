@@ -234,7 +234,7 @@ def _own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[Model, .
     for name, _, _ in stamp:
         try:
             found.append(read((place / name).read_bytes(), str(place / name)))
-        except (ModelError, OSError) as error:
+        except (TilewrightError, OSError) as error:  # of an op that is not installed, too
             events.emit(events.Warned("model-file", str(error)))
     return tuple(found)
 

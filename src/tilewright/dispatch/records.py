@@ -37,6 +37,7 @@ from tilewright.ops.base import plain
 from tilewright.runtime.devices import HOST, device, device_of
 
 SCHEMA = 1  # of records as JSON: what `export` writes
+STORE = "results-v1.db"  # of a cache folder
 
 # Raised whenever records in memory change: what was chosen before may have a better answer now.
 epoch = 0
@@ -179,8 +180,8 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 class Records:
     """The choices of one cache folder's store, as records."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "results-v1.db"
+    def __init__(self, folder: Path, name: str = STORE) -> None:
+        self.path = folder / name
         self.results = Results(self.path)
         self._legacy = folder / "measured-v1.json"
         self._lock = threading.Lock()
@@ -316,8 +317,15 @@ class Records:
 
     def _put(self, records: Sequence[Record], *, newest: bool) -> None:
         """Into the store; a damaged one is set aside first, one of others is left alone."""
-        results = [each for one in records for each in _results_of(one)]
-        choices = [_choice_of(one) for one in records]
+        self._store([each for one in records for each in _results_of(one)], map(_choice_of, records), newest=newest)
+
+    def choose(self, results: Iterable[Result], choices: Iterable[Choice]) -> None:
+        """Keep choices, and those results of their kernels that are not in the store yet."""
+        self._store(results, choices)
+        self.refresh()
+
+    def _store(self, results: Iterable[Result], choices: Iterable[Choice], *, newest: bool = False) -> None:
+        results, choices = list(results), list(choices)
         try:
             self.results.put(results, choices, newest=newest)
         except Unreadable as error:

@@ -3,6 +3,7 @@
 Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
 
     measured  a record of this problem on this machine names the kernel
+    model     a learned model that knows the device, the kernels and such problems predicts it the fastest
     rule      the backend's estimate orders the kernels that serve the problem
     padded    operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
     floor     the kernel that serves everything of the signature
@@ -23,9 +24,10 @@ from typing import Any, cast
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.dispatch import kernels as loaded
+from tilewright.dispatch import learned
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import Record, records
-from tilewright.dispatch.selection import Candidate, Explanation, Selection, StagedSelection
+from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.ops.base import KernelSpec, Op, demand_legal
 from tilewright.runtime import calls
@@ -54,6 +56,7 @@ class Registry:
         # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
         self._active: tuple[settings.Settings | None, int, Plans] = (None, -1, Plans())
         self._seen: tuple[Any, int] = (None, -1)  # the records in force when choices were made, and their epoch
+        self._models: Any = None  # the models then at hand
         self.add(specs)
 
     # -- what is in it -----------------------------------------------------------------------------
@@ -219,7 +222,8 @@ class Registry:
         count = threads or thread_count()
         strict = now.strict if strict is None else strict
         self._follow_records(now)
-        key = (problem, count, strict, now.measure, now.frozen)
+        self._follow_models(now)
+        key = (problem, count, strict, now.measure, now.models, now.frozen)
         if where is None:
             known = self._selections.get(key)
             if known is not None:
@@ -246,6 +250,16 @@ class Registry:
                     self._forget()
                 self._seen = seen
 
+    def _follow_models(self, now: settings.Settings) -> None:
+        """So does a new model."""
+        if not now.models:
+            return
+        seen = learned.stamp(now.cache_dir)
+        if seen != self._models:
+            with self._lock:
+                self._forget()
+                self._models = seen
+
     def _choose(self, problem: Any, threads: int, strict: bool, measure: bool, where: Where | None) -> Selection:
         op = ops.op(problem.op)
         self._demand_legal_problem(op, problem)
@@ -257,19 +271,32 @@ class Registry:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
+        served = self._served(op, problem, threads, candidates)
+        if not served:
+            return self._fall(op, problem, signature, threads, strict, candidates, where)
+        by_model = learned.selection(served, self._verdict(op, problem, threads, served))
+        if by_model is not None:
+            return by_model
+        best, seconds = min(served, key=lambda one: one[1])
+        count = len(served)
+        reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
+        return Selection(best, "rule", reason, seconds)
+
+    def _served(
+        self, op: Op, problem: Any, threads: int, candidates: Iterable[KernelSpec]
+    ) -> list[tuple[KernelSpec, float]]:
+        """The kernels that serve a problem as it is, with their estimates."""
         estimate = self._estimate
-        best, best_seconds, count = None, 0.0, 0
-        for spec in candidates:
-            if op.supports(spec, problem):
-                continue
-            count += 1
-            seconds = estimate(spec, problem, threads)
-            if best is None or seconds < best_seconds:
-                best, best_seconds = spec, seconds
-        if best is not None:
-            reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
-            return Selection(best, "rule", reason, best_seconds)
-        return self._fall(op, problem, signature, threads, strict, candidates, where)
+        return [(spec, estimate(spec, problem, threads)) for spec in candidates if not op.supports(spec, problem)]
+
+    def _verdict(self, op: Op, problem: Any, threads: int, served: list[tuple[KernelSpec, float]]) -> Any:
+        """What a model says; it learned from problems as they are measured, and is asked of such."""
+        if not learned.asked():
+            return None
+        asked = op.measured_as(problem)
+        if asked != problem:
+            served = [(spec, self._estimate(spec, asked, threads)) for spec, _ in served]
+        return learned.verdict(self.arch, asked, threads, served)
 
     def _measured(
         self,
@@ -401,12 +428,15 @@ class Registry:
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
         times = {one.digest: one.seconds for one in record.timings} if record is not None else {}
         unused = [] if now.measure else ["measurements are not looked at: the setting `measure` is off"]
+        fitting = candidates if where is None else tuple(spec for spec in candidates if not where(spec))
         if now.measure and not records().empty:
-            fitting = candidates if where is None else tuple(spec for spec in candidates if not where(spec))
             unused = self._measured(op, problem, count, fitting, registered, where)[1]
-        notes = [self._note(op, spec, problem, count, chosen, times, where) for spec in candidates]
+        served = self._served(op, problem, count, fitting)
+        told = self._verdict(op, problem, count, served)
+        known = Known(times, learned.predicted(served, told))
+        notes = [self._note(op, spec, problem, count, chosen, known, where) for spec in candidates]
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
-            notes.append(self._note(op, chosen.spec, problem, count, chosen, times, None))
+            notes.append(self._note(op, chosen.spec, problem, count, chosen, known, None))
         if registered:
             source = f"{len(candidates)} of {len(self._specs)} registered kernels have the signature"
         else:
@@ -422,6 +452,7 @@ class Registry:
             decided,
             tuple(op.words(problem)),
             tuple(unused),
+            model=learned.silence(told) if chosen is None or chosen.tier not in ("measured", "model") else "",
         )
 
     def _note(
@@ -431,7 +462,7 @@ class Registry:
         problem: Any,
         threads: int,
         chosen: Selection | None,
-        times: dict[str, float],
+        known: Known,
         where: Where | None,
     ) -> Candidate:
         reasons = [str(one) for one in op.supports(spec, problem)]
@@ -439,7 +470,7 @@ class Registry:
             reasons.append(where(spec))
         seconds = None if reasons else self._estimate(spec, problem, threads)
         unknown = seconds == math.inf
-        measured = times.get(spec.digest)
+        measured, predicted = known.measured.get(spec.digest), known.predicted.get(spec.digest)
         verdict = "refused" if reasons else "slower"
         if chosen is not None and spec.digest == chosen.spec.digest:
             verdict = "chosen"
@@ -450,12 +481,16 @@ class Registry:
                 reasons.append("never measured on this problem; the record names another")
             elif chosen.tier == "measured" and measured is not None:
                 reasons.append(f"measured {measured / chosen.seconds:.2f} times the winner's time")
+            elif chosen.tier == "model" and predicted is not None:
+                reasons.append(f"predicted {predicted / max(chosen.seconds, 1e-12):.2f} times the winner's time")
             elif seconds == chosen.seconds:
                 reasons.append("the same estimate; the one registered first wins")
             else:
                 reasons.append(f"estimated {seconds / max(chosen.seconds, 1e-12):.2f} times the winner's time")
         told = None if unknown else seconds
-        return Candidate(spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec))
+        return Candidate(
+            spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec), predicted
+        )
 
     # -- running -----------------------------------------------------------------------------------
 

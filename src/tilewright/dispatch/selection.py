@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ops.base import KernelSpec, plain
 
-TIERS = ("measured", "rule", "padded", "floor")
+TIERS = ("measured", "model", "rule", "padded", "floor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Selection:
     spec: KernelSpec
     tier: str  # one of TIERS
     reason: str
-    seconds: float  # measured or estimated
+    seconds: float  # measured, predicted or estimated
     padded: Any = None  # the problem that is run instead, in zero-padded copies
 
     @property
@@ -75,6 +76,15 @@ class Candidate:
     estimated_seconds: float | None
     measured_seconds: float | None
     built: bool
+    predicted_seconds: float | None = None  # by the model that was asked
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of kernels' times on a problem, by their digests."""
+
+    measured: Mapping[str, float]
+    predicted: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,7 @@ class Explanation:
     arguments: tuple[str, ...] = field(default=())
     unused_records: tuple[str, ...] = field(default=())  # measurements of the problem, and why they do not count
     stages: tuple[Explanation, ...] = field(default=())  # of a problem of several: each for itself
+    model: str = ""  # why no learned model decided, where there is one
 
     @property
     def replay(self) -> str:
@@ -112,6 +123,7 @@ class Explanation:
             "chosen": None if chosen is None else chosen.to_dict(),
             "decided": self.decided,
             "unused_records": list(self.unused_records),
+            "model": self.model,
             "replay": self.replay,
             **({"stages": [one.to_dict() for one in self.stages]} if self.stages else {}),
         }
@@ -137,7 +149,11 @@ class Explanation:
         for one in self.candidates:
             times = [
                 f"{label} {seconds * 1e6:.1f} us"
-                for label, seconds in (("measured", one.measured_seconds), ("estimated", one.estimated_seconds))
+                for label, seconds in (
+                    ("measured", one.measured_seconds),
+                    ("predicted", one.predicted_seconds),
+                    ("estimated", one.estimated_seconds),
+                )
                 if seconds is not None
             ]
             note = ", ".join([*times, *(["built"] if one.built else [])])
@@ -146,4 +162,5 @@ class Explanation:
         if self.selection is not None:
             lines.append(f"chosen    {self.selection.name}")
             lines.append(f"tier      {self.selection.tier}")
+        lines += [f"model     {self.model}"] if self.model else []
         return lines + [f"records   {one}" for one in self.unused_records]

@@ -17,7 +17,7 @@ from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.engine import engine
 from tilewright.ops.features import Frame, kernel_columns, vocabulary
-from tilewright.tune.problem_sets import leaking
+from tilewright.tune.problem_sets import held_out, leaking
 
 Array = np.ndarray[Any, Any]
 
@@ -119,6 +119,7 @@ def collect(
         fingerprint = str(one.device.get("fingerprint", ""))
         devices[fingerprint] = {name: value for name, value in one.device.items() if name != "fingerprint"}
         found.setdefault((canonical(one.problem), fingerprint, one.threads), []).append((one, spec))
+    kept = held_out(op) if held is None else held
     groups = []
     leaks: dict[str, bool] = {}
     for (text, _, threads), rows in found.items():
@@ -127,7 +128,7 @@ def collect(
             leave("not asked for" if problem is not None else "a problem of another version", len(rows))
             continue
         if text not in leaks:
-            leaks[text] = bool(leaking(op, [problem], held)) if held != () else False
+            leaks[text] = bool(leaking(op, [problem], kept))
         if leaks[text]:
             leave("held out, or near a problem that is", len(rows))
             continue
@@ -146,10 +147,15 @@ def _problem(op: Op, one: Result) -> Any:
 def _group(problem: Any, threads: int, rows: Sequence[tuple[Result, KernelSpec]]) -> Group:
     specs = tuple(spec for _, spec in rows)
     seconds = np.array([one.seconds for one, _ in rows], np.float64)
-    estimates = np.array(
+    estimates = estimates_of(specs, problem, threads)
+    return Group(problem, threads, specs, seconds, estimates, units_of(specs[0].arch, threads))
+
+
+def estimates_of(specs: Sequence[KernelSpec], problem: Any, threads: int) -> Array:
+    """What the backends' analytic estimates say."""
+    return np.array(
         [backend(arch_by_name(spec.arch).backend).estimate(spec, problem, threads or 1) for spec in specs], np.float64
     )
-    return Group(problem, threads, specs, seconds, estimates, units_of(specs[0].arch, threads))
 
 
 def demand_enough(data: Data, least: int = LEAST_PROBLEMS) -> None:

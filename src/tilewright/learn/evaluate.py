@@ -84,6 +84,22 @@ def by_model(model: Model, data: Data) -> list[Choice]:
     return choices(data, groups, model.forest.score(x))
 
 
+def unspoken(model: Model, data: Data) -> dict[str, int]:
+    """Why dispatch would not ask the model of some of the problems, and of how many; devices are not looked at."""
+    found: dict[str, int] = {}
+    known = model.card.devices[0] if model.card.devices else {}
+    for one in data.groups:
+        words = [word for spec in one.specs for word in model.frame.unknown_words(spec)]
+        why = next((text for spec in one.specs if (text := model.silent(spec, known))), "")
+        why = why or (f"it has not seen {words[0]}" if words else "")
+        if not why:
+            outside = model.outside(model.frame.rows(one.specs, one.problem, one.units, one.estimates.tolist()))
+            why = f"{outside.partition(' is ')[0]} beyond its training" if outside else ""
+        if why:
+            found[why] = found.get(why, 0) + 1
+    return found
+
+
 def by_estimate(data: Data) -> list[Choice]:
     groups = np.concatenate([np.full(len(one.specs), number) for number, one in enumerate(data.groups)])
     return choices(data, groups, np.zeros(len(groups)))

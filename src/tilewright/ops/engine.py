@@ -10,9 +10,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 GROUP = "tilewright.engine"
 
@@ -42,6 +45,7 @@ class Engine(Protocol):
     op: str
     problem_sets: Mapping[str, ProblemSet]
     columns: tuple[str, ...]  # the fields of a problem that tables show, in their order
+    configs: Traversable | None  # a folder of trait configs, one a kind of device (`tune.instances`)
 
     def random(self, seed: int, count: int, device: str) -> Sequence[Values]:
         """Problems drawn from the distribution this op states for a kind of device (a backend's name)."""
@@ -70,6 +74,7 @@ class Plain:
         self.op = op
         self.problem_sets: Mapping[str, ProblemSet] = {}
         self.columns = tuple(columns)
+        self.configs: Traversable | None = None
         self.problem_feature_names: tuple[str, ...] = ()
         self.interaction_names: tuple[str, ...] = ()
 

@@ -83,7 +83,9 @@ def _measured(one: Result) -> dict[str, Any]:
 def to_csv(results: Iterable[Result]) -> str:
     found = list(rows(results))
     out = io.StringIO(newline="")
-    names = list(dict.fromkeys(name for row in found for name in row)) or ["kernel", "problem_idx", *_NUMBERS, *_TOLD]
+    names = list(dict.fromkeys(name for row in found for name in row)) or [
+        "kernel", "problem_idx", *_NUMBERS, *_TOLD, *_WHOLE,
+    ]  # fmt: skip
     writer = csv.DictWriter(out, names, restval="")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in found)
@@ -101,9 +103,7 @@ def write(path: Path, results: Iterable[Result]) -> None:
     elif path.suffix == ".csv":
         write_if_changed(path, to_csv(results).encode())
     else:
-        raise RequestError(
-            f"{path.name!r} is no table", rule="table-kind", value=path.suffix, remedy="name a .csv or .parquet file"
-        )
+        demand_writable(path)
 
 
 def _arrow() -> Any:
@@ -125,6 +125,35 @@ def _parquet_bytes(table: Sequence[Mapping[str, Any]]) -> bytes:
     out = arrow.BufferOutputStream()
     arrow.parquet.write_table(arrow.Table.from_pylist(list(table)), out, compression="zstd")
     return bytes(out.getvalue().to_pybytes())
+
+
+def added(path: Path, results: Iterable[Result]) -> list[Result]:
+    """The results of a table that is there already and new ones, each in the place of one about the same thing."""
+    found = {_key(one): one for one in read(path)} if path.exists() else {}
+    return list((found | {_key(one): one for one in results}).values())
+
+
+def _key(one: Result) -> tuple[Any, ...]:
+    return canonical(one.problem), str(one.device.get("fingerprint", "")), one.threads, one.kernel.digest
+
+
+def demand_writable(path: Path) -> None:
+    """Say before anything is measured what would keep a table from being written afterwards."""
+    if path.suffix not in FORMATS:
+        raise RequestError(
+            f"{path.name!r} is no table", rule="table-kind", value=path.suffix, remedy="name a .csv or .parquet file"
+        )
+    if path.suffix == ".parquet":
+        _arrow()
+    if path.exists():
+        read(path)  # another's file is left alone
+    elif not path.parent.is_dir():
+        raise RequestError(
+            f"{path.parent} is no folder",
+            rule="table-folder",
+            value=str(path.parent),
+            remedy="make it, or name another",
+        )
 
 
 # -- and back ------------------------------------------------------------------------------------------------
@@ -164,6 +193,9 @@ def _table(path: Path) -> list[Mapping[str, Any]]:
         raise ValueError("it is neither .csv nor .parquet")
     reader = csv.DictReader(io.StringIO(jsontext.read(path).decode("utf-8-sig"), newline=""), strict=True)
     try:
+        missing = [name for name in ("kernel", *_NUMBERS, *_TOLD, *_WHOLE) if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]}")
         return list(reader)
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None

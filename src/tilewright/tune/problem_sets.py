@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,22 @@ RANDOM = "random"
 FILES = (".json", ".csv", ".parquet")
 MOST_RANDOM = 1_000_000
 
+Make = Callable[[Values], Any]
+
 
 def keys(op: Op) -> list[str]:
     return list(engine(op).problem_sets)
 
 
-def values(op: Op, word: str, device: str) -> Sequence[Values]:
-    """What a word means: the key of a set, `random:SEED:COUNT`, or the path of a file."""
+def values(op: Op, word: str, device: str, make: Make | None = None) -> Sequence[Values]:
+    """What a word means: the key of a set, `random:SEED:COUNT`, or the path of a file.
+
+    `make` makes a problem of a row, to see whether it is one; by default what the row says is all there is.
+    """
     if word.partition(":")[0] == RANDOM:
         return _random(engine(op), word, device)
     if Path(word).suffix.lower() in FILES:
-        return read(op, Path(word))
+        return read(op, Path(word), make)
     found = engine(op).problem_sets.get(word)
     if found is None:
         known = [*keys(op), f"{RANDOM}:SEED:COUNT", "a .json, .csv or .parquet file"]
@@ -83,7 +88,7 @@ def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
 # -- files -------------------------------------------------------------------------------------------------
 
 
-def read(op: Op, path: Path) -> list[Values]:
+def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     """The rows of a file, by the names of the op's options or of a problem's fields."""
     reader = {".json": _json, ".csv": _csv, ".parquet": _parquet}[path.suffix.lower()]
     try:
@@ -102,7 +107,7 @@ def read(op: Op, path: Path) -> list[Values]:
         except ValueError as error:
             raise _bad(path, f"problem {index + 1}: {error}") from None
         try:
-            problem(op, found[-1])
+            problem(op, found[-1]) if make is None else make(found[-1])
         except RequestError as error:
             error.message = f"{path}, problem {index + 1}: {error.message}"
             raise

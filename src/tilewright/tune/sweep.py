@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright import ops
-from tilewright.dispatch.measure import versions_of
-from tilewright.dispatch.records import machine, threads_of
+from tilewright.dispatch.measure import versions_of, winner
+from tilewright.dispatch.records import Record, Timing, machine, threads_of
 from tilewright.dispatch.results import OK, KernelRow, Result, Results, canonical, problem_digest
 from tilewright.ops.base import KernelSpec, Op, plain
 from tilewright.runtime.devices import HOST, device_of
@@ -42,6 +42,7 @@ class Work:
     items: tuple[Item, ...]
     known: int  # results the store has already
     unserved: tuple[Any, ...] = ()  # problems for which there is no kernel
+    asked: tuple[Item, ...] = ()  # each problem with all its kernels, measured or not
 
     @property
     def total(self) -> int:
@@ -101,6 +102,7 @@ class Sweep:
     def plan(self, problems: Iterable[Any], specs_of: SpecsOf) -> Work:
         """The kernels that serve each problem and have no result yet."""
         items: list[Item] = []
+        asked: list[Item] = []
         unserved: list[Any] = []
         known = 0
         method = canonical(self._protocol)
@@ -109,6 +111,7 @@ class Sweep:
             if not usable:
                 unserved.append(stage)
                 continue
+            asked.append(Item(stage, tuple(usable)))
             done = self.store.measured(
                 self._machine["fingerprint"], self.threads, problem_digest(self.op.name, plain(stage))
             )
@@ -116,7 +119,7 @@ class Sweep:
             known += len(usable) - len(left)
             if left:
                 items.append(Item(stage, tuple(left)))
-        return Work(tuple(items), known, tuple(unserved))
+        return Work(tuple(items), known, tuple(unserved), tuple(asked))
 
     def _stages(self, problems: Iterable[Any]) -> list[Any]:
         """Every problem that a kernel is measured on, each once."""
@@ -176,6 +179,38 @@ class Sweep:
             self.op.name, plain(problem), self._machine, self.threads,
             KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict()), outcome.status, outcome.seconds,
             outcome.spread, outcome.error, outcome.non_zero, noise, outcome.reason, self._protocol, versions_of(spec),
+        )  # fmt: skip
+
+    # -- what came of it -----------------------------------------------------------------------------------
+
+    def results(self, item: Item) -> list[Result]:
+        """What the store has of a problem's kernels on this device by this protocol, the fastest first."""
+        wanted = {one.digest for one in item.specs}
+        method, here = canonical(self._protocol), self._machine["fingerprint"]
+        return [
+            one
+            for one in self.store.of_problem(self.op.name, plain(item.problem))
+            if one.kernel.digest in wanted
+            and (one.device.get("fingerprint"), one.threads) == (here, self.threads)
+            and canonical(one.method) == method
+        ]
+
+    def record(self, item: Item, incumbent: str) -> Record | None:
+        """The times of a problem and its winner: the incumbent (a digest), unless it is measurably slower."""
+        found = [one for one in self.results(item) if one.status == OK and one.seconds is not None]
+        if not found:
+            return None
+        order = {one.digest: index for index, one in enumerate(item.specs)} | {incumbent: -1}
+        ranked = sorted(found, key=lambda one: order[one.kernel.digest])
+        best = ranked[winner([(one.seconds or 0.0, one.spread or 0.0) for one in ranked])]
+        timings = tuple(
+            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread or 0.0,
+                   one.error or 0.0)
+            for one in found
+        )  # fmt: skip
+        return Record(
+            self.op.name, plain(item.problem), self.threads, self.target, best.kernel.digest, timings, best.method,
+            best.versions, self._machine,
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import resources
 from typing import Any
 
 from tilewright.ops.engine import ProblemSet, Values
@@ -203,6 +204,10 @@ class GemmEngine:
     op = "gemm"
     problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _SETS}
     columns = ("m", "n", "k", "batch", "dtype_a", "dtype_b", "dtype_c", "layout", "epilogue", "num_d")
+
+    @property
+    def configs(self) -> Any:
+        return resources.files(__package__).joinpath("configs")
 
     def random(self, seed: int, count: int, device: str) -> Sequence[Values]:
         return list(drawn(seed, count, CPU if device == "cpu" else GPU))

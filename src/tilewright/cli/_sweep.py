@@ -1,0 +1,317 @@
+"""`bench --problems`: many problems through a sweep, into the store; told as it goes and at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tilewright.cli._ops import flag_of
+from tilewright.cli._problems import demand_memory, kernel_of, problem_of
+from tilewright.cli.common import print_json, say, show, table
+from tilewright.errors import RequestError, StoreError, TilewrightError
+
+if TYPE_CHECKING:
+    from tilewright.arch import Arch
+    from tilewright.dispatch.records import Record
+    from tilewright.dispatch.registry import Registry
+    from tilewright.dispatch.results import Results
+    from tilewright.ops.base import Op
+    from tilewright.tune.sweep import Options, Progress, SpecsOf, Sweep, Work
+
+_SHOWN = 40  # problems that are listed; of more, the table and the store tell
+_PAUSE = 5.0  # seconds between two lines of progress
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which kernels take part: those of a pool or a trait config, one by name, of which those that pass a filter."""
+
+    pool: str = ""
+    kernel: str = ""
+    expression: str = ""
+    config: str = ""
+
+    def specs_of(self, op: Op, target: str) -> SpecsOf:
+        from tilewright.codegen import Filter
+        from tilewright.tune.instances import load, of_config
+        from tilewright.tune.sweep import candidates, of_list, of_pool
+
+        named = [f"--{name}" for name in ("pool", "kernel", "config") if getattr(self, name)]
+        if len(named) > 1:
+            raise RequestError(
+                f"{' and '.join(named)} say two different things about which kernels take part",
+                rule="preselected-pool",
+                value=named[0],
+                remedy="leave one of them out",
+            )
+        found: SpecsOf
+        if self.config:
+            found = of_config(op, target, load(op, self.config, target))
+        elif self.kernel:
+            found = of_list(op, [kernel_of(self.kernel, target)])
+        elif self.pool:
+            found = of_pool(op, target, self.pool)
+        else:
+            found = candidates(op, target)
+        if not self.expression:
+            return found
+        passes = Filter(self.expression)
+        return lambda problem: [one for one in found(problem) if passes(one)]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where results go: the store, and a table beside it."""
+
+    store: Path | None = None
+    table: Path | None = None
+    save: bool = False
+
+
+@dataclass(slots=True)
+class Told:
+    """What is said at the end."""
+
+    unmeasured: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[Any] = field(default_factory=list)  # rows
+
+
+# -- which problems --------------------------------------------------------------------------------------
+
+
+def problems(op: Op, word: str, given: Mapping[str, Any], arch: Arch) -> list[Any]:
+    """Those a word means, each once; options that were given fill what a set does not say itself."""
+    from tilewright.tune import problem_sets
+
+    options = {one.name: one for one in op.options}
+    filling = {
+        name: value
+        for name, value in given.items()
+        if value is not None and not (options[name].kind is bool and value == (options[name].default is True))
+    }
+
+    def made(row: Mapping[str, Any]) -> Any:
+        if any(name not in options for name in row):
+            return op.problem_from_dict(row)  # by its own fields, which say all there is
+        return problem_of(op, {**filling, **row}, arch).problem
+
+    rows = problem_sets.values(op, word, arch.backend, made)
+    for name in filling:
+        if not any(set(options).issuperset(row) and name not in row for row in rows):
+            raise RequestError(
+                f"every problem of {word} says {name} itself, and {flag_of(options[name])} says another",
+                rule="problems-or-options",
+                value=flag_of(options[name]),
+                remedy="leave one of them out",
+            )
+    return list(dict.fromkeys(map(made, rows)))
+
+
+def _servable(registry: Registry, problems: Sequence[Any], told: Told) -> list[Any]:
+    """Those that are legal on the target and fit the machine; why the others are not is told."""
+    found = []
+    for one in problems:
+        try:
+            registry.stages(one)
+            demand_memory(one)
+            found.append(one)
+        except TilewrightError as error:
+            told.unmeasured.append((one.describe(), error.message.removeprefix(f"{one.describe()}: ")))
+    return found
+
+
+# -- measuring ---------------------------------------------------------------------------------------------
+
+
+def sweep(
+    registry: Registry, op: Op, asked: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool
+) -> None:
+    """Measure what the store has not, tell, and keep."""
+    from tilewright.dispatch.records import records
+    from tilewright.dispatch.results import Results
+    from tilewright.tune import export
+    from tilewright.tune.sweep import Sweep
+
+    if kept.table is not None:
+        export.demand_writable(kept.table)
+    told = Told()
+    # Looked at first: what was measured for dispatch before there was a store is taken over.
+    records().refresh()
+    store = Results(kept.store) if kept.store is not None else records().results
+    with _readable(store):
+        one = Sweep(op, registry.target, store, how)
+        work = one.plan(_servable(registry, asked, told), which.specs_of(op, registry.target))
+        told.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in work.unserved]
+        say(f"{len(work.asked)} problems: {work.total} to measure, {work.known} are in {store.path}")
+        _run(one, work, told)
+        found = _records(registry, one, work)
+        if kept.save:
+            _remember(one, work, found)
+        if kept.table is not None:
+            rows = [row for item in work.asked for row in one.results(item)]
+            export.write(kept.table, export.added(kept.table, rows))
+    if json:
+        print_json([record.to_dict() for record, _ in found])
+    else:
+        _show(found)
+    _tell(told, found, kept)
+
+
+@contextmanager
+def _readable(store: Results) -> Iterator[None]:
+    from tilewright.dispatch.results import Unreadable
+
+    try:
+        yield
+    except Unreadable as error:
+        raise StoreError(
+            f"the store {store.path} cannot be used: {error}",
+            rule="records-unreadable",
+            value=str(store.path),
+            remedy="name another with --store; nothing was written to it",
+        ) from error
+
+
+def _run(one: Sweep, work: Work, told: Told) -> None:
+    from tilewright import events
+    from tilewright.dispatch.results import OK
+
+    if not work.total:
+        return
+    line = _Line()
+    built = 0
+
+    def on_build(event: Any) -> None:
+        nonlocal built
+        if isinstance(event, (events.KernelBuilt, events.BuildFailed)):
+            built += 1
+            line(f"built {built}")
+
+    def on_row(row: Any, progress: Progress) -> None:
+        if row.status != OK:
+            told.failures.append(row)
+        line(_progress(progress), last=progress.done == progress.total)
+
+    try:
+        one.run(work, on_row=on_row, on_build=on_build)
+    except KeyboardInterrupt:
+        line.end()
+        say(f"what was measured is in {one.store.path}: the same command goes on from there")
+        raise
+    line.end()
+
+
+def _progress(now: Progress) -> str:
+    failed = sum(now.failed.values())
+    left = now.seconds_left
+    return (
+        f"measured {now.done} of {now.total}"
+        + (f", {failed} failed" if failed else "")
+        + (f", about {duration(left)} left" if left is not None and now.done < now.total else "")
+    )
+
+
+def duration(seconds: float) -> str:
+    """For people: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class _Line:
+    """One line that changes on a terminal, a new one now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._next = 0.0 if self._terminal else time.monotonic() + _PAUSE
+        self._open = False
+
+    def __call__(self, text: str, *, last: bool = False) -> None:
+        now = time.monotonic()
+        if now < self._next and not last:
+            return
+        self._next = now + (0.2 if self._terminal else _PAUSE)
+        if self._terminal:
+            typer.echo(f"\r\x1b[K{text}", err=True, nl=False)
+            self._open = True
+        else:
+            say(text)
+
+    def end(self) -> None:
+        if self._open:
+            typer.echo("", err=True)
+            self._open = False
+
+
+# -- what came of it ---------------------------------------------------------------------------------------
+
+Found = list[tuple["Record", Any]]
+
+
+def _records(registry: Registry, one: Sweep, work: Work) -> Found:
+    """A record for each problem of which some kernel has a time."""
+    found: Found = []
+    for item in work.asked:
+        record = one.record(item, registry.select(item.problem, strict=False).spec.digest)
+        if record is not None:
+            found.append((record, item.problem))
+    return found
+
+
+def _remember(one: Sweep, work: Work, found: Found) -> None:
+    """Choices where dispatch looks for them, with their results where those are in another store."""
+    from tilewright.dispatch.records import records
+    from tilewright.dispatch.results import Choice
+
+    table = records()
+    choices = [
+        Choice(each.op, each.problem, each.machine, each.threads, each.target, each.choice, each.date)
+        for each, _ in found
+    ]
+    here = one.store.path.absolute() == table.path.absolute()
+    table.choose([] if here else [row for item in work.asked for row in one.results(item)], choices)
+
+
+def _show(found: Found) -> None:
+    numbers = ("time us", "GFLOP/s", "kernels", "spread")
+    shown = table(*numbers, "problem", "winner", fold=["problem", "winner"], right=numbers)
+    for record, problem in found[:_SHOWN]:
+        best = record.winner
+        shown.add_row(
+            f"{best.seconds * 1e6:.1f}", f"{problem.flops / best.seconds / 1e9:.1f}", str(len(record.timings)),
+            f"{best.spread * 100:.1f}%", problem.describe(), best.name,
+        )  # fmt: skip
+    if found:
+        show(shown)
+    if len(found) > _SHOWN:
+        say(f"and {len(found) - _SHOWN} more problems")
+
+
+def _tell(told: Told, found: Found, kept: Kept) -> None:
+    for name, why in told.unmeasured[:_SHOWN]:
+        say(f"not measured: {name}: {why}")
+    if len(told.unmeasured) > _SHOWN:
+        say(f"and {len(told.unmeasured) - _SHOWN} more that were not measured")
+    by_status: dict[str, list[Any]] = {}
+    for row in told.failures:
+        by_status.setdefault(row.status, []).append(row)
+    for status, rows in by_status.items():
+        say(f"{len(rows)} {status}: {rows[0].kernel.name}: {rows[0].reason}" + (" ..." if len(rows) > 1 else ""))
+    if kept.table is not None:
+        say(f"written to {kept.table}")
+    if not found:
+        first = told.unmeasured[0][1] if told.unmeasured else f"{len(told.failures)} kernels failed"
+        raise RequestError(
+            f"nothing could be measured: {first}",
+            rule="nothing-measured",
+            value=len(told.unmeasured) + len(told.failures),
+            remedy="give problems and kernels that fit each other; `tilewright explain` says which serve a problem",
+        )
+    say("remembered: dispatch chooses the winners from now on" if kept.save else "not remembered; use --save for that")

@@ -1,0 +1,88 @@
+"""`tilewright instances OP CONFIG`: the kernels a trait config means."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright.cli import _ops
+from tilewright.cli import selection as chosen
+from tilewright.cli.common import Expression, Target, Verbose, say
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.codegen import SpecSet
+
+_Config = Annotated[
+    str,
+    typer.Argument(
+        metavar="[CONFIG]", help="A .json file, or one that ships: cpu, cuda, hip.  [default: the target's kind]",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    _ops.register(app, "instances", "The kernels a trait config means.", _instances, _ops.axis_parameters)
+
+
+def _instances(
+    op: Any,
+    given: dict[str, Any],
+    config: _Config = "",
+    target: Target = "",
+    filter: Expression = "",
+    count_only: Annotated[bool, typer.Option("--count-only", help="Print how many there are.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Print their names (as without any option).")] = False,
+    export_json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write them to a file, specs and all.")
+    ] = None,
+    why_not: chosen.WhyNot = False,
+    verbose: Verbose = False,
+) -> None:
+    """Expand a trait config through a pool's kernels and legality; none at all is an error.
+
+    Options for axes fill those that the config does not name.
+    """
+    from tilewright.backends.base import resolve_target
+    from tilewright.codegen import demand_some
+    from tilewright.tune import instances
+
+    name = resolve_target(target or None, to_run=False).name
+    data = instances.load(op, config, name)
+    found = instances.expand(op, data, name, axes=_ops.axis_values(op, given), expression=filter)
+    if why_not:
+        chosen.print_why_not(found, verbose)
+    elif count_only:
+        typer.echo(str(len(found.specs)))
+    elif listing or export_json is None:
+        for spec in found.specs:
+            typer.echo(spec.name)
+    demand_some(found)
+    if export_json is not None:
+        _export(export_json, found)
+    say(chosen.summary(found))
+
+
+def _export(path: Path, found: SpecSet) -> None:
+    """A new file, or one of this command's own."""
+    from tilewright import jsontext
+    from tilewright.codegen.folder import write_if_changed
+
+    try:
+        there = jsontext.loads(path.read_bytes()) if path.exists() else {"instances": []}
+    except (OSError, ValueError):
+        there = None
+    if not isinstance(there, dict) or set(there) != {"instances"}:
+        raise RequestError(
+            f"{path} is there already, and holds something else",
+            rule="foreign-file",
+            value=str(path),
+            remedy="name a new file",
+        )
+    rows = [{"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in found.specs]
+    write_if_changed(path, (json_text.dumps({"instances": rows}, indent=1) + "\n").encode())
+    say(f"written to {path}")

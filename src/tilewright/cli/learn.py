@@ -1,0 +1,306 @@
+"""`tilewright learn`: models of kernels' times, trained on what was measured, judged, asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright.cli import _ops
+from tilewright.cli.common import AsJson, Target, Threads, print_json, say, show, table
+from tilewright.errors import FileError, RequestError
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.model import Model
+    from tilewright.dispatch.registry import Registry
+    from tilewright.dispatch.results import Result
+    from tilewright.learn.data import Data
+    from tilewright.learn.evaluate import Score
+    from tilewright.ops.base import Op
+
+OpName = Annotated[str, typer.Argument(metavar="OP", help="An op.")]
+Sources = Annotated[
+    list[Path] | None,
+    typer.Option("--data", metavar="FILE", help="A store (.db) or table (.csv, .parquet); several allowed.  [default: "
+                 "this machine's store]", show_default=False),
+]  # fmt: skip
+Archs = Annotated[str, typer.Option("--target", help="Only results of this arch's kernels.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `train` wrote.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Learned selection: train, judge, ask.")
+    group.command("train")(train)
+    group.command("evaluate")(evaluate)
+    group.command("compare")(compare)
+    help = "What a model says of the kernels for a problem."
+    _ops.register(group, "predict", help, _predict, _ops.problem_parameters)
+    app.add_typer(group, name="learn")
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def results(op: Op, sources: list[Path] | None, arch: str) -> list[Result]:
+    """What was measured of an op, out of stores and tables."""
+    from tilewright.dispatch.records import records
+    from tilewright.dispatch.results import Results, Unreadable
+    from tilewright.tune import export
+
+    found: list[Result] = []
+    for path in sources or [records().path]:
+        if path.suffix in export.FORMATS:
+            found += export.read(path)
+            continue
+        if sources and not path.is_file():
+            raise _unusable(path, "there is no such store")
+        try:
+            found += Results(path).all(" WHERE p.op = ?", [op.name])
+        except Unreadable as error:
+            raise _unusable(path, str(error)) from None
+    return [one for one in found if one.op == op.name and (not arch or one.kernel.arch == arch)]
+
+
+def _unusable(path: Path, why: str) -> FileError:
+    return FileError(
+        f"{path} cannot be used: {why}",
+        rule="results-file",
+        value=str(path),
+        remedy="give stores (.db) that `bench --store` made, or tables that `bench --output` wrote",
+    )
+
+
+def model_of(path: Path) -> Model:
+    from tilewright.dispatch import model
+
+    try:
+        return model.read(path.read_bytes(), str(path))
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be read: {error.strerror or error}",
+            rule="model-file",
+            value=str(path),
+            remedy="name a file that `tilewright learn train` wrote",
+        ) from None
+
+
+def _data(op: Op, sources: list[Path] | None, arch: str, *, to_train: bool) -> Data:
+    from tilewright.learn.data import collect
+
+    # To train, what is held out stays out; judged, it is what one wants to know.
+    return collect(op, results(op, sources, arch), held=None if to_train else ())
+
+
+def _demand_some(data: Data) -> None:
+    if not data.groups:
+        told = ", ".join(f"{count} {why}" for why, count in data.left_out.items())
+        raise RequestError(
+            "there is nothing to judge by" + (f" (left out: {told})" if told else ""),
+            rule="too-little-data",
+            value=0,
+            remedy="measure: `tilewright bench OP --problems holdout`, and name its store or table with --data",
+        )
+
+
+# -- commands --------------------------------------------------------------------------------------------------
+
+
+def train(
+    op: OpName,
+    data: Sources = None,
+    target: Archs = "",
+    output: Annotated[
+        Path | None, typer.Option(help="Where to write; by default the cache's folder, where dispatch looks.")
+    ] = None,
+    start: Annotated[Path | None, typer.Option(metavar="MODEL", help="Go on from this model.")] = None,
+    trees: Annotated[int, typer.Option(min=1, max=5000)] = 100,
+    leaves: Annotated[int, typer.Option(min=2, max=1024)] = 31,
+    seed: Annotated[int, typer.Option(min=0, help="Of the folds and of LightGBM.")] = 7,
+    json: AsJson = False,
+) -> None:
+    """Train on what was measured, the held-out problems and their neighbours left out; print how good it is.
+
+    The numbers are of cross-validation by problem: each problem is judged by a model that has not seen it.
+    """
+    from tilewright import ops
+    from tilewright.dispatch import model
+    from tilewright.learn import train as training
+
+    training.lightgbm()  # told before anything is read
+    asked = ops.op(op)
+    found = _data(asked, data, target, to_train=True)
+    made = training.train(
+        found, training.Settings(trees=trees, leaves=leaves, seed=seed), None if start is None else model_of(start)
+    )
+    path = output if output is not None else model.folder() / f"{made.card.name}{model.ENDING}"
+    _write(path, made)
+    if json:
+        print_json({"path": str(path), "card": card_of(made)})
+        return
+    score = made.card.metrics["cross_validation"]
+    _show_scores({made.card.name: score})
+    for why, count in found.left_out.items():
+        say(f"left out: {count} rows, {why}")
+    say(f"{found.rows} rows of {len(found.groups)} problems; {path.stat().st_size / 1024:.0f} KiB written to {path}")
+
+
+def card_of(made: Model) -> dict[str, Any]:
+    from tilewright.ops.base import plain
+
+    found: dict[str, Any] = plain(made.card)
+    return {**found, "devices": [dict(one) for one in made.card.devices]}
+
+
+def _write(path: Path, made: Model) -> None:
+    """The model, and its card beside it for people; a file that is no model is left alone."""
+    import json
+
+    from tilewright.codegen.folder import write_if_changed
+    from tilewright.dispatch import model
+
+    if path.suffix != model.ENDING:
+        raise RequestError(
+            f"{path.name} does not end in {model.ENDING}",
+            rule="model-name",
+            value=str(path),
+            remedy=f"name it {path.stem}{model.ENDING}",
+        )
+    if path.exists():
+        model_of(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    model.write(path, made)
+    card = json.dumps(card_of(made), indent=1, sort_keys=True, default=dict) + "\n"
+    write_if_changed(path.with_suffix(".card.json"), card.encode())
+
+
+def evaluate(
+    op: OpName,
+    model: ModelFile,
+    data: Sources = None,
+    target: Archs = "",
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw each choice beside the fastest.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Judge a model's choices by what was measured, beside those of the analytic estimate, family by family."""
+    from tilewright import ops
+    from tilewright.learn import evaluate as judged
+    from tilewright.learn.plot import scatter
+
+    made = _of_op(model_of(model), op)
+    found = _data(ops.op(op), data, target, to_train=False)
+    _demand_some(found)
+    choices = judged.by_model(made, found)
+    scores = {"model": judged.score(found, choices), "estimate": judged.score(found, judged.by_estimate(found))}
+    silent = judged.unspoken(made, found)
+    if plot is not None:
+        from tilewright.codegen.folder import write_if_changed
+
+        write_if_changed(plot, scatter(choices, made.card.name).encode())
+    _tell(scores, found, made, silent, json=json)
+
+
+def _tell(scores: dict[str, Score], data: Data, made: Model, silent: dict[str, int], *, json: bool) -> None:
+    seen = data.digest == made.card.data.get("digest")
+    if json:
+        print_json(
+            {**{name: one.to_dict() for name, one in scores.items()}, "rows": data.rows, "left_out": data.left_out,
+             "trained_on_these": seen, "silent": silent}
+        )  # fmt: skip
+        return
+    _show_scores({name: one.to_dict() for name, one in scores.items()})
+    for why, count in silent.items():
+        say(f"{count} problems: dispatch would go by the estimate: {why}")
+    if seen:
+        say("these are the rows it was trained on: they say nothing of other problems")
+
+
+def _of_op(made: Model, op: str) -> Model:
+    if made.card.op != op:
+        raise RequestError(
+            f"the model {made.card.name} is for {made.card.op}",
+            rule="model-op",
+            value=op,
+            remedy=f"ask for {made.card.op}",
+        )
+    return made
+
+
+def compare(
+    op: OpName,
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Files that `train` wrote.")],
+    data: Sources = None,
+    target: Archs = "",
+    json: AsJson = False,
+) -> None:
+    """Judge several models and the estimate on the same problems."""
+    from tilewright import ops
+    from tilewright.learn import evaluate as judged
+
+    made = {str(path): _of_op(model_of(path), op) for path in models}
+    found = _data(ops.op(op), data, target, to_train=False)
+    _demand_some(found)
+    scores = {name: judged.score(found, judged.by_model(one, found)).to_dict() for name, one in made.items()}
+    scores["estimate"] = judged.score(found, judged.by_estimate(found)).to_dict()
+    if json:
+        print_json({"scores": scores, "rows": found.rows, "left_out": found.left_out})
+    else:
+        _show_scores(scores)
+
+
+def _show_scores(scores: dict[str, Any]) -> None:
+    numbers = ("mean", "p10", "worst", "top1", "top5")
+    shown = table("problems", *numbers, "family", "by", fold=["by"], right=["problems", *numbers])
+    for name, one in scores.items():
+        for family, each in {"all": one, **one.get("families", {})}.items():
+            shown.add_row(str(each["problems"]), *(f"{each[word]:.1%}" for word in numbers), family, name)
+    show(shown)
+
+
+def _predict(
+    op: Any,
+    given: dict[str, Any],
+    model: Annotated[Path, typer.Option(metavar="MODEL", help="A file that `train` wrote.")],
+    target: Target = "",
+    threads: Threads = 0,
+    json: AsJson = False,
+) -> None:
+    """Predicted times of the kernels that serve a problem, the fastest first; nothing is compiled or run."""
+    from tilewright.cli._problems import problem_of, registry_for
+
+    made = _of_op(model_of(model), op.name)
+    with registry_for(target or made.card.targets[0], threads, to_run=False) as registry:
+        stages = registry.stages(problem_of(op, given, registry.arch).problem)
+        rows = [row for stage in stages for row in _predicted(registry, op, stage, made)]
+    if json:
+        print_json({"sigma": made.card.sigma, "kernels": rows})
+        return
+    shown = table("predicted us", "estimated us", "kernel", fold=["kernel"], right=["predicted us", "estimated us"])
+    for row in rows:
+        shown.add_row(f"{row['predicted'] * 1e6:.1f}", f"{row['estimated'] * 1e6:.1f}", row["kernel"])
+    show(shown)
+
+
+def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict[str, Any]]:
+    from tilewright.dispatch import model as models
+    from tilewright.dispatch.records import machine, threads_of
+    from tilewright.learn.data import estimates_of, units_of
+    from tilewright.runtime.host import thread_count
+
+    asked, target = op.measured_as(stage), registry.target
+    specs = [one for one in registry.candidates(stage) if not op.supports(one, stage)]
+    threads = threads_of(target, thread_count())
+    guesses = estimates_of(specs, asked, threads).tolist()
+    told = models.ask([made], specs, asked, units_of(target, threads), guesses, machine(target)) if specs else None
+    if told is None or told.seconds is None:
+        raise RequestError(
+            told.why_not if told is not None else f"no kernel serves {stage.describe()} as it is",
+            rule="model-silent",
+            value=made.card.name,
+            remedy="train a model for such problems on this device; dispatch goes by the estimate",
+        )
+    rows = zip(told.seconds.tolist(), guesses, specs, strict=True)
+    return [
+        {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds, "estimated": guess}
+        for seconds, guess, spec in sorted(rows, key=lambda one: one[0])
+    ]

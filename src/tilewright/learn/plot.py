@@ -1,0 +1,54 @@
+"""One picture of an evaluation: for each problem the fastest time measured, and that of the kernel chosen for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from tilewright.learn.evaluate import Choice
+
+_SIZE, _EDGE = 640, 60
+_COLOURS = ("#1b6ca8", "#c0392b", "#27824a", "#8e44ad", "#b9770e", "#34495e", "#0e8c8c", "#a04070")
+
+
+def scatter(found: Sequence[Choice], title: str) -> str:
+    """SVG, both axes logarithmic: a point on the diagonal is a choice that was the fastest."""
+    times = [seconds * 1e6 for one in found for seconds in (one.oracle, one.seconds)]
+    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+    high = max(high, low + 1)
+
+    def at(seconds: float) -> float:
+        share = (math.log10(seconds * 1e6) - low) / (high - low)
+        return _EDGE + share * (_SIZE - 2 * _EDGE)
+
+    families = sorted({one.family for one in found})
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_SIZE} {_SIZE}" font-size="12">',
+        f'<rect width="{_SIZE}" height="{_SIZE}" fill="white"/>',
+        f'<text x="{_EDGE}" y="24" font-size="15">{escape(title)}: fastest measured against chosen</text>',
+        f'<line x1="{_EDGE}" y1="{_SIZE - _EDGE}" x2="{_SIZE - _EDGE}" y2="{_EDGE}" stroke="#999"/>',
+    ]
+    for power in range(low, high + 1):
+        place = at(10.0**power * 1e-6)
+        parts += [
+            f'<text x="{place:.1f}" y="{_SIZE - _EDGE + 18}" text-anchor="middle">{10.0**power:g}</text>',
+            f'<text x="{_EDGE - 6}" y="{_SIZE - place + 4:.1f}" text-anchor="end">{10.0**power:g}</text>',
+        ]
+    for one in found:
+        colour = _COLOURS[families.index(one.family) % len(_COLOURS)]
+        told = escape(f"{one.problem.describe()}: {one.efficiency:.1%} of the fastest")
+        x, y = at(one.oracle), _SIZE - at(one.seconds)
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}" fill-opacity="0.7"><title>{told}</title></circle>'
+        )
+    for index, name in enumerate(families):
+        colour = _COLOURS[index % len(_COLOURS)]
+        parts.append(f'<text x="{_EDGE + 8}" y="{_EDGE + 16 * index}" fill="{colour}">{escape(name)}</text>')
+    middle = _SIZE / 2
+    parts += [
+        f'<text x="{middle}" y="{_SIZE - 16}" text-anchor="middle">fastest, us</text>',
+        f'<text x="16" y="{middle}" text-anchor="middle" transform="rotate(-90 16 {middle})">chosen, us</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,283 @@
+"""Trait configs: kernels by what is asked of them, out of a pool.
+
+    {"variant": "standard", "pool": "default", "trait_config": {
+        "data_type": {"values": ["bf16", "fp16"]}, "pipeline": {"values": ["packed"]},
+        "tile_m": {"min": 64, "max": 256, "step": 64}}}
+
+A trait is an axis of the op (`data_type` means `datatypes`) or a flat name of its schedules (`ops.fields`).  Values of
+an axis say which signatures there are.  Words of a schedule, such as the pipeline, select among the kernels of the
+pool.  Numbers and switches vary them: each kernel of the pool is proposed with each value.  What nobody names is as the
+pool has it; legality disposes.  A configuration with other sections is the op's to read (`Op.configured`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tilewright import jsontext
+from tilewright.arch import arch as arch_by_name
+from tilewright.codegen import Filter, SpecSet
+from tilewright.codegen.collect import Rejection, collect, split_legal
+from tilewright.errors import FileError, RequestError, UnknownNameError, nearest
+from tilewright.ops.base import Axis, KernelSpec, Op
+from tilewright.ops.engine import engine
+from tilewright.ops.fields import flat_names
+from tilewright.ops.sweep import MOST, unknown_name, values_of
+
+TRAITS = "trait_config"
+POOL = "pool"
+SHAPES = "tile_config"  # a section that says every shape: such a configuration needs no pool
+
+
+class _Config(BaseModel):
+    """What a trait config holds beside axes."""
+
+    model_config = ConfigDict(strict=True)
+
+    pool: str = "default"
+    trait_config: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """A configuration as read: its pool, axes, and fields of schedules with the values they may have."""
+
+    pool: str
+    axes: dict[str, tuple[Any, ...]]
+    fields: dict[str, tuple[Any, ...]]
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def shipped(op: Op) -> dict[str, bytes]:
+    """The configurations an op ships, by the kind of device they are for."""
+    place = engine(op).configs
+    if place is None or not place.is_dir():
+        return {}
+    found = sorted(place.iterdir(), key=lambda one: one.name)
+    return {one.name.removesuffix(".json"): one.read_bytes() for one in found if one.name.endswith(".json")}
+
+
+def load(op: Op, word: str, target: str) -> Mapping[str, Any]:
+    """The configuration a word means: a file, or one that ships; without a word, that of the target's kind."""
+    known = shipped(op)
+    word = word or arch_by_name(target).backend
+    if word in known:
+        data = known[word]
+    elif Path(word).suffix == ".json" or Path(word).exists():
+        try:
+            data = jsontext.read(Path(word), regular=False)
+        except OSError as error:
+            raise _bad(word, f"cannot be read: {error.strerror or error}") from None
+    else:
+        raise UnknownNameError(
+            f"{word!r} is no configuration of {op.name}",
+            rule="config-file",
+            value=word,
+            remedy=nearest(word, [*known, "a .json file"]),
+        )
+    try:
+        found = jsontext.loads(data)
+    except ValueError as error:
+        raise _bad(word, f"is no JSON: {error}") from None
+    if not isinstance(found, Mapping):
+        raise _bad(word, "holds no object")
+    return found
+
+
+def _bad(word: str, what: str) -> FileError:
+    looks = f'{{"variant": ..., "{TRAITS}": {{"data_type": {{"values": [...]}}, ...}}}}'
+    return FileError(f"{word} {what}", rule="config-file", value=word, remedy=f"write {looks}")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def read(op: Op, data: Mapping[str, Any]) -> Traits:
+    """A configuration's axes and fields; an unknown name is an error with the nearest one."""
+    data = {name: value for name, value in data.items() if not name.startswith("_")}  # remarks
+    try:
+        config = _Config.model_validate({name: data[name] for name in (POOL, TRAITS) if name in data})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RequestError(
+            f"{'.'.join(map(str, first['loc']))} of the configuration: {first['msg']}",
+            rule="config-value",
+            value=str(first["loc"][0]),
+            remedy=f'write "{POOL}": "default", "{TRAITS}": {{"name": {{"values": [...]}}}}',
+        ) from None
+    axes = {_folded(word): one for one in op.axes for word in (one.name, one.option)}
+    fields = {name: None for kind in op.schedules for name in flat_names(kind)}
+    found = Traits(config.pool, {}, {})
+    for name, given in data.items():
+        if name in (POOL, TRAITS):
+            continue
+        if _folded(name) not in axes:
+            raise unknown_name(name, [TRAITS, POOL, *(_singular(one) for one in op.axes)])
+        _add(found.axes, axes[_folded(name)].name, name, given)
+    for name, given in config.trait_config.items():
+        if name.startswith("_"):
+            continue
+        if _folded(name) in axes:
+            _add(found.axes, axes[_folded(name)].name, name, given)
+        elif name in fields:
+            _add(found.fields, name, name, given)
+        else:
+            raise unknown_name(name, [*(_singular(one) for one in op.axes), *fields])
+    return found
+
+
+def _folded(name: str) -> str:
+    """data_type, datatypes and --datatype are one."""
+    return name.replace("-", "").replace("_", "").removesuffix("s")
+
+
+def _singular(axis: Axis) -> str:
+    return axis.option.lstrip("-").replace("-", "_")
+
+
+def _add(there: dict[str, tuple[Any, ...]], key: str, name: str, given: Any) -> None:
+    if key in there:
+        raise RequestError(
+            f"the configuration names {key} twice", rule="config-name", value=name, remedy="leave one of them out"
+        )
+    there[key] = values_of(name, given)
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------
+
+
+def expand(
+    op: Op, data: Mapping[str, Any], target: str, *, axes: Mapping[str, Any] | None = None, expression: str = ""
+) -> SpecSet:
+    """The legal kernels a configuration means on a target; `axes` fill those it does not name."""
+    if TRAITS not in data or SHAPES in data:
+        return collect(op.name, target, config=data, axes=axes, expression=expression)
+    traits = read(op, data)
+    facts = arch_by_name(target)
+    named = {**(axes or {}), **traits.axes}
+    normal = {one.name: one.normal for one in op.axes if one.normal is not None}
+    whole = {
+        name: tuple(normal[name](one, facts) if name in normal else one for one in values)
+        for name, values in named.items()
+    }
+    pool = list(op.proposals(traits.pool, target, **whole))
+    return _judged(_varied(pool, traits.fields), expression)
+
+
+def _judged(proposed: Iterable[KernelSpec], expression: str) -> SpecSet:
+    passes: Callable[[KernelSpec], bool] = Filter(expression) if expression else lambda _: True
+    seen = list(dict.fromkeys(proposed))
+    wanted = [one for one in seen if passes(one)]
+    found = list(split_legal(wanted))
+    return SpecSet(
+        tuple(one for one in found if isinstance(one, KernelSpec)),
+        tuple(one for one in found if isinstance(one, Rejection)),
+        len(seen) - len(wanted),
+    )
+
+
+def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -> Iterator[KernelSpec]:
+    """The pool's kernels that have the words asked for, each with every combination of the numbers."""
+    words = {name: values for name, values in traits.items() if any(isinstance(one, str) for one in values)}
+    numbers = {name: values for name, values in traits.items() if name not in words}
+    kept = list(pool)
+    for name, values in words.items():
+        kept = [one for one in kept if _place(one, name) is not None]
+        there = list(dict.fromkeys(str(_value(one, name)) for one in kept))
+        for value in values:
+            if str(value) not in there:
+                raise UnknownNameError(
+                    f"no kernel of the pool has {name} {value!r}",
+                    rule="config-value",
+                    value=value,
+                    remedy=nearest(str(value), there) if there else "name other traits, or another pool",
+                )
+        kept = [one for one in kept if _value(one, name) in values]
+    for name in numbers:
+        before, kept = kept, [one for one in kept if _made_from(one, name)]
+        if before and not kept:
+            known = dict.fromkeys(
+                each for one in before for each in _names(type(one.schedule)) if _made_from(one, each)
+            )
+            raise UnknownNameError(
+                f"no kernel of the pool is made from {name}", rule="config-name", value=name,
+                remedy=nearest(name, list(known)),
+            )  # fmt: skip
+    total = len(kept) * prod(len(values) for values in numbers.values())
+    if total > MOST:
+        raise RequestError(
+            f"the configuration means {total} combinations, over {MOST}",
+            rule="config-size",
+            value=total,
+            remedy="give fewer values, or a smaller pool",
+        )
+    combinations = [dict(zip(numbers, values, strict=True)) for values in product(*numbers.values())]
+    return (_with(one, each) for one in kept for each in combinations)
+
+
+def _place(spec: KernelSpec, name: str) -> tuple[str, int | None] | None:
+    return _names(type(spec.schedule)).get(name)
+
+
+_known: dict[type[Any], dict[str, tuple[str, int | None]]] = {}
+
+
+def _names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
+    """Kept: reading annotations is slow."""
+    if kind not in _known:
+        _known[kind] = flat_names(kind)
+    return _known[kind]
+
+
+def _made_from(spec: KernelSpec, name: str) -> bool:
+    """Whether a kernel can be given a value; a shape that follows from others cannot."""
+    place = _place(spec, name)
+    return place is not None and any(one.init and one.name == place[0] for one in dataclasses.fields(spec.schedule))
+
+
+def _value(spec: KernelSpec, name: str) -> Any:
+    field, at = _place(spec, name) or ("", None)
+    value = getattr(spec.schedule, field)
+    return value if at is None else value[at]
+
+
+def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        field, at = _place(spec, name) or ("", None)
+        before = changes.get(field, getattr(spec.schedule, field))
+        one = before if at is None else before[at]
+        if type(value) is not type(one) and not (at is None and isinstance(value, list)):
+            raise RequestError(
+                f"{name} of the configuration is {value!r:.60}, and kernels have values such as {one!r}",
+                rule="config-value",
+                value=name,
+                remedy=f"give {type(one).__name__} values",
+            )
+        new = tuple(value) if isinstance(value, list) else value
+        changes[field] = new if at is None else (*before[:at], new, *before[at + 1 :])
+    return dataclasses.replace(spec, schedule=dataclasses.replace(spec.schedule, **changes)) if changes else spec
+
+
+def of_config(op: Op, target: str, data: Mapping[str, Any]) -> Callable[[Any], Sequence[KernelSpec]]:
+    """For sweeps: the kernels of a configuration with a problem's signature."""
+    known: dict[Any, list[KernelSpec]] = {}
+
+    def specs(problem: Any) -> Sequence[KernelSpec]:
+        signature = op.signature_of(problem)
+        if signature not in known:
+            found = expand(op, data, target, axes=op.axes_of(signature)).specs
+            known[signature] = [one for one in found if one.signature == signature]
+        return known[signature]
+
+    return specs

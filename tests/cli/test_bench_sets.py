@@ -1,0 +1,201 @@
+"""`tilewright problems` and `tilewright bench --problems`: sets of problems, swept into the store."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tilewright import events, ops, settings
+from tilewright.arch import arch
+from tilewright.build import Builder
+from tilewright.cli import _sweep
+from tilewright.cli.main import build_app
+from tilewright.dispatch import records as measured
+from tilewright.dispatch.measure import winner
+from tilewright.dispatch.results import OK, Results
+from tilewright.errors import CompileError, RequestError
+from tilewright.tune import forge
+from tilewright.tune.sweep import Progress, Sweep
+
+GEMM = ops.op("gemm")
+QUICK = ("--target", "generic", "--threads", "1", "--rounds", "1", "--patience", "0", "-j", "1")
+DIRECT = ("--filter", "c.pipeline == 'direct'")
+
+
+def shell(*words: str) -> Result:
+    return CliRunner().invoke(build_app(), list(words))
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> measured.Records:
+    """Records of their own, kernels from the shared store."""
+    made = measured.Records(tmp_path / "records")
+    monkeypatch.setitem(measured._known, settings.current().cache_dir, made)
+    return made
+
+
+def problems(path: Path, *sizes: int) -> str:
+    path.write_text(json.dumps([{"m": size, "n": 4, "k": 4} for size in sizes]))
+    return str(path)
+
+
+def bench(*words: str, status: int = 0) -> Result:
+    done = shell("bench", "gemm", *QUICK, *DIRECT, *words)
+    assert done.exit_code == status, done.output
+    return done
+
+
+# -- sets -------------------------------------------------------------------------------------------------
+
+
+def test_sets_are_listed_and_shown_as_what_a_file_of_problems_holds(tmp_path: Path) -> None:
+    listed = json.loads(shell("problems", "ls", "--json").stdout)
+    assert {"holdout", "validation"} <= {one["set"] for one in listed}
+    assert [one["problems"] for one in listed if one["holdout"]] == [300]
+    assert "eighteen" in shell("problems", "ls", "gemm").stdout.lower()
+    for word in ("validation", "random:5:7"):
+        file = tmp_path / "shown.json"
+        file.write_text(shell("problems", "show", "gemm", word, "--target", "generic").stdout)
+        given = {"datatype": "bf16"}
+        found = _sweep.problems(GEMM, str(file), given, arch("generic"))
+        assert found == _sweep.problems(GEMM, word, given, arch("generic"))
+        assert {one.dtype_a for one in found} == {"bf16"}
+    done = shell("problems", "show", "gemm", "validaton")
+    assert done.exit_code == 1
+    assert "'validation'" in done.stderr
+
+
+def test_options_fill_what_a_set_leaves_out_and_no_more(tmp_path: Path) -> None:
+    file = tmp_path / "p.csv"
+    file.write_text("m,n,datatype\n4,5,\n6,7,fp16\n")
+    found = _sweep.problems(GEMM, str(file), {"k": 9, "datatype": "fp8", "preshuffle": False}, arch("gfx942"))
+    assert [(one.m, one.k) for one in found] == [(4, 9), (6, 9)]
+    assert found[0].dtype_a not in ("fp8", "fp16"), "fp8 is the encoding of the arch"
+    assert found[1].dtype_a == "fp16"
+    with pytest.raises(RequestError, match="says m itself") as caught:
+        _sweep.problems(GEMM, str(file), {"k": 9, "m": 3}, arch("generic"))
+    assert caught.value.rule == "problems-or-options"
+    with pytest.raises(RequestError, match="needs --k"):
+        _sweep.problems(GEMM, str(file), {}, arch("generic"))
+
+
+# -- sweeps -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_the_same_command_goes_on_and_what_is_new_costs_itself(tmp_path: Path, own: measured.Records) -> None:
+    file = tmp_path / "p.json"
+    first = bench("--problems", problems(file, 4, -1), "--json")
+    assert [one["problem"]["m"] for one in json.loads(first.stdout)] == [4]
+    assert "not measured: gemm m=-1 n=4 k=4 fp32_rrr: m is -1" in first.stderr
+    rows = list(own.results.all())
+    assert {one.status for one in rows} == {OK}
+    assert "0 to measure" in bench("--problems", problems(file, 4)).stderr
+    again = bench("--problems", problems(file, 4, 5))
+    assert f"{len(rows)} to measure, {len(rows)} are in" in again.stderr
+    assert f"measured {len(rows)} of {len(rows)}" in again.stderr
+    assert own.results.count() == 2 * len(rows)
+    assert not own.results.has_choices(), "nothing is remembered unless asked"
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_what_is_saved_is_chosen_wherever_it_was_measured(tmp_path: Path, own: measured.Records) -> None:
+    other = tmp_path / "other.db"
+    bench("--problems", problems(tmp_path / "p.json", 4), "--save", "--store", str(other))
+    words = ("explain", "gemm", "--m", "4", "--n", "4", "--k", "4", "--target", "generic", "--threads", "1", "--json")
+    assert json.loads(shell(*words).stdout)["chosen"]["tier"] == "measured"
+    assert Results(other).count() == own.results.count() > 0
+    assert all(one.non_zero for one in own.results.all()), "rows are kept whole"
+
+
+def test_the_incumbent_stays_unless_it_is_measurably_slower() -> None:
+    assert winner([(1.01, 0.0), (1.0, 0.0)]) == 0
+    assert winner([(1.03, 0.0), (1.0, 0.0)]) == 1
+    assert winner([(1.08, 0.09), (1.0, 0.09)]) == 0, "their spread says that they are equal"
+    assert winner([(1.2, 9.0), (1.0, 9.0)]) == 1, "but not any spread"
+
+
+@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.parametrize("flag", ["--output", "--table"])
+def test_a_table_grows_and_another_s_file_is_left_alone(tmp_path: Path, flag: str, own: measured.Records) -> None:
+    out = tmp_path / "out.csv"
+    bench("--problems", problems(tmp_path / "p.json", 4), flag, str(out))
+    bench("--problems", problems(tmp_path / "p.json", 5), flag, str(out))
+    rows = list(csv.DictReader(out.open()))
+    assert {one["m"] for one in rows} == {"4", "5"}
+    assert len(rows) == own.results.count()
+    assert all(float(one["latency_ms"]) > 0 and one["status"] == OK for one in rows)
+    out.write_text("mine\n")
+    before = own.results.count()
+    done = bench("--problems", problems(tmp_path / "p.json", 6), flag, str(out), status=1)
+    assert "[results-file]" in done.stderr
+    assert out.read_text() == "mine\n"
+    assert own.results.count() == before, "told before anything was measured"
+
+
+def test_what_cannot_be_measured_at_all_is_an_error(tmp_path: Path) -> None:
+    done = bench("--problems", problems(tmp_path / "p.json", -1, -2), status=1)
+    assert "[nothing-measured]" in done.stderr
+    assert done.stderr.count("not measured: ") == 2
+    done = shell("bench", "gemm", *QUICK, "--problems", str(tmp_path / "p.json"), "--filter", "c.pipeline == 'none'")
+    assert done.exit_code == 1
+    (tmp_path / "x.db").write_text("no store")
+    done = bench("--problems", problems(tmp_path / "p.json", 4), "--store", str(tmp_path / "x.db"), status=2)
+    assert "[records-unreadable]" in done.stderr
+    assert (tmp_path / "x.db").read_text() == "no store"
+    done = bench("--m", "4", "--n", "4", "--k", "4", "--store", str(tmp_path / "y.db"), status=1)
+    assert "[option-without-set]" in done.stderr
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_an_interrupted_sweep_keeps_what_is_finished_and_says_so(
+    tmp_path: Path, own: measured.Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = Sweep._result
+
+    def interrupted(self: Sweep, *values: Any) -> Any:
+        if own.results.count():
+            raise KeyboardInterrupt
+        return keep(self, *values)
+
+    file = problems(tmp_path / "p.json", 4, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(Sweep, "_result", interrupted)
+        done = bench("--problems", file, status=130)
+    assert "the same command goes on" in done.stderr
+    assert own.results.count() == 1
+    assert ", 1 are in " in bench("--problems", file).stderr
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_failures_are_told_at_the_end_and_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(Builder):
+        def build_many(self, specs: Any, **options: Any) -> Any:
+            specs = list(specs)
+            for one in specs[1:]:
+                Builder().build_one(one)
+            options["on_event"](events.BuildFailed(specs[0].name, "no such instruction", ""))
+            raise CompileError("no such instruction", rule="compile", value="", remedy="x")
+
+    monkeypatch.setattr(forge, "Builder", Failing)
+    words = ("bench", "gemm", *QUICK, "--filter", "c.pipeline != 'stream'")
+    done = shell(*words, "--problems", problems(tmp_path / "p.json", 4), "--output", str(tmp_path / "o.csv"))
+    assert done.exit_code == 0, done.output
+    assert "1 build-failed: " in done.stderr
+    assert "no such instruction" in done.stderr
+    assert "build-failed" in [one["status"] for one in csv.DictReader((tmp_path / "o.csv").open())]
+
+
+def test_progress_says_what_is_left() -> None:
+    assert _sweep._progress(Progress(8)) == "measured 0 of 8"
+    now = Progress(8, done=2)
+    now.started -= 600
+    assert _sweep._progress(now) == "measured 2 of 8, about 30 min left"
+    now.failed["wrong"] += 1
+    assert _sweep._progress(now) == "measured 2 of 8, 1 failed, about 30 min left"
+    assert [_sweep.duration(one) for one in (40, 600, 9000)] == ["40 s", "10 min", "2.5 h"]

@@ -1,0 +1,159 @@
+"""`tilewright learn`: trained on stores and tables, judged, compared, asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as xml
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tilewright import ops, settings
+from tilewright.backends.base import backend
+from tilewright.cli.main import build_app
+from tilewright.dispatch import results as stored
+from tilewright.dispatch.records import machine
+from tilewright.ops.base import plain
+from tilewright.tune import export, problem_sets
+
+GEMM = ops.op("gemm")
+TARGET = "generic"
+
+
+def shell(*words: str, status: int = 0) -> Result:
+    done = CliRunner().invoke(build_app(), ["learn", *words])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def data(*words: str) -> Any:
+    return json.loads(shell(*words, "--json").stdout)
+
+
+def measured(word: str, most: int = 1000) -> list[stored.Result]:
+    """Times that follow a law the estimate does not know."""
+    found = []
+    for problem in problem_sets.problems(GEMM, word, "cpu")[:most]:
+        for spec in GEMM.candidates(GEMM.signature_of(problem), TARGET):
+            if GEMM.supports(spec, problem):
+                continue
+            seconds = backend("cpu").estimate(spec, problem, 1) * (3.0 if spec.schedule.pipeline == "direct" else 1.0)
+            kernel = stored.KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
+            found.append(stored.Result("gemm", plain(problem.dense()), machine(TARGET), 1, kernel, stored.OK, seconds))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Iterator[Path]:
+    with settings.override(cache_dir=tmp_path / "cache", threads=1):
+        yield tmp_path
+
+
+def store(path: Path, word: str) -> str:
+    stored.Results(path).put(measured(word))
+    return str(path)
+
+
+def test_without_lightgbm_training_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    done = shell("train", "gemm", status=1)
+    assert "[missing-extra]" in done.stderr
+    assert "tilewright[learn]" in done.stderr
+
+
+def test_train_evaluate_compare_and_predict(here: Path) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    seen = store(here / "seen.db", "random:11:36")
+    made = data("train", "gemm", "--data", seen, "--trees", "12")
+    assert made["path"].startswith(str(here / "cache" / "models"))
+    assert made["card"]["metrics"]["cross_validation"]["families"]
+    assert json.loads(Path(made["path"]).with_suffix(".card.json").read_text()) == made["card"]
+    table = here / "unseen.csv"
+    export.write(table, measured("random:12:24"))
+    words = ("gemm", made["path"], "--data", str(table))
+    found = data("evaluate", *words)
+    assert found["model"]["mean"] > found["estimate"]["mean"]
+    assert found["model"]["problems"] == 24
+    assert sum(one["problems"] for one in found["model"]["families"].values()) == 24
+    assert not found["trained_on_these"]
+    picture = here / "p.svg"
+    said = shell("evaluate", *words, "--plot", str(picture))
+    assert "decode" in said.stdout
+    circles = [one for one in xml.parse(picture).iter() if one.tag.endswith("circle")]
+    assert len(circles) == 24
+    other = here / f"other{Path(made['path']).suffix}"
+    data("train", "gemm", "--data", seen, "--trees", "2", "--output", str(other))
+    both = data("compare", "gemm", made["path"], str(other), "--data", str(table))["scores"]
+    assert both[made["path"]] == found["model"]
+    assert both["estimate"] == found["estimate"]
+    assert set(both) == {made["path"], str(other), "estimate"}
+    shell("train", "gemm", "--data", seen, "--trees", "2", "--start", str(other), "--output", str(other))
+    _predicts_and_chooses(made["path"])
+
+
+def _predicts_and_chooses(path: str) -> None:
+    sizes = ("--m", "300", "--n", "400", "--k", "500")
+    told = data("predict", "gemm", *sizes, "--model", path, "--target", TARGET)["kernels"]
+    assert [one["predicted"] for one in told] == sorted(one["predicted"] for one in told)
+    done = CliRunner().invoke(build_app(), ["explain", "gemm", *sizes, "--target", TARGET, "--json"])
+    chosen = json.loads(done.stdout)["chosen"]
+    assert (chosen["tier"], chosen["kernel"]) == ("model", told[0]["kernel"]), "what was trained is used"
+    done = shell("predict", "gemm", *sizes, "--model", path, "--target", TARGET, "--datatype", "bf16", status=1)
+    assert "[model-silent]" in done.stderr
+
+
+def test_held_out_problems_teach_nothing_and_are_counted(here: Path) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    mixed = here / "mixed.db"
+    store(mixed, "random:11:36")
+    held = measured("holdout", 5)
+    stored.Results(mixed).put(held)
+    made = data("train", "gemm", "--data", str(mixed), "--trees", "2", "--output", str(here / "m.twmodel"))
+    assert made["card"]["data"]["left_out"]["held out, or near a problem that is"] >= len(held)
+    done = shell("train", "gemm", "--data", store(here / "h.db", "random:11:5"), status=1)
+    assert "[too-little-data]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (("evaluate", "gemm", "absent.twmodel"), "model-file"),
+        (("evaluate", "gemm", "text.twmodel"), "model-file"),
+        (("compare", "gemm", "text.twmodel"), "model-file"),
+        (("train", "gemm", "--data", "absent.db"), "results-file"),
+        (("train", "gemm", "--data", "text.db"), "results-file"),
+        (("train", "gemm", "--data", "text.csv"), "results-file"),
+        (("train", "gemm"), "too-little-data"),
+        (("train", "gem"), "op-name"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
+)
+def test_what_cannot_be_used_is_one_clear_error(
+    words: tuple[str, ...], rule: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if words[0] == "train":
+        pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    monkeypatch.chdir(here)
+    for name in ("text.twmodel", "text.db", "text.csv"):
+        (here / name).write_text("nothing of the kind")
+    done = CliRunner().invoke(build_app(), ["learn", *words])
+    assert done.exit_code in (1, 2), done.output
+    assert f"[{rule}]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_no_model_is_not_written_over(here: Path) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    seen = store(here / "seen.db", "random:11:36")
+    mine = here / "mine.twmodel"
+    mine.write_text("mine")
+    done = CliRunner().invoke(
+        build_app(), ["learn", "train", "gemm", "--data", seen, "--trees", "1", "--output", str(mine)]
+    )
+    assert done.exit_code == 2, done.output
+    assert mine.read_text() == "mine"
+    assert "[model-name]" in shell("train", "gemm", "--data", seen, "--output", str(here / "m.bin"), status=1).stderr

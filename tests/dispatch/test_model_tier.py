@@ -1,0 +1,193 @@
+"""The tier `model`: between what was measured and what is estimated, and only where a model is sure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import Registry, events, ops, settings
+from tilewright.dispatch import learned
+from tilewright.dispatch import model as models
+from tilewright.dispatch.records import Record, Timing, machine, records
+from tilewright.ops.base import plain
+from tilewright.ops.engine import engine
+from tilewright.ops.features import Frame, kernel_columns, vocabulary
+from tilewright.runtime.trees import NODE, Forest
+
+GEMM = ops.op("gemm")
+TARGET = "generic"
+PROBLEM = GEMM.problem({"m": 200, "n": 200, "k": 200})
+SIGMA = 0.05
+
+
+def served() -> list[Any]:
+    return [one for one in GEMM.candidates(GEMM.signature_of(PROBLEM), TARGET) if not GEMM.supports(one, PROBLEM)]
+
+
+def stump(column: int, threshold: float, low: float, high: float) -> Forest:
+    nodes = [(threshold, column, 1, 0.0), (np.inf, 0, 1, low), (np.inf, 0, 2, high)]
+    return Forest(np.array(nodes, NODE), np.array([0], np.int32), np.array([1], np.int32), 0.0)
+
+
+def model(preferred: str, **changes: Any) -> models.Model:
+    """One that is sure that kernels of a pipeline take a thousandth of their estimates."""
+    specs = served()
+    words = vocabulary(specs, kernel_columns(GEMM.schedules))
+    frame = Frame(engine(GEMM), GEMM.schedules, words)
+    at = words["pipeline"].index(preferred)
+    assert at == 0 or at == len(words["pipeline"]) - 1, "one split tells it from the others"
+    low, high = (-7.0, 0.0) if at == 0 else (0.0, -7.0)
+    forest = stump(frame.columns.index("pipeline"), 0.5 if at == 0 else at - 0.5, low, high)
+    here = {name: value for name, value in machine(TARGET).items() if name != "fingerprint"}
+    card = models.Card(
+        "gemm", (TARGET,), (here,), (GEMM.signature_of(PROBLEM).label(),), frame.columns,
+        {name: tuple(each) for name, each in words.items()}, 0.0, SIGMA, {}, {}, {},
+    )  # fmt: skip
+    wide = np.full(len(frame.columns), 1e30)
+    return models.Model(replace(card, **changes), forest, -wide, wide)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of models of one's own, and none that ship."""
+    monkeypatch.setattr(learned, "_ships_some", lambda: False)
+    monkeypatch.setattr(models, "_shipped", lambda: ())
+    with settings.override(cache_dir=tmp_path, threads=1):
+        yield tmp_path / "models"
+
+
+def put(shelf: Path, one: models.Model, name: str = "a") -> Path:
+    shelf.mkdir(exist_ok=True)
+    file = shelf / f"{name}{models.ENDING}"
+    models.write(file, one)
+    return file
+
+
+def other_pipeline() -> str:
+    """A pipeline the estimate does not choose, at an end of the vocabulary."""
+    specs = served()
+    words = vocabulary(specs, kernel_columns(GEMM.schedules))["pipeline"]
+    chosen = Registry(TARGET).select(PROBLEM).spec.schedule.pipeline
+    return next(one for one in (words[0], words[-1]) if one != chosen)
+
+
+def test_a_model_decides_and_says_how_sure_it_is(shelf: Path) -> None:
+    registry = Registry(TARGET)
+    assert registry.select(PROBLEM).tier == "rule"
+    wanted = other_pipeline()
+    put(shelf, model(wanted))
+    chosen = registry.select(PROBLEM)  # a model that comes is noticed
+    assert (chosen.tier, chosen.spec.schedule.pipeline) == ("model", wanted)
+    assert (
+        f"the model gemm-{TARGET} predicts it the fastest of {len(served())} kernels, give or take 5%" in chosen.reason
+    )
+    told = registry.explain(PROBLEM)
+    assert told.decided == f"model: {chosen.reason}"
+    predicted = sorted((one.predicted_seconds, one.name) for one in told.candidates if one.predicted_seconds)
+    assert len(predicted) == len(served())
+    assert predicted[0] == (chosen.seconds, chosen.name)
+    second = next(one for one in told.candidates if one.name in chosen.reason)
+    assert second.predicted_seconds is not None
+    assert f"would take {second.predicted_seconds / chosen.seconds:.2f} times as long" in chosen.reason
+    assert second.predicted_seconds == predicted[1][0]
+    assert any("predicted" in reason for reason in second.reasons)
+    assert "predicted" in str(told)
+    assert told.model == ""
+
+
+def test_a_model_that_goes_is_not_asked_any_more(shelf: Path) -> None:
+    registry = Registry(TARGET)
+    file = put(shelf, model(other_pipeline()))
+    assert registry.select(PROBLEM).tier == "model"
+    with settings.override(models=False):
+        assert registry.select(PROBLEM).tier == "rule"
+        assert "the setting `models` is off" in str(registry.explain(PROBLEM))
+    file.unlink()
+    assert registry.select(PROBLEM).tier == "rule"
+    assert registry.explain(PROBLEM).model == ""
+
+
+def test_what_was_measured_comes_first(shelf: Path) -> None:
+    put(shelf, model(other_pipeline()))
+    slow = served()[-1]
+    timing = Timing(slow.digest, slow.name, slow.to_dict(), 1.0, 0.0, 0.1)
+    records().put(Record("gemm", plain(PROBLEM.dense()), 1, TARGET, slow.digest, (timing,), {}, {}))
+    chosen = Registry(TARGET).select(PROBLEM)
+    assert (chosen.tier, chosen.spec) == ("measured", slow)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"devices": ({"model": "another"},)}, "this device is none it knows (model another)"),
+        ({"targets": ("x86_64_v3",)}, "it was trained for x86_64_v3"),
+        ({"dtypes": ("bf16_rcr",)}, "it has not seen fp32_rrr"),
+    ],
+    ids=["device", "target", "signature"],
+)
+def test_where_a_model_says_nothing_the_estimate_decides_and_explain_says_why(
+    shelf: Path, changes: dict[str, Any], why: str
+) -> None:
+    put(shelf, model(other_pipeline(), **changes))
+    registry = Registry(TARGET)
+    assert registry.select(PROBLEM).tier == "rule"
+    told = registry.explain(PROBLEM)
+    assert why in told.model
+    assert f"model     {told.model}" in str(told)
+    assert told.to_dict()["model"] == told.model
+
+
+def test_a_problem_beyond_its_training_is_the_estimate_s(shelf: Path) -> None:
+    narrow = model(other_pipeline())
+    rows = narrow.frame.rows(served(), PROBLEM, 1, [1e-3] * len(served()))
+    put(shelf, models.Model(narrow.card, narrow.forest, rows.min(axis=0) - 1.0, rows.max(axis=0) + 1.0))
+    registry = Registry(TARGET)
+    assert registry.select(PROBLEM).tier == "model"
+    far = GEMM.problem({"m": 200_000, "n": 2000, "k": 2000})
+    assert registry.select(far).tier == "rule"
+    assert "and it was trained on" in registry.explain(far).model
+
+
+def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> None:
+    file = put(shelf, model(other_pipeline()), "b")
+    data = file.read_bytes()
+    (shelf / f"a{models.ENDING}").write_bytes(data[: len(data) // 2])
+    with events.recorded() as heard:
+        assert Registry(TARGET).select(PROBLEM).tier == "model", "the sound one is used"
+    assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["model-file"]
+    file.unlink()
+    put(shelf, model(other_pipeline(), op="convolution"), "c")
+    with events.recorded() as heard:
+        assert Registry(TARGET).select(PROBLEM).tier == "rule"
+    assert "convolution" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
+
+
+def test_strides_do_not_change_what_a_model_says(shelf: Path) -> None:
+    put(shelf, model(other_pipeline()))
+    registry = Registry(TARGET)
+    wide = GEMM.problem({"m": 200, "n": 200, "k": 200, "a_stride": 333})
+    assert registry.select(wide).seconds == registry.select(PROBLEM).seconds
+
+
+CODE = """
+import sys
+from tilewright import Registry, ops
+from tilewright.dispatch import learned
+learned._ships_some = lambda: False
+Registry("generic").select(ops.op("gemm").problem({"m": 9, "n": 9, "k": 9}))
+print([name for name in sys.modules if name in ("tilewright.dispatch.model", "tilewright.runtime.trees")])
+"""
+
+
+def test_without_models_nothing_is_imported_for_them(shelf: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=settings.environment()
+    )
+    assert done.stdout.strip() == "[]"

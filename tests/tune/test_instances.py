@@ -1,0 +1,132 @@
+"""Trait configs: what they mean, and what is wrong with one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tilewright import ops
+from tilewright.cli.main import build_app
+from tilewright.errors import RequestError
+from tilewright.ops.fields import flat
+from tilewright.tune import instances
+
+GEMM = ops.op("gemm")
+TARGET = "x86_64_v3"
+PACKED = {"data_type": {"values": ["fp32"]}, "layout": {"values": ["rrr"]}, "pipeline": {"values": ["packed"]}}
+
+
+def expand(target: str = TARGET, pool: str = "default", **traits: Any) -> Any:
+    return instances.expand(GEMM, {"pool": pool, "trait_config": {**PACKED, **traits}}, target)
+
+
+def shell(*words: str, status: int = 0) -> Result:
+    done = CliRunner().invoke(build_app(), ["instances", "gemm", *words])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def test_words_select_and_numbers_vary_the_kernels_of_a_pool() -> None:
+    pool = [one for one in GEMM.proposals("default", TARGET) if flat(one)["pipeline"] == "packed"]
+    assert set(expand().specs) == set(pool)
+    found = expand(tile_k={"values": [192, 256]}, prefetch={"min": 0, "max": 8, "step": 8})
+    asked = {(192, 0), (192, 8), (256, 0), (256, 8)}
+    assert {(flat(one)["tile_k"], flat(one)["prefetch"]) for one in found.specs} == asked
+    # What nobody names is as the pool has it.
+    kept = ("tile_m", "tile_n", "unroll", "split_k")
+    rest = {tuple(flat(one)[name] for name in kept) for one in pool}
+    assert {tuple(flat(one)[name] for name in kept) for one in found.specs} == rest
+    assert len(found.specs) == len(set(found.specs)) == len(rest) * len(asked)
+    assert all(not GEMM.check(one) for one in found.specs)
+
+
+def test_what_is_not_legal_is_refused_with_its_rule() -> None:
+    found = expand(unroll={"values": [1, 1000]})
+    assert {flat(one)["unroll"] for one in found.specs} == {1}
+    assert {flat(one.spec)["unroll"] for one in found.rejected} == {1000}
+
+
+def test_axes_make_signatures() -> None:
+    config = {"variant": "multi_d", "trait_config": {**PACKED, "data_type": ["bf16", "fp16"], "epilogue": ["Relu"]}}
+    found = instances.expand(GEMM, config, TARGET)
+    signatures = {(one.signature.dtype_a, one.signature.epilogue, one.signature.variant) for one in found.specs}
+    assert signatures == {("bf16", "Relu", "multi_d"), ("fp16", "Relu", "multi_d")}
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"trait_config": {"tile_n_": [64]}}, "'tile_n'"),
+        ({"trait_config": {"data_typ": ["fp32"]}}, "'datatype'"),
+        ({"trait_configs": {}, "trait_config": {}}, "'trait_config'"),
+        ({"trait_config": {"pipeline": ["paked"]}}, "'packed'"),
+        ({"trait_config": {"data_type": ["fp31"]}}, "'fp32'"),
+        ({"trait_config": {}, "pool": "defalt"}, "'default'"),
+        ({"trait_config": {}, "variant": "standrd"}, "standard"),
+        ({"trait_config": {"pipeline": ["direct"], "prefetc": [1]}}, "'prefetch'"),
+        ({"trait_config": {**PACKED, "unroll": [True]}}, "values such as"),
+        ({"trait_config": {**PACKED, "unroll": {"min": 4}}}, "unroll"),
+        ({"trait_config": {"data_type": ["fp32"], "datatypes": ["bf16"]}}, "twice"),
+        ({"trait_config": 7}, "trait_config"),
+        ({"trait_config": {**PACKED, "tile_k": {"min": 1, "max": 1000}, "tile_n": {"min": 1, "max": 1000}}}, "1000000"),
+    ],
+    ids=lambda one: json.dumps(one)[:50] if isinstance(one, dict) else "",
+)  # fmt: skip
+def test_an_unknown_name_or_value_names_the_nearest(config: dict[str, Any], text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        instances.expand(GEMM, config, TARGET)
+    assert text in str(caught.value)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("target", ["generic", "x86_64_v3", "x86_64_v4_vnni", "sm_80", "sm_90a", "gfx942", "gfx950"])
+def test_the_shipped_configurations_mean_kernels(target: str) -> None:
+    data = instances.load(GEMM, "", target)
+    found = instances.expand(GEMM, data, target)
+    asked = instances.read(GEMM, data)
+    assert len(found.specs) > 10
+    for name, values in asked.fields.items():
+        assert {flat(one)[name] for one in found.specs} <= set(values)
+
+
+def test_the_ancestor_s_configurations_are_read_too() -> None:
+    theirs = {"tile_config": {"tile_m": [128, 256], "tile_n": [128]}, "trait_config": {"pipeline": ["compv4"]}}
+    assert {flat(one)["tile_m"] for one in instances.expand(GEMM, theirs, "gfx942").specs} == {128, 256}
+    flat_lists = {"tile_m": [128, 256], "tile_n": [128], "pipeline": ["compv3"], "tile_k": [32]}
+    assert {flat(one)["tile_m"] for one in instances.expand(GEMM, flat_lists, "gfx942").specs} == {128, 256}
+
+
+def test_the_command_counts_lists_and_exports(tmp_path: Path) -> None:
+    config, out = tmp_path / "c.json", tmp_path / "o.json"
+    config.write_text(json.dumps({"trait_config": {**PACKED, "tile_k": [192, 256]}}))
+    words = (str(config), "--target", TARGET)
+    names = shell(*words, "--list").stdout.split()
+    assert shell(*words, "--count-only").stdout.strip() == str(len(names))
+    for _ in range(2):  # its own file is written again
+        shell(*words, "--export-json", str(out))
+    rows = json.loads(out.read_text())["instances"]
+    assert [one["name"] for one in rows] == names
+    assert all(GEMM.spec_from_dict(one["spec"]).digest == one["digest"] for one in rows)
+    fewer = shell(*words, "--filter", "c.tile_k == 192", "--list").stdout.split()
+    assert 0 < len(fewer) < len(names)
+    out.write_text("mine")
+    assert "[foreign-file]" in shell(*words, "--export-json", str(out), status=1).stderr
+    assert out.read_text() == "mine"
+    assert "[config-file]" in shell(str(tmp_path / "absent.json"), status=1).stderr
+    config.write_text("[1")
+    assert "[config-file]" in shell(*words, status=1).stderr
+    assert "[no-specs]" in shell("--target", TARGET, "--filter", "c.tile_k == 1", "--count-only", status=1).stderr
+
+
+def test_sweeps_take_the_kernels_of_a_configuration_with_a_problem_s_signature() -> None:
+    specs_of = instances.of_config(GEMM, TARGET, {"trait_config": {"pipeline": ["packed"], "tile_k": [192]}})
+    for datatype in ("fp32", "bf16"):
+        problem = GEMM.problem({"m": 8, "n": 8, "k": 8, "datatype": datatype, "layout": "rcr"})
+        found = specs_of(problem)
+        assert {(flat(one)["tile_k"], one.signature) for one in found} == {(192, GEMM.signature_of(problem))}
+    only = instances.of_config(GEMM, TARGET, {"trait_config": {"data_type": ["fp32"]}})
+    assert not only(GEMM.problem({"m": 8, "n": 8, "k": 8, "datatype": "bf16"}))
