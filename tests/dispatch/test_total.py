@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
 from tilewright import ops
+from tilewright.errors import NoKernelError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm.spec import LAYOUTS
@@ -123,3 +126,47 @@ def test_an_estimate_of_nothing_is_a_number() -> None:
     for target in ("gfx942", "gfx1250", "sm_90a"):
         for size in ((0, 5, 0), (5, 0, 0), (0, 0, 0), (5, 5, 0)):
             assert tw.Registry(target).select(tw.GemmProblem(*size, "bf16", layout="rcr")).seconds >= 0
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("odd", [{"a_stride": 129}, {"aligned": False}], ids=str)
+def test_an_a_that_lies_oddly_is_copied_beside_a_packed_b(target: str, odd: dict[str, Any]) -> None:
+    """B was packed long before anyone knew where the rows of A would begin."""
+    problem = tw.GemmProblem(33, 128, 128, "fp16", layout="rcr", preshuffled=True, **odd)
+    chosen = tw.Registry(target).select(problem)
+    assert chosen.tier == "padded"
+    assert chosen.padded.preshuffled
+    assert (chosen.padded.m, chosen.padded.n, chosen.padded.k) == (33, 128, 128)
+
+
+def test_what_no_copy_mends_beside_a_packed_b_says_so() -> None:
+    with pytest.raises(NoKernelError) as caught:
+        tw.Registry("gfx942").select(tw.GemmProblem(33, 129, 129, "fp16", layout="rcr", preshuffled=True))
+    assert "or give b unpacked" in str(caught.value)
+    assert "strict=False" not in caught.value.remedy  # it is not strict
+
+
+def test_copies_beside_a_packed_b_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the host, whose kernels need none: the registry is made to take them."""
+    choose = tw.Registry._choose
+    copied: list[Any] = []
+
+    def in_copies(self: tw.Registry, problem: Any, *rest: Any) -> Any:
+        found = choose(self, problem, *rest)
+        if problem.variant != "preshuffle" or problem.m != 7:
+            return found
+        copied.append(problem)
+        dense = replace(problem, a_stride=0, c_stride=0, broadcast_a=False)
+        return replace(found, tier="padded", padded=dense)
+
+    monkeypatch.setattr(tw.Registry, "_choose", in_copies)
+    rng = np.random.default_rng(20261115)
+    registry = tw.Registry("generic")
+    a = rng.integers(-3, 4, (3, 7, 43)).astype(np.float32)[:, :, 1:41]
+    w, c = rng.integers(-3, 4, (3, 40, 24)).astype(np.float32), np.full((7, 24), 3, np.float32)
+    with tw.settings.override(target="generic"):
+        one, each = tw.pack(w[0]), tw.pack(w)
+    np.testing.assert_array_equal(registry.run("gemm", a[0], one, c, alpha=2.0, beta=0.5), 2 * (a[0] @ w[0]) + 1.5)
+    np.testing.assert_array_equal(registry.run("gemm", a, one), a @ w[0])
+    np.testing.assert_array_equal(registry.run("gemm", a, each), a @ w)
+    assert len(copied) == 3

@@ -353,7 +353,7 @@ class Registry:
     ) -> Selection:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
-            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and floor tiers")
+            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and floor tiers", strict)
         copied = self._copied(op, problem, candidates, threads)
         if copied is not None:
             return copied
@@ -365,7 +365,7 @@ class Registry:
             copied = self._copied(op, problem, (floor,), threads)
             if copied is not None:
                 return copied
-        raise self._refusal(op, problem, candidates, "there is no floor kernel for this signature")
+        raise self._refusal(op, problem, candidates, "there is no floor kernel for this signature", strict)
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         """What the backend predicts; NaN would win or lose by its place in the list, so it counts as infinite."""
@@ -381,7 +381,9 @@ class Registry:
         seconds, spec, larger = min(timed, key=lambda one: one[0])
         return Selection(spec, "padded", f"no kernel takes it as it is; run as {larger.describe()}", seconds, larger)
 
-    def _refusal(self, op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str) -> NoKernelError:
+    def _refusal(
+        self, op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str, strict: bool = False
+    ) -> NoKernelError:
         reasons = [f"{spec.name}: {'; '.join(str(one) for one in op.supports(spec, problem))}" for spec in candidates]
         listing = "".join(f"\n  {one}" for one in reasons[:8])
         if len(reasons) > 8:
@@ -391,7 +393,9 @@ class Registry:
             + (f"{len(reasons)} kernel(s) of its signature refuse:{listing}" if reasons else "none has its signature"),
             rule="no-kernel",
             value=tuple(reasons),
-            remedy="register a kernel with edge code for it (Registry.add_pool), or allow fallbacks (strict=False)",
+            remedy="register a kernel with edge code for it (Registry.add_pool), or allow fallbacks (strict=False)"
+            if strict
+            else "change the problem as one of these kernels says in its brackets",
         )
 
     def explain(

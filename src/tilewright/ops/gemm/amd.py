@@ -369,7 +369,7 @@ def limits(schedule: AmdSchedule, problem: GemmProblem) -> Iterator[Violation]:
         yield Violation(
             "amd-preshuffle-columns",
             f"n = {problem.n} is not a multiple of warp_tile_n {schedule.warp_tile[1]}, the columns of a packed panel",
-            f"pad n to {-(-problem.n // schedule.warp_tile[1]) * schedule.warp_tile[1]}",
+            f"pad n to {-(-problem.n // schedule.warp_tile[1]) * schedule.warp_tile[1]}, or give b unpacked",
         )
 
 

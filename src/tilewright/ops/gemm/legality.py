@@ -146,6 +146,7 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
     found: list[Violation] = list(family.limits(schedule, problem))
     if name != "cpu" and 0 in (problem.m, problem.n, problem.batch):
         return found  # a device is not even asked
+    other = "give b unpacked" if problem.preshuffled else "use a kernel with pad_{}"
     for axis, grain in zip("mnk", family.grains(schedule), strict=True):
         size = getattr(problem, axis)
         if size % grain:
@@ -153,7 +154,7 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
                 Violation(
                     "no-edge-code",
                     f"{axis} = {size} is not a multiple of {grain} and the kernel has no edge code along {axis}",
-                    f"pad {axis} to {-(-size // grain) * grain}, or use a kernel with pad_{axis}",
+                    f"pad {axis} to {-(-size // grain) * grain}, or {other.format(axis)}",
                 )
             )
     return found
@@ -162,10 +163,14 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
 def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     """The problem the kernel serves in zero-padded, aligned copies of the operands, where copies mend what it lacks.
 
-    A size grows to what the kernel needs; strides and alignment are those of fresh dense buffers.
+    A size grows to what the kernel needs; strides and alignment are those of fresh dense buffers.  A packed B stays
+    as it is, and so do the sizes it was packed for.
     """
-    if problem.variant == "preshuffle" or not supports(spec, problem):
+    if not supports(spec, problem):
         return None
+    if problem.variant == "preshuffle":
+        beside = replace(problem, a_stride=0, c_stride=0, broadcast_a=False, aligned=True)
+        return beside if not problem_violations(beside) and not supports(spec, beside) else None
     schedule: GemmSchedule = spec.schedule
     family = FAMILIES[all_archs()[spec.arch].family]
     wanted, grains = family.copied_sizes(schedule, problem), family.grains(schedule)

@@ -48,14 +48,23 @@ def _spans(problem: GemmProblem) -> tuple[Span, ...]:
 
 
 def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
-    """The stage of a larger problem on zero-padded dense copies; rows stay rows and columns stay columns."""
-    inner = replace(larger, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False)
+    """The stage of a larger problem on zero-padded dense copies; rows stay rows and columns stay columns.
+
+    A packed B is read where it is.
+    """
+    packed = larger.variant == "preshuffle"
+    shared = packed and larger.broadcast_b
+    inner = replace(larger, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=shared)
     made = dense(inner).stages[0]
+    if packed:
+        made.args.b_stride, made.args.b_batch_stride = stage.args.b_stride, stage.args.b_batch_stride
     p, q, args = stage.problem, inner, stage.args
     sizes = {"a": (p.m, p.k, q.m, q.k), "b": (p.k, p.n, q.k, q.n)}
     found: list[Copy] = []
     for index, one in enumerate(stage.pointers):
         name, strides, dtype = _field_at(one.offset, args, p)
+        if packed and name == "b":
+            continue
         rows, columns, more_rows, more_columns = sizes.get(name, (p.m, p.n, q.m, q.n))
         by_columns = p.layout["ab".index(name)] == "c" if name in sizes else False
         shape, padded = (rows, columns), (more_rows, more_columns)
