@@ -37,7 +37,9 @@ def edgeless(signature: GemmSignature, arch: str = "gfx942") -> KernelSpec:
     found = [
         spec
         for spec in GEMM.proposals("tests", arch, layouts=(signature.layout,), datatypes=("int8",))
-        if spec.schedule.pad == (False, False, False) and spec.schedule.store == "cshuffle" and not GEMM.check(spec)
+        if getattr(spec.schedule, "pad", ()) == (False, False, False)
+        and spec.schedule.store == "cshuffle"
+        and not GEMM.check(spec)
     ]
     spec = dataclasses.replace(found[0], signature=signature)
     assert GEMM.check(spec) == []
