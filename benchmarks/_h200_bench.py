@@ -96,9 +96,9 @@ class Kernels:
         The favourite wins where it is even with the fastest.
         """
         near, medians, rounds = list(calls), dict.fromkeys(calls, 0.0), FIRST_LOOK
-        for _ in range(2):
+        for middle in (min, statistics.median):  # of three looks two may be disturbed
             times = self.clock.rounds([calls[name] for name in near], rounds, "cold")
-            medians |= {name: statistics.median(taken) for name, taken in zip(near, times, strict=True)}
+            medians |= {name: float(middle(taken)) for name, taken in zip(near, times, strict=True)}
             best = min((medians[name] for name in near), default=0.0)
             near = [name for name in near if medians[name] <= NEAR * best]
             rounds = max(SHORT_ROUNDS if best < SHORT else 5, self.options.rounds // 2)

@@ -327,3 +327,29 @@ def test_kernels_after_one_that_ended_the_process_are_run(
     assert [one.partition(": ")[2] for one in told] == ["Invalid write", "the process ended in it"]
     lines = capsys.readouterr().out.splitlines()
     assert ["FOUND" in one for one in lines] == [True, False, False]
+
+
+# -- fused_h200.py ---------------------------------------------------------------------------------------------------
+
+
+def test_fused_problems_are_drawn_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    fused = module("fused_h200", monkeypatch)
+    asked = list(fused.drawn(7, 200))
+    assert asked == list(fused.drawn(7, 200)) != list(fused.drawn(8, 200))
+    assert {one.layout for one in asked} == {"rcr", "rrr", "crr", "ccr"}
+    assert {one.dtype for one in asked} == {"bf16", "fp16"}
+    assert all(2 * one.m * one.n * one.k <= 3e11 for one in asked)
+    assert all(256 <= max(one.m, 256) <= 8192 and one.k <= 8192 for one in asked)
+    even = sum(one.m % 8 == one.n % 8 == one.k % 8 == 0 for one in asked)
+    assert 120 <= even <= 180
+    for one in asked[:20]:
+        for epilogue, name in fused.EPILOGUES.items():
+            problem = one.problem(epilogue)
+            assert (problem.epilogue, problem.num_d) == (name, 0 if epilogue == "plain" else 1)
+
+
+def test_fused_without_a_gpu_says_so() -> None:
+    done = script("fused_h200.py", "--random", "1", "--output", os.devnull, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode
+    assert "no NVIDIA GPU" in done.stderr

@@ -128,10 +128,8 @@ def cases() -> tuple[Case, ...]:
         ("fp8, 2 vectors of both turned", spec(G3, "compv4", "fp8", "crr", tile=(64, 64, 128))),
         ("bf8, 2 vectors of A turned", spec(G3, "mem", "bf8", "ccr", tile=(32, 32, 64), grid=ONE)),
         ("int8, 4 vectors turned", spec(G3, "mem", "int8", "crr", "direct", tile=(32, 32, 128), grid=ONE)),
-        ("fp8, 8 vectors of B turned", spec(G3, "compv3", "fp8", "rrr", tile=(64, 64, 128), grid=ONE)),
-        ("int8, 8 and 16 vectors turned",
-         spec(G3, "compv3", "int8", "crr", tile=(16, 32, 512), grid=ONE, warp_tile=W32)),
-        ("fp16, 32 vectors turned", spec(G3, "compv3", "fp16", "crr", tile=(16, 64, 256), grid=ONE, warp_tile=W16)),
+        ("fp8, 8 vectors of B turned", spec(G3, "compv3", "fp8", "rrr", tile=(32, 128, 128), grid=(1, 2, 1))),
+        ("fp16, 8 vectors of B turned", spec(G3, "compv3", "fp16", "rrr", tile=(32, 128, 64), grid=(1, 2, 1))),
         # fp32 with the matrix instructions that the headers lack
         ("compv3 fp32", spec(G3, "compv3", "fp32", tile=(64, 64, 16), warp_tile=F32)),
         ("compv3 fp32, turned", spec(G3, "compv3", "fp32", "crr", tile=(64, 64, 32), warp_tile=W16)),

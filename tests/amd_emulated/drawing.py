@@ -3,9 +3,10 @@
 Entry `index` of a seed is the same whatever the count: its generator is seeded by both.  What a rule refuses is drawn
 again, and counted by its rule.
 
-Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full and profiler, then input
-types, layout, variant, fused work and output evenly or as the weights below say, and of what the pool proposes for
-them a schedule evenly.
+Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
+and profiler, then input types, layout, variant, fused work and output evenly or as the weights below say, and of what
+the pool proposes for them a pipeline, then a schedule evenly.  The plain loops, which serve what nothing else does, are
+kept one time in five.
 
 Problems: up to three tiles each way, any number of turns of the k loop that chooses other code, sizes that are
 multiples of anything from 1 to the tile; gaps between lines and matrices, batches, one matrix for a whole batch,
@@ -34,10 +35,11 @@ from tilewright.ops.gemm.schedule import CkTileSchedule
 
 POOLS = ("default", "full", "profiler")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
-VARIANTS = ("standard",) * 6 + ("multi_d",) * 4 + ("preshuffle",) * 2
+VARIANTS = ("standard",) * 7 + ("multi_d",) * 4 + ("preshuffle",)
 INPUTS = tuple(one for one in FORMATS if one != "int32")
 OUTPUTS = {"float": ("fp16", "bf16", "fp32"), "int": ("int32", "int32", "int8", "fp32")}
 D_KINDS = ("full", "full", "row", "column", "one")
+LOOPS = 0.2  # of the plain loops that are drawn
 MOST_WORK = 1 << 25  # multiplications of one problem: a few seconds of emulation
 EXECUTED, REFUSED = 6, 4  # problems of a kernel
 TRIES = 60
@@ -108,15 +110,20 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     while True:
         arch, pool = rng.choice(modelled()), rng.choice(POOLS)
         axes = draw_axes(rng)
-        proposed = list(gemm.proposals(pool, arch, **axes))
-        if not proposed:
+        every: dict[str, list[KernelSpec]] = {}
+        for one in gemm.proposals(pool, arch, **axes):
+            every.setdefault(one.schedule.pipeline, []).append(one)
+        if not every:
             rules["the pool proposes nothing"] += 1
             continue
+        proposed = every[rng.choice(list(every))]
         for _ in range(40):  # of one signature; some have no legal schedule
             spec = rng.choice(proposed)
             if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
                 spec = replace(spec, signature=replace(spec.signature, dtype_d="fp32"))
             broken = [one.rule for one in gemm.check(spec)]
+            if not broken and not isinstance(spec.schedule, CkTileSchedule) and rng.random() > LOOPS:
+                break
             if not broken:
                 return pool, spec
             rules[broken[0]] += 1

@@ -175,7 +175,7 @@ class Checkout:
         keeps such instructions apart in the checkout's cache.
         """
         kind = type(inst)
-        if arch != "cdna" or kind.__name__ not in ("VOP1", "VOP2", "VOPC"):
+        if arch != "cdna" or kind.__name__.removesuffix("_LIT") not in ("VOP1", "VOP2", "VOPC"):
             return inst
         widths = inst.canonical_op_bits
         fields = {

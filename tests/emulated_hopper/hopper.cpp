@@ -283,11 +283,11 @@ void configure(int how, uint64_t seed) {
 uint32_t shared_address(const void *p) { return window + offset_of(p, 0, "an address"); }
 char *dynamic_shared() { return me().block->base(); }
 uint32_t cluster_rank() { return me().block->rank; }
-char *neighbour(const void *p, uint32_t bytes, uint32_t rank) {
-  const uint32_t at = offset_of(p, bytes, "a store to a neighbour");
+const char *neighbour(const void *p, uint32_t bytes, uint32_t rank) {
+  const uint32_t at = offset_of(p, bytes, "a load from a neighbour");
   Cluster &c = *me().block->cluster;
-  if (rank >= c.blocks.size()) fault("a store to block " + number(rank) + " of a cluster that has no such block");
-  if (!c.blocks[rank]->alive) fault("a store to block " + number(c.blocks[rank]->number) + ", which has ended");
+  if (rank >= c.blocks.size()) fault("a load from block " + number(rank) + " of a cluster that has no such block");
+  if (!c.blocks[rank]->alive) fault("a load from block " + number(c.blocks[rank]->number) + ", which has ended");
   return c.blocks[rank]->base() + at;
 }
 void cluster_sync() {

@@ -10,7 +10,7 @@ uint32_t shared_address(const void *p);
 char *dynamic_shared();
 uint32_t cluster_rank();
 void cluster_sync();
-char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the same place in another block of the cluster
+const char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the same place in another block of the cluster
 void named_barrier(int id, int threads, bool waits);
 void fence_async_proxy();
 void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);

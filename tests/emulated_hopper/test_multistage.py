@@ -117,9 +117,9 @@ def test_nothing_is_read_outside_plain_floats(emulator: Emulator, layout: str, a
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "warps"), [(256, 128, (4, 2)), (128, 64, (4, 1)), (96, 32, (2, 1)), (32, 128, (2, 4))]
+    ("m", "n", "warps", "vector", "k_bytes"),
+    [(256, 128, (4, 2), 16, 64), (128, 64, (4, 1), 16, 32), (96, 32, (2, 1), 0, 64), (32, 128, (2, 4), 0, 32)],
 )
-@pytest.mark.parametrize(("vector", "k_bytes"), [(16, 64), (16, 32), (0, 64)])
 def test_every_warp_grid_of_plain_floats(
     emulator: Emulator, m: int, n: int, warps: tuple[int, int], vector: int, k_bytes: int
 ) -> None:

@@ -75,7 +75,11 @@ BROKEN: dict[str, list[KernelSpec]] = {
     ],
     "nv-stream": [multistage(dealing="stream_k")],
     "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
-    "nv-cluster-k": [tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong")],
+    "nv-cluster-k": [
+        tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong"),
+        tma(dealing="cluster_k", cluster=(2, 1), store="tma"),
+        tma(dealing="cluster_k", cluster=(2, 1), tile=(256, 128, 64), stages=2),
+    ],
     "nv-warp": [
         multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),
     ],
@@ -87,7 +91,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(dtype_c="fp32"), store="tma"),
         tma(tile=(128, 24, 64), store="tma"),
     ],
-    "nv-cluster": [tma(cluster=(4, 4)), tma(dealing="cluster_k", cluster=(2, 2)), tma(dealing="cluster_k")],
+    "nv-cluster": [tma(cluster=(4, 4)), tma(dealing="cluster_k", store="direct")],
     "nv-cluster-part": [
         tma(signed(layout="rrr"), cluster=(4, 1)),
         tma(signed(layout="crr"), cluster=(1, 4)),

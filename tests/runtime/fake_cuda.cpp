@@ -306,9 +306,9 @@ SHOWN int cuLaunchKernelEx(const void *raw, void *function, void **parameters, v
   last.stream = config->stream;
   last.cluster = config->count ? config->attributes[0].value[0] : 1;
   if (last.grid[0] % last.cluster || !last.grid[0] || !last.grid[1]) return 1;
-  // Kernels of the tma_ws pipeline have four parameters, the others (those that copy for it too) one; all fit in 256 bytes.
+  // Kernels of the tma_ws pipeline have five parameters, the others (those that copy for it too) one; all fit in 256 bytes.
   const bool tma_ws = config->shared > 48 * 1024 && module_function.find("_tma_ws_") != std::string::npos;
-  std::memcpy(last.first, parameters[tma_ws ? 3 : 0], 216);
+  std::memcpy(last.first, parameters[tma_ws ? 4 : 0], 216);
   return 0;
 }
 SHOWN int cuGetErrorName(int error, const char **name) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from collections.abc import Sequence
@@ -17,6 +18,22 @@ from tilewright.backends.cuda.toolchain import include_dirs as cuda_folders
 from tilewright.backends.hip.toolchain import include_dirs as hip_folders
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.loader import Kernel, load_library
+
+
+class Launched(ctypes.Structure):
+    """A launch that the stand-in of the HIP runtime saw."""
+
+    _fields_ = (("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint), ("words", ctypes.c_uint64 * 8))
+
+
+def launches(kernel: Kernel, args: ctypes.Structure, workspace: int | None = None) -> list[Launched]:
+    """Launch a kernel of `hip_kernels`, and what that launched."""
+    library = ctypes.CDLL(str(kernel.library_path))
+    count = ctypes.c_int.in_dll(library, "tw_launch_count")
+    count.value = 0
+    assert kernel.launch(ctypes.addressof(args), workspace, None) == 0
+    assert count.value <= 16, "the stand-in remembers 16"
+    return list((Launched * 16).in_dll(library, "tw_launches"))[: count.value]
 
 
 @dataclass(frozen=True)
@@ -86,7 +103,6 @@ static dim3 blockIdx, threadIdx, blockDim;
 using hipStream_t = void *;
 enum hipError_t { hipSuccess };
 enum hipDeviceAttribute_t { hipDeviceAttributeMultiprocessorCount };
-inline hipError_t hipMemset2DAsync(void *, size_t, int, size_t, size_t, hipStream_t) { return hipSuccess; }
 inline hipError_t hipGetLastError() { return hipSuccess; }
 inline hipError_t hipGetDevice(int *device) { *device = 0; return hipSuccess; }
 inline hipError_t hipDeviceGetAttribute(int *value, hipDeviceAttribute_t, int) { *value = 304; return hipSuccess; }
@@ -94,7 +110,18 @@ inline hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const
   *count = 1;
   return hipSuccess;
 }
-inline hipError_t hipLaunchKernel(const void *, dim3, dim3, void **, size_t, hipStream_t) { return hipSuccess; }
+// What was launched since the count was set to 0: grids, and the first words of the argument.
+struct tw_launch { unsigned grid[3], threads; uint64_t words[8]; };
+extern "C" __attribute__((weak, visibility("default"))) tw_launch tw_launches[16];
+extern "C" __attribute__((weak, visibility("default"))) int tw_launch_count;
+tw_launch tw_launches[16];
+int tw_launch_count;
+inline hipError_t hipLaunchKernel(const void *, dim3 grid, dim3 block, void **args, size_t, hipStream_t) {
+  tw_launch &one = tw_launches[tw_launch_count++ % 16];
+  one.grid[0] = grid.x, one.grid[1] = grid.y, one.grid[2] = grid.z, one.threads = block.x;
+  for (int i = 0; i < 8; ++i) one.words[i] = static_cast<const uint64_t *>(args[0])[i];
+  return hipSuccess;
+}
 template <class... T> void launched(T...) {}
 """
 

@@ -266,6 +266,24 @@ def test_a_split_kernel_has_a_slice_for_each_part_of_k(hip_kernels: list[Kernel]
     assert kernel.launch(ctypes.addressof(args), FAR, None) == 0
 
 
+def test_a_batch_is_launched_in_as_few_pieces_as_grids_and_slices_allow(hip_kernels: list[Kernel]) -> None:
+    plain = next(one for one in hip_kernels if one.spec.schedule.split_k == 1 and not one.spec.schedule.persistent)
+    args = arguments(GemmProblem(128, 128, 256, "fp16", layout="rcr", batch=70000), 0, "row")
+    first, second = hosted.launches(plain, args)
+    assert (first.grid[1], second.grid[1]) == (65535, 70000 - 65535)
+    a, b = FAR + 65535 * 128 * 256 * 2, FAR + 65535 * 128 * 256 * 2
+    assert ((first.words[0], first.words[1]), (second.words[0], second.words[1])) == ((FAR, FAR), (a, b))
+
+    split = next(one for one in hip_kernels if one.spec.schedule.split_k == 4 and one.spec.signature.dtype_a == "fp16")
+    problem = GemmProblem(1000, 1000, 2048, "fp16", layout="rcr", batch=40, **_fused(split.spec))
+    seen = hosted.launches(split, arguments(problem, 0, "row"), FAR)
+    at_once = (256 << 20) // (4 * 1000 * 1008 * 4)
+    assert [one.grid[1] for one in seen[::2]] == [at_once, at_once, 40 - 2 * at_once]
+    assert [one.grid[2] for one in seen[::2]] == [4, 4, 4]
+    assert [one.grid[2] for one in seen[1::2]] == [at_once, at_once, 40 - 2 * at_once]  # the parts are added
+    assert seen[4].words[0] == FAR + 2 * at_once * 1000 * 2048 * 2
+
+
 def _fused(spec: KernelSpec) -> dict[str, Any]:
     return {"epilogue": spec.signature.epilogue, "num_d": spec.signature.num_d}
 

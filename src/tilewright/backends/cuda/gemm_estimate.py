@@ -29,38 +29,38 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
-START = 3.76e-06  # an empty kernel, seen from outside
-MEMORY = 8.23e12  # bytes a second
-DIRTY = 2.12e08  # bytes: lines of the cache that others wrote are written back as ours come in
-CACHE = 1.65e14  # bytes a second from the second-level cache, all multiprocessors together
-ASTRAY = 7.62  # how much more the cache moves of rows that start between its lines
-MACS = 6.25e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
-ONE_CACHE = 2.62e11  # bytes a second that one multiprocessor takes in
-FILL = 2.12e-06  # until the first stage is there
-LEAVE = 2.24e-06  # of a 128 x 256 tile: what is left to do after its last multiply
-LEAVE_LEAST = 1.14e-07  # of any tile
-SHEET = 6.61  # how much longer results take through a sheet of shared memory than with the copy engine
-HIDDEN = 0.976  # of the way out that ping-pong still feels between two tiles
-SOFT = 1.48  # how sharply the slowest of several decides: the power in which they add
-PER_STEP = 9.67e-08
-PER_NEIGHBOUR = 3.58e-10  # a step waits for the slowest block of its cluster
-TURNED = 0.77  # how much longer a step takes with the problem turned
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.383, 311, 0.965  # of narrow multiplies, and of tiles of 64 rows
-HAND_OVER = 9.43e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
-EXCHANGE, NEIGHBOUR = 1.5e-06, 4e10  # cluster_k: all blocks there, and bytes a second of sums that a block reads
-MEET = 4.63e-06  # split-K: sums written, all parts there, sums read
-SUMS = 3.12e12  # bytes a second of sums that change hands
-COPY_START, COPY = 4.43e-06, 5.45e12  # of operands that are copied first: a launch more, and bytes a second
-# skinny: registers beside the loads, the part of a last round that is lost, the bandwidth of one lonely load, bytes
-# in flight that fill it, and what a warp's start and a turn of its loop cost.
-SKINNY_REGISTERS, SKINNY_TAIL, SKINNY_LEAST, SKINNY_FLIGHT = 37.2, 0.576, 0.0313, 5.94e06
-SKINNY_WARP, SKINNY_TURN = 1.82e-07, 4.39e-07
+START = 3.83e-06  # an empty kernel, seen from outside
+MEMORY = 8.22e12  # bytes a second
+DIRTY = 2.59e08  # bytes: lines of the cache that others wrote are written back as ours come in
+CACHE = 1.38e14  # bytes a second from the second-level cache, all multiprocessors together
+ASTRAY = 7.02  # how much more the cache moves of rows that start between its lines
+MACS = 6.65e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+ONE_CACHE = 2.07e11  # bytes a second that one multiprocessor takes in
+FILL = 2.1e-06  # until the first stage is there
+LEAVE = 2.19e-06  # of a 128 x 256 tile: what is left to do after its last multiply
+LEAVE_LEAST = 1.61e-07  # of any tile
+SHEET = 6.21  # how much longer results take through a sheet of shared memory than with the copy engine
+HIDDEN = 1.13  # of the way out that ping-pong still feels between two tiles
+SOFT = 1.49  # how sharply the slowest of several decides: the power in which they add
+PER_STEP = 8.17e-08
+PER_NEIGHBOUR = 6.34e-11  # a step waits for the slowest block of its cluster
+TURNED = 0.845  # how much longer a step takes with the problem turned
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.453, 351, 1  # of narrow multiplies, and of tiles of 64 rows
+HAND_OVER = 9.48e-06  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
+EXCHANGE, NEIGHBOUR = 1.16e-06, 7.4e11  # cluster_k: all blocks there, and bytes a second of sums that a block reads
+MEET = 4.44e-06  # split-K: sums written, all parts there, sums read
+SUMS = 2.98e12  # bytes a second of sums that change hands
+COPY_START, COPY = 3.67e-06, 4.08e12  # of operands that are copied first: a launch more, and bytes a second
+# skinny: bytes a second, seconds a load is under way, registers beside the loads, the part of a last round that is
+# lost, what a warp's start and a turn of its loop cost, and a turn that gathers eight of the few rows one by one.
+SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 1.34e13, 1.66e-06, 36.3, 0.441
+SKINNY_WARP, SKINNY_TURN, SKINNY_GATHER = 1.96e-07, 3.24e-09, 3.5e-07
 # multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, bytes through shared memory,
 # copies; what a block alone reaches of it, what a step costs in any case, and the start.
-MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.84e12, 1.6e11, 7.16e10, 0.882, 2e-07
-STAGES_FILL = 2.35e-06
-LOOPS_MACS = 3.6e12  # a second, of the whole GPU
-LOOPS_TURN = 2.32e-06  # a turn of its loop, however small
+MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.83e12, 1.62e11, 6.09e10, 0.897, 2e-07
+STAGES_FILL = 2.86e-06
+LOOPS_MACS = 3.34e12  # a second, of the whole GPU
+LOOPS_TURN = 2.3e-06  # a turn of its loop, however small
 
 
 class TmaFacts(NamedTuple):
@@ -115,6 +115,7 @@ class SkinnyFacts(NamedTuple):
     flight: float  # bytes one block has in flight
     warps: float
     turns: float
+    gathered: float  # turns, for each eight of the few
     units: float
     moved: float
 
@@ -383,12 +384,14 @@ def _skinny_facts(schedule: SkinnySchedule, problem: GemmProblem, units: int) ->
     warps = schedule.warp_grid[2]
     # Two turns of 64 k (32 where lines are contiguous) for each row of both tiles wait in the registers of a warp.
     deep = 2 if problem.layout[0 if columns else 1] == ("r" if columns else "c") else 1
+    turns = _up(_up(problem.k, 64), warps)
     return SkinnyFacts(
         blocks=_up(many, lines) * problem.batch,
         registers=deep * (lines + few),
         flight=warps * lines * 128.0 * deep,
         warps=warps,
-        turns=_up(_up(problem.k, 64), warps),
+        turns=turns,
+        gathered=turns * (few / 8) * (problem.layout[1 if columns else 0] != ("c" if columns else "r")),
         units=units,
         moved=problem.bytes,
     )
@@ -400,6 +403,6 @@ def _skinny_seconds(f: SkinnyFacts) -> float:
     rounds = _most(1.0, f.blocks / (f.units * held))
     idle = 1 + (_whole(f.blocks / (f.units * held)) - rounds) * SKINNY_TAIL / rounds
     flight = _least(f.blocks, f.units * held) * f.flight
-    speed = MEMORY * _least(1.0, SKINNY_LEAST + flight / SKINNY_FLIGHT)
-    alone = _whole(rounds) * (SKINNY_WARP * f.warps + SKINNY_TURN * f.turns)
-    return START + f.moved / speed * idle + alone
+    streamed = _slowest((f.moved + _least(f.moved, DIRTY)) / SKINNY_MEMORY, f.moved * SKINNY_LATENCY / flight)
+    alone = SKINNY_WARP * f.warps + SKINNY_TURN * f.turns + SKINNY_GATHER * f.gathered
+    return START + streamed * idle + _whole(rounds) * alone

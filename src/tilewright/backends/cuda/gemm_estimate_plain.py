@@ -13,24 +13,26 @@ from tilewright.ops.gemm.schedule import MultistageSchedule
 ISSUE = 6.6e09  # instructions a second that the warps of a multiprocessor issue
 # Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four.
 PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6
-FEW_WARPS = 1.2  # what four warps alone take
+LONELY, LONELY_WIDE = 1.2, 2.0  # what four warps alone take, with up to 64 sums a thread and with more
 STREAMED = 1.05  # what a step of stream_k takes, whose loop around the main one costs registers
 FILL = 3e-06  # until the first stage is there
 LEAVE = 1.5e-11  # of a result
+HAND, HANDED = 1e-06, 7e10  # stream-K: a flag seen, and bytes a second of sums that a block takes from another
 MEET, SUMS = 3.2e-06, 2.5e12  # split-K: all parts there, and bytes a second of sums that change hands
 STEP_MACS = 1.7e11  # a second: what the host counts with as it deals out parts (cuda/deal.h)
 
 
 class PlainFacts(NamedTuple):
     issued: float  # instructions of a step of one block
-    high: float  # blocks of the busiest multiprocessor
+    high: float  # blocks of the busiest multiprocessor, as long as they take together
     fills: float  # rounds of them
-    few: float  # 1: only four warps are there
     steps: float
     streamed: float  # 1: stream_k
     results: float  # of the busiest multiprocessor
     meets: float
     sums: float  # bytes
+    takes: float  # stream_k: tiles of sums that one block takes from others
+    taken: float  # bytes of them
     moved: float  # bytes memory must move
 
 
@@ -45,36 +47,42 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> PlainFacts:
     tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
     held = multistage.plain_together(m * n // (32 * warps), 32 * warps)
     parts = balanced(tiles, steps, units, units * held, (m, n, k)) if schedule.dealing == "split_k" else 1
-    high, fills, deep, shared = (
-        _up(tiles * parts, units),
-        _up(_up(tiles * parts, units), held),
-        _up(steps, parts),
-        parts > 1,
-    )
+    blocks = _up(tiles * parts, units)
+    high, fills, deep, takes = _together(blocks, held, warps, m * n), _up(blocks, held), _up(steps, parts), 0
     if schedule.dealing == "stream_k":
-        deep, shared = _streamed(tiles, steps, units * held)
+        deep, takes = _streamed(tiles, steps, units * held)
         high, fills = min(held, _up(tiles * steps, deep * units)), 1 + _up(deep, steps)
     return PlainFacts(
         issued=_issued(schedule, problem) * warps,
         high=high,
         fills=fills,
-        few=float(high * warps <= 4),
         steps=deep,
         streamed=float(schedule.dealing == "stream_k"),
-        results=m * n * high * (1 if schedule.dealing != "stream_k" else deep / steps),
-        meets=float(shared),
-        sums=8.0 * m * n * min(tiles * parts, units * held) * shared,
+        results=m * n * blocks if schedule.dealing != "stream_k" else m * n * high * deep / steps,
+        meets=float(parts > 1),
+        sums=8.0 * m * n * tiles * parts * (parts > 1),
+        takes=takes,
+        taken=4.0 * m * n * takes,
         moved=problem.bytes,
     )
 
 
-def _streamed(tiles: int, steps: int, workers: int) -> tuple[int, bool]:
-    """Steps of the busiest block, and whether sums change hands, as `Dealing` in cuda/deal.h deals them."""
+def _together(blocks: int, held: int, warps: int, sums: int) -> float:
+    """How long the blocks of a multiprocessor take, of which `held` run at a time: few of them wait for themselves."""
+    rounds, rest = divmod(blocks, held)
+    if not rest or rest * warps > 4:
+        return float(blocks)
+    return rounds * held + (LONELY if sums <= 64 * 32 * warps else LONELY_WIDE)
+
+
+def _streamed(tiles: int, steps: int, workers: int) -> tuple[int, int]:
+    """Steps of the busiest block, and tiles of sums it takes from others, as `Dealing` in cuda/deal.h deals them."""
     streamed = tiles % workers
     if streamed and streamed * 2 < workers and tiles > workers:
         streamed += workers
     share = max(4, _up(streamed * steps, workers)) if streamed else 0
-    return share + (tiles - streamed) // workers * steps, share % steps != 0
+    takes = max(1, _up(steps, share) - 1) if share % steps else 0
+    return share + (tiles - streamed) // workers * steps, takes
 
 
 def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
@@ -92,9 +100,9 @@ def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
 
 def seconds(f: PlainFacts) -> float:
     """Without a kernel's start; arithmetic alone, so that every field may also be an array."""
-    steps = f.steps * f.issued / ISSUE * f.high * (1.0 + (FEW_WARPS - 1.0) * f.few)
-    steps = steps * (1.0 + (STREAMED - 1.0) * f.streamed)
-    return steps + FILL * f.fills + LEAVE * f.results + MEET * f.meets + f.sums / SUMS
+    steps = f.steps * f.issued / ISSUE * f.high * (1.0 + (STREAMED - 1.0) * f.streamed)
+    handed = MEET * f.meets + f.sums / SUMS + HAND * f.takes + f.taken / HANDED
+    return steps + FILL * f.fills + LEAVE * f.results + handed
 
 
 def balanced(tiles: int, steps: int, units: int, room: int, tile: tuple[int, int, int]) -> int:

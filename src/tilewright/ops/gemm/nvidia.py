@@ -26,6 +26,7 @@ from tilewright.ops.gemm.nvidia_schedules import (
     K_BYTES,
     LINES,
     SKINNY_LINES,
+    by_lines,
     generic_schedule,
     most_stages,
     schedules,
@@ -142,7 +143,9 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             + (" turned" if view.turned else ""),
             "use the direct store",
         )
-    yield from _cluster(signature, schedule) if schedule.dealing != "cluster_k" else _cluster_k(schedule)
+    yield from _cluster(signature, schedule)
+    if schedule.dealing == "cluster_k":
+        yield from _cluster_k(signature, schedule)
     yield from _resources(signature, schedule, arch)
 
 
@@ -153,6 +156,8 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
+    if schedule.dealing == "cluster_k":  # they share no operand
+        along_m = along_n = 1
     for what, line, parts, contiguous in (
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
@@ -166,13 +171,23 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
             )
 
 
-def _cluster_k(schedule: TmaWsSchedule) -> Iterator[Violation]:
-    """Two blocks share the k of one tile, and each finishes the rows of one warpgroup."""
-    if schedule.cluster[0] * schedule.cluster[1] != 2:
-        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", "use 2x1: two blocks")
-    if schedule.grouping != "cooperative":
-        rule = f"a cluster that shares k with {schedule.grouping} warpgroups"
-        yield Violation("nv-cluster-k", rule, "use cooperative ones")
+def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
+    """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
+    blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
+    if blocks < 2:
+        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")
+    if schedule.grouping != "cooperative" or schedule.store != "direct":
+        yield Violation(
+            "nv-cluster-k",
+            f"a cluster that shares k is {schedule.grouping} with the {schedule.store} store",
+            "use cooperative warpgroups and the direct store",
+        )
+    if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes(by_lines(signature, schedule)):
+        yield Violation(
+            "nv-cluster-k",
+            f"{schedule.stages} stages have no room for the sums of {sizes(schedule.tile)}",
+            "use more stages or a smaller tile",
+        )
 
 
 def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:

@@ -22,7 +22,7 @@ PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
     (256, 128, (4, 2), 4, "stream_k"),
     (128, 256, (2, 4), 4, "tiles"),
     (128, 256, (2, 4), 4, "stream_k"),
-    (128, 128, (2, 2), 3, "tiles"),
+    (128, 128, (2, 2), 3, "split_k"),
     (128, 128, (2, 2), 3, "stream_k"),
     (128, 64, (4, 1), 4, "split_k"),
     (64, 128, (2, 2), 4, "split_k"),
@@ -151,10 +151,10 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule
 
 def tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     """One of everything the headers can do."""
-    most, (short, long) = most_sums(signature, 16), k_bytes(signature.dtype_a)
-    yield multistage(signature, min(128, 2 * most), 128, short, (2, 2) if most == 128 else (2, 4), 3)
+    most, other = most_sums(signature, 16), 32 if signature.dtype_a == "fp32" else 128
+    yield multistage(signature, min(128, 2 * most), 128, 64, (2, 2) if most == 128 else (2, 4), 3)
     yield multistage(signature, 64, 32, 64, (2, 1), 4, 8)
-    yield multistage(signature, 64, 128, long, (2, 4), 2, 4)
+    yield multistage(signature, 64, 128, other, (2, 4), 2, 4)
     yield multistage(signature, 64, 128, 64, (2, 4), 3, 0)
     yield multistage(signature, 64, 64, 64, (2, 2), 3, 0, "split_k")
     if signature.dtype_a == "fp32":

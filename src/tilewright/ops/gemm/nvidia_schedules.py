@@ -136,7 +136,7 @@ def tma_ws(
     store: str = "",
 ) -> TmaWsSchedule:
     if not store:
-        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned
+        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned and way.dealing != "cluster_k"
         small = m == (64 if way.grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if whole and not small else "direct"
     return TmaWsSchedule(
@@ -215,8 +215,13 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 128, 8, (1, 1), _TK),
     (128, 128, 6, (1, 1), _TK),
     (144, 128, 6, (1, 1), _TK),
+    (160, 128, 5, (1, 1), _TK),
     (256, 128, 4, (1, 1), _TK),
+    (96, 256, 4, (1, 1), _TK),
+    (144, 256, 4, (1, 1), _TK),
+    (32, 128, 10, (2, 1), _TC),
     (64, 128, 8, (2, 1), _TC),
+    (96, 128, 7, (2, 1), _TC),
     (144, 128, 6, (2, 1), _TC),
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
@@ -253,9 +258,9 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSc
         for m, n, cluster, way in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS, _CK, _PK)):
             for stages in range(2, 13) if far else (4, 6, 8):
                 yield tma_ws(signature, m, n, stages, cluster, way)
-        for m, n, way in product((128, 256), columns, (_CC, _TC)):
+        for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
             for stages in range(3, 9) if far else (4, 6):
-                yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (2, 1), way)
+                yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
             for way in (_T, Way("cooperative", True), Way("pingpong", True), Way("cooperative", True, "split_k")):
                 yield tma_ws(signature, few, many, stages, (1, 1), way)
@@ -292,7 +297,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
                 (128, 64, 4, (2, 1), _CK),
                 (64, 64, 4, (1, 1), _PK),
                 (128, 64, 4, (2, 1), _CC),
-                (48, 128, 4, (2, 1), _TC),
+                (48, 128, 4, (4, 1), _TC),
                 (8, 64, 6, (1, 1), _T),
                 (16, 128, 4, (1, 2), Way("cooperative", True, "split_k")),
             ):

@@ -12,8 +12,10 @@ TW_GPU void named_arrive(int id, int threads) { emulated::named_barrier(id, thre
 template <int Registers> TW_GPU void give_registers() {}
 template <int Registers> TW_GPU void take_registers() {}
 TW_GPU uint32_t cluster_rank() { return emulated::cluster_rank(); }
-TW_GPU void store_neighbour(void *p, uint32_t rank, const float4 &v) {
-  memcpy(emulated::neighbour(p, sizeof v, rank), &v, sizeof v);
+TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const float4 &own) {
+  float4 v = own;
+  if (rank != me) memcpy(&v, emulated::neighbour(p, sizeof v, rank), sizeof v);
+  return v;
 }
 TW_GPU void cluster_sync() { emulated::cluster_sync(); }
 TW_GPU void fence_async_proxy() { emulated::fence_async_proxy(); }

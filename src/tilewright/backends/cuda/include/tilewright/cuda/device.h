@@ -39,13 +39,17 @@ TW_GPU void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Four floats to the same place in the shared memory of another block of the cluster.
-TW_GPU void store_neighbour(void *p, uint32_t rank, const float4 &v) {
+// Four floats from the same place in the shared memory of another block of the cluster; `own`, which is what lies there
+// in this one, where it is the block itself that is asked for.
+TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const float4 &own) {
+  float4 v = own;
   asm volatile(
-      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5}; "
-      "}" ::"r"(shared_address(p)),
-      "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+      "{ .reg .b32 there; .reg .pred other; setp.ne.u32 other, %5, %6; mapa.shared::cluster.u32 there, %4, %5; "
+      "@other ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
+      : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)
+      : "r"(shared_address(p)), "r"(rank), "r"(me)
       : "memory");
+  return v;
 }
 
 // Ordinary writes to shared memory become visible to the copy engine and the tensor cores.

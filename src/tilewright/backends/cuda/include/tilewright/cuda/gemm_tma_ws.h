@@ -34,14 +34,10 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
     }
     Sums<S> d;
     if (S::PingPong) named_barrier(4 + me.who, 256);
-    multiply_segment<S>(d, steps, ring, shared, place, me.who, [&] {
-      if (S::ClusterK == 1 || me.who == s.part) leave.begin(s, place);
-    });
+    multiply_segment<S>(d, steps, ring, shared, place, me.who, [&] { leave.begin(s, place); });
     if (S::PingPong) named_arrive(4 + (me.who ^ 1), 256);
-    if constexpr (S::ClusterK > 1) {
-      if (!gather<S>(d, s, me, shared)) continue;
-    }
-    leave(d, s, place);
+    if constexpr (S::ClusterK > 1) leave_together<S, Config>(d, s, x, me, shared);
+    else leave(d, s, place);
   }
   leave.end();
 }
@@ -66,12 +62,12 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
   if (threadIdx.x < 128) {
     give_registers<40>();
     if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
-    if (S::ClusterK > 1) cluster_sync(), cluster_sync();  // those of `gather`
+    if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
     take_registers<232>();
     multiply_and_leave<S, Config>(map_e, map_d, x, shared);
   }
-  if (S::Group > 1) cluster_sync();
+  if (S::Cluster > 1) cluster_sync();
 }
 
 }  // namespace tw

@@ -77,6 +77,20 @@ template <class S, class Config> struct Fuse {
   TW_GPU void operator()(float (&d)[S::BN / 2], int i, int column, const Part<C> &p, char *buffer) const {
     const float alpha = float(x.finish.alpha);
     float *v = &d[column / 2];
+    // A bias and nothing else: one multiply-add, and none of what takes long to find out.
+    bool done = false;
+    if constexpr (Config::num_d == 1 && !multiplies) {
+      done = x.first_guest == 1 && x.guests[1].comes == Comes::row;
+      if (done) row(false, v, column, [=](float sum, float one) { return fmaf(alpha, sum, one); });
+    }
+    if (!done) all(v, alpha, i, column, p, buffer);
+    if constexpr (Config::epilogue != Epilogue::PassThrough)
+#pragma unroll
+      for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] = activate<Config::epilogue>(v[j]);
+  }
+
+ private:
+  TW_GPU void all(float *v, float alpha, int i, int column, const Part<C> &p, char *buffer) const {
 #pragma unroll
     for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] *= alpha;
 #pragma unroll 1  // one piece of code for all of them: they are many and compile slowly
@@ -92,12 +106,7 @@ template <class S, class Config> struct Fuse {
       else if (sizeof(D) == 4 && g > 0) wide(guest, v, i, column, p, combine);
       else whole(guest, v, i, column, p, buffer, combine);
     }
-    if constexpr (Config::epilogue != Epilogue::PassThrough)
-#pragma unroll
-      for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] = activate<Config::epilogue>(v[j]);
   }
-
- private:
   TW_GPU void keep_pair(uint32_t (&to)[words], int i, const D *from, int c) const {
     const uint32_t left = c < x.n ? bits_of(from[c]) : 0, right = c + 1 < x.n ? bits_of(from[c + 1]) : 0;
     if constexpr (sizeof(D) == 4) to[2 * i] = left, to[2 * i + 1] = right;

@@ -155,24 +155,59 @@ template <class S, class Config> struct LeaveByStores {
         lay_out(d[i], c);
         me.meet();
         if (whole) take<width>(p, p.row + i * 64, p.column + c);
-        else take<1>(p, p.row + i * 64, p.column + c);
+        else take_between<4>(p, p.row + i * 64, p.column + c);
       }
+  }
+  static constexpr int length = S::Turned ? 64 : S::chunk_columns, lines = 64 * S::chunk_columns / length;  // of E
+  // Where the sum of an element of E lies: eight of a line stay together, and the lanes that write, and those that
+  // read, meet in few banks.
+  static TW_GPU int place(int line, int at) {
+    return line * length + (at ^ (S::Turned ? line / 2 % 4 * 8 : line * 8 % length));
   }
   // What is in the sheet, Count neighbours of a row of E a thread: its threads' words lie side by side.
   template <int Count> TW_GPU void take(const Part<Out> &p, int row, int column) const {
-    constexpr int along = (S::Turned ? 64 : S::chunk_columns) / Count;  // threads of a row of E
+    constexpr int along = length / Count;              // threads of a row of E
 #pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
-    for (int at = me.thread; at < 64 * S::chunk_columns / Count; at += 128) {
-      const int first = at % along * Count, line = at / along, r = S::Turned ? first : line,
-                q = S::Turned ? line : first;
+    for (int at = me.thread; at < lines * along; at += 128) {
+      const int first = at % along * Count, line = at / along;
       Sum sums[Count];
 #pragma unroll
-      for (int n = 0; n < Count; ++n)
-        sums[n] = S::Turned ? sheet[place(r + n, q)] : sheet[place(r, q) + n];  // eight stay together
-      store(sums, p, row + r, column + q);
+      for (int n = 0; n < Count; n += 4) {
+        const auto four = *reinterpret_cast<const Some<Sum, 4> *>(sheet + place(line, first + n));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[n + i] = four.v[i];
+      }
+      put(sums, p, row, column, line, first);
     }
   }
-  static TW_GPU int place(int r, int column) { return r * S::chunk_columns + (column ^ r * 8 % S::chunk_columns); }
+  // The same of rows that begin between: words are cut where they begin in memory, and the ends go one by one.
+  template <int Count> TW_GPU void take_between(const Part<Out> &p, int row, int column) const {
+    constexpr int along = length / Count + 1;
+#pragma unroll 1
+    for (int at = me.thread; at < lines * along; at += 128) {
+      const int line = at / along;
+      const Out *to = p.e + ((S::Turned ? column : row) + line) * x.e_stride + (S::Turned ? row : column);
+      const int first = at % along * Count - int(reinterpret_cast<uintptr_t>(to) / sizeof(Out) % Count);
+      if (first >= 0 && first + Count <= length) {
+        Sum sums[Count];
+#pragma unroll
+        for (int n = 0; n < Count; ++n) sums[n] = sheet[place(line, first + n)];
+        put(sums, p, row, column, line, first);
+        continue;
+      }
+#pragma unroll 1
+      for (int n = first < 0 ? 0 : first; n < length && n < first + Count; ++n) {
+        const Sum sums[1] = {sheet[place(line, n)]};
+        put(sums, p, row, column, line, n);
+      }
+    }
+  }
+  // Neighbours of a line of the sheet that begins at (row, column) of the kernel.
+  template <int Count>
+  TW_GPU void put(const Sum (&sums)[Count], const Part<Out> &p, int row, int column, int line, int at) const {
+    if constexpr (S::Turned) store(sums, p, row + at, column + line);
+    else store(sums, p, row + line, column + at);
+  }
   struct alignas(8) Pair {
     Sum left, right;
   };
@@ -182,8 +217,9 @@ template <class S, class Config> struct LeaveByStores {
 #pragma unroll
       for (int up = 0; up < 2; ++up) {
         const Sum *v = &d[(column / 8 + j) * 4 + up * 2];
-        const int r = me.warp * 16 + up * 8 + me.lane / 4;
-        *reinterpret_cast<Pair *>(sheet + place(r, j * 8 + me.lane % 4 * 2)) = Pair{v[0], v[1]};
+        const int r = me.warp * 16 + up * 8 + me.lane / 4, q = j * 8 + me.lane % 4 * 2;
+        if constexpr (S::Turned) sheet[place(q, r)] = v[0], sheet[place(q + 1, r)] = v[1];
+        else *reinterpret_cast<Pair *>(sheet + place(r, q)) = Pair{v[0], v[1]};
       }
   }
 };
@@ -217,7 +253,7 @@ template <class S, class Config> struct Leave {
   }
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
-    if constexpr (S::Dealt == Deal::stream_k || S::Dealt == Deal::split_k) {
+    if constexpr (S::Dealt != Deal::tiles) {
       if (collected(d, s, p)) return;
     }
     out(d, p);

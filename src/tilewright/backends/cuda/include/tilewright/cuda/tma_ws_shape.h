@@ -72,8 +72,8 @@ struct TmaWs {
   // a barrier for them.
   static constexpr int slots = batch > 1 ? 1 : buffers;
   static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + beside;
-  static_assert(ClusterK == 1 || (ClusterK == 2 && !PingPong && BM * BN * 2 <= Stages * stage_bytes),
-                "half of the sums of a tile that a cluster shares lie in the stages");
+  static_assert(ClusterK == 1 || (!PingPong && !TmaStore && BM * BN * 4 <= Stages * stage_bytes),
+                "the sums of a tile that a cluster shares lie in the stages");
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
   static_assert(!TmaStore || (BN % 16 == 0 && !Turned), "results leave 16 columns of rows at a time");
 };
