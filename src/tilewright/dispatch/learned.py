@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,8 @@ Served = Sequence[tuple["KernelSpec", float]]  # kernels that serve a problem, w
 
 @lru_cache(maxsize=1)
 def _ships_some() -> bool:
-    place = resources.files("tilewright.dispatch").joinpath(FOLDER)
-    return place.is_dir() and any(True for _ in place.iterdir())
+    place = Path(__file__).with_name(FOLDER)
+    return place.is_dir() and any(place.iterdir())
 
 
 def stamp(cache: Path) -> tuple[int, int] | None:
