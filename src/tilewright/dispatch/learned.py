@@ -35,7 +35,7 @@ def _ships_some() -> bool:
 def stamp(cache: Path) -> tuple[int, int] | None:
     """What tells one state of a user's models from another; None where there is no folder of them."""
     try:
-        status = os.stat(cache / FOLDER)  # noqa: PTH116  this is on the way of every selection
+        status = os.stat(f"{cache}{os.sep}{FOLDER}")  # noqa: PTH116  this is on the way of every selection
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino
