@@ -70,6 +70,7 @@ class Settings:
     ck_tile_profile: str = ""  # version of those headers sources are written for; empty means that of `ck_tile`
     measure: bool = True  # use recorded measurements when selecting
     models: bool = True  # let learned models choose where they are sure
+    lock: str = ""  # path of a lock file whose kernels are taken (`tilewright lock`); empty means none
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
 

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +28,14 @@ Served = Sequence[tuple["KernelSpec", float]]  # kernels that serve a problem, w
 
 @lru_cache(maxsize=1)
 def _ships_some() -> bool:
-    place = resources.files("tilewright.dispatch").joinpath(FOLDER)
-    return place.is_dir() and any(True for _ in place.iterdir())
+    place = Path(__file__).with_name(FOLDER)
+    return place.is_dir() and any(place.iterdir())
 
 
 def stamp(cache: Path) -> tuple[int, int] | None:
     """What tells one state of a user's models from another; None where there is no folder of them."""
     try:
-        status = os.stat(cache / FOLDER)  # noqa: PTH116  this is on the way of every selection
+        status = os.stat(f"{cache}{os.sep}{FOLDER}")  # noqa: PTH116  this is on the way of every selection
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino

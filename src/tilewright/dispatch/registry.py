@@ -2,6 +2,7 @@
 
 Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
 
+    locked    the lock file in force pins it (`dispatch.locks`)
     measured  a record of this problem on this machine names the kernel
     model     a learned model that knows the device, the kernels and such problems predicts it the fastest
     rule      the backend's estimate orders the kernels that serve the problem
@@ -24,7 +25,7 @@ from typing import Any, cast
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.dispatch import kernels as loaded
-from tilewright.dispatch import learned
+from tilewright.dispatch import learned, locks
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection
@@ -223,7 +224,7 @@ class Registry:
         strict = now.strict if strict is None else strict
         self._follow_records(now)
         self._follow_models(now)
-        key = (problem, count, strict, now.measure, now.models, now.frozen)
+        key = (problem, count, strict, now.measure, now.models, now.frozen, locks.stamp(now.lock))
         if where is None:
             known = self._selections.get(key)
             if known is not None:
@@ -263,6 +264,11 @@ class Registry:
     def _choose(self, problem: Any, threads: int, strict: bool, measure: bool, where: Where | None) -> Selection:
         op = ops.op(problem.op)
         self._demand_legal_problem(op, problem)
+        now = settings.current()
+        if now.lock:
+            locked = locks.selection(op, problem, self.arch.name, now.lock, frozen=now.frozen, where=where)
+            if locked is not None:
+                return replace(locked, seconds=self._estimate(locked.spec, locked.padded or problem, threads))
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
         if where is not None:
@@ -456,7 +462,7 @@ class Registry:
             decided,
             tuple(op.words(problem)),
             tuple(unused),
-            model=learned.silence(told) if chosen is None or chosen.tier not in ("measured", "model") else "",
+            model=learned.silence(told) if chosen is None or chosen.tier not in ("locked", "measured", "model") else "",
         )
 
     def _note(

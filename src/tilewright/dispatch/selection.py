@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.ops.base import KernelSpec, plain
 
-TIERS = ("measured", "model", "rule", "padded", "floor")
+TIERS = ("locked", "measured", "model", "rule", "padded", "floor")
 
 
 @dataclass(frozen=True, slots=True)
