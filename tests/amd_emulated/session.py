@@ -92,6 +92,7 @@ class Session:
         """Raise what went wrong in a launch since the last call."""
         failure, self.failure = self.failure, None
         if failure is not None:
+            self.runtime.hipGetLastError()  # or the next kernel would be told of it
             raise failure
 
 

@@ -136,6 +136,12 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("compv5", tile=(128, 128, 32)),
         make(tile=(256, 256, 64), warp_grid=(4, 4, 1), arch="gfx950"),  # 16 waves have 128 registers each
     ],
+    "amd-turned-tile": [  # each used scratch when built
+        make(signature=signed(FP8, layout="rrr"), tile=(64, 64, 128), warp_grid=(1, 1, 1)),
+        make(signature=signed(INT8, layout="crr"), tile=(16, 32, 512), warp_grid=(1, 1, 1), warp_tile=NARROW),
+        make(signature=signed(FP16, layout="crr"), tile=(16, 64, 256), warp_grid=(1, 1, 1), warp_tile=NARROW),
+    ],
+    "amd-compv5-fragments": [make("compv5", arch="gfx950"), make("compv5", tile=(32, 64, 32), arch="gfx950")],
     "amd-tile-vector": [
         make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
         make(signature=signed(FP16, layout="rrr"), tile=(128, 192, 64), warp_tile=NARROW),
@@ -361,6 +367,17 @@ def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
         (make("compv4", signature=INT8, tile=(256, 256, 64)), True),
         (make("mem", tile=(128, 256, 32), warp_grid=(4, 4, 1), arch="gfx950"), False),
         (make("mem", tile=(256, 64, 128), warp_tile=(16, 16, 16), warp_grid=(4, 4, 1), arch="gfx950"), True),
+        (
+            make(
+                "compv4",
+                signed(FP16, layout="ccr"),
+                tile=(256, 128, 32),
+                warp_tile=NARROW,
+                warp_grid=(4, 4, 1),
+                arch="gfx950",
+            ),
+            True,
+        ),
     ],
 )
 def test_what_spilled_when_built_is_refused(spec: KernelSpec, spills: bool) -> None:

@@ -11,6 +11,7 @@ something wrong, and what they do not have at all.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from tilewright.arch import Arch
 from tilewright.ops.base import Violation
@@ -40,6 +41,8 @@ PERSISTENT = ("compv3", "compv4", "mem", "preshuffle")
 SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
 MAX_SPLIT_K = 64
 MAX_TILE = 1 << 16  # elements along an axis; with the least of the others they are more than any LDS
+LEAST_BESIDE = 48  # registers for addresses and the like, however few there are
+MOST_TURNED = 64  # elements: builds with 128 used scratch, those with 64 did not
 # Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
 MAX_BYTES = (1 << 31) - (1 << 16)
 MAX_THREADS = 1 << 32  # of a launch along an axis
@@ -171,7 +174,7 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
     own = min(
         arch.vector_registers + arch.accumulator_registers, arch.simd_registers // -(-waves // max(1, arch.simds))
     )
-    most = own * 11 // 16
+    most = own - max(own * 5 // 16, LEAST_BESIDE)
     if held > most:
         few = f" (a block of {waves} waves leaves each {own})" if own < arch.simd_registers else ""
         yield Violation(
@@ -180,6 +183,31 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
             f"wants {held} registers of a lane; over {most} it spills{few}",
             ("use a smaller tile or fewer waves" if few else "use a smaller tile or more waves")
             + (", or compv3" if schedule.pipeline == "compv4" else ""),
+        )
+    yield from _kept_in_memory(signature, schedule, arch)
+
+
+def _kept_in_memory(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+    """Arrays of a lane that the compiler gives up to keep in registers, however many are left."""
+    if "lds-transpose" not in arch.features and shape.most_turned(signature, schedule) > MOST_TURNED:
+        yield Violation(
+            "amd-turned-tile",
+            f"a lane turns {shape.most_turned(signature, schedule)} elements of an operand that lies across k; "
+            f"more than {MOST_TURNED} go through memory",
+            "use a smaller tile, more waves, or rcr",
+        )
+    m, n, k = schedule.warp_tile
+    if (
+        "lds-transpose" in arch.features
+        and schedule.pipeline == "compv5"
+        and n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
+        and prod(shape.repeat(schedule)) > 1
+    ):
+        yield Violation(
+            "amd-compv5-fragments",
+            f"compv5 on {arch.name} with several warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 "
+            "bytes, of which both waves have their own, go through memory",
+            "use a warp tile with a shorter k, or another pipeline",
         )
 
 

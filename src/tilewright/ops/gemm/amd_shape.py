@@ -174,6 +174,13 @@ def turned(signature: GemmSignature, schedule: CkTileSchedule) -> Iterator[tuple
             yield dtype, k // at_once, width
 
 
+def most_turned(signature: GemmSignature, schedule: CkTileSchedule) -> int:
+    """Elements that a lane turns of one operand, the larger of both."""
+    m, n, k = schedule.tile
+    across = ((signature.layout[0] == "c", m), (signature.layout[1] == "r", n))
+    return max((extent * k // threads(schedule) for turned, extent in across if turned), default=0)
+
+
 def prefetch_stages(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """K tiles under way before the first is used; it decides which tails exist."""
     if schedule.pipeline != "mem":
