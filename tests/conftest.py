@@ -126,7 +126,9 @@ def needs_compiler(pytestconfig: pytest.Config) -> None:
 def built(request: pytest.FixtureRequest) -> Built:
     """Kernels by their spec; those the modules of this session name in KERNELS are compiled together."""
     modules = dict.fromkeys(item.module for item in request.session.items if isinstance(item, pytest.Function))
-    return Built(spec for module in modules for spec in getattr(module, "KERNELS", ()))
+    announced = [getattr(module, "KERNELS", ()) for module in modules]
+    # A module may have imported something else of that name.
+    return Built(spec for each in announced if isinstance(each, (tuple, list)) for spec in each)
 
 
 @pytest.fixture

@@ -291,16 +291,20 @@ int tw_global_atomic(wave *w, const memory_op *op) {
 }
 
 /* ---- local memory written from accumulation registers, which the emulator takes for vector registers ---- */
-int tw_write_local(wave *w, const int32_t *bytes) {
+/* `what` is the count of bytes, negative where the high half of the register is meant. */
+int tw_write_local(wave *w, const int32_t *what) {
   uint32_t low = word(w, 0), high = word(w, 1), offset = low & 0xffff;
-  int addr = (int)(high & 0xff), data = (int)(high >> 8 & 0xff);
+  int addr = (int)(high & 0xff), data = (int)(high >> 8 & 0xff), bytes = *what < 0 ? -*what : *what;
   const uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
   uint64_t exec = exec_of(w);
   for (int lane = 0; lane < LANES; ++lane) {
     if (!(exec >> lane & 1)) continue;
     uint64_t at = (uint64_t)w->vgpr[addr * LANES + lane] + offset;
-    if (at + (uint64_t)*bytes > w->lds_bytes) return BAD_LDS;
-    for (int i = 0; i < *bytes / 4; ++i) memcpy(w->lds + at + 4 * i, file + (data + i) * LANES + lane, 4);
+    if (at + (uint64_t)bytes > w->lds_bytes) return BAD_LDS;
+    for (int i = 0; i < bytes; i += 4) {
+      uint32_t value = file[(data + i / 4) * LANES + lane] >> (*what < 0 ? 16 : 0);
+      memcpy(w->lds + at + i, &value, bytes < 4 ? (size_t)bytes : 4);
+    }
   }
   set_pc(w, pc_of(w) + 8);
   return OK;

@@ -102,7 +102,8 @@ MFMA_CODES = range(0x2D, 0x80)
 RDNA3_INVALIDATE = (0x38 << 8 | 43, 0x38 << 8 | 44)  # buffer_gl0_inv, buffer_gl1_inv
 RDNA4_INVALIDATE = (0xEE << 10 | 43, 0xEE << 10 | 44, 0xEE << 10 | 79)  # global_inv, global_wb, global_wbinv
 SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one of 16 bytes
-DS_WRITES = {13: 4, 77: 8, 222: 12, 223: 16}  # of 32, 64, 96 and 128 bits, in bytes
+# Of 8 to 128 bits, in bytes; negative from the high half of a register.
+DS_WRITES = {30: 1, 31: 2, 13: 4, 77: 8, 222: 12, 223: 16, 84: -1, 85: -2}
 DS_READS = (*range(54, 61), *range(118, 121), 226, 227, 254, 255)
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 

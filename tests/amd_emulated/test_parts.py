@@ -182,3 +182,26 @@ def test_a_worker_that_does_not_answer_is_ended() -> None:
     with pytest.raises(TooLong, match="no answer"):
         workers.ask(spec, {}, limit=0.2)
     assert silent.poll() is not None
+
+
+@needs_c
+@pytest.mark.parametrize("what", [1, 2, 4, 8, 16, -1, -2])
+def test_accumulation_registers_are_written_to_local_memory(ops: Any, what: int) -> None:
+    registers = np.random.default_rng(8).integers(0, 1 << 32, (256, 64), dtype=np.uint64).astype(np.uint32)
+    addresses = np.zeros((256, 64), np.uint32)
+    addresses[3] = np.arange(64, dtype=np.uint32)[::-1] * 16
+    local, scalars, size = np.zeros(2048, np.uint8), np.zeros(260, np.uint32), abs(what)
+    scalars[126:128] = 0xFFFFFFFF
+    # The address in v3, data from a5 on, 32 bytes on.
+    program = ctypes.create_string_buffer(struct.pack("<II", 1 << 25 | 32, 5 << 8 | 3))
+    at = ctypes.addressof(program)
+    scalars[256], scalars[257] = at & 0xFFFFFFFF, at >> 32
+    wave = Wave(
+        scalars.ctypes.data, addresses.ctypes.data, registers.ctypes.data, local.ctypes.data, local.size
+    )  # fmt: skip
+    assert ops.tw_write_local(ctypes.byref(wave), ctypes.byref(ctypes.c_int32(what))) == 0
+    held = np.ascontiguousarray(registers[5:9].T).view(np.uint8)[:, (2 if what < 0 else 0) :][:, :size]
+    for lane in range(64):
+        start = int(addresses[3, lane]) + 32
+        assert np.array_equal(local[start : start + size], held[lane])
+    assert int(np.count_nonzero(local)) <= 64 * size

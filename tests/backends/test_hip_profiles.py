@@ -15,8 +15,9 @@ from tests.backends.test_hip_toolchain import make_headers, make_rocm
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.hip import ck_tile, doctor, profiles
+from tilewright.backends.hip import gemm as hip_gemm
 from tilewright.backends.hip import toolchain as hip
-from tilewright.backends.hip.gemm import KERNELS, gemm_profile
+from tilewright.backends.hip.gemm import gemm_profile
 from tilewright.cli.main import build_app
 from tilewright.codegen import generate
 from tilewright.codegen.manifest import read_manifest
@@ -78,10 +79,10 @@ def test_every_profile_is_found_by_its_file_and_has_a_glue_header_an_op() -> Non
         assert (include / part.glue).is_file()
         assert set(one.types) <= set(found[-1].types)
         assert set(part.stores) == set(gemm_profile().stores)
-        needs = KERNELS.header_needs(one.name)
+        needs = hip_gemm.KERNELS.header_needs(one.name)
         assert needs is not None
         assert set(needs.kinds) == set(part.pipelines) <= set(gemm_profile().pipelines)
-    assert KERNELS.header_needs("spring-2031") is None
+    assert hip_gemm.KERNELS.header_needs("spring-2031") is None
 
 
 def test_profiles_are_read_from_any_folder_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

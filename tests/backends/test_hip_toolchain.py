@@ -9,9 +9,9 @@ import pytest
 
 from tests import amd_toolchain
 from tilewright import settings
+from tilewright.backends.hip import gemm as hip_gemm
 from tilewright.backends.hip import toolchain as hip
 from tilewright.backends.hip.ck_tile import profile_of, read_headers
-from tilewright.backends.hip.gemm import KERNELS
 from tilewright.errors import ToolchainError
 
 VERSION = "HIP version: 6.4.43482-0f2d60242\nAMD clang version 19.0.0git\nTarget: x86_64\nInstalledDir: /somewhere\n"
@@ -46,7 +46,7 @@ def make_headers(folder: Path, *, newer: bool = False, older: bool = False) -> P
     }
     if not older:
         files["ops/grouped_convolution.hpp"] = "// came with the version"
-        needs = KERNELS.header_needs("mid-2025")
+        needs = hip_gemm.KERNELS.header_needs("mid-2025")
         assert needs is not None
         every = (one for each in needs.kinds.values() for one in each)
         files |= {one.removeprefix("ck_tile/"): "// of GEMM" for one in every}

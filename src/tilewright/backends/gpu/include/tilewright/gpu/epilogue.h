@@ -126,12 +126,20 @@ template <class Config> struct Finish {
   // The same, stored from `to` on.
   template <int Count, class Sum>
   TW_GPU void store(const Sum (&sums)[Count], int there, long long z, long long row, long long column, C *to) const {
-    store_some(to, some(sums, there, z, row, column), there);
+    if constexpr (Count == 1) *to = (*this)(sums[0], z, row, column);
+    else store_some(to, some(sums, there, z, row, column), there);
   }
   // The element of E for a sum.
   template <class Sum> TW_GPU C operator()(Sum sum, long long z, long long row, long long column) const {
-    const Sum one[1] = {sum};
-    return some(one, 1, z, row, column).v[0];
+    Real v = Real(x.alpha) * Real(sum);
+    if (x.beta != 0) v += Real(x.beta) * real(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
+#pragma unroll
+    for (int t = 0; t < Config::num_d; ++t)
+      v = combine(v,
+                  real(static_cast<const D *>(x.d[t])[z * x.d_batch[t] + row * x.d_row[t] + column * x.d_column[t]]));
+    C result;
+    round_to(activate<Config::epilogue>(v), result);
+    return result;
   }
   static TW_GPU Real combine(Real v, Real d) { return multiplies ? v * d : v + d; }
 
