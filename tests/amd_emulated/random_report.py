@@ -45,7 +45,13 @@ def section(facts: Facts, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     opened = sum(one.get("open", 0) for one in problems if one["verdict"] == RIGHT)
     yield f"### Seed {facts.seed}, {facts.count} kernels"
     yield ""
-    yield f"- {right} of {len(rows)} kernels right ({time.strftime('%Y-%m-%d', time.gmtime())})"
+    if len(rows) < facts.count:
+        yield f"- **unfinished**: {len(rows)} of {facts.count} were executed when the run was stopped"
+    refused = sum("now_refused" in row for row in rows)
+    yield (
+        f"- {right} of {len(rows)} kernels right, {refused} wrong then and refused by a rule now "
+        f"({time.strftime('%Y-%m-%d', time.gmtime())})"
+    )
     yield (
         f"- {sum(verdicts.values())} problems: {verdicts['right']} executed and right, {verdicts['wrong']} wrong, "
         f"{verdicts['refused']} refused by the kernel as by the rules; {elements} elements compared, "
@@ -67,7 +73,9 @@ def section(facts: Facts, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield ""
         yield "Wrong:"
         yield ""
-        yield from (f"- {row['index']}: `{row['name']}`: {_one_line(row.get('detail', ''))}" for row in wrong)
+        for row in wrong:
+            now = f" Now refused: {row['now_refused']}." if "now_refused" in row else ""
+            yield f"- {row['index']}: `{row['name']}`: {_one_line(row.get('detail', ''))}{now}"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

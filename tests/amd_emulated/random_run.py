@@ -30,6 +30,7 @@ from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.build.prepare import prepare
 from tilewright.errors import TilewrightError
+from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 
 BUILD_SECONDS, PROBLEM_SECONDS = 900.0, 240.0
@@ -178,12 +179,19 @@ def run(seed: int, indices: list[int], jobs: int, path: Path) -> list[dict[str, 
     return [rows.rows[index] for index in indices if index in rows.rows]
 
 
+def _ruled(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the rule that refuses its kernel now, where it was wrong and one does."""
+    broken = [one.rule for one in op("gemm").check(op("gemm").spec_from_dict(row["spec"]))]
+    return {**row, "now_refused": ", ".join(broken)} if broken and row["verdict"] != RIGHT else row
+
+
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw AMD kernels by seed, build and execute them.")
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", type=int, action="append", help="an index to repeat; the document is left alone")
+    parser.add_argument("--so-far", action="store_true", help="write what an unfinished run has, and execute nothing")
     parser.add_argument("--results", type=Path, default=ROOT / "build")
     parser.add_argument("--document", type=Path)
     return parser.parse_args()
@@ -206,16 +214,20 @@ def main() -> int:
     if said:
         print(f"AMD kernels are not executed, and nothing was changed: {said}", file=sys.stderr)
         return 2
-    indices = given.only or list(range(given.count))
-    found = run(given.seed, indices, max(1, given.jobs), given.results / f"amd_random_{given.seed}.jsonl")
+    indices, path = given.only or list(range(given.count)), given.results / f"amd_random_{given.seed}.jsonl"
+    if given.so_far:
+        held = Rows(path).rows
+        found = [held[index] for index in indices if index in held]
+    else:
+        found = run(given.seed, indices, max(1, given.jobs), path)
     wrong = [one for one in found if one["verdict"] != RIGHT]
     print(f"seed {given.seed}: {len(found)} kernels, {len(found) - len(wrong)} right, {len(wrong)} wrong")
     for one in wrong:
         print(f"  index {one['index']} {one['name']}: {one.get('detail', '')}")
         print(f"    again: make test-amd-emulated SEED={given.seed} ONLY={one['index']}")
-    if given.document and not given.only and len(found) == given.count:
+    if given.document and not given.only and (len(found) == given.count or given.so_far):
         facts = random_report.Facts(given.seed, given.count, compiler, emulator_version(needs.checkout()))
-        random_report.write(given.document, facts, found)
+        random_report.write(given.document, facts, [_ruled(one) for one in found])
     return 1 if wrong or len(found) < len(indices) else 0
 
 

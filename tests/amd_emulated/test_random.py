@@ -194,6 +194,10 @@ def test_a_seed_is_written_once_and_others_stay(tmp_path: Path) -> None:
     assert text.endswith("after\n")
     random_report.write(document, random_report.Facts(5, 1, "clang", "emulator"), [_row(0, "wrong")])
     assert "- 0: `kernel0`: element (0, 0)" in document.read_text(encoding="utf-8")
+    row = {**_row(0, "wrong"), "now_refused": "amd-lds"}
+    random_report.write(document, random_report.Facts(6, 9, "clang", "emulator"), [row])
+    assert "**unfinished**: 1 of 9" in document.read_text(encoding="utf-8")
+    assert "element (0, 0) Now refused: amd-lds." in document.read_text(encoding="utf-8")
 
 
 def test_rows_of_a_killed_run_are_read_again(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
 MAX_SPLIT_K = 64
 MAX_TILE = 1 << 16  # elements along an axis; with the least of the others they are more than any LDS
 LEAST_BESIDE = 48  # registers for addresses and the like, however few there are
-MOST_TURNED = 64  # elements: builds with 128 used scratch, those with 64 did not
 # Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
 MAX_BYTES = (1 << 31) - (1 << 16)
 MAX_THREADS = 1 << 32  # of a launch along an axis
@@ -175,6 +174,8 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
         arch.vector_registers + arch.accumulator_registers, arch.simd_registers // -(-waves // max(1, arch.simds))
     )
     most = own - max(own * 5 // 16, LEAST_BESIDE)
+    if "lds-transpose" not in arch.features:  # not all fragments are there while operands are turned
+        held = max(held, held + shape.turning(signature, schedule) - own // 16)
     if held > most:
         few = f" (a block of {waves} waves leaves each {own})" if own < arch.simd_registers else ""
         yield Violation(
@@ -188,14 +189,7 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
 
 
 def _kept_in_memory(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
-    """Arrays of a lane that the compiler gives up to keep in registers, however many are left."""
-    if "lds-transpose" not in arch.features and shape.most_turned(signature, schedule) > MOST_TURNED:
-        yield Violation(
-            "amd-turned-tile",
-            f"a lane turns {shape.most_turned(signature, schedule)} elements of an operand that lies across k; "
-            f"more than {MOST_TURNED} go through memory",
-            "use a smaller tile, more waves, or rcr",
-        )
+    """Arrays of a lane that the compiler does not keep in registers, however many are left."""
     m, n, k = schedule.warp_tile
     if (
         "lds-transpose" in arch.features

@@ -174,11 +174,20 @@ def turned(signature: GemmSignature, schedule: CkTileSchedule) -> Iterator[tuple
             yield dtype, k // at_once, width
 
 
-def most_turned(signature: GemmSignature, schedule: CkTileSchedule) -> int:
-    """Elements that a lane turns of one operand, the larger of both."""
+def turning(signature: GemmSignature, schedule: CkTileSchedule) -> int:
+    """Registers of a lane for turning operands that lie across k, beside `registers`; as builds show.
+
+    Two-byte elements take a copy; one-byte ones are taken apart, and fp32 only gets other names.
+    """
     m, n, k = schedule.tile
-    across = ((signature.layout[0] == "c", m), (signature.layout[1] == "r", n))
-    return max((extent * k // threads(schedule) for turned, extent in across if turned), default=0)
+    total = 0
+    for turned, extent, dtype in (
+        (signature.layout[0] == "c", m, signature.dtype_a),
+        (signature.layout[1] == "r", n, signature.dtype_b),
+    ):
+        size = bytes_of(dtype)
+        total += turned * extent * k * size // threads(schedule) // 4 * {1: 5, 2: 1}.get(size, 0)
+    return total
 
 
 def prefetch_stages(signature: GemmSignature, schedule: CkTileSchedule) -> int:
