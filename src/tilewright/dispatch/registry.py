@@ -27,6 +27,7 @@ from tilewright.backends.base import backend, demand_runnable, resolve_target, t
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import learned, locks
 from tilewright.dispatch import records as measured
+from tilewright.dispatch.asked import op_of, thread_number
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
@@ -178,7 +179,7 @@ class Registry:
 
     def candidates(self, problem: Any) -> tuple[KernelSpec, ...]:
         """The kernels of a stage's signature, whether or not they serve its sizes."""
-        op = _op_of(problem)
+        op = op_of(problem)
         self._demand_legal_problem(op, problem)
         return self._candidates(op, op.signature_of(problem))[0]
 
@@ -194,7 +195,7 @@ class Registry:
 
     def stages(self, problem: Any) -> tuple[Any, ...]:
         """The problems of the kernels a problem needs on this target, one after another."""
-        op = _op_of(problem)
+        op = op_of(problem)
         self._demand_legal_problem(op, problem)
         return tuple(op.stages(problem, self.arch.name))
 
@@ -210,7 +211,7 @@ class Registry:
 
         `where` gives a reason to leave a kernel out, or an empty string.
         """
-        count = _threads(threads)
+        count = thread_number(threads)
         stages = self.stages(problem)
         chosen = tuple(self._select_stage(one, threads=count, strict=strict, where=where) for one in stages)
         return chosen[0] if len(chosen) == 1 else cast("Selection", StagedSelection(chosen))
@@ -408,11 +409,11 @@ class Registry:
         self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
     ) -> Explanation:
         """Every candidate with its reasons, and what decided; nothing is compiled."""
-        count = _threads(threads)
+        count = thread_number(threads)
         strict = settings.current().strict if strict is None else strict
         if not isinstance(strict, bool):
             raise RequestError(f"strict is {strict!r}", rule="strict", value=strict, remedy="give True or False")
-        op = _op_of(problem)
+        op = op_of(problem)
         parts = tuple(self._explain_stage(one, count, strict, where) for one in self.stages(problem))
         words = tuple(op.words(problem))
         if len(parts) == 1:
@@ -564,27 +565,6 @@ class Registry:
         from tilewright.dispatch.measure import measure
 
         return measure(self, problem, candidates, **options)
-
-
-def _op_of(problem: Any) -> Op:
-    """The op of a problem; what is no problem has one clear error."""
-    name = getattr(type(problem), "op", None)
-    if not isinstance(name, str) or isinstance(problem, type):
-        raise RequestError(
-            f"{problem!r:.80} is not a problem",
-            rule="problem-type",
-            value=type(problem).__name__,
-            remedy=f"give a problem of an op ({', '.join(ops.op_names())}); `ops.op(NAME).problem(values)` makes one",
-        )
-    return ops.op(name)
-
-
-def _threads(threads: int | None) -> int:
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 0):
-        raise RequestError(
-            f"threads is {threads!r}", rule="threads", value=threads, remedy="give 1 or more, or 0 for all there are"
-        )
-    return threads or thread_count()
 
 
 _defaults: dict[str, Registry] = {}

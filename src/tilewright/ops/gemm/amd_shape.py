@@ -170,7 +170,7 @@ def turned(signature: GemmSignature, schedule: CkTileSchedule) -> Iterator[tuple
         (signature.dtype_b, signature.layout[1] == "c", n, width_b(signature, schedule)),
     ):
         if not contiguous:
-            at_once = WAVE * width // extent * (threads(schedule) // WAVE // groups)
+            at_once = max(1, WAVE * width // extent * (threads(schedule) // WAVE // groups))  # 0: other rules refuse it
             yield dtype, k // at_once, width
 
 
