@@ -175,7 +175,7 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
     )
     most = own - max(own * 5 // 16, LEAST_BESIDE)
     if "lds-transpose" not in arch.features:  # not all fragments are there while operands are turned
-        held = max(held, held + shape.turning(signature, schedule) - own // 16)
+        held = max(held, held + shape.turning(signature, schedule) - own * 3 // 32)
     if held > most:
         few = f" (a block of {waves} waves leaves each {own})" if own < arch.simd_registers else ""
         yield Violation(
