@@ -78,4 +78,4 @@ def test_headers_before_a_lever_show_ck_tile_to_both_passes(tmp_path: Path, leve
     texts = {one.name: one.read_text() for one in (place / "tilewright" / "hip").glob("*.h")}
     assert not any("#if defined(__HIP_DEVICE_COMPILE__)" in one for one in texts.values())
     assert ("Naive<Config>::template run" in texts["gemm.h"]) == (lever != "shared tails")
-    assert ("struct Naive" in texts["ck_tile_gemm.h"]) == (lever != "shared tails")
+    assert ("struct Naive" in texts["glue_mid_2025.h"]) == (lever != "shared tails")

@@ -128,7 +128,7 @@ def compiled(built: Built, spec: KernelSpec) -> Instructions:
     main = next(one for one in found.functions if one.symbol == spec.name)
     assert main.resources is not None
     assert main.instructions is not None
-    assert (main.resources.dynamic_shared_bytes > 0) == (spec.schedule.pipeline in ("tma_ws", "multistage"))
+    assert (main.resources.dynamic_shared_bytes > 0) == (spec.schedule.pipeline in ("tma_ws", "multistage", "skinny"))
     return main.instructions
 
 

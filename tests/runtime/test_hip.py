@@ -483,7 +483,7 @@ def test_a_run_that_fails_leaves_no_events(fake_hip: FakeHip) -> None:
 def test_kernels_are_measured_on_the_device(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.dispatch import measure
 
-    monkeypatch.setattr(measure, "_versions", lambda spec: {})  # asks the compiler, which may not be here
+    monkeypatch.setattr(measure, "versions_of", lambda spec: {})  # asks the compiler, which may not be here
     registry = tw.Registry("gfx942").add_library(fake_hip.kernel(workspace=True, clear=192))
     record = registry.measure(fakes.problem(), rounds=3, buffers=2, save=False)
     assert (record.target, record.choice) == ("gfx942", fakes.spec().digest)
