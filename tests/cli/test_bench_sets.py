@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tilewright import events, ops, settings
+from tests.tune.failing import FailingBuilder
+from tilewright import ops, settings
 from tilewright.arch import arch
-from tilewright.build import Builder
 from tilewright.cli import _sweep
 from tilewright.cli.main import build_app
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.measure import winner
 from tilewright.dispatch.results import OK, Results
-from tilewright.errors import CompileError, RequestError
+from tilewright.errors import RequestError
 from tilewright.tune import forge
 from tilewright.tune.sweep import Progress, Sweep
 
@@ -174,15 +174,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished_and_says_so(
 
 @pytest.mark.usefixtures("needs_compiler")
 def test_failures_are_told_at_the_end_and_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failing(Builder):
-        def build_many(self, specs: Any, **options: Any) -> Any:
-            specs = list(specs)
-            for one in specs[1:]:
-                Builder().build_one(one)
-            options["on_event"](events.BuildFailed(specs[0].name, "no such instruction", ""))
-            raise CompileError("no such instruction", rule="compile", value="", remedy="x")
-
-    monkeypatch.setattr(forge, "Builder", Failing)
+    monkeypatch.setattr(forge, "Builder", FailingBuilder)
     words = ("bench", "gemm", *QUICK, "--filter", "c.pipeline != 'stream'")
     done = shell(*words, "--problems", problems(tmp_path / "p.json", 4), "--output", str(tmp_path / "o.csv"))
     assert done.exit_code == 0, done.output

@@ -20,7 +20,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule
+from tilewright.ops.gemm.schedule import GpuLoopsSchedule, NvidiaSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 GEMM = ops.op("gemm")
@@ -330,7 +330,7 @@ def judge(p: GemmProblem, run: Callable[[Operands], None], narrow_sums: bool = F
 
 def narrow_sums(spec: KernelSpec) -> bool:
     """Whether the tensor cores add fp8 products here."""
-    return bool(spec.signature.dtype_a.startswith("fp8") and not isinstance(spec.schedule, NvidiaLoopsSchedule))
+    return bool(spec.signature.dtype_a.startswith("fp8") and not isinstance(spec.schedule, GpuLoopsSchedule))
 
 
 def wrong(case: Case, arch: str) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from tilewright.arch import all_archs
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
-from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_shape, amd_signature
+from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_shape, amd_signature, dtype_rules
 from tilewright.ops.gemm.problem import accumulator
 from tilewright.ops.gemm.schedule import GpuLoopsSchedule
 
@@ -199,7 +199,7 @@ UNSERVED: dict[str, list[Unserved]] = {
 def rules_in_the_source() -> set[str]:
     return {
         node.args[0].value
-        for module in (amd, amd_signature)
+        for module in (amd, amd_signature, dtype_rules)
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

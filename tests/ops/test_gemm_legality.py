@@ -21,6 +21,7 @@ from tilewright.ops.gemm import (
     GemmProblem,
     TmaWsSchedule,
     cpu,
+    dtype_rules,
     legality,
     problem,
     schedule,
@@ -153,7 +154,7 @@ UNSERVED: dict[str, tuple[Breaker, GemmProblem]] = {
 def rules_in_the_source() -> set[str]:
     """The first argument of every Violation(...) and need(...) in the modules that say no."""
     found: set[str] = set()
-    for module in (legality, cpu, problem, fused):
+    for module in (legality, cpu, dtype_rules, problem, fused):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 index = {"Violation": 0, "_known": 0, "need": 1}.get(node.func.id)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tilewright.ops import KernelSpec, op
-from tilewright.ops.gemm import GemmProblem, GemmSignature, NvidiaLoopsSchedule, NvidiaSchedule, nvidia
+from tilewright.ops.gemm import GemmProblem, GemmSignature, GpuLoopsSchedule, NvidiaSchedule, nvidia
 from tilewright.ops.gemm import nvidia_multistage as stages
 from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import proposals
@@ -40,7 +40,7 @@ def multistage(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
 
 
 def loops(signature: GemmSignature = BF16) -> KernelSpec:
-    return spec(NvidiaLoopsSchedule(), signature)
+    return spec(GpuLoopsSchedule(), signature)
 
 
 def signed(**changes: Any) -> GemmSignature:

@@ -157,22 +157,22 @@ def test_a_paragraph_without_its_digest_is_an_error() -> None:
 
 
 LISTING = (
-    "global.index-url='https://user:secret@one.invalid/simple'\n"
-    "global.extra-index-url='file:///srv/simple https://two.invalid/simple'\n"
+    "global.index-url='https://user:secret@one.invalid/index'\n"
+    "global.extra-index-url='file:///srv/index https://two.invalid/index'\n"
     ":env:.cert='/etc/cert.pem'\nglobal.cert='/other.pem'\nuser.find-links='/srv/wheels'\n"
 )
-HELP = "-i, --index-url <url>  Base URL of the index (default\n     https://default.invalid/simple). This should point"
+HELP = "-i, --index-url <url>  Base URL of the index (default\n     https://default.invalid/index). This should point"
 
 
 def test_the_configuration_of_pip_is_read() -> None:
     config = python_index.read_config(LISTING, HELP)
     assert config.indexes == (
-        "https://user:secret@one.invalid/simple",
-        "file:///srv/simple",
-        "https://two.invalid/simple",
+        "https://user:secret@one.invalid/index",
+        "file:///srv/index",
+        "https://two.invalid/index",
     )
     assert (config.cert, config.find_links) == ("/etc/cert.pem", ("/srv/wheels",))
-    assert python_index.read_config("", HELP).indexes == ("https://default.invalid/simple",)
+    assert python_index.read_config("", HELP).indexes == ("https://default.invalid/index",)
     assert python_index.read_config("global.no-index='1'\n", HELP).indexes == ()
 
 
@@ -181,7 +181,7 @@ def test_this_machines_pip_can_be_asked() -> None:
 
 
 def test_a_password_is_never_shown() -> None:
-    assert shown("https://user:secret@one.invalid/simple") == "https://one.invalid/simple"
+    assert shown("https://user:secret@one.invalid/index") == "https://one.invalid/index"
 
 
 def test_an_index_of_json_is_read(tmp_path: Path) -> None:

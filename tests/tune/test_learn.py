@@ -173,9 +173,7 @@ def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
     data = collect(GEMM, results(48))
     quick = Settings(trees=30, leaves=15, least_rows=3, folds=3)
     made = train(data, quick)
-    guessed, learned = (
-        evaluate.score(data, one) for one in (evaluate.by_estimate(data), evaluate.by_model(made, data))
-    )
+    guessed, learned = (evaluate.score(one) for one in (evaluate.by_estimate(data), evaluate.by_model(made, data)))
     assert learned.mean > guessed.mean
     assert learned.mean > 0.99
     assert made.card.data["problems"] == len(data.groups)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright import ops
 from tilewright.errors import RequestError, TilewrightError
+from tilewright.ops.base import plain
 from tilewright.ops.engine import engine
 from tilewright.tune import problem_sets
 
@@ -110,7 +111,7 @@ def test_files_of_every_kind_hold_the_same_problems(tmp_path: Path, ending: str)
 def test_problems_by_their_fields_come_back_from_what_was_written(tmp_path: Path) -> None:
     found = problem_sets.problems(GEMM, "validation", "cpu", {"datatype": "fp16"})
     file = tmp_path / "again.json"
-    file.write_text(problem_sets.write(GEMM, found))
+    file.write_text(json.dumps([plain(one) for one in found]))
     assert problem_sets.problems(GEMM, str(file), "cpu") == found
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tilewright import events, ops
+from tests.tune.failing import FailingBuilder
+from tilewright import ops
 from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.dispatch.records import machine
@@ -141,18 +142,9 @@ def test_another_protocol_is_measured_again(tmp_path: Path, three: list[KernelSp
 def test_a_kernel_that_cannot_be_built_is_a_row(
     tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.errors import CompileError
     from tilewright.tune import forge
 
-    class Failing(Builder):
-        def build_many(self, specs: Any, **options: Any) -> Any:
-            specs = list(specs)
-            for one in specs[1:]:
-                Builder().build_one(one)
-            options["on_event"](events.BuildFailed(specs[0].name, "no such instruction", ""))
-            raise CompileError("no such instruction", rule="compile", value="", remedy="x")
-
-    monkeypatch.setattr(forge, "Builder", Failing)
+    monkeypatch.setattr(forge, "Builder", FailingBuilder)
     rows = sweep(Results(tmp_path / "r.db"), three[:2], [PROBLEM])
     assert {one.kernel.digest: one.status for one in rows} == {three[0].digest: "build-failed", three[1].digest: OK}
     assert next(one.reason for one in rows if one.status != OK) == "no such instruction"

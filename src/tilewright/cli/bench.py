@@ -60,7 +60,10 @@ class Field:
     expression: str
 
     def specs(self, registry: Registry, op: Op, problem: Any) -> list[KernelSpec]:
-        found = _pool(registry, op, problem, self.pool) if self.pool else list(registry.candidates(problem))
+        from tilewright.tune.sweep import of_pool
+
+        mine = of_pool(op, registry.target, self.pool)(problem) if self.pool else registry.candidates(problem)
+        found = list(mine)
         return passing(found, self.expression, problem) if self.expression else found
 
 
@@ -207,13 +210,6 @@ def _counting(advance: Callable[[int, int], None], total: int) -> Callable[[Any]
             advance(done, max(done, total))
 
     return heard
-
-
-def _pool(registry: Registry, op: Op, problem: Any, name: str) -> list[KernelSpec]:
-    """The pool's kernels with exactly the problem's signature."""
-    signature = op.signature_of(problem)
-    proposed = op.proposals(name, registry.target, **op.axes_of(signature))
-    return [spec for spec in proposed if spec.signature == signature and not op.check(spec)]
 
 
 def _show(record: Record, problem: Any) -> None:

@@ -191,7 +191,7 @@ def evaluate(
     found = _data(ops.op(op), data, target, to_train=False)
     _demand_some(found)
     choices = judged.by_model(made, found)
-    scores = {"model": judged.score(found, choices), "estimate": judged.score(found, judged.by_estimate(found))}
+    scores = {"model": judged.score(choices), "estimate": judged.score(judged.by_estimate(found))}
     silent = judged.unspoken(made, found)
     if plot is not None:
         from tilewright.codegen.folder import write_if_changed
@@ -240,8 +240,8 @@ def compare(
     made = {str(path): _of_op(model_of(path), op) for path in models}
     found = _data(ops.op(op), data, target, to_train=False)
     _demand_some(found)
-    scores = {name: judged.score(found, judged.by_model(one, found)).to_dict() for name, one in made.items()}
-    scores["estimate"] = judged.score(found, judged.by_estimate(found)).to_dict()
+    scores = {name: judged.score(judged.by_model(one, found)).to_dict() for name, one in made.items()}
+    scores["estimate"] = judged.score(judged.by_estimate(found)).to_dict()
     if json:
         print_json({"scores": scores, "rows": found.rows, "left_out": found.left_out})
     else:

@@ -63,7 +63,7 @@ def choices(data: Data, groups: Array, residuals: Array) -> list[Choice]:
     return found
 
 
-def score(data: Data, found: Sequence[Choice]) -> Score:
+def score(found: Sequence[Choice]) -> Score:
     families = sorted({one.family for one in found})
     return _score(found, {name: _score([one for one in found if one.family == name], {}) for name in families})
 

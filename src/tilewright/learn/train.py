@@ -61,7 +61,7 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     forest = _fit(x, y - before, weights, frame, settings)
     if start is not None:
         forest = _joined(start.forest, forest)
-    found = score(data, choices(data, groups, out))
+    found = score(choices(data, groups, out))
     card = _card(data, frame, forest, float(np.std(out - y)), found, settings)
     return Model(card, forest, x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
 

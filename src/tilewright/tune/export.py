@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -239,7 +238,3 @@ def _number(value: Any) -> float | None:
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is no number")
     return found
-
-
-def to_json(results: Iterable[Result]) -> str:
-    return json.dumps(list(rows(results)), indent=1) + "\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.errors import RequestError, UnknownNameError, nearest
-from tilewright.ops.base import Op, Option, plain
+from tilewright.ops.base import Op, Option
 from tilewright.ops.engine import Engine, Values, engine
 
 RANDOM = "random"
@@ -192,14 +192,6 @@ def _parsed(name: str, text: str, kind: type[Any] | None) -> Any:
     if kind is not None:
         raise ValueError(f"{name} is {text!r:.60}, no number")
     return text
-
-
-def write(op: Op, problems: Iterable[Any]) -> str:
-    """Problems as the text of a JSON file that `read` takes."""
-    import json
-
-    lines = ",\n ".join(json.dumps(plain(one)) for one in problems)
-    return f"[{lines}]\n"
 
 
 # -- what must not be learned from --------------------------------------------------------------------------

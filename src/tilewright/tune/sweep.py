@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright import ops
 from tilewright.dispatch.measure import versions_of, winner
 from tilewright.dispatch.records import Record, Timing, machine, threads_of
 from tilewright.dispatch.results import OK, KernelRow, Result, Results, canonical, problem_digest
@@ -239,10 +238,3 @@ def of_list(op: Op, specs: Iterable[KernelSpec]) -> SpecsOf:
     for one in specs:
         by_signature.setdefault(one.signature, []).append(one)
     return lambda problem: by_signature.get(op.signature_of(problem), ())
-
-
-def sweep(name: str, target: str, store: Results, problems: Iterable[Any], specs_of: SpecsOf | None = None) -> Progress:
-    """The short way: the default kernels on problems."""
-    op = ops.op(name)
-    one = Sweep(op, target, store)
-    return one.run(one.plan(problems, specs_of or candidates(op, target)))

@@ -10,8 +10,8 @@ from tilewright.backends.cuda import gemm_estimate
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage, nvidia_schedules
 from tilewright.ops.gemm.schedule import (
+    GpuLoopsSchedule,
     MultistageSchedule,
-    NvidiaLoopsSchedule,
     NvidiaSchedule,
     SkinnySchedule,
     TmaWsSchedule,
@@ -30,7 +30,7 @@ class CudaGemm(KernelsDefaults):
         staged = h if isinstance(h, (TmaWsSchedule, MultistageSchedule)) else None
         return {
             "pipeline": h.pipeline,
-            "header": "gpu/gemm_loops.h" if isinstance(h, NvidiaLoopsSchedule) else f"cuda/gemm_{h.pipeline}.h",
+            "header": "gpu/gemm_loops.h" if isinstance(h, GpuLoopsSchedule) else f"cuda/gemm_{h.pipeline}.h",
             "stages": staged.stages if staged else 0,
             "deal": staged.dealing if staged else "tiles",
             "cluster": tma.cluster if tma else (1, 1),
@@ -56,7 +56,7 @@ def _multiply(spec: KernelSpec) -> tuple[str, ...]:
 
     if isinstance(spec.schedule, TmaWsSchedule):
         return nvidia.WARPGROUP
-    plain = isinstance(spec.schedule, NvidiaLoopsSchedule) or spec.signature.dtype_a == "fp32"
+    plain = isinstance(spec.schedule, GpuLoopsSchedule) or spec.signature.dtype_a == "fp32"
     return () if plain else nvidia.WARP
 
 

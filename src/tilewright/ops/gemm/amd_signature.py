@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
+from tilewright.ops.gemm.dtype_rules import dtype_rules
 from tilewright.ops.gemm.spec import GemmSignature
 
 FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz")
@@ -22,25 +23,8 @@ def tile_key(signature: GemmSignature) -> str:
 
 def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
     """Which dtypes go together, whatever the kernel."""
-    a, b, c, d = signature.dtype_a, signature.dtype_b, signature.dtype_c, signature.dtype_d
-    if a == "int8" or b == "int8":
-        if a != b:
-            yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
-        outputs: tuple[str, ...] = INT_OUTPUTS
-    else:
-        for field, value in (("dtype_a", a), ("dtype_b", b)):
-            if value == "tf32":
-                message = f"{field} tf32: AMD GPUs multiply fp32 exactly"
-                yield Violation("dtype-mix", message, 'use math="exact", or fp16 or bf16')
-            elif value not in FLOATS:
-                remedy = f"use {', '.join(FLOATS)} or int8"
-                yield Violation("dtype-mix", f"{field} {value} is not an input type", remedy)
-        outputs = FLOAT_OUTPUTS
-    if c not in outputs:
-        yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {', '.join(outputs)}")
-    allowed = (c,) if c in ("int32", "int8", "fp32") else (c, "fp32")
-    if signature.num_d and d not in allowed:
-        yield Violation("dtype-d", f"D tensors of {d} do not go with an output of {c}", f"use {' or '.join(allowed)}")
+    tf32 = ("AMD GPUs multiply fp32 exactly", 'use math="exact", or fp16 or bf16')
+    yield from dtype_rules(signature, FLOATS, FLOAT_OUTPUTS, INT_OUTPUTS, refused={"tf32": tf32})
     if signature.variant == "preshuffle":  # only CK Tile reads a packed B
         yield from ck_tile_rules(signature, arch)
 

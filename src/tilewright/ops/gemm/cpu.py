@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tilewright.arch import Arch
 from tilewright.ops.base import Violation
+from tilewright.ops.gemm.dtype_rules import dtype_rules
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import (
     CpuDirectSchedule,
@@ -58,22 +59,7 @@ def dot_bytes(signature: GemmSignature, arch: Arch) -> int:
 
 def signature_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
     """Which dtypes go together."""
-    a, b, c, d = signature.dtype_a, signature.dtype_b, signature.dtype_c, signature.dtype_d
-    if a == "int8" or b == "int8":
-        if a != b:
-            yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
-        outputs: tuple[str, ...] = INT_OUTPUTS
-    else:
-        for field, value in (("dtype_a", a), ("dtype_b", b)):
-            if value not in FLOATS:
-                remedy = f"use {', '.join(FLOATS)} or int8"
-                yield Violation("dtype-mix", f"{field} {value} is not an input type", remedy)
-        outputs = FLOAT_OUTPUTS
-    if c not in outputs:
-        yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {', '.join(outputs)}")
-    allowed = (c,) if c in ("int32", "int8", "fp32") else (c, "fp32")
-    if signature.num_d and d not in allowed:
-        yield Violation("dtype-d", f"D tensors of {d} do not go with an output of {c}", f"use {' or '.join(allowed)}")
+    yield from dtype_rules(signature, FLOATS, FLOAT_OUTPUTS, INT_OUTPUTS)
 
 
 def _signature(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:

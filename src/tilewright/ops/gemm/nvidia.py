@@ -36,8 +36,8 @@ from tilewright.ops.gemm.nvidia_schedules import (
 )
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import (
+    GpuLoopsSchedule,
     MultistageSchedule,
-    NvidiaLoopsSchedule,
     NvidiaSchedule,
     Shape,
     SkinnySchedule,
@@ -368,7 +368,7 @@ def _multistage_limits(schedule: MultistageSchedule, p: GemmProblem) -> Iterator
 def limits(schedule: NvidiaSchedule, problem: GemmProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the C check of the built kernel says the same."""
     p = problem
-    if isinstance(schedule, NvidiaLoopsSchedule) or 0 in (p.m, p.n, p.batch):
+    if isinstance(schedule, GpuLoopsSchedule) or 0 in (p.m, p.n, p.batch):
         return
     if isinstance(schedule, MultistageSchedule):
         yield from _multistage_limits(schedule, p)

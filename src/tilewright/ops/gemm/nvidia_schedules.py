@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.schedule import NvidiaLoopsSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.ops.gemm.schedule import GpuLoopsSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 K_BYTES = 128  # of one swizzled row: the k of a stage
@@ -123,7 +123,7 @@ def generic_schedule(signature: GemmSignature, arch: Arch) -> NvidiaSchedule:
     """The floor: plain loops; of a packed B, what reads it."""
     if signature.variant == "preshuffle":
         return tma_ws(signature, 128, 64, 4, (1, 1), store="direct")
-    return NvidiaLoopsSchedule()
+    return GpuLoopsSchedule()
 
 
 def tma_ws(

@@ -295,10 +295,8 @@ class GpuLoopsSchedule:
         return self.pipeline
 
 
-NvidiaLoopsSchedule = GpuLoopsSchedule
-
 CpuSchedule: TypeAlias = CpuPackedSchedule | CpuDirectSchedule | CpuStreamSchedule | CpuLoopsSchedule
-NvidiaSchedule: TypeAlias = TmaWsSchedule | MultistageSchedule | SkinnySchedule | NvidiaLoopsSchedule
+NvidiaSchedule: TypeAlias = TmaWsSchedule | MultistageSchedule | SkinnySchedule | GpuLoopsSchedule
 AmdSchedule: TypeAlias = CkTileSchedule | GpuLoopsSchedule
 GemmSchedule: TypeAlias = CpuSchedule | AmdSchedule | NvidiaSchedule
 
@@ -307,7 +305,7 @@ SCHEDULES: Mapping[str, tuple[type[Any], ...]] = {
     "cpu": (CpuPackedSchedule, CpuDirectSchedule, CpuStreamSchedule, CpuLoopsSchedule),
     "cdna": (CkTileSchedule, GpuLoopsSchedule),
     "rdna": (CkTileSchedule, GpuLoopsSchedule),
-    "nvidia": (TmaWsSchedule, MultistageSchedule, SkinnySchedule, NvidiaLoopsSchedule),
+    "nvidia": (TmaWsSchedule, MultistageSchedule, SkinnySchedule, GpuLoopsSchedule),
 }
 
 
