@@ -179,10 +179,11 @@ class Results:
         if not write and not self.path.exists():
             return None
         made = self._connect(write)
-        self._open = (pid, made, write)
+        if made is not None:
+            self._open = (pid, made, write)
         return made
 
-    def _connect(self, write: bool) -> sqlite3.Connection:
+    def _connect(self, write: bool) -> sqlite3.Connection | None:
         import sqlite3
 
         if write:
@@ -196,8 +197,9 @@ class Results:
         try:
             if write:
                 self._prepare(made)
-            elif _demand_ours(made) == 0:
-                raise Unreadable("it is empty")
+            elif _demand_ours(made) == 0:  # who began to make it was ended before there were tables
+                made.close()
+                return None
         except BaseException:
             made.close()
             raise

@@ -23,6 +23,7 @@ from tilewright import settings
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.timing import Method
 from tilewright.tune import quiet
+from tilewright.tune.spent import Spent
 
 BATCH = 20  # kernels a worker gets at a time
 LIMIT = 30.0  # seconds of one kernel
@@ -67,6 +68,10 @@ class Measures(Protocol):
     def name(self) -> str:
         """For people: which device this is."""
 
+    @property
+    def spent(self) -> Spent:
+        """Seconds so far by what they went to: run, operands, load, verify, quiet."""
+
     def versions(self, spec: KernelSpec) -> Mapping[str, str]:
         """What makes the kernels that are measured here."""
 
@@ -98,6 +103,7 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
             env=settings.environment(), start_new_session=True,
         )  # fmt: skip
+        self.pid = self._process.pid
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert self._process.stdout is not None
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
@@ -174,6 +180,8 @@ class Lane:
         self.target, self.threads, self.index = target, threads, index
         self._limit, self._patience = limit, patience
         self._fingerprint = fingerprint
+        self.spent = Spent()
+        self._others = quiet.Others()
         self._worker: _Worker | None = None
         self._closed = False
 
@@ -203,7 +211,25 @@ class Lane:
 
         With a patience, measuring waits so long at most for others to leave the machine alone.
         """
-        noise = None if self._patience is None else quiet.settle(self._patience)
+        noise = self._settle()
+        try:
+            yield from self._each(problem, kernels, method, noise)
+        finally:
+            self._others.end(self._pid)
+
+    def _settle(self) -> float | None:
+        if self._patience is None:
+            return None
+        with self.spent.on("quiet"):
+            noise = self._others.settle(self._patience)
+        self._others.begin(self._pid)
+        return noise
+
+    @property
+    def _pid(self) -> int | None:
+        return None if self._worker is None else self._worker.pid
+
+    def _each(self, problem: Any, kernels: Sequence[Built], method: Method, noise: float | None) -> Iterator[Outcome]:
         left = {one.spec.digest: one for one in kernels}
         alone, mercy = False, _MERCY
         while left:
@@ -258,6 +284,7 @@ class Lane:
         while True:
             answer = worker.read(limit)
             if answer.get("done"):
+                self.spent.add(answer.get("spent") or {})
                 if answer.get("ends"):
                     self._drop()
                 return

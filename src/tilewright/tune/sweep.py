@@ -23,6 +23,7 @@ from tilewright.tune import quiet
 from tilewright.tune.crew import Batch, Crew, OnLost, Said, attend, here
 from tilewright.tune.forge import Forge, Heard
 from tilewright.tune.lane import BATCH, LIMIT
+from tilewright.tune.spent import Spent
 
 SpecsOf = Callable[[Any], Iterable[KernelSpec]]
 
@@ -58,6 +59,7 @@ class Progress:
     built: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     started: float = field(default_factory=time.monotonic)
+    spent: Spent = field(default_factory=Spent)  # seconds of lanes, by what they went to; at the end
 
     @property
     def seconds_left(self) -> float | None:
@@ -144,6 +146,7 @@ class Sweep:
         forge = Forge((spec for one in work.items for spec in one.specs), self.crew.builds, on_build)
         if self.crew.on_host:
             forge.build_all()  # compilers beside a measurement would be measured too
+            progress.spent["build"] = time.monotonic() - progress.started
             progress.started = time.monotonic()
         else:
             forge.start()
@@ -156,6 +159,8 @@ class Sweep:
                     progress.failed[row.status] += 1
                 if on_row is not None:
                     on_row(row, progress)
+        for lane in self.crew.lanes:
+            progress.spent.add(lane.spent)
         return progress
 
     def _batches(self, work: Work) -> list[Batch]:
