@@ -36,9 +36,10 @@ from tilewright.tune.sweep import Options, Sweep, candidates
 
 TARGET = "generic"
 KINDS = ("group", "driver", "worker")
-LONGEST = 5.0  # seconds between the start of a sweep, or a worker's kill, and the next kill
+LONGEST = 3.0  # seconds from the first row of a life, or of every fourth from its start, to its kill
 
 Key = tuple[str, int]  # kernel and problem
+Rows = dict[Key, tuple[str, str]]  # status and reason
 
 
 def drive(store: Path, problems: int) -> None:
@@ -121,17 +122,18 @@ class Count:
     damaged: int = 0
     incomplete: int = 0
     other_status: int = 0
+    others: list[str] = field(default_factory=list)
 
     @property
     def right(self) -> bool:
         return not (self.lost or self.twice or self.damaged or self.incomplete or self.other_status)
 
 
-def rows_of(store: Path) -> dict[Key, str]:
-    return {(one.kernel.digest, one.problem["m"]): one.status for one in Results(store).all()}
+def rows_of(store: Path) -> Rows:
+    return {(one.kernel.digest, one.problem["m"]): (one.status, one.reason) for one in Results(store).all()}
 
 
-def undisturbed(folder: Path, problems: int) -> dict[Key, str]:
+def undisturbed(folder: Path, problems: int) -> Rows:
     """The rows of a sweep that nobody kills."""
     life = Life(folder / "undisturbed.db", problems)
     life.process.wait()
@@ -147,7 +149,7 @@ class Tried:
         self._draw, self._kills, self._problems = random.Random(seed), kills, problems
         self._folder, self._longest = folder, longest
         self.count = Count()
-        self._finished: list[dict[Key, str]] = []
+        self._finished: list[Rows] = []
 
     def run(self) -> Count:
         while sum(self.count.kills.values()) < self._kills:
@@ -155,7 +157,9 @@ class Tried:
         expected = undisturbed(self._folder, self._problems)
         for rows in self._finished:
             self.count.incomplete += len(expected.keys() ^ rows.keys())
-            self.count.other_status += sum(rows.get(key, status) != status for key, status in expected.items())
+            changed = [rows[key] for key, one in expected.items() if key in rows and rows[key][0] != one[0]]
+            self.count.other_status += len(changed)
+            self.count.others += [": ".join(one) for one in changed]
         return self.count
 
     def _sweep(self, store: Path) -> None:
@@ -188,7 +192,12 @@ class Tried:
     def _moments(self, life: Life) -> Iterator[str]:
         """What is to be killed, each when its time has come; nothing more once the sweep is at its end."""
         while sum(self.count.kills.values()) < self._kills:
-            kind, ends = self._draw.choice(KINDS), time.monotonic() + self._draw.uniform(0.0, self._longest)
+            kind, early, wait = self._draw.choice(KINDS), self._draw.random() < 0.25, self._draw.random()
+            while not early and not life.told():  # starting and building take their time
+                if life.process.poll() is not None:
+                    return
+                time.sleep(0.01)
+            ends = time.monotonic() + wait * self._longest
             while time.monotonic() < ends:
                 if life.process.poll() is not None:
                     return
@@ -229,7 +238,7 @@ def main() -> int:
         "seed": args.seed, "kills": dict(count.kills), "while": dict(count.during), "sweeps": count.sweeps,
         "starts": count.lives, "rows_told": count.told, "rows_lost": count.lost, "rows_told_twice": count.twice,
         "stores_damaged": count.damaged, "rows_missing_or_extra": count.incomplete,
-        "rows_with_another_status": count.other_status, "seconds": round(seconds, 1),
+        "rows_with_another_status": count.other_status, "other_statuses": count.others, "seconds": round(seconds, 1),
     }  # fmt: skip
     args.output.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({name: value for name, value in data.items() if name not in ("machine", "versions")}, indent=1))

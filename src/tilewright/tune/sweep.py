@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +94,8 @@ class Sweep:
         self.crew = crew or here(target, limit=how.limit, patience=how.patience, jobs=how.jobs)
         self.threads = self.crew.threads
         self._machine = self.crew.machine
+        self._problem: tuple[Any, Mapping[str, Any]] | None = None
+        self._kernels: dict[str, KernelRow] = {}
         # The seed differs from run to run and changes no time.
         self._protocol = {
             "kind": "interleaved rounds, median", **plain(how.method), "batch": how.batch,
@@ -172,13 +174,24 @@ class Sweep:
         ]
 
     def _result(self, said: Said) -> Result:
-        spec, outcome = said.spec, said.outcome
+        outcome = said.outcome
         return Result(
-            self.op.name, plain(said.problem), self._machine, self.threads,
-            KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict()), outcome.status, outcome.seconds,
-            outcome.spread, outcome.error, outcome.non_zero, outcome.noise, outcome.reason, self._protocol,
-            said.versions,
+            self.op.name, self._fields(said.problem), self._machine, self.threads, self._kernel(said.spec),
+            outcome.status, outcome.seconds, outcome.spread, outcome.error, outcome.non_zero, outcome.noise,
+            outcome.reason, self._protocol, said.versions,
         )  # fmt: skip
+
+    # Rows of a batch share them, and every problem has the same kernels.
+
+    def _fields(self, problem: Any) -> Mapping[str, Any]:
+        if self._problem is None or self._problem[0] is not problem:
+            self._problem = (problem, plain(problem))
+        return self._problem[1]
+
+    def _kernel(self, spec: KernelSpec) -> KernelRow:
+        if spec.digest not in self._kernels:
+            self._kernels[spec.digest] = KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
+        return self._kernels[spec.digest]
 
     # -- what came of it -----------------------------------------------------------------------------------
 

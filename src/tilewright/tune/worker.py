@@ -39,11 +39,12 @@ def main() -> int:
     """Answer requests until there are no more."""
     answer = _channel()
     _die_with_parent()
+    tables: dict[str, _Table] = {}
     for line in sys.stdin:
         request = json.loads(line)
         spent = Spent()
         with settings.override(threads=request["threads"]):
-            lost = _serve(request, answer, spent)
+            lost = _serve(request, answer, spent, tables)
         answer({"done": True, "ends": lost, "spent": spent})
         if lost:
             return _DEVICE_LOST  # after such an error nothing runs on it in this process
@@ -108,9 +109,21 @@ class _Table:
             return runs, *self._judge()
 
 
-def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent) -> bool:
+def _table(request: Mapping[str, Any], device: Device, spent: Spent, tables: dict[str, _Table]) -> _Table:
+    """The problem's; a problem's kernels come in several batches, and it is made for the first."""
+    key = json.dumps([request[name] for name in ("op", "problem", "target", "index", "method")], sort_keys=True)
+    if key not in tables:
+        tables.clear()  # its memory is needed now
+        op = ops.op(request["op"])
+        with spent.on("operands"):
+            problem = op.problem_from_dict(request["problem"])
+            tables[key] = _Table(op, problem, device, Method(**request["method"]), spent)
+    tables[key].spent = spent
+    return tables[key]
+
+
+def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, tables: dict[str, _Table]) -> bool:
     """Check, then time; whether the device was lost."""
-    op, method = ops.op(request["op"]), Method(**request["method"])
     try:
         device = device_of(request["target"], request["index"])
         answer({"at": "", "device": identified(device.identity)["fingerprint"]})
@@ -120,8 +133,7 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent) -> bool:
     if not request["kernels"]:
         return False  # it was only asked whether the device is there
     try:
-        with spent.on("operands"):
-            table = _Table(op, op.problem_from_dict(request["problem"]), device, method, spent)
+        table = _table(request, device, spent, tables)
     except TilewrightError as error:
         lost = isinstance(error, DeviceError)
         answer({"unmade": error.message, "device_error": lost})
@@ -130,7 +142,7 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent) -> bool:
     if entrants and not lost:
         answer({"race": len(entrants)})
         with spent.on("run"):
-            race(entrants, method, device.stopwatch())
+            race(entrants, Method(**request["method"]), device.stopwatch())
         for each in entrants:
             answer(
                 {"digest": each.digest, "status": OK, "seconds": each.median, "spread": each.spread,
