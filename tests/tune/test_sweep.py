@@ -6,6 +6,8 @@ import importlib
 import os
 import random
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -205,12 +207,21 @@ def test_a_lost_device_stops_the_sweep_and_keeps_its_rows(
 
 def test_another_device_does_what_a_lost_one_left(tmp_path: Path, three: list[KernelSpec]) -> None:
     store = Results(tmp_path / "r.db")
-    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 9)]
+    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 5)]
     notes: list[str] = []
-    crew = crew_of(Frail(gone), Lane(TARGET, 1))
-    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew)
+    lost = threading.Event()
+
+    class Later(Lane):
+        def open(self) -> None:
+            assert lost.wait(60), "the other one is lost first"
+
+    def on_lost(text: str) -> None:
+        notes.append(text)
+        lost.set()
+
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(Frail(gone), Later(TARGET, 1)))
     work = one.plan(problems, of_list(GEMM, three[:2]))
-    one.run(work, on_lost=notes.append)
+    one.run(work, on_lost=on_lost)
     assert len(notes) == 1
     assert store.count() == work.total
     assert {row.status for row in store.all()} == {OK}
@@ -299,6 +310,17 @@ def test_a_worker_that_others_end_says_nothing_about_a_kernel(
     found = outcomes([built(one) for one in three[:2]])
     assert not moments
     assert {one.status for one in found.values()} == {OK}
+
+
+def test_workers_that_do_not_even_start_blame_no_kernel(
+    tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(three[0])
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    store = Results(tmp_path / "r.db")
+    with pytest.raises(DeviceError, match="its workers do not start: ended with status 1"):
+        sweep(store, three[:1], [PROBLEM])
+    assert store.count() == 0
 
 
 # -- power cuts and kills ------------------------------------------------------------------------------------

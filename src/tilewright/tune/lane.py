@@ -33,6 +33,7 @@ _TOLD = 300  # characters of what a worker said before it died
 # it is asked again, but not for ever.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
 _MERCY = 3
+_STARTS = 5  # workers of one batch that may end before they have said which device they see
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ class Lane:
         self._others = quiet.Others()
         self._worker: _Worker | None = None
         self._closed = False
+        self._greeted = False  # the worker answered the request it has now
 
     @property
     def name(self) -> str:
@@ -231,7 +233,7 @@ class Lane:
 
     def _each(self, problem: Any, kernels: Sequence[Built], method: Method, noise: float | None) -> Iterator[Outcome]:
         left = {one.spec.digest: one for one in kernels}
-        alone, mercy = False, _MERCY
+        alone, mercy, starts = False, _MERCY, _STARTS
         while left:
             batch = list(left.values())[:1] if alone else list(left.values())
             here = ""  # the kernel that is being checked
@@ -250,7 +252,11 @@ class Lane:
                 return
             except _Died as end:
                 self._drop()
-                if end.outside and mercy > 0:
+                if not self._greeted:  # it came to no kernel: none is to blame
+                    starts -= 1
+                    if starts < 0:
+                        raise LaneLost(f"its workers do not start: {end}") from None
+                elif end.outside and mercy > 0:
                     mercy -= 1
                 elif here in left or len(batch) == 1:
                     blamed = here if here in left else batch[0].spec.digest
@@ -266,6 +272,7 @@ class Lane:
             raise LaneLost(f"{self.name} was closed")
         if worker is None:
             worker = self._worker = _Worker()
+        self._greeted = False
         worker.send(
             {
                 "op": problem.op,
@@ -301,6 +308,7 @@ class Lane:
         if "lost" in answer:
             raise LaneLost(str(answer["lost"]))
         there = answer.get("device")
+        self._greeted = self._greeted or there is not None
         if there is not None and self._fingerprint and there != self._fingerprint:
             was = f"its fingerprint was {self._fingerprint} when the sweep began"
             raise LaneLost(f"{self.name} is another device now: {was}, and is {there}")
