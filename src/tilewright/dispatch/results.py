@@ -82,8 +82,8 @@ def canonical(data: Any) -> str:
 
 
 def storable(text: str) -> str:
-    """A text as files can hold it: half a character, out of a dying program's last words, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
+    """A text as files can hold it: of a dying program's last words, zeros and halves of characters are replaced."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def digest_of(*texts: str) -> str:
@@ -542,10 +542,13 @@ _READ: dict[str, Callable[..., tuple[Any, ...]]] = {
 
 
 def _assembled(row: Sequence[Any], named: _Named) -> Result:
-    problem, device, kernel, context, threads, *measured, date = row
+    problem, device, kernel, context, threads, status, seconds, spread, error, non_zero, noise, reason, date = row
+    op, fields = named["problems"][problem]
+    (identity,), (known,) = named["devices"][device], named["kernels"][kernel]
+    method, versions = named["contexts"][context]
     return Result(
-        *named["problems"][problem], *named["devices"][device], threads, *named["kernels"][kernel], *measured,
-        *named["contexts"][context], date,
+        op, fields, identity, threads, known, status, seconds, spread, error, non_zero, noise, reason, method, versions,
+        date,
     )  # fmt: skip
 
 
