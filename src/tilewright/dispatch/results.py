@@ -59,10 +59,12 @@ CREATE TABLE choices(
   PRIMARY KEY(problem, device, threads, target)) WITHOUT ROWID;
 """
 
-_JOINED = """
+# The index is named: however many kernels a problem has, its fastest is the first entry.
+_BY_TIME = "results r INDEXED BY results_best"
+_JOINED = f"""
 SELECT p.op, p.fields, d.identity, r.threads, k.digest, k.name, k.arch, k.spec, r.status, r.seconds, r.spread, r.error,
        r.non_zero, r.noise, r.reason, c.method, c.versions, r.date
-FROM results r JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
+FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
 JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
 """
 
@@ -416,6 +418,20 @@ class Results:
         """All that is known of a problem, the fastest first."""
         return list(self.all(" WHERE p.digest = ? ORDER BY r.seconds IS NULL, r.seconds", [problem_digest(op, fields)]))
 
+    def timed(self, choice: Choice, *, whole: bool = True) -> list[Result]:
+        """The right kernels of a choice's problem on its device, the fastest first; not `whole`, the chosen one."""
+        where, values = _of_choice(choice)
+        if not whole:
+            where, values = f"{where} AND k.digest = ?", [*values, choice.digest]
+        return list(self.all(f"{where} ORDER BY r.seconds, k.digest", values))
+
+    def count_timed(self, choice: Choice) -> int:
+        """How many right kernels a choice was made from."""
+        where, values = _of_choice(choice)
+        query = f"SELECT count(*) FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device"
+        with self.reading() as connection:
+            return 0 if connection is None else int(connection.execute(query + where, tuple(values)).fetchone()[0])
+
     def measured(self, fingerprint: str, threads: int, problem: str) -> dict[str, tuple[str, str]]:
         """Which kernels have a result for a problem (by digest) on a device: digest to status and method as text."""
         with self.reading() as connection:
@@ -499,6 +515,14 @@ def _demand_ours(connection: sqlite3.Connection) -> int:
     if schema != SCHEMA:
         raise Unreadable(f"it has schema {schema}, this version reads {SCHEMA}", foreign=True)
     return schema
+
+
+def _of_choice(choice: Choice) -> tuple[str, list[Any]]:
+    """Results with a time of a choice's problem, device and threads."""
+    return (
+        " WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ? AND r.status = 'ok'",
+        [problem_digest(choice.op, choice.problem), str(choice.device.get("fingerprint", "")), choice.threads],
+    )
 
 
 @contextmanager
