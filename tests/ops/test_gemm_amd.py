@@ -139,6 +139,9 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(signature=signed(FP8, layout="rrr"), tile=(64, 64, 128), warp_grid=(1, 1, 1)),
         make(signature=signed(INT8, layout="crr"), tile=(16, 32, 512), warp_grid=(1, 1, 1), warp_tile=NARROW),
         make(signature=signed(FP16, layout="crr"), tile=(16, 64, 256), warp_grid=(1, 1, 1), warp_tile=NARROW),
+        # Four rows of A are there sixteen times, and two waves of compv5 keep int8 apart: both spilled when built.
+        make("compv4", tile=(64, 64, 128), warp_grid=(4, 1, 1), warp_tile=(4, 64, 16), arch="gfx90a"),
+        make("compv5", INT8, tile=(64, 64, 128), warp_grid=(1, 1, 2), warp_tile=(16, 16, 32)),
     ],
     "amd-compv5-fragments": [make("compv5", arch="gfx950"), make("compv5", tile=(32, 64, 32), arch="gfx950")],
     "amd-tile-vector": [
