@@ -142,6 +142,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         # Four rows of A are there sixteen times, and two waves of compv5 keep int8 apart: both spilled when built.
         make("compv4", tile=(64, 64, 128), warp_grid=(4, 1, 1), warp_tile=(4, 64, 16), arch="gfx90a"),
         make("compv5", INT8, tile=(64, 64, 128), warp_grid=(1, 1, 2), warp_tile=(16, 16, 32)),
+        make("compv4", tile=(256, 256, 16), warp_grid=(1, 4, 1), arch="gfx950"),  # 256 sums, and two buffers
     ],
     "amd-compv5-fragments": [make("compv5", arch="gfx950"), make("compv5", tile=(32, 64, 32), arch="gfx950")],
     "amd-tile-vector": [

@@ -18,6 +18,7 @@ WAVE = 64
 NATIVE_BYTES = 16  # of one access of a lane
 SUM_BYTES = 4  # of a sum, fp32 or int32
 WAVE_LDS_BYTES = 2048  # a wave's part of the LDS of a compute unit that is full of waves
+ACCUMULATORS = 256  # registers of a lane that hold sums and nothing else
 HELD = 16  # sums that a lane takes up at once for single stores
 IN_FLIGHT_BYTES = 32768  # what the mem pipeline wants under way on a compute unit
 
@@ -157,6 +158,8 @@ def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
         return 2 * sums + each * (of_a + of_b)
     fragments = (of_a * (1 + (size_a == 1)) + of_b * (1 + (size_b == 1))) * (2 if schedule.pipeline == "compv4" else 1)
     under_way = loads * (prefetch_stages(signature, schedule) if schedule.pipeline == "mem" else 1)
+    if schedule.pipeline == "compv4" and sums >= ACCUMULATORS:  # every accumulator is taken: addresses of two buffers
+        under_way += 16
     return sums + fragments + under_way + (32 if signature.dtype_c in ("bf16", "int32") else 0)
 
 
