@@ -126,8 +126,8 @@ def lds_bytes(signature: GemmSignature, schedule: CkTileSchedule) -> int:
 def _holders(rows: int) -> int:
     """Lanes among which a warp tile's rows (or columns) are dealt.
 
-    The instruction behind 4x64 and 64x4 multiplies 16 blocks at once, and each wants the four rows (or columns): they are
-    there 16 times.
+    The instruction behind 4x64 and 64x4 multiplies 16 blocks at once, and each wants the four rows (or columns):
+    they are there 16 times.
     """
     return rows if rows < 16 else WAVE
 
