@@ -190,18 +190,23 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
 
 def _kept_in_memory(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     """Arrays of a lane that the compiler does not keep in registers, however many are left."""
+    if schedule.pipeline != "compv5":
+        return
     m, n, k = schedule.warp_tile
-    if (
-        "lds-transpose" in arch.features
-        and schedule.pipeline == "compv5"
-        and n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
-        and prod(shape.repeat(schedule)) > 1
-    ):
+    repeat = shape.repeat(schedule)
+    if "lds-transpose" in arch.features and prod(repeat) > 1:
+        if n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES:
+            yield Violation(
+                "amd-compv5-fragments",
+                f"compv5 on {arch.name} with several warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments "
+                "of 16 bytes, of which both waves have their own, go through memory",
+                "use a warp tile with a shorter k, or another pipeline",
+            )
+    elif signature.dtype_a.startswith("fp8") and repeat[2] == 1:
         yield Violation(
             "amd-compv5-fragments",
-            f"compv5 on {arch.name} with several warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 "
-            "bytes, of which both waves have their own, go through memory",
-            "use a warp tile with a shorter k, or another pipeline",
+            f"compv5 of {signature.dtype_a} with a single warp tile along k for each wave: fragments go through memory",
+            f"use tile_k {2 * schedule.tile[2]}, or another pipeline",
         )
 
 

@@ -151,7 +151,8 @@ def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     )
     loads = (m * size_a + n * size_b) * k // threads(schedule) // 4
     if schedule.pipeline == "preshuffle":
-        return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4
+        walking = 16 if schedule.persistent else 0  # where the next tile lies
+        return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4 + walking
     if schedule.pipeline == "compv5":
         # Both waves name the sums and tiles of both, and load alone; one-byte elements want more, as builds show.
         each = 9 if signature.dtype_a.startswith("fp8") else 7 if size_a == 1 else 3
