@@ -152,6 +152,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("compv5", tile=(32, 64, 32), arch="gfx950"),
         make("compv5", FP8, tile=(32, 32, 32)),
         make("compv5", FP8, tile=(128, 32, 32)),
+        make("compv5", tile=(256, 16, 32), warp_tile=(16, 16, 16), arch="gfx90a"),
         make("compv5", FP8, tile=(16, 16, 64), warp_tile=NARROW),
     ],
     "amd-tile-vector": [

@@ -194,19 +194,20 @@ def _kept_in_memory(signature: GemmSignature, schedule: CkTileSchedule, arch: Ar
         return
     m, n, k = schedule.warp_tile
     repeat = shape.repeat(schedule)
-    if "lds-transpose" in arch.features and prod(repeat) > 1:
-        if n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES:
-            yield Violation(
-                "amd-compv5-fragments",
-                f"compv5 on {arch.name} with several warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments "
-                "of 16 bytes, of which both waves have their own, go through memory",
-                "use a warp tile with a shorter k, or another pipeline",
-            )
-    elif signature.dtype_a.startswith("fp8") and repeat[2] == 1:
+    wide = n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
+    if wide and "lds-transpose" in arch.features and prod(repeat) > 1:
         yield Violation(
             "amd-compv5-fragments",
-            f"compv5 of {signature.dtype_a} with a single warp tile along k for each wave: fragments go through memory",
-            f"use tile_k {2 * schedule.tile[2]}, or another pipeline",
+            f"compv5 on {arch.name} with several warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments "
+            "of 16 bytes, of which both waves have their own, go through memory",
+            "use a warp tile with a shorter k, or another pipeline",
+        )
+    held = repeat[1] * repeat[2] * n * k * shape.bytes_of(signature.dtype_b) // shape.WAVE
+    if held < shape.NATIVE_BYTES:
+        yield Violation(
+            "amd-compv5-fragments",
+            f"compv5 with {held} bytes of B for each lane of a wave: under {shape.NATIVE_BYTES} they go through memory",
+            f"use tile_k {schedule.tile[2] * shape.NATIVE_BYTES // max(1, held)}, or another pipeline",
         )
 
 
