@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.results import Results
     from tilewright.ops.base import Op
+    from tilewright.tune.searching import Found as Searched
+    from tilewright.tune.searching import Search
     from tilewright.tune.sweep import Options, Progress, SpecsOf, Sweep, Work
 
 _SHOWN = 40  # problems that are listed; of more, the table and the store tell
@@ -131,9 +133,11 @@ def _servable(registry: Registry, problems: Sequence[Any], told: Told) -> list[A
 
 
 def sweep(
-    registry: Registry, op: Op, asked: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool
-) -> None:
-    """Measure what the store has not, tell, and keep."""
+    registry: Registry, op: Op, asked: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool,
+    search: Search | None = None,
+) -> None:  # fmt: skip
+    """Measure what the store has not, or as much of it as a search has time for; tell, and keep."""
+    from tilewright.cli import _search
     from tilewright.dispatch.records import records
     from tilewright.dispatch.results import Results
     from tilewright.tune import export
@@ -150,7 +154,9 @@ def sweep(
         work = one.plan(_servable(registry, asked, told), which.specs_of(op, registry.target))
         told.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in work.unserved]
         say(f"{len(work.asked)} problems: {work.total} to measure, {work.known} are in {store.path}")
-        _run(one, work, told)
+        searched = [] if search is None else _search.run(registry, [(one, work)], search, told)
+        if search is None:
+            _run(one, work, told)
         found = _records(registry, one, work)
         if kept.save:
             _remember(one, work, found)
@@ -158,10 +164,17 @@ def sweep(
             rows = [row for item in work.asked for row in one.results(item)]
             export.write(kept.table, export.added(kept.table, rows))
     if json:
-        print_json([record.to_dict() for record, _ in found])
+        print_json(_as_json(found, searched, search))
     else:
         _show(found)
+        if search is not None:
+            _search.tell(searched, search)
     _tell(told, found, kept)
+
+
+def _as_json(found: Found, searched: Sequence[Searched], search: Search | None) -> list[dict[str, Any]]:
+    ways = {} if search is None else {one.item.problem: {"search": one.to_dict(search)} for one in searched}
+    return [{**record.to_dict(), **ways.get(problem, {})} for record, problem in found]
 
 
 @contextmanager
@@ -185,7 +198,7 @@ def _run(one: Sweep, work: Work, told: Told) -> None:
 
     if not work.total:
         return
-    line = _Line()
+    line = Line()
     built = 0
 
     def on_build(event: Any) -> None:
@@ -225,7 +238,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-class _Line:
+class Line:
     """One line that changes on a terminal, a new one now and then elsewhere."""
 
     def __init__(self) -> None:

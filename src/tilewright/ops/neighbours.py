@@ -115,6 +115,7 @@ def _apart(one: Any, other: Any) -> float:
 
 
 def price(before: Any, after: Any) -> float:
+    """How far apart two values of a field are; nothing where they are the same."""
     return 0.0 if before == after else A_FIELD + _apart(before, after)
 
 
@@ -219,10 +220,13 @@ def changes(before: KernelSpec, after: KernelSpec) -> tuple[Change, ...]:
     return tuple(Change(name, mine.get(name), theirs.get(name)) for name in names if mine.get(name) != theirs.get(name))
 
 
+_names = lru_cache(maxsize=256)(flat_names)  # reading annotations is slow
+
+
 def flat(schedule: Any) -> dict[str, Any]:
     """Every value by its flat name; tuples by element, and only what is a field."""
     held = {one.name for one in fields(schedule)}
-    named: Mapping[str, tuple[str, int | None]] = flat_names(type(schedule))
+    named = _names(type(schedule))
     by_element = {field for field, place in named.values() if place is not None}
     found: dict[str, Any] = {}
     for name, (field, place) in named.items():
