@@ -46,6 +46,9 @@ Table = Annotated[
     typer.Option("--table", "--output", metavar="FILE", help="Of a set: results as .csv or .parquet (--output too)."),
 ]
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Of a set: another store.")]
+OnCluster = Annotated[
+    str, typer.Option("--cluster", metavar="HOST:PORT", help="Of a set: the nodes of a Ray cluster build and measure.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -86,13 +89,11 @@ def _bench(
     patience: Annotated[float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0)] = 5.0,
     jobs: Workers = 0,
     search: Annotated[
-        str,
-        typer.Option(
-            metavar="WAY", help="Not all kernels, but what a search asks for: random, evolve, model, halving."
-        ),
+        str, typer.Option(metavar="WAY", help="Measure what a search asks for: random, evolve, model, halving.")
     ] = "",
     budget: Annotated[str, typer.Option(metavar="TIME", help="Of a search, for all problems: 120s, 5m, 1h.")] = "",
     seed: Annotated[int | None, typer.Option(help="Of a search.", min=0)] = None,
+    cluster: OnCluster = "",
     target: Target = "",
     threads: Threads = 0,
     strict: Strict = False,
@@ -113,12 +114,13 @@ def _bench(
             "batch": batch_size, "patience": patience,
         }  # fmt: skip
         kept = Kept(store, table or _table_of(given), save)
-        with registry_for(target, threads, strict) as registry:
+        with registry_for(target, threads, strict, to_run=not cluster) as registry:
             _sweep(
-                registry, op, problems, given, Which(pool, kernel, filter, config), {**how, "jobs": jobs}, kept, json
-            )
+                registry, op, problems, given, Which(pool, kernel, filter, config), {**how, "jobs": jobs}, kept, json,
+                cluster,
+            )  # fmt: skip
         return
-    _demand_set(table=table, store=store, config=config)
+    _demand_set(table=table, store=store, config=config, cluster=cluster)
     field = Field(pool, kernel, filter)
     found: list[Record] = []
     with registry_for(target, threads, strict) as registry:
@@ -137,8 +139,9 @@ def _bench(
 
 
 def _sweep(
-    registry: Registry, op: Op, word: str, given: dict[str, Any], which: Any, how: dict[str, Any], kept: Any, json: bool
-) -> None:
+    registry: Registry, op: Op, word: str, given: dict[str, Any], which: Any, how: dict[str, Any], kept: Any,
+    json: bool, cluster: str,
+) -> None:  # fmt: skip
     from tilewright.cli import _sweep as sweeps
     from tilewright.runtime.timing import Method
     from tilewright.tune.sweep import Options
@@ -149,13 +152,14 @@ def _sweep(
 
         spec = kernel_of(which.kernel, registry.target)
         if spec.arch != registry.target:
-            demand_runnable(spec.arch)
+            if not cluster:
+                demand_runnable(spec.arch)
             registry = default_registry(spec.arch)
     search = how.pop("search")
     method = Method(rounds=how.pop("rounds"), flush=how.pop("flush"))
     options = Options(method=method, **{**how, "jobs": how["jobs"] or None})
     asked = sweeps.problems(op, word, given, registry.arch) if word else [problem_of(op, given, registry.arch).problem]
-    sweeps.sweep(registry, op, asked, which, options, kept, json=json, search=search)
+    sweeps.sweep(registry, op, asked, which, options, kept, json=json, cluster=cluster, search=search)
 
 
 def _table_of(given: dict[str, Any]) -> Path | None:

@@ -19,7 +19,6 @@ import numpy as np
 
 from tilewright.backends.base import backend
 from tilewright.dispatch import learned
-from tilewright.dispatch.records import machine
 from tilewright.dispatch.results import OK
 from tilewright.errors import RequestError
 from tilewright.ops.base import plain
@@ -243,7 +242,7 @@ class Searching:
         options = self.sweep.options
         return Sweep(
             self.sweep.op, self.sweep.target, self.sweep.store,
-            replace(options, method=replace(options.method, rounds=rounds)),
+            replace(options, method=replace(options.method, rounds=rounds)), self.sweep.crew,
         )  # fmt: skip
 
     def _known(self, item: Item, way: Strategy) -> dict[int, Seen]:
@@ -273,7 +272,7 @@ class Searching:
 
     def _elsewhere(self, item: Item) -> list[float]:
         """Every time that the store has of the problem on this device with these threads, by whatever protocol."""
-        here = machine(self.sweep.target).get("fingerprint")
+        here = self.sweep.crew.machine["fingerprint"]
         return [
             one.seconds
             for one in self.sweep.store.of_problem(self.sweep.op.name, plain(item.problem))
