@@ -4,8 +4,9 @@
     tilewright learn train gemm --data one.json.gz [two.json.gz ...]
 
 Problems: half from `benchmarks/_h200_random.py`, half from `tilewright problems show gemm random:SEED:COUNT`, kinds in
-turn.  bf16 and fp16 give their own type; fp8 is fp8_e4m3 and gives bf16 or fp32; fused is bf16 or fp16 with one of
-FUSED.  Kernels of a problem: those of the default pool whose estimate is within FAR of the lowest.  Kernels are built
+turn (one named twice comes twice as often).  bf16 and fp16 give their own type; fp8 is fp8_e4m3 and gives bf16 or fp32;
+fused is bf16 with one of FUSED.  Kernels of a problem: those of the default pool whose estimate is within FAR of the
+lowest; of fused ones, each signature of which has kernels of its own to build, no more than FEW.  Kernels are built
 ahead while others are measured; every kernel is checked against float64 before it is timed; how time is taken says
 _cuda_timing.py (cold caches).  All take part in a short race, those near the fastest in a longer one, which counts.
 With --again the near ones run a second race of their own after that, which is written to another file: the fastest of
@@ -46,7 +47,7 @@ GEMM = ops.op("gemm")
 KINDS = ("bf16", "fp16", "fp8", "fused")
 FUSED = (("Relu", 0), ("MultiDAdd", 1), ("Gelu", 1), ("Silu", 0), ("MultiDMultiply", 2))
 FAR = 1.6  # of the lowest estimate: beyond it, no kernel of six hundred problems was the fastest but one
-LEAST = 8  # kernels of a problem, however far
+LEAST, FEW = 8, 12  # kernels of a problem, however far; of a fused one at most
 NEAR = 1.12  # of the fastest in the first race
 FIRST_ROUNDS, SHORT = 3, 40e-6
 SAVED_EVERY = 10.0  # seconds
@@ -78,7 +79,7 @@ def problems(seed: int, count: int, kinds: list[str], shrink: int = 1) -> list[G
 
     def dtype_of(index: int) -> str:
         kind = kinds[index % len(kinds)]
-        return {"fp8": "fp8_e4m3", "fused": ("bf16", "fp16")[index // len(kinds) % 2]}.get(kind, kind)
+        return {"fp8": "fp8_e4m3", "fused": "bf16"}.get(kind, kind)
 
     found = []
     for index, one in enumerate(sizes(seed, count, dtype_of, shrink)):
@@ -128,7 +129,9 @@ def hopeful(problem: GemmProblem, target: str) -> list[KernelSpec]:
     estimate = backend("cuda").estimate
     serving = [one for one in GEMM.candidates(problem.signature, target) if not GEMM.supports(one, problem)]
     guessed = sorted(((estimate(one, problem, 1), one) for one in serving), key=lambda each: each[0])
-    return [one for index, (seconds, one) in enumerate(guessed) if index < LEAST or seconds <= FAR * guessed[0][0]]
+    most = FEW if problem.variant == "multi_d" else len(guessed)
+    far = FAR * min((seconds for seconds, _ in guessed), default=0.0)
+    return [one for index, (seconds, one) in enumerate(guessed[:most]) if index < LEAST or seconds <= far]
 
 
 class Sweep:
