@@ -9,6 +9,9 @@ fused is bf16 with one of FUSED.  Kernels of a problem: those of the default poo
 lowest; of fused ones, each signature of which has kernels of its own to build, no more than FEW.  Kernels are built
 ahead while others are measured; every kernel is checked against float64 before it is timed; how time is taken says
 _cuda_timing.py (cold caches).  All take part in a short race, those near the fastest in a longer one, which counts.
+Problems of one signature follow each other, so that the kernels of the next are built meanwhile; --most-kernels limits
+how many a signature has (those that are among the first for most of its problems), since a GPU that waits for compilers
+learns nothing.
 With --again the near ones run a second race of their own after that, which is written to another file: the fastest of
 many is fast by luck too, and `learn evaluate --again` does not credit it with that.
 """
@@ -17,9 +20,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import shlex
 import statistics
+import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +51,7 @@ from tilewright.tune.forge import Forge
 
 GEMM = ops.op("gemm")
 KINDS = ("bf16", "fp16", "fp8", "fused")
-FUSED = (("Relu", 0), ("MultiDAdd", 1), ("Gelu", 1), ("Silu", 0), ("MultiDMultiply", 2))
+FUSED = (("MultiDAdd", 1), ("Gelu", 1), ("Relu", 0), ("Silu", 0), ("MultiDMultiply", 2))
 FAR = 1.6  # of the lowest estimate: beyond it, no kernel of six hundred problems was the fastest but one
 LEAST, FEW = 8, 12  # kernels of a problem, however far; of a fused one at most
 NEAR = 1.12  # of the fastest in the first race
@@ -74,7 +80,10 @@ def _up(size: int, grain: int) -> int:
     return -(-size // grain) * grain
 
 
-def problems(seed: int, count: int, kinds: list[str], shrink: int = 1) -> list[GemmProblem]:
+def problems(
+    seed: int, count: int, kinds: list[str], shrink: int = 1, layouts: Sequence[str] = LAYOUTS, fused: int = len(FUSED)
+) -> list[GemmProblem]:
+    """`fused` limits how many of FUSED are drawn from."""
     draw = random.Random(seed + 2)
 
     def dtype_of(index: int) -> str:
@@ -83,11 +92,12 @@ def problems(seed: int, count: int, kinds: list[str], shrink: int = 1) -> list[G
 
     found = []
     for index, one in enumerate(sizes(seed, count, dtype_of, shrink)):
-        made, kind = problem_of(one.m, one.n, one.k, one.dtype, one.layout), kinds[index % len(kinds)]
+        layout = one.layout if one.layout in layouts else draw.choice(list(layouts))
+        made, kind = problem_of(one.m, one.n, one.k, one.dtype, layout), kinds[index % len(kinds)]
         if kind == "fp8" and draw.random() < 0.3:
             made = replace(made, dtype_c="fp32", dtype_d="fp32")
         if kind == "fused":
-            epilogue, num_d = draw.choice(FUSED)
+            epilogue, num_d = draw.choice(FUSED[:fused])
             made = replace(made, epilogue=epilogue, num_d=num_d)
         found.append(made)
     return list(dict.fromkeys(found))
@@ -132,6 +142,23 @@ def hopeful(problem: GemmProblem, target: str) -> list[KernelSpec]:
     most = FEW if problem.variant == "multi_d" else len(guessed)
     far = FAR * min((seconds for seconds, _ in guessed), default=0.0)
     return [one for index, (seconds, one) in enumerate(guessed[:most]) if index < LEAST or seconds <= far]
+
+
+Plan = list[tuple[GemmProblem, list[KernelSpec]]]
+
+
+def planned(asked: Sequence[GemmProblem], target: str, most: int) -> Plan:
+    """Problems with their kernels, signature after signature."""
+    by_signature: dict[Any, Plan] = {}
+    for one in asked:
+        by_signature.setdefault(one.signature, []).append((one, hopeful(one, target)))
+    found: Plan = []
+    for mine in by_signature.values():
+        often = Counter(spec.digest for _, specs in mine for spec in specs[:LEAST])
+        often.update({spec.digest: 1e-3 for _, specs in mine for spec in specs})  # type: ignore[dict-item]
+        kept = {digest for digest, _ in often.most_common(most)}
+        found += [(one, [spec for spec in specs if spec.digest in kept]) for one, specs in mine]
+    return found
 
 
 class Sweep:
@@ -196,11 +223,16 @@ class Sweep:
 
     def run(self) -> None:
         options, started = self.options, time.perf_counter()
-        asked = problems(options.seed, options.count, options.kinds, REHEARSAL if self.dry else 1)
-        plan = [(one, hopeful(one, self.target)) for one in asked]
+        shrink = REHEARSAL if self.dry else 1
+        asked = problems(options.seed, options.count, options.kinds, shrink, options.layouts, options.fused)
+        plan = planned(asked, self.target, options.most_kernels)
         wanted = {spec.digest: spec for _, specs in plan for spec in specs}
         print(f"{len(plan)} problems, {len(wanted)} kernels, {time.perf_counter() - started:.0f} s to plan", flush=True)
         forge = Forge(wanted.values(), jobs=options.jobs)
+        if options.build_only:
+            forge.build_all()
+            print(f"built in {time.perf_counter() - started:.0f} s")
+            return
         if not self.dry:
             forge.start()
         saved, waited = time.perf_counter(), 0.0
@@ -232,16 +264,18 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("seed", type=int)
     parser.add_argument("--count", type=int, default=240)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--fused", type=int, default=len(FUSED), help="of FUSED, the first so many")
+    parser.add_argument("--most-kernels", type=int, default=10_000, help="of one signature")
     parser.add_argument("--rounds", type=int, default=7, help="of the longer race; twice that for short kernels")
     parser.add_argument("--jobs", type=int, help="compilers at once")
     parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no problem begins after these")
+    parser.add_argument("--build-only", action="store_true", help="build the kernels, measure nothing")
     parser.add_argument("--dry-run", action="store_true", help="a rehearsal on the CPU: nothing of it means anything")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--again", type=Path, help="where the second race of the near ones goes")
     options = parser.parse_args()
-    options.command = f"python benchmarks/sweep_h200.py {options.seed} --count {options.count} --kinds " + " ".join(
-        options.kinds
-    )
+    options.command = shlex.join(["python", "benchmarks/sweep_h200.py", *sys.argv[1:]])
     return options
 
 
