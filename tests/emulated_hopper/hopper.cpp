@@ -43,6 +43,7 @@ std::vector<Store> stores;
 uint32_t shared_bytes;
 Entry kernel;
 void **parameters;
+bool early = false;  // the kernel was launched before the one before it was done
 
 Thread &me() { return threads[size_t(scheduler.current())]; }
 
@@ -252,7 +253,7 @@ Map map_at(const void *p) {
 
 // As many blocks at a time as the multiprocessors hold; the next ones when all of these have ended.
 std::string run(const Launch &l) {
-  kernel = l.entry, parameters = l.parameters;
+  kernel = l.entry, parameters = l.parameters, early = l.early;
   const unsigned *grid = l.grid, block = l.block, cluster = l.cluster, shared = l.shared_bytes;
   const unsigned count = grid[0] * grid[1] * grid[2];
   gridDim = {grid[0], grid[1], grid[2]};
@@ -431,7 +432,9 @@ static void to_blocks(Copy c, uint32_t mask) {
       queue(c);
     }
 }
+void wait_for_kernel_before() { me().block->waited = true; }
 void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t mask) {
+  if (early && !me().block->waited) fault("a copy of what the kernel before may not have written yet");
   Copy c{true, map_at(map), {x, y, z}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
   c.bytes = c.map.box[0] * c.map.box[1] * c.map.box[2] * uint32_t(c.map.bytes);
   c.offset = offset_of(to, c.bytes, "a copy");
