@@ -8,14 +8,12 @@
 // So a backward-data problem is a sum of `classes`, one for each residue of each axis, and each looks like a forward
 // one with stride 1.  Nothing is scattered: a result is written once, by whoever gathers for it.
 #pragma once
-#include <tilewright/conv_args.h>
+#include <tilewright/conv_rules.h>
 
 #include <tilewright/cpu/activation.h>
 #include <tilewright/cpu/convert.h>
 
 namespace tw {
-
-enum class Direction { forward, backward_data, backward_weight };
 
 TW_INLINE int64_t common_divisor(int64_t x, int64_t y) {
   while (y) {
@@ -35,10 +33,10 @@ struct Axis {
   int64_t place, place_step;
 };
 
-template <Direction Way> TW_INLINE Axis axis_of(const tw_conv_args &x, int axis, int64_t residue) {
+template <ConvVariant Way> TW_INLINE Axis axis_of(const tw_conv_args &x, int axis, int64_t residue) {
   int64_t stride = x.stride[axis], dilation = x.dilation[axis], before = x.before[axis], window = x.window[axis];
   Axis a{};
-  if constexpr (Way == Direction::forward) {
+  if constexpr (Way == ConvVariant::forward) {
     a.count = x.out[axis];
     a.step = stride;
     a.size = x.size[axis];
@@ -70,16 +68,16 @@ struct Gather {
   int64_t positions, taps;  // of the results of one group, all images; of the window
 };
 
-template <Direction Way> TW_INLINE int64_t classes(const tw_conv_args &x) {
-  return Way == Direction::forward ? 1 : x.stride[0] * x.stride[1] * x.stride[2];
+template <ConvVariant Way> TW_INLINE int64_t classes(const tw_conv_args &x) {
+  return Way == ConvVariant::forward ? 1 : x.stride[0] * x.stride[1] * x.stride[2];
 }
-template <Direction Way> TW_INLINE Gather gather_of(const tw_conv_args &x, int64_t index) {
+template <ConvVariant Way> TW_INLINE Gather gather_of(const tw_conv_args &x, int64_t index) {
   Gather g{};
   g.positions = x.batch;
   g.taps = 1;
   for (int axis = TW_CONV_SPATIAL - 1; axis >= 0; --axis) {
     g.axis[axis] = axis_of<Way>(x, axis, index % x.stride[axis]);
-    if (Way != Direction::forward) index /= x.stride[axis];
+    if (Way != ConvVariant::forward) index /= x.stride[axis];
     g.positions *= g.axis[axis].count;
     g.taps *= g.axis[axis].taps;
   }
@@ -107,20 +105,31 @@ TW_INLINE void next(const Gather &g, Place &p) {
   ++p.image;
 }
 
+// What every kernel for vectors along channels asks for.
+template <class Config> Answer broken_channels(const tw_conv_args &x) {
+  constexpr int last = TW_CONV_SPATIAL + 1;
+  if (x.x_strides[last] != 1 || x.w_strides[last] != 1 || x.y_strides[last] != 1)
+    return {TW_LIMIT, "the channels of x, w and y do not lie side by side"};
+  for (int t = 0; t < Config::num_d; ++t)
+    if (x.d_strides[t][last] != 0 && x.d_strides[t][last] != 1)
+      return {TW_LIMIT, "the channels of a D tensor neither repeat nor lie side by side"};
+  return {};
+}
+
 // What happens to a row of sums on its way out: the D tensors, the activation, the output type.
 template <class Config> struct ConvFinish {
-  using Out = typename Config::Out;
+  using Out = typename Config::C;
   using D = typename Config::D;
-  using Sum = accumulator<typename Config::In>;
+  using Sum = accumulator<typename Config::A>;
   static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
   static constexpr bool fused = Config::epilogue != Epilogue::PassThrough || Config::num_d > 0;
   static constexpr bool plain = same<Sum, Out>::value && !fused;  // sums are the result, bit for bit
 
   static TW_INLINE Out *base(const tw_conv_args &x) {
-    return static_cast<Out *>(Config::direction == Direction::forward ? x.y : x.x);
+    return static_cast<Out *>(Config::variant == ConvVariant::forward ? x.y : x.x);
   }
   static TW_INLINE const int64_t *strides(const tw_conv_args &x) {
-    return Config::direction == Direction::forward ? x.y_strides : x.x_strides;
+    return Config::variant == ConvVariant::forward ? x.y_strides : x.x_strides;
   }
   static TW_INLINE int64_t offset(const Gather &g, const Place &p, const int64_t *strides) {
     int64_t at = p.image * strides[0];

@@ -59,12 +59,12 @@ __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const
 }
 
 template <class Config> struct ConvImplicit {
-  using In = typename Config::In;
-  using Out = typename Config::Out;
+  using In = typename Config::A;
+  using Out = typename Config::C;
   using D = tw::Dot<In, In>;
   using End = ConvFinish<Config>;
   using Sum = typename End::Sum;
-  static constexpr Direction way = Config::direction;
+  static constexpr ConvVariant way = Config::variant;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n;
   static constexpr int KC = Config::tile_k / D::step;  // words of k between two saves of the sums
@@ -76,10 +76,12 @@ template <class Config> struct ConvImplicit {
   static_assert(D::step == Config::warp_tile_k, "the spec's warp_tile_k is not what this ISA multiplies at once");
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
 
+  static Answer broken(const tw_conv_args &x) { return broken_channels<Config>(x); }
+
   // ---- sizes -------------------------------------------------------------------------------
   // Whether the channels of a row of the window lie side by side, and are so few that it pays.
   static TW_INLINE bool joined(const tw_conv_args &x) {
-    if (way != Direction::forward || D::step != 1 || D::offset || x.groups != 1) return false;
+    if (way != ConvVariant::forward || D::step != 1 || D::offset || x.groups != 1) return false;
     if (x.channels >= few_channels || x.dilation[2] != 1 || x.w_strides[3] != x.channels) return false;
     return !same<In, float>::value || x.x_strides[3] == x.channels;
   }

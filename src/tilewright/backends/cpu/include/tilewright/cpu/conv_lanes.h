@@ -29,20 +29,22 @@ __attribute__((noinline)) void lane_block(const WindowRow *rows, int64_t number,
 }
 
 template <class Config> struct ConvLanes {
-  using In = typename Config::In;
+  using In = typename Config::A;
   using End = ConvFinish<Config>;
   using Sum = typename End::Sum;
-  static constexpr Direction way = Config::direction;
+  static constexpr ConvVariant way = Config::variant;
   static constexpr int width = Config::warp_tile_m, half = width / 2 < 1 ? 1 : width / 2;
   static constexpr int64_t smallest_share = 1 << 16;  // multiply-adds of vectors below which no thread is woken
   using G = Gather;
 
+  static Answer broken(const tw_conv_args &x) { return broken_strip<Config>(x, depth(x)); }
+
   // ---- sizes -------------------------------------------------------------------------------
   static TW_INLINE int64_t vectors(const tw_conv_args &x) {
-    int64_t columns = x.groups * (way == Direction::forward ? x.filters : x.channels);
+    int64_t columns = x.groups * (way == ConvVariant::forward ? x.filters : x.channels);
     return (columns + lanes - 1) / lanes;
   }
-  static TW_INLINE int64_t depth(const tw_conv_args &x) { return way == Direction::forward ? x.channels : x.filters; }
+  static TW_INLINE int64_t depth(const tw_conv_args &x) { return way == ConvVariant::forward ? x.channels : x.filters; }
   static TW_INLINE int64_t weight_floats(const tw_conv_args &x) {
     return vectors(x) * x.window[0] * x.window[1] * x.window[2] * depth(x) * lanes;
   }
@@ -77,7 +79,7 @@ template <class Config> struct ConvLanes {
     int64_t first = vector * lanes, count = least(lanes, s.columns - first);
     bool dense = x.w_strides[3] == x.channels && x.w_strides[2] == x.window[2] * x.w_strides[3] &&
                  x.w_strides[1] == x.window[1] * x.w_strides[2];
-    bool turned = way == Direction::forward || (x.filters == 1 && x.channels == 1);
+    bool turned = way == ConvVariant::forward || (x.filters == 1 && x.channels == 1);
     if constexpr (!is_int<In>)
       if (dense && turned && d.tap_step == 1 && h.tap_step == 1 && a.tap_step == 1) {
         pack_b<DotFloat<In, In>, false, 1>(w + first * x.w_strides[0], x.w_strides[0], count, g.taps * s.depth,
@@ -91,7 +93,7 @@ template <class Config> struct ConvLanes {
       for (int64_t c = 0; c < s.depth; ++c, out += lanes)
         for (int l = 0; l < lanes; ++l) {
           int64_t j = first + l, filter = j, channel = c;
-          if (way != Direction::forward) {
+          if (way != ConvVariant::forward) {
             filter = j / s.group_columns * s.depth + c;
             channel = j % s.group_columns;
           }
@@ -113,8 +115,8 @@ template <class Config> struct ConvLanes {
     float *scratch = slot;
     slot += width * lanes;
     Ring<In> ring{&t.s, &t.g, lane_map(t.s, vector), nullptr, nullptr, slot, 0};
-    ring.image = static_cast<const In *>(way == Direction::forward ? x.x : x.y);
-    ring.strides = way == Direction::forward ? x.x_strides : x.y_strides;
+    ring.image = static_cast<const In *>(way == ConvVariant::forward ? x.x : x.y);
+    ring.strides = way == ConvVariant::forward ? x.x_strides : x.y_strides;
     ring.image += image * ring.strides[0];
     slot += most(1, t.g.axis[0].taps) * t.s.span[1] * t.s.line;
     auto *offsets = reinterpret_cast<int64_t *>(slot);

@@ -28,12 +28,14 @@ __attribute__((noinline)) void lane_taps(const float *const *at, const float *gr
 }
 
 template <class Config> struct ConvLanesWeight {
-  using In = typename Config::In;
-  using Out = typename Config::Out;
-  static constexpr Direction gathering = Direction::forward;
+  using In = typename Config::A;
+  using Out = typename Config::C;
+  static constexpr ConvVariant gathering = ConvVariant::forward;
   static constexpr int taps_at_once = Config::warp_tile_m;
   static constexpr int64_t enough = 16;               // parts of the work: fewer vectors are split along the lines
   static constexpr int64_t smallest_share = 1 << 16;  // multiply-adds of vectors below which no thread is woken
+
+  static Answer broken(const tw_conv_args &x) { return broken_strip<Config>(x, x.channels); }
 
   // ---- sizes -------------------------------------------------------------------------------
   static TW_INLINE int64_t vectors(const tw_conv_args &x) { return (x.groups * x.filters + lanes - 1) / lanes; }

@@ -47,14 +47,16 @@ __attribute__((noinline)) void outer_block(const Span *spans, int64_t number, co
 }
 
 template <class Config> struct ConvOuter {
-  using In = typename Config::In;
-  using Out = typename Config::Out;
+  using In = typename Config::A;
+  using Out = typename Config::C;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n, KC = Config::tile_k;  // filters, channels, pixels
   static constexpr int split = Config::split_k;
   static constexpr int64_t few_channels = 16;         // below: columns are taps and channels together
   static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
+
+  static Answer broken(const tw_conv_args &x) { return broken_channels<Config>(x); }
 
   // ---- sizes -------------------------------------------------------------------------------
   struct Shape {

@@ -37,6 +37,18 @@ template <class T> TW_INLINE vf load_wide(const T *p, int64_t count) {
 }
 TW_INLINE vf load_wide(const float *p, int64_t count) { return load_as_float(p, count); }
 
+constexpr int64_t strip_depth = 64;       // channels of a group that are summed over, at most
+constexpr int64_t exact_products = 1024;  // of bytes, whose sum fp32 holds exactly
+
+template <class Config> Answer broken_strip(const tw_conv_args &x, int64_t depth) {
+  const Answer common = broken_channels<Config>(x);
+  if (common.code) return common;
+  if (depth > strip_depth) return {TW_LIMIT, "a group has more channels than a strip holds"};
+  if (is_int<typename Config::A> && depth * pixels(x.window) > exact_products)
+    return {TW_LIMIT, "the sums of so many products of bytes are not exact in fp32"};
+  return {};
+}
+
 // Sizes of a strip's lines.
 struct Strip {
   int64_t depth, group_columns;                         // channels of a group that are summed over, and that come out
@@ -46,10 +58,10 @@ struct Strip {
   int64_t line;                                         // floats of a line
 };
 
-template <Direction Way> TW_INLINE Strip strip_of(const tw_conv_args &x, const Gather &g, int64_t slack) {
+template <ConvVariant Way> TW_INLINE Strip strip_of(const tw_conv_args &x, const Gather &g, int64_t slack) {
   Strip s{};
-  s.depth = Way == Direction::backward_data ? x.filters : x.channels;
-  s.group_columns = Way == Direction::backward_data ? x.channels : x.filters;
+  s.depth = Way == ConvVariant::backward_data ? x.filters : x.channels;
+  s.group_columns = Way == ConvVariant::backward_data ? x.channels : x.filters;
   s.channels = s.depth * x.groups;
   s.columns = s.group_columns * x.groups;
   for (int axis = 0; axis < TW_CONV_SPATIAL; ++axis) {

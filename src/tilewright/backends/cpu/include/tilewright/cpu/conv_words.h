@@ -17,10 +17,10 @@ struct Bundle {
   int64_t group_depth, group_columns;
 };
 
-template <class Dot, Direction Way> TW_INLINE Bundle bundle_of(const tw_conv_args &x, int64_t panel) {
+template <class Dot, ConvVariant Way> TW_INLINE Bundle bundle_of(const tw_conv_args &x, int64_t panel) {
   Bundle b{};
-  b.group_depth = Way == Direction::forward ? x.channels : x.filters;
-  b.group_columns = Way == Direction::forward ? x.filters : x.channels;
+  b.group_depth = Way == ConvVariant::forward ? x.channels : x.filters;
+  b.group_columns = Way == ConvVariant::forward ? x.filters : x.channels;
   b.groups = least(x.groups, most(1, panel / most(1, b.group_columns)));
   while (x.groups % b.groups) --b.groups;
   b.count = x.groups / b.groups;
@@ -32,7 +32,7 @@ template <class Dot, Direction Way> TW_INLINE Bundle bundle_of(const tw_conv_arg
 
 // Weights of one tap: words [first, first + count) of the bundle's depth, columns [column, column + NR), as
 // out[word * NR + column]; column sums are added to `totals` where the dot product needs them.
-template <class Dot, Direction Way, int Vectors> struct TapPacker {
+template <class Dot, ConvVariant Way, int Vectors> struct TapPacker {
   static constexpr int width = Vectors * lanes;
 
   template <class T> static TW_INLINE void tap(const tw_conv_args &x, const Bundle &b, int64_t bundle, int64_t offset,
@@ -52,7 +52,7 @@ template <class Dot, Direction Way, int Vectors> struct TapPacker {
                                                  int64_t first, int64_t count, uint32_t *out, int32_t *own) {
     int64_t step = x.w_strides[0], from = first * Dot::step, columns = b.columns - column;
     int64_t depth = least(count * Dot::step, b.depth - from);
-    if constexpr (Way == Direction::forward)
+    if constexpr (Way == ConvVariant::forward)
       pack_b<Dot, false, Vectors>(w + column * step + from, step, columns, depth, out, own);
     else pack_b<Dot, true, Vectors>(w + from * step + column, step, columns, depth, out, own);
   }
@@ -69,8 +69,8 @@ template <class Dot, Direction Way, int Vectors> struct TapPacker {
           for (int l = 0; l < lanes; ++l) {
             int64_t row = (first + word) * Dot::step + s, j = column + v * lanes + l;
             if (row >= b.depth || j >= b.columns || row / b.group_depth != j / b.group_columns) continue;
-            int64_t filter = Way == Direction::forward ? j : row;
-            int64_t channel = Way == Direction::forward ? row % b.group_depth : j % b.group_columns;
+            int64_t filter = Way == ConvVariant::forward ? j : row;
+            int64_t channel = Way == ConvVariant::forward ? row % b.group_depth : j % b.group_columns;
             part[s * lanes + l] = w[filter * x.w_strides[0] + channel];
           }
         vu words = Dot::across(static_cast<const T *>(part), lanes);
@@ -90,12 +90,12 @@ struct Source {
 };
 
 // The operand that is gathered: x going forward, y going backward.
-template <Direction Way> struct Gathered {
-  static TW_INLINE const void *data(const tw_conv_args &x) { return Way == Direction::forward ? x.x : x.y; }
+template <ConvVariant Way> struct Gathered {
+  static TW_INLINE const void *data(const tw_conv_args &x) { return Way == ConvVariant::forward ? x.x : x.y; }
   static TW_INLINE const int64_t *strides(const tw_conv_args &x) {
-    return Way == Direction::forward ? x.x_strides : x.y_strides;
+    return Way == ConvVariant::forward ? x.x_strides : x.y_strides;
   }
-  static TW_INLINE const int64_t *sizes(const tw_conv_args &x) { return Way == Direction::forward ? x.size : x.out; }
+  static TW_INLINE const int64_t *sizes(const tw_conv_args &x) { return Way == ConvVariant::forward ? x.size : x.out; }
 };
 
 // Whether it can be read where it lies.
@@ -104,14 +104,14 @@ template <class Dot, class T> TW_INLINE bool read_in_place(const Bundle &b) {
   return b.depth % Dot::step == 0;
 }
 
-template <class Dot, Direction Way, class T> TW_INLINE int64_t copied_words(const tw_conv_args &x, const Bundle &b) {
+template <class Dot, ConvVariant Way, class T> TW_INLINE int64_t copied_words(const tw_conv_args &x, const Bundle &b) {
   if (read_in_place<Dot, T>(b)) return 0;
   const int64_t *size = Gathered<Way>::sizes(x);
   return up(x.batch * size[0] * size[1] * size[2] * b.count * b.words, 16);
 }
 
 // Lines (the pixels of one width) [first, last) of the copy.
-template <class Dot, Direction Way, class T>
+template <class Dot, ConvVariant Way, class T>
 void copy_lines(const tw_conv_args &x, const Bundle &b, int64_t first, int64_t last, uint32_t *copy) {
   using G = Gathered<Way>;
   const int64_t *size = G::sizes(x), *strides = G::strides(x);
@@ -125,7 +125,7 @@ void copy_lines(const tw_conv_args &x, const Bundle &b, int64_t first, int64_t l
   }
 }
 
-template <class Dot, Direction Way, class T>
+template <class Dot, ConvVariant Way, class T>
 TW_INLINE Source source_of(const tw_conv_args &x, const Bundle &b, const uint32_t *copy, const uint32_t *zeros) {
   using G = Gathered<Way>;
   Source s{};
