@@ -134,7 +134,11 @@ class ConvProblem:
 
     def dense(self) -> ConvProblem:
         """The same problem with dense channels-last operands."""
-        return replace(self, x_strides=(), w_strides=(), y_strides=())
+        return replace(self, x_strides=(), w_strides=(), y_strides=(), aligned=True)
+
+    def laid(self, **strides: Sizes) -> ConvProblem:
+        """The same problem with other strides."""
+        return replace(self, **strides)  # type: ignore[arg-type]
 
     @property
     def channels_last(self) -> bool:

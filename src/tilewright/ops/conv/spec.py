@@ -7,11 +7,24 @@ backward_weight  dw from x and dy
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from tilewright.arch import Arch
+from tilewright.ops.base import Violation
 
 OP = "conv"
 VARIANTS = ("forward", "backward_data", "backward_weight")
 DIMENSIONS = (2, 3)  # of kernels; a 1D problem is a 2D one of height 1
+FLOATS = ("fp32", "fp16", "bf16")
+INPUTS = (*FLOATS, "int8")
+FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
+INT_OUTPUTS = ("int32", "int8", "fp32")
+MAX_D = 2
+
+# How else people name the directions.
+_ALIASES = {"fwd": "forward", "bwd_data": "backward_data", "bwdd": "backward_data", "bwd_weight": "backward_weight",
+            "bwdw": "backward_weight"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +59,27 @@ def accumulator(dtype: str) -> str:
 def default_output(dtype: str) -> str:
     """What comes out when nobody says: the input's type, int32 for int8."""
     return "int32" if dtype == "int8" else dtype
+
+
+def normal_variant(name: str, _arch: Arch | None = None) -> str:
+    """The proper name of a direction; one that is not known is let be."""
+    folded = str(name).lower().replace("-", "_")
+    return _ALIASES.get(folded, folded)
+
+
+def dtype_rules(signature: ConvSignature) -> Iterator[Violation]:
+    """Which element types go together, in kernels that convert whatever they read."""
+    s = signature
+    if s.dtype not in INPUTS:
+        yield Violation("dtype-input", f"{s.dtype} is not an input type", f"use {', '.join(INPUTS)}")
+        return
+    if s.dtype == "int8" and s.variant != "forward":
+        yield Violation("dtype-input", f"int8 has no {s.variant}", f"use forward, or one of {', '.join(FLOATS)}")
+        return
+    outputs = INT_OUTPUTS if s.dtype == "int8" else FLOAT_OUTPUTS
+    if s.dtype_out not in outputs:
+        yield Violation("dtype-output", f"{s.dtype} cannot give {s.dtype_out}", f"use {', '.join(outputs)}")
+    allowed = (s.dtype_out,) if s.dtype_out in ("int32", "int8", "fp32") else (s.dtype_out, "fp32")
+    if s.num_d and s.dtype_d not in allowed:
+        message = f"D tensors of {s.dtype_d} do not go with an output of {s.dtype_out}"
+        yield Violation("dtype-d", message, f"use {' or '.join(allowed)}")
