@@ -102,7 +102,8 @@ int encode_pixels(void *to, int type, uint32_t rank, void *address, const uint64
     m.corners[i] = int16_t(lower[i]), m.corners[3 + i] = int16_t(upper[i]), m.steps[i] = uint8_t(steps[1 + i]);
   }
   const uint32_t row = channels * m.bytes;
-  if (!channels || channels > 256 || !pixels || pixels > 1024 || row % 16 || (swizzle && row > 16u << swizzle)) return 1;
+  if (!channels || channels > 256 || !pixels || pixels > 1024 || row % 16 || (swizzle && row > 16u << swizzle))
+    return 1;
   memset(to, 0, 128);
   memcpy(to, &m, sizeof m);
   return 0;

@@ -53,8 +53,8 @@ template <class Move> void each_pixel(const Map &m, const int *at, const int *ta
   for (uint32_t pixel = 0; pixel < m.box[1]; ++pixel) {
     for (uint32_t c = 0; c < m.box[0]; ++c) {
       const long long channel = at[0] + (long long)c;
-      bool inside = channel >= 0 && channel < (long long)m.sizes[0] && image >= 0 &&
-                    image < (long long)m.sizes[m.rank - 1];
+      bool inside =
+          channel >= 0 && channel < (long long)m.sizes[0] && image >= 0 && image < (long long)m.sizes[m.rank - 1];
       long long from = channel * m.bytes + image * (long long)m.strides[m.rank - 2];
       for (int i = 0; i < spatial; ++i) {
         const long long moved = here[i] + tap[i];

@@ -4,6 +4,7 @@
 // `spread`: w into such filters.  `pick`: the blocks of the diagonal out of a gradient of such filters, whose columns may
 // be rounded up besides.
 #pragma once
+#include <tilewright/conv_rules.h>
 #include <tilewright/gpu/divide.h>
 #include <tilewright/gpu/types.h>
 
@@ -31,8 +32,8 @@ template <class T> TW_GPU void spread_blocks(const BlocksArgs &x, long long thre
     const int filter = x.taps.quotient(tap_at), tap = tap_at - filter * int(x.taps.by);
     const int group = x.filters.quotient(filter), place = group - x.merged.quotient(group) * int(x.merged.by);
     const int inside = c - place * int(x.channels.by);
-    to[at] = inside >= 0 && inside < int(x.channels.by) ? from[filter * x.filter_apart + tap * x.tap_apart + inside]
-                                                         : T{};
+    to[at] =
+        inside >= 0 && inside < int(x.channels.by) ? from[filter * x.filter_apart + tap * x.tap_apart + inside] : T{};
   }
 }
 
@@ -46,6 +47,11 @@ template <class T> TW_GPU void pick_blocks(const BlocksArgs &x, long long thread
     to[filter * x.filter_apart + tap * x.tap_apart + c] =
         from[(long long)tap_at * x.wide.by + place * int(x.channels.by) + c];
   }
+}
+
+template <class Config> TW_GPU void move_blocks(const BlocksArgs &x, long long thread, long long threads) {
+  if constexpr (Config::variant == ConvVariant::backward_weight) pick_blocks<typename Config::C>(x, thread, threads);
+  else spread_blocks<typename Config::A>(x, thread, threads);
 }
 
 #endif

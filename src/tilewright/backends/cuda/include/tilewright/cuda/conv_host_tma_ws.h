@@ -11,20 +11,21 @@
 namespace tw::cuda {
 
 template <class Config> struct HostConvTmaWs {
-  using In = typename Config::In;
+  using In = typename Config::A;
   using C = typename Config::C;
   using S = ConvWs<Config>;
   using Deals = Dealing<S>;
-  static constexpr Direction direction = Config::direction;
-  static constexpr bool forward = direction == Direction::forward, data = direction == Direction::backward_data,
-                        weight = direction == Direction::backward_weight;
+  static constexpr bool forward = S::variant == ConvVariant::forward, data = S::variant == ConvVariant::backward_data,
+                        weight = S::variant == ConvVariant::backward_weight;
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
   enum Functions { main_function, blocks_function };
 
   static Answer broken(const tw_conv_args &x) {
+    if (x.batch == 0)
+      return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images to walk over"};
     if (Answer one = broken_layout(x); one.code) return one;
     const int64_t merged = merged_groups(x);
-    if (!merged) return {TW_DIVISIBILITY, "no number of these groups has channels that fill whole stages"};
+    if (!merged) return {TW_DIVISIBILITY, "no number of groups has channels that fill whole stages"};
     const int64_t deep = (weight ? 64 : data ? x.filters : x.channels) * merged;
     if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
     ConvWsArgs t{};
@@ -71,11 +72,11 @@ template <class Config> struct HostConvTmaWs {
   static int64_t taps(const tw_conv_args &x) { return x.window[0] * x.window[1] * x.window[2]; }
   static int64_t wide(const tw_conv_args &x) { return weight ? ceil_div(x.channels, 64) * 64 : x.channels; }
 
-  // Of how many groups one is made: as few as fill whole stages.
+  // Of how many groups one is made: as few as fill whole stages, two or more.
   static int64_t merged_groups(const tw_conv_args &x) {
     if (!Config::merged) return 1;
     const int64_t deep = data ? x.filters : x.channels;
-    for (int64_t merged = 1; merged <= x.groups; ++merged)
+    for (int64_t merged = 2; merged <= x.groups; ++merged)
       if (x.groups % merged == 0 && merged * deep % S::BK == 0) return merged;
     return 0;
   }
@@ -115,11 +116,13 @@ template <class Config> struct HostConvTmaWs {
     if (x.x_strides[4] != 1 || x.w_strides[4] != 1 || x.y_strides[4] != 1)
       return {TW_LIMIT, "channels do not lie side by side"};
     if (!weights_dense(x)) return {TW_LIMIT, "the taps of a filter do not lie at equal distances"};
-    if (!data && !pixels_dense(x.y_strides, x.out)) return {TW_LIMIT, "the pixels of y do not lie at equal distances"};
-    if (data && !S::by_classes && !pixels_dense(x.x_strides, x.size))
+    if (!data && !pixels_dense(x.y_strides, x.out, x.batch))
+      return {TW_LIMIT, "the pixels of y do not lie at equal distances"};
+    if (data && !S::by_classes && !pixels_dense(x.x_strides, x.size, x.batch))
       return {TW_LIMIT, "the pixels of x do not lie at equal distances"};
     for (int i = 0; i < Config::num_d; ++i)
-      if (!pixels_dense(x.d_strides[i], x.out)) return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
+      if (!pixels_dense(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
+        return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
     // What the copy engine reads, and what it writes.  Merged filters are copied to a place of their own.
     const int64_t pixel[2] = {x.w_strides[0], x.w_strides[3]};
     bool aligned = true;
@@ -128,7 +131,11 @@ template <class Config> struct HostConvTmaWs {
     if (!weight && !Config::merged) aligned = aligned && readable(x.w, pixel, 2);
     if (S::TmaStore) {
       const void *e = forward ? x.y : data ? x.x : x.w;
-      aligned = aligned && !odd(e) && !odd(forward ? x.y_strides[3] : data ? x.x_strides[3] : x.w_strides[0], sizeof(C));
+      aligned = aligned && !odd(e) &&
+                !odd(forward ? x.y_strides[3]
+                     : data  ? x.x_strides[3]
+                             : x.w_strides[0],
+                     sizeof(C));
       aligned = aligned && !odd(forward ? x.filters : x.channels, sizeof(C));
     }
     return aligned ? Answer{} : Answer{TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
@@ -143,10 +150,11 @@ template <class Config> struct HostConvTmaWs {
            (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
   }
   // A stride along one pixel says nothing.
-  static bool pixels_dense(const int64_t *strides, const int64_t *sizes) {
+  static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
     const int64_t step = strides[3];
-    return (sizes[1] == 1 || strides[2] == step * sizes[2]) && (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
-           (strides[0] == step * sizes[2] * sizes[1] * sizes[0] || step == 0 || sizes[0] * sizes[1] * sizes[2] == 0);
+    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
+           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
+           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
   }
 
   // As a matrix product: rows, columns and results, for what GEMM's ways out ask.
@@ -205,7 +213,7 @@ template <class Config> struct HostConvTmaWs {
     t.group_apart = x.channels, t.e_batch_stride = 0;
     for (int i = 0; i < 3; ++i) t.apart[i] = x.x_strides[3 - i], t.inside[i] = int(x.size[2 - i]);
     t.apart[3] = x.x_strides[0];
-    t.rows_dense = t.classes == 1 && pixels_dense(x.x_strides, x.size);
+    t.rows_dense = t.classes == 1 && pixels_dense(x.x_strides, x.size, x.batch);
     if (!t.rows_dense) t.e_stride = t.apart[0] | t.apart[1] | t.apart[2] | t.apart[3] | x.channels;
   }
 };

@@ -1,6 +1,9 @@
 // Convolutions by the tma_ws pipeline: gemm_tma_ws.h with another way in.
 #pragma once
+#include <tilewright/cuda/conv_blocks.h>
 #include <tilewright/cuda/conv_tma_ws_shape.h>
+
+#ifdef TW_ON_GPU
 #include <tilewright/cuda/gemm_tma_ws.h>
 
 namespace tw {
@@ -101,10 +104,10 @@ template <class S> TW_GPU void feed_products(const TensorMap &map_a, const Tenso
   }
 }
 
-template <class S>
-TW_GPU void feed_conv(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x, const SharedMemory<S> &shared) {
+template <class S> TW_GPU void feed_conv(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
+                                         const SharedMemory<S> &shared) {
   Ring<S::Stages> ring;
-  if constexpr (S::direction == Direction::backward_weight) feed_products<S>(map_a, map_b, x, shared, ring);
+  if constexpr (S::variant == ConvVariant::backward_weight) feed_products<S>(map_a, map_b, x, shared, ring);
   else feed_taps<S>(map_a, map_b, x, shared, ring);
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here
     for (int i = 0; i < S::Stages; ++i, ring.next()) shared.empty[ring.stage].wait(ring.phase ^ 1);
@@ -172,3 +175,19 @@ template <class S, class Config> TW_GPU void conv_tma_ws(const TensorMap &map_a,
 }
 
 }  // namespace tw
+
+#define TW_DEVICE_CONV_TMA_WS(Config, Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::ConvWs<Config>::threads, 1) \
+      Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::TensorMap b, \
+             const __grid_constant__ tw::TensorMap e, const __grid_constant__ tw::TensorMap d, \
+             const __grid_constant__ tw::ConvWsArgs x) { \
+    tw::conv_tma_ws<tw::ConvWs<Config>, Config>(a, b, e, d, x); \
+  } \
+  extern "C" __global__ void __launch_bounds__(tw::Blocks::threads) \
+      Symbol##_blocks(const __grid_constant__ tw::BlocksArgs x) { \
+    tw::move_blocks<Config>(x, blockIdx.x * (long long)tw::Blocks::threads + threadIdx.x, \
+                            gridDim.x * (long long)tw::Blocks::threads); \
+  }
+#else
+#define TW_DEVICE_CONV_TMA_WS(Config, Symbol)
+#endif

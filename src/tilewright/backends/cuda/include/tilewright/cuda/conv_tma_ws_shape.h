@@ -10,12 +10,11 @@
 // Where strides are over 1, the pixels of x that meet the same taps of a filter are a class: each is a product of its
 // own, all of them over the same walk through y, and rows of one lie strides apart in x.
 #pragma once
+#include <tilewright/conv_rules.h>
 #include <tilewright/cuda/tma_ws_shape.h>
 #include <tilewright/gpu/divide.h>
 
 namespace tw {
-
-enum class Direction { forward, backward_data, backward_weight };
 
 constexpr int most_taps = 343, most_classes = 27;
 
@@ -34,9 +33,9 @@ struct ConvGrid {
 
 struct ConvWsArgs : TmaWsArgs {
   ConvGrid grid;
-  int groups, classes;   // z counts groups, then classes
-  int blocks;            // of a tap: stages of channels (backward_data: filters), or of columns
-  int taps_in_all;       // backward_weight
+  int groups, classes;    // z counts groups, then classes
+  int blocks;             // of a tap: stages of channels (backward_data: filters), or of columns
+  int taps_in_all;        // backward_weight
   int pixels_of_a_group;  // channels of the operand that is made of pixels
   int lines_of_a_group;   // lines of the other one
   // backward_data: x, where results leave by ordinary stores.
@@ -49,22 +48,22 @@ struct ConvWsArgs : TmaWsArgs {
   ConvTap taps[most_taps];
 };
 
-// Config: In, C, direction, spatial, tile_m, tile_n, stages, cluster_m, cluster_n, pingpong, deal, tma_store.
+// Config: A, C, variant, spatial, tile_m, tile_n, stages, cluster_m, cluster_n, pingpong, deal, tma_store.
 template <class Config> struct ConvWs
-    : TmaWs<typename Config::In, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m, Config::cluster_n,
-            Config::pingpong, false, Config::tma_store, Config::direction == Direction::backward_weight,
-            Config::direction != Direction::forward, Config::deal> {
-  using Base = TmaWs<typename Config::In, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m,
-                     Config::cluster_n, Config::pingpong, false, Config::tma_store,
-                     Config::direction == Direction::backward_weight, Config::direction != Direction::forward,
-                     Config::deal>;
-  static constexpr Direction direction = Config::direction;
+    : TmaWs<typename Config::A, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m, Config::cluster_n,
+            Config::pingpong, false, Config::tma_store, Config::variant == ConvVariant::backward_weight,
+            Config::variant != ConvVariant::forward, Config::deal> {
+  using Base =
+      TmaWs<typename Config::A, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m, Config::cluster_n,
+            Config::pingpong, false, Config::tma_store, Config::variant == ConvVariant::backward_weight,
+            Config::variant != ConvVariant::forward, Config::deal>;
+  static constexpr ConvVariant variant = Config::variant;
   static constexpr int Spatial = Config::spatial;
-  static constexpr bool by_classes = direction == Direction::backward_data && !Config::tma_store &&
-                                     Config::deal == Deal::tiles;
-  static constexpr int pixels = direction == Direction::backward_weight ? 64 : Base::BM / Base::ClusterN;  // of a walk
-  static_assert(direction == Direction::forward || sizeof(typename Config::In) == 2, "wgmma reads others along k only");
-  static_assert(direction != Direction::backward_weight || Base::BN % 64 == 0, "columns come 64 at a time");
+  static constexpr bool by_classes =
+      variant == ConvVariant::backward_data && !Config::tma_store && Config::deal == Deal::tiles;
+  static constexpr int pixels = variant == ConvVariant::backward_weight ? 64 : Base::BM / Base::ClusterN;  // of a walk
+  static_assert(variant == ConvVariant::forward || sizeof(typename Config::A) == 2, "wgmma reads others along k only");
+  static_assert(variant != ConvVariant::backward_weight || Base::BN % 64 == 0, "columns come 64 at a time");
 
 #ifdef TW_ON_GPU
   static TW_GPU long long row_at(const TmaWsArgs &args, int z, int row) {

@@ -115,7 +115,7 @@ inline const char *lay_pixels(const tw_conv_args &x, ConvWsArgs &t, int reach, i
 // The arguments that follow from sizes alone; null, or why the copy engine cannot walk so.
 template <class Config> const char *lay_walk(const tw_conv_args &x, ConvWsArgs &t) {
   using S = ConvWs<Config>;
-  constexpr bool data = S::direction == Direction::backward_data, weight = S::direction == Direction::backward_weight;
+  constexpr bool data = S::variant == ConvVariant::backward_data, weight = S::variant == ConvVariant::backward_weight;
   constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
   const int64_t taps = x.window[0] * x.window[1] * x.window[2];
   if (S::Spatial == 2 && x.size[0] != 1) return "the input has a depth, this kernel has none";
