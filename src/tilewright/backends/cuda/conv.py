@@ -54,7 +54,18 @@ def _depthwise(spec: KernelSpec) -> Fields:
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "vector": h.vector}
 
 
+_TMA_WS = Pipeline(
+    "conv_tma_ws.h", "conv_host_tma_ws.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
+)
 PIPELINES = {
+    "tma_ws": _TMA_WS,
+    "folded": _TMA_WS._replace(
+        device_header="conv_folded.h",
+        host_header="conv_host_folded.h",
+        device="TW_DEVICE_CONV_FOLDED",
+        host="HostConvFolded",
+        beside=("_pixels", "_weights"),
+    ),
     "depthwise": Pipeline(
         "conv_depthwise.h",
         "conv_host_depthwise.h",
@@ -62,9 +73,6 @@ PIPELINES = {
         "HostConvDepthwise",
         _depthwise,
         ("_add",),
-    ),
-    "tma_ws": Pipeline(
-        "conv_tma_ws.h", "conv_host_tma_ws.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
     ),
     "loops": Pipeline("conv_loops.h", "conv_host_loops.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
 }
@@ -86,7 +94,7 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             copies = ("UTMALDG", "UTMASTG") if h.store == "tma" else ("UTMALDG",)
-            return Promises(nvidia.WARPGROUP, copies, shared_bytes(gemm_signature(spec.signature), h.gemm))
+            return Promises(nvidia.WARPGROUP, copies, shared_bytes(gemm_signature(spec.signature, h.pipeline), h.gemm))
         return Promises()
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

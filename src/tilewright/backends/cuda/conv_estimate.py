@@ -1,6 +1,7 @@
 """How long a convolution takes on an NVIDIA GPU, about: enough to order kernels that nobody measured.
 
-tma_ws: the matrix product that it is, as gemm_estimate.py says, with the convolution's own bytes.  depthwise: the
+tma_ws: the matrix product that it is, as gemm_estimate.py says, with the convolution's own bytes; folded: of the
+larger convolution, and the copies that make it.  depthwise: the
 slower of memory and multiply-adds, of which strips that reach over the edge do some in vain.
 """
 
@@ -11,7 +12,7 @@ from math import prod
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia import merged_groups
+from tilewright.ops.conv.nvidia import folded, folded_elements, merged_groups
 from tilewright.ops.conv.nvidia_schedules import LAYOUTS, ConvTmaWsSchedule, DepthwiseSchedule, gemm_signature
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
@@ -29,6 +30,8 @@ ADD_START = 3e-6  # of a second launch
 
 def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
     if isinstance(spec.schedule, ConvTmaWsSchedule):
+        if spec.schedule.pipeline == "folded":
+            return _folded(spec, spec.schedule, problem)
         return _tma_ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
@@ -46,6 +49,14 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
 
 def _whole(x: int, y: int) -> int:
     return -(-x // y) * y
+
+
+def _folded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
+    """Copies, and the convolution of many channels."""
+    inner = folded(p)
+    copied = 2.0 * sum(folded_elements(p)) + p.bytes
+    twin = KernelSpec(spec.op, inner.signature, schedule, spec.arch)
+    return _tma_ws(twin, schedule, inner) + 2 * ADD_START + copied / MEMORY
 
 
 def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:

@@ -2,6 +2,7 @@
 
 tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col maps) and feeds wgmma; channels side by
          side in multiples of 16 bytes; groups of few channels `merged` into one, block-diagonal
+folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 depthwise  a filter for each channel, threads slide the window over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
 """
@@ -9,6 +10,7 @@ loops    the floor: any size, stride and element type
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from tilewright.arch import Arch
@@ -57,7 +59,8 @@ def _tma_ws(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
     if signature.dtype == "fp32":
         yield Violation("nv-inputs", "wgmma does not multiply fp32 exactly", "use the loops pipeline")
         return
-    gemm_rules = (one for rule in gemm.RULES for one in rule(gemm_signature(signature), schedule.gemm, arch))
+    product = gemm_signature(signature, schedule.pipeline)
+    gemm_rules = (one for rule in gemm.RULES for one in rule(product, schedule.gemm, arch))
     yield from (one for one in gemm_rules if not one.rule.startswith("dtype-"))
     if signature.variant == "backward_weight" and schedule.tile[1] // schedule.cluster[0] % 64:
         message = f"tile_n {schedule.tile[1]} of a cluster of {schedule.cluster[0]}: columns come 64 at a time"
@@ -67,24 +70,33 @@ def _tma_ws(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
 def _depthwise(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
     if not isinstance(schedule, DepthwiseSchedule):
         return
-    size, weight = DTYPES[signature.dtype].bytes, signature.variant == "backward_weight"
+    weight = signature.variant == "backward_weight"
     if signature.dtype == "int8":
         yield Violation("nv-inputs", "the depthwise pipeline multiplies floats", "use the loops pipeline")
     if schedule.window not in (*DEPTHWISE_WINDOWS, *(() if weight else (0,))) or schedule.step not in DEPTHWISE_STEPS:
         message = f"a window of width {schedule.window} that moves {schedule.step} pixels"
         yield Violation("nv-depthwise", message, f"use a width of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
-    if schedule.vector not in (1, 2, 4, 8) or schedule.vector * size > LINE_BYTES:
-        yield Violation(
-            "nv-vector", f"{schedule.vector} channels of {signature.dtype}", "use 1, 2, 4 or 8, up to 16 bytes"
-        )
-    sums = schedule.window**2 * schedule.vector if weight else schedule.pixels * schedule.vector
-    if sums > 128:
-        yield Violation("nv-registers", f"a thread keeps {sums} sums, over 128", "use fewer pixels or channels")
+    if schedule.vector != 4:
+        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 4")
+    reach = (schedule.pixels - 1) * schedule.step + schedule.window
+    if schedule.pixels > 8 or reach > 31:
+        yield Violation("nv-registers", f"strips of {schedule.pixels} pixels that meet {reach}", "use shorter strips")
     if schedule.step > 1 and (schedule.window == 0 or signature.variant == "backward_data"):
         yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
 
 
-RULES = (_signature, _tma_ws, _depthwise)
+def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, ConvTmaWsSchedule) or schedule.pipeline != "folded":
+        return
+    if DTYPES[signature.dtype].bytes != 2:
+        yield Violation(
+            "nv-inputs", f"folded pixels are of two-byte elements, not {signature.dtype}", "use bf16 or fp16"
+        )
+    if schedule.merged:
+        yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
+
+
+RULES = (_signature, _tma_ws, _folded, _depthwise)
 
 
 def merged_groups(problem: ConvProblem, schedule: ConvTmaWsSchedule) -> int:
@@ -98,11 +110,19 @@ def merged_groups(problem: ConvProblem, schedule: ConvTmaWsSchedule) -> int:
 
 def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
-    if isinstance(schedule, ConvTmaWsSchedule) and not (problem.batch == 0 and problem.variant != "backward_weight"):
+    if problem.batch == 0 and problem.variant != "backward_weight":
+        return
+    if isinstance(schedule, ConvTmaWsSchedule):
+        if schedule.pipeline == "folded":
+            broken = list(_folded_limits(problem))
+            yield from broken
+            if broken:
+                return
+            problem = folded(problem)
         yield from _layout(schedule, problem)
         yield from _groups(schedule, problem)
         yield from _walk(schedule, problem)
-    if isinstance(schedule, DepthwiseSchedule) and not (problem.batch == 0 and problem.variant != "backward_weight"):
+    if isinstance(schedule, DepthwiseSchedule):
         yield from _depthwise_limits(schedule, problem)
 
 
@@ -123,9 +143,6 @@ def _depthwise_limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iter
         yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
     if h.window and (p.window[-1] != h.window or p.stride[-1] != h.step or p.dilation[-1] != 1):
         yield _violation("nv-depthwise", "this kernel has another width, stride or dilation of the window")
-    height = p.window[-2] if len(p.window) > 1 else 1
-    if weight and height != h.window:
-        yield _violation("nv-depthwise", "this kernel has another height of the window")
     if p.variant == "backward_data" and h.window and any(one != 1 for one in p.stride):
         yield _violation("nv-depthwise", "strides over 1: this kernel slides one pixel at a time")
     taps, vecs = prod(p.window), depthwise_vectors(schedule, problem)
@@ -139,13 +156,13 @@ def _depthwise_limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iter
         yield _violation("nv-walk", "2^30 or more strips or weights")
 
 
-DEPTHWISE_THREADS, DEPTHWISE_SHARED = 256, 48 * 1024
+DEPTHWISE_THREADS, DEPTHWISE_SHARED = 128, 48 * 1024
 
 
 def depthwise_vectors(schedule: DepthwiseSchedule, problem: ConvProblem) -> int:
     """Vectors of channels of a block, as even as possible."""
     count = max(1, problem.channels // schedule.vector)
-    blocks = -(-count // (32 if problem.variant == "backward_weight" else 16))
+    blocks = -(-count // 32)
     return -(-count // blocks)
 
 
@@ -190,11 +207,13 @@ def _aligned(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Viol
     if p.variant != "backward_weight" and not schedule.merged:
         read += (p.w_strides[0], p.w_strides[-2])
     written: tuple[int, ...] = ()
-    if schedule.store == "tma":
+    merged = merged_groups(problem, schedule)
+    apart = p.variant == "backward_weight" and (merged > 1 or p.group_channels % 64 > 0)  # in a place of its own
+    if schedule.store == "tma" and not apart:
         written = {
-            "forward": (p.y_strides[-2], p.group_filters),
-            "backward_data": (p.x_strides[-2], p.group_channels),
-            "backward_weight": (p.w_strides[0], p.group_channels),
+            "forward": (p.y_strides[-2], p.group_filters * merged),
+            "backward_data": (p.x_strides[-2], p.group_channels * merged),
+            "backward_weight": (p.w_strides[0],),
         }[p.variant]
     if (
         not p.aligned
@@ -263,6 +282,84 @@ def _class_axis(size: int, window: int, out: int, stride: int, dilation: int, be
     ] or [0]
     pixels = -(-size // stride)
     return min(reads), min(reads) + pixels - 1 - (out - 1), max(reads) - min(reads), pixels
+
+
+FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 64  # cuda/conv_folded_shape.h
+
+
+def _folded_limits(problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_folded.h."""
+    p, data = problem, problem.variant == "backward_data"
+    if p.batch == 0:
+        yield _violation("nv-walk", "there are no images to walk over")
+        return
+    if p.groups != 1:
+        yield _violation("nv-groups", "there are groups")
+    if p.channels * prod(p.stride) > FOLDED_COLUMNS if data else p.channels > FOLDED_PIXEL:
+        yield _violation("nv-folded", "there are too many channels to fold")
+    if not data and (p.window[-1] > FOLDED_WIDTH // FOLDED_PIXEL or p.dilation[-1] != 1):
+        yield _violation("nv-folded", "the window is too wide to fold")
+    if not p.channels_last:
+        yield _violation("nv-channels-last", "channels do not lie side by side")
+        return
+    if not _dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
+        yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
+    if max(folded_elements(p)) * 2 >= MOST or p.batch * prod(p.size) >= MOST // 2:
+        yield _violation("nv-walk", "2^30 or more elements to copy")
+
+
+def folded_elements(problem: ConvProblem) -> tuple[int, int, int]:
+    """Of the copies of pixels, weights and results."""
+    p = problem
+    if p.variant == "backward_data":
+        inner = folded(p)
+        return 0, prod(inner.w_shape), prod(inner.y_shape)
+    wide = (p.out[-1] - 1) * p.stride[-1] + FOLDED_WIDTH // FOLDED_PIXEL
+    return p.batch * prod(p.size[:-1]) * wide * FOLDED_PIXEL, p.filters * prod(p.window[:-1]) * FOLDED_WIDTH, 0
+
+
+def folded(problem: ConvProblem) -> ConvProblem:
+    """The convolution of many channels that a folded one is computed as."""
+    p = problem
+    if p.variant == "backward_data":
+        return _folded_data(p)
+    starts = (p.out[-1] - 1) * p.stride[-1] + 1
+    strides = [FOLDED_PIXEL, (starts + FOLDED_WIDTH // FOLDED_PIXEL - 1) * FOLDED_PIXEL]
+    for size in reversed(p.size[:-1]):
+        strides.append(strides[-1] * size)
+    return replace(
+        p,
+        channels=FOLDED_WIDTH,
+        size=(*p.size[:-1], starts),
+        window=(*p.window[:-1], 1),
+        dilation=(*p.dilation[:-1], 1),
+        before=(*p.before[:-1], 0),
+        after=(*p.after[:-1], 0),
+        x_strides=(*reversed(strides), 1),
+        w_strides=(),
+        aligned=True,
+    )
+
+
+def _folded_data(p: ConvProblem) -> ConvProblem:
+    """Over y, with the pixels of x that lie in one stride as filters."""
+    axes = [_class_axis(max(size, stride), w, o, stride, d, b) for size, w, o, stride, d, b in _axes(p)]
+    before, window = tuple(-first for first, _, _, _ in axes), tuple(far + 1 for _, _, far, _ in axes)
+    out = (-(-size // stride) for size, stride in zip(p.size, p.stride, strict=True))
+    after = tuple(o - 1 + w - y - b for o, w, y, b in zip(out, window, p.out, before, strict=True))
+    return ConvProblem(
+        batch=p.batch,
+        channels=p.filters,
+        filters=-(-p.channels * prod(p.stride) // 8) * 8,
+        size=p.out,
+        window=window,
+        before=before,
+        after=after,
+        dtype=p.dtype,
+        dtype_out=p.dtype_out,
+        x_strides=p.y_strides,
+        aligned=p.aligned,
+    )
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:

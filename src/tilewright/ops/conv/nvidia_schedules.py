@@ -1,6 +1,6 @@
 """The schedules of convolutions on NVIDIA GPUs.
 
-ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline
+ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, and folded for few channels
 DepthwiseSchedule   a filter for each channel, at the speed of memory
 """
 
@@ -24,12 +24,12 @@ LAYOUTS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
 
 @dataclass(frozen=True, slots=True)
 class ConvTmaWsSchedule:
-    """The copy engine walks over pixels and feeds wgmma, warp-specialised and persistent.
+    """The copy engine walks over pixels and feeds wgmma, warp-specialised and persistent; folded: few channels as many.
 
     A warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
     """
 
-    pipeline: str = field(default="tma_ws", init=False)
+    pipeline: str
     tile: Shape
     stages: int
     cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n
@@ -38,8 +38,9 @@ class ConvTmaWsSchedule:
     store: str = "direct"  # or tma: results leave through the copy engine
     merged: bool = False  # groups of few channels, several as one
 
-    pipelines: ClassVar[tuple[str, ...]] = ("tma_ws",)
+    pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "folded")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
         "dealing": ("tiles", "stream_k", "split_k"),
         "store": ("tma", "direct"),
@@ -61,7 +62,7 @@ class ConvTmaWsSchedule:
         return self.gemm.warp_grid
 
     def label(self) -> str:
-        return self.gemm.label() + ("_merged" if self.merged else "")
+        return self.gemm.label().replace("tma_ws", self.pipeline) + ("_merged" if self.merged else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +73,23 @@ class DepthwiseSchedule:
     window: int  # its width; 0 is any, a tap at a time
     step: int  # the stride along the width
     pixels: int  # of a strip
-    vector: int  # channels of a thread
+    vector: int = 4  # channels of a thread
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ("window",)
 
     def label(self) -> str:
-        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}_vector{self.vector}"
+        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}"
 
 
 DEPTHWISE_WINDOWS = (3, 5, 7)
 DEPTHWISE_STEPS = (1, 2)
 
 
-def gemm_signature(signature: ConvSignature) -> GemmSignature:
-    """Of the matrix product that a convolution is."""
+def gemm_signature(signature: ConvSignature, pipeline: str = "tma_ws") -> GemmSignature:
+    """Of the matrix product that a convolution is; folded, backward_data is a forward one."""
+    folded = pipeline == "folded" and signature.variant == "backward_data"
     return GemmSignature(
         variant="multi_d" if signature.num_d or signature.epilogue != "PassThrough" else "standard",
         dtype_a=signature.dtype,
@@ -95,7 +97,7 @@ def gemm_signature(signature: ConvSignature) -> GemmSignature:
         dtype_acc=signature.dtype_acc,
         dtype_c=signature.dtype_out,
         dtype_d=signature.dtype_d,
-        layout=LAYOUTS[signature.variant],
+        layout=LAYOUTS["forward" if folded else signature.variant],
         epilogue=signature.epilogue,
         num_d=signature.num_d,
     )
@@ -156,7 +158,7 @@ def _tma_ws(signature: ConvSignature, tiles: Tiles, arch: Arch) -> Iterator[Conv
     for m, n, stages, cluster, grouping, dealing in tiles:
         small = m == (64 if grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if DTYPES[signature.dtype_out].bytes == 2 and n % 16 == 0 and not small else "direct"
-        made = ConvTmaWsSchedule((m, n, k), stages, cluster, grouping, dealing, store)
+        made = ConvTmaWsSchedule("tma_ws", (m, n, k), stages, cluster, grouping, dealing, store)
         yield replace(made, stages=min(stages, most_stages(gemm, made.gemm, arch.scratch_bytes)))
 
 
@@ -184,10 +186,29 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
         made += list(_by_classes(iter(made), signature, arch))
     yield from made
     if signature.dtype != "int8":
+        yield from _folded(signature, arch)
         narrow = [
             one for one in made if one.tile[1] in (64, 128) and one.cluster == (1, 1) and one.dealing != "stream_k"
         ]
         yield from (replace(one, merged=True) for one in narrow)
+
+
+# Few filters, or few pixels of a stride times channels.
+_FOLDED: Tiles = (
+    (128, 64, 8, (1, 1), _P, "tiles"),
+    (192, 64, 6, (1, 1), _P, "tiles"),
+    (256, 32, 5, (1, 1), _C, "tiles"),
+    (256, 64, 5, (1, 1), _C, "tiles"),
+    (256, 128, 4, (1, 1), _C, "tiles"),
+)
+_FOLDED_DATA: Tiles = ((128, 16, 12, (1, 1), _P, "tiles"), (256, 16, 5, (1, 1), _C, "tiles"), _FILTERS[1], _FILTERS[4])
+_FOLDED_WEIGHTS: Tiles = tuple(one for one in _WEIGHTS if one[3] == (1, 1) and one[5] == "split_k")
+
+
+def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
+    tiles = {"forward": _FOLDED, "backward_data": _FOLDED_DATA, "backward_weight": _FOLDED_WEIGHTS}[signature.variant]
+    variant = "forward" if signature.variant == "backward_data" else signature.variant
+    yield from (replace(one, pipeline="folded") for one in _tma_ws(replace(signature, variant=variant), tiles, arch))
 
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
@@ -200,14 +221,13 @@ def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
     """Short strips, and such as divide the sizes of usual networks; beside wide windows fewer channels fit."""
     if signature.dtype == "int8":
         return
-    weight, narrow = signature.variant == "backward_weight", DTYPES[signature.dtype].bytes == 2
+    weight = signature.variant == "backward_weight"
     for window in DEPTHWISE_WINDOWS:
         for step in DEPTHWISE_STEPS if signature.variant != "backward_data" else (1,):
-            vector = 2 if weight else 8 if window == 3 and narrow else 4
             for pixels in (4, 7) if step == 1 else (4,):
-                yield DepthwiseSchedule(window, step, pixels, vector)
+                yield DepthwiseSchedule(window, step, pixels)
     if not weight:
-        yield DepthwiseSchedule(0, 1, 2, 8 if narrow else 4)
+        yield DepthwiseSchedule(0, 1, 2)
 
 
 __all__ = ["LAYOUTS", "ConvTmaWsSchedule", "DepthwiseSchedule", "gemm_signature", "schedules"]

@@ -27,11 +27,13 @@ struct DepthwiseArgs {
 
 // Config: A, C, variant, spatial, window (its width; 0: any), step (the stride along w), pixels of a strip, vector.
 template <class Config> struct Depthwise {
-  static constexpr int threads = 256, TW = Config::pixels, V = Config::vector, KW = Config::window, SW = Config::step;
+  static constexpr int threads = 128, TW = Config::pixels, V = Config::vector, KW = Config::window, SW = Config::step;
   static constexpr bool weight = Config::variant == ConvVariant::backward_weight;
   static constexpr int reach = (TW - 1) * SW + KW;  // pixels that a strip meets in a row
+  static constexpr int together = 4;                // blocks of a multiprocessor: what is read is under way long
   static constexpr int most_shared = 48 * 1024;
-  static_assert(V * sizeof(typename Config::A) <= 16, "a vector is one word of memory");
+  static_assert(V == 4 && V * sizeof(typename Config::A) <= 16, "a vector is one word of memory, and of its weights");
+  static_assert(reach < 32, "a bit for each");
   static_assert(!weight || KW > 0, "the taps are counted when it is compiled");
 };
 

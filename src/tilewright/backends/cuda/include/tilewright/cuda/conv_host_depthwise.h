@@ -12,7 +12,7 @@ template <class Config> struct HostConvDepthwise {
   using In = typename Config::A;
   static constexpr int64_t clear_bytes = 0, most = int64_t(1) << 31;
   static constexpr bool data = Config::variant == ConvVariant::backward_data, weight = G::weight;
-  static constexpr int most_vecs = weight ? 32 : 16;
+  static constexpr int most_vecs = 32;
   enum Functions { main_function, add_function };
 
   static Answer broken(const tw_conv_args &x) {
@@ -28,7 +28,6 @@ template <class Config> struct HostConvDepthwise {
         return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
     if (G::KW > 0 && (x.window[2] != G::KW || x.stride[2] != G::SW || x.dilation[2] != 1))
       return {TW_LIMIT, "this kernel has another width, stride or dilation of the window"};
-    if (weight && x.window[1] != G::KW) return {TW_LIMIT, "this kernel has another height of the window"};
     if (data && G::KW > 0 && (x.stride[0] != 1 || x.stride[1] != 1))
       return {TW_LIMIT, "strides over 1: this kernel slides one pixel at a time"};
     if (shared(x) > G::most_shared) return {TW_LIMIT, "a window has more taps than shared memory holds"};
@@ -52,7 +51,7 @@ template <class Config> struct HostConvDepthwise {
     t.partial = static_cast<float *>(workspace);
     LaunchShape how = shape();
     how.shared_bytes = unsigned(shared(x));
-    const int64_t blocks = int64_t(t.blocks) * t.parts * (weight ? x.window[0] : 1);
+    const int64_t blocks = int64_t(t.blocks) * t.parts * (weight ? x.window[0] * x.window[1] : 1);
     int status = start(place.functions[main_function], {unsigned(blocks)}, how, stream, t);
     if (weight && status == TW_OK)
       status = start(place.functions[add_function], {unsigned(ceil_div(taps(x) * x.groups, G::threads))},
@@ -82,8 +81,8 @@ template <class Config> struct HostConvDepthwise {
   // How many blocks share the strips of a block of channels: a few rounds of what runs at a time.
   static int64_t parts(const tw_conv_args &x, int64_t processors) {
     const int64_t slots = G::threads / vecs(x),
-                  blocks = ceil_div(x.groups / G::V, vecs(x)) * (weight ? x.window[0] : 1);
-    const int64_t fair = ceil_div(processors * (weight ? 2 : 8), blocks), all = ceil_div(strips(x), slots);
+                  blocks = ceil_div(x.groups / G::V, vecs(x)) * (weight ? x.window[0] * x.window[1] : 1);
+    const int64_t fair = ceil_div(processors * 8, blocks), all = ceil_div(strips(x), slots);
     return all < fair ? all : fair;
   }
   static bool dense(const int64_t *strides, const int64_t *sizes, int64_t images) {

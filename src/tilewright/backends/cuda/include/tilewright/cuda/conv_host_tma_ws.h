@@ -23,9 +23,9 @@ template <class Config> struct HostConvTmaWs {
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0)
       return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images to walk over"};
-    if (Answer one = broken_layout(x); one.code) return one;
     const int64_t merged = merged_groups(x);
     if (!merged) return {TW_DIVISIBILITY, "no number of groups has channels that fill whole stages"};
+    if (Answer one = broken_layout(x); one.code) return one;
     const int64_t deep = (weight ? 64 : data ? x.filters : x.channels) * merged;
     if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
     ConvWsArgs t{};
@@ -66,6 +66,12 @@ template <class Config> struct HostConvTmaWs {
     const int status =
         start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, shape(), stream, a, b, e, d, t);
     return weight && apart && status == TW_OK ? move_blocks(given, room, false, place, stream) : status;
+  }
+
+  // Whether the taps of a filter lie at equal distances.
+  static bool weights_dense(const tw_conv_args &x) {
+    return (x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) &&
+           (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
   }
 
  private:
@@ -129,14 +135,11 @@ template <class Config> struct HostConvTmaWs {
     if (!data) aligned = aligned && readable(x.x, x.x_strides, 4);
     if (!forward) aligned = aligned && readable(x.y, x.y_strides, 4);
     if (!weight && !Config::merged) aligned = aligned && readable(x.w, pixel, 2);
-    if (S::TmaStore) {
+    if (S::TmaStore && !(weight && block_bytes(x))) {
       const void *e = forward ? x.y : data ? x.x : x.w;
-      aligned = aligned && !odd(e) &&
-                !odd(forward ? x.y_strides[3]
-                     : data  ? x.x_strides[3]
-                             : x.w_strides[0],
-                     sizeof(C));
-      aligned = aligned && !odd(forward ? x.filters : x.channels, sizeof(C));
+      const int64_t row = forward ? x.y_strides[3] : data ? x.x_strides[3] : x.w_strides[0];
+      const int64_t group = weight ? 0 : (forward ? x.filters : x.channels) * merged_groups(x);
+      aligned = aligned && !odd(e) && !odd(row, sizeof(C)) && !odd(group, sizeof(C));
     }
     return aligned ? Answer{} : Answer{TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
   }
@@ -144,10 +147,6 @@ template <class Config> struct HostConvTmaWs {
     bool whole = !odd(at);
     for (int i = 0; i < count; ++i) whole = whole && !odd(strides[i], sizeof(In)) && strides[i] > 0;
     return whole;
-  }
-  static bool weights_dense(const tw_conv_args &x) {
-    return (x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) &&
-           (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
   }
   // A stride along one pixel says nothing.
   static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
