@@ -38,9 +38,9 @@ def conv(
     """y = epilogue(conv(x, w) + bias, D0, D1), of one to three spatial dimensions.
 
     `layout` names the order of dimensions.  "nhwc": x is (N, spatial, C), w (K, spatial, C/groups), y (N, spatial, K).
-    "nchw": x is (N, C, spatial), w (K, C/groups, spatial), y (N, K, spatial).  Where channels lie in memory is read from
-    the strides: a channels_last tensor of PyTorch's given as "nchw" is not copied, and the result is channels-last too.
-    Memory that really is channels-first is taken as well, by kernels that read it or by a copy inside the call;
+    "nchw": x is (N, C, spatial), w (K, C/groups, spatial), y (N, K, spatial).  Where channels lie in memory is read
+    from the strides: a channels_last tensor of PyTorch's given as "nchw" is not copied, and the result is channels-last
+    too.  Memory that really is channels-first is taken as well, by kernels that read it or by a copy inside the call;
     `tilewright.explain` says which.
 
     `stride` and `dilation` are a number or one a dimension; so is `padding`, or a pair (before, after) a dimension.
