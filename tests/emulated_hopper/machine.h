@@ -71,7 +71,7 @@ struct Block {
 struct Copy {
   bool is_box;
   Map map;
-  int at[3];
+  int at[5], tap[3];
   const char *from;  // of plain bytes
   uint32_t bytes, offset, barrier;
   Block *block;
