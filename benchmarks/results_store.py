@@ -5,8 +5,8 @@
 The store is made here: `--kernels` kernels, each measured on every problem, on `--devices` devices; times are drawn by
 the seed, a twentieth of the rows have none, and the problems asked for are drawn by it too.  `best` is the fastest of
 all that was measured, `winner` what dispatch looks up (the choice, its kernel, of how many it was the fastest),
-`record` the same with all times, `measured` what a sweep asks before it begins a problem.  Each is asked for by op, fields and
-device, so that hashing and reading JSON are in it.  `cold` is the first answer of a new process.
+`record` the same with all times, `measured` what a sweep asks before it begins a problem.  Each is asked for by op,
+fields and device, so that hashing and reading JSON are in it.  `cold` is the first answer of a new process.
 """
 
 from __future__ import annotations

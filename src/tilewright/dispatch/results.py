@@ -22,42 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.dispatch import schema
+from tilewright.dispatch.schema import Unreadable as Unreadable  # noqa: PLC0414  whoever reads results meets it
 from tilewright.errors import StoreError
 
 if TYPE_CHECKING:  # a program that never measured anything does not pay for it
     import sqlite3
 
-SCHEMA = 1
 OK = "ok"
 # Why a kernel has no time on a problem.
 FAILURES = ("wrong", "crashed", "timeout", "refused", "build-failed")
 STATUSES = (OK, *FAILURES)
 PATIENCE = 30.0  # seconds until another process's transaction counts as stuck
-
-_APPLICATION = 0x54574C52  # "TWLR": tells our files from other people's databases
-
-_TABLES = """
-CREATE TABLE kernels(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, arch TEXT NOT NULL, name TEXT NOT NULL,
-  spec TEXT NOT NULL);
-CREATE TABLE problems(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, fields TEXT NOT NULL);
-CREATE TABLE devices(
-  id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, identity TEXT NOT NULL);
-CREATE TABLE contexts(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, method TEXT NOT NULL, versions TEXT NOT NULL);
-CREATE TABLE results(
-  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
-  kernel INTEGER NOT NULL REFERENCES kernels, status TEXT NOT NULL, seconds REAL, spread REAL, error REAL,
-  non_zero INTEGER, noise REAL, reason TEXT NOT NULL, context INTEGER NOT NULL REFERENCES contexts, date REAL NOT NULL,
-  PRIMARY KEY(problem, device, threads, kernel)) WITHOUT ROWID;
-CREATE INDEX results_best ON results(problem, device, threads, seconds) WHERE status = 'ok';
-CREATE INDEX results_by_kernel ON results(kernel);
-CREATE TABLE choices(
-  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
-  target TEXT NOT NULL, kernel INTEGER NOT NULL REFERENCES kernels, date REAL NOT NULL,
-  PRIMARY KEY(problem, device, threads, target)) WITHOUT ROWID;
-"""
 
 # The index is named: however many kernels a problem has, its fastest is the first entry.
 _BY_TIME = "results r INDEXED BY results_best"
@@ -155,14 +131,6 @@ def stamp(path: Path) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-class Unreadable(Exception):
-    """The file is no store this version can read; the text says what it is."""
-
-    def __init__(self, text: str, *, foreign: bool = False) -> None:
-        super().__init__(text)
-        self.foreign = foreign  # sound, but of another program or version
-
-
 class Results:
     """One store.  Threads share it; a forked child opens it anew."""
 
@@ -207,37 +175,20 @@ class Results:
             raise Unreadable("it is no regular file", foreign=True)
         # A folder that nobody may write cannot hold what readers share: then nobody changes the file either.
         mode = "rwc" if write else "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
-        place = f"file:{_uri(self.path)}?mode={mode}"
+        place = schema.uri(self.path, mode)
         made = sqlite3.connect(place, uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False)
         try:
             if write:
-                self._prepare(made)
-            elif _demand_ours(made) == 0:
+                schema.prepare(made, self.path)
+            elif schema.of(made) == 0:
                 raise Unreadable("it is empty")
+            elif schema.of(made) < schema.SCHEMA:
+                made.close()
+                return self._connect(write=True)  # to bring it forward
         except BaseException:
             made.close()
             raise
         return made
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """A store with its tables, made by whoever comes first."""
-        connection.execute("PRAGMA foreign_keys = ON")
-        if _demand_ours(connection) == SCHEMA:
-            connection.execute("PRAGMA synchronous = NORMAL")
-            return
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if _demand_ours(connection) != SCHEMA:
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -288,6 +239,13 @@ class Results:
             )
         if _of_sqlite(error) and ("not a database" in text or "malformed" in text):
             return Unreadable(text)
+        if _of_sqlite(error) and "full" in text:
+            return StoreError(
+                f"there is no room for the measurement records {self.path}: {text}",
+                rule="records-full",
+                value=str(self.path),
+                remedy="free some space, and give the same command again: what was finished is kept",
+            )
         return StoreError(
             f"the measurement records {self.path} cannot be written: {getattr(error, 'strerror', '') or text}",
             rule="records-unwritable",
@@ -494,27 +452,6 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 def _of_sqlite(error: Exception) -> bool:
     """Whether SQLite raised it; asked without importing it."""
     return type(error).__module__ == "sqlite3"
-
-
-def _uri(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(str(path.absolute()))
-
-
-def _demand_ours(connection: sqlite3.Connection) -> int:
-    """The schema of a store: 0 of a new file; Unreadable where the file is another program's, or newer."""
-    schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    if schema == 0 and owner == 0:
-        if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
-            raise Unreadable("it is a database of another program", foreign=True)
-        return 0
-    if owner != _APPLICATION:
-        raise Unreadable("it is a database of another program", foreign=True)
-    if schema != SCHEMA:
-        raise Unreadable(f"it has schema {schema}, this version reads {SCHEMA}", foreign=True)
-    return schema
 
 
 def _of_choice(choice: Choice) -> tuple[str, list[Any]]:
