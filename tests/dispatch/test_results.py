@@ -22,7 +22,7 @@ from tilewright.tune import export
 MACHINE = {"kind": "host", "model": "a CPU", "fingerprint": "f00d"}
 
 
-def result(size: int, seconds: float = 1e-6, kernel: str = "k", **changes: Any) -> Result:
+def result(size: int, seconds: float | None = 1e-6, kernel: str = "k", **changes: Any) -> Result:
     made = Result("odd", {"size": size}, MACHINE, 2, KernelRow(kernel, f"name_{kernel}", "generic", {"op": "odd"}), OK,
                   seconds, 0.01, 0.1, 7, 0.0, method={"rounds": 3}, versions={"tilewright": "x"}, date=5.0)  # fmt: skip
     return replace(made, **changes)
@@ -241,8 +241,8 @@ def test_a_table_cut_or_changed_anywhere_is_read_or_told(tmp_path: Path, ending:
 
     if ending == ".parquet":
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    given = [result(size, reason="as, \"said\"\nhere" if size % 3 == 0 else "", **(
-        {"status": "crashed", "seconds": None} if size % 3 == 0 else {})) for size in range(40)]  # fmt: skip
+    said: dict[str, Any] = {"status": "crashed", "seconds": None, "reason": 'as, "said"\nhere'}
+    given = [result(size, **(said if size % 3 == 0 else {})) for size in range(40)]
     path = tmp_path / f"r{ending}"
     export.write(path, given)
     whole = path.read_bytes()

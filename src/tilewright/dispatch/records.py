@@ -333,10 +333,16 @@ class Records:
         self._store(results, choices)
         self.refresh()
 
-    def _store(self, results: Iterable[Result], choices: Iterable[Choice], *, newest: bool = False) -> None:
+    def take(self, results: Iterable[Result], choices: Iterable[Choice] = ()) -> int:
+        """Add another place's results and choices where they are newer; the answer counts the results taken."""
+        taken = self._store(results, choices, newest=True)
+        self.refresh()
+        return taken
+
+    def _store(self, results: Iterable[Result], choices: Iterable[Choice], *, newest: bool = False) -> int:
         results, choices = list(results), list(choices)
         try:
-            self.results.put(results, choices, newest=newest)
+            return self.results.put(results, choices, newest=newest)
         except Unreadable as error:
             if error.foreign:
                 raise StoreError(
@@ -346,7 +352,7 @@ class Records:
                     remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
                 ) from error
             self._set_aside(error)
-            self.results.put(results, choices, newest=newest)
+            return self.results.put(results, choices, newest=newest)
 
     def forget(self, which: Callable[[Record], bool]) -> int:
         """Remove records; the answer counts them."""
