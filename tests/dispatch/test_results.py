@@ -267,3 +267,11 @@ def test_a_file_larger_than_any_table_is_not_read(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(jsontext, "MOST_BYTES", 100)
     with pytest.raises(RequestError, match="larger than"):
         export.read(tmp_path / "r.csv")
+
+
+def test_a_file_that_someone_only_began_to_make_is_an_empty_store(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    path.touch()
+    assert list(Results(path).all()) == []
+    Results(path).put([result(1)])
+    assert sizes(Results(path)) == [1]

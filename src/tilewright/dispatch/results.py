@@ -163,10 +163,11 @@ class Results:
         if not write and not self.path.exists():
             return None
         made = self._connect(write)
-        self._open = (pid, made, write)
+        if made is not None:
+            self._open = (pid, made, write)
         return made
 
-    def _connect(self, write: bool) -> sqlite3.Connection:
+    def _connect(self, write: bool) -> sqlite3.Connection | None:
         import sqlite3
 
         if write:
@@ -180,8 +181,9 @@ class Results:
         try:
             if write:
                 schema.prepare(made, self.path)
-            elif schema.of(made) == 0:
-                raise Unreadable("it is empty")
+            elif schema.of(made) == 0:  # who began to make it was ended before there were tables
+                made.close()
+                return None
             elif schema.of(made) < schema.SCHEMA:
                 made.close()
                 return self._connect(write=True)  # to bring it forward
