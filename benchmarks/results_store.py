@@ -67,7 +67,8 @@ def rows(draw: random.Random, options: argparse.Namespace) -> Iterator[list[Resu
                            None, 0.01, 0.1, 4096, None, "" if ok else "it would not", method, versions, 1.7e9 + made)
                 )  # fmt: skip
                 made += 1
-            yield found
+            if found:
+                yield found
         at += 1
 
 
