@@ -49,8 +49,11 @@ def machine(target: str = "") -> dict[str, Any]:
     Without a device of the target there is no fingerprint, and nothing measured anywhere counts.
     """
     identity = _identity(target)
-    if identity is None:
-        return {}
+    return {} if identity is None else identified(identity)
+
+
+def identified(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a device says of itself, with the fingerprint it is known by."""
     text = json.dumps(identity, sort_keys=True)
     return {**identity, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
 

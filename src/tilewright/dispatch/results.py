@@ -16,7 +16,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,9 +67,23 @@ JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
 """
 
 
+# The same rows by the ids of what they name: that repeats, and is read and kept once.
+_NUMBERED = """
+SELECT r.problem, r.device, r.kernel, r.context, r.threads, r.status, r.seconds, r.spread, r.error, r.non_zero, r.noise,
+       r.reason, r.date
+FROM results r JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
+JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
+"""
+
+
 def canonical(data: Any) -> str:
     """The same text for a value and for what was read back of it: nested, with tuples and None."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def storable(text: str) -> str:
+    """A text as files can hold it: of a dying program's last words, zeros and halves of characters are replaced."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def digest_of(*texts: str) -> str:
@@ -293,8 +307,8 @@ class Results:
                 key = (self._problem(connection, one.op, one.problem), self._device(connection, one.device),
                        one.threads, self._kernel(connection, one.op, one.kernel))  # fmt: skip
                 context = self._context(connection, one.method, one.versions)
-                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.noise, one.reason, context,
-                          one.date)  # fmt: skip
+                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.noise,
+                          storable(one.reason), context, one.date)  # fmt: skip
                 before = connection.total_changes
                 connection.execute(
                     "INSERT INTO results VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
@@ -417,10 +431,17 @@ class Results:
         return {digest: (status, method) for digest, status, method in rows}
 
     def all(self, where: str = "", values: Sequence[Any] = ()) -> Iterator[Result]:
-        """Every result, or those of a WHERE clause over p, d, r, k, c; rows are read in one consistent state."""
+        """Every result, or those of a WHERE clause over p, d, r, k, c; rows are read in one consistent state.
+
+        Results of the same problem, device, kernel or protocol share its mapping: nobody may change it.
+        """
         with self.reading() as connection:
-            rows = [] if connection is None else connection.execute(_JOINED + where, tuple(values)).fetchall()
-        return map(_result, rows)
+            if connection is None:
+                return iter(())
+            with _one_state(connection):
+                rows = connection.execute(_NUMBERED + where, tuple(values)).fetchall()
+                named = _named(connection, rows)
+        return (_assembled(row, named) for row in rows)
 
     def choices(self, where: str = "", values: Sequence[Any] = ()) -> list[Choice]:
         """Every choice, or those of a WHERE clause over p, d, h, k."""
@@ -478,6 +499,57 @@ def _demand_ours(connection: sqlite3.Connection) -> int:
     if schema != SCHEMA:
         raise Unreadable(f"it has schema {schema}, this version reads {SCHEMA}", foreign=True)
     return schema
+
+
+@contextmanager
+def _one_state(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several questions answered from one state of the store, whatever others write meanwhile."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
+
+
+_Named = dict[str, dict[int, tuple[Any, ...]]]  # by table and id
+
+
+def _named(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> _Named:
+    """What rows name by id, each read once."""
+    columns = {"problems": "op, fields", "devices": "identity", "kernels": "digest, name, arch, spec",
+               "contexts": "method, versions"}  # fmt: skip
+    found: _Named = {}
+    for index, (table, names) in enumerate(columns.items()):
+        found[table] = {}
+        for number in {row[index] for row in rows}:
+            texts = connection.execute(f"SELECT {names} FROM {table} WHERE id = ?", (number,)).fetchone()
+            try:
+                found[table][number] = _READ[table](*texts)
+            except (TypeError, ValueError) as error:  # not ours, or cut: the page of the file is sound all the same
+                raise Unreadable(f"row {number} of {table} cannot be read: {error}") from None
+    return found
+
+
+_READ: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "problems": lambda op, fields: (op, json.loads(fields)),
+    "devices": lambda identity: (json.loads(identity),),
+    "kernels": lambda digest, name, arch, spec: (KernelRow(digest, name, arch, json.loads(spec)),),
+    "contexts": lambda method, versions: (json.loads(method), json.loads(versions)),
+}
+
+
+def _assembled(row: Sequence[Any], named: _Named) -> Result:
+    problem, device, kernel, context, threads, status, seconds, spread, error, non_zero, noise, reason, date = row
+    op, fields = named["problems"][problem]
+    (identity,), (known,) = named["devices"][device], named["kernels"][kernel]
+    method, versions = named["contexts"][context]
+    return Result(
+        op, fields, identity, threads, known, status, seconds, spread, error, non_zero, noise, reason, method, versions,
+        date,
+    )  # fmt: skip
 
 
 def _result(row: Sequence[Any]) -> Result:

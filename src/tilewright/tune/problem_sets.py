@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tilewright import jsontext
 from tilewright.errors import RequestError, UnknownNameError, nearest
 from tilewright.ops.base import Op, Option
 from tilewright.ops.engine import Engine, Values, engine
+from tilewright.runtime import recording
 
 RANDOM = "random"
 FILES = (".json", ".csv", ".parquet")
@@ -90,9 +92,9 @@ def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
 
 def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     """The rows of a file, by the names of the op's options or of a problem's fields."""
-    reader = {".json": _json, ".csv": _csv, ".parquet": _parquet}[path.suffix.lower()]
+    suffix = path.suffix.lower()
     try:
-        rows = reader(path)
+        rows = _json(path, op) if suffix == ".json" else _csv(path) if suffix == ".csv" else _parquet(path)
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from None
     except ValueError as error:
@@ -103,7 +105,7 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     found = []
     for index, row in enumerate(rows):
         try:
-            found.append(_typed(options if set(options).issuperset(row) else {}, row))
+            found.append(_typed(options if set(options).issuperset(row) else {}, row, texts=suffix == ".csv"))
         except ValueError as error:
             raise _bad(path, f"problem {index + 1}: {error}") from None
         try:
@@ -123,13 +125,37 @@ def _bad(path: Path, what: str) -> RequestError:
     )
 
 
-def _json(path: Path) -> list[Any]:
-    data = jsontext.loads(jsontext.read(path))
-    if isinstance(data, dict) and set(data) == {"problems"}:
-        data = data["problems"]
+def _json(path: Path, op: Op) -> list[Any]:
+    data = listed(jsontext.loads(jsontext.read(path)), op)
     if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         raise ValueError("it is no list of objects")
     return data
+
+
+def listed(data: Any, op: Op) -> Any:
+    """The list in a JSON file of problems: itself, under the name `problems`, or what a recording has of the op."""
+    if isinstance(data, dict) and recording.MARK in data:
+        return [json.loads(problem) for _, problem in _of_op(recording.rows(data), op)]
+    return data["problems"] if isinstance(data, dict) and set(data) == {"problems"} else data
+
+
+def _of_op(rows: Mapping[recording.Key, int], op: Op) -> dict[recording.Key, int]:
+    mine = {key: calls for key, calls in rows.items() if key[0] == op.name}
+    if rows and not mine:
+        raise ValueError(f"it has problems of {', '.join(sorted({one for one, _ in rows}))}, none of {op.name}")
+    return mine
+
+
+def recorded(op: Op, word: str) -> dict[recording.Key, int]:
+    """The problems of a recording with how often each was run; none where a word means something else."""
+    path = Path(word)
+    if path.suffix.lower() != ".json":
+        return {}
+    try:
+        data = jsontext.loads(jsontext.read(path))
+        return _of_op(recording.rows(data), op) if isinstance(data, dict) and recording.MARK in data else {}
+    except (OSError, ValueError):
+        return {}  # `read` says what is wrong
 
 
 def _csv(path: Path) -> list[Any]:
@@ -163,19 +189,22 @@ def _parquet(path: Path) -> list[Any]:
     return [{name: value for name, value in row.items() if value is not None} for row in table]
 
 
-def _typed(options: Mapping[str, Option], row: Mapping[str, Any]) -> Values:
-    """Texts of a CSV file as the options have them; other values stay as they are."""
+def _typed(options: Mapping[str, Option], row: Mapping[str, Any], *, texts: bool) -> Values:
+    """Values as the options have them; the `texts` of a CSV file are read as what they say."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         kind = options[name].kind if name in options else None
-        if isinstance(value, str) and kind is not str:
+        if texts and isinstance(value, str) and kind is not str:
             value = _parsed(name, value, kind)
         elif isinstance(value, float) and kind is int and value.is_integer():
             value = int(value)  # tables with gaps keep whole numbers as fractions
         if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
-            raise ValueError(f"{name} is {value!r:.60}, not {kind.__name__}")
+            raise ValueError(f"{name} is {value!r:.60}, not {_KINDS.get(kind, kind.__name__)}")
         found[name] = value
     return found
+
+
+_KINDS: dict[type[Any], str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 def _parsed(name: str, text: str, kind: type[Any] | None) -> Any:

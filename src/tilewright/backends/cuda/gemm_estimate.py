@@ -24,7 +24,7 @@ from tilewright.backends.cuda import gemm_estimate_plain as plain
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.nvidia_schedules import by_lines, tma_view
+from tilewright.ops.gemm.nvidia_schedules import by_lines, may_fetch_apart, tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
@@ -43,6 +43,7 @@ SHEET = 6.21  # how much longer results take through a sheet of shared memory th
 HIDDEN = 1.13  # of the way out that ping-pong still feels between two tiles
 SOFT = 1.49  # how sharply the slowest of several decides: the power in which they add
 PER_STEP = 8.17e-08
+PER_BOX = 1.5e-08  # of rows that are fetched apart, kind by kind
 PER_NEIGHBOUR = 6.34e-11  # a step waits for the slowest block of its cluster
 TURNED = 0.845  # how much longer a step takes with the problem turned
 RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.453, 351, 1  # of narrow multiplies, and of tiles of 64 rows
@@ -73,6 +74,7 @@ class TmaFacts(NamedTuple):
     astray: float  # ...these are counted here
     taken: float  # bytes that reach one block in a step
     neighbours: float
+    boxes: float  # of rows fetched apart, in a step
     turned: float
     steps: float  # of the busiest block
     leaving: float  # its tiles, in units of 128 x 256, whose way out nothing hides
@@ -219,7 +221,10 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
     inside_m, inside_n = lines_m / (_up(lines_m, m) * m), lines_n / (_up(lines_n, n) * n)
     wide = view.fetched_columns(by_lines(problem.signature, schedule))
     fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * wide * inside_n / along_m * blocks
-    stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
+    apart = fetched_apart(schedule, problem)
+    order = ("b", "a") if view.turned else ("a", "b")
+    stray_first, stray_second = (one in apart or _strays(problem, one) for one in order)
+    copied = _copied(problem, apart)
     part = m * n / (128 * 256)
     return TmaFacts(
         macs=m * n * schedule.tile[2] * size / 2,
@@ -229,6 +234,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         astray=fetched_a * stray_first + fetched_b * stray_second,
         taken=128.0 * (m + wide),
         neighbours=along_m * along_n - 1,
+        boxes=sum((m / along_n if one == order[0] else wide / along_m) * size / 8 for one in apart),
         turned=float(view.turned),
         steps=steps,
         leaving=part * (1.0 if pingpong else rounds if rounds > 1 else 1.0) * (parts == 1),
@@ -240,8 +246,8 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         sums=sums,
         exchanges=rounds if shared > 1 else 0.0,
         exchanged=4.0 * m * n * (shared - 1) / 2 * rounds,
-        copies=float(_copied(problem) > 0),
-        copied=_copied(problem),
+        copies=float(copied > 0),
+        copied=copied,
         moved=problem.bytes,
     )
 
@@ -251,6 +257,7 @@ def _tma_seconds(f: TmaFacts) -> float:
     # What neighbours fetch for a block spares the cache, not the block: all of it comes in.
     flow = _slowest((f.fetched + f.astray * ASTRAY) / CACHE, f.taken / ONE_CACHE)
     step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
+    step = step + PER_BOX * f.boxes
     step = step * (1.0 + (TURNED - 1.0) * f.turned)
     out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * f.tiles) * (1.0 + (SHEET - 1.0) * f.sheet)
     met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed + EXCHANGE * f.exchanges + f.exchanged / NEIGHBOUR
@@ -291,6 +298,20 @@ def _parts(tiles: int, steps: int, clusters: int) -> int:
     return _up(steps, _up(steps, wanted))
 
 
+def fetched_apart(schedule: TmaWsSchedule, problem: GemmProblem) -> frozenset[str]:
+    """Which of A and B the kernel fetches row by row of a kind, as HostApart (cuda/gemm_host_apart.h) decides."""
+    size = DTYPES[problem.dtype_a].bytes
+    lines = {"a": problem.layout[0] == "c", "b": problem.layout[1] == "r"}
+    odd = {one for one in "ab" if _odd(problem, one)}
+    can = may_fetch_apart(problem.signature, schedule)
+    whole = all(rows * problem.k * size % 16 == 0 for rows in (problem.m, problem.n))
+    if not odd or not can or (size != 2 and any(lines.values())) or (problem.batch > 1 and not whole):
+        return frozenset()
+    if all(lines.values()):  # k is in another order then, in both
+        return frozenset("ab") if can == {"a", "b"} and problem.k >= 16 // size else frozenset()
+    return frozenset(one for one in odd & can if not lines[one])
+
+
 def _odd(problem: GemmProblem, which: str) -> bool:
     """Whether an operand is copied first: the copy engine cannot read it, or wgmma reads its type along k only."""
     if which == "b" and problem.preshuffled:
@@ -309,11 +330,11 @@ def _strays(problem: GemmProblem, which: str) -> bool:
     return stride * DTYPES[dtype].bytes % 128 != 0
 
 
-def _copied(problem: GemmProblem) -> float:
+def _copied(problem: GemmProblem, apart: frozenset[str]) -> float:
     """Bytes read and written by copies."""
     again = 0.0
     for which, lines, dtype in (("a", problem.m, problem.dtype_a), ("b", problem.n, problem.dtype_b)):
-        if _odd(problem, which):
+        if _odd(problem, which) and which not in apart:
             again += 2.0 * lines * problem.k * problem.batch * DTYPES[dtype].bytes
     return again
 

@@ -66,6 +66,18 @@ def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
     return signature.layout[1] == "r" and signature.variant != "preshuffle"
 
 
+def may_fetch_apart(signature: GemmSignature, schedule: TmaWsSchedule) -> frozenset[str]:
+    """Operands that may have rows which begin anywhere without being copied; `apart_a`, `apart_b` in tma_ws_shape.h."""
+    view, kinds = tma_view(schedule), 16 // DTYPES[signature.dtype_a].bytes
+    if schedule.store == "tma" or LINES // kinds % 8:
+        return frozenset()
+    first, second = ("b", "a") if view.turned else ("a", "b")
+    found = {first} if kinds % view.cluster_columns == 0 else set()
+    if kinds % view.cluster_rows == 0 and view.columns % LINES == 0:
+        found.add(second)
+    return frozenset(found - ({"b"} if signature.variant == "preshuffle" else set()))
+
+
 def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
@@ -243,7 +255,8 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
     yield from multistage.default(signature, arch)
     for one in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
-        yield skinny(*one)
+        if signature.layout != "ccr" or one != (2, 2, 16):  # which has too few registers there
+            yield skinny(*one)
     wide = 1 if signature.layout[0] == "r" else 2
     yield skinny(wide, 1, 8, "columns")
     yield skinny(wide, 2, 8, "columns")

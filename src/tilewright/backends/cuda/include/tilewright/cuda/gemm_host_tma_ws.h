@@ -16,7 +16,7 @@ template <class Config> struct HostTmaWs {
   using S = tma_ws_of<Config>;
   using Deals = Dealing<S>;
   using Copies = HostRepack<Config>;
-  using Guests = HostGuests<Config>;
+  using Guests = HostGuests<Config, S>;
   static constexpr bool packed = Config::packed;  // B is what `pack` made
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
   enum Functions { main_function, repack_function, pack_function };
@@ -50,9 +50,11 @@ template <class Config> struct HostTmaWs {
       if (int status = Copies::run(x, place.functions[repack_function], place.multiprocessors, room, stream))
         return status;
     }
-    TensorMap a = {}, b = {}, e = {}, d = {};
-    if (int error = maps(x, a, b, e)) return status_of(error);
+    TensorMaps<S::maps_a> a = {};
+    TensorMaps<S::maps_b> b = {};
+    TensorMap e = {}, d = {};
     TmaWsArgs t = arguments(x);
+    if (int error = maps(x, t, a, b, e)) return status_of(error);
     if constexpr (S::TmaStore) {
       if (int error = Guests::invite(x, t, d)) return status_of(error);
     }
@@ -60,15 +62,13 @@ template <class Config> struct HostTmaWs {
     constexpr int64_t limit = Deals::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
     const int64_t clusters = Deals::deal(t.order, here);
-    return start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, shape(), stream, a, b, e, d, t);
+    LaunchShape how = shape();
+    how.early = copied;
+    return start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, how, stream, a, b, e, d, t);
   }
 
  private:
   // As the kernel sees them: turned, it is B that lies along its m.
-  struct Operand {
-    const void *at;
-    int64_t lines, stride, batch_stride;
-  };
   static Operand first(const tw_gemm_args &x) { return S::Turned ? of_b(x) : of_a(x); }
   static Operand second(const tw_gemm_args &x) { return S::Turned ? of_a(x) : of_b(x); }
   static Operand of_a(const tw_gemm_args &x) { return {x.a, x.m, x.a_stride, x.a_batch_stride}; }
@@ -81,21 +81,32 @@ template <class Config> struct HostTmaWs {
         o.batch_stride};
   }
   // 0, or the driver's error.
-  static int maps(const tw_gemm_args &x, TensorMap &a, TensorMap &b, TensorMap &e) {
-    // k-contiguous: rows of 128 bytes; else 64 lines of 64 elements.
-    using MapA = MapCache<A, S::MajorA ? 64 : S::BK, S::MajorA ? 64 : S::BM / S::ClusterN, 3>;
-    using MapB = MapCache<B, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN / S::ClusterM, 3>;
+  static int maps(const tw_gemm_args &x, const TmaWsArgs &t, TensorMaps<S::maps_a> &a, TensorMaps<S::maps_b> &b,
+                  TensorMap &e) {
+    // k-contiguous: rows of 128 bytes; else 64 lines of some k.
+    using MapA = MapCache<A, S::MajorA ? 64 : S::BK, (S::MajorA ? 64 : S::BM) / S::ClusterN, 3>;
+    using MapB = MapCache<B, S::MajorB ? 64 : S::BK, (S::MajorB ? 64 : S::BN) / S::ClusterM, 3>;
     using MapE = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
     static MapA maps_a;
     static MapB maps_b;
     int error = 0;
-    if (!S::PackedA) error = maps_a.get(key(x, first(x), S::MajorA), a);
-    if (!error && !S::PackedB) error = maps_b.get(key(x, second(x), S::MajorB), b);
+    if (t.a_apart.is) error = HostApart<Config>::maps(first(x), S::MajorA, x, a);
+    else if (!S::PackedA) error = maps_a.get(key(x, first(x), S::MajorA), a.at[0]);
+    if (!error && t.b_apart.is) error = HostApart<Config>::maps(second(x), S::MajorB, x, b);
+    else if (!error && !S::PackedB) error = maps_b.get(key(x, second(x), S::MajorB), b.at[0]);
     if constexpr (S::TmaStore) {
       static MapE maps_e;
       if (!error) error = maps_e.get(MapKey{x.e, x.n, x.m, x.batch, x.e_stride, x.e_batch_stride}, e);
     }
     return error;
+  }
+
+  // Whether nobody comes back for an operand that `times` tiles read, and these close together.  Rows that begin inside a
+  // line of the cache are needed once more in the next step of k.
+  static bool once(const Operand &o, bool lines_first, int64_t size, int64_t times) {
+    constexpr int64_t line = 128;
+    const bool whole = lines_first || (o.stride * size % line == 0 && int64_t(intptr_t(o.at)) % line == 0);
+    return times <= 4 && whole;
   }
 
   static TmaWsArgs arguments(const tw_gemm_args &x) {
@@ -106,6 +117,8 @@ template <class Config> struct HostTmaWs {
     t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)),
     t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
     t.order.group = 2048 / (S::BM * S::ClusterM);  // bands of that many rows: about as high as a round is wide
+    t.a_once = once(one, S::MajorA, sizeof(A), t.order.tiles_n),
+    t.b_once = once(two, S::MajorB, sizeof(B), t.order.tiles_m);
     t.every_a = one.batch_stride ? 1 : 0, t.every_b = two.batch_stride ? 1 : 0;
     t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;
     if (packed) {
@@ -114,6 +127,8 @@ template <class Config> struct HostTmaWs {
       t.packed_lines = int(form.padded), t.packed_block = form.padded * Pack::row;
       t.packed_batch = t.packed_block * form.blocks;
     }
+    if (HostApart<Config>::first(x)) t.a_apart = HostApart<Config>::how(one);
+    if (HostApart<Config>::second(x)) t.b_apart = HostApart<Config>::how(two);
     t.finish = epilogue_args(x);
     return t;
   }

@@ -1,0 +1,329 @@
+// Backward-weight: every output pixel adds the outer product of its channels and those of the input pixel under a tap.
+//
+// A register block holds the gradient of some filters (rows) and vectors of channels for one tap while pixels go by.
+// For a run of output lines both operands are packed, filters and channels side by side and widened to fp32; padding
+// is never visited, for the pixels of a line whose tap lies inside are a range.  Where channels are few, columns run
+// over taps and channels together, and the packed lines are the patches of the run.
+//
+// Sums of a run are added to those of the runs before it, in order; with split-K, parts lie in the workspace and are
+// added in order at the end.  Results are the same on any number of threads, every time.
+#pragma once
+#include <tilewright/cpu/conv_geometry.h>
+#include <tilewright/cpu/team.h>
+
+namespace tw {
+
+// `count` pixels: the first one's packed gradient and packed input.
+struct Span {
+  int64_t y, x, count;
+};
+
+// sums[i][v] (+)= y[i] * x[v] for all pixels of the spans; y is MR floats a pixel, x moves on by x_step.
+template <int MR, int Vectors>
+__attribute__((noinline)) void outer_block(const Span *spans, int64_t number, const float *__restrict y,
+                                           const float *__restrict x, int64_t x_pixel, int64_t x_step, bool first,
+                                           float *kept, int64_t ld) {
+  vf sums[MR][Vectors];
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sums[i][v] = first ? vf{} : load_f(kept + i * ld + v * lanes);
+  for (int64_t s = 0; s < number; ++s) {
+    const float *ys = y + spans[s].y * MR, *xs = x + spans[s].x * x_pixel;
+    for (int64_t p = spans[s].count; p > 0; --p, ys += MR, xs += x_step) {
+      vf columns[Vectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) columns[v] = load_f(xs + v * lanes);
+#pragma GCC unroll 32
+      for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) sums[i][v] = sums[i][v] + splat(ys[i]) * columns[v];
+    }
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) store_f(kept + i * ld + v * lanes, sums[i][v]);
+}
+
+template <class Config> struct ConvOuter {
+  using In = typename Config::A;
+  using Out = typename Config::C;
+  static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
+  static constexpr int MC = Config::tile_m, NC = Config::tile_n, KC = Config::tile_k;  // filters, channels, pixels
+  static constexpr int split = Config::split_k;
+  static constexpr int64_t few_channels = 16;         // below: columns are taps and channels together
+  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
+  static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
+
+  static Answer broken(const tw_conv_args &x) { return broken_channels<Config>(x); }
+
+  // ---- sizes -------------------------------------------------------------------------------
+  struct Shape {
+    bool patches;              // columns are taps and channels together
+    int64_t columns, taps;     // of one filter: channels, and taps apart from them
+    int64_t lines, run, runs;  // output lines of all images; how many are packed at once; how many times
+    int64_t mc, nc;            // filters and columns of one item
+    int64_t x_lines, x_width;  // input lines and pixels a run needs at most
+  };
+  static TW_INLINE Shape shape(const tw_conv_args &x) {
+    Shape s{};
+    int64_t window = x.window[0] * x.window[1] * x.window[2];
+    s.patches = x.channels < few_channels && window > 1;
+    s.columns = s.patches ? window * x.channels : x.channels;
+    s.taps = s.patches ? 1 : window;
+    s.lines = x.batch * x.out[0] * x.out[1];
+    s.run = least(x.out[1], most(1, KC / most(1, x.out[2])));  // lines of one image and depth
+    s.runs = x.batch * x.out[0] * ((x.out[1] + s.run - 1) / s.run);
+    s.mc = least(MC, up(x.filters, MR));
+    s.nc = least(NC, up(s.columns, NR));
+    s.x_lines = s.patches
+                    ? s.run
+                    : x.window[0] * least(x.size[1], (s.run - 1) * x.stride[1] + (x.window[1] - 1) * x.dilation[1] + 1);
+    s.x_width = s.patches ? x.out[2] : x.size[2];
+    return s;
+  }
+  static TW_INLINE int64_t slot_words(const tw_conv_args &x, const Shape &s) {
+    int64_t words = s.run * x.out[2] * s.mc + lanes;   // packed gradient
+    words += s.x_lines * s.x_width * s.nc;             // packed input
+    words += s.mc * s.nc * s.taps;                     // sums
+    words += (s.run + 1) * int64_t(sizeof(Span) / 4);  // spans of a tap
+    return up(words, 16);
+  }
+  static TW_INLINE int64_t part_words(const tw_conv_args &x) {
+    int64_t window = x.window[0] * x.window[1] * x.window[2];
+    return split > 1 ? up(x.groups * x.filters * window * x.channels, 16) : 0;
+  }
+  static int64_t workspace(const tw_conv_args &x, int64_t threads) {
+    return (slot_words(x, shape(x)) * useful(x, threads) + part_words(x) * split) * 4 + 64;
+  }
+  static TW_INLINE int64_t useful(const tw_conv_args &x, int64_t threads) {
+    double work = double(x.batch) * double(x.out[0] * x.out[1] * x.out[2]) * double(x.groups * x.filters) *
+                  double(x.channels * x.window[0] * x.window[1] * x.window[2]);
+    double most_threads = work / double(smallest_share) + 1;
+    return most_threads < double(threads) ? int64_t(most_threads) : threads;
+  }
+
+  // ---- packing a run of lines ---------------------------------------------------------------
+  struct Run {
+    int64_t image, depth, height, lines;  // output lines [height, height + lines) of one depth
+    int64_t x_height, x_lines;            // input lines that are packed, for each tap of the depth
+  };
+  static TW_INLINE Run run_of(const tw_conv_args &x, const Shape &s, int64_t index) {
+    int64_t pieces = (x.out[1] + s.run - 1) / s.run;
+    Run r{};
+    r.height = index % pieces * s.run;
+    r.lines = least(s.run, x.out[1] - r.height);
+    r.depth = index / pieces % x.out[0];
+    r.image = index / pieces / x.out[0];
+    int64_t first = r.height * x.stride[1] - x.before[1];
+    int64_t last = (r.height + r.lines - 1) * x.stride[1] - x.before[1] + (x.window[1] - 1) * x.dilation[1];
+    r.x_height = most(0, least(first, x.size[1]));
+    r.x_lines = most(0, least(last + 1, x.size[1]) - r.x_height);
+    return r;
+  }
+  // A line of `count` pixels, `columns` elements each, into out[pixel * width].  Whole vectors are written: what is
+  // left over of one is overwritten by the next pixel, or lies behind the last.
+  template <int Width, class T>
+  static TW_INLINE void pack_line(const T *from, int64_t step, int64_t count, int64_t columns, float *out) {
+    constexpr int parts = (Width + lanes - 1) / lanes;
+    for (int64_t p = 0; p < count; ++p, from += step, out += Width)
+#pragma GCC unroll 8
+      for (int v = 0; v < parts; ++v)
+        store_f(out + v * lanes, columns > v * lanes ? load_as_float(from + v * lanes, columns - v * lanes) : vf{});
+  }
+  // Filters [n, n + count) of the run: panels of MR.
+  static TW_INLINE void pack_y(const tw_conv_args &x, const Run &r, int64_t n, int64_t count, float *out) {
+    const In *y = static_cast<const In *>(x.y) + r.image * x.y_strides[0] + r.depth * x.y_strides[1] + n;
+    for (int64_t j = 0; j < count; j += MR)
+      for (int64_t line = 0; line < r.lines; ++line, out += x.out[2] * MR)
+        pack_line<MR>(y + (r.height + line) * x.y_strides[2] + j, x.y_strides[3], x.out[2], least(MR, count - j), out);
+  }
+  // Channels [c, c + count): panels of NR, in each the input lines for every tap of the depth.
+  static TW_INLINE void pack_x(const tw_conv_args &x, const Shape &s, const Run &r, int64_t c, int64_t count,
+                               float *out) {
+    const In *from = static_cast<const In *>(x.x) + r.image * x.x_strides[0] + c;
+    for (int64_t j = 0; j < count; j += NR, out += s.x_lines * s.x_width * NR)
+      for (int64_t t = 0; t < x.window[0]; ++t) {
+        int64_t depth = r.depth * x.stride[0] - x.before[0] + t * x.dilation[0];
+        if (depth < 0 || depth >= x.size[0]) continue;
+        float *to = out + t * r.x_lines * s.x_width * NR;
+        for (int64_t line = 0; line < r.x_lines; ++line, to += s.x_width * NR)
+          pack_line<NR>(from + depth * x.x_strides[1] + (r.x_height + line) * x.x_strides[2] + j, x.x_strides[3],
+                        s.x_width, least(NR, count - j), to);
+      }
+  }
+  // Patches: columns [c, c + count) of all pixels of the run, panels of NR.
+  static void pack_patches(const tw_conv_args &x, const Shape &s, const Run &r, int64_t c, int64_t count, float *out) {
+    const In *image = static_cast<const In *>(x.x) + r.image * x.x_strides[0];
+    int64_t pixels = r.lines * x.out[2];
+    __builtin_memset(out, 0, size_t(up(count, NR) * pixels) * 4);
+    for (int64_t j = 0; j < count;) {  // a tap's channels, as far as they lie in this panel
+      int64_t column = c + j, channel = column % x.channels, tap = column / x.channels;
+      int64_t here = least(least(x.channels - channel, NR - j % NR), count - j);
+      int64_t tw = tap % x.window[2], th = tap / x.window[2] % x.window[1], td = tap / x.window[2] / x.window[1];
+      int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0];
+      Span inside = within(x, tw);
+      for (int64_t line = 0; line < r.lines; ++line) {
+        int64_t height = (r.height + line) * x.stride[1] - x.before[1] + th * x.dilation[1];
+        if (depth < 0 || depth >= x.size[0] || height < 0 || height >= x.size[1]) continue;
+        const In *from = image + depth * x.x_strides[1] + height * x.x_strides[2] + inside.x * x.x_strides[3] + channel;
+        float *to = out + j / NR * NR * pixels + (line * x.out[2] + inside.y) * NR + j % NR;
+        for (int64_t p = 0; p < inside.count; ++p, from += x.stride[2] * x.x_strides[3], to += NR)
+          for (int64_t i = 0; i < here; ++i) to[i] = to_float(from[i]);
+      }
+      j += here;
+    }
+    (void)s;
+  }
+  // The output pixels of a line whose tap `t` of the width lies inside, and the input pixel under the first.
+  static TW_INLINE Span within(const tw_conv_args &x, int64_t t) {
+    int64_t offset = t * x.dilation[2] - x.before[2], stride = x.stride[2];
+    int64_t first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
+    int64_t last = x.size[2] - 1 - offset < 0 ? 0 : least(x.out[2], (x.size[2] - 1 - offset) / stride + 1);
+    return {first, first * stride + offset, most(0, last - first)};
+  }
+
+  // ---- one item: some filters, some columns, all taps ------------------------------------------
+  struct Item {
+    int64_t group, n, filters, c, columns;  // within the group
+    int64_t first_run, last_run;
+  };
+  static TW_INLINE int64_t spans_of(const tw_conv_args &x, const Shape &s, const Run &r, int64_t tap, Span *spans) {
+    if (s.patches) {
+      spans[0] = {0, 0, r.lines * x.out[2]};
+      return 1;
+    }
+    int64_t tw = tap % x.window[2], th = tap / x.window[2] % x.window[1], td = tap / x.window[2] / x.window[1];
+    int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0], number = 0;
+    Span inside = within(x, tw);
+    if (depth < 0 || depth >= x.size[0] || inside.count == 0) return 0;
+    for (int64_t line = 0; line < r.lines; ++line) {
+      int64_t height = (r.height + line) * x.stride[1] - x.before[1] + th * x.dilation[1] - r.x_height;
+      if (height < 0 || height >= r.x_lines) continue;
+      spans[number++] = {line * x.out[2] + inside.y, (td * r.x_lines + height) * s.x_width + inside.x, inside.count};
+    }
+    return number;
+  }
+  static void work(const tw_conv_args &x, const Shape &s, const Item &item, Out *dw, float *part, float *slot) {
+    float *ys = slot, *xs = ys + s.run * x.out[2] * s.mc + lanes;
+    float *sums = xs + s.x_lines * s.x_width * s.nc;
+    auto *spans = reinterpret_cast<Span *>(sums + s.mc * s.nc * s.taps);
+    int64_t step = s.patches ? NR : x.stride[2] * NR;
+    bool first = true;
+    for (int64_t index = item.first_run; index < item.last_run; ++index, first = false) {
+      Run r = run_of(x, s, index);
+      pack_y(x, r, item.group * x.filters + item.n, item.filters, ys);
+      if (s.patches) pack_patches(with_group(x, item.group), s, r, item.c, item.columns, xs);
+      else pack_x(x, s, r, item.group * x.channels + item.c, item.columns, xs);
+      int64_t x_panel = (s.patches ? r.lines * x.out[2] : s.x_lines * s.x_width) * NR;
+      for (int64_t tap = 0; tap < s.taps; ++tap) {
+        int64_t number = spans_of(x, s, r, tap, spans);
+        if (number == 0 && !first) continue;
+        float *kept = sums + tap * s.mc * s.nc;
+        for (int64_t c = 0; c < item.columns; c += NR)
+          with_fixed<vectors>((item.columns - c + lanes - 1) / lanes, [&](auto v) {
+            for (int64_t n = 0; n < item.filters; n += MR)
+              outer_block<MR, decltype(v)::value>(spans, number, ys + n * r.lines * x.out[2], xs + c / NR * x_panel, NR,
+                                                  step, first, kept + n * s.nc + c, s.nc);
+          });
+      }
+    }
+    write(x, s, item, sums, dw, part, first);
+  }
+  static TW_INLINE tw_conv_args with_group(tw_conv_args x, int64_t group) {
+    x.x = static_cast<In *>(x.x) + group * x.channels;
+    return x;
+  }
+  // To the gradient, or to a part of it: filters, taps and channels side by side.
+  static void write(const tw_conv_args &x, const Shape &s, const Item &item, const float *sums, Out *dw, float *part,
+                    bool nothing) {
+    int64_t window = x.window[0] * x.window[1] * x.window[2];
+    for (int64_t n = 0; n < item.filters; ++n) {
+      int64_t filter = item.group * x.filters + item.n + n;
+      for (int64_t tap = 0; tap < s.taps; ++tap) {
+        const float *row = sums + tap * s.mc * s.nc + n * s.nc;
+        for (int64_t c = 0; c < item.columns;) {
+          int64_t column = item.c + c, t = s.patches ? column / x.channels : tap;
+          int64_t channel = s.patches ? column % x.channels : column;
+          int64_t count = s.patches ? least(x.channels - channel, item.columns - c) : item.columns;
+          if (split > 1) put(row + c, count, part + (filter * window + t) * x.channels + channel, nothing);
+          else put(row + c, count, dw + filter * x.w_strides[0] + tap_offset(x, t) + channel, nothing);
+          c += count;
+        }
+      }
+    }
+  }
+  static TW_INLINE int64_t tap_offset(const tw_conv_args &x, int64_t tap) {
+    return tap % x.window[2] * x.w_strides[3] + tap / x.window[2] % x.window[1] * x.w_strides[2] +
+           tap / x.window[2] / x.window[1] * x.w_strides[1];
+  }
+  template <class T> static TW_INLINE void put(const float *from, int64_t count, T *to, bool nothing) {
+    for (int64_t i = 0; i < count; i += lanes)
+      store_from_float(to + i, nothing ? vf{} : load_as_float(from + i, count - i), count - i);
+  }
+
+  // ---- the kernel ---------------------------------------------------------------------------
+  struct Grid {
+    int64_t m, n, mc, nc;  // pieces along filters and columns, and their sizes
+  };
+  // The tile, cut smaller where a team would have nothing to do.
+  static TW_INLINE Grid grid(const tw_conv_args &x, const Shape &s, int64_t threads) {
+    Grid g{};
+    g.mc = s.mc;
+    g.nc = s.nc;
+    for (;;) {
+      g.m = (x.filters + g.mc - 1) / g.mc;
+      g.n = (s.columns + g.nc - 1) / g.nc;
+      int64_t items = g.m * g.n * x.groups * split;
+      if (items >= 2 * threads || items % threads == 0) break;
+      if (g.mc > MR && g.mc >= g.nc) g.mc = up(g.mc / 2, MR);
+      else if (g.nc > NR) g.nc = up(g.nc / 2, NR);
+      else if (g.mc > MR) g.mc = up(g.mc / 2, MR);
+      else break;
+    }
+    g.mc = up((x.filters + g.m - 1) / g.m, MR);  // even pieces
+    g.nc = up((s.columns + g.n - 1) / g.n, NR);
+    return g;
+  }
+  static int launch(const tw_conv_args &x, void *workspace, void *stream) {
+    auto *base = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
+    Shape s = shape(x);
+    int64_t threads = useful(x, team_size(stream)), slot = slot_words(x, s), part = part_words(x);
+    Grid g = grid(x, s, threads);
+    float *parts = base + slot * threads;
+    int64_t items = x.groups * split * g.m * g.n;
+    parallel(stream, threads, [&](int64_t worker) {
+      for (int64_t index = worker; index < items; index += threads) {
+        Item item{};
+        int64_t piece = index % (g.m * g.n), k = index / (g.m * g.n) % split;
+        item.group = index / (g.m * g.n) / split;
+        item.n = piece / g.n * g.mc;
+        item.c = piece % g.n * g.nc;
+        item.filters = least(g.mc, x.filters - item.n);
+        item.columns = least(g.nc, s.columns - item.c);
+        if (item.filters <= 0 || item.columns <= 0) continue;
+        item.first_run = k * s.runs / split;
+        item.last_run = (k + 1) * s.runs / split;
+        work(x, s, item, static_cast<Out *>(x.w), parts + k * part, base + worker * slot);
+      }
+    });
+    if constexpr (split > 1) add_parts(x, parts, part, stream, threads);
+    return TW_OK;
+  }
+  static void add_parts(const tw_conv_args &x, const float *parts, int64_t part, void *stream, int64_t threads) {
+    int64_t window = x.window[0] * x.window[1] * x.window[2], rows = x.groups * x.filters * window;
+    parallel(stream, threads, [&](int64_t worker) {
+      for (int64_t row = worker * rows / threads; row < (worker + 1) * rows / threads; ++row) {
+        Out *to = static_cast<Out *>(x.w) + row / window * x.w_strides[0] + tap_offset(x, row % window);
+        for (int64_t c = 0; c < x.channels; c += lanes) {
+          vf sum{};
+          for (int k = 0; k < split; ++k) sum += load_as_float(parts + k * part + row * x.channels + c, x.channels - c);
+          store_from_float(to + c, sum, x.channels - c);
+        }
+      }
+    });
+  }
+};
+
+}  // namespace tw
