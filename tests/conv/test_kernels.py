@@ -24,17 +24,20 @@ from tilewright.runtime.bindings.conv.dense import sampled_ds, stage
 from tilewright.runtime.loader import Kernel
 
 
-def specs(level: str, **axes: Any) -> tuple[KernelSpec, ...]:
-    """One of each pipeline, and the floor."""
-    found = {one.signature: one for one in CONV.proposals("default", level, **axes)}
-    floors = [CONV.generic_spec(one, level) for one in found]
-    return tuple(dict.fromkeys([*CONV.proposals("tiny", level, **axes), *floors]))
+def specs(level: str) -> tuple[KernelSpec, ...]:
+    """One of each pipeline of a direction, and all floors."""
+    one_of_each = [
+        spec
+        for variant, rank in (("forward", 2), ("backward_data", 3), ("backward_weight", 2))
+        for spec in CONV.proposals("tiny", level, variants=(variant,), spatial=(rank,), datatypes=("fp32",))
+    ]
+    axes = {"variants": VARIANTS, "spatial": (2, 3), "datatypes": ("fp32",)}
+    plain = dict.fromkeys(one.signature for one in CONV.proposals("default", level, **axes))
+    return tuple(dict.fromkeys([*one_of_each, *(CONV.generic_spec(one, level) for one in (*plain, FUSED))]))
 
 
-AT = {level: specs(level, variants=VARIANTS, spatial=(2, 3)) for level in catalog.PLAIN_LEVELS}
-FUSED_AT = {level: specs(level, datatypes=("fp32",), epilogues=("Relu",), num_d=(2,)) for level in catalog.PLAIN_LEVELS}
-SPECS, FUSED = AT[catalog.plain()], FUSED_AT[catalog.plain()]
-KERNELS = (*SPECS, *FUSED)
+FUSED = ConvProblem(1, 1, 1, (1, 1), (1, 1), epilogue="Relu", num_d=2).signature
+KERNELS = specs(catalog.plain())
 
 
 @pytest.fixture(scope="module")
