@@ -347,12 +347,12 @@ def expected(call: ConvCall, given: dict[str, Floats]) -> Floats:
         shape = tuple(numbers["shape"])
         whole = np.zeros(shape)
         read["x" if call.variant == DATA else "w"] = _last(whole, layout)
-    x = np.pad(read["x"], [(0, 0), *pairs, (0, 0)])
-    w, total = read["w"].copy(), np.zeros(0)
+    x: Any = np.pad(read["x"], [(0, 0), *pairs, (0, 0)])
+    w: Any = read["w"].copy()
     c, k = w.shape[-1], w.shape[0] // groups
     sizes = zip(x.shape[1:-1], w.shape[1:-1], dilation, stride, strict=True)
     out = tuple((size - (span - 1) * step - 1) // move + 1 for size, span, step, move in sizes)
-    y = np.zeros((x.shape[0], *out, w.shape[0])) if call.variant == FORWARD else read["dy"]
+    y: Any = np.zeros((x.shape[0], *out, w.shape[0])) if call.variant == FORWARD else read["dy"]
     for place in itertools.product(*map(range, w.shape[1:-1])):
         spans = [slice(at * step, at * step + (size - 1) * move + 1, move)
                  for at, step, size, move in zip(place, dilation, out, stride, strict=True)]  # fmt: skip
@@ -366,7 +366,7 @@ def expected(call: ConvCall, given: dict[str, Floats]) -> Floats:
             else:
                 w[of_w] += np.tensordot(y[of_y], x[of_x], (range(rank + 1),) * 2)
     inner = tuple(slice(before, size - after) for (before, after), size in zip(pairs, x.shape[1:-1], strict=True))
-    total = {FORWARD: y, DATA: x[(slice(None), *inner)], WEIGHT: w}[call.variant]
+    total: Any = {FORWARD: y, DATA: x[(slice(None), *inner)], WEIGHT: w}[call.variant]
     total = total if layout in ("nhwc", "channels_last") else np.moveaxis(total, -1, 1)
     for name in ("ds[0]", "ds[1]"):
         if name in given:
