@@ -18,19 +18,24 @@ struct Span {
   int64_t y, x, count;
 };
 
-// sums[i][v] (+)= y[i] * x[v] for all pixels of the spans; y is MR floats a pixel, x moves on by x_step.
-template <int MR, int Vectors>
-__attribute__((noinline)) void outer_block(const Span *spans, int64_t number, const float *__restrict y,
-                                           const float *__restrict x, int64_t x_pixel, int64_t x_step, bool first,
-                                           float *kept, int64_t ld) {
+// The two operands of a block: pixels are so many floats apart, and those of a span `x_step`.
+struct Operands {
+  const float *y, *x;
+  int64_t y_pixel, x_pixel, x_step;
+};
+
+// sums[i][v] (+)= y[i] * x[v] for all pixels of the spans.
+template <int MR, int Vectors> __attribute__((noinline)) void outer_block(const Span *spans, int64_t number,
+                                                                          const Operands &o, bool first, float *kept,
+                                                                          int64_t ld) {
   vf sums[MR][Vectors];
 #pragma GCC unroll 32
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) sums[i][v] = first ? vf{} : load_f(kept + i * ld + v * lanes);
   for (int64_t s = 0; s < number; ++s) {
-    const float *ys = y + spans[s].y * MR, *xs = x + spans[s].x * x_pixel;
-    for (int64_t p = spans[s].count; p > 0; --p, ys += MR, xs += x_step) {
+    const float *ys = o.y + spans[s].y * o.y_pixel, *xs = o.x + spans[s].x * o.x_pixel;
+    for (int64_t p = spans[s].count, y_step = o.y_pixel, x_step = o.x_step; p > 0; --p, ys += y_step, xs += x_step) {
       vf columns[Vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) columns[v] = load_f(xs + v * lanes);
@@ -53,6 +58,8 @@ template <class Config> struct ConvOuter {
   static constexpr int MC = Config::tile_m, NC = Config::tile_n, KC = Config::tile_k;  // filters, channels, pixels
   static constexpr int split = Config::split_k;
   static constexpr int64_t few_channels = 16;         // below: columns are taps and channels together
+  static constexpr int64_t few_sums = 1 << 15;        // that one item keeps, however many filters they are of
+  static constexpr int64_t few_uses = 4;              // of a packed gradient: fewer, and it is not packed
   static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
 
@@ -65,6 +72,7 @@ template <class Config> struct ConvOuter {
     int64_t columns, taps;     // of one filter: channels, and taps apart from them
     int64_t lines, run, runs;  // output lines of all images; how many are packed at once; how many times
     int64_t mc, nc;            // filters and columns of one item
+    bool y_in_place;           // the gradient is read where it lies: packing it would not pay
     int64_t x_lines, x_width;  // input lines and pixels a run needs at most
   };
   static TW_INLINE Shape shape(const tw_conv_args &x) {
@@ -77,7 +85,9 @@ template <class Config> struct ConvOuter {
     s.lines = x.batch * x.out[0] * x.out[1];
     s.run = least(x.out[1], most(1, KC / most(1, x.out[2])));  // lines of one image and depth
     s.runs = x.batch * x.out[0] * ((x.out[1] + s.run - 1) / s.run);
-    s.mc = least(MC, up(x.filters, MR));
+    s.mc = least(s.patches && x.filters * s.columns <= few_sums ? x.filters + MR : MC, up(x.filters, MR));
+    s.y_in_place = same<A, float>::value && s.taps * ((s.columns + NR - 1) / NR) <= few_uses &&
+                   (s.run == 1 || x.y_strides[2] == x.out[2] * x.y_strides[3]);
     s.nc = s.patches ? up(s.columns, NR) : least(NC, up(s.columns, NR));
     int64_t reach = least(x.size[1], (s.run - 1) * x.stride[1] + (x.window[1] - 1) * x.dilation[1] + 1);
     s.x_lines = s.patches ? s.run : x.window[0] * (s.single ? s.run : reach);
@@ -234,6 +244,13 @@ template <class Config> struct ConvOuter {
     }
     return number;
   }
+  // What is packed has filters of nobody behind the last; what lies in place may end there.
+  template <int V> static TW_INLINE void block(const Span *spans, int64_t number, const Operands &o, int64_t filters,
+                                               bool first, float *kept, int64_t ld) {
+    if (filters >= MR || o.y_pixel == MR) return outer_block<MR, V>(spans, number, o, first, kept, ld);
+    Operands one = o;
+    for (int64_t i = 0; i < filters; ++i, ++one.y, kept += ld) outer_block<1, V>(spans, number, one, first, kept, ld);
+  }
   static void work(const tw_conv_args &x, const Shape &s, const Item &item, Out *dw, float *part, float *slot) {
     float *ys = slot, *xs = ys + s.run * x.out[2] * s.mc + lanes;
     float *sums = xs + s.x_lines * s.x_width * s.nc + lanes;
@@ -242,7 +259,14 @@ template <class Config> struct ConvOuter {
     bool first = true;
     for (int64_t index = item.first_run; index < item.last_run; ++index, first = false) {
       Run r = run_of(x, s, index);
-      pack_y(x, r, item.group * x.filters + item.n, item.filters, ys);
+      int64_t filter = item.group * x.filters + item.n;
+      if (!s.y_in_place) pack_y(x, r, filter, item.filters, ys);
+      Operands o{ys, xs, s.y_in_place ? x.y_strides[3] : MR, pitch, step};
+      const float *y = ys;
+      if constexpr (same<A, float>::value)
+        if (s.y_in_place)
+          y = static_cast<const float *>(x.y) + r.image * x.y_strides[0] + r.depth * x.y_strides[1] +
+              r.height * x.y_strides[2] + filter;
       if (s.patches) pack_patches(x, r, item.group, xs, pitch);
       else pack_x(x, s, r, item.group * x.channels + item.c, item.columns, xs);
       int64_t x_panel = s.patches ? NR : s.x_lines * s.x_width * NR;
@@ -252,9 +276,12 @@ template <class Config> struct ConvOuter {
         float *kept = sums + tap * s.mc * s.nc;
         for (int64_t c = 0; c < item.columns; c += NR)
           with_fixed<vectors>((item.columns - c + lanes - 1) / lanes, [&](auto v) {
-            for (int64_t n = 0; n < item.filters; n += MR)
-              outer_block<MR, decltype(v)::value>(spans, number, ys + n * r.lines * x.out[2], xs + c / NR * x_panel,
-                                                  pitch, step, first, kept + n * s.nc + c, s.nc);
+            o.x = xs + c / NR * x_panel;
+            for (int64_t n = 0; n < item.filters; n += MR) {
+              o.y = s.y_in_place ? y + n : y + n * r.lines * x.out[2];
+              block<decltype(v)::value>(spans, number, o, least(MR, item.filters - n), first, kept + n * s.nc + c,
+                                        s.nc);
+            }
           });
       }
     }
