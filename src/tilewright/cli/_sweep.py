@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tilewright.dispatch.results import Results
     from tilewright.ops.base import Op
     from tilewright.tune.crew import Crew
+    from tilewright.tune.searching import Found as Searched
+    from tilewright.tune.searching import Search
     from tilewright.tune.sweep import Options, Progress, SpecsOf, Sweep, Work
 
 _SHOWN = 40  # problems that are listed; of more, the table and the store tell
@@ -134,9 +136,13 @@ def _servable(registry: Registry, problems: Sequence[Any], told: Told, *, here: 
 
 def sweep(
     registry: Registry, op: Op, asked: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool,
-    cluster: str = "",
+    cluster: str = "", search: Search | None = None,
 ) -> None:  # fmt: skip
-    """Measure what the store has not, tell, and keep; on the machines of a cluster, where one is named."""
+    """Measure what the store has not, or as much of it as a search has time for; tell, and keep.
+
+    On the machines of a cluster, where one is named.
+    """
+    from tilewright.cli import _search
     from tilewright.dispatch.records import records
     from tilewright.dispatch.results import Results
     from tilewright.tune import export
@@ -154,7 +160,9 @@ def sweep(
         sweeps = [Sweep(op, registry.target, store, how, crew) for crew in crews]
         works = [(one, one.plan(servable, specs_of)) for one in sweeps]
         _tell_work(works, store, told)
-        _run(works, told)
+        searched = [] if search is None else _search.run(registry, works, search, told)
+        if search is None:
+            _run(works, told)
         found = [each for one, work in works for each in _records(registry, one, work)]
         if kept.save:
             _remember(works, found)
@@ -162,10 +170,17 @@ def sweep(
             rows = [row for one, work in works for item in work.asked for row in one.results(item)]
             export.write(kept.table, export.added(kept.table, rows))
     if json:
-        print_json([record.to_dict() for record, _ in found])
+        print_json(_as_json(found, searched, search))
     else:
         _show(found)
+        if search is not None:
+            _search.tell(searched, search)
     _tell(told, found, kept)
+
+
+def _as_json(found: Found, searched: Sequence[Searched], search: Search | None) -> list[dict[str, Any]]:
+    ways = {} if search is None else {one.item.problem: {"search": one.to_dict(search)} for one in searched}
+    return [{**record.to_dict(), **ways.get(problem, {})} for record, problem in found]
 
 
 @contextmanager
@@ -212,7 +227,7 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
     from tilewright.tune.sweep import Progress, run_all
 
     now = Progress(sum(work.total for _, work in works))
-    line = _Line()
+    line = Line()
 
     def on_build(event: Any) -> None:
         if isinstance(event, (events.KernelBuilt, events.BuildFailed)):
@@ -257,7 +272,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-class _Line:
+class Line:
     """One line that changes on a terminal, a new one now and then elsewhere."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, passing, problem_of, registry_for
+from tilewright.cli._search import asked_for
 from tilewright.cli.common import (
     AsJson,
     Expression,
@@ -87,6 +88,11 @@ def _bench(
     batch_size: Annotated[int, typer.Option(help="Of a set: kernels a worker process gets at once.", min=1)] = 20,
     patience: Annotated[float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0)] = 5.0,
     jobs: Workers = 0,
+    search: Annotated[
+        str, typer.Option(metavar="WAY", help="Measure what a search asks for: random, evolve, model, halving.")
+    ] = "",
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Of a search, for all problems: 120s, 5m, 1h.")] = "",
+    seed: Annotated[int | None, typer.Option(help="Of a search.", min=0)] = None,
     cluster: OnCluster = "",
     target: Target = "",
     threads: Threads = 0,
@@ -96,12 +102,17 @@ def _bench(
     """Build, check and time every kernel that serves a problem, or each of a set of problems.
 
     A set is measured in worker processes, and every result is kept in the store as soon as it is known: the same
-    command goes on where it was interrupted.
+    command goes on where it was interrupted.  Of a pool too large for that, --search measures what promises most.
     """
-    if problems:
+    wanted = asked_for(search, budget, seed)
+    if problems or wanted:
         from tilewright.cli._sweep import Kept, Which
+        from tilewright.tune.searching import ROUNDS
 
-        how = {"rounds": rounds or 5, "flush": flush, "limit": limit, "batch": batch_size, "patience": patience}
+        how = {
+            "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
+            "batch": batch_size, "patience": patience,
+        }  # fmt: skip
         kept = Kept(store, table or _table_of(given), save)
         with registry_for(target, threads, strict, to_run=not cluster) as registry:
             _sweep(
@@ -144,10 +155,11 @@ def _sweep(
             if not cluster:
                 demand_runnable(spec.arch)
             registry = default_registry(spec.arch)
+    search = how.pop("search")
     method = Method(rounds=how.pop("rounds"), flush=how.pop("flush"))
     options = Options(method=method, **{**how, "jobs": how["jobs"] or None})
-    asked = sweeps.problems(op, word, given, registry.arch)
-    sweeps.sweep(registry, op, asked, which, options, kept, json=json, cluster=cluster)
+    asked = sweeps.problems(op, word, given, registry.arch) if word else [problem_of(op, given, registry.arch).problem]
+    sweeps.sweep(registry, op, asked, which, options, kept, json=json, cluster=cluster, search=search)
 
 
 def _table_of(given: dict[str, Any]) -> Path | None:

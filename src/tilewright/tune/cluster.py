@@ -438,6 +438,7 @@ class RayLane:
         return self._actor.facts.remote()
 
     def open(self) -> None:
+        self._closed = False
         if self._actor is not None:
             return  # it was asked what it is
         found = self._get(self.ask(), ANSWER, "it did not start")
