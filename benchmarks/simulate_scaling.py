@@ -120,13 +120,13 @@ def plan_costs() -> tuple[float, float]:
     return seconds, memory
 
 
-def call_costs(calls: int = 300) -> tuple[float, float]:
+def call_costs(calls: int = 60) -> tuple[float, float]:
     """Processor seconds of a driver, and seconds by the clock, for a batch's request and answer; 0 without Ray."""
     try:
         import ray
     except ImportError:
         return 0.0, 0.0
-    ray.init(num_cpus=1, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=1, log_to_driver=False, include_dashboard=False, _system_config={"worker_niceness": 0})
     try:
 
         class Echo:
