@@ -25,6 +25,7 @@ from tilewright.errors import DeviceError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.timing import Method
 from tilewright.tune import lane as lanes
+from tilewright.tune import quiet
 from tilewright.tune.crew import Crew, here
 from tilewright.tune.lane import Built, Lane, LaneLost, Outcome
 from tilewright.tune.spent import Spent
@@ -366,3 +367,32 @@ def test_kills_at_random_moments_lose_no_finished_row(tmp_path: Path, monkeypatc
     assert sum(count.kills.values()) == 4
     assert count.told > 0
     assert count.right, count
+
+
+# -- a quiet machine -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("in_use", "ours", "patience", "noise", "waits"),
+    [(1.9, 1.8, 5.0, 0.05, False), (1.9, 0.9, 5.0, 0.0, True), (1.9, 0.9, 0.0, 0.5, False)],
+    ids=["only we", "others too", "others, no patience"],
+)
+def test_what_others_use_is_seen_while_we_measure(
+    monkeypatch: pytest.MonkeyPatch, in_use: float, ours: float, patience: float, noise: float, waits: bool
+) -> None:
+    """Two seconds of all cores: who used them, and whether the next measurement waits for it."""
+    looks: list[float] = []
+    used, own = iter([(10.0, 5.0), (12.0, 5.0 + in_use)]), iter([1.0, 1.0 + ours])
+
+    def settle(patience: float) -> float:
+        looks.append(patience)
+        return 0.0
+
+    monkeypatch.setattr(quiet, "settle", settle)
+    monkeypatch.setattr(quiet, "_used", lambda: next(used))
+    monkeypatch.setattr(quiet, "_ours", lambda worker: next(own))
+    others = quiet.Others()
+    others.begin(1)
+    others.end(1)
+    assert others.settle(patience) == pytest.approx(noise)
+    assert bool(looks) == waits
