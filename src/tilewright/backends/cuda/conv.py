@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia_schedules import ConvTmaWsSchedule, DepthwiseSchedule, gemm_signature
+from tilewright.ops.conv.nvidia_schedules import ConvTmaWsSchedule, DepthwiseSchedule, shared_bytes
 from tilewright.ops.conv.problem import ConvProblem
-from tilewright.ops.gemm.nvidia_schedules import shared_bytes
 
 COMPILE_MEMORY = 600 << 20
 
@@ -94,7 +93,7 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             copies = ("UTMALDG", "UTMASTG") if h.store == "tma" else ("UTMALDG",)
-            return Promises(nvidia.WARPGROUP, copies, shared_bytes(gemm_signature(spec.signature, h.pipeline), h.gemm))
+            return Promises(nvidia.WARPGROUP, copies, shared_bytes(spec.signature, h))
         return Promises()
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

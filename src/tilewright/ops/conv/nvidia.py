@@ -23,6 +23,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     DepthwiseSchedule,
     gemm_signature,
     schedules,
+    shared_bytes,
 )
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
@@ -62,6 +63,12 @@ def _tma_ws(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
     product = gemm_signature(signature, schedule.pipeline)
     gemm_rules = (one for rule in gemm.RULES for one in rule(product, schedule.gemm, arch))
     yield from (one for one in gemm_rules if not one.rule.startswith("dtype-"))
+    shared = shared_bytes(signature, schedule)
+    if schedule.by_rows(signature) and shared > arch.scratch_bytes:
+        message = f"{schedule.stages} stages and buffers for rows take {shared} bytes of shared memory"
+        yield Violation("nv-shared-memory", message, "use fewer stages")
+    if schedule.by_rows(signature) and schedule.tile[1] % 16:
+        yield Violation("nv-columns", f"tile_n {schedule.tile[1]}: rows leave 16 columns at a time", "use whole 16s")
     if signature.variant == "backward_weight" and schedule.tile[1] // schedule.cluster[0] % 64:
         message = f"tile_n {schedule.tile[1]} of a cluster of {schedule.cluster[0]}: columns come 64 at a time"
         yield Violation("nv-columns", message, "use whole 64s of each block")
@@ -209,10 +216,11 @@ def _aligned(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Viol
     written: tuple[int, ...] = ()
     merged = merged_groups(problem, schedule)
     apart = p.variant == "backward_weight" and (merged > 1 or p.group_channels % 64 > 0)  # in a place of its own
-    if schedule.store == "tma" and not apart:
+    by_rows = schedule.by_rows(p.signature)
+    if (schedule.store == "tma" and not apart) or by_rows:
         written = {
             "forward": (p.y_strides[-2], p.group_filters * merged),
-            "backward_data": (p.x_strides[-2], p.group_channels * merged),
+            "backward_data": (*(p.x_strides[:-1] if by_rows else p.x_strides[-2:-1]), p.group_channels * merged),
             "backward_weight": (p.w_strides[0],),
         }[p.variant]
     if (

@@ -14,7 +14,8 @@ from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
-from tilewright.ops.gemm.nvidia_schedules import K_BYTES, most_stages
+from tilewright.ops.gemm.nvidia_schedules import K_BYTES, chunk_columns, most_stages
+from tilewright.ops.gemm.nvidia_schedules import shared_bytes as gemm_shared_bytes
 from tilewright.ops.gemm.schedule import Pair, Shape, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -61,6 +62,11 @@ class ConvTmaWsSchedule:
     def warp_grid(self) -> Shape:
         return self.gemm.warp_grid
 
+    def by_rows(self, signature: ConvSignature) -> bool:
+        """Whether rows of results may lie anywhere: backward_data of strides over 1 has such."""
+        whole = self.store == "direct" and self.dealing == "tiles" and self.pipeline == "tma_ws"
+        return whole and signature.variant == "backward_data" and DTYPES[signature.dtype_out].bytes == 2
+
     def label(self) -> str:
         return self.gemm.label().replace("tma_ws", self.pipeline) + ("_merged" if self.merged else "")
 
@@ -101,6 +107,12 @@ def gemm_signature(signature: ConvSignature, pipeline: str = "tma_ws") -> GemmSi
         epilogue=signature.epilogue,
         num_d=signature.num_d,
     )
+
+
+def shared_bytes(signature: ConvSignature, schedule: ConvTmaWsSchedule) -> int:
+    """As the matrix product's, and a buffer more for rows that lie anywhere (conv_tma_ws_shape.h)."""
+    more = 2 * 64 * chunk_columns(schedule.tile[1]) * 2 if schedule.by_rows(signature) else 0
+    return gemm_shared_bytes(gemm_signature(signature, schedule.pipeline), schedule.gemm) + more
 
 
 # Tile, most stages, cluster, grouping, dealing.
@@ -167,6 +179,8 @@ def _by_classes(made: Iterator[ConvTmaWsSchedule], signature: ConvSignature, arc
     seen = set()
     for one in made:
         direct = replace(one, store="direct", dealing="tiles")
+        while shared_bytes(signature, direct) > arch.scratch_bytes:
+            direct = replace(direct, stages=direct.stages - 1)
         if direct not in seen and direct != one:
             seen.add(direct)
             yield direct
@@ -179,7 +193,7 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
     if signature.dtype == "int8" and signature.variant != "forward":
         return
     tiles = _WEIGHTS if signature.variant == "backward_weight" else _PIXELS
-    if signature.variant == "forward":
+    if signature.variant != "backward_weight":
         tiles = (*tiles, *_FILTERS)
     made = list(_tma_ws(signature, tiles, arch))
     if signature.variant == "backward_data":

@@ -130,14 +130,15 @@ def sums(problem: ConvProblem, x: Array, w: Array, y: Array, rows: Rows = slice(
     """The convolution alone; operands are float64 in the order of the problem's shapes, the result's is not read."""
     p = problem
     chosen = np.arange(_row_count(p))[rows]
+    if p.variant == "backward_weight":
+        table = y.reshape(-1, p.groups, p.group_filters)
+        return _by_filters(p, x.reshape(-1, p.groups, p.group_channels), table, chosen).reshape(len(chosen), -1)
     by_place = w.reshape(p.groups, p.group_filters, prod(p.window), p.group_channels)
     if p.variant == "forward":
         table = x.reshape(-1, p.groups, p.group_channels)
         return _by_pixels(p, table, by_place.transpose(2, 0, 3, 1), chosen, _taken).reshape(len(chosen), p.filters)
     table = y.reshape(-1, p.groups, p.group_filters)
-    if p.variant == "backward_data":
-        return _by_pixels(p, table, by_place.transpose(2, 0, 1, 3), chosen, _given).reshape(len(chosen), p.channels)
-    return _by_filters(p, x.reshape(-1, p.groups, p.group_channels), table, chosen).reshape(len(chosen), -1)
+    return _by_pixels(p, table, by_place.transpose(2, 0, 1, 3), chosen, _given).reshape(len(chosen), p.channels)
 
 
 def rows_of(problem: ConvProblem, result: Array, rows: Rows = slice(None)) -> Array:

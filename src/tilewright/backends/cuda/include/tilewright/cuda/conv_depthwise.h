@@ -44,9 +44,7 @@ template <class T> struct Pixel {
 
  private:
   TW_GPU float one(int i, float) const { return __uint_as_float(word[i % words]); }
-  TW_GPU float one(int i, bf16) const {
-    return __uint_as_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
-  }
+  TW_GPU float one(int i, bf16) const { return __uint_as_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16); }
   TW_GPU float one(int i, fp16) const { return to_float(fp16{uint16_t(i % 2 ? word[i / 2] >> 16 : word[i / 2])}); }
 };
 
