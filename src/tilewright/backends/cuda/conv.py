@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia_schedules import ConvTmaWsSchedule, DepthwiseSchedule, shared_bytes
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    band_shared_bytes,
+    shared_bytes,
+)
 from tilewright.ops.conv.problem import ConvProblem
 
 COMPILE_MEMORY = 600 << 20
@@ -48,6 +54,12 @@ def _tma_ws(spec: KernelSpec) -> Fields:
     }
 
 
+def _band(spec: KernelSpec) -> Fields:
+    h: BandSchedule = spec.schedule
+    twin = ConvTmaWsSchedule("tma_ws", h.tile, h.stages, grouping="pingpong", merged=h.merged)
+    return {**_tma_ws(KernelSpec(spec.op, spec.signature, twin, spec.arch)), "band": h.band, "taps": h.taps}
+
+
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "vector": h.vector}
@@ -58,6 +70,13 @@ _TMA_WS = Pipeline(
 )
 PIPELINES = {
     "tma_ws": _TMA_WS,
+    "band": _TMA_WS._replace(
+        device_header="conv_band.h",
+        host_header="conv_host_band.h",
+        device="TW_DEVICE_CONV_BAND",
+        host="HostConvBand",
+        fields=_band,
+    ),
     "folded": _TMA_WS._replace(
         device_header="conv_folded.h",
         host_header="conv_host_folded.h",
@@ -89,6 +108,10 @@ class CudaConv(KernelsDefaults):
 
     def promises(self, spec: KernelSpec) -> Promises:
         h = spec.schedule
+        if isinstance(h, BandSchedule):
+            from tilewright.inspect import nvidia
+
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), band_shared_bytes(spec.signature, h))
         if isinstance(h, ConvTmaWsSchedule):
             from tilewright.inspect import nvidia
 

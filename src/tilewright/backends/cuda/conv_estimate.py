@@ -12,8 +12,14 @@ from math import prod
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia import folded, folded_elements, merged_groups
-from tilewright.ops.conv.nvidia_schedules import LAYOUTS, ConvTmaWsSchedule, DepthwiseSchedule, gemm_signature
+from tilewright.ops.conv.nvidia import band_rows, folded, folded_elements, merged_groups
+from tilewright.ops.conv.nvidia_schedules import (
+    LAYOUTS,
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    gemm_signature,
+)
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
 
@@ -22,6 +28,10 @@ LOOP_RATE = 5e11  # products of the loops a second, where there are elements eno
 LOOP_STEP = 2e-8  # a product, one after another on one thread
 
 
+UNITS = 132
+BAND_MACS = 2.5e12  # a second, of one multiprocessor
+ONE_CACHE = 4.5e10  # bytes a second into one of them, all at once
+BAND_FILL, COPY_START = 3e-6, 3e-6
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
 TAP = 3.0  # how much longer one takes where nothing slides
@@ -33,6 +43,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         if spec.schedule.pipeline == "folded":
             return _folded(spec, spec.schedule, problem)
         return _tma_ws(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, BandSchedule):
+        return _band(spec, spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
@@ -49,6 +61,29 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
 
 def _whole(x: int, y: int) -> int:
     return -(-x // y) * y
+
+
+def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
+    """Multiplications of pixels and padding, and the bands and taps that come in for them."""
+    merged, taps = max(1, merged_groups(p, schedule)), prod(p.window)
+    data = p.variant == "backward_data"
+    deep, columns = p.group_channels * merged, p.group_filters * merged
+    if data:
+        deep, columns = columns, deep
+    sizes = p.size if data else p.out
+    grid = [size + (w - 1) * d for size, w, d in zip(sizes, p.window, p.dilation, strict=True)]
+    if len(grid) == 3:
+        grid[0] = sizes[0]
+    m, n, blocks = schedule.tile[0], schedule.tile[1], -(-deep // 64)
+    tiles = -(-p.batch * prod(grid) // m) * -(-columns // n) * (p.groups // merged)
+    rounds = -(-tiles // UNITS)
+    multiply = m * n * 64 * taps * blocks / BAND_MACS
+    planes = taps // prod(p.window[-2:])
+    resident = taps * blocks <= schedule.taps
+    fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n))
+    step = max(multiply, fetched / ONE_CACHE)
+    again = COPY_START if merged > 1 else 0.0
+    return START + BAND_FILL + max(rounds * step, p.bytes / MEMORY) + again
 
 
 def _folded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:

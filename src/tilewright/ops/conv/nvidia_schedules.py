@@ -1,6 +1,7 @@
 """The schedules of convolutions on NVIDIA GPUs.
 
 ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, and folded for few channels
+BandSchedule        the same over bands of pixels that are fetched once for all taps
 DepthwiseSchedule   a filter for each channel, at the speed of memory
 """
 
@@ -16,7 +17,7 @@ from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 from tilewright.ops.gemm.nvidia_schedules import K_BYTES, chunk_columns, most_stages
 from tilewright.ops.gemm.nvidia_schedules import shared_bytes as gemm_shared_bytes
-from tilewright.ops.gemm.schedule import Pair, Shape, TmaWsSchedule
+from tilewright.ops.gemm.schedule import Pair, Shape, TmaWsSchedule, sizes
 from tilewright.ops.gemm.spec import GemmSignature
 
 # How A and B of the matrix product lie that a direction is (cuda/conv_tma_ws_shape.h).
@@ -69,6 +70,39 @@ class ConvTmaWsSchedule:
 
     def label(self) -> str:
         return self.gemm.label().replace("tma_ws", self.pipeline) + ("_merged" if self.merged else "")
+
+
+@dataclass(frozen=True, slots=True)
+class BandSchedule:
+    """Bands of pixels are fetched once for all taps of a window that moves pixel by pixel; warpgroups take turns."""
+
+    pipeline: str = field(default="band", init=False)
+    tile: Shape
+    stages: int  # bands under way
+    band: int  # rows there is room for: those of a tile and what taps reach beyond
+    taps: int  # whose weights are in shared memory
+    merged: bool = False  # groups of few channels, several as one
+
+    pipelines: ClassVar[tuple[str, ...]] = ("band",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+    warp_grid: ClassVar[Shape] = (1, 1, 1)
+
+    @property
+    def warp_tile(self) -> Shape:
+        return (64, self.tile[1], 16)
+
+    def label(self) -> str:
+        said = f"band_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
+        return said + ("_merged" if self.merged else "")
+
+
+def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
+    """conv_band_shape.h."""
+    columns = schedule.tile[1] if signature.variant == "forward" else -(-schedule.tile[1] // 64) * 64
+    results = 2 * 3 * 64 * chunk_columns(schedule.tile[1]) * 2
+    return schedule.stages * schedule.band * K_BYTES + schedule.taps * columns * K_BYTES + results + 1024 + 640
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +261,26 @@ def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     yield from tma_ws(signature, arch, pool != "default")
+    yield from bands(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
+
+
+def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
+    """Nine taps that stay, or a ring of fewer and wider ones."""
+    if not {"wgmma", "tma"} <= arch.features or signature.variant == "backward_weight":
+        return
+    if {DTYPES[signature.dtype].bytes, DTYPES[signature.dtype_out].bytes} != {2}:
+        return
+    for m, n, stages, band, taps in (
+        (128, 64, 2, 416, 9),
+        (192, 64, 2, 416, 9),
+        (128, 64, 3, 256, 9),
+        (128, 128, 2, 416, 4),
+    ):
+        made = BandSchedule((m, n, 64), stages, band, taps)
+        yield made
+        yield replace(made, merged=True)
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
@@ -244,4 +296,4 @@ def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
         yield DepthwiseSchedule(0, 1, 2)
 
 
-__all__ = ["LAYOUTS", "ConvTmaWsSchedule", "DepthwiseSchedule", "gemm_signature", "schedules"]
+__all__ = ["LAYOUTS", "BandSchedule", "ConvTmaWsSchedule", "DepthwiseSchedule", "gemm_signature", "schedules"]

@@ -74,7 +74,7 @@ template <class Config> struct HostConvTmaWs {
            (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
   }
 
- private:
+ protected:
   static int64_t taps(const tw_conv_args &x) { return x.window[0] * x.window[1] * x.window[2]; }
   static int64_t wide(const tw_conv_args &x) { return weight ? ceil_div(x.channels, 64) * 64 : x.channels; }
 

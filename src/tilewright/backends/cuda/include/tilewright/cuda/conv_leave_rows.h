@@ -16,8 +16,8 @@ template <class S, class Config> struct LeaveByRows {
   int turn = 0;
   Fuse<S, Config> fuse;
 
-  TW_GPU LeaveByRows(const TensorMap &, const TensorMap &, const ConvWsArgs &args, const Warpgroup &group,
-                     const SharedMemory<S> &shared)
+  template <class Memory> TW_GPU LeaveByRows(const TensorMap &, const TensorMap &, const ConvWsArgs &args,
+                                             const Warpgroup &group, const Memory &shared)
       : x(args), me(group), buffers(shared.out + group.who * S::buffers * S::chunk), fuse(args, group) {}
 
   TW_GPU void begin(const Segment &s, const Place<S> &place) { fuse.begin(part(s, place)); }
