@@ -126,6 +126,9 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
         ("backward_data", DepthwiseSchedule(0, 1, 2)),
         ("backward_weight", DepthwiseSchedule(3, 1, 4)),
         ("backward_weight", DepthwiseSchedule(3, 2, 4)),
+        ("forward", DepthwiseSchedule(3, 1, 7, 4, 4)),
+        ("backward_data", DepthwiseSchedule(3, 1, 4, 7, 2)),
+        ("backward_weight", DepthwiseSchedule(3, 1, 7, 4, 2)),
     ],
 )
 def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule) -> None:
@@ -136,6 +139,13 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
         flat(1, 136, 136, (9,), (3,), groups=136, before=(1,), variant=variant),
     )
     assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("rows", [0, 4])
+def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: int) -> None:
+    one = flat(1, 8, 8, (4, 5, 6), (2, 3, 3), groups=8, before=(1, 1, 0), after=(0, 1, 2), variant=variant)
+    assert proven(emulator, DepthwiseSchedule(3, 1, 4, rows), (one,)) == []
 
 
 @pytest.mark.parametrize(

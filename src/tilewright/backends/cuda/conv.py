@@ -62,7 +62,7 @@ def _band(spec: KernelSpec) -> Fields:
 
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
-    return {"window": h.window, "step": h.step, "pixels": h.pixels, "vector": h.vector}
+    return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
 
 
 _TMA_WS = Pipeline(

@@ -7,6 +7,7 @@ slower of memory and multiply-adds, of which strips that reach over the edge do 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from tilewright.backends.cuda import gemm_estimate
@@ -35,6 +36,8 @@ BAND_FILL, COPY_START = 3e-6, 3e-6
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
 TAP = 3.0  # how much longer one takes where nothing slides
+ROLLED = 0.8  # and how much of it where a row is read once
+ENOUGH = 4e4  # threads that keep all multiprocessors busy
 ADD_START = 3e-6  # of a second launch
 
 
@@ -51,12 +54,22 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
 
 
 def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
-    width = (p.size if p.variant == "backward_data" else p.out)[-1]
-    idle = _whole(width, schedule.pixels) / width
-    reach = ((schedule.pixels - 1) * schedule.step + max(1, schedule.window)) / schedule.pixels
-    each = (1.0 + 0.5 * reach / schedule.window) if schedule.window else TAP
-    fmas = p.flops / 2 * idle * each / FMAS
-    return START + max(fmas, p.bytes / MEMORY) + ADD_START * (p.variant == "backward_weight")
+    """Strips reach over edges, rows are read again, and threads must be enough."""
+    sizes, window, step = (p.size if p.variant == "backward_data" else p.out), schedule.window, schedule.step
+    idle = _whole(sizes[-1], schedule.pixels) / sizes[-1]
+    if not window:
+        each = TAP
+    elif schedule.rows:
+        idle *= _whole(sizes[-2] if len(sizes) > 1 else 1, schedule.rows) / (sizes[-2] if len(sizes) > 1 else 1)
+        each = ROLLED * (1.0 + (window - 1) / schedule.rows * 0.5)
+    else:
+        each = 1.0 + ((schedule.pixels - 1) * step + window) / schedule.pixels / window
+    bands = -(-sizes[-2] // schedule.rows) if schedule.rows and len(sizes) > 1 else prod(sizes[-2:-1])
+    threads = p.batch * prod(sizes[:-2]) * bands * -(-sizes[-1] // schedule.pixels) * (p.channels // schedule.vector)
+    idle *= max(1.0, ENOUGH / max(1, threads))
+    return (
+        START + max(p.flops / 2 * idle * each / FMAS, p.bytes / MEMORY) + ADD_START * (p.variant == "backward_weight")
+    )
 
 
 def _whole(x: int, y: int) -> int:
@@ -108,7 +121,8 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     else:
         m, n, k = filters, taps * _whole(channels, 64), pixels
     product = _product(p, max(1, m), n, max(1, k), groups)
-    twin = KernelSpec("gemm", gemm_signature(spec.signature), schedule.gemm, spec.arch)
+    as_boxes = replace(schedule.gemm, store="tma") if schedule.by_rows(spec.signature) else schedule.gemm
+    twin = KernelSpec("gemm", gemm_signature(spec.signature), as_boxes, spec.arch)
     counted = gemm_estimate.facts(twin, product)
     assert isinstance(counted, gemm_estimate.TmaFacts)
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)

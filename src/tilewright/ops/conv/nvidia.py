@@ -91,8 +91,10 @@ def _depthwise(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
     if schedule.window not in (*DEPTHWISE_WINDOWS, *(() if weight else (0,))) or schedule.step not in DEPTHWISE_STEPS:
         message = f"a window of width {schedule.window} that moves {schedule.step} pixels"
         yield Violation("nv-depthwise", message, f"use a width of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
-    if schedule.vector != 4:
-        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 4")
+    if schedule.vector not in (2, 4):
+        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 2 or 4")
+    if schedule.rows and (schedule.window == 0 or schedule.step != 1):
+        yield Violation("nv-depthwise", "only a window that moves pixel by pixel rolls", "use step 1, or rows 0")
     reach = (schedule.pixels - 1) * schedule.step + schedule.window
     if schedule.pixels > 8 or reach > 31:
         yield Violation("nv-registers", f"strips of {schedule.pixels} pixels that meet {reach}", "use shorter strips")
@@ -188,6 +190,9 @@ def _depthwise_limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iter
         yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
     if h.window and (p.window[-1] != h.window or p.stride[-1] != h.step or p.dilation[-1] != 1):
         yield _violation("nv-depthwise", "this kernel has another width, stride or dilation of the window")
+    height = (p.window[-2], p.stride[-2], p.dilation[-2]) if len(p.window) > 1 else (1, 1, 1)
+    if h.rows and height != (h.window, 1, 1):
+        yield _violation("nv-depthwise", "this kernel rolls over square windows, row by row")
     if p.variant == "backward_data" and h.window and any(one != 1 for one in p.stride):
         yield _violation("nv-depthwise", "strides over 1: this kernel slides one pixel at a time")
     taps, vecs = prod(p.window), depthwise_vectors(schedule, problem)

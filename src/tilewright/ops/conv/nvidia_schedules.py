@@ -113,14 +113,17 @@ class DepthwiseSchedule:
     window: int  # its width; 0 is any, a tap at a time
     step: int  # the stride along the width
     pixels: int  # of a strip
+    rows: int = 0  # that a square window rolls down, each read once; 0: any height, a row of taps at a time
     vector: int = 4  # channels of a thread
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ("window",)
+    may_be_zero: ClassVar[tuple[str, ...]] = ("window", "rows")
 
     def label(self) -> str:
-        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}"
+        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
+            f"_rows{self.rows}" if self.rows else ""
+        )
 
 
 DEPTHWISE_WINDOWS = (3, 5, 7)
@@ -292,6 +295,8 @@ def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
         for step in DEPTHWISE_STEPS if signature.variant != "backward_data" else (1,):
             for pixels in (4, 7) if step == 1 else (4,):
                 yield DepthwiseSchedule(window, step, pixels)
+        for rows in (7, 14, 28):
+            yield DepthwiseSchedule(window, 1, 7, rows, 4 if window == 3 else 2)
     if not weight:
         yield DepthwiseSchedule(0, 1, 2)
 
