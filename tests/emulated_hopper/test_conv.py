@@ -85,7 +85,7 @@ def test_three_dimensions(emulator: Emulator, variant: str) -> None:
 def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSchedule) -> None:
     """Weights that stay and weights in a ring, windows that reach over edges, several blocks of channels."""
     few = {"groups": 32} if schedule.merged else {}
-    problems = (
+    problems: tuple[ConvProblem, ...] = (
         flat(2, 64, 64, (5, 12), (3, 3), before=(1, 1), **few),
         flat(1, 128, 128, (7, 9), (2, 3), before=(0, 2), dilation=(2, 1), after=(2, 0), **few),
         flat(1, 64, 128, (9,), (3,), before=(1,), **few),
