@@ -101,7 +101,7 @@ class BandSchedule:
 def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
     """conv_band_shape.h."""
     columns = schedule.tile[1] if signature.variant == "forward" else -(-schedule.tile[1] // 64) * 64
-    results = 2 * 3 * 64 * chunk_columns(schedule.tile[1]) * 2
+    results = 2 * 2 * 64 * chunk_columns(schedule.tile[1]) * 2
     return schedule.stages * schedule.band * K_BYTES + schedule.taps * columns * K_BYTES + results + 1024 + 640
 
 
@@ -147,9 +147,8 @@ def gemm_signature(signature: ConvSignature, pipeline: str = "tma_ws") -> GemmSi
 
 
 def shared_bytes(signature: ConvSignature, schedule: ConvTmaWsSchedule) -> int:
-    """As the matrix product's, and a buffer more for rows that lie anywhere (conv_tma_ws_shape.h)."""
-    more = 2 * 64 * chunk_columns(schedule.tile[1]) * 2 if schedule.by_rows(signature) else 0
-    return gemm_shared_bytes(gemm_signature(signature, schedule.pipeline), schedule.gemm) + more
+    """As the matrix product's."""
+    return gemm_shared_bytes(gemm_signature(signature, schedule.pipeline), schedule.gemm)
 
 
 # Tile, most stages, cluster, grouping, dealing.
@@ -216,8 +215,6 @@ def _by_classes(made: Iterator[ConvTmaWsSchedule], signature: ConvSignature, arc
     seen = set()
     for one in made:
         direct = replace(one, store="direct", dealing="tiles")
-        while shared_bytes(signature, direct) > arch.scratch_bytes:
-            direct = replace(direct, stages=direct.stages - 1)
         if direct not in seen and direct != one:
             seen.add(direct)
             yield direct
@@ -276,10 +273,11 @@ def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
     if {DTYPES[signature.dtype].bytes, DTYPES[signature.dtype_out].bytes} != {2}:
         return
     for m, n, stages, band, taps in (
-        (128, 64, 2, 416, 9),
-        (192, 64, 2, 416, 9),
-        (128, 64, 3, 256, 9),
-        (128, 128, 2, 416, 4),
+        (128, 64, 3, 320, 9),
+        (192, 64, 2, 480, 9),
+        (256, 64, 2, 480, 9),
+        (128, 128, 2, 512, 4),
+        (128, 128, 3, 336, 4),
     ):
         made = BandSchedule((m, n, 64), stages, band, taps)
         yield made

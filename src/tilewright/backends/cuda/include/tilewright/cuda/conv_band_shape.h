@@ -30,7 +30,7 @@ template <class Config> struct ConvBand {
   static constexpr int rows = BM, blocks_m = BM / 64;
   static constexpr int band_bytes = Config::band * 128, tap_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128;
   static constexpr int chunk_columns = Base::chunk_columns, chunk = Base::chunk, row_bytes = chunk_columns * 2 + 16;
-  static constexpr int buffers = 3, beside = 1024 + 640;
+  static constexpr int buffers = 2, beside = 1024 + 640;
   static constexpr int shared_bytes = Bands * band_bytes + Taps * tap_bytes + 2 * buffers * chunk + beside;
   static_assert(sizeof(In) == 2 && sizeof(typename Config::C) == 2 && variant != ConvVariant::backward_weight, "types");
   static_assert(BM % 64 == 0 && BN % 16 == 0 && tap_bytes % 1024 == 0 && band_bytes % 1024 == 0, "tile");

@@ -11,9 +11,19 @@ namespace tw {
 template <class Config> TW_GPU void keep_taps(const DepthwiseArgs &x, float *to, int channel, int here, int row) {
   using T = typename Config::A;
   const T *from = static_cast<const T *>(x.with) + channel * x.filter_apart;
-  for (int at = threadIdx.x; at < here * x.taps; at += Depthwise<Config>::threads) {
-    const int c = at / x.taps, tap = at - c * x.taps;
-    to[(x.flipped ? x.taps - 1 - tap : tap) * row + c] = to_float(from[c * x.filter_apart + tap * x.tap_apart]);
+  constexpr int batch = 8, threads = Depthwise<Config>::threads;  // so many loads are under way
+  for (int first = threadIdx.x; first < here * x.taps; first += batch * threads) {
+    T values[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int at = min(first + i * threads, here * x.taps - 1), c = x.by_taps.quotient(at);
+      values[i] = from[c * x.filter_apart + (at - c * x.taps) * x.tap_apart];
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int at = first + i * threads, c = x.by_taps.quotient(at), tap = at - c * x.taps;
+      if (at < here * x.taps) to[(x.flipped ? x.taps - 1 - tap : tap) * row + c] = to_float(values[i]);
+    }
   }
 }
 

@@ -123,13 +123,14 @@ template <class Config> struct RollWeights {
       for (int r = 0; r + 1 < G::KW; ++r) rows[r] = rows[r + 1];
       rows[G::KW - 1] = next_below;
       if (t + 1 < count + G::KW - 1) fetch(t + 1);
-      add(v, rows);
+      add(v, rows, t, count);
     }
   }
   // The row of x is tap kh of the row of y that lies kh before it.
-  TW_GPU void add(const float (&v)[G::reach][G::V], const Below (&rows)[G::KW]) {
+  TW_GPU void add(const float (&v)[G::reach][G::V], const Below (&rows)[G::KW], int newest, int count) {
 #pragma unroll
-    for (int kh = 0; kh < G::KW; ++kh)
+    for (int kh = 0; kh < G::KW; ++kh) {
+      if (newest < kh || newest - kh >= count) continue;
 #pragma unroll
       for (int t = 0; t < G::TW; ++t) {
         float y[G::V];
@@ -139,6 +140,7 @@ template <class Config> struct RollWeights {
 #pragma unroll
           for (int i = 0; i < G::V; ++i) sums[kh][k][i] = fmaf(v[t + k][i], y[i], sums[kh][k][i]);
       }
+    }
   }
 };
 

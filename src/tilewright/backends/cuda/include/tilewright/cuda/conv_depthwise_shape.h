@@ -19,7 +19,7 @@ struct DepthwiseArgs {
   long long filter_apart, tap_apart;     // of w
   int channels, taps, flipped;           // flipped: the last tap first
   int vecs;                              // vectors of channels that a block's threads lie along
-  Divider by_vecs, strips, rows, planes;
+  Divider by_vecs, by_taps, strips, rows, planes;
   long long work;     // strips in all
   int blocks, parts;  // of channels, and how many share the strips of one
   EpilogueArgs finish;

@@ -86,7 +86,7 @@ template <class Config> struct HostConvDepthwise {
   // How many blocks share the strips of a block of channels: a few rounds of what runs at a time.
   static int64_t parts(const tw_conv_args &x, int64_t processors) {
     const int64_t slots = G::threads / vecs(x), blocks = ceil_div(x.groups / G::V, vecs(x)) * lines(x);
-    const int64_t fair = ceil_div(processors * 8, blocks), all = ceil_div(strips(x), slots);
+    const int64_t fair = ceil_div(processors * G::together, blocks), all = ceil_div(strips(x), slots);
     return all < fair ? all : fair;
   }
   static bool dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
@@ -110,7 +110,8 @@ template <class Config> struct HostConvDepthwise {
     t.from_apart[3] = from_strides[0], t.to_apart[3] = to_strides[0];
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
     t.channels = int(x.groups), t.taps = int(taps(x)), t.flipped = turned;
-    t.vecs = int(vecs(x)), t.by_vecs = divider(t.vecs), t.blocks = int(ceil_div(x.groups / G::V, t.vecs));
+    t.vecs = int(vecs(x)), t.by_vecs = divider(t.vecs), t.by_taps = divider(t.taps),
+    t.blocks = int(ceil_div(x.groups / G::V, t.vecs));
     t.strips = divider(ceil_div(to[2], G::TW)), t.rows = divider(bands(x)), t.planes = divider(to[0]);
     t.work = strips(x);
     t.finish.alpha = 1;

@@ -1,5 +1,5 @@
-// How the sums of a convolution leave whose rows of results lie anywhere: through two buffers in turn, which the copy
-// engine empties row by row.
+// How the sums of a convolution leave whose rows of results lie anywhere: each warp lays its 16 rows out in shared memory
+// and goes along them, 16 bytes a lane.  (Rows sent by the copy engine one by one were slower: it has the pixels to fetch.)
 #pragma once
 #include <tilewright/cuda/conv_tma_ws_shape.h>
 #include <tilewright/cuda/tma_ws_leave.h>
@@ -8,50 +8,56 @@ namespace tw {
 
 template <class S, class Config> struct LeaveByRows {
   using Out = typename Config::C;
-  static constexpr int width = S::chunk_columns, across = S::BN / width, size = 64 * S::row_bytes;
+  using Piece = Some<Out, 8>;
+  static constexpr int width = S::chunk_columns, across = S::BN / width, pieces = width / 8, at_once = 32 / pieces;
 
   const ConvWsArgs &x;
   const Warpgroup &me;
-  char *buffers;  // this warpgroup's
-  int turn = 0;
+  char *buffer;  // this warp's
   Fuse<S, Config> fuse;
 
   template <class Memory> TW_GPU LeaveByRows(const TensorMap &, const TensorMap &, const ConvWsArgs &args,
                                              const Warpgroup &group, const Memory &shared)
-      : x(args), me(group), buffers(shared.out + group.who * S::buffers * S::chunk), fuse(args, group) {}
+      : x(args),
+        me(group),
+        buffer(shared.out + group.who * S::buffers * S::chunk + group.warp * 16 * S::row_bytes),
+        fuse(args, group) {}
 
   TW_GPU void begin(const Segment &s, const Place<S> &place) { fuse.begin(part(s, place)); }
-  // A row of each 64 belongs to a thread: it finds out once where that lies.
+  // Two lanes for each of the warp's 16 rows find out where it lies.
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i) {
-      const long long at = me.thread < 64 ? S::row_at(x, p.z, p.row + i * 64 + me.thread) : -1;
+      const long long at = S::row_at(x, p.z, p.row + i * 64 + me.warp * 16 + me.lane % 16);
+      const uint32_t low = uint32_t(at), high = uint32_t(at >> 32);
 #pragma unroll
       for (int c = 0; c < across; ++c) {
-        char *here = buffers + turn * size;
-        turn ^= 1;
-        tma_wait_read<1>();  // of what this buffer held before
-        me.meet();
-        fuse(d[i], i, c * width, p, here);
-        fill(here, d[i], c * width);
-        fence_async_proxy();
-        me.meet();
-        const int column = p.column + c * width, there = min(width, x.n - column);
-        if (at >= 0 && there > 0) bulk_store(p.e + at + column, here + me.thread * S::row_bytes, there * 2);
-        tma_commit();
+        fuse(d[i], i, c * width, p, buffer);
+        __syncwarp();  // all have read what was there
+        fill(d[i], c * width);
+        __syncwarp();
+        const int piece = me.lane % pieces, column = p.column + c * width + piece * 8;
+#pragma unroll
+        for (int first = 0; first < 16; first += at_once) {
+          const int row = first + me.lane / pieces;
+          const long long to = (long long)(uint64_t(lane_at(high, row)) << 32 | lane_at(low, row));
+          if (to >= 0 && column < x.n)
+            *reinterpret_cast<Piece *>(p.e + to + column) =
+                *reinterpret_cast<const Piece *>(buffer + row * S::row_bytes + piece * 16);
+        }
       }
     }
   }
-  TW_GPU void end() const { tma_wait_read<0>(); }
+  TW_GPU void end() const {}
 
  private:
   TW_GPU Part<Out> part(const Segment &s, const Place<S> &place) const {
     return {(s.m * S::ClusterM + place.m) * S::BM + (S::PingPong ? 0 : me.who * S::rows),
             (s.n * S::ClusterN + place.n) * S::BN, s.z, static_cast<Out *>(x.e)};
   }
-  TW_GPU void fill(char *buffer, const float (&d)[S::BN / 2], int column) const {
-    char *row = buffer + (me.warp * 16 + me.lane % 16) * S::row_bytes + me.lane / 16 * 16;
+  TW_GPU void fill(const float (&d)[S::BN / 2], int column) const {
+    char *row = buffer + me.lane % 16 * S::row_bytes + me.lane / 16 * 16;
 #pragma unroll
     for (int j = 0; j < width / 8; j += 2) {
       const float *v = &d[(column / 8 + j) * 4];

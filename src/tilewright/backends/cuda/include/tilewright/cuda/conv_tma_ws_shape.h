@@ -61,12 +61,11 @@ template <class Config> struct ConvWs
   static constexpr int Spatial = Config::spatial;
   static constexpr bool by_classes =
       variant == ConvVariant::backward_data && !Config::tma_store && Config::deal == Deal::tiles;
-  // Results of rows that lie anywhere leave a row of a buffer at a time; rows of buffers begin 16 bytes further than they
-  // end, so that lanes meet in few banks, and two buffers take the room of three.
+  // Results of rows that lie anywhere leave through rows of shared memory that begin 16 bytes further than they end, so
+  // that lanes meet in few banks.
   static constexpr bool by_rows = by_classes && sizeof(typename Config::C) == 2 && Base::BN % 16 == 0;
   static constexpr int row_bytes = Base::chunk_columns * 2 + 16;
-  static constexpr int buffers = by_rows ? 3 : Base::buffers;
-  static constexpr int shared_bytes = Base::Stages * Base::stage_bytes + 2 * buffers * Base::chunk + Base::beside;
+  static_assert(!by_rows || 64 * row_bytes <= Base::buffers * Base::chunk, "rows have the room of buffers");
   static constexpr int pixels = variant == ConvVariant::backward_weight ? 64 : Base::BM / Base::ClusterN;  // of a walk
   static_assert(variant == ConvVariant::forward || sizeof(typename Config::A) == 2, "wgmma reads others along k only");
   static_assert(variant != ConvVariant::backward_weight || Base::BN % 64 == 0, "columns come 64 at a time");
