@@ -40,6 +40,7 @@ FILL = 2.1e-06  # until the first stage is there
 LEAVE = 2.19e-06  # of a 128 x 256 tile: what is left to do after its last multiply
 LEAVE_LEAST = 1.61e-07  # of any tile
 SHEET = 6.21  # how much longer results take through a sheet of shared memory than with the copy engine
+WIDE_SHEET = 1.25  # the same of results of four bytes, which no copy engine takes
 HIDDEN = 1.13  # of the way out that ping-pong still feels between two tiles
 SOFT = 1.49  # how sharply the slowest of several decides: the power in which they add
 PER_STEP = 8.17e-08
@@ -79,6 +80,7 @@ class TmaFacts(NamedTuple):
     hidden: float  # those during which another warpgroup multiplies
     tiles: float  # how many these are
     sheet: float
+    wide_sheet: float
     handed: float  # stream-K: tiles of sums it hands over or takes, in the same units
     meets: float  # split-K
     sums: float  # bytes of sums all blocks hand in and take
@@ -234,7 +236,8 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         leaving=part * (1.0 if pingpong else rounds if rounds > 1 else 1.0) * (parts == 1),
         hidden=part * max(0.0, rounds - 1) * pingpong,
         tiles=(1.0 if pingpong else max(1.0, rounds)) * (parts == 1),
-        sheet=float(_sheet(schedule, problem)),
+        sheet=float(_sheet(schedule, problem) and DTYPES[problem.dtype_c].bytes <= 2),
+        wide_sheet=float(_sheet(schedule, problem) and DTYPES[problem.dtype_c].bytes > 2),
         handed=handed * part,
         meets=float(parts > 1),
         sums=sums,
@@ -252,7 +255,8 @@ def _tma_seconds(f: TmaFacts) -> float:
     flow = _slowest((f.fetched + f.astray * ASTRAY) / CACHE, f.taken / ONE_CACHE)
     step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
     step = step * (1.0 + (TURNED - 1.0) * f.turned)
-    out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * f.tiles) * (1.0 + (SHEET - 1.0) * f.sheet)
+    out = LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * f.tiles
+    out = out * (1.0 + (SHEET - 1.0) * f.sheet + (WIDE_SHEET - 1.0) * f.wide_sheet)
     met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed + EXCHANGE * f.exchanges + f.exchanged / NEIGHBOUR
     copied = COPY_START * f.copies + f.copied / COPY
     return START + FILL + _slowest(f.steps * step + out + met, _memory(f.moved)) + copied
