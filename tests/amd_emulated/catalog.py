@@ -188,7 +188,7 @@ def cases() -> tuple[Case, ...]:
         ("preshuffle fp16 on gfx950", spec(G4, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
         # the rest
         ("persistent compv3", spec(G3, "compv3", "fp16", persistent=True)),
-        ("a wide warp tile", spec(G3, "compv3", "fp16", store="direct", tile=(64, 32, 32), grid=ONE, warp_tile=(64, 4, 16))),
+        ("a wide warp tile", spec(G3, "compv3", "fp16", tile=(64, 32, 32), grid=ONE, warp_tile=(64, 4, 16))),
         ("bf8", spec(G3, "compv3", "bf8")),
         ("fp8 times bf8", spec(G3, "compv4", "fp8", dtype_b="bf8")),
         ("bf8 times fp8", spec(G3, "compv4", "bf8", "rrr", "direct", dtype_b="fp8", out="bf16")),
