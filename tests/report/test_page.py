@@ -222,7 +222,7 @@ def test_rows_can_be_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "data"), [
     ("absent.db", None), ("absent.csv", None), ("text.db", b"no database at all" * 100), ("text.csv", b"a,b\n1,2\n"),
-    ("cut.csv", b"kernel,problem_idx\n\"x"), ("text.parquet", b"PAR1 and then nothing"), ("empty.db", b""),
+    ("cut.csv", b"kernel,problem_idx\n\"x"), ("text.parquet", b"PAR1 and then nothing"),
 ])  # fmt: skip
 def test_an_odd_source_is_one_clear_error_and_no_page(tmp_path: Path, name: str, data: bytes | None) -> None:
     if name.endswith(".parquet"):

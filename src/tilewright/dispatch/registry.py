@@ -319,7 +319,7 @@ class Registry:
         """The kernel a record names, and why each record of the problem that does not decide says nothing."""
         asked = op.measured_as(problem)
         unused = records().unused(op.name, asked, self.arch.name, threads)
-        record = records().lookup(op.name, asked, self.arch.name, threads)
+        record = records().lookup(op.name, asked, self.arch.name, threads, whole=False)
         if record is None:
             return None, unused
         name = record.winner.name
@@ -334,7 +334,7 @@ class Registry:
             reasons.append(where(spec))
         if reasons:
             return None, [f"the winner of its measurement, {name}, refuses: {'; '.join(reasons)}", *unused]
-        reason = f"fastest of {len(record.timings)} measured on this machine"
+        reason = f"fastest of {records().rivals(record)} measured on this machine"
         return Selection(spec, "measured", reason, record.winner.seconds), unused
 
     @staticmethod

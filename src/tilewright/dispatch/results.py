@@ -22,47 +22,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.dispatch import schema
+from tilewright.dispatch.schema import Unreadable as Unreadable  # noqa: PLC0414  whoever reads results meets it
 from tilewright.errors import StoreError
 
 if TYPE_CHECKING:  # a program that never measured anything does not pay for it
     import sqlite3
 
-SCHEMA = 1
 OK = "ok"
 # Why a kernel has no time on a problem.
 FAILURES = ("wrong", "crashed", "timeout", "refused", "build-failed")
 STATUSES = (OK, *FAILURES)
 PATIENCE = 30.0  # seconds until another process's transaction counts as stuck
 
-_APPLICATION = 0x54574C52  # "TWLR": tells our files from other people's databases
-
-_TABLES = """
-CREATE TABLE kernels(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, arch TEXT NOT NULL, name TEXT NOT NULL,
-  spec TEXT NOT NULL);
-CREATE TABLE problems(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, fields TEXT NOT NULL);
-CREATE TABLE devices(
-  id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, identity TEXT NOT NULL);
-CREATE TABLE contexts(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, method TEXT NOT NULL, versions TEXT NOT NULL);
-CREATE TABLE results(
-  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
-  kernel INTEGER NOT NULL REFERENCES kernels, status TEXT NOT NULL, seconds REAL, spread REAL, error REAL,
-  non_zero INTEGER, noise REAL, reason TEXT NOT NULL, context INTEGER NOT NULL REFERENCES contexts, date REAL NOT NULL,
-  PRIMARY KEY(problem, device, threads, kernel)) WITHOUT ROWID;
-CREATE INDEX results_best ON results(problem, device, threads, seconds) WHERE status = 'ok';
-CREATE INDEX results_by_kernel ON results(kernel);
-CREATE TABLE choices(
-  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
-  target TEXT NOT NULL, kernel INTEGER NOT NULL REFERENCES kernels, date REAL NOT NULL,
-  PRIMARY KEY(problem, device, threads, target)) WITHOUT ROWID;
-"""
-
-_JOINED = """
+# The index is named: however many kernels a problem has, its fastest is the first entry.
+_BY_TIME = "results r INDEXED BY results_best"
+_JOINED = f"""
 SELECT p.op, p.fields, d.identity, r.threads, k.digest, k.name, k.arch, k.spec, r.status, r.seconds, r.spread, r.error,
        r.non_zero, r.noise, r.reason, c.method, c.versions, r.date
-FROM results r JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
+FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
 JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
 """
 
@@ -153,14 +131,6 @@ def stamp(path: Path) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-class Unreadable(Exception):
-    """The file is no store this version can read; the text says what it is."""
-
-    def __init__(self, text: str, *, foreign: bool = False) -> None:
-        super().__init__(text)
-        self.foreign = foreign  # sound, but of another program or version
-
-
 class Results:
     """One store.  Threads share it; a forked child opens it anew."""
 
@@ -193,10 +163,11 @@ class Results:
         if not write and not self.path.exists():
             return None
         made = self._connect(write)
-        self._open = (pid, made, write)
+        if made is not None:
+            self._open = (pid, made, write)
         return made
 
-    def _connect(self, write: bool) -> sqlite3.Connection:
+    def _connect(self, write: bool) -> sqlite3.Connection | None:
         import sqlite3
 
         if write:
@@ -205,37 +176,21 @@ class Results:
             raise Unreadable("it is no regular file", foreign=True)
         # A folder that nobody may write cannot hold what readers share: then nobody changes the file either.
         mode = "rwc" if write else "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
-        place = f"file:{_uri(self.path)}?mode={mode}"
+        place = schema.uri(self.path, mode)
         made = sqlite3.connect(place, uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False)
         try:
             if write:
-                self._prepare(made)
-            elif _demand_ours(made) == 0:
-                raise Unreadable("it is empty")
+                schema.prepare(made, self.path)
+            elif schema.of(made) == 0:  # who began to make it was ended before there were tables
+                made.close()
+                return None
+            elif schema.of(made) < schema.SCHEMA:
+                made.close()
+                return self._connect(write=True)  # to bring it forward
         except BaseException:
             made.close()
             raise
         return made
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """A store with its tables, made by whoever comes first."""
-        connection.execute("PRAGMA foreign_keys = ON")
-        if _demand_ours(connection) == SCHEMA:
-            connection.execute("PRAGMA synchronous = NORMAL")
-            return
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if _demand_ours(connection) != SCHEMA:
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -286,6 +241,13 @@ class Results:
             )
         if _of_sqlite(error) and ("not a database" in text or "malformed" in text):
             return Unreadable(text)
+        if _of_sqlite(error) and "full" in text:
+            return StoreError(
+                f"there is no room for the measurement records {self.path}: {text}",
+                rule="records-full",
+                value=str(self.path),
+                remedy="free some space, and give the same command again: what was finished is kept",
+            )
         return StoreError(
             f"the measurement records {self.path} cannot be written: {getattr(error, 'strerror', '') or text}",
             rule="records-unwritable",
@@ -416,6 +378,20 @@ class Results:
         """All that is known of a problem, the fastest first."""
         return list(self.all(" WHERE p.digest = ? ORDER BY r.seconds IS NULL, r.seconds", [problem_digest(op, fields)]))
 
+    def timed(self, choice: Choice, *, whole: bool = True) -> list[Result]:
+        """The right kernels of a choice's problem on its device, the fastest first; not `whole`, the chosen one."""
+        where, values = _of_choice(choice)
+        if not whole:
+            where, values = f"{where} AND k.digest = ?", [*values, choice.digest]
+        return list(self.all(f"{where} ORDER BY r.seconds, k.digest", values))
+
+    def count_timed(self, choice: Choice) -> int:
+        """How many right kernels a choice was made from."""
+        where, values = _of_choice(choice)
+        query = f"SELECT count(*) FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device"
+        with self.reading() as connection:
+            return 0 if connection is None else int(connection.execute(query + where, tuple(values)).fetchone()[0])
+
     def measured(self, fingerprint: str, threads: int, problem: str) -> dict[str, tuple[str, str]]:
         """Which kernels have a result for a problem (by digest) on a device: digest to status and method as text."""
         with self.reading() as connection:
@@ -480,25 +456,12 @@ def _of_sqlite(error: Exception) -> bool:
     return type(error).__module__ == "sqlite3"
 
 
-def _uri(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(str(path.absolute()))
-
-
-def _demand_ours(connection: sqlite3.Connection) -> int:
-    """The schema of a store: 0 of a new file; Unreadable where the file is another program's, or newer."""
-    schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    if schema == 0 and owner == 0:
-        if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
-            raise Unreadable("it is a database of another program", foreign=True)
-        return 0
-    if owner != _APPLICATION:
-        raise Unreadable("it is a database of another program", foreign=True)
-    if schema != SCHEMA:
-        raise Unreadable(f"it has schema {schema}, this version reads {SCHEMA}", foreign=True)
-    return schema
+def _of_choice(choice: Choice) -> tuple[str, list[Any]]:
+    """Results with a time of a choice's problem, device and threads."""
+    return (
+        " WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ? AND r.status = 'ok'",
+        [problem_digest(choice.op, choice.problem), str(choice.device.get("fingerprint", "")), choice.threads],
+    )
 
 
 @contextmanager

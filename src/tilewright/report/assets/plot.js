@@ -2,6 +2,7 @@
 
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 const MOST_POINTS = 60000; // more than that is ink, not information
+const FONT = "12px system-ui, sans-serif";
 const drawings = new Set(); // those on the page: drawn again when its width or colours change
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -108,11 +109,14 @@ function draw(drawing) {
   canvas.style.height = `${height}px`;
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
-  const box = { left: 76, top: 14, right: width - 18, bottom: height - 48 };
   let [across, up] = [extent(drawing, "x"), extent(drawing, "y")];
   if (given.same) across = up = [Math.min(across[0], up[0]), Math.max(across[1], up[1])]; // equal values: the diagonal
   const x = new Axis(given.x, ...across);
   const y = new Axis(given.y, ...up);
+  const box = { left: 0, top: 14, right: width - 18, bottom: height - 48 };
+  pen.font = FONT;
+  const widest = Math.max(...y.ticks(box.bottom - box.top).map((one) => pen.measureText(given.y.show(one)).width));
+  box.left = Math.max(48, widest + 34); // ticks, and the title beside them
   const at = (vx, vy) => [box.left + x.place(vx) * (box.right - box.left),
     box.bottom - y.place(vy) * (box.bottom - box.top)];
   axes(pen, given, box, x, y, at);
@@ -128,7 +132,7 @@ function draw(drawing) {
 }
 
 function axes(pen, given, box, x, y, at) {
-  pen.font = "12px system-ui, sans-serif";
+  pen.font = FONT;
   pen.fillStyle = css("--soft");
   pen.strokeStyle = css("--line");
   pen.lineWidth = 1;
@@ -178,7 +182,7 @@ function straight(pen, one, at, x, y) {
 
 function lineText(pen, one, at, box) {
   const [px, py] = at(...one.textAt);
-  pen.font = "12px system-ui, sans-serif";
+  pen.font = FONT;
   pen.fillStyle = css("--text");
   pen.textAlign = one.textAlign || "right";
   pen.textBaseline = "bottom";
