@@ -86,7 +86,7 @@ def fill(store: Results, options: argparse.Namespace) -> tuple[int, float]:
 
 
 def timed(ask: Callable[[int], Any], wanted: list[int]) -> dict[str, float]:
-    """Milliseconds of single answers, by the clock, and of the processor: on a shared machine the clock counts others."""
+    """Milliseconds of single answers, by the clock and of the processor: the clock counts what others do meanwhile."""
     ask(wanted[0])
     passed, used = [], []
     for at in wanted:
