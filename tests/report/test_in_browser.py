@@ -172,6 +172,7 @@ def test_the_heat_map_tells_the_problems_of_a_cell(opened: Browser) -> None:
     assert set(column(opened, "cell", "field m")) == {"8"}
     assert set(column(opened, "cell", "field k")) == {"300"}
     assert len(column(opened, "cell", "field n")) == 2
+    assert opened.run("document.activeElement.getAttribute('aria-pressed')") == "true", "the focus stays on the cell"
 
 
 def test_two_kernels_are_compared_on_what_they_share(opened: Browser) -> None:
