@@ -321,8 +321,8 @@ class Results:
         return known
 
     def _kernel(self, connection: sqlite3.Connection, op: str, one: KernelRow) -> int:
-        known = self._known(connection, "kernels", "digest", one.digest)
-        if known is not None:  # its spec need not be put into words again
+        known = self._known(connection, "kernels", "digest", one.digest)  # asked first: a spec is a long text
+        if known is not None:
             return known
         return self._row(connection, "kernels", "digest", one.digest, (op, one.arch, one.name, canonical(one.spec)))
 
