@@ -71,7 +71,7 @@ struct Block {
 struct Copy {
   bool is_box;
   Map map;
-  int at[3];
+  int at[5], tap[3];
   const char *from;  // of plain bytes
   uint32_t bytes, offset, barrier;
   Block *block;
@@ -79,6 +79,7 @@ struct Copy {
 struct Store {
   Map map;
   int at[3];
+  char *to;  // of plain bytes
   Block *block;
   uint32_t offset, bytes;
   bool read = false, written = false;

@@ -16,7 +16,7 @@ template <class Config> struct HostTmaWs {
   using S = tma_ws_of<Config>;
   using Deals = Dealing<S>;
   using Copies = HostRepack<Config>;
-  using Guests = HostGuests<Config>;
+  using Guests = HostGuests<Config, S>;
   static constexpr bool packed = Config::packed;  // B is what `pack` made
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
   enum Functions { main_function, repack_function, pack_function };
