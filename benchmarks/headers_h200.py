@@ -73,8 +73,12 @@ class Trees(Kernels):
         calls: dict[str, Run] = {}
         for name, tree in self.trees.items():
             with headers_of(tree):
-                ready = self.checked(self.chosen(drawn), one)
-            calls |= {f"{name} {kernel}": call for kernel, (_, call) in ready.items()}
+                if name in self.options.unchecked:
+                    runs = {spec.name: self.run_of(spec, one) for spec in self.chosen(drawn)}
+                    calls |= {f"{name} {kernel}": self.clock.captured(run) for kernel, run in runs.items()}
+                else:
+                    ready = self.checked(self.chosen(drawn), one)
+                    calls |= {f"{name} {kernel}": call for kernel, (_, call) in ready.items()}
         peer = one.peer()
         calls["cublas"] = self.clock.captured(peer)
         times = self.clock.rounds(list(calls.values()), self.options.rounds, "cold")
@@ -144,6 +148,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--dtypes", nargs="+", default=["bf16"])
     parser.add_argument("--trees", nargs="+", metavar="NAME=DIR", default=[], help="folders of the package tilewright")
+    unchecked = "trees that leave something out on purpose, to see what it costs"
+    parser.add_argument("--unchecked", nargs="+", metavar="NAME", default=[], help=unchecked)
     parser.add_argument("--best", type=int, default=4, help="kernels of a problem")
     parser.add_argument("--kernels", nargs="+", metavar="PART", help="only those with such a name")
     parser.add_argument("--rounds", type=int, default=9)

@@ -131,7 +131,8 @@ def with_gaps(draw: random.Random, problem: ConvProblem) -> ConvProblem:
         step += draw.randint(0, 3)
         strides.append(step)
         step *= size
-    return replace(problem, **{f"{name}_strides": (*reversed([*strides, step]),)})
+    found: dict[str, Any] = {f"{name}_strides": (*reversed([*strides, step]),)}
+    return replace(problem, **found)
 
 
 def drawings(spec: KernelSpec, count: int = PROBLEMS, seed: int = 0) -> Iterator[ConvProblem]:

@@ -440,6 +440,7 @@ void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32
   if (c.map.pixels) fault("a box of a map of pixels");
   c.bytes = c.map.box[0] * c.map.box[1] * c.map.box[2] * uint32_t(c.map.bytes);
   c.offset = offset_of(to, c.bytes, "a copy");
+  if (x * c.map.bytes % 16) fault("a copy of a box that does not begin at a multiple of 16 bytes");
   if ((window + c.offset) % 128) fault("a copy to an address that is not a multiple of 128");
   to_blocks(c, mask);
 }
@@ -480,6 +481,7 @@ void store_box(const void *map, const void *from, int x, int y, int z) {
   s.bytes = s.map.box[0] * s.map.box[1] * s.map.box[2] * uint32_t(s.map.bytes);
   s.offset = offset_of(from, s.bytes, "a store");
   if ((window + s.offset) % 128) fault("a store from an address that is not a multiple of 128");
+  if (x * s.map.bytes % 16) fault("a store of a box that does not begin at a multiple of 16 bytes");
   for (uint32_t i = 0; i < s.bytes; ++i)
     if (s.block->dirty[s.offset + i]) fault("a store of what was written without fence.proxy.async since");
   stores.push_back(s);

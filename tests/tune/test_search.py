@@ -170,25 +170,29 @@ def test_halving_spends_its_rounds_where_the_noise_hides_who_is_faster() -> None
         rounds for one, rounds in machine.rounds.items() if true_seconds(machine.specs[one].schedule) < 1.03 * found
     ]
     assert len(slow) > 20
-    assert np.mean(slow) <= 4
+    assert np.mean(slow) < 6
     assert max(close) >= FULL
     assert np.mean(close) > 3 * np.mean(slow)
 
 
-def test_halving_wants_fewer_rounds_on_a_quiet_machine() -> None:
-    def rounds(noise: float) -> float:
-        machine = Machine(noise, 4)
-        way = Halving(Space(machine.specs), 4, FULL)
-        first = None
-        while True:
-            trials = way.ask()
-            first = first or {one.place for one in trials}
-            if not {one.place for one in trials} <= first:  # the next bracket
-                return float(sum(machine.rounds.values()))
-            for trial, seen in zip(trials, machine.evaluate(trials), strict=True):
-                way.tell(trial, seen)
+def rounds_of_a_bracket(noise: float, seed: int) -> int:
+    machine = Machine(noise, seed)
+    way = Halving(Space(machine.specs), seed, FULL)
+    first: set[int] = set()
+    while True:
+        trials = way.ask()
+        first = first or {one.place for one in trials}
+        if not {one.place for one in trials} <= first:  # the next bracket
+            return sum(machine.rounds.values())
+        for trial, seen in zip(trials, machine.evaluate(trials), strict=True):
+            way.tell(trial, seen)
 
-    assert rounds(0.0) < rounds(0.2)
+
+def test_halving_wants_fewer_rounds_on_a_quiet_machine() -> None:
+    quiet, usual, loud = (
+        np.mean([rounds_of_a_bracket(noise, seed) for seed in range(10)]) for noise in (0.0, 0.05, 0.3)
+    )
+    assert quiet < usual < loud
 
 
 # -- budgets, and what is known ------------------------------------------------------------------------------------

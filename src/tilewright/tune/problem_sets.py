@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.errors import RequestError, UnknownNameError, nearest
-from tilewright.ops.base import Op, Option
+from tilewright.ops.base import REQUIRED, Op, Option
 from tilewright.ops.engine import Engine, Values, engine
 from tilewright.runtime import recording
 
@@ -62,7 +62,24 @@ def problems(op: Op, word: str, device: str, given: Values | None = None) -> lis
 def problem(op: Op, data: Values) -> Any:
     """A problem by the op's options, or by its own fields."""
     options = {one.name for one in op.options}
-    return op.problem(data) if options.issuperset(data) else op.problem_from_dict(data)
+    if not options.issuperset(data):
+        return op.problem_from_dict(data)
+    missing = _missing(op, data)
+    if missing:
+        raise RequestError(
+            f"a {op.name} problem needs {', '.join(missing)}",
+            rule="option-missing",
+            value=missing[0],
+            remedy=f"say {' and '.join(missing)} too",
+        )
+    return op.problem(data)
+
+
+def _missing(op: Op, data: Values) -> list[str]:
+    """What a problem by options needs, and this one leaves to whoever asks."""
+    if not {one.name for one in op.options}.issuperset(data):
+        return []
+    return [one.name for one in op.options if one.default is REQUIRED and one.name not in data]
 
 
 def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
@@ -107,9 +124,12 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
         try:
             found.append(_typed(options if set(options).issuperset(row) else {}, row, texts=suffix == ".csv"))
         except ValueError as error:
-            raise _bad(path, f"problem {index + 1}: {error}") from None
+            raise _bad(path, f"has a problem {index + 1} that is none: {error}") from None
         try:
-            problem(op, found[-1]) if make is None else make(found[-1])
+            if make is not None:
+                make(found[-1])
+            elif not _missing(op, found[-1]):
+                problem(op, found[-1])
         except RequestError as error:
             error.message = f"{path}, problem {index + 1}: {error.message}"
             raise
@@ -162,9 +182,13 @@ def _csv(path: Path) -> list[Any]:
     text = jsontext.read(path).decode("utf-8-sig")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
+        names = [name.strip() for name in reader.fieldnames or ()]
         rows = list(reader)
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the header names {twice!r} twice")
     for index, row in enumerate(rows):
         if None in row or None in row.values():
             raise ValueError(f"row {index + 1} has not as many values as the header has names")
@@ -196,7 +220,7 @@ def _typed(options: Mapping[str, Option], row: Mapping[str, Any], *, texts: bool
         kind = options[name].kind if name in options else None
         if texts and isinstance(value, str) and kind is not str:
             value = _parsed(name, value, kind)
-        elif isinstance(value, float) and kind is int and value.is_integer():
+        if isinstance(value, float) and kind is int and value.is_integer():
             value = int(value)  # tables with gaps keep whole numbers as fractions
         if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
             raise ValueError(f"{name} is {value!r:.60}, not {_KINDS.get(kind, kind.__name__)}")

@@ -308,9 +308,9 @@ class Process:
         self._root, self._weights, _ = self._fitted(self._length)
 
 
-FIRST_ROUNDS = 2
+FIRST_ROUNDS = 4  # fewer have no spread, and without that nobody knows the noise
 CERTAIN = 2.0  # standard errors that keep two kernels apart
-UNKNOWN_NOISE = 0.1  # of one round, until there are enough rounds to tell
+UNKNOWN_NOISE = 0.1  # of one round, where there are not enough rounds to tell
 
 
 @dataclass
@@ -339,7 +339,7 @@ class Halving(_Known):
         self._whole: dict[int, Seen] = {}  # told with all the rounds there are
 
     def tell(self, trial: Trial, seen: Seen) -> None:
-        if seen.seconds is not None and seen.rounds >= 4:
+        if seen.seconds is not None and seen.rounds >= FIRST_ROUNDS:
             self._noises.append(seen.spread / 1.35)
         if seen.rounds >= self.rounds or seen.seconds is None:
             super().tell(trial, seen)

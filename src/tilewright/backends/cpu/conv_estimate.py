@@ -28,10 +28,12 @@ MEMORY = 6.0  # bytes a cycle one core gets from memory
 LOOP = 6.0  # cycles of a product in plain loops
 TURN, COPY = 0.5, 0.3  # a weight packed across its lines, or along them; a word of an operand copied
 POINT = 4.0  # a pointer to a pixel
-BLOCK = 45.0  # a call of a register block
+BLOCK = 60.0  # a call of a register block
 SAVE = 2.0  # a vector of sums saved and loaded
+STRIP = 128 << 10  # bytes of a strip that takes twice as long as one in the first-level cache
 SPREAD = 2.5  # a vector of a strip
 SMALL = 1 << 19  # multiply-adds below which a thread is not woken
+FAR = 1 << 18  # words beyond which packed weights come from memory
 FEW = 16  # channels below which a row of the window is one
 
 
@@ -56,8 +58,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
         cycles = _lanes(schedule, problem, width) / team
     else:
         cycles = _lanes_weight(schedule, problem, width) / team
-    floor = problem.bytes / (MEMORY * team)
-    return (CALL + (WAKE if team > 1 else 0.0) + max(cycles, floor)) / CYCLES_PER_SECOND
+    cycles += 0.6 * problem.bytes / (MEMORY * team)  # part of it hides behind the products
+    return (CALL + (WAKE if team > 1 else 0.0) + cycles) / CYCLES_PER_SECOND
 
 
 def _gathering(problem: ConvProblem) -> tuple[int, int, int]:
@@ -87,12 +89,13 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
         blocks = rows / rows_block * here
         saves = max(1, -(-taps * words * step // schedule.tile[2]))
         vectors = columns_block // width
-        cycles = blocks * taps * words * (rows_block * vectors * 1.04 + 0.5 * vectors)
+        cycles = blocks * taps * words * rows_block * vectors * (1.05 + 0.004 * rows_block)
         cycles += blocks * saves * (BLOCK + SAVE * rows_block * vectors)
         cycles += rows * (taps / (problem.window[-1] if joined else 1)) * POINT
         cycles += blocks * taps * 1.2 * rows_block
         best = min(best, cycles)
-    packing = panels * columns_block * taps * words * (TURN if problem.variant == "forward" else COPY)
+    weights = panels * columns_block * taps * words
+    packing = weights * (TURN if problem.variant == "forward" else COPY) * (1.0 if weights < FAR else 2.5)
     if problem.dtype != "fp32" and not (step == 2 and depth * bundle % 2 == 0):
         packing += COPY * prod(problem.x_shape if problem.variant == "forward" else problem.y_shape)
     return best + packing / team
@@ -115,12 +118,13 @@ def _winograd(schedule: CpuWinogradSchedule, problem: ConvProblem, team: int, wi
     here = _up(here, max(1, rows_block // 2))
     blocks = here / rows_block * -(-panels // parts) * p.groups
     cycles = blocks * points * (deep * depth * rows_block * vectors * 1.05 + BLOCK + SAVE * rows_block)
-    cycles += p.groups * here * deep * -(-depth // width) * points * 6.0
+    cycles += p.groups * here * deep * (-(-depth // width) * points * 6.0 + 400.0)
     cycles += p.groups * here * (-(-panels // parts)) * vectors * (points * 3.0 + results * results * 8.0)
+    cycles += p.groups * here * 300.0
     weights = p.groups * panels * columns_block * deep * depth
     # Weights that fit no cache are read from memory for every block of tiles.
     reread = max(1.0, here / schedule.tile[0]) * weights * points * 4 / parts
-    cycles += reread * (0.02 if weights * points * 4 < 1 << 20 else 0.08 if weights * points * 4 < 12 << 20 else 0.16)
+    cycles += reread * (0.02 if weights * points * 4 < 1 << 20 else 0.08 if weights * points * 4 < 12 << 20 else 0.25)
     return cycles + weights * (9 * TURN + points * 0.35) / team
 
 
@@ -139,7 +143,7 @@ def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: i
     cycles += blocks * (BLOCK + SAVE * rows_block * columns_block / width)
     tiles_n = max(1, -(-columns // schedule.tile[1]))
     tiles_m = max(1, -(-p.group_filters // schedule.tile[0]))
-    cycles += p.groups * tiles_m * (pixels * columns * 4.0 if patches else p.batch * prod(p.size) * wide * COPY)
+    cycles += p.groups * tiles_m * (pixels * columns * 1.2 if patches else p.batch * prod(p.size) * wide * COPY)
     cycles += p.groups * tiles_n * pixels * filters * COPY
     items = p.groups * (filters // rows_block) * -(-columns // columns_block) * schedule.split_k
     cycles /= min(team, items)
@@ -152,6 +156,13 @@ def _vectors(problem: ConvProblem, columns: int, width: int) -> int:
     return -(-columns * problem.groups // width)
 
 
+def _crowded(problem: ConvProblem, depth: int) -> float:
+    """How much longer a strip takes that leaves the first-level cache."""
+    height = 1 << max(0, (problem.window[-2] - 1).bit_length()) if len(problem.window) > 1 else 1
+    deep = problem.window[0] if len(problem.window) == 3 else 1
+    return 1.0 + min(2.0, deep * height * depth * (problem.out[-1] + 8) * 64 / STRIP)
+
+
 def _lanes(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> float:
     depth, columns, _ = _gathering(problem)
     p, taps, block = problem, prod(problem.window), schedule.warp_tile[0]
@@ -159,7 +170,7 @@ def _lanes(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> floa
     lines = p.batch * prod(p.out[:-1])
     half = max(1, block // 2)
     line = _up(p.out[-1], half)
-    cycles = vectors * lines * (line * taps * depth * 1.25 + (line / block + 0.5) * BLOCK)
+    cycles = vectors * lines * (line * taps * depth * 1.2 * _crowded(p, depth) + (line / block + 0.5) * BLOCK)
     source = prod(p.y_shape[:-1]) if p.variant == "backward_data" else prod(p.x_shape[:-1])
     deep = p.window[0] if len(p.window) == 3 else 1
     return cycles + vectors * source * depth * deep * SPREAD + vectors * lines * 150.0
@@ -169,7 +180,14 @@ def _lanes_weight(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) 
     p, taps = problem, prod(problem.window) * problem.group_channels
     vectors, lines = _vectors(p, p.group_filters, width), p.batch * prod(p.out[:-1])
     calls = -(-taps // schedule.warp_tile[0])
-    cycles = vectors * lines * (p.out[-1] * (taps * 1.25 + calls) + calls * (BLOCK + SAVE * schedule.warp_tile[0]))
+    cycles = (
+        vectors
+        * lines
+        * (
+            p.out[-1] * (taps * 1.2 * _crowded(p, p.group_channels) + calls)
+            + calls * (BLOCK + SAVE * schedule.warp_tile[0])
+        )
+    )
     deep = p.window[0] if len(p.window) == 3 else 1
     spread = prod(p.x_shape[:-1]) * p.group_channels * deep + prod(p.y_shape[:-1])
     return cycles + vectors * spread * SPREAD + vectors * lines * 150.0 + vectors * taps * width * 3.0

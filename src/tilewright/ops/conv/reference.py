@@ -196,9 +196,8 @@ def _filtered(problem: ConvProblem, read: list[Array]) -> Array:
     source, weights = read[0] if p.variant == "forward" else read[2], np.abs(read[1])
     largest = np.abs(source).reshape(-1, p.groups, source.shape[-1] // p.groups).max(0, initial=0.0)
     by_group = weights.reshape(p.groups, p.group_filters, -1, p.group_channels).sum(2)
-    if p.variant == "forward":
-        return np.asarray(np.einsum("gc,gkc->gk", largest, by_group)).reshape(-1)
-    return np.asarray(np.einsum("gk,gkc->gc", largest, by_group)).reshape(-1)
+    found: Array = np.einsum("gc,gkc->gk" if p.variant == "forward" else "gk,gkc->gc", largest, by_group)
+    return found.reshape(-1)
 
 
 def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Array:

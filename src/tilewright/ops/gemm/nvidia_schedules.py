@@ -66,18 +66,6 @@ def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
     return signature.layout[1] == "r" and signature.variant != "preshuffle"
 
 
-def may_fetch_apart(signature: GemmSignature, schedule: TmaWsSchedule) -> frozenset[str]:
-    """Operands that may have rows which begin anywhere without being copied; `apart_a`, `apart_b` in tma_ws_shape.h."""
-    view, kinds = tma_view(schedule), 16 // DTYPES[signature.dtype_a].bytes
-    if schedule.store == "tma" or LINES // kinds % 8:
-        return frozenset()
-    first, second = ("b", "a") if view.turned else ("a", "b")
-    found = {first} if kinds % view.cluster_columns == 0 else set()
-    if kinds % view.cluster_rows == 0 and view.columns % LINES == 0:
-        found.add(second)
-    return frozenset(found - ({"b"} if signature.variant == "preshuffle" else set()))
-
-
 def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
@@ -197,15 +185,19 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 32, 10, (1, 1), _P),
     (128, 64, 8, (1, 1), _P),
     (128, 64, 8, (1, 1), _C),
+    (128, 64, 8, (4, 1), _P),
     (128, 112, 6, (1, 1), _CK),
     (128, 128, 6, (1, 1), _P),
     (128, 128, 6, (2, 1), _P),
     (128, 128, 6, (2, 2), _P),
     (128, 144, 5, (1, 1), _CK),
     (128, 160, 5, (1, 1), _P),
+    (128, 160, 5, (2, 2), _P),
+    (128, 176, 5, (1, 1), _CK),
     (128, 192, 4, (1, 1), _CK),
     (128, 192, 4, (2, 1), _C),
-    (128, 192, 4, (1, 2), _C),  # for layouts whose B cannot be fetched in parts of 96
+    (128, 192, 4, (4, 2), _C),
+    (128, 208, 4, (1, 1), _CK),
     (128, 224, 4, (1, 1), _CK),
     (128, 224, 4, (2, 1), _C),
     (128, 256, 4, (1, 1), _CK),
@@ -214,16 +206,19 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (192, 64, 6, (1, 1), _P),
     (256, 32, 5, (1, 1), _C),
     (256, 64, 4, (1, 1), _C),
+    (256, 64, 4, (4, 1), _C),
     (256, 128, 4, (1, 1), _C),
     (256, 128, 4, (1, 2), _C),
     (256, 128, 4, (2, 1), _C),
     (256, 144, 4, (1, 2), _C),
     (256, 160, 4, (1, 1), _C),
     (256, 160, 4, (1, 2), _C),
+    (256, 160, 4, (4, 1), _C),
     (8, 64, 16, (1, 1), _T),
     (16, 64, 16, (1, 1), _T),
     (32, 64, 14, (1, 1), _T),
     (32, 128, 10, (1, 1), _TK),
+    (32, 128, 10, (1, 4), _TK),
     (64, 128, 8, (1, 1), _TK),
     (128, 128, 6, (1, 1), _TK),
     (144, 128, 6, (1, 1), _TK),

@@ -96,10 +96,12 @@ template <class Config> struct ConvImplicit {
     int64_t chunk, chunks;  // words of a tap in one block of k, and how many blocks
     int64_t panel_words;    // of all taps
     int64_t copied;         // words of the copy of x
+    bool fresh;             // each panel is used by one tile alone: packed when it is needed, chunk by chunk
   };
   static TW_INLINE Shape shape(const tw_conv_args &x) {
     Shape s{};
     s.b = bundle_of<D, way>(x, NR);
+    settle<D, way, In>(x, s.b, MR);
     s.joined = joined(x);
     s.words = s.joined ? x.window[2] * s.b.words : s.b.words;
     s.line = up(s.b.count * s.words, 16);
@@ -110,18 +112,19 @@ template <class Config> struct ConvImplicit {
     s.chunk = least(most(1, s.words), up((s.words + wanted - 1) / wanted, 4));
     s.chunks = most(1, (s.words + s.chunk - 1) / s.chunk);
     s.panel_words = head + s.taps * s.words * NR;
-    s.copied = copied_words<D, way, In>(x, s.b);
+    s.copied = copied_words<way>(x, s.b);
+    s.fresh = !D::offset && x.batch * pixels(way == ConvVariant::forward ? x.out : x.size) <= MC;
     return s;
   }
   static TW_INLINE int64_t slot_words(const Shape &s) {
     int64_t words = MR * NR + int64_t(MC) * s.taps * 2;                     // scratch, pointers
     if (s.joined) words += int64_t(MC) * s.taps * s.words;                  // rows of windows at the border
     if (s.chunks > 1) words += int64_t(MC) * least(NC, s.all_panels * NR);  // sums that wait
+    if (s.fresh) words += s.chunk * s.taps * NR;                            // a panel
     return up(words, 16);
   }
-  static TW_INLINE int64_t shared_words(const Shape &s) {
-    return up(s.line, 16) + up(s.all_panels * s.panel_words, 16) + s.copied;
-  }
+  static TW_INLINE int64_t panels_words(const Shape &s) { return s.fresh ? 0 : up(s.all_panels * s.panel_words, 16); }
+  static TW_INLINE int64_t shared_words(const Shape &s) { return up(s.line, 16) + panels_words(s) + s.copied; }
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
     Shape s = shape(x);
     return (shared_words(s) + slot_words(s) * useful(x, threads)) * 4 + 64;
@@ -139,6 +142,7 @@ template <class Config> struct ConvImplicit {
   };
   static TW_INLINE Grid grid(const Gather &g, const Shape &s, int64_t threads) {
     Grid best{1, 1};
+    if (s.fresh && s.all_panels >= threads) return {1, threads};  // nobody packs what another has packed
     double lowest = 0;
     for (int64_t n = 1; n <= threads; ++n) {
       int64_t m = threads / n;
@@ -167,20 +171,21 @@ template <class Config> struct ConvImplicit {
   static TW_INLINE int64_t taps_of(const Gather &g, bool joined) {
     return g.axis[0].taps * g.axis[1].taps * (joined ? 1 : g.axis[2].taps);
   }
-  // The panel of `NR` columns from `column` on, all taps of a class.
-  static void pack_panel(const tw_conv_args &x, const Shape &s, const Gather &g, int64_t bundle, int64_t column,
-                         uint32_t *out) {
+  // The panel of `NR` columns from `column` on: all taps of a class, one chunk of the channels.
+  static TW_INLINE void pack_chunk(const tw_conv_args &x, const Shape &s, const Gather &g, int64_t panel, int64_t chunk,
+                                   uint32_t *out, int32_t *totals) {
     Bundle b = s.b;
     if (s.joined) b.depth = b.words = s.words;  // a row of the window is as contiguous in a filter as in x
+    int64_t from = chunk * s.chunk, count = least(s.chunk, s.words - from), taps = taps_of(g, s.joined);
+    for (int64_t tap = 0; tap < taps; ++tap, out += count * NR)
+      Packer::template tap<In>(x, b, panel / s.panels, tap_offset(x, g, tap, s.joined), panel % s.panels * NR, from,
+                               count, out, totals);
+  }
+  static void pack_panel(const tw_conv_args &x, const Shape &s, const Gather &g, int64_t panel, uint32_t *out) {
     auto *totals = reinterpret_cast<int32_t *>(out);
     if constexpr (D::offset) __builtin_memset(totals, 0, NR * 4);
-    out += head;
-    int64_t taps = taps_of(g, s.joined);
-    for (int64_t from = 0; from < s.words; from += s.chunk) {
-      int64_t count = least(s.chunk, s.words - from);
-      for (int64_t tap = 0; tap < taps; ++tap, out += count * NR)
-        Packer::template tap<In>(x, b, bundle, tap_offset(x, g, tap, s.joined), column, from, count, out, totals);
-    }
+    for (int64_t chunk = 0; chunk < s.chunks; ++chunk)
+      pack_chunk(x, s, g, panel, chunk, out + head + chunk * s.chunk * taps_of(g, s.joined) * NR, totals);
   }
 
   // ---- pointers -------------------------------------------------------------------------------
@@ -279,7 +284,7 @@ template <class Config> struct ConvImplicit {
   }
   // Positions [p, p + count), panels [n0, n1): block of k after block of k.
   static TW_INLINE void tile(const Task &t, int64_t p, int64_t count, int64_t n0, int64_t n1, const char *const *rows,
-                             uint32_t *scratch, uint32_t *kept_sums) {
+                             uint32_t *scratch, uint32_t *room) {
     const Shape &s = *t.s;
     Block b{};
     b.taps = taps_of(t.g, s.joined);
@@ -287,11 +292,15 @@ template <class Config> struct ConvImplicit {
       int64_t from = chunk * s.chunk;
       b.words = least(s.chunk, s.words - from);
       bool first = chunk == 0, last = chunk + 1 == s.chunks;
-      uint32_t *kept = kept_sums;
+      uint32_t *fresh = room, *kept = room + (s.fresh ? s.chunk * s.taps * NR : 0);
       for (int64_t n = n0; n < n1; ++n) {
         const uint32_t *panel = t.panels + n * t.panel_words;
         b.start = reinterpret_cast<const int32_t *>(panel);
         b.panel = panel + head + from * b.taps * NR;
+        if (s.fresh) {
+          pack_chunk(*t.x, s, t.g, n, chunk, fresh, nullptr);
+          b.panel = fresh;
+        }
         b.shift = n / s.panels * t.from.bundle + from * 4;
         int64_t column = n % s.panels * NR, columns = least(NR, s.b.columns - column);
         column += n / s.panels * s.b.columns;
@@ -342,10 +351,10 @@ template <class Config> struct ConvImplicit {
     Shape s = shape(x);
     int64_t threads = useful(x, team_size(stream)), slot = slot_words(s);
     uint32_t *zeros = base, *panels = zeros + up(s.line, 16);
-    uint32_t *copy = panels + up(s.all_panels * s.panel_words, 16), *slots = copy + s.copied;
+    uint32_t *copy = panels + panels_words(s), *slots = copy + s.copied;
     for (int64_t i = 0; i < s.line; ++i) zeros[i] = D::offset ? 0x80808080u : 0u;
-    Source from = source_of<D, way, In>(x, s.b, copy, zeros);
-    prepare(x, s, panels, copy, stream, threads);
+    Source from = source_of<way, In>(x, s.b, copy, zeros);
+    if (!s.fresh || s.copied) prepare(x, s, panels, copy, stream, threads);
     parallel(stream, threads, [&](int64_t worker) {
       uint32_t *at = panels;
       int64_t item = 0;
@@ -376,11 +385,11 @@ template <class Config> struct ConvImplicit {
     parallel(stream, workers, [&](int64_t worker) {
       uint32_t *at = panels;
       int64_t item = 0;
-      for (int64_t index = 0; index < classes<way>(x); ++index) {
+      for (int64_t index = 0; index < classes<way>(x) && !s.fresh; ++index) {
         Gather g = gather_of<way>(x, index);
         int64_t words = head + taps_of(g, s.joined) * s.words * NR;
         for (int64_t one = 0; one < s.all_panels; ++one, at += words)
-          if (item++ % workers == worker) pack_panel(x, s, g, one / s.panels, one % s.panels * NR, at);
+          if (item++ % workers == worker) pack_panel(x, s, g, one, at);
       }
       copy_lines<D, way, In>(x, s.b, worker * lines / workers, (worker + 1) * lines / workers, copy);
     });

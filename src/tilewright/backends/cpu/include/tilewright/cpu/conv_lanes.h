@@ -4,24 +4,53 @@
 // weights times as many vectors of the strip, which lie side by side.
 #pragma once
 #include <tilewright/cpu/conv_strip.h>
+#include <tilewright/cpu/conv_words.h>
 #include <tilewright/cpu/team.h>
 
 namespace tw {
 
 // `Width` pixels: sums over rows of the window, each with `inner` taps and channels at `offsets`.
-template <int Width>
-__attribute__((noinline)) void lane_block(const WindowRow *rows, int64_t number, const int64_t *offsets, int64_t inner,
-                                          const float *weights, int64_t at, float *out, int64_t ld) {
+template <int Width> __attribute__((noinline)) void lane_block(const float *strip, const WindowRow *rows,
+                                                               int64_t number, const int64_t *offsets, int64_t inner,
+                                                               const float *weights, int64_t at, float *out,
+                                                               int64_t ld) {
   vf sums[Width];
 #pragma GCC unroll 32
   for (int i = 0; i < Width; ++i) sums[i] = vf{};
   for (int64_t r = 0; r < number; ++r) {
-    const float *line = rows[r].line + at, *w = weights + rows[r].row * inner * lanes;
+    const float *line = strip + rows[r].line + at, *w = weights + rows[r].row * inner * lanes;
     for (int64_t t = 0; t < inner; ++t, w += lanes) {
       const float *from = line + offsets[t];
       vf weight = load_f(w);
 #pragma GCC unroll 32
       for (int i = 0; i < Width; ++i) sums[i] = sums[i] + load_f(from + i * lanes) * weight;
+    }
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < Width; ++i) store_f(out + i * ld, sums[i]);
+}
+
+// The same where the taps of the width are `Taps` neighbours: each vector of the strip is loaded once for all of them.
+template <int Width, int Taps> __attribute__((noinline)) void sliding_block(const float *strip, const WindowRow *rows,
+                                                                            int64_t number, const int64_t *offsets,
+                                                                            const float *weights, int64_t at,
+                                                                            float *out, int64_t ld) {
+  vf sums[Width];
+  bool backwards = offsets[Taps - 1] < offsets[0];
+  int64_t first = backwards ? offsets[Taps - 1] : offsets[0];
+#pragma GCC unroll 32
+  for (int i = 0; i < Width; ++i) sums[i] = vf{};
+  for (int64_t r = 0; r < number; ++r) {
+    const float *line = strip + rows[r].line + at + first, *w = weights + rows[r].row * Taps * lanes;
+    vf weight[Taps];
+#pragma GCC unroll 8
+    for (int t = 0; t < Taps; ++t) weight[t] = load_f(w + (backwards ? Taps - 1 - t : t) * lanes);
+#pragma GCC unroll 40
+    for (int j = 0; j < Width + Taps - 1; ++j) {
+      vf x = load_f(line + j * lanes);
+#pragma GCC unroll 8
+      for (int t = 0; t < Taps; ++t)
+        if (j - t >= 0 && j - t < Width) sums[j - t] = sums[j - t] + x * weight[t];
     }
   }
 #pragma GCC unroll 32
@@ -36,6 +65,7 @@ template <class Config> struct ConvLanes {
   static constexpr int width = Config::warp_tile_m, half = width / 2 < 1 ? 1 : width / 2;
   static constexpr int64_t smallest_share = 1 << 16;  // multiply-adds of vectors below which no thread is woken
   using G = Gather;
+  using Strips = Rings<In>;
 
   static Answer broken(const tw_conv_args &x) { return broken_strip<Config>(x, depth(x)); }
 
@@ -54,7 +84,7 @@ template <class Config> struct ConvLanes {
       G g = gather_of<way>(x, index);
       if (g.positions == 0) continue;
       Strip s = strip_of<way>(x, g, width);
-      int64_t floats = most(1, g.axis[0].taps) * s.span[1] * s.line;
+      int64_t floats = Strips::floats(s, g, Strips::together(s, g, vectors(x)));
       floats += g.axis[2].taps * s.depth * 2;                                      // offsets
       floats += g.axis[0].taps * g.axis[1].taps * int64_t(sizeof(WindowRow) / 4);  // rows
       largest = most(largest, floats);
@@ -102,44 +132,57 @@ template <class Config> struct ConvLanes {
     }
   }
 
-  // ---- a band of result lines, one vector -----------------------------------------------------
+  // ---- a band of result lines, some vectors ---------------------------------------------------
   struct Task {
     const tw_conv_args *x;
     G g;
     Strip s;
     const float *weights;  // of this class
   };
-  static void band(const Task &t, int64_t vector, int64_t image, int64_t d0, int64_t h0, int64_t h1, float *slot) {
+  static void band(const Task &t, int64_t first, int64_t count, Place p, int64_t end, float *slot) {
     const tw_conv_args &x = *t.x;
     const Axis &w = t.g.axis[2];
     float *scratch = slot;
     slot += width * lanes;
-    Ring<In> ring{&t.s, &t.g, lane_map(t.s, vector), nullptr, nullptr, slot, 0};
-    ring.image = static_cast<const In *>(way == ConvVariant::forward ? x.x : x.y);
-    ring.strides = way == ConvVariant::forward ? x.x_strides : x.y_strides;
-    ring.image += image * ring.strides[0];
-    slot += most(1, t.g.axis[0].taps) * t.s.span[1] * t.s.line;
+    Strips rings{&t.s, &t.g, nullptr, Gathered<way>::strides(x), nullptr, nullptr, 0, 0};
+    rings.image = static_cast<const In *>(Gathered<way>::data(x)) + p.image * rings.strides[0];
+    rings.place(slot, first, count);
+    slot += Strips::floats(t.s, t.g, count);
     auto *offsets = reinterpret_cast<int64_t *>(slot);
-    int64_t inner = w.taps * t.s.depth;
+    int64_t inner = w.taps * t.s.depth, each = t.g.taps * t.s.depth * lanes;
     auto *rows = reinterpret_cast<WindowRow *>(offsets + inner);
     line_offsets(t.s, w, offsets);
-    const float *weights = t.weights + vector * t.g.taps * t.s.depth * lanes;
-    ring.start(h0);
-    for (int64_t h = h0; h < h1; ++h) {
-      if (t.g.taps > 0) ring.fill(d0, h);
-      int64_t number = t.g.taps > 0 ? window_rows(ring, d0, h, rows) : 0;
-      Place p{image, {d0, h, 0}};
-      for (int64_t j = 0; j < w.count;) {
-        int64_t left = w.count - j, live = least(left, left <= half ? half : width);
-        p.at[2] = j;
-        auto run = [&](float *out, int64_t ld) {
-          if (left <= half) lane_block<half>(rows, number, offsets, inner, weights, j * lanes, out, ld);
-          else lane_block<width>(rows, number, offsets, inner, weights, j * lanes, out, ld);
-        };
-        finish(t, vector, p, live, left <= half ? half : width, scratch, run);
-        j += live;
+    bool sliding = t.s.depth == 1 && w.step == 1 && (w.offset_step == 1 || w.offset_step == -1);
+    rings.start(p.at[1]);
+    for (; p.at[1] < end; ++p.at[1]) {
+      if (t.g.taps > 0) rings.fill(p.at[0], p.at[1]);
+      int64_t number = t.g.taps > 0 ? window_rows(rings, p.at[0], p.at[1], rows) : 0;
+      for (int64_t v = 0; v < count; ++v) {
+        const float *strip = rings.base(v), *weights = t.weights + (first + v) * each;
+        for (int64_t j = 0; j < w.count;) {
+          int64_t left = w.count - j, live = least(left, left <= half ? half : width);
+          p.at[2] = j;
+          auto run = [&](float *out, int64_t ld) {
+            if (left <= half) any<half>(sliding, strip, rows, number, offsets, inner, weights, j * lanes, out, ld);
+            else any<width>(sliding, strip, rows, number, offsets, inner, weights, j * lanes, out, ld);
+          };
+          finish(t, first + v, p, live, left <= half ? half : width, scratch, run);
+          j += live;
+        }
       }
     }
+  }
+  template <int Width> static TW_INLINE void any(bool sliding, const float *strip, const WindowRow *rows,
+                                                 int64_t number, const int64_t *offsets, int64_t inner,
+                                                 const float *weights, int64_t at, float *out, int64_t ld) {
+    constexpr int registers = lanes == 16 ? 32 : 16;
+    if (Width + 4 <= registers && sliding && inner == 3)
+      return sliding_block<Width, 3>(strip, rows, number, offsets, weights, at, out, ld);
+    if (Width + 6 <= registers && sliding && inner == 5)
+      return sliding_block<Width, 5>(strip, rows, number, offsets, weights, at, out, ld);
+    if (Width + 8 <= registers && sliding && inner == 7)
+      return sliding_block<Width, 7>(strip, rows, number, offsets, weights, at, out, ld);
+    lane_block<Width>(strip, rows, number, offsets, inner, weights, at, out, ld);
   }
   template <class Run> static TW_INLINE void finish(const Task &t, int64_t vector, Place p, int64_t live, int64_t whole,
                                                     float *scratch, const Run &run) {
@@ -182,13 +225,14 @@ template <class Config> struct ConvLanes {
         at += count * t.g.taps * t.s.depth * lanes;
         if (t.g.positions == 0) continue;
         int64_t lines = t.g.axis[1].count, slices = x.batch * t.g.axis[0].count;
-        int64_t bands = least(lines, most(1, (2 * threads + slices * count - 1) / (slices * count)));
+        int64_t some = Strips::together(t.s, t.g, count), chunks = (count + some - 1) / some;
+        int64_t bands = least(lines, most(1, (2 * threads + slices * chunks - 1) / (slices * chunks)));
         if (threads == 1) bands = 1;
-        for (int64_t one = 0; one < slices * count * bands; ++one) {
+        for (int64_t one = 0; one < slices * chunks * bands; ++one) {
           if (item++ % threads != worker) continue;
-          int64_t b = one % bands, v = one / bands % count, slice = one / bands / count;
-          band(t, v, slice / t.g.axis[0].count, slice % t.g.axis[0].count, b * lines / bands, (b + 1) * lines / bands,
-               slots + worker * slot);
+          int64_t b = one % bands, v = one / bands % chunks * some, slice = one / bands / chunks;
+          Place p{slice / t.g.axis[0].count, {slice % t.g.axis[0].count, b * lines / bands, 0}};
+          band(t, v, least(some, count - v), p, (b + 1) * lines / bands, slots + worker * slot);
         }
       }
     });

@@ -30,6 +30,7 @@ __attribute__((noinline)) void lane_taps(const float *const *at, const float *gr
 template <class Config> struct ConvLanesWeight {
   using In = typename Config::A;
   using Out = typename Config::C;
+  using Strips = Rings<In>;
   static constexpr ConvVariant gathering = ConvVariant::forward;
   static constexpr int taps_at_once = Config::warp_tile_m;
   static constexpr int64_t enough = 16;               // parts of the work: fewer vectors are split along the lines
@@ -53,8 +54,8 @@ template <class Config> struct ConvLanesWeight {
   static TW_INLINE int64_t slot_floats(const tw_conv_args &x) {
     Gather g = gather_of<gathering>(x, 0);
     Strip s = strip_of<gathering>(x, g, 0);
-    int64_t floats = g.axis[0].taps * s.span[1] * s.line + x.out[2] * lanes;  // strip, gradient
-    floats += (g.axis[2].taps * s.depth + taps_at_once) * 2;                  // offsets, pointers
+    int64_t floats = Strips::floats(s, g, Strips::together(s, g, vectors(x))) + x.out[2] * lanes;  // strips, gradient
+    floats += (g.axis[2].taps * s.depth + taps_at_once) * 2;                                       // offsets, pointers
     return up(floats + g.axis[0].taps * g.axis[1].taps * int64_t(sizeof(WindowRow) / 4), 16);
   }
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
@@ -66,41 +67,50 @@ template <class Config> struct ConvLanesWeight {
     return most_threads < double(threads) ? int64_t(most_threads) : threads;
   }
 
-  // ---- one vector, a range of result lines ----------------------------------------------------
+  // ---- some vectors, a range of result lines --------------------------------------------------
   struct Room {
     float *gradient;
     int64_t *offsets;
     const float **at;
     WindowRow *rows;
   };
-  static void band(const tw_conv_args &x, const Gather &g, const Strip &s, int64_t vector, int64_t first, int64_t last,
-                   float *kept, float *slot) {
-    Ring<In> ring{&s, &g, lane_map(s, vector), nullptr, x.x_strides, slot, 0};
-    slot += g.axis[0].taps * s.span[1] * s.line;
-    int64_t inner = g.axis[2].taps * s.depth, heights = g.axis[1].count;
+  // `kept`: the sums of the vectors, one after the other.
+  static void band(const tw_conv_args &x, const Gather &g, const Strip &s, int64_t vector, int64_t number,
+                   int64_t first, int64_t last, float *kept, float *slot) {
+    Strips rings{&s, &g, nullptr, x.x_strides, nullptr, nullptr, 0, 0};
+    rings.place(slot, vector, number);
+    slot += Strips::floats(s, g, number);
+    int64_t inner = g.axis[2].taps * s.depth, heights = g.axis[1].count, each = entries(x) * lanes, before = -1;
     Room room{slot, reinterpret_cast<int64_t *>(slot + x.out[2] * lanes), nullptr, nullptr};
     room.at = reinterpret_cast<const float **>(room.offsets + inner);
     room.rows = reinterpret_cast<WindowRow *>(room.at + taps_at_once);
     line_offsets(s, g.axis[2], room.offsets);
-    __builtin_memset(kept, 0, size_t(entries(x)) * lanes * 4);
-    int64_t column = vector * lanes, count = least(lanes, s.columns - column), before = -1;
+    __builtin_memset(kept, 0, size_t(each * number) * 4);
     for (int64_t index = first; index < last; ++index) {
       int64_t h = index % heights, slice = index / heights, depth = slice % x.out[0], image = slice / x.out[0];
       if (slice != before) {
-        ring.image = static_cast<const In *>(x.x) + image * x.x_strides[0];
-        ring.start(h);
+        rings.image = static_cast<const In *>(x.x) + image * x.x_strides[0];
+        rings.start(h);
         before = slice;
       }
-      ring.fill(depth, h);
-      int64_t number = window_rows(ring, depth, h, room.rows);
-      const In *y =
-          static_cast<const In *>(x.y) + image * x.y_strides[0] + depth * x.y_strides[1] + h * x.y_strides[2] + column;
-      for (int64_t p = 0; p < x.out[2]; ++p, y += x.y_strides[3])
-        store_f(room.gradient + p * lanes, load_as_float(y, count));
-      line(room, number, inner, x.out[2], kept);
+      rings.fill(depth, h);
+      int64_t rows = window_rows(rings, depth, h, room.rows);
+      const In *y = static_cast<const In *>(x.y) + image * x.y_strides[0] + depth * x.y_strides[1] + h * x.y_strides[2];
+      for (int64_t v = 0; v < number; ++v) {
+        int64_t column = (vector + v) * lanes;
+        widen(y + column, x.y_strides[3], x.out[2], least(lanes, s.columns - column), room.gradient);
+        line(rings.base(v), room, rows, inner, x.out[2], kept + v * each);
+      }
     }
   }
-  static TW_INLINE void line(const Room &room, int64_t rows, int64_t inner, int64_t pixels, float *kept) {
+  static TW_INLINE void widen(const In *y, int64_t step, int64_t pixels, int64_t count, float *to) {
+    if (count == lanes)
+      for (int64_t p = 0; p < pixels; ++p, y += step, to += lanes) store_f(to, load_as_float(y));
+    else
+      for (int64_t p = 0; p < pixels; ++p, y += step, to += lanes) store_f(to, load_as_float(y, count));
+  }
+  static TW_INLINE void line(const float *strip, const Room &room, int64_t rows, int64_t inner, int64_t pixels,
+                             float *kept) {
     int64_t total = rows * inner;
     for (int64_t t = 0; t < total;) {
       // Entries that follow each other, also in `kept`: rows may be missing, at the border.
@@ -109,7 +119,7 @@ template <class Config> struct ConvLanesWeight {
         const WindowRow &r = room.rows[(t + count) / inner];
         int64_t entry = (t + count) % inner;
         if (r.row * inner + entry != begin + count) break;
-        room.at[count] = r.line + room.offsets[entry];
+        room.at[count] = strip + r.line + room.offsets[entry];
       }
       with_fixed<taps_at_once>(
           count, [&](auto n) { lane_taps<decltype(n)::value>(room.at, room.gradient, pixels, kept + begin * lanes); });
@@ -125,11 +135,14 @@ template <class Config> struct ConvLanesWeight {
     float *slots = base + up(parts * part, 16);
     Gather g = gather_of<gathering>(x, 0);
     Strip s = strip_of<gathering>(x, g, 0);
+    int64_t some = Strips::together(s, g, count), chunks = (count + some - 1) / some;
     parallel(stream, threads, [&](int64_t worker) {
-      for (int64_t item = worker; item < count * parts; item += threads) {
-        int64_t b = item % parts, v = item / parts;
-        band(x, g, s, v, b * lines / parts, (b + 1) * lines / parts, base + b * part + v * each, slots + worker * slot);
-        if (parts == 1) write(x, v, base + v * each, 1, part);
+      for (int64_t item = worker; item < chunks * parts; item += threads) {
+        int64_t b = item % parts, v = item / parts * some, number = least(some, count - v);
+        band(x, g, s, v, number, b * lines / parts, (b + 1) * lines / parts, base + b * part + v * each,
+             slots + worker * slot);
+        if (parts == 1)
+          for (int64_t one = v; one < v + number; ++one) write(x, one, base + one * each, 1, part);
       }
     });
     if (parts > 1)

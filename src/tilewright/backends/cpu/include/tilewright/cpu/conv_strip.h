@@ -54,7 +54,8 @@ struct Strip {
   int64_t depth, group_columns;                         // channels of a group that are summed over, and that come out
   int64_t channels, columns;                            // the same of all groups
   int64_t low[TW_CONV_SPATIAL], span[TW_CONV_SPATIAL];  // first position read for result 0; positions for one result
-  int64_t plane;                                        // vectors of one channel and residue
+  int64_t plane, used;                                  // vectors of one channel and residue; how many are read
+  int64_t ring;                                         // lines of a ring: a power of two
   int64_t line;                                         // floats of a line
 };
 
@@ -71,7 +72,9 @@ template <ConvVariant Way> TW_INLINE Strip strip_of(const tw_conv_args &x, const
     s.span[axis] = (reach < 0 ? -reach : reach) + 1;
   }
   const Axis &w = g.axis[2];
-  s.plane = ((w.count - 1) * w.step + s.span[2] + w.step - 1) / w.step + slack;
+  s.used = ((w.count - 1) * w.step + s.span[2] + w.step - 1) / w.step;
+  s.plane = s.used + slack;
+  for (s.ring = 1; s.ring < s.span[1];) s.ring *= 2;
   s.line = s.depth * w.step * s.plane * lanes;
   return s;
 }
@@ -121,16 +124,23 @@ TW_INLINE void spread_line(const Strip &s, const LaneMap &m, const Axis &w, cons
   // Positions u = residue + every * i, those of one residue side by side.
   for (int64_t residue = 0; residue < every; ++residue, out += s.plane * lanes) {
     int64_t z = residue + low;  // the pixel of i = 0
-    int64_t begin = least(s.plane, z < 0 ? (every - 1 - z) / every : 0);
-    int64_t end = most(begin, least(s.plane, (w.size - z + every - 1) / every));
-    auto zero = [&](int64_t first, int64_t last) {
-      for (int64_t c = 0; c < s.depth; ++c)
-        for (int64_t i = first; i < last; ++i) store_f(out + i * lanes + c * apart, vf{});
-    };
-    zero(0, begin);
+    int64_t begin = z < 0 ? -z : 0, end = w.size - z;
+    if (every > 1) {
+      begin = (begin + every - 1) / every;
+      end = end > 0 ? (end + every - 1) / every : 0;
+    }
+    begin = least(s.used, begin);
+    end = most(begin, least(s.used, end));
+    for (int64_t c = 0; c < s.depth; ++c) {
+      for (int64_t i = 0; i < begin; ++i) store_f(out + i * lanes + c * apart, vf{});
+      for (int64_t i = end; i < s.used; ++i) store_f(out + i * lanes + c * apart, vf{});
+    }
     const T *at = from + (z + begin * every) * step;
-    for (int64_t i = begin; i < end; ++i, at += every * step) spread(s, m, at, out + i * lanes, apart);
-    zero(end, s.plane);
+    float *to = out + begin * lanes;
+    if (m.plain && m.reach == lanes)
+      for (int64_t i = begin; i < end; ++i, at += every * step, to += lanes) store_f(to, load_wide(at));
+    else
+      for (int64_t i = begin; i < end; ++i, at += every * step, to += lanes) spread(s, m, at, to, apart);
   }
 }
 
@@ -143,19 +153,37 @@ TW_INLINE void line_offsets(const Strip &s, const Axis &w, int64_t *offsets) {
     }
 }
 
-// The lines that result lines need, in a ring: one ring for each tap of the depth.
-template <class T> struct Ring {
+// The lines that result lines need, in rings: for each of some vectors of channels, one for each tap of the depth.
+// Vectors go together so that a line of the operand is read once, while it is near.
+template <class T> struct Rings {
   const Strip *s;
   const Gather *g;
-  LaneMap map;
   const T *image;          // of the operand
   const int64_t *strides;  // its strides
+  LaneMap *maps;
   float *lines;
+  int64_t vectors;
   int64_t next;  // the first height not yet there
 
-  TW_INLINE float *line(int64_t depth_tap, int64_t height) const {
-    int64_t span = s->span[1];
-    return lines + (depth_tap * span + (height % span + span) % span) * s->line;
+  // Room for that many, in floats.
+  static TW_INLINE int64_t one(const Strip &s, const Gather &g) { return most(1, g.axis[0].taps) * s.ring * s.line; }
+  static TW_INLINE int64_t floats(const Strip &s, const Gather &g, int64_t vectors) {
+    return vectors * (one(s, g) + int64_t(sizeof(LaneMap) / 4));
+  }
+  // How many vectors should go together: what a second-level cache holds beside other things.
+  static TW_INLINE int64_t together(const Strip &s, const Gather &g, int64_t all) {
+    constexpr int64_t enough = 64 << 10;  // floats
+    return most(1, least((all + 1) / 2, enough / most(1, one(s, g))));
+  }
+  TW_INLINE void place(float *room, int64_t first, int64_t count) {
+    maps = reinterpret_cast<LaneMap *>(room);
+    lines = room + count * int64_t(sizeof(LaneMap) / 4);
+    vectors = count;
+    for (int64_t v = 0; v < count; ++v) maps[v] = lane_map(*s, first + v);
+  }
+  TW_INLINE float *base(int64_t vector) const { return lines + vector * one(*s, *g); }
+  TW_INLINE int64_t line(int64_t depth_tap, int64_t height) const {
+    return (depth_tap * s->ring + (height & (s->ring - 1))) * s->line;
   }
   TW_INLINE void start(int64_t result_height) { next = result_height * g->axis[1].step + s->low[1]; }
   // Everything that result line (depth, height) reads.
@@ -167,26 +195,27 @@ template <class T> struct Ring {
       for (int64_t t = 0; t < d.taps; ++t) {
         int64_t z = depth * d.step + d.offset + t * d.offset_step;
         if (z < 0 || z >= d.size || next < 0 || next >= h.size) continue;
-        spread_line(*s, map, g->axis[2], image + z * strides[1] + next * strides[2] + map.base, strides[3],
-                    line(t, next));
+        const T *from = image + z * strides[1] + next * strides[2];
+        for (int64_t v = 0; v < vectors; ++v)
+          spread_line(*s, maps[v], g->axis[2], from + maps[v].base, strides[3], base(v) + line(t, next));
       }
   }
 };
 
-// A row of the window that lies inside: its line, and which it is.
+// A row of the window that lies inside: where its line is in a ring, and which it is.
 struct WindowRow {
-  const float *line;
-  int64_t row;
+  int64_t line, row;
 };
-template <class T> TW_INLINE int64_t window_rows(const Ring<T> &ring, int64_t depth, int64_t height, WindowRow *rows) {
-  const Axis &d = ring.g->axis[0], &h = ring.g->axis[1];
+template <class T>
+TW_INLINE int64_t window_rows(const Rings<T> &rings, int64_t depth, int64_t height, WindowRow *rows) {
+  const Axis &d = rings.g->axis[0], &h = rings.g->axis[1];
   int64_t number = 0;
   for (int64_t a = 0; a < d.taps; ++a)
     for (int64_t b = 0; b < h.taps; ++b) {
       int64_t zd = depth * d.step + d.offset + a * d.offset_step;
       int64_t zh = height * h.step + h.offset + b * h.offset_step;
       if (zd < 0 || zd >= d.size || zh < 0 || zh >= h.size) continue;
-      rows[number++] = {ring.line(a, zh), a * h.taps + b};
+      rows[number++] = {rings.line(a, zh), a * h.taps + b};
     }
   return number;
 }

@@ -15,6 +15,8 @@ struct Bundle {
   int64_t depth, columns;  // of one
   int64_t words;           // of `depth`, in one tap
   int64_t group_depth, group_columns;
+  bool copied;    // the gathered operand is read from a copy,
+  int64_t pixel;  // whose pixels are so many words apart
 };
 
 template <class Dot, ConvVariant Way> TW_INLINE Bundle bundle_of(const tw_conv_args &x, int64_t panel) {
@@ -98,16 +100,21 @@ template <ConvVariant Way> struct Gathered {
   static TW_INLINE const int64_t *sizes(const tw_conv_args &x) { return Way == ConvVariant::forward ? x.size : x.out; }
 };
 
-// Whether it can be read where it lies.
-template <class Dot, class T> TW_INLINE bool read_in_place(const Bundle &b) {
-  if constexpr (Dot::offset || Dot::step * sizeof(T) != 4) return false;
-  return b.depth % Dot::step == 0;
+// Whether the gathered operand can be read where it lies, by `rows` pointers at a time.  Words must be whole; and where
+// pixels lie so that those of neighbours share the few sets of a first-level cache, each would push out the other.
+template <class Dot, ConvVariant Way, class T> TW_INLINE void settle(const tw_conv_args &x, Bundle &b, int64_t rows) {
+  constexpr int64_t way = 4096, ways = 8;  // bytes of one way, and how many there are, of such caches of today
+  b.copied = Dot::offset || Dot::step * sizeof(T) != 4 || b.depth % Dot::step != 0;
+  b.pixel = b.count * b.words;
+  int64_t apart = Gathered<Way>::strides(x)[3] * int64_t(sizeof(T)) * (Way == ConvVariant::forward ? x.stride[2] : 1);
+  int64_t lines = ways * way / common_divisor(apart < 0 ? -apart : apart, way);
+  if (!b.copied && apart && rows > lines * 3 / 4) b.copied = true;
+  if (b.copied && b.pixel % 256 == 0) b.pixel += 16;
 }
 
-template <class Dot, ConvVariant Way, class T> TW_INLINE int64_t copied_words(const tw_conv_args &x, const Bundle &b) {
-  if (read_in_place<Dot, T>(b)) return 0;
+template <ConvVariant Way> TW_INLINE int64_t copied_words(const tw_conv_args &x, const Bundle &b) {
   const int64_t *size = Gathered<Way>::sizes(x);
-  return up(x.batch * size[0] * size[1] * size[2] * b.count * b.words, 16);
+  return b.copied ? up(x.batch * size[0] * size[1] * size[2] * b.pixel, 16) : 0;
 }
 
 // Lines (the pixels of one width) [first, last) of the copy.
@@ -115,22 +122,21 @@ template <class Dot, ConvVariant Way, class T>
 void copy_lines(const tw_conv_args &x, const Bundle &b, int64_t first, int64_t last, uint32_t *copy) {
   using G = Gathered<Way>;
   const int64_t *size = G::sizes(x), *strides = G::strides(x);
-  int64_t pixel = b.count * b.words;
   for (int64_t line = first; line < last; ++line) {
     int64_t height = line % size[1], depth = line / size[1] % size[0], image = line / size[1] / size[0];
     const T *from = static_cast<const T *>(G::data(x)) + image * strides[0] + depth * strides[1] + height * strides[2];
     for (int64_t bundle = 0; bundle < b.count; ++bundle)
       pack_a<Dot, true>(from + bundle * b.depth, strides[3], size[2], size[2], b.depth,
-                        copy + line * size[2] * pixel + bundle * b.words, pixel);
+                        copy + line * size[2] * b.pixel + bundle * b.words, b.pixel);
   }
 }
 
-template <class Dot, ConvVariant Way, class T>
+template <ConvVariant Way, class T>
 TW_INLINE Source source_of(const tw_conv_args &x, const Bundle &b, const uint32_t *copy, const uint32_t *zeros) {
   using G = Gathered<Way>;
   Source s{};
   s.zeros = reinterpret_cast<const char *>(zeros);
-  if (read_in_place<Dot, T>(b)) {
+  if (!b.copied) {
     s.at = static_cast<const char *>(G::data(x));
     s.image = G::strides(x)[0] * int64_t(sizeof(T));
     for (int axis = 0; axis < TW_CONV_SPATIAL; ++axis) s.axis[axis] = G::strides(x)[axis + 1] * int64_t(sizeof(T));
@@ -140,7 +146,7 @@ TW_INLINE Source source_of(const tw_conv_args &x, const Bundle &b, const uint32_
   const int64_t *size = G::sizes(x);
   s.at = reinterpret_cast<const char *>(copy);
   s.bundle = b.words * 4;
-  s.axis[2] = b.count * s.bundle;
+  s.axis[2] = b.pixel * 4;
   s.axis[1] = size[2] * s.axis[2];
   s.axis[0] = size[1] * s.axis[1];
   s.image = size[0] * s.axis[0];

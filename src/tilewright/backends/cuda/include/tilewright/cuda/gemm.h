@@ -13,8 +13,7 @@
 #ifdef __CUDACC__
 #define TW_DEVICE_TMA_WS(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::tma_ws_of<Config>::threads, 1) \
-      Symbol(const __grid_constant__ tw::TensorMaps<tw::tma_ws_of<Config>::maps_a> a, \
-             const __grid_constant__ tw::TensorMaps<tw::tma_ws_of<Config>::maps_b> b, \
+      Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::TensorMap b, \
              const __grid_constant__ tw::TensorMap e, const __grid_constant__ tw::TensorMap d, \
              const __grid_constant__ tw::TmaWsArgs x) { \
     tw::gemm_tma_ws<tw::tma_ws_of<Config>, Config>(a, b, e, d, x); \

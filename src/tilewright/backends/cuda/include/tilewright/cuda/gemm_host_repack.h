@@ -1,19 +1,15 @@
 // Operands the copy engine cannot read (their rows start anywhere) or wgmma cannot multiply (one- and four-byte elements
 // whose lines are contiguous) are copied first; the problem is then about the copies, which lie in the workspace.
 #pragma once
-#include <tilewright/cuda/gemm_host_apart.h>
+#include <tilewright/cuda/gemm_host_common.h>
 #include <tilewright/cuda/gemm_pipelines.h>
 #include <tilewright/cuda/turn.h>
 
 namespace tw::cuda {
 
 template <class Config> struct HostRepack {
-  static bool of_a(const tw_gemm_args &x) {
-    return turns_a<Config> || (odd_a<Config>(x) && !HostApart<Config>::of_a(x));
-  }
-  static bool of_b(const tw_gemm_args &x) {
-    return turns_b<Config> || (odd_b<Config>(x) && !HostApart<Config>::of_b(x));
-  }
+  static bool of_a(const tw_gemm_args &x) { return turns_a<Config> || odd_a<Config>(x); }
+  static bool of_b(const tw_gemm_args &x) { return turns_b<Config> || odd_b<Config>(x); }
 
   // Of the workspace.
   static int64_t bytes(const tw_gemm_args &x) {

@@ -50,11 +50,9 @@ template <class Config> struct HostTmaWs {
       if (int status = Copies::run(x, place.functions[repack_function], place.multiprocessors, room, stream))
         return status;
     }
-    TensorMaps<S::maps_a> a = {};
-    TensorMaps<S::maps_b> b = {};
-    TensorMap e = {}, d = {};
+    TensorMap a = {}, b = {}, e = {}, d = {};
+    if (int error = maps(x, a, b, e)) return status_of(error);
     TmaWsArgs t = arguments(x);
-    if (int error = maps(x, t, a, b, e)) return status_of(error);
     if constexpr (S::TmaStore) {
       if (int error = Guests::invite(x, t, d)) return status_of(error);
     }
@@ -69,6 +67,10 @@ template <class Config> struct HostTmaWs {
 
  private:
   // As the kernel sees them: turned, it is B that lies along its m.
+  struct Operand {
+    const void *at;
+    int64_t lines, stride, batch_stride;
+  };
   static Operand first(const tw_gemm_args &x) { return S::Turned ? of_b(x) : of_a(x); }
   static Operand second(const tw_gemm_args &x) { return S::Turned ? of_a(x) : of_b(x); }
   static Operand of_a(const tw_gemm_args &x) { return {x.a, x.m, x.a_stride, x.a_batch_stride}; }
@@ -81,8 +83,7 @@ template <class Config> struct HostTmaWs {
         o.batch_stride};
   }
   // 0, or the driver's error.
-  static int maps(const tw_gemm_args &x, const TmaWsArgs &t, TensorMaps<S::maps_a> &a, TensorMaps<S::maps_b> &b,
-                  TensorMap &e) {
+  static int maps(const tw_gemm_args &x, TensorMap &a, TensorMap &b, TensorMap &e) {
     // k-contiguous: rows of 128 bytes; else 64 lines of some k.
     using MapA = MapCache<A, S::MajorA ? 64 : S::BK, (S::MajorA ? 64 : S::BM) / S::ClusterN, 3>;
     using MapB = MapCache<B, S::MajorB ? 64 : S::BK, (S::MajorB ? 64 : S::BN) / S::ClusterM, 3>;
@@ -90,10 +91,8 @@ template <class Config> struct HostTmaWs {
     static MapA maps_a;
     static MapB maps_b;
     int error = 0;
-    if (t.a_apart.is) error = HostApart<Config>::maps(first(x), S::MajorA, x, a);
-    else if (!S::PackedA) error = maps_a.get(key(x, first(x), S::MajorA), a.at[0]);
-    if (!error && t.b_apart.is) error = HostApart<Config>::maps(second(x), S::MajorB, x, b);
-    else if (!error && !S::PackedB) error = maps_b.get(key(x, second(x), S::MajorB), b.at[0]);
+    if (!S::PackedA) error = maps_a.get(key(x, first(x), S::MajorA), a);
+    if (!error && !S::PackedB) error = maps_b.get(key(x, second(x), S::MajorB), b);
     if constexpr (S::TmaStore) {
       static MapE maps_e;
       if (!error) error = maps_e.get(MapKey{x.e, x.n, x.m, x.batch, x.e_stride, x.e_batch_stride}, e);
@@ -127,8 +126,6 @@ template <class Config> struct HostTmaWs {
       t.packed_lines = int(form.padded), t.packed_block = form.padded * Pack::row;
       t.packed_batch = t.packed_block * form.blocks;
     }
-    if (HostApart<Config>::first(x)) t.a_apart = HostApart<Config>::how(one);
-    if (HostApart<Config>::second(x)) t.b_apart = HostApart<Config>::how(two);
     t.finish = epilogue_args(x);
     return t;
   }

@@ -42,13 +42,13 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
   leave.end();
 }
 
-template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMaps<S::maps_a> &maps_a,
-                                                         const TensorMaps<S::maps_b> &maps_b, const TensorMap &map_e,
-                                                         const TensorMap &map_d, const TmaWsArgs &x) {
+template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b,
+                                                         const TensorMap &map_e, const TensorMap &map_d,
+                                                         const TmaWsArgs &x) {
   const SharedMemory<S> shared;
-  if (threadIdx.x == 0) {
-    if (!S::PackedA) tma_prefetch(&maps_a.at[0]);
-    if (!S::PackedB) tma_prefetch(&maps_b.at[0]);
+  if (threadIdx.x == 0) {  // one thread: barriers made by the lanes of a warp, one each, took half a microsecond more
+    if (!S::PackedA) tma_prefetch(&map_a);
+    if (!S::PackedB) tma_prefetch(&map_b);
     for (int i = 0; i < S::Stages; ++i) {
       shared.full[i].init(1);
       shared.empty[i].init((S::ClusterM + S::ClusterN - 1) * (S::PingPong ? 1 : 2));
@@ -61,7 +61,7 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMaps<S::map
   else __syncthreads();
   if (threadIdx.x < 128) {
     give_registers<40>();
-    if (threadIdx.x < 32 && elect_one()) feed<S>(maps_a, maps_b, x, shared);
+    if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
     take_registers<232>();

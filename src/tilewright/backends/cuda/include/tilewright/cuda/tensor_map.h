@@ -8,8 +8,4 @@ struct alignas(64) TensorMap {
   uint64_t words[16];
 };  // opaque: the driver's CUtensorMap
 
-template <int Count> struct TensorMaps {
-  TensorMap at[Count];
-};
-
 }  // namespace tw

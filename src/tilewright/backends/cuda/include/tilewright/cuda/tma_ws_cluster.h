@@ -17,23 +17,17 @@ template <class S> struct ClusterSheet {
   }
 };
 
-template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const Warpgroup &me, const TmaWsArgs &x) {
+template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const Warpgroup &me) {
   using Sheet = ClusterSheet<S>;
 #pragma unroll
   for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {  // two neighbouring columns
-      int r = me.who * S::rows + i * 64 + me.warp * 16 + j % 2 * 8 + me.lane / 4, c = j / 2 * 8 + me.lane % 4 * 2;
-      int next = c + 1;
-      if (S::apart_a && !S::MajorA && x.a_apart.is) r = settled<S>(r);
-      if (S::apart_b && !S::MajorB && x.b_apart.is) c = settled<S>(c), next = settled<S>(next);
+      const int r = me.who * S::rows + i * 64 + me.warp * 16 + j % 2 * 8 + me.lane / 4, c = j / 2 * 8 + me.lane % 4 * 2;
       const float left = to_word(d[i][j * 2]), right = to_word(d[i][j * 2 + 1]);
       if constexpr (S::Turned) {
         sheet[Sheet::at(c, r)] = left;
-        sheet[Sheet::at(next, r)] = right;
-      } else if (next != c + 1) {
-        sheet[Sheet::at(r, c)] = left;
-        sheet[Sheet::at(r, next)] = right;
+        sheet[Sheet::at(c + 1, r)] = right;
       } else {
         *reinterpret_cast<float2 *>(sheet + Sheet::at(r, c)) = float2{left, right};
       }
@@ -48,7 +42,7 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
   constexpr int threads = 256, some = 8, along = Sheet::width / some;
   float *sheet = reinterpret_cast<float *>(shared.stages);
   named_barrier(4, threads);  // both have multiplied what the stages held
-  lay_out<S>(sheet, d, me, x);
+  lay_out<S>(sheet, d, me);
   cluster_sync();
   // Where the tile begins, and how much of it is inside E.
   const int row0 = S::Turned ? s.n * S::BN : s.m * S::BM, column0 = S::Turned ? s.m * S::BM : s.n * S::BN;

@@ -26,24 +26,6 @@ template <int Whole, int Parts, int Major> TW_GPU void fetch(const TensorMap &ma
   }
 }
 
-// The same of an operand whose rows (where lines are contiguous: k) begin anywhere; parts are kinds of rows.
-template <class S, int Whole, int Parts, int Major> TW_GPU void fetch_apart(const TensorMap *maps, Barrier *done,
-                                                                            char *to, int k, int at, int z, int part,
-                                                                            uint16_t mask, const Apart &apart) {
-  constexpr int kinds = S::period / Parts;
-#pragma unroll 1
-  for (int kind = part * kinds; kind < (part + 1) * kinds; ++kind) {
-    const int shift = (apart.first + kind * apart.step) % S::period;
-#pragma unroll 1
-    for (int i = 0; i < (Whole + 63) / 64; ++i) {
-      char *place = to + i * 8192 + kind * S::kind_rows * 128;
-      const int x = (Major ? at + i * 64 : k) + shift, y = Major ? k / S::period : (at + i * 64) / S::period;
-      if constexpr (Parts == 1) tma_load(&maps[kind], done, place, x, y, z);
-      else tma_load_multicast(&maps[kind], done, place, x, y, z, mask);
-    }
-  }
-}
-
 // The same of an operand packed beforehand: `lines` of a block of k, as the stage wants them.  Where there
 // are fewer than a tile has, the stage keeps what it held: that only meets results nobody stores.
 template <int Whole, int Parts>
@@ -77,8 +59,8 @@ template <class S> struct FedTile {
   }
 };
 
-template <class S> TW_GPU void feed(const TensorMaps<S::maps_a> &maps_a, const TensorMaps<S::maps_b> &maps_b,
-                                    const TmaWsArgs &x, const SharedMemory<S> &shared) {
+template <class S>
+TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, const SharedMemory<S> &shared) {
   Place<S> place;
   Ring<S::Stages> ring;
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
@@ -95,19 +77,11 @@ template <class S> TW_GPU void feed(const TensorMaps<S::maps_a> &maps_a, const T
       done->expect(t.bytes);
       if constexpr (S::PackedA)
         fetch_packed<S::BM, S::ClusterN>(t.packed + step * x.packed_block, done, a, t.lines, place.n, place.row());
-      else if (S::apart_a && x.a_apart.is)
-        fetch_apart<S, S::BM, S::ClusterN, S::MajorA>(maps_a.at, done, a, k, t.row, t.z_a, place.n, place.row(),
-                                                      x.a_apart);
-      else fetch<S::BM, S::ClusterN, S::MajorA>(maps_a.at[0], done, a, k, t.row, t.z_a, place.n, place.row(), policy_a);
+      else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, k, t.row, t.z_a, place.n, place.row(), policy_a);
       char *b = a + S::a_bytes;
       if constexpr (S::PackedB)
         fetch_packed<S::BN, S::ClusterM>(t.packed + step * x.packed_block, done, b, t.lines, place.m, place.column());
-      else if (S::apart_b && x.b_apart.is)
-        fetch_apart<S, S::BN, S::ClusterM, S::MajorB>(maps_b.at, done, b, k, t.column, t.z_b, place.m, place.column(),
-                                                      x.b_apart);
-      else
-        fetch<S::BN, S::ClusterM, S::MajorB>(maps_b.at[0], done, b, k, t.column, t.z_b, place.m, place.column(),
-                                             policy_b);
+      else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, k, t.column, t.z_b, place.m, place.column(), policy_b);
     }
   }
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here

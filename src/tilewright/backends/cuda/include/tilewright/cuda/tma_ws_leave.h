@@ -129,23 +129,6 @@ template <class S, class Config> struct LeaveByStores {
     if constexpr (small) from_registers(d, p);
     else through_sheet(d, p);
   }
-  // Where a row or column of sums belongs, if their operand was fetched apart.
-  TW_GPU int settled_row(int row) const { return S::apart_a && !S::MajorA && x.a_apart.is ? settled<S>(row) : row; }
-  TW_GPU int settled_column(int column) const {
-    return S::apart_b && !S::MajorB && x.b_apart.is ? settled<S>(column) : column;
-  }
-  // Neighbours of a row of the problem, or what would be neighbours, in the order sums are in.
-  template <int Count>
-  TW_GPU void store_unsettled(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
-    constexpr bool may = S::Turned ? S::apart_a && !S::MajorA : S::apart_b && !S::MajorB;
-    if (Count == 1 || !may || !(S::Turned ? x.a_apart.is : x.b_apart.is))
-      return store(sums, p, settled_row(row), settled_column(column));
-#pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      const Sum one[1] = {sums[i]};
-      store(one, p, settled_row(S::Turned ? row + i : row), settled_column(S::Turned ? column : column + i));
-    }
-  }
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
   template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
     const int r = S::Turned ? column : row, c = S::Turned ? row : column, there = (S::Turned ? x.m : x.n) - c;
@@ -158,7 +141,7 @@ template <class S, class Config> struct LeaveByStores {
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {
       const Sum sums[2] = {d[0][j * 2], d[0][j * 2 + 1]};
-      store_unsettled(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
+      store(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
     }
   }
   // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
@@ -235,11 +218,9 @@ template <class S, class Config> struct LeaveByStores {
 #pragma unroll
       for (int up = 0; up < 2; ++up) {
         const Sum *v = &d[(column / 8 + j) * 4 + up * 2];
-        const int r = settled_row(me.warp * 16 + up * 8 + me.lane / 4), q = j * 8 + me.lane % 4 * 2;
-        const int left = settled_column(q), right = settled_column(q + 1);
-        if constexpr (S::Turned) sheet[place(left, r)] = v[0], sheet[place(right, r)] = v[1];
-        else if (right == left + 1) *reinterpret_cast<Pair *>(sheet + place(r, left)) = Pair{v[0], v[1]};
-        else sheet[place(r, left)] = v[0], sheet[place(r, right)] = v[1];
+        const int r = me.warp * 16 + up * 8 + me.lane / 4, q = j * 8 + me.lane % 4 * 2;
+        if constexpr (S::Turned) sheet[place(q, r)] = v[0], sheet[place(q + 1, r)] = v[1];
+        else *reinterpret_cast<Pair *>(sheet + place(r, q)) = Pair{v[0], v[1]};
       }
   }
 };
@@ -300,8 +281,8 @@ template <class S, class Config> struct Leave {
         const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
 #pragma unroll
         for (int q = 0; q < 4; q += S::Turned ? 1 : 2)
-          if constexpr (S::Turned) stores.store_unsettled({sums[q]}, p, r + q / 2 * 8, c + q % 2);
-          else stores.store_unsettled({sums[q], sums[q + 1]}, p, r + q / 2 * 8, c);
+          if constexpr (S::Turned) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
+          else stores.store({sums[q], sums[q + 1]}, p, r + q / 2 * 8, c);
       });
   }
 };

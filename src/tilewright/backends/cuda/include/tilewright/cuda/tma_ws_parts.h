@@ -47,11 +47,6 @@ template <class S> struct SharedMemory {
   }
 };
 
-// Where a row of an operand fetched apart belongs, by the place it has in the stage.
-template <class S> TW_GPU int settled(int row) {
-  return (row & ~63) + row % S::kind_rows * S::period + row % 64 / S::kind_rows;
-}
-
 // The sums of a multiplying warpgroup, as wgmma keeps them: each 64 rows of its part of a tile.
 template <class S> using SumOf = typename sum_of<typename S::In>::type;
 template <class S> using Sums = SumOf<S>[S::blocks_m][S::BN / 2];

@@ -18,21 +18,12 @@ struct Guest {
   Comes comes;
 };
 
-// An operand whose rows begin anywhere, which the copy engine cannot read as one matrix: rows that are `period` apart begin
-// at the same place between multiples of 16 bytes, and make a matrix it can read.  Each such matrix has a tensor map of
-// its own, from the multiple of 16 bytes before its first element on.  (Where lines are contiguous, rows are k.)
-struct Apart {
-  int is;           // whether the operand is fetched so
-  int first, step;  // elements between a multiple of 16 bytes and row 0, and how many more of row 1, and so on
-};
-
 struct TmaWsArgs {
   int m, n, k;  // as the kernel sees them (already turned)
   TileOrder order;
   int every_a, every_b;  // 0: one matrix serves the whole batch
-  Apart a_apart, b_apart;
-  int a_once, b_once;  // nobody comes back for it: what comes is the first to leave the cache
-  void *e;             // for results that leave by ordinary stores
+  int a_once, b_once;    // nobody comes back for it: what comes is the first to leave the cache
+  void *e;               // for results that leave by ordinary stores
   long long e_stride, e_batch_stride;
   float *partial;      // stream-K and split-K: a tile of sums for each block
   unsigned *flags;     // and words to meet at, zero before a launch and after it
@@ -81,12 +72,6 @@ struct TmaWs {
   // Slots of so many buffers take turns.  Boxes of C or D come into the buffers their results leave from: each slot has
   // a barrier for them.
   static constexpr int slots = batch > 1 ? 1 : buffers;
-  // Rows fetched apart come 64 at a time, those of a kind together: the 64 lie in another order then, which ordinary
-  // stores put right, and k in another order in both operands.
-  static constexpr int period = 16 / sizeof(In), kind_rows = 64 / period;
-  static constexpr bool apart_a = !TmaStore && !PackedA && kind_rows % 8 == 0 && period % ClusterN == 0,
-                        apart_b = !TmaStore && !PackedB && kind_rows % 8 == 0 && period % ClusterM == 0 && BN % 64 == 0;
-  static constexpr int maps_a = apart_a ? period : 1, maps_b = apart_b ? period : 1;
   static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + beside;
 #ifdef TW_ON_GPU
   // Where a row of the problem begins in E, in elements; negative where there is none.  A kernel whose rows lie
