@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.nvidia_schedules import ConvTmaWsSchedule, DepthwiseSchedule, gemm_signature
 from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.gemm.nvidia_schedules import shared_bytes
+
+COMPILE_MEMORY = 600 << 20
 
 Fields = Mapping[str, object]  # of a Config, each as C++ writes it
 
@@ -26,7 +30,50 @@ class Pipeline(NamedTuple):
     beside: tuple[str, ...] = ()  # what the names of its other functions end in
 
 
+def _flag(on: bool) -> str:
+    return "true" if on else "false"
+
+
+def _tma_ws(spec: KernelSpec) -> Fields:
+    h: ConvTmaWsSchedule = spec.schedule
+    return {
+        "tile_m": h.tile[0],
+        "tile_n": h.tile[1],
+        "stages": h.stages,
+        "cluster_m": h.cluster[0],
+        "cluster_n": h.cluster[1],
+        "pingpong": _flag(h.grouping == "pingpong"),
+        "tma_store": _flag(h.store == "tma"),
+        "merged": _flag(h.merged),
+        "deal": f"tw::Deal::{h.dealing}",
+    }
+
+
+def _depthwise(spec: KernelSpec) -> Fields:
+    h: DepthwiseSchedule = spec.schedule
+    return {"window": h.window, "step": h.step, "pixels": h.pixels, "vector": h.vector}
+
+
+_TMA_WS = Pipeline(
+    "conv_tma_ws.h", "conv_host_tma_ws.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
+)
 PIPELINES = {
+    "tma_ws": _TMA_WS,
+    "folded": _TMA_WS._replace(
+        device_header="conv_folded.h",
+        host_header="conv_host_folded.h",
+        device="TW_DEVICE_CONV_FOLDED",
+        host="HostConvFolded",
+        beside=("_pixels", "_weights"),
+    ),
+    "depthwise": Pipeline(
+        "conv_depthwise.h",
+        "conv_host_depthwise.h",
+        "TW_DEVICE_CONV_DEPTHWISE",
+        "HostConvDepthwise",
+        _depthwise,
+        ("_add",),
+    ),
     "loops": Pipeline("conv_loops.h", "conv_host_loops.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
 }
 
@@ -42,7 +89,16 @@ class CudaConv(KernelsDefaults):
         return conv_estimate.seconds(spec, problem)
 
     def promises(self, spec: KernelSpec) -> Promises:
+        h = spec.schedule
+        if isinstance(h, ConvTmaWsSchedule):
+            from tilewright.inspect import nvidia
+
+            copies = ("UTMALDG", "UTMASTG") if h.store == "tma" else ("UTMALDG",)
+            return Promises(nvidia.WARPGROUP, copies, shared_bytes(gemm_signature(spec.signature, h.pipeline), h.gemm))
         return Promises()
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return COMPILE_MEMORY
 
 
 KERNELS = CudaConv()

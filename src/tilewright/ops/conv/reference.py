@@ -133,8 +133,8 @@ def sums(problem: ConvProblem, x: Array, w: Array, y: Array, rows: Rows = slice(
     p = problem
     chosen = np.arange(_row_count(p))[rows]
     if p.variant == "backward_weight":
-        pixels, gradient = x.reshape(-1, p.groups, p.group_channels), y.reshape(-1, p.groups, p.group_filters)
-        return _by_filters(p, pixels, gradient, chosen).reshape(len(chosen), -1)
+        of_x, of_y = x.reshape(-1, p.groups, p.group_channels), y.reshape(-1, p.groups, p.group_filters)
+        return _by_filters(p, of_x, of_y, chosen).reshape(len(chosen), -1)
     by_place = w.reshape(p.groups, p.group_filters, prod(p.window), p.group_channels)
     if p.variant == "forward":
         table = x.reshape(-1, p.groups, p.group_channels)

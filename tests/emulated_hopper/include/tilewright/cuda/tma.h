@@ -7,11 +7,29 @@ namespace tw {
 
 TW_GPU void tma_prefetch(const TensorMap *) {}
 TW_GPU void tma_prefetch_box(const TensorMap *, int, int, int) {}
-TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
+constexpr uint64_t cached = 0, read_once = 1;  // nothing is cached here
+TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, 0);
 }
-TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
+TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks,
+                               uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, blocks);
+}
+struct Walk {
+  int channel, w, h, d, image;
+};
+struct Tap {
+  uint16_t w, h, d;
+};
+template <int Spatial> TW_GPU void tma_load_pixels_multicast(const TensorMap *map, Barrier *full, void *to,
+                                                             const Walk &at, const Tap &tap, uint16_t blocks) {
+  const int two[5] = {at.channel, at.w, at.h, at.image, 0}, three[5] = {at.channel, at.w, at.h, at.d, at.image},
+            moved[3] = {tap.w, tap.h, tap.d};
+  emulated::copy_pixels(map, &full->word, to, Spatial == 2 ? two : three, moved, blocks);
+}
+template <int Spatial>
+TW_GPU void tma_load_pixels(const TensorMap *map, Barrier *full, void *to, const Walk &at, const Tap &tap) {
+  tma_load_pixels_multicast<Spatial>(map, full, to, at, tap, 0);
 }
 TW_GPU void bulk_load(const void *from, Barrier *full, void *to, uint32_t bytes) {
   emulated::copy_bytes(from, &full->word, to, bytes, 0);
