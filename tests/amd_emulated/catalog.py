@@ -107,6 +107,7 @@ def cases() -> tuple[Case, ...]:
         ("MultiDAdd, one D", spec(G3, "compv3", "fp16", epilogue="MultiDAdd", num_d=1)),
         ("compv3 fp16 on gfx90a", spec(G2, "compv3", "fp16", "rrr")),
         ("compv4 fp16 on gfx950", spec(G4, "compv4", "fp16")),
+        ("four rows, a turn of several", spec(G3, "mem", "fp16", tile=(16, 64, 32), grid=ONE, warp_tile=(4, 64, 16))),
         # every dtype with every pipeline, layouts and stores mixed in
         ("compv3 fp8", spec(G3, "compv3", "fp8", "ccr", "direct")),
         ("compv4 bf16", spec(G3, "compv4", "bf16", "rrr", pad=False)),

@@ -47,8 +47,8 @@ def model(preferred: str, **changes: Any) -> models.Model:
     forest = stump(frame.columns.index("pipeline"), 0.5 if at == 0 else at - 0.5, low, high)
     here = {name: value for name, value in machine(TARGET).items() if name != "fingerprint"}
     card = models.Card(
-        "gemm", (TARGET,), (here,), (GEMM.signature_of(PROBLEM).label(),), frame.columns,
-        {name: tuple(each) for name, each in words.items()}, 0.0, SIGMA, {}, {}, {},
+        "gemm", (TARGET,), (here,), frame.signature_words(GEMM.signature_of(PROBLEM)), frame.columns,
+        {name: tuple(each) for name, each in words.items()}, 0.0, 1e9, SIGMA, {}, {}, {},
     )  # fmt: skip
     wide = np.full(len(frame.columns), 1e30)
     return models.Model(replace(card, **changes), forest, -wide, wide)
@@ -102,6 +102,16 @@ def test_a_model_decides_and_says_how_sure_it_is(shelf: Path) -> None:
     assert told.model == ""
 
 
+def test_kernels_the_estimate_gives_no_hope_are_not_asked_about(shelf: Path) -> None:
+    guessed = Registry(TARGET).select(PROBLEM).spec
+    put(shelf, model(other_pipeline(), far=1.0))
+    chosen = Registry(TARGET).select(PROBLEM)
+    assert (chosen.tier, chosen.spec) == ("model", guessed)
+    assert "the estimate gives no other a hope" in chosen.reason
+    told = Registry(TARGET).explain(PROBLEM)
+    assert [one.name for one in told.candidates if one.predicted_seconds is not None] == [guessed.name]
+
+
 def test_a_model_that_goes_is_not_asked_any_more(shelf: Path) -> None:
     registry = Registry(TARGET)
     file = put(shelf, model(other_pipeline()))
@@ -128,7 +138,7 @@ def test_what_was_measured_comes_first(shelf: Path) -> None:
     [
         ({"devices": ({"model": "another"},)}, "this device is none it knows (model another)"),
         ({"targets": ("x86_64_v3",)}, "it was trained for x86_64_v3"),
-        ({"dtypes": ("bf16_rcr",)}, "it has not seen fp32_rrr"),
+        ({"signatures": ("layout rrr",)}, "it has not seen fp32 x fp32, results in fp32"),
     ],
     ids=["device", "target", "signature"],
 )
@@ -153,6 +163,8 @@ def test_a_problem_beyond_its_training_is_the_estimate_s(shelf: Path) -> None:
     far = GEMM.problem({"m": 200_000, "n": 2000, "k": 2000})
     assert registry.select(far).tier == "rule"
     assert "and it was trained on" in registry.explain(far).model
+    aligned = GEMM.problem({"m": 199, "n": 256, "k": 195})
+    assert registry.select(aligned).tier == "model", "rows that are aligned better are nothing new"
 
 
 def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> None:
@@ -163,10 +175,10 @@ def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> 
         assert Registry(TARGET).select(PROBLEM).tier == "model", "the sound one is used"
     assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["model-file"]
     file.unlink()
-    put(shelf, model(other_pipeline(), op="convolution"), "c")
+    put(shelf, model(other_pipeline(), op="absent"), "c")
     with events.recorded() as heard:
         assert Registry(TARGET).select(PROBLEM).tier == "rule"
-    assert "convolution" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
+    assert "absent" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
 
 
 def test_strides_do_not_change_what_a_model_says(shelf: Path) -> None:

@@ -45,16 +45,18 @@ int set_attribute(void *, int which, int value) {
 int held(unsigned shared) { return shared <= 64 * 1024 ? 2 : 1; }
 int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
   unsigned cluster = 1;
+  bool early = false;
   for (unsigned i = 0; i < c->attribute_count; ++i)
     if (c->attributes[i].id == 4)
       cluster = c->attributes[i].value[0] * c->attributes[i].value[1] * c->attributes[i].value[2];
+    else if (c->attributes[i].id == 6) early = c->attributes[i].value[0] != 0;
   if (int(c->shared_bytes) > allowed_shared || c->grid[0] % cluster || cluster > 8 || c->grid[0] == 0 ||
       c->block[0] > 1024) {
     report = "a launch the driver refuses";
     return 1;
   }
   report = run(Launch{reinterpret_cast<Entry>(function), arguments, c->grid, c->block[0], cluster, c->shared_bytes,
-                      cluster == 1 ? multiprocessors * held(c->shared_bytes) : multiprocessors});
+                      cluster == 1 ? multiprocessors * held(c->shared_bytes) : multiprocessors, early});
   return report.empty() ? 0 : 719;
 }
 int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,

@@ -43,6 +43,7 @@ std::vector<Store> stores;
 uint32_t shared_bytes;
 Entry kernel;
 void **parameters;
+bool early = false;  // the kernel was launched before the one before it was done
 
 Thread &me() { return threads[size_t(scheduler.current())]; }
 
@@ -253,7 +254,7 @@ Map map_at(const void *p) {
 
 // As many blocks at a time as the multiprocessors hold; the next ones when all of these have ended.
 std::string run(const Launch &l) {
-  kernel = l.entry, parameters = l.parameters;
+  kernel = l.entry, parameters = l.parameters, early = l.early;
   const unsigned *grid = l.grid, block = l.block, cluster = l.cluster, shared = l.shared_bytes;
   const unsigned count = grid[0] * grid[1] * grid[2];
   gridDim = {grid[0], grid[1], grid[2]};
@@ -432,11 +433,14 @@ static void to_blocks(Copy c, uint32_t mask) {
       queue(c);
     }
 }
+void wait_for_kernel_before() { me().block->waited = true; }
 void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t mask) {
+  if (early && !me().block->waited) fault("a copy of what the kernel before may not have written yet");
   Copy c{true, map_at(map), {x, y, z}, {}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
   if (c.map.pixels) fault("a box of a map of pixels");
   c.bytes = c.map.box[0] * c.map.box[1] * c.map.box[2] * uint32_t(c.map.bytes);
   c.offset = offset_of(to, c.bytes, "a copy");
+  if (x * c.map.bytes % 16) fault("a copy of a box that does not begin at a multiple of 16 bytes");
   if ((window + c.offset) % 128) fault("a copy to an address that is not a multiple of 128");
   to_blocks(c, mask);
 }
@@ -477,6 +481,7 @@ void store_box(const void *map, const void *from, int x, int y, int z) {
   s.bytes = s.map.box[0] * s.map.box[1] * s.map.box[2] * uint32_t(s.map.bytes);
   s.offset = offset_of(from, s.bytes, "a store");
   if ((window + s.offset) % 128) fault("a store from an address that is not a multiple of 128");
+  if (x * s.map.bytes % 16) fault("a store of a box that does not begin at a multiple of 16 bytes");
   for (uint32_t i = 0; i < s.bytes; ++i)
     if (s.block->dirty[s.offset + i]) fault("a store of what was written without fence.proxy.async since");
   stores.push_back(s);

@@ -13,6 +13,7 @@ void cluster_sync();
 const char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the same place in another block of the cluster
 void named_barrier(int id, int threads, bool waits);
 void fence_async_proxy();
+void wait_for_kernel_before();
 void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);
 void read_matrices(uint32_t *to, const void *row);
 void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth);

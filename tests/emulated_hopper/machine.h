@@ -65,6 +65,7 @@ struct Block {
   std::vector<uint8_t> dirty;  // written by a warp that has not fenced since
   std::unordered_map<char *, Late> written;
   int alive;
+  bool waited = false;  // for the kernel before this one
   char *base() { return memory.data(); }
 };
 struct Copy {

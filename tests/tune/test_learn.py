@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import zipfile
 from dataclasses import replace
@@ -18,8 +19,8 @@ from tilewright.backends.base import backend
 from tilewright.dispatch import model as models
 from tilewright.dispatch.results import OK, KernelRow, Result
 from tilewright.errors import ModelError, RequestError
-from tilewright.learn import evaluate
-from tilewright.learn.data import collect, demand_enough, matrix
+from tilewright.learn import evaluate, packed
+from tilewright.learn.data import collect, demand_enough, matrix, near
 from tilewright.ops.base import plain
 from tilewright.ops.engine import engine
 from tilewright.ops.features import Frame, kernel_columns, vocabulary
@@ -189,6 +190,73 @@ def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
     assert file.read_bytes() == first, "the same data is the same model"
     _check_verdicts(again, data)
     _check_tampering(file)
+
+
+def test_packed_results_are_read_back_and_the_same_results_are_the_same_file(tmp_path: Path) -> None:
+    file = tmp_path / "some.json.gz"
+    rows = results(6)
+    failed = replace(rows[0], status="wrong", seconds=None)
+    assert packed.write(file, "gemm", [*rows, failed], {"made": "by a test"}) == len(rows)
+    first = file.read_bytes()
+    packed.write(file, "gemm", rows, {"made": "by a test"})
+    assert file.read_bytes() == first
+    again = packed.read(file)
+    assert [(one.problem, one.kernel.digest, one.threads, one.device) for one in again] == [
+        (one.problem, one.kernel.digest, one.threads, one.device) for one in rows
+    ]
+    np.testing.assert_allclose([one.seconds for one in again], [one.seconds for one in rows], atol=1e-10)
+    assert collect(GEMM, again).words == collect(GEMM, rows).words
+
+
+def test_packed_results_that_are_none_are_one_clear_error(tmp_path: Path) -> None:
+    file = tmp_path / "some.json.gz"
+    packed.write(file, "gemm", results(2))
+    sound = file.read_bytes()
+    data = json.loads(gzip.decompress(sound))
+    data["groups"][0]["times"][0][1] = -1.0
+    lacking = {name: value for name, value in data.items() if name != "kernels"}
+    texts = [data, lacking, [], {**data, "format": 9}, {**data, "groups": [{}]}, {**data, "devices": []}]
+    for one in (b"", sound[:-20], b"text", *(gzip.compress(json.dumps(each).encode()) for each in texts)):
+        file.write_bytes(one)
+        with pytest.raises(RequestError) as caught:
+            packed.read(file)
+        assert caught.value.rule == "results-file"
+    with pytest.raises(RequestError):
+        packed.read(tmp_path / "absent.json.gz")
+
+
+def test_a_kernel_measured_twice_counts_once_with_the_mean() -> None:
+    rows = results(6)
+    data = collect(GEMM, [*rows, *(replace(one, seconds=3 * (one.seconds or 0.0)) for one in rows)])
+    once = collect(GEMM, rows)
+    assert data.rows == once.rows
+    for one, other in zip(data.groups, once.groups, strict=True):
+        np.testing.assert_allclose(one.seconds, 2 * other.seconds)
+
+
+def test_a_second_measurement_takes_luck_from_the_oracle() -> None:
+    data = collect(GEMM, results(12))
+    lucky = data.groups[0]
+    at = int(np.argmax(lucky.seconds))
+    seconds = lucky.seconds.copy()
+    seconds[at] = lucky.seconds.min() / 2
+    first = replace(data, groups=(replace(lucky, seconds=seconds), *data.groups[1:]))
+    guessed = evaluate.by_estimate(first)
+    assert guessed[0].efficiency < 1.0
+    told = evaluate.again(guessed, first, data)
+    assert told[0].efficiency > guessed[0].efficiency
+    assert [one.efficiency for one in told[1:]] == [one.efficiency for one in guessed[1:]]
+    nothing = evaluate.again(guessed, first, replace(data, groups=()))
+    assert [one.efficiency for one in nothing] == [one.efficiency for one in guessed]
+
+
+def test_far_kernels_are_left_out_and_the_oracle_stays() -> None:
+    data = collect(GEMM, results(12))
+    close = near(data, 1.2)
+    assert 0 < close.rows < data.rows
+    for one, other in zip(close.groups, data.groups, strict=True):
+        assert one.oracle == other.oracle
+        assert (one.estimates <= 1.2 * other.estimates.min()).all()
 
 
 def _check_verdicts(model: models.Model, data: Any) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.dispatch.records import machine
 from tilewright.dispatch.results import OK, Result, Results
+from tilewright.errors import DeviceError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.timing import Method
-from tilewright.tune.lane import Built, Lane
+from tilewright.tune import lane as lanes
+from tilewright.tune.crew import Crew, here
+from tilewright.tune.lane import Built, Lane, LaneLost, Outcome
 from tilewright.tune.sweep import Options, Sweep, of_list
 
 GEMM = ops.op("gemm")
@@ -51,8 +55,11 @@ CRASH, HANG, LATER = (ON_LOAD.format(one) for one in ("abort();", "for (;;) paus
 
 
 def outcomes(kernels: list[Built], method: Method = QUICK, **options: Any) -> dict[str, Any]:
-    with Lane(TARGET, 1, **options) as lane:
+    lane = Lane(TARGET, 1, **options)
+    try:
         found = list(lane.measure(PROBLEM, kernels, method))
+    finally:
+        lane.close()
     assert len({one.digest for one in found}) == len(found) == len(kernels), "each kernel once"
     return {one.digest: one for one in found}
 
@@ -148,6 +155,148 @@ def test_a_kernel_that_cannot_be_built_is_a_row(
     rows = sweep(Results(tmp_path / "r.db"), three[:2], [PROBLEM])
     assert {one.kernel.digest: one.status for one in rows} == {three[0].digest: "build-failed", three[1].digest: OK}
     assert next(one.reason for one in rows if one.status != OK) == "no such instruction"
+
+
+# -- devices that are lost -----------------------------------------------------------------------------------
+
+
+class Frail(Lane):
+    """A lane whose worker's answers can be changed on the way: what a device that is gone would say."""
+
+    def __init__(self, changed: Callable[[int, Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        super().__init__(TARGET, 1, fingerprint=machine(TARGET)["fingerprint"])
+        self._changed, self._seen = changed, 0
+
+    def _demand_device(self, answer: Mapping[str, Any]) -> None:
+        if "device" in answer:
+            self._seen += 1
+        super()._demand_device(self._changed(self._seen, answer))
+
+
+def crew_of(*lanes: Any) -> Crew:
+    return replace(here(TARGET, limit=30.0, patience=0.0, jobs=1), lanes=lanes)
+
+
+def gone(seen: int, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"lost": "no device answers"} if seen > 1 else answer
+
+
+def another(seen: int, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**answer, "device": "0123456789abcdef"} if "device" in answer and seen > 1 else answer
+
+
+@pytest.mark.parametrize(("changed", "said"), [(gone, "no device answers"), (another, "is another device now")])
+def test_a_lost_device_stops_the_sweep_and_keeps_its_rows(
+    tmp_path: Path, three: list[KernelSpec], changed: Any, said: str
+) -> None:
+    store = Results(tmp_path / "r.db")
+    other = GEMM.problem({"m": 7, "n": 5, "k": 3})
+    notes: list[str] = []
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(Frail(changed)))
+    work = one.plan([PROBLEM, other], of_list(GEMM, three[:2]))
+    with pytest.raises(DeviceError, match=said) as caught:
+        one.run(work, on_lost=notes.append)
+    assert caught.value.rule == "device-lost"
+    assert "the same command goes on" in caught.value.remedy
+    assert [said in note for note in notes] == [True]
+    assert {(row.status, row.problem["m"]) for row in store.all()} == {(OK, PROBLEM.m)}, "no row says a lie"
+    left = one.plan([PROBLEM, other], of_list(GEMM, three[:2]))
+    assert (left.known, left.total) == (store.count(), work.total - store.count())
+
+
+def test_another_device_does_what_a_lost_one_left(tmp_path: Path, three: list[KernelSpec]) -> None:
+    store = Results(tmp_path / "r.db")
+    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 9)]
+    notes: list[str] = []
+    crew = crew_of(Frail(gone), Lane(TARGET, 1))
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew)
+    work = one.plan(problems, of_list(GEMM, three[:2]))
+    one.run(work, on_lost=notes.append)
+    assert len(notes) == 1
+    assert store.count() == work.total
+    assert {row.status for row in store.all()} == {OK}
+
+
+class Deadly:
+    """A lane that is lost whenever it meets one kernel."""
+
+    name = "that device"
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+
+    def versions(self, spec: KernelSpec) -> Mapping[str, str]:
+        return {}
+
+    def open(self) -> None: ...
+
+    def measure(self, problem: Any, kernels: Sequence[Built], method: Method) -> Iterator[Outcome]:
+        for one in kernels:
+            if one.spec.digest == self._digest:
+                raise LaneLost("it fell off the bus")
+            yield Outcome(one.spec.digest, OK, seconds=1.0)
+
+    def close(self) -> None: ...
+
+
+def test_a_kernel_that_costs_one_device_after_another_is_blamed_in_the_end(
+    tmp_path: Path, three: list[KernelSpec]
+) -> None:
+    store = Results(tmp_path / "r.db")
+    bad = three[0].digest
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(*(Deadly(bad) for _ in range(6))))
+    one.run(one.plan([PROBLEM], of_list(GEMM, three[:2])))
+    rows = {row.kernel.digest: row for row in store.all()}
+    assert rows.keys() == {one.digest for one in three[:2]}
+    assert (rows[bad].status, rows[three[1].digest].status) == ("crashed", OK)
+    assert "2 devices were lost over it: it fell off the bus" in rows[bad].reason
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["too large", "device gone"])
+def test_operands_that_cannot_be_made_are_told_from_a_device_that_is_gone(
+    three: list[KernelSpec], lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker says where a problem does not fit, and what the next one says of the device then."""
+    lane = Lane(TARGET, 1)
+    answers = [{"at": "", "device": "f"}, {"unmade": "no memory", "device_error": True}]
+    answers += [{"lost": "gone"}] if lost else [{"at": "", "device": "f"}, {"done": True}]
+
+    class Scripted:
+        def send(self, request: Any) -> None: ...
+
+        def read(self, limit: float) -> Any:
+            return answers.pop(0)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(lanes, "_Worker", Scripted)
+    asked = lane.measure(PROBLEM, [Built(one, Path("x")) for one in three[:2]], QUICK)
+    if lost:
+        with pytest.raises(LaneLost, match="gone"):
+            list(asked)
+    else:
+        assert [(one.status, one.reason) for one in asked] == [("refused", "no memory")] * 2
+    assert not answers
+
+
+def test_a_worker_that_others_end_says_nothing_about_a_kernel(
+    three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an operator would, or a system short of memory: twice while a kernel is checked, once while all race."""
+    moments = ["at", "at", "race"]
+    read = lanes._Worker.read
+
+    def kills(self: Any, limit: float) -> Any:
+        answer = read(self, limit)
+        if moments and answer.get(moments[0]):
+            moments.pop(0)
+            os.kill(self._process.pid, signal.SIGKILL)
+        return answer
+
+    monkeypatch.setattr(lanes._Worker, "read", kills)
+    found = outcomes([built(one) for one in three[:2]])
+    assert not moments
+    assert {one.status for one in found.values()} == {OK}
 
 
 CODE = """

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 OpName = Annotated[str, typer.Argument(metavar="OP", help="An op.")]
 Sources = Annotated[
     list[Path] | None,
-    typer.Option("--data", metavar="FILE", help="A store (.db) or table (.csv, .parquet); several allowed.  [default: "
-                 "this machine's store]", show_default=False),
+    typer.Option("--data", metavar="FILE", help="A store (.db), table (.csv, .parquet) or packed results (.json.gz); "
+                 "several allowed.  [default: this machine's store]", show_default=False),
 ]  # fmt: skip
 Archs = Annotated[str, typer.Option("--target", help="Only results of this arch's kernels.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `train` wrote.")]
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     group.command("train")(train)
     group.command("evaluate")(evaluate)
     group.command("compare")(compare)
+    group.command("pack")(pack)
     help = "What a model says of the kernels for a problem."
     _ops.register(group, "predict", help, _predict, _ops.problem_parameters)
     app.add_typer(group, name="learn")
@@ -46,12 +47,16 @@ def results(op: Op, sources: list[Path] | None, arch: str) -> list[Result]:
     """What was measured of an op, out of stores and tables."""
     from tilewright.dispatch.records import records
     from tilewright.dispatch.results import Results, Unreadable
+    from tilewright.learn import packed
     from tilewright.tune import export
 
     found: list[Result] = []
     for path in sources or [records().path]:
         if path.suffix in export.FORMATS:
             found += export.read(path)
+            continue
+        if path.name.endswith(packed.ENDING):
+            found += packed.read(path)
             continue
         if sources and not path.is_file():
             raise _unusable(path, "there is no such store")
@@ -114,7 +119,7 @@ def train(
         Path | None, typer.Option(help="Where to write; by default the cache's folder, where dispatch looks.")
     ] = None,
     start: Annotated[Path | None, typer.Option(metavar="MODEL", help="Go on from this model.")] = None,
-    trees: Annotated[int, typer.Option(min=1, max=5000)] = 100,
+    trees: Annotated[int, typer.Option(min=1, max=5000)] = 300,
     leaves: Annotated[int, typer.Option(min=2, max=1024)] = 31,
     seed: Annotated[int, typer.Option(min=0, help="Of the folds and of LightGBM.")] = 7,
     json: AsJson = False,
@@ -174,11 +179,42 @@ def _write(path: Path, made: Model) -> None:
     write_if_changed(path.with_suffix(".card.json"), card.encode())
 
 
+def pack(
+    op: OpName,
+    output: Annotated[Path, typer.Option(metavar="FILE.json.gz", help="Where to write.")],
+    data: Sources = None,
+    target: Archs = "",
+) -> None:
+    """Put what was measured into one small file, to ship it or to train from it elsewhere."""
+    from tilewright import ops
+    from tilewright.learn import packed
+
+    if not output.name.endswith(packed.ENDING):
+        raise RequestError(
+            f"{output.name} does not end in {packed.ENDING}",
+            rule="results-name",
+            value=str(output),
+            remedy=f"name it {output.name.partition('.')[0]}{packed.ENDING}",
+        )
+    if output.exists():
+        packed.read(output)  # a file that is none of ours is left alone
+    count = packed.write(output, ops.op(op).name, results(ops.op(op), data, target))
+    say(f"{count} times, {output.stat().st_size / 1024:.0f} KiB written to {output}")
+
+
 def evaluate(
     op: OpName,
     model: ModelFile,
     data: Sources = None,
     target: Archs = "",
+    again: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A second measurement of the fastest kernels: whoever was first in --data "
+            "is the oracle, with its time of this one, so that luck does not count.",
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw each choice beside the fastest.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -190,8 +226,11 @@ def evaluate(
     made = _of_op(model_of(model), op)
     found = _data(ops.op(op), data, target, to_train=False)
     _demand_some(found)
-    choices = judged.by_model(made, found)
-    scores = {"model": judged.score(choices), "estimate": judged.score(judged.by_estimate(found))}
+    choices, guesses = judged.by_model(made, found), judged.by_estimate(found)
+    if again:
+        second = _data(ops.op(op), again, target, to_train=False)
+        choices, guesses = (judged.again(one, found, second) for one in (choices, guesses))
+    scores = {"model": judged.score(choices), "estimate": judged.score(guesses)}
     silent = judged.unspoken(made, found)
     if plot is not None:
         from tilewright.codegen.folder import write_if_changed

@@ -72,19 +72,21 @@ def selection(served: Served, told: Verdict | None) -> Selection | None:
     order = sorted(range(len(served)), key=seconds.__getitem__)
     best, second = order[0], order[1]
     sure = math.exp(told.sigma) - 1
-    slower = seconds[second] / seconds[best] if seconds[best] > 0 else 1.0
-    reason = (
-        f"the model {told.model} predicts it the fastest of {len(served)} kernels, give or take {sure:.0%}; "
-        f"the runner-up {served[second][0].name} would take {slower:.2f} times as long"
-    )
+    reason = f"the model {told.model} predicts it the fastest of {len(served)} kernels, give or take {sure:.0%}"
+    if math.isfinite(seconds[second]) and seconds[best] > 0:
+        slower = seconds[second] / seconds[best]
+        reason += f"; the runner-up {served[second][0].name} would take {slower:.2f} times as long"
+    else:
+        reason += "; the estimate gives no other a hope"
     return Selection(served[best][0], "model", reason, seconds[best])
 
 
 def predicted(served: Served, told: Verdict | None) -> dict[str, float]:
-    """Seconds by digest, where a model says something."""
+    """Seconds by digest, of the kernels a model says something of."""
     if told is None or told.seconds is None:
         return {}
-    return {spec.digest: float(seconds) for (spec, _), seconds in zip(served, told.seconds, strict=True)}
+    pairs = zip(served, told.seconds.tolist(), strict=True)
+    return {spec.digest: seconds for (spec, _), seconds in pairs if math.isfinite(seconds)}
 
 
 def silence(told: Verdict | None) -> str:

@@ -5,7 +5,8 @@ file: arrays of numbers and a card in JSON (what it was trained on, how good it 
 is executed, and one whose digest, features or arrays do not fit is an error that says so.
 
 A model speaks where it was trained: for its op and target, on a device it knows, for signatures and words it has seen
-and problems within the range of its training.  Elsewhere it says why not, and the estimate decides.
+and problems within the range of its training.  Elsewhere it says why not, and the estimate decides.  Of the kernels it
+orders those whose estimate is within `far` of the lowest: it was trained on no others, and need not save the hopeless.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ from tilewright import events, ops, settings
 from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.engine import engine
-from tilewright.ops.features import Frame
+from tilewright.ops.features import ALIGNED, Frame
 from tilewright.runtime.trees import Forest
 
-FORMAT = 1
+FORMAT = 2
 ENDING = ".twmodel"
 MOST_BYTES = 16 << 20
 _ARRAYS = ("nodes", "roots", "depths", "low", "high")
@@ -46,10 +46,11 @@ class Card:
     op: str
     targets: tuple[str, ...]  # archs
     devices: tuple[Mapping[str, Any], ...]  # identities: a device with the same words is known
-    dtypes: tuple[str, ...]  # labels of the signatures it has seen
+    signatures: tuple[str, ...]  # the words of signatures it has seen (`ops.features.signature_words`)
     columns: tuple[str, ...]
     vocabulary: Mapping[str, tuple[str, ...]]
     base: float
+    far: float  # of the lowest estimate of a problem: kernels beyond it are not asked about
     sigma: float  # of the logarithm of predicted over measured time, on problems it was not trained on
     data: Mapping[str, Any]  # digest of the training rows, their number, problems, sweeps
     metrics: Mapping[str, Any]
@@ -73,7 +74,12 @@ class Model:
 
     @cached_property
     def _signatures(self) -> frozenset[str]:
-        return frozenset(self.card.dtypes)
+        return frozenset(self.card.signatures)
+
+    @cached_property
+    def _ranged(self) -> Array:
+        """Which features of a problem have a range it speaks in; alignment beyond what it has seen is nothing new."""
+        return np.array([not name.startswith(ALIGNED) for name in self.frame.problem_columns])
 
     def silent(self, spec: KernelSpec, device: Mapping[str, Any]) -> str:
         """Why it says nothing of kernels like this one on a device; empty where it does."""
@@ -82,24 +88,30 @@ class Model:
         if not any(_same(one, device) for one in self.card.devices):
             known = "; ".join(", ".join(f"{name} {value}" for name, value in one.items()) for one in self.card.devices)
             return f"this device is none it knows ({known})"
-        if spec.signature.label() not in self._signatures:
-            return f"it has not seen {spec.signature.label()}"
-        return ""
+        new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
+        return f"it has not seen {', '.join(new)}" if new else ""
 
     def outside(self, rows: Array) -> str:
         """Which feature of a problem lies beyond its training; empty where none does."""
         count = len(self.frame.problem_columns)
         first = rows[0, :count]
-        far = (first < self.low[:count] - 1e-6) | (first > self.high[:count] + 1e-6)
+        far = self._ranged & ((first < self.low[:count] - 1e-6) | (first > self.high[:count] + 1e-6))
         if not far.any():
             return ""
         at = int(np.argmax(far))
         range_ = f"{self.low[at]:.3g} to {self.high[at]:.3g}"
         return f"{self.card.columns[at]} is {first[at]:.3g}, and it was trained on {range_}"
 
-    def seconds(self, rows: Array, estimates: Sequence[float]) -> Array:
+    def near(self, estimates: Array) -> Array:
+        """The places of the kernels it is asked about."""
+        return np.flatnonzero(estimates <= self.card.far * estimates.min())
+
+    def seconds(self, rows: Array, near: Array, estimates: Array) -> Array:
+        """Of all kernels; those it was not asked about take for ever."""
+        found = np.full(len(estimates), np.inf)
         with np.errstate(all="ignore"):
-            return np.asarray(np.asarray(estimates) * np.exp(self.forest.score(rows)))
+            found[near] = estimates[near] * np.exp(self.forest.score(rows))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +204,7 @@ def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
             **data,
             "targets": tuple(data["targets"]),
             "devices": tuple(data["devices"]),
-            "dtypes": tuple(data["dtypes"]),
+            "signatures": tuple(data["signatures"]),
             "columns": tuple(data["columns"]),
             "vocabulary": {name: tuple(words) for name, words in data["vocabulary"].items()},
         }
@@ -261,20 +273,23 @@ def ask(
     device: Mapping[str, Any],
 ) -> Verdict:
     """What the first model that knows these kernels says; else why none does."""
-    why = ""
+    why, guessed = "", np.asarray(estimates, np.float64)
     for model in models:
         if model.card.op != problem.op:
             continue
-        silent = next((text for one in specs if (text := model.silent(one, device))), "")
-        if not silent:
-            new = next((words for one in specs if (words := model.frame.unknown_words(one))), [])
-            silent = f"it has not seen {', '.join(new)}" if new else ""
-        if not silent and not all(map(math.isfinite, estimates)):
+        kinds = {(one.arch, one.signature): one for one in specs}.values()
+        silent = next((text for one in kinds if (text := model.silent(one, device))), "")
+        if not silent and not np.isfinite(guessed).all():
             silent = "an estimate is no number"
         if not silent:
-            rows = model.frame.rows(specs, problem, units, estimates)
+            near = model.near(guessed)
+            asked = [specs[one] for one in near]
+            new = next((words for one in asked if (words := model.frame.unknown_words(one))), [])
+            silent = f"it has not seen {', '.join(new)}" if new else ""
+        if not silent:
+            rows = model.frame.rows(asked, problem, units, guessed[near])
             silent = model.outside(rows)
             if not silent:
-                return Verdict(model.seconds(rows, estimates), model.card.sigma, model.card.name)
+                return Verdict(model.seconds(rows, near, guessed), model.card.sigma, model.card.name)
         why = why or f"the model {model.card.name} says nothing: {silent}"
     return Verdict(why_not=why)

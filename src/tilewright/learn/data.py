@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,13 @@ class Group:
     seconds: Array
     estimates: Array
     units: int
+    fastest: float = 0.0  # seconds of one that was left out, where it is faster than these
+
+    @property
+    def oracle(self) -> float:
+        """Seconds of the fastest of all that were measured."""
+        found = float(self.seconds.min())
+        return min(found, self.fastest) if self.fastest else found
 
     @property
     def family(self) -> str:
@@ -96,7 +103,8 @@ def collect(
 ) -> Data:
     """Groups of results; problems that are held out, or near one that is, are left out and counted.
 
-    `keep` asks of a problem whether it is wanted; `held` names other problems than the op's own holdout, () none.
+    `keep` asks of a problem whether it is wanted; `held` names other problems than the op's own holdout, () none.  Of a
+    kernel that was measured more than once on a problem the mean counts.
     """
     left_out: dict[str, int] = {}
 
@@ -105,15 +113,18 @@ def collect(
 
     found: dict[tuple[str, str, int], list[tuple[Result, KernelSpec]]] = {}
     devices: dict[str, dict[str, Any]] = {}
+    specs: dict[str, KernelSpec | None] = {}
     for one in results:
         if one.op != op.name:
             continue
         if one.status != OK or not one.seconds or one.seconds <= 0:
             leave(f"status {one.status}")
             continue
-        try:
-            spec = op.spec_from_dict(dict(one.kernel.spec))
-        except TilewrightError:
+        text = one.kernel.digest or canonical(one.kernel.spec)
+        if text not in specs:
+            specs[text] = _spec(op, one)
+        spec = specs[text]
+        if spec is None:
             leave("a kernel of another version")
             continue
         fingerprint = str(one.device.get("fingerprint", ""))
@@ -137,6 +148,13 @@ def collect(
     return Data(op, tuple(groups), tuple(targets), tuple(devices.values()), left_out)
 
 
+def _spec(op: Op, one: Result) -> KernelSpec | None:
+    try:
+        return op.spec_from_dict(dict(one.kernel.spec))
+    except TilewrightError:
+        return None
+
+
 def _problem(op: Op, one: Result) -> Any:
     try:
         return op.problem_from_dict(dict(one.problem))
@@ -145,8 +163,11 @@ def _problem(op: Op, one: Result) -> Any:
 
 
 def _group(problem: Any, threads: int, rows: Sequence[tuple[Result, KernelSpec]]) -> Group:
-    specs = tuple(spec for _, spec in rows)
-    seconds = np.array([one.seconds for one, _ in rows], np.float64)
+    times: dict[str, list[float]] = {}
+    for one, spec in rows:
+        times.setdefault(spec.digest, []).append(one.seconds or 0.0)
+    specs = tuple({spec.digest: spec for _, spec in rows}.values())
+    seconds = np.array([np.mean(times[one.digest]) for one in specs], np.float64)
     estimates = estimates_of(specs, problem, threads)
     return Group(problem, threads, specs, seconds, estimates, units_of(specs[0].arch, threads))
 
@@ -170,11 +191,23 @@ def demand_enough(data: Data, least: int = LEAST_PROBLEMS) -> None:
         )
 
 
+def near(data: Data, far: float) -> Data:
+    """Without the kernels whose estimate is beyond a multiple of the lowest of their problem."""
+    groups = []
+    for one in data.groups:
+        kept = np.flatnonzero(one.estimates <= far * one.estimates.min())
+        groups.append(
+            replace(one, specs=tuple(one.specs[at] for at in kept), seconds=one.seconds[kept],
+                    estimates=one.estimates[kept], fastest=one.oracle)
+        )  # fmt: skip
+    return replace(data, groups=tuple(groups))
+
+
 def matrix(data: Data, frame: Frame) -> tuple[Array, Array, Array]:
     """Features, the logarithm of measured over estimated time, and the number of each row's group."""
     blocks, targets, numbers = [], [], []
     for number, one in enumerate(data.groups):
-        blocks.append(frame.rows(one.specs, one.problem, one.units, one.estimates.tolist()))
+        blocks.append(frame.rows(one.specs, one.problem, one.units, one.estimates))
         targets.append(np.log(one.seconds / one.estimates))
         numbers.append(np.full(len(one.specs), number))
     return np.concatenate(blocks), np.concatenate(targets), np.concatenate(numbers)

@@ -1,4 +1,9 @@
-"""Training: LightGBM on how far the estimate is off, judged by problems it has not seen, packed into our own arrays."""
+"""Training: LightGBM on how far the estimate is off, judged by problems it has not seen, packed into our own arrays.
+
+How far it is off has two parts, which two forests learn one after the other: what all kernels of a problem have in
+common (of the problem's features alone), and how they differ.  Choosing needs the second only, so it gets most of the
+trees, and the first no chance to outshout it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import numpy as np
 
 from tilewright.dispatch.model import Card, Model
 from tilewright.errors import RequestError
-from tilewright.learn.data import Array, Data, demand_enough, matrix
+from tilewright.learn.data import Array, Data, demand_enough, matrix, near
 from tilewright.learn.evaluate import Score, choices, score
 from tilewright.ops.features import Frame
 from tilewright.runtime.trees import NODE, Forest
@@ -20,13 +25,16 @@ from tilewright.runtime.trees import NODE, Forest
 class Settings:
     """What training is told."""
 
-    trees: int = 100
+    trees: int = 300
     leaves: int = 31
     rate: float = 0.1
     least_rows: int = 20  # of a leaf
+    common_trees: int = 40  # for what a problem's kernels have in common
     folds: int = 5
     seed: int = 7
-    weigh_fast: float = 3.0  # how much more the kernels near the fastest of a problem count
+    far: float = 1.6  # kernels with estimates beyond this multiple of the lowest are not looked at
+    sharp: float = 8.0  # how fast a kernel's weight falls with its distance from the fastest of its problem
+    least_weight: float = 0.05  # of a hopeless one
 
 
 def lightgbm() -> Any:
@@ -49,31 +57,50 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     frame = data.frame() if start is None else start.frame
     if start is not None:
         _demand_continues(start, data)
-    x, y, groups = matrix(data, frame)
-    weights = _weights(data, groups, settings)
+    asked = near(data, settings.far if start is None else start.card.far)
+    x, y, groups = matrix(asked, frame)
     before = np.zeros(len(y)) if start is None else start.forest.score(x)
+    rows = _Rows(x, y - before, groups, _weights(asked, settings))
     folds = _folds(groups, settings)
     out = np.empty(len(y))
     for fold in range(settings.folds):
         test = folds[groups] == fold
-        made = _fit(x[~test], (y - before)[~test], weights[~test], frame, settings)
+        made = _fit(rows.of(~test), frame, settings)
         out[test] = before[test] + made.score(x[test])
-    forest = _fit(x, y - before, weights, frame, settings)
+    forest = _fit(rows, frame, settings)
     if start is not None:
-        forest = _joined(start.forest, forest)
-    found = score(choices(data, groups, out))
-    card = _card(data, frame, forest, float(np.std(out - y)), found, settings)
+        forest = joined(start.forest, forest)
+    sigma = float(np.sqrt(np.average((out - y) ** 2, weights=rows.weights)))
+    card = _card(data, frame, forest, sigma, score(choices(asked, out)), settings)
     return Model(card, forest, x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
 
 
-def _weights(data: Data, groups: Array, settings: Settings) -> Array:
+@dataclass(frozen=True)
+class _Rows:
+    """What is learned from."""
+
+    x: Array
+    y: Array
+    groups: Array  # numbers, those of a group side by side
+    weights: Array
+
+    def of(self, which: Array) -> _Rows:
+        return _Rows(self.x[which], self.y[which], self.groups[which], self.weights[which])
+
+    def common(self) -> tuple[Array, Array]:
+        """Where each group begins, and the mean of its logarithms, in which kernels that could be chosen count most."""
+        first = np.flatnonzero(np.r_[True, self.groups[1:] != self.groups[:-1]])
+        return first, np.add.reduceat(self.y * self.weights, first) / np.add.reduceat(self.weights, first)
+
+
+def _weights(data: Data, settings: Settings) -> Array:
     """Kernels that could be chosen matter most, and every problem matters alike."""
     found = []
     for one in data.groups:
         slower = one.seconds / one.seconds.min()
-        weight = 1.0 + settings.weigh_fast * np.exp(-4.0 * (slower - 1.0))
+        weight = settings.least_weight + np.exp(-settings.sharp * (slower - 1.0))
         found.append(weight / weight.sum())
-    return np.concatenate(found) * len(groups) / len(data.groups)
+    return np.concatenate(found) * data.rows / len(data.groups)
 
 
 def _folds(groups: Array, settings: Settings) -> Array:
@@ -82,16 +109,25 @@ def _folds(groups: Array, settings: Settings) -> Array:
     return np.random.default_rng(settings.seed).permutation(count) % settings.folds
 
 
-def _fit(x: Array, y: Array, weights: Array, frame: Frame, settings: Settings) -> Forest:
+def _fit(rows: _Rows, frame: Frame, settings: Settings) -> Forest:
+    first, level = rows.common()
+    problems = rows.x[first]
+    problems[:, len(frame.problem_columns) :] = 0.0  # nothing of any kernel
+    alike = _boosted(problems, level, None, frame, settings, settings.common_trees)
+    sizes = np.diff(np.r_[first, len(rows.y)])
+    apart = _boosted(rows.x, rows.y - np.repeat(level, sizes), rows.weights, frame, settings, settings.trees)
+    return joined(apart, alike)
+
+
+def _boosted(x: Array, y: Array, weights: Array | None, frame: Frame, settings: Settings, trees: int) -> Forest:
     library = lightgbm()
     parameters = {
         "objective": "regression", "num_leaves": settings.leaves, "learning_rate": settings.rate,
         "min_data_in_leaf": settings.least_rows, "verbosity": -1, "seed": settings.seed, "deterministic": True,
-        "force_row_wise": True, "num_threads": 2, "feature_pre_filter": False,
+        "force_row_wise": True, "num_threads": 1, "feature_pre_filter": False, "max_bin": 127,
     }  # fmt: skip
     rows = library.Dataset(x, y, weight=weights, feature_name=list(frame.columns), free_raw_data=False)
-    booster = library.train(parameters, rows, num_boost_round=settings.trees)
-    return packed(booster.dump_model())
+    return packed(library.train(parameters, rows, num_boost_round=trees).dump_model())
 
 
 def packed(dump: Mapping[str, Any]) -> Forest:
@@ -122,7 +158,7 @@ def packed(dump: Mapping[str, Any]) -> Forest:
     return Forest(np.array(nodes, NODE), np.array(roots, np.int32), np.array(depths, np.int32), 0.0)
 
 
-def _joined(one: Forest, other: Forest) -> Forest:
+def joined(one: Forest, other: Forest) -> Forest:
     moved = other.nodes.copy()
     moved["left"] += len(one.nodes)
     return Forest(
@@ -156,15 +192,16 @@ def _card(data: Data, frame: Frame, forest: Forest, sigma: float, found: Score, 
     from tilewright import __version__
     from tilewright.ops.base import plain
 
-    signatures = sorted({spec.signature.label() for group in data.groups for spec in group.specs})
+    signatures = {spec.signature for group in data.groups for spec in group.specs}
     return Card(
         op=data.op.name,
         targets=data.targets,
         devices=tuple(_known_words(data.devices)),
-        dtypes=tuple(signatures),
+        signatures=tuple(sorted({word for one in signatures for word in frame.signature_words(one)})),
         columns=frame.columns,
         vocabulary={name: tuple(words) for name, words in frame.words.items()},
         base=forest.base,
+        far=settings.far,
         sigma=sigma,
         data={
             "digest": data.digest, "rows": data.rows, "problems": len(data.groups), "left_out": dict(data.left_out),

@@ -1,7 +1,8 @@
 """What a model sees of a kernel on a problem: one row of numbers a kernel, computed alike in training and in selection.
 
     problem       what the op says of the problem                         (`Engine.problem_features`)
-    kernel        every flat field of the schedule that is a number, a switch or a word
+    kernel        every flat field of the schedule that is a number, a switch or a word, and what the op works out of
+                  a kernel alone                                          (`Engine.kernel_features`, where it has it)
     interaction   what the op works out of both, for all kernels at once   (`Engine.interactions`)
     hardware      units the work is dealt to
     estimate      the logarithm of what the backend's analytic estimate says
@@ -39,6 +40,7 @@ def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
 ABSENT = -1.0
 ESTIMATE = "log_estimate"
 UNITS = "units"
+ALIGNED = "aligned_"  # how the names of features begin that say what sizes are multiples of
 
 
 @lru_cache(maxsize=16)
@@ -87,11 +89,17 @@ class Frame:
     def __init__(self, part: Engine, schedules: tuple[type[Any], ...], words: Vocabulary) -> None:
         self._part, self.words = part, dict(words)
         self._kernel = kernel_columns(schedules)
+        self._own: tuple[str, ...] = tuple(getattr(part, "kernel_feature_names", ()))
         self._known: dict[tuple[str, ...], tuple[Array, dict[str, Array]]] = {}
         self.problem_columns = part.problem_feature_names
         self.columns: tuple[str, ...] = (
-            *part.problem_feature_names, *self._kernel, *part.interaction_names, UNITS, ESTIMATE,
+            *part.problem_feature_names, *self._kernel, *self._own, *part.interaction_names, UNITS, ESTIMATE,
         )  # fmt: skip
+
+    def signature_words(self, signature: Any) -> tuple[str, ...]:
+        """What of a signature a model must have seen: what the op says, else the signature itself."""
+        words = getattr(self._part, "signature_words", None)
+        return (str(signature.label()),) if words is None else tuple(words(signature))
 
     def unknown_words(self, spec: KernelSpec) -> list[str]:
         """Words of a kernel that the vocabulary lacks: nothing learned says anything of it."""
@@ -103,19 +111,22 @@ class Frame:
         key = tuple(one.digest for one in specs)
         known = self._known.get(key)
         if known is None:
-            rows = [
-                [_number(value, self.words.get(name, ()))
-                 for name, value in zip(self._kernel, values(spec, self._kernel), strict=True)]
-                for spec in specs
-            ]  # fmt: skip
-            block = np.array(rows, np.float32).reshape(len(rows), len(self._kernel))
-            known = (block, {name: block[:, index] for index, name in enumerate(self._kernel)})
+            names = (*self._kernel, *self._own)
+            rows = [self._kernel_row(spec) for spec in specs]
+            block = np.array(rows, np.float32).reshape(len(rows), len(names))
+            # Copies, in which neighbours lie side by side.
+            known = (block, {name: block[:, index].astype(np.float64) for index, name in enumerate(names)})
             if len(self._known) > 256:
                 self._known.clear()
             self._known[key] = known
         return known
 
-    def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int, estimates: Sequence[float]) -> Array:
+    def _kernel_row(self, spec: KernelSpec) -> list[float]:
+        pairs = zip(self._kernel, values(spec, self._kernel), strict=True)
+        found = [_number(value, self.words.get(name, ())) for name, value in pairs]
+        return [*found, *(float(one) for one in self._part.kernel_features(spec))] if self._own else found  # type: ignore[attr-defined]
+
+    def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int, estimates: Sequence[float] | Array) -> Array:
         """One row a kernel."""
         block, columns = self._kernels(specs)
         of_problem = np.asarray(self._part.problem_features(problem), np.float32)

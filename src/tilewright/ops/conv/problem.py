@@ -161,6 +161,12 @@ class ConvProblem:
         return said if self.channels_last else said + " channels-first"
 
 
+def minimal_filtering(problem: ConvProblem) -> bool:
+    """Whether Winograd's filtering computes it: windows of 3 x 3, at every place, of floats."""
+    p = problem
+    return len(p.window) > 1 and p.window[-2:] == (3, 3) and p.stride[-2:] == (1, 1) and p.dtype != "int8"
+
+
 @lru_cache(maxsize=4096)  # a selection asks for it once a candidate
 def _signature(problem: ConvProblem) -> ConvSignature:
     return ConvSignature(

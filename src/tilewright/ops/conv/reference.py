@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DTYPES
-from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.problem import ConvProblem, minimal_filtering
 from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.numerics import (
     TINY32,
@@ -39,6 +39,7 @@ from tilewright.ops.numerics import (
 
 # Rows of a large problem are sampled: what is left takes a second or so.
 FULL_CHECK_FLOPS = 2e9
+FILTERING = 16.0  # by how much F(2x2, 3x3) enlarges what is summed, at most
 # Numbers of one gathered operand; more rows go in turns.
 _GATHERED = 1 << 22
 
@@ -52,6 +53,7 @@ class Exact:
     size: Array  # |x||w| + |D| ..., the size of what was summed
     products: Array  # |x||w| (int8: |x.w|), scaled by multiplied Ds
     scaled: Array | float  # by how much multiplied Ds scale an error
+    filtered: Array | float = 0.0  # N of the bound for Winograd's filtering, scaled by multiplied Ds
 
 
 Rows = Any  # an array of indices, or slice(None)
@@ -131,8 +133,8 @@ def sums(problem: ConvProblem, x: Array, w: Array, y: Array, rows: Rows = slice(
     p = problem
     chosen = np.arange(_row_count(p))[rows]
     if p.variant == "backward_weight":
-        table = y.reshape(-1, p.groups, p.group_filters)
-        return _by_filters(p, x.reshape(-1, p.groups, p.group_channels), table, chosen).reshape(len(chosen), -1)
+        of_x, of_y = x.reshape(-1, p.groups, p.group_channels), y.reshape(-1, p.groups, p.group_filters)
+        return _by_filters(p, of_x, of_y, chosen).reshape(len(chosen), -1)
     by_place = w.reshape(p.groups, p.group_filters, prod(p.window), p.group_channels)
     if p.variant == "forward":
         table = x.reshape(-1, p.groups, p.group_channels)
@@ -183,7 +185,19 @@ def exact(problem: ConvProblem, arrays: Mapping[str, Any], rows: Rows = slice(No
             else:
                 total, size = total + d, size + np.abs(d)
         value = activation(p.epilogue, total) if p.epilogue in ACTIVATIONS else total
-        return Exact(value, total, size * scaled, products * scaled, scaled)
+        return Exact(value, total, size * scaled, products * scaled, scaled, _filtered(p, read) * scaled)
+
+
+def _filtered(problem: ConvProblem, read: list[Array]) -> Array:
+    """N of the bound: for each channel of the result the largest inputs of each channel times the sizes of weights."""
+    p = problem
+    if not minimal_filtering(p) or p.variant == "backward_weight":
+        return np.zeros(1)
+    source, weights = read[0] if p.variant == "forward" else read[2], np.abs(read[1])
+    largest = np.abs(source).reshape(-1, p.groups, source.shape[-1] // p.groups).max(0, initial=0.0)
+    by_group = weights.reshape(p.groups, p.group_filters, -1, p.group_channels).sum(2)
+    found: Array = np.einsum("gc,gkc->gk" if p.variant == "forward" else "gk,gkc->gc", largest, by_group)
+    return found.reshape(-1)
 
 
 def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Array:
@@ -202,6 +216,19 @@ def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Arr
     plus (T+1) 2^-126, since subnormal terms may be flushed, and of bf16 inputs 2^-126 T times the largest of them,
     since they may be flushed themselves.
 
+    Winograd's filtering F(2x2, 3x3), by which windows of 3 x 3 with stride 1 may be computed (forward and
+    backward_data), mixes neighbours: an error is no longer small where the pixels under the window are.  Its transforms
+    have matrices A, B and G of one axis; with |x| at most X, and W the sum of |w| over the window, sizes grow along an
+    axis by at most max_i sum_p |A_ip| sum_q |B_pq| max_t |G_pt| = 4.  With C channels (times the depth of the window)
+    summed, products and transforms rounding at most C + 12 times in a row,
+
+        e0 = gamma_{T+1} |x||w| + 16 gamma_{C+12} N      N = sum over channels of X W, X the largest of the channel
+
+    F(4x4, 3x3), of which no default pool has a kernel, has 29.4 in the place of 4, so 863 in that of 16, and rounds
+    C + 24 times; that is all it could promise, and too little to find a wrong kernel.  On random numbers it stays far
+    below what is said of F(2x2), which is what it is judged by.  Where an input is infinite or NaN, filtering gives NaN
+    for all results of the square it belongs to.
+
     Integer outputs are exact up to the rounding of values within 1e-12 of halfway between two integers.
     """
     p = problem
@@ -210,6 +237,9 @@ def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Arr
     count = 1 if DTYPES[p.dtype].kind == "int" else terms(p)
     with np.errstate(all="ignore"):
         error = gamma(count + 1) * found.products + p.num_d * U32 * found.size
+        deep = p.window[0] if len(p.window) == 3 else 1
+        depth = p.group_filters if p.variant == "backward_data" else p.group_channels
+        error = error + FILTERING * gamma(depth * deep + 12) * found.filtered
         error = error + TINY32 * (terms(p) * (1.0 + largest) + 1.0) * found.scaled
         if p.epilogue in ACTIVATIONS:
             error = after_activation(p.epilogue, found.before, error)

@@ -10,10 +10,11 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.gemm import features
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.spec import LAYOUTS
+from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
 # Two problems are neighbours where each of m, n, k is within this factor of the other's.
 NEAR = 1.08
@@ -228,10 +229,17 @@ class GemmEngine:
         return _close((one.m, one.n, one.k), (other.m, other.n, other.k))
 
     problem_feature_names = features.PROBLEM
+    kernel_feature_names = features.KERNEL
     interaction_names = features.INTERACTION
 
     def problem_features(self, problem: GemmProblem) -> Sequence[float]:
         return features.problem_features(problem)
+
+    def kernel_features(self, spec: KernelSpec) -> Sequence[float]:
+        return features.kernel_features(spec)
+
+    def signature_words(self, signature: GemmSignature) -> tuple[str, ...]:
+        return features.signature_words(signature)
 
     def interactions(self, problem: GemmProblem, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
         return features.interactions(problem, kernels, units)

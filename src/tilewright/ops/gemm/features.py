@@ -1,4 +1,8 @@
-"""What a model of GEMM kernels sees beyond the kernel's own fields."""
+"""What a model of GEMM kernels sees beyond the kernel's own fields.
+
+Three parts: of the problem, of the kernel alone (worked out once a kernel), and of both (for all kernels of a problem
+at once, since this is on the way of a selection).
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,32 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
-from tilewright.ops.fused import EPILOGUES
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import nvidia_multistage as multistage
+from tilewright.ops.gemm.nvidia_schedules import shared_bytes
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.schedule import MultistageSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
 PROBLEM = (
-    "log2_m", "log2_n", "log2_k", "log2_batch", "log2_flops", "log2_intensity", "bytes_a", "bytes_b", "bytes_c",
-    "a_by_rows", "b_by_rows", "divides_m", "divides_n", "divides_k", "num_d", "epilogue", "beta", "preshuffled",
+    "log2_m", "log2_n", "log2_k", "log2_batch", "log2_flops", "log2_intensity", "log2_bytes_a", "log2_bytes_b",
+    "log2_bytes_c", "size_a", "size_b", "size_c", "a_by_rows", "b_by_rows", "aligned_a", "aligned_b", "aligned_c",
+    "num_d", "activation", "beta", "preshuffled",
+)  # fmt: skip
+KERNEL = (
+    "block_m", "block_n", "block_k", "cluster_blocks_m", "cluster_blocks_n", "held", "splits", "streams", "shares_k",
+    "register_m", "register_n", "ring_bytes",
 )  # fmt: skip
 INTERACTION = (
-    "log2_tiles", "tiles_a_unit", "last_wave", "full_m", "full_n", "full_k", "log2_k_steps", "log2_tile_intensity",
-    "m_over_tile", "n_over_tile",
+    "log2_tiles", "rounds", "last_round", "full_m", "full_n", "full_register_m", "full_register_n", "log2_steps",
+    "log2_parts", "log2_busiest", "machine_fill", "log2_fetched", "fetched_over_bytes", "flow_over_work",
+    "memory_over_work", "tiles_m", "tiles_n",
 )  # fmt: skip
+
+# What activations cost beside a product: nothing, a comparison, transcendental functions.
+_CHEAP = ("PassThrough", "MultiDAdd", "MultiDMultiply", "Relu")
 
 Array = np.ndarray[Any, Any]
 
@@ -28,43 +46,104 @@ def _log2(value: float) -> float:
     return math.log2(max(1.0, value))
 
 
-def _divides(size: int) -> int:
-    """The power of two that divides a size, up to 256, as its logarithm: what loads and tiles may be aligned to."""
-    return min(8, (size & -size).bit_length() - 1) if size else 8
+def _aligned(stride: int, size: int) -> int:
+    """The power of two that divides a row's bytes, up to a line of the cache, as its logarithm."""
+    step = stride * size
+    return min(7, (step & -step).bit_length() - 1) if step else 7
 
 
 def problem_features(p: GemmProblem) -> Sequence[float]:
+    a, b, c = (DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c))
     return (
         _log2(p.m), _log2(p.n), _log2(p.k), _log2(p.batch), _log2(p.flops), _log2(p.flops / max(1, p.bytes)),
-        DTYPES[p.dtype_a].bytes, DTYPES[p.dtype_b].bytes, DTYPES[p.dtype_c].bytes,
-        p.layout[0] == "r", p.layout[1] == "r", _divides(p.m), _divides(p.n), _divides(p.k), p.num_d,
-        EPILOGUES.index(p.epilogue), p.beta, p.preshuffled,
+        _log2(p.m * p.k * a), _log2(p.k * p.n * b), _log2(p.m * p.n * c), a, b, c,
+        p.layout[0] == "r", p.layout[1] == "r", _aligned(p.a_stride, a), _aligned(p.b_stride, b),
+        _aligned(p.c_stride, c), p.num_d, activation(p.epilogue), p.beta, p.preshuffled,
     )  # fmt: skip
 
 
-def _tile(kernels: Mapping[str, Array], axis: str) -> Array:
-    """What a block takes along an axis; 1 where a kernel has no blocks."""
-    found = kernels[f"tile_{axis}"]
-    return np.where(found > 0, found, 1.0)
+def activation(epilogue: str) -> int:
+    """How much an epilogue computes: 0 nothing to speak of, 1 transcendental functions."""
+    return int(epilogue not in _CHEAP)
+
+
+def signature_words(signature: GemmSignature) -> tuple[str, ...]:
+    """What of a signature a model must have seen; the same in another combination is nothing new to it."""
+    return (
+        f"{signature.dtype_a} x {signature.dtype_b}", f"results in {signature.dtype_c}", f"layout {signature.layout}",
+        "a packed B" if signature.variant == "preshuffle" else "a plain B", f"{signature.num_d} D tensors",
+        f"activations of kind {activation(signature.epilogue)}",
+    )  # fmt: skip
+
+
+def kernel_features(spec: KernelSpec) -> Sequence[float]:
+    schedule = spec.schedule
+    m, n, k = schedule.tile
+    along_m, along_n, held, shares, ring = 1, 1, 1, 1, 0
+    if isinstance(schedule, TmaWsSchedule):
+        ring = shared_bytes(spec.signature, schedule)
+        if schedule.dealing == "cluster_k":
+            shares = schedule.cluster[0] * schedule.cluster[1]
+        else:
+            along_m, along_n = schedule.cluster
+    elif isinstance(schedule, MultistageSchedule):
+        ring = multistage.shared_bytes(spec.signature, schedule)
+        threads = 32 * schedule.warp_grid[0] * schedule.warp_grid[1]
+        registers = threads * min(256, 2 * m * n // threads + 64)
+        held = max(1, min(arch_by_name(spec.arch).scratch_bytes // ring, 65536 // registers))
+    elif isinstance(schedule, SkinnySchedule):
+        k = 64 * schedule.warp_grid[2]
+    dealing = getattr(schedule, "dealing", "")
+    return (
+        m, n, k, along_m, along_n, held, dealing == "split_k", dealing == "stream_k",
+        shares * getattr(schedule, "split_k", 1), schedule.warp_tile[0], schedule.warp_tile[1], ring,
+    )  # fmt: skip
 
 
 def interactions(p: GemmProblem, kernels: Mapping[str, Array], units: int) -> Sequence[Array]:
-    tile_m, tile_n, tile_k = (_tile(kernels, axis) for axis in "mnk")
-    split = kernels["split_k"]
-    split = np.where(split > 0, split, 1.0)
-    across, down = np.ceil(p.m / tile_m), np.ceil(p.n / tile_n)
-    tiles = np.maximum(1.0, across * down * p.batch * split)
-    steps = np.maximum(1.0, np.ceil(p.k / (tile_k * split)))
-    rounds = np.ceil(tiles / units)
+    block_m, block_n, block_k, over_m, over_n = (
+        kernels[name] for name in ("block_m", "block_n", "block_k", "cluster_blocks_m", "cluster_blocks_n")
+    )
+    tiles_m, tiles_n = np.ceil(p.m / (block_m * over_m)), np.ceil(p.n / (block_n * over_n))
+    tiles = np.maximum(1.0, tiles_m * tiles_n * p.batch)
+    all_steps = np.maximum(1.0, np.ceil(p.k / block_k))
+    blocks = over_m * over_n * kernels["shares_k"]
+    # Clusters that run at a time: multiprocessors lie in groups, so larger clusters leave some idle.
+    room = np.maximum(1.0, np.floor(units * np.where(blocks > 2, 10 / 11, 1.0) / blocks) * kernels["held"])
+    parts = _parts(tiles, all_steps, room, kernels)
+    steps = np.ceil(all_steps / parts)
+    waves = tiles * np.where(kernels["splits"] > 0, parts, 1.0) / room
+    rounds = np.where(kernels["streams"] > 0, np.maximum(waves, 1 / all_steps), np.ceil(waves))
+    macs = float(max(1, p.m * p.n * p.k * p.batch))
+    work = rounds * steps * block_m * block_n * block_k  # of the busiest block
+    taken = (block_m + block_n) * block_k
+    fetched = tiles * all_steps * (block_m * over_m + block_n * over_n) * block_k
+    size = DTYPES[p.dtype_a].bytes
     return (
         np.log2(tiles),
-        tiles / units,
-        tiles / (rounds * units),
-        p.m / np.maximum(1.0, across * tile_m),
-        p.n / np.maximum(1.0, down * tile_n),
-        p.k / (steps * tile_k * split),
-        np.log2(steps),
-        np.log2(tile_m * tile_n / (tile_m + tile_n)),
-        np.minimum(64.0, p.m / tile_m),
-        np.minimum(64.0, p.n / tile_n),
+        np.minimum(64.0, waves),
+        waves / np.maximum(rounds, 1e-3),
+        p.m / np.maximum(1.0, tiles_m * block_m * over_m),
+        p.n / np.maximum(1.0, tiles_n * block_n * over_n),
+        p.m / (np.ceil(max(1, p.m) / kernels["register_m"]) * kernels["register_m"]),
+        p.n / (np.ceil(max(1, p.n) / kernels["register_n"]) * kernels["register_n"]),
+        np.log2(steps * np.maximum(rounds, 1e-3)),
+        np.log2(parts),
+        np.log2(work),
+        np.log2(macs / (work * units)),
+        np.log2(fetched),
+        np.log2(fetched * size / max(1, p.bytes)),
+        np.log2(taken / (block_m * block_n * block_k) * 64.0),
+        np.log2(max(1, p.bytes) / (work * units)),
+        np.minimum(64.0, tiles_m),
+        np.minimum(64.0, tiles_n),
     )
+
+
+def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Array]) -> Array:
+    """Into how many parts the k of a tile is cut: as split_k kernels decide (cuda/deal.h), or as the kernel says."""
+    wanted = np.maximum(1.0, np.floor(room / tiles))
+    most = np.where(steps < 8, 1.0, np.floor(steps / 4))
+    wanted = np.minimum(wanted, most)
+    wanted = np.where(kernels["splits"] > 0, np.ceil(steps / np.ceil(steps / wanted)), 1.0)
+    return np.maximum(1.0, np.minimum(steps, wanted * kernels["shares_k"]))

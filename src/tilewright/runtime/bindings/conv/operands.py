@@ -44,12 +44,15 @@ def whole_number(name: str, value: Any) -> int:
     """A whole number of any library; truth values, texts and fractions are none."""
     if type(value) is int:
         return value
-    if not isinstance(value, bool) and hasattr(value, "__index__") and "bool" not in str(getattr(value, "dtype", "")):
-        try:
-            return operator.index(value)
-        except Exception:  # arrays that hold several, and classes of the user's own
-            pass
-    raise bad("conv-number", f"{name} is {shown(value)}, which is no whole number", shown(value), f"give {name} as int")
+    wrong = bad(
+        "conv-number", f"{name} is {shown(value)}, which is no whole number", shown(value), f"give {name} as int"
+    )
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+        raise wrong
+    try:
+        return operator.index(value)
+    except Exception:  # what has no such number, arrays that hold several, and classes of the user's own
+        raise wrong from None
 
 
 def fixed(name: str, value: Any) -> Any:

@@ -85,8 +85,8 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     _read(call)
     _settle_dtypes(call)
     problem = _problem(call)
-    _demand_shapes(call, problem)
     _demand_legal(problem, target)
+    _demand_shapes(call, problem)
     _lay_out_ds(call, problem)
     problem = replace(problem, full_d=sum(0 not in one.strides for one in call.ds))
     problem = _laid(call, problem)
@@ -250,8 +250,6 @@ def _demand_shapes(call: _Call, problem: ConvProblem) -> None:
         expected: Sizes = getattr(problem, f"{name}_shape")
         if one.shape == expected:
             continue
-        if min(expected) < 1 and problem.batch:
-            continue  # there is no such convolution, and the rules say why
         shape, mine = as_given(expected, call.layout), as_given(one.shape, call.layout)
         if one.slot == OUT:
             raise bad("shape-out", f"out has shape {mine}, and the result has {shape}", mine, f"give shape {shape}")

@@ -7,10 +7,12 @@ namespace tw {
 
 TW_GPU void tma_prefetch(const TensorMap *) {}
 TW_GPU void tma_prefetch_box(const TensorMap *, int, int, int) {}
-TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
+constexpr uint64_t cached = 0, read_once = 1;  // nothing is cached here
+TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, 0);
 }
-TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
+TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks,
+                               uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, blocks);
 }
 struct Walk {

@@ -23,7 +23,7 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
-constexpr int cluster_dimension = 4;                         // a launch attribute
+constexpr int cluster_dimension = 4, early_launch = 6;       // launch attributes
 constexpr int max_dynamic_shared = 8;                        // a function attribute
 constexpr int multiprocessors = 16, major = 75, minor = 76;  // device attributes
 

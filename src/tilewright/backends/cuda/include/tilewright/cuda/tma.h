@@ -12,21 +12,24 @@ TW_GPU void tma_prefetch_box(const TensorMap *map, int x, int y, int z) {
   asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
+// How the second-level cache treats what comes, in the words of createpolicy: as ever, or as the first to make room again.
+constexpr uint64_t cached = 0x1000000000000000, read_once = 0x12f0000000000000;
+
 // Box at (x, y, z), x the contiguous dimension.
-TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
+TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint64_t policy = cached) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
-          "r"(shared_address(to)),
-      "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, "
+      "%5}], [%2], %6;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "l"(policy)
       : "memory");
 }
 // The same box to the same place in every block of the cluster whose bit is set.
-TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
+TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks,
+                               uint64_t policy = cached) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, "
-      "%4, "
-      "%5}], [%2], %6;" ::"r"(shared_address(to)),
-      "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "h"(blocks)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "h"(blocks), "l"(policy)
       : "memory");
 }
 // Where a walk over pixels of an im2col map starts: channel, then the pixel as the map counts (before any offset), then the

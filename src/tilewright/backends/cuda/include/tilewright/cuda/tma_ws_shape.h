@@ -22,6 +22,7 @@ struct TmaWsArgs {
   int m, n, k;  // as the kernel sees them (already turned)
   TileOrder order;
   int every_a, every_b;  // 0: one matrix serves the whole batch
+  int a_once, b_once;    // nobody comes back for it: what comes is the first to leave the cache
   void *e;               // for results that leave by ordinary stores
   long long e_stride, e_batch_stride;
   float *partial;      // stream-K and split-K: a tile of sums for each block
