@@ -189,11 +189,11 @@ class Sweep:
         return found
 
     def race(self, problem: GemmProblem, ready: dict[KernelSpec, Run]) -> None:
-        def timed(specs: list[KernelSpec], rounds: int) -> dict[KernelSpec, float]:
+        def timed(specs: list[KernelSpec], rounds: int, middle: Any = statistics.median) -> dict[KernelSpec, float]:
             times = self.clock.rounds([ready[one] for one in specs], rounds, "cold")
-            return {one: statistics.median(taken) for one, taken in zip(specs, times, strict=True)}
+            return {one: float(middle(taken)) for one, taken in zip(specs, times, strict=True)}
 
-        medians = timed(list(ready), FIRST_ROUNDS)
+        medians = timed(list(ready), FIRST_ROUNDS, min)  # of three looks two may be disturbed
         best = min(medians.values())
         near = [one for one, seconds in medians.items() if seconds <= NEAR * best]
         rounds = self.options.rounds * (2 if best < SHORT else 1)

@@ -136,7 +136,7 @@ def nodes(all_nodes: Nodes, needs_compiler: None) -> Iterator[Nodes]:
     all_nodes.clear()
 
 
-def specs(count: int = 3) -> list[Any]:
+def specs(count: int = 2) -> list[Any]:
     problem = GEMM.problem({"m": 24, "n": 16, "k": 8})
     return [one for one in GEMM.candidates(GEMM.signature_of(problem), TARGET) if not GEMM.supports(one, problem)][
         :count

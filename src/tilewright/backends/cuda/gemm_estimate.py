@@ -40,6 +40,7 @@ FILL = 2.16e-06  # until the first stage is there
 LEAVE = 1.92e-06  # of a 128 x 256 tile: what is left to do after its last multiply
 LEAVE_LEAST = 2.51e-07  # of any tile
 SHEET = 4.04  # how much longer results take through a sheet of shared memory than with the copy engine
+WIDE_SHEET = 1.25  # the same of results of four bytes, which no copy engine takes
 SINGLES = 0.384  # and how much longer straight from the registers, where rows of E begin between its pairs
 HIDDEN = 1.26  # of the way out that ping-pong still feels between two tiles
 SOFT = 1.86  # how sharply the slowest of several decides: the power in which they add
@@ -80,6 +81,7 @@ class TmaFacts(NamedTuple):
     hidden: float  # those during which another warpgroup multiplies
     tiles: float  # how many these are
     sheet: float
+    wide_sheet: float
     singles: float
     handed: float  # stream-K: tiles of sums it hands over or takes, in the same units
     meets: float  # split-K
@@ -224,6 +226,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
     fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * wide * inside_n / along_m * blocks
     stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
     part = m * n / (128 * 256)
+    through_sheet = schedule.store == "direct" and not _from_registers(schedule)
     return TmaFacts(
         macs=m * n * schedule.tile[2] * size / 2,
         columns=n,
@@ -237,7 +240,8 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         leaving=part * (1.0 if pingpong else rounds if rounds > 1 else 1.0) * (parts == 1),
         hidden=part * max(0.0, rounds - 1) * pingpong,
         tiles=(1.0 if pingpong else max(1.0, rounds)) * (parts == 1),
-        sheet=float(schedule.store == "direct" and not _from_registers(schedule)),
+        sheet=float(through_sheet and DTYPES[problem.dtype_c].bytes <= 2),
+        wide_sheet=float(through_sheet and DTYPES[problem.dtype_c].bytes > 2),
         singles=float(_from_registers(schedule) and problem.c_stride % 2 == 1),
         handed=handed * part,
         meets=float(parts > 1),
@@ -257,7 +261,7 @@ def _tma_seconds(f: TmaFacts) -> float:
     flow = _slowest((f.fetched + f.astray * ASTRAY) / CACHE, f.taken / ONE_CACHE)
     step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
     step = step * (1.0 + (TURNED - 1.0) * f.turned)
-    longer = 1.0 + (SHEET - 1.0) * f.sheet + (SINGLES - 1.0) * f.singles
+    longer = 1.0 + (SHEET - 1.0) * f.sheet + (WIDE_SHEET - 1.0) * f.wide_sheet + (SINGLES - 1.0) * f.singles
     out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * f.tiles) * longer
     met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed + EXCHANGE * f.exchanges + f.exchanged / NEIGHBOUR
     copied = COPY_START * f.copies + f.copied / COPY

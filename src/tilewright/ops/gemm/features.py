@@ -92,7 +92,9 @@ def kernel_features(spec: KernelSpec) -> Sequence[float]:
         registers = threads * min(256, 2 * m * n // threads + 64)
         held = max(1, min(arch_by_name(spec.arch).scratch_bytes // ring, 65536 // registers))
     elif isinstance(schedule, SkinnySchedule):
-        k = 64 * schedule.warp_grid[2]
+        warps, lines = schedule.warp_grid[2], sum(schedule.tile[:2])
+        deep = 2 if spec.signature.layout[1 if schedule.few == "rows" else 0] != "r" else 1
+        held = max(1, min(64 // warps, 65536 // (32 * warps * (36 + deep * lines))))
     dealing = getattr(schedule, "dealing", "")
     return (
         m, n, k, along_m, along_n, held, dealing == "split_k", dealing == "stream_k",
