@@ -93,7 +93,7 @@ def _torch_type(array: Any) -> Any:
 
 def answer(kernel: Any, problem: ConvProblem, seed: int) -> str:
     made = samples.sample(problem, seed)
-    tensors = [None if one is None else on_device(one) for one in made.operands]
+    tensors: list[Any] = [None if one is None else on_device(one) for one in made.operands]
     x, w, y, _bias, d0, d1, out = tensors
     first, second = {"forward": (x, w), "backward_data": (y, w), "backward_weight": (x, y)}[problem.variant]
     more = {} if problem.variant == "forward" else {"shape": tuple(out.shape)}
