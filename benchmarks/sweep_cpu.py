@@ -44,7 +44,7 @@ def problems(seed: int, count: int, datatype: str) -> list[Any]:
         if index // 6 % 2:
             grain = draw.choice(GRAINS)
             values |= {axis: max(1, round(one[axis] / grain)) * grain for axis in "mnk" if one[axis] > grain}
-        found.append(GEMM.problem(values | {"dtype": datatype}))
+        found.append(GEMM.problem(values | {"datatype": datatype}))
     return found
 
 
