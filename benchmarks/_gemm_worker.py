@@ -164,7 +164,7 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
-def serve(name: str) -> None:
+def serve(name: str, peers: dict[str, Callable[[int, dict[str, Any]], Any]] = PEERS) -> None:
     end_with_parent()
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints is not an answer
@@ -175,7 +175,7 @@ def serve(name: str) -> None:
         answer: dict[str, Any] = {}
         try:
             if request["do"] == "start":
-                peer = PEERS[name](request["threads"], request)
+                peer = peers[name](request["threads"], request)
                 answer = peer.versions()
             elif request["do"] == "prepare":
                 made = peer.calls(request["shape"], request["seed"])

@@ -1,5 +1,5 @@
-"""What every mode of gemm_h200.py needs: candidates, one parallel build, checked kernels, and the race of a measured
-selection."""
+"""What gemm_h200.py and conv_h200.py need in every mode: candidates, one parallel build, checked kernels, and the race
+of a measured selection."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from _cuda_timing import Clock, HostClock, Run
 from _h200_operands import Operands, Wrong
@@ -18,7 +19,6 @@ from tilewright.dispatch import kernels
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import GemmProblem
 
 GEMM = ops.op("gemm")
 FAR = 2.5  # what the estimate calls that many times slower than the best is not measured
@@ -41,23 +41,23 @@ class Kernels:
         self.far = FAR
         self.wrong: list[str] = []
 
-    def default(self, problem: GemmProblem) -> KernelSpec:
+    def default(self, problem: Any) -> KernelSpec:
         """What the registry selects where nothing was measured."""
         with tw.settings.override(measure=False):
             return self.registry.select(problem).spec
 
-    def candidates(self, problem: GemmProblem) -> list[KernelSpec]:
+    def candidates(self, problem: Any) -> list[KernelSpec]:
         """The default kernels that serve the problem, those with the lowest estimate first.
 
         Without those the estimate gives no hope (`far`): of the floor kernel, one look can take a second.
         """
-        serving = [one for one in self.registry.candidates(problem) if not GEMM.supports(one, problem)]
+        serving = [one for one in self.registry.candidates(problem) if not ops.op(problem.op).supports(one, problem)]
         estimates = {one.digest: backend("cuda").estimate(one, problem, 1) for one in serving}
         most = self.far * min(estimates.values(), default=0.0)
         hopeful = [one for one in serving if estimates[one.digest] <= most]
         return sorted(hopeful, key=lambda one: estimates[one.digest])
 
-    def build(self, problems: Iterable[GemmProblem], every: bool) -> None:
+    def build(self, problems: Iterable[Any], every: bool) -> None:
         """All kernels of the run in one parallel build."""
         wanted: dict[str, KernelSpec] = {}
         for one in problems:
@@ -71,12 +71,13 @@ class Kernels:
             kernels.kernels(specs)
         print(f"{len(specs)} kernels built and loaded in {time.perf_counter() - started:.1f} s", flush=True)
 
-    def run_of(self, spec: KernelSpec, one: Operands) -> Run:
+    def run_of(self, spec: KernelSpec, one: Any) -> Run:
         if self.dry:
             return lambda: one.out.copy_(one.exact()[0])
-        return one.ours(kernels.kernel(spec))
+        run: Run = one.ours(kernels.kernel(spec))
+        return run
 
-    def checked(self, specs: Iterable[KernelSpec], one: Operands) -> Ready:
+    def checked(self, specs: Iterable[KernelSpec], one: Any) -> Ready:
         """Kernels that compute the product, ready to be timed; a wrong one is told and left out."""
         found: Ready = {}
         for spec in specs:

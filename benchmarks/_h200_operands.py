@@ -27,23 +27,24 @@ SUM_ERROR = 1e-5
 PEER_ERROR = 0.02  # of a peer only mistakes of ours in calling it are looked for: it may add in bf16
 
 
-def problem_of(m: int, n: int, k: int, dtype: str, layout: str = "rcr") -> GemmProblem:
-    return GemmProblem(m, n, k, dtype, dtype_c=OUTPUTS.get(dtype, dtype), layout=layout)
+def problem_of(m: int, n: int, k: int, dtype: str, layout: str = "rcr", batch: int = 1) -> GemmProblem:
+    return GemmProblem(m, n, k, dtype, dtype_c=OUTPUTS.get(dtype, dtype), layout=layout, batch=batch)
 
 
 class Wrong(Exception):
     """A kernel whose result is not the product."""
 
 
-def _matrix(rows: int, columns: int, letter: str, dtype: str, device: str) -> Any:
+def _matrix(rows: int, columns: int, letter: str, dtype: str, device: str, batch: int) -> Any:
     """Fresh random numbers, by rows or by columns."""
     shape = (rows, columns) if letter == "r" else (columns, rows)
+    shape = (batch, *shape) if batch > 1 else shape  # type: ignore[assignment]
     if dtype == "int8":
         made = torch.randint(-127, 128, shape, device=device, dtype=torch.int8)
     else:
         first = torch.bfloat16 if dtype.startswith("fp8") else TYPES[dtype]
         made = torch.randn(shape, device=device, dtype=first).to(TYPES[dtype])
-    return made if letter == "r" else made.T
+    return made if letter == "r" else made.mT
 
 
 class Operands:
@@ -51,9 +52,10 @@ class Operands:
 
     def __init__(self, problem: GemmProblem, device: str) -> None:
         p = self.problem = problem
-        self.a = _matrix(p.m, p.k, p.layout[0], p.dtype_a, device)
-        self.b = _matrix(p.k, p.n, p.layout[1], p.dtype_b, device)
-        self.out = torch.empty(p.m, p.n, device=device, dtype=TYPES[p.dtype_c])
+        self.a = _matrix(p.m, p.k, p.layout[0], p.dtype_a, device, p.batch)
+        self.b = _matrix(p.k, p.n, p.layout[1], p.dtype_b, device, p.batch)
+        out = (p.batch, p.m, p.n) if p.batch > 1 else (p.m, p.n)
+        self.out = torch.empty(out, device=device, dtype=TYPES[p.dtype_c])
         self._exact: tuple[Any, Any] | None = None
 
     def exact(self) -> tuple[Any, Any]:

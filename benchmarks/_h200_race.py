@@ -90,7 +90,7 @@ class RandomBench(Kernels):
             found["cublas"] = self.clock.captured(call)
         except (RuntimeError, TypeError) as error:  # types, sizes or layouts it does not take
             self.without.append(f"PyTorch, {one.problem.describe()}: {str(error).splitlines()[0]}")
-        if self.lt is None:
+        if self.lt is None or one.problem.batch > 1:
             return found
         offers: dict[str, Run] = {}
         for index, offer in enumerate(self._offers(one, tf32)):
@@ -114,7 +114,7 @@ class RandomBench(Kernels):
             return []
 
     def problem(self, drawn: Drawn) -> None:
-        one = Operands(problem_of(drawn.m, drawn.n, drawn.k, drawn.dtype, drawn.layout), self.clock.device)
+        one = Operands(wanted_of(drawn), self.clock.device)
         ours: dict[str, KernelSpec] = {"default": self.default(one.problem)}
         wanted = self.candidates(one.problem) if self.options.measured else [ours["default"]]
         ready = self.checked(wanted, one)
@@ -140,14 +140,14 @@ class RandomBench(Kernels):
         self.specs |= {name: spec for name, (spec, _) in ready.items()}
         order = list(self.specs)
         times = [[order.index(name), round(seconds * 1e6, 3)] for name, seconds in medians.items()]
-        about = {"family": drawn.family, "m": drawn.m, "n": drawn.n, "k": drawn.k}
+        about = {"family": drawn.family, "m": drawn.m, "n": drawn.n, "k": drawn.k, "batch": drawn.batch}
         peers = {name: round(self.rows[-1]["seconds"][name] * 1e6, 3) for name in PEERS & set(self.rows[-1]["seconds"])}
         about |= {"dtype": drawn.dtype, "layout": drawn.layout, "peers": peers}
         self.swept.append(about | {"microseconds": times})
 
     def _row(self, drawn: Drawn, names: dict[str, str], times: dict[str, list[float]]) -> None:
         row: Row = {"family": drawn.family, "shape": drawn.name, "layout": drawn.layout, "dtype": drawn.dtype}
-        row |= {"m": drawn.m, "n": drawn.n, "k": drawn.k, "kernels": names}
+        row |= {"m": drawn.m, "n": drawn.n, "k": drawn.k, "batch": drawn.batch, "kernels": names}
         taken: dict[str, list[float]] = {name: times[name] for name in ("cublas", "tuned") if name in times}
         taken |= {name: times[kernel] for name, kernel in names.items()}
         row["seconds"] = {name: statistics.median(one) for name, one in taken.items()}
@@ -164,7 +164,7 @@ class RandomBench(Kernels):
         drawn = random_problems(
             options.random, options.count, options.dtypes, options.families, options.layouts, shrink
         )
-        self.build((problem_of(one.m, one.n, one.k, one.dtype, one.layout) for one in drawn), every=options.measured)
+        self.build((wanted_of(one) for one in drawn), every=options.measured)
         result = provenance(options, self.clock) | {
             "seed": options.random, "count": options.count, "distribution": distribution(),
         }  # fmt: skip
@@ -192,6 +192,10 @@ class RandomBench(Kernels):
         specs = [spec.to_dict() for spec in self.specs.values()]
         kept |= {"pruned": f"estimates over {self.far} of the best", "specs": specs, "rows": self.swept}
         write(self.options.sweep, kept, indent=None)
+
+
+def wanted_of(drawn: Drawn) -> GemmProblem:
+    return problem_of(drawn.m, drawn.n, drawn.k, drawn.dtype, drawn.layout, drawn.batch)
 
 
 def distribution() -> dict[str, Any]:

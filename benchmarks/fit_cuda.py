@@ -70,8 +70,9 @@ def read_sweep(data: Mapping[str, Any]) -> list[Shape]:
         kernels = tuple(specs[name] for name in taken)
         signature = kernels[0].signature
         problem = GemmProblem(
-            row["m"], row["n"], row["k"], row["dtype"], dtype_c=signature.dtype_c, layout=row["layout"]
-        )
+            row["m"], row["n"], row["k"], row["dtype"], dtype_c=signature.dtype_c, layout=row["layout"],
+            batch=row.get("batch", 1),
+        )  # fmt: skip
         seconds = np.array(list(taken.values()), dtype=np.float64)
         found.append(Shape(problem, kernels, seconds, row.get("family", "")))
     return found

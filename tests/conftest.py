@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 
 from tests import amd_toolchain
 from tests.built import NO_COMPILER, NO_COMPILER_RULE, Built, why_no_compiler
+from tests.report.browser import NO_BROWSER
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -73,7 +74,7 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What a whole machine lacks is said without being asked, once."""
     skipped = [str(one.longrepr[2]) for one in terminalreporter.stats.get("skipped", ()) if one.longrepr]
-    for what in (NO_AMD, NO_COMPILER):
+    for what in (NO_AMD, NO_COMPILER, NO_BROWSER):
         mine = [text.removeprefix("Skipped: ") for text in skipped if text.removeprefix("Skipped: ").startswith(what)]
         if mine:
             terminalreporter.write_line(f"{len(mine)} tests are skipped: {mine[0]}")

@@ -116,7 +116,7 @@ def test_drawn_configs_are_corrected_into_legal_ones_in_their_words() -> None:
         ({"dtype_a": "pk_fp4"}, "dtype-name"),
         ({"dtype_acc": "fp16"}, "accumulator"),
         ({"variant": "stream_k"}, "variant-name"),
-        ({"tile_m": "128"}, "spec-field"),
+        ({"tile_m": "128"}, "config-value"),
     ],
 )
 def test_what_cannot_be_corrected_is_our_error(given: dict[str, Any], rule: str) -> None:

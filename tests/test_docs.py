@@ -114,7 +114,7 @@ def demand_exists(words: list[str], known: dict[str, Any]) -> None:
             assert one in command.commands, f"{name} has no {one!r}: {words}"
         command = command.commands[rest.pop(0).split("|")[0]]
     options = {option for one in command.params for option in one.opts} | {"--help"}
-    for one in rest:
+    for one in rest[: rest.index("--")] if "--" in rest else rest:  # what comes after is another program's
         if one.startswith("-"):
             assert one.split("=")[0] in options, f"{name} has no option {one!r}: {words}"
 

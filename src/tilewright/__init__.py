@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature
     from tilewright.runtime.bindings.gemm.packed import PackedB
     from tilewright.runtime.loader import Kernel, load_library
+    from tilewright.runtime.recording import record
 
     # For type checkers, which see no entry points; at run time `__getattr__` makes the list.
     __all__ = [
         "Explanation", "GemmProblem", "GemmSchedule", "GemmSignature", "Kernel", "KernelSpec", "PackedB", "Registry",
         "Selection", "TilewrightError", "errors", "events", "explain", "gemm", "load_library", "matmul", "pack",
-        "settings", "to_device",
+        "record", "settings", "to_device",
     ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ _HOMES = {
     "events": "",
     "explain": "tilewright.api",
     "load_library": "tilewright.runtime.loader",
+    "record": "tilewright.runtime.recording",
     "settings": "",
     "to_device": "tilewright.api",
 }

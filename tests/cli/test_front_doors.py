@@ -169,8 +169,8 @@ def test_our_words_are_a_configuration_on_every_target() -> None:
         ('{"tile_m": []}', "config-value", "values"),
         ('{"tile_m": {"min": 3}}', "config-value", "values"),
         ('{"tile_m": {"min": 1, "max": 9, "step": 0}}', "config-value", "values"),
-        ('{"tile_m": "128"}', "spec-field", "tuple[int, int, int]"),
-        ('{"tile_m": {"min": 1, "max": 20000}, "warp_m": [[2]]}', "spec-field", "tuple[int, int, int]"),
+        ('{"tile_m": "128"}', "config-value", 'tile_m of the configuration is "128", and must be a whole number'),
+        ('{"tile_m": {"min": 1, "max": 20000}, "warp_m": [[2]]}', "config-value", "warp_m of the configuration is [2]"),
         ('{"tile_config": 3}', "config-value", "tile_m"),
         ('{"multi_d_config": 3}', "config-value", "elementwise_ops"),
         ('{"multi_d_config": {"ops": 3}}', "config-name", "elementwise_ops"),
@@ -372,3 +372,17 @@ def test_a_configuration_is_built() -> None:
     assert [one["digest"] for one in built] == [
         collect("gemm", "generic", config={"pipeline": "loops"}).specs[0].digest
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--gpu-target", "gfx942", "--arch", "gfx90a"), ("--target=gfx942", "--arch", "sm_90a"),
+     ("--target", "gfx942", "--target", "gfx950")],
+)  # fmt: skip
+def test_two_targets_are_one_error_and_the_same_twice_is_none(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(build_app(), ["specs", "gemm", *words, "--count"])
+    assert done.exit_code == 1
+    assert "[target-twice]" in done.stderr
+    same = [one if one.startswith("-") else "gfx942" for one in words]
+    same = ["--target=gfx942" if "=" in one else one for one in same]
+    assert CliRunner().invoke(build_app(), ["specs", "gemm", *same, "--count"]).exit_code == 0

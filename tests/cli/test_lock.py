@@ -36,12 +36,15 @@ def lock(file: Path, *words: str, status: int = 0) -> Result:
 SIZES = ("--m", "64", "--n", "64", "--k", "64")
 
 
-def pinned_to_another(file: Path) -> Any:
+def serving(problem: Any = PROBLEM) -> list[Any]:
+    return [one for one in GEMM.candidates(GEMM.signature_of(problem), TARGET) if not GEMM.supports(one, problem)]
+
+
+def pinned_to_another(file: Path, *, alone: bool = True) -> Any:
     """The file pins a kernel that the estimate would not choose."""
     chosen = Registry(TARGET).select(PROBLEM).spec
-    specs = [one for one in GEMM.candidates(GEMM.signature_of(PROBLEM), TARGET) if not GEMM.supports(one, PROBLEM)]
-    other = next(one for one in specs if one != chosen)
-    locks.write(file, [locks.pin(GEMM, TARGET, PROBLEM, other)])
+    other = next(one for one in serving() if one != chosen)
+    locks.write(file, [locks.pin(GEMM, TARGET, PROBLEM, other, alone=alone)])
     return other
 
 
@@ -77,10 +80,13 @@ def test_the_command_pins_what_is_chosen_now_and_keeps_the_rest(file: Path) -> N
     done = lock(file, *words, "--frozen", status=1)
     assert "[lock-frozen]" in done.stderr
     assert file.read_text() == first, "refused, and nothing was written"
-    assert [one["what"] for one in json.loads(lock(file, *words, "--json").stdout)] == ["new", "new"]
+    would = json.loads(lock(file, *words, "--diff", "--json", status=1).stdout)
+    assert file.read_text() == first
+    assert json.loads(lock(file, *words, "--json").stdout) == would
+    assert [one["what"] for one in would if not one["family"]] == ["new", "new"]
     pins = locks.read(file)
     assert {one.problem["m"] for one in pins.values()} == {64, 65, 66}
-    assert "0 of 3 pins" in lock(file, "--diff").stderr
+    assert "0 problems and 0 families" in lock(file, "--diff").stderr
     with settings.override(lock=str(file), frozen=True):
         assert Registry(TARGET).select(OTHER).tier == "locked"
 
@@ -90,13 +96,26 @@ def test_diff_says_what_would_be_another_kernel_now(file: Path) -> None:
     found = json.loads(lock(file, "--diff", "--json", status=1).stdout)
     now = Registry(TARGET).select(PROBLEM).name
     assert [(one["what"], one["before"], one["now"]) for one in found] == [("changed", other.name, now)]
+    pinned_to_another(file, alone=False)
+    found = json.loads(lock(file, "--diff", "--json", status=1).stdout)
+    assert [(one["what"], one["family"], one["now"]) for one in found] == [
+        ("changed", "small", now), ("changed", "", now),
+    ]  # fmt: skip
+    assert "all small problems of gemm" in found[0]["problem"]
     with settings.override(lock=str(file)):
         lock(file, *SIZES)  # the file in force does not pin itself
     assert locks.read(file)[next(iter(locks.read(file)))].kernel == now
     lock(file, "--diff")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2, "pins": []}', '{"schema": 1, "pins": [{"op": "x"}, 7]}'])
+NO_LOCKS = [
+    "", "[]", '{"schema": 1, "pins": []}', '{"schema": 3, "pins": [], "kernels": {}}', '{"schema": 2, "pins": []}',
+    '{"schema": 2, "pins": [7], "kernels": {}}', '{"schema": 2, "pins": [{"op": "x", "digest": "y"}], "kernels": {}}',
+    '{"schema": 2, "pins": [{"op": "x", "digest": []}], "kernels": {}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_LOCKS)
 def test_a_file_that_is_no_lock_is_one_clear_error_and_stays(file: Path, text: str) -> None:
     file.write_text(text)
     assert "[lock-file]" in lock(file, *SIZES, status=1).stderr
@@ -110,7 +129,11 @@ def test_a_file_that_is_no_lock_is_one_clear_error_and_stays(file: Path, text: s
 def test_a_pin_that_cannot_be_kept_is_an_error_and_never_another_kernel(file: Path, change: str) -> None:
     pinned_to_another(file)
     data = json.loads(file.read_text())
-    data["pins"][0][change] = "0" * 64 if change == "digest" else {"of": "another version"}
+    (digest,) = data["kernels"]
+    if change == "digest":
+        data["pins"][0]["digest"], data["kernels"]["0" * 64] = "0" * 64, data["kernels"].pop(digest)
+    else:
+        data["kernels"][digest]["spec"] = {"of": "another version"}
     file.write_text(json.dumps(data))
     with settings.override(lock=str(file)), pytest.raises(NoKernelError) as caught:
         Registry(TARGET).select(PROBLEM)
@@ -122,3 +145,97 @@ def test_a_lock_file_that_is_not_there_is_told(file: Path) -> None:
         Registry(TARGET).select(PROBLEM)
     assert caught.value.rule == "lock-file"
     assert "[lock-file]" in lock(file, "--diff", status=1).stderr
+
+
+# -- families ------------------------------------------------------------------------------------------------------
+
+
+class SameForAll:
+    """A backend that estimates the same time for every kernel."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def estimate(self, *_given: Any) -> float:
+        return 1.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def even(specs: list[Any], monkeypatch: pytest.MonkeyPatch) -> Registry:
+    made = Registry(TARGET, specs)
+    monkeypatch.setattr(made, "_backend", SameForAll(made._backend))
+    return made
+
+
+FAR = GEMM.problem({"m": 1, "n": 512, "k": 512})  # of another family
+
+
+def test_a_pin_speaks_for_its_family_and_a_frozen_process_takes_nothing_else(file: Path) -> None:
+    other = pinned_to_another(file, alone=False)
+    registry = Registry(TARGET)
+    with settings.override(lock=str(file)):
+        chosen = registry.select(OTHER)
+        assert (chosen.tier, chosen.spec) == ("locked", other)
+        assert "pins for small problems" in chosen.reason
+        assert registry.select(FAR).tier == "rule"
+        assert registry.select(OTHER, where=lambda spec: "no" if spec == other else "").tier == "rule"
+    with settings.override(lock=str(file), frozen=True):
+        assert registry.select(OTHER).spec == other
+        for problem, where in ((FAR, None), (OTHER, lambda spec: "arrays that do not fit")):
+            with pytest.raises(NoKernelError) as caught:
+                registry.select(problem, where=where)
+            assert caught.value.rule == "lock-missing"
+            assert "frozen" in caught.value.message
+
+
+def test_of_a_family_the_lowest_estimate_is_taken_and_of_equal_ones_the_first_digest(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = serving()
+    assert len(specs) > 2
+    problems = [GEMM.problem({"m": 70 + index, "n": 64, "k": 64}) for index in range(len(specs))]
+    pins = [locks.pin(GEMM, TARGET, one, spec) for one, spec in zip(problems, specs, strict=True)]
+    first = min(one.digest for one in specs)
+    for order in (pins, pins[::-1]):
+        locks.write(file, order)
+        with settings.override(lock=str(file)):
+            assert even([], monkeypatch).select(PROBLEM).spec.digest == first
+            registry = Registry(TARGET)
+            least = min(registry._estimate(one, PROBLEM, 1) for one in specs)
+            chosen = registry.select(PROBLEM)
+            assert chosen.seconds == pytest.approx(least, rel=1e-5)
+            assert registry.select(problems[2]).spec == specs[2], "a problem of its own pin has that kernel"
+
+
+def test_equal_estimates_are_decided_alike_whatever_was_registered_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = serving()
+    chosen = [even(order, monkeypatch).select(PROBLEM).spec for order in (specs, specs[::-1], specs[1:] + specs[:1])]
+    assert chosen == [min(specs, key=lambda one: one.digest)] * 3
+    assert "the order decides" in str(even(specs, monkeypatch).explain(PROBLEM))
+
+
+def test_exact_pins_speak_for_their_problems_alone(file: Path) -> None:
+    assert "1 problems of 0 families" in lock(file, *SIZES, "--exact").stderr
+    with settings.override(lock=str(file), frozen=True):
+        registry = Registry(TARGET)
+        assert registry.select(PROBLEM).tier == "locked"
+        with pytest.raises(NoKernelError) as caught:
+            registry.select(OTHER)
+        assert caught.value.rule == "lock-missing"
+    lock(file, "--diff")
+    assert "1 problems of 1 families" in lock(file, *SIZES).stderr
+    with settings.override(lock=str(file), frozen=True):
+        assert Registry(TARGET).select(OTHER).tier == "locked"
+
+
+def test_two_lock_files_are_compared(file: Path) -> None:
+    old = file.with_name("old.lock")
+    other = pinned_to_another(old, alone=False)
+    lock(file, *SIZES)
+    found = json.loads(lock(file, "--diff", "--against", str(old), "--json", status=1).stdout)
+    now = Registry(TARGET).select(PROBLEM).name
+    assert [(one["before"], one["now"]) for one in found] == [(other.name, now)] * 2
+    assert "0 problems and 0 families" in lock(file, "--diff", "--against", str(file)).stderr
+    assert "[lock-against]" in lock(file, "--against", str(old), status=1).stderr

@@ -170,3 +170,46 @@ def test_diff_of_what_is_no_record_is_one_clear_error(tmp_path: Path, name: str)
     done = shell("diff", str(tmp_path / name))
     assert done.exit_code == 1, done.output
     assert "[records-file]" in done.stderr
+
+
+def test_every_result_goes_through_a_table_and_a_store_to_another_place(tmp_path: Path, three: Records) -> None:
+    failed = next(iter(three.results.all()))
+    three.results.put([replace(failed, problem={**failed.problem, "m": 77}, status="crashed", seconds=None,
+                               reason="signal 11")])  # fmt: skip
+    whole = {(one.problem["m"], one.status, one.seconds, one.reason) for one in three.results.all()}
+    assert len(whole) == 4
+    three.results.close()
+    done = shell("export", str(tmp_path / "all.csv"))
+    assert done.exit_code == 0, done.output
+    assert "4 results written" in done.stderr
+    assert shell("export", str(tmp_path / "all.csv")).exit_code == 1, "what is there is not written over"
+    for name, source in (("table", tmp_path / "all.csv"), ("store", three.path)):
+        with settings.override(cache_dir=tmp_path / name):
+            done = shell("merge", str(source), "--json")
+            assert json.loads(done.stdout) == {"taken": 4, "older": 0, "unreadable": []}
+            assert "0 results taken, 4 were there" in shell("merge", str(source)).stderr
+            assert {(one.problem["m"], one.status, one.seconds, one.reason) for one in records().results.all()} == whole
+            # A table holds what was measured; what was chosen is a store's.
+            assert len(listed()) == (3 if name == "store" else 0)
+    one = listed()[0]
+    assert "1 results written" in shell("export", str(tmp_path / "one.csv"), one["id"]).stderr
+
+
+def test_what_is_newer_here_stays_when_a_store_is_merged(tmp_path: Path, three: Records) -> None:
+    three.results.close()
+    with settings.override(cache_dir=tmp_path / "there"):
+        slower = replace(record(1).timings[0], seconds=9.0)
+        records().put(record(1, timings=(slower,), date=1e9))
+        done = shell("merge", str(three.path), "--json")
+        assert json.loads(done.stdout) == {"taken": 2, "older": 1, "unreadable": []}
+        assert {one["problem"]["m"]: one["timings"][0]["seconds"] for one in listed()}[1] == 9.0
+
+
+@pytest.mark.parametrize("name", ["absent.db", "text.db", "absent.csv", "text.csv"])
+def test_a_store_or_table_that_cannot_be_read_changes_nothing(tmp_path: Path, name: str, three: Records) -> None:
+    if name.startswith("text"):
+        (tmp_path / name).write_text("neither one nor the other")
+    done = shell("merge", str(tmp_path / name))
+    assert done.exit_code == 1, done.output
+    assert "s-file]" in done.stderr
+    assert len(listed()) == 3

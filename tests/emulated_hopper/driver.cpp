@@ -45,16 +45,18 @@ int set_attribute(void *, int which, int value) {
 int held(unsigned shared) { return shared <= 64 * 1024 ? 2 : 1; }
 int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
   unsigned cluster = 1;
+  bool early = false;
   for (unsigned i = 0; i < c->attribute_count; ++i)
     if (c->attributes[i].id == 4)
       cluster = c->attributes[i].value[0] * c->attributes[i].value[1] * c->attributes[i].value[2];
+    else if (c->attributes[i].id == 6) early = c->attributes[i].value[0] != 0;
   if (int(c->shared_bytes) > allowed_shared || c->grid[0] % cluster || cluster > 8 || c->grid[0] == 0 ||
       c->block[0] > 1024) {
     report = "a launch the driver refuses";
     return 1;
   }
   report = run(Launch{reinterpret_cast<Entry>(function), arguments, c->grid, c->block[0], cluster, c->shared_bytes,
-                      cluster == 1 ? multiprocessors * held(c->shared_bytes) : multiprocessors});
+                      cluster == 1 ? multiprocessors * held(c->shared_bytes) : multiprocessors, early});
   return report.empty() ? 0 : 719;
 }
 int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,
@@ -62,19 +64,48 @@ int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *siz
   static const int bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
   if (rank != 3 || type < 0 || type > 11 || interleave || fill || uintptr_t(address) % 16) return 1;
   Map m{};
-  m.bytes = bytes_of[type];
-  m.swizzle = swizzle;
-  m.type = type;
+  m.bytes = uint8_t(bytes_of[type]);
+  m.swizzle = uint8_t(swizzle);
+  m.type = uint8_t(type);
   m.mark = map_mark;
   m.address = uint64_t(uintptr_t(address));
   for (int i = 0; i < 3; ++i) {
     if (!sizes[i] || sizes[i] > uint64_t(1) << 32 || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
-    m.sizes[i] = sizes[i], m.box[i] = box[i];
+    m.sizes[i] = sizes[i], m.box[i] = uint16_t(box[i]);
     if (i < 2 && (strides[i] % 16 || strides[i] >= uint64_t(1) << 40)) return 1;
     if (i < 2) m.strides[i] = strides[i];
   }
   const uint32_t row = box[0] * uint32_t(m.bytes);
   if (row % 16 || swizzle < 0 || swizzle > 3 || (swizzle && row > 16u << swizzle)) return 1;
+  memset(to, 0, 128);
+  memcpy(to, &m, sizeof m);
+  return 0;
+}
+int encode_pixels(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,
+                  const int *lower, const int *upper, uint32_t channels, uint32_t pixels, const uint32_t *steps,
+                  int interleave, int swizzle, int, int fill) {
+  static const int bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
+  if (rank < 4 || rank > 5 || type < 0 || type > 11 || interleave || fill || uintptr_t(address) % 16) return 1;
+  const int reach = rank == 4 ? 128 : 16;
+  Map m{};
+  m.bytes = uint8_t(bytes_of[type]), m.swizzle = uint8_t(swizzle), m.type = uint8_t(type), m.rank = uint8_t(rank);
+  m.mark = map_mark, m.pixels = true;
+  m.address = uint64_t(uintptr_t(address));
+  m.box[0] = uint16_t(channels), m.box[1] = uint16_t(pixels);
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (!sizes[i] || sizes[i] > uint64_t(1) << 32 || !steps[i] || steps[i] > 8) return 1;
+    m.sizes[i] = sizes[i];
+    if (i + 1 < rank && (strides[i] % 16 || strides[i] >= uint64_t(1) << 40)) return 1;
+    if (i + 1 < rank) m.strides[i] = strides[i];
+  }
+  for (uint32_t i = 0; i + 2 < rank; ++i) {
+    if (lower[i] < -reach || lower[i] >= reach || upper[i] < -reach || upper[i] >= reach) return 1;
+    if (lower[i] > int64_t(sizes[1 + i]) - 1 + upper[i]) return 1;
+    m.corners[i] = int16_t(lower[i]), m.corners[3 + i] = int16_t(upper[i]), m.steps[i] = uint8_t(steps[1 + i]);
+  }
+  const uint32_t row = channels * m.bytes;
+  if (!channels || channels > 256 || !pixels || pixels > 1024 || row % 16 || (swizzle && row > 16u << swizzle))
+    return 1;
   memset(to, 0, 128);
   memcpy(to, &m, sizeof m);
   return 0;
@@ -128,6 +159,7 @@ void *find(const char *name) {
       {"cuFuncSetAttribute", reinterpret_cast<void *>(&set_attribute)},
       {"cuLaunchKernelEx", reinterpret_cast<void *>(&launch)},
       {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&encode)},
+      {"cuTensorMapEncodeIm2col", reinterpret_cast<void *>(&encode_pixels)},
   };
   for (auto &one : all)
     if (!strcmp(one.name, name)) return one.function;

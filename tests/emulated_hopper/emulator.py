@@ -1,4 +1,4 @@
-"""Kernels of the tma_ws and multistage pipelines compiled for the host over emulated instructions, and run there.
+"""Kernels of GEMM and convolutions compiled for the host over emulated instructions, and run there.
 
 The generated file, the pipeline's header and the host half are the real ones; only the headers that spell out
 instructions are replaced (`include/`).  Each call runs in a process of its own: a kernel that runs wild takes no
@@ -20,6 +20,7 @@ import numpy as np
 from tests.kernels import harness
 from tests.kernels.harness import Allocate, Array, Call
 from tilewright.backends.base import backend
+from tilewright.backends.cuda.conv import PIPELINES
 from tilewright.backends.cuda.toolchain import include_dirs
 from tilewright.ops import KernelSpec, op
 from tilewright.runtime.loader import Kernel, load_library
@@ -36,6 +37,14 @@ LATE, EAGER, CHANCE = 0, 1, 2  # when copies and products land: as late as waits
 def _compile(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:4000]
+
+
+def _launch(spec: KernelSpec) -> tuple[str, str]:
+    """The header that makes a kernel's functions known, and what it must be told."""
+    if spec.op == "conv":
+        beside = "".join(f" TW_EMULATED_FUNCTION(Symbol##{one})" for one in PIPELINES[spec.schedule.pipeline].beside)
+        return "launch_conv", f"#define TW_CONV_BESIDE(Symbol){beside}\n"
+    return "launch" if spec.schedule.pipeline == "tma_ws" else "launch_multistage", ""
 
 
 class Emulator:
@@ -56,16 +65,16 @@ class Emulator:
         header: str = "",
     ) -> Kernel:
         """The kernel of a spec; `edit` changes a header of its pipeline first, for tests of the emulator itself."""
-        assert GEMM.check(spec) == []
+        assert op(spec.op).check(spec) == []
         name = spec.name + "".join(one if one.isalnum() else "_" for one in edited)
         library = self.folder / f"{name}.so"
         if not library.exists():
-            launch = "launch" if spec.schedule.pipeline == "tma_ws" else "launch_multistage"
+            launch, said = _launch(spec)
             flags = [*FLAGS, *DEFINED, f"-DTW_EMULATED_ARCH={spec.arch.removeprefix('sm_').removesuffix('a')}", "-O1"]
             first = self._edited(edit, name, header) if edit is not None else self._headers(launch, spec.arch, flags)
             source = self.folder / f"{name}.cpp"
             text = backend("cuda").render(spec).text
-            source.write_text(f"#include <tilewright/emulated/{launch}.h>\n{text}", encoding="utf-8")
+            source.write_text(f"#include <tilewright/emulated/{launch}.h>\n{said}{text}", encoding="utf-8")
             _compile(
                 [self.compiler, *flags, "-shared", *(f"-I{one}" for one in (first, *PLACES)),
                  "-o", str(library), str(source), str(self.engine), "-ldl"]
@@ -110,12 +119,17 @@ def judge(
     allocate: Allocate = aligned,
 ) -> str:
     """What is wrong with a kernel's answer to a call, or nothing."""
+    return apart(kernel, lambda: harness.prove(kernel, call, allocate=allocate), mode, seed, multiprocessors)
+
+
+def apart(kernel: Kernel, prove: Callable[[], object], mode: int, seed: int, multiprocessors: int) -> str:
+    """What a proof of the kernel says in a process of its own."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read)
         faulthandler.disable()  # a kernel that crashes is an answer here
-        text = _judge(kernel, call, mode, seed, multiprocessors, allocate)
+        text = _judge(kernel, prove, mode, seed, multiprocessors)
         os.write(write, text.encode()[:60000])
         os._exit(0)
     os.close(write)
@@ -125,13 +139,13 @@ def judge(
     return text if os.WIFEXITED(status) else f"killed by signal {os.WTERMSIG(status)}"
 
 
-def _judge(kernel: Kernel, call: Call, mode: int, seed: int, multiprocessors: int, allocate: Allocate) -> str:
+def _judge(kernel: Kernel, prove: Callable[[], object], mode: int, seed: int, multiprocessors: int) -> str:
     library = ctypes.CDLL(str(kernel.library_path))
     library.tw_emulate.argtypes = (ctypes.c_int, ctypes.c_uint64, ctypes.c_int)
     library.tw_emulated_report.restype = ctypes.c_char_p
     library.tw_emulate(mode, seed, multiprocessors)
     try:
-        harness.prove(kernel, call, allocate=allocate)
+        prove()
     except AssertionError as error:
         report = library.tw_emulated_report().decode()
         return report or str(error) or traceback.format_exc()

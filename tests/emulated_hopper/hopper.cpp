@@ -43,6 +43,7 @@ std::vector<Store> stores;
 uint32_t shared_bytes;
 Entry kernel;
 void **parameters;
+bool early = false;  // the kernel was launched before the one before it was done
 
 Thread &me() { return threads[size_t(scheduler.current())]; }
 
@@ -73,13 +74,14 @@ void land(size_t which) {
   Copy c = copies[which];
   copies.erase(copies.begin() + long(which));
   char *base = c.block->base();
-  if (c.is_box)
-    each_element(c.map, c.at, window + c.offset, false, [&](uint32_t to, const char *from) {
-      to += c.offset;
-      if (from) memcpy(base + to, from, size_t(c.map.bytes));
-      else memset(base + to, 0, size_t(c.map.bytes));
-      if (c.map.type == 11) round_tf32(base + to);
-    });
+  const auto put = [&](uint32_t to, const char *from) {
+    to += c.offset;
+    if (from) memcpy(base + to, from, size_t(c.map.bytes));
+    else memset(base + to, 0, size_t(c.map.bytes));
+    if (c.map.type == 11) round_tf32(base + to);
+  };
+  if (c.is_box && c.map.pixels) each_pixel(c.map, c.at, c.tap, window + c.offset, put);
+  else if (c.is_box) each_element(c.map, c.at, window + c.offset, false, put);
   else memcpy(base + c.offset, c.from, c.bytes);
   TransactionBarrier &t = barrier_of(*c.block, c.barrier);
   t.bytes -= c.bytes;
@@ -90,14 +92,20 @@ void read(Store &s) {
   s.read = true;
   s.data.clear();
   char *base = s.block->base();
-  each_element(s.map, s.at, window + s.offset, true, [&](uint32_t from, char *) {
-    s.data.insert(s.data.end(), base + s.offset + from, base + s.offset + from + s.map.bytes);
-  });
+  if (s.to) s.data.assign(base + s.offset, base + s.offset + s.bytes);
+  else
+    each_element(s.map, s.at, window + s.offset, true, [&](uint32_t from, char *) {
+      s.data.insert(s.data.end(), base + s.offset + from, base + s.offset + from + s.map.bytes);
+    });
 }
 void write(Store &s) {
   read(s);
   if (s.written) return;
   s.written = true;
+  if (s.to) {
+    memcpy(s.to, s.data.data(), s.bytes);
+    return;
+  }
   size_t next = 0;
   // Hopper writes whole 16-byte pieces: a row that ends inside one is written past its end.
   each_element(s.map, s.at, window + s.offset, true, [&](uint32_t, char *to) {
@@ -252,7 +260,7 @@ Map map_at(const void *p) {
 
 // As many blocks at a time as the multiprocessors hold; the next ones when all of these have ended.
 std::string run(const Launch &l) {
-  kernel = l.entry, parameters = l.parameters;
+  kernel = l.entry, parameters = l.parameters, early = l.early;
   const unsigned *grid = l.grid, block = l.block, cluster = l.cluster, shared = l.shared_bytes;
   const unsigned count = grid[0] * grid[1] * grid[2];
   gridDim = {grid[0], grid[1], grid[2]};
@@ -431,9 +439,29 @@ static void to_blocks(Copy c, uint32_t mask) {
       queue(c);
     }
 }
+void wait_for_kernel_before() { me().block->waited = true; }
 void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t mask) {
-  Copy c{true, map_at(map), {x, y, z}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
+  if (early && !me().block->waited) fault("a copy of what the kernel before may not have written yet");
+  Copy c{true, map_at(map), {x, y, z}, {}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
+  if (c.map.pixels) fault("a box of a map of pixels");
   c.bytes = c.map.box[0] * c.map.box[1] * c.map.box[2] * uint32_t(c.map.bytes);
+  c.offset = offset_of(to, c.bytes, "a copy");
+  if (x * c.map.bytes % 16) fault("a copy of a box that does not begin at a multiple of 16 bytes");
+  if ((window + c.offset) % 128) fault("a copy to an address that is not a multiple of 128");
+  to_blocks(c, mask);
+}
+void copy_pixels(const void *map, void *word, void *to, const int *at, const int *tap, uint32_t mask) {
+  Copy c{true, map_at(map), {}, {}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
+  const int spatial = c.map.rank - 2;
+  if (!c.map.pixels) fault("pixels of a map of boxes");
+  memcpy(c.at, at, sizeof c.at);
+  for (int i = 0; i < spatial; ++i) {
+    c.tap[i] = tap[i];
+    if (tap[i] < 0 || tap[i] > (spatial == 2 ? 255 : 31)) fault("a tap that the copy engine cannot reach");
+    if (at[1 + i] < c.map.corners[i] || at[1 + i] > (long long)c.map.sizes[1 + i] - 1 + c.map.corners[3 + i])
+      fault("a walk over pixels that starts outside its corners");
+  }
+  c.bytes = uint32_t(c.map.box[0]) * c.map.box[1] * c.map.bytes;
   c.offset = offset_of(to, c.bytes, "a copy");
   if ((window + c.offset) % 128) fault("a copy to an address that is not a multiple of 128");
   to_blocks(c, mask);
@@ -442,7 +470,8 @@ void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t
   if (uintptr_t(from) % 16 || bytes % 16 || !bytes) fault("a bulk copy that is not in multiples of 16 bytes");
   to_blocks(Copy{false,
                  {},
-                 {0, 0, 0},
+                 {},
+                 {},
                  static_cast<const char *>(from),
                  bytes,
                  offset_of(to, bytes, "a copy"),
@@ -451,14 +480,29 @@ void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t
             mask);
 }
 void store_box(const void *map, const void *from, int x, int y, int z) {
-  Store s;
+  Store s{};
   s.map = map_at(map);
   s.at[0] = x, s.at[1] = y, s.at[2] = z;
   s.block = me().block;
   s.bytes = s.map.box[0] * s.map.box[1] * s.map.box[2] * uint32_t(s.map.bytes);
   s.offset = offset_of(from, s.bytes, "a store");
   if ((window + s.offset) % 128) fault("a store from an address that is not a multiple of 128");
+  if (x * s.map.bytes % 16) fault("a store of a box that does not begin at a multiple of 16 bytes");
   for (uint32_t i = 0; i < s.bytes; ++i)
+    if (s.block->dirty[s.offset + i]) fault("a store of what was written without fence.proxy.async since");
+  stores.push_back(s);
+  if (mode == eager) write(stores.back());
+  me().open_stores.push_back(stores.size() - 1);
+}
+void store_bytes(void *to, const void *from, uint32_t bytes) {
+  Store s{};
+  s.to = static_cast<char *>(to);
+  s.block = me().block;
+  s.bytes = bytes;
+  s.offset = offset_of(from, bytes, "a store");
+  if (uintptr_t(to) % 16 || (window + s.offset) % 16 || bytes % 16 || !bytes)
+    fault("a bulk store that is not in multiples of 16 bytes");
+  for (uint32_t i = 0; i < bytes; ++i)
     if (s.block->dirty[s.offset + i]) fault("a store of what was written without fence.proxy.async since");
   stores.push_back(s);
   if (mode == eager) write(stores.back());

@@ -13,6 +13,7 @@ void cluster_sync();
 const char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the same place in another block of the cluster
 void named_barrier(int id, int threads, bool waits);
 void fence_async_proxy();
+void wait_for_kernel_before();
 void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);
 void read_matrices(uint32_t *to, const void *row);
 void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth);
@@ -22,8 +23,10 @@ void barrier_arrive(void *word, uint32_t bytes, int rank);  // rank -1: this blo
 void barrier_wait(void *word, uint32_t phase);
 
 void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t blocks);  // blocks 0: this one
+void copy_pixels(const void *map, void *word, void *to, const int *at, const int *tap, uint32_t blocks);
 void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t blocks);
 void store_box(const void *map, const void *from, int x, int y, int z);
+void store_bytes(void *to, const void *from, uint32_t bytes);
 void commit_stores();
 void wait_stores(int left);
 

@@ -16,6 +16,7 @@ struct Launch {
   const unsigned *grid;
   unsigned block, cluster, shared_bytes;
   int multiprocessors;
+  bool early;  // while the kernel before it still runs, as far as this one can know
 };
 
 // Runs a grid to its end; what went wrong, or nothing.

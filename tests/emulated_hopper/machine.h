@@ -65,12 +65,13 @@ struct Block {
   std::vector<uint8_t> dirty;  // written by a warp that has not fenced since
   std::unordered_map<char *, Late> written;
   int alive;
+  bool waited = false;  // for the kernel before this one
   char *base() { return memory.data(); }
 };
 struct Copy {
   bool is_box;
   Map map;
-  int at[3];
+  int at[5], tap[3];
   const char *from;  // of plain bytes
   uint32_t bytes, offset, barrier;
   Block *block;
@@ -78,6 +79,7 @@ struct Copy {
 struct Store {
   Map map;
   int at[3];
+  char *to;  // of plain bytes
   Block *block;
   uint32_t offset, bytes;
   bool read = false, written = false;

@@ -6,10 +6,12 @@
 namespace emulated {
 
 struct Map {
-  uint64_t address, sizes[3], strides[2];
-  uint32_t box[3];
-  int bytes, swizzle, type;
+  uint64_t address, sizes[5], strides[4];
   uint32_t mark;
+  uint16_t box[3];     // im2col: channels and pixels
+  int16_t corners[6];  // im2col: of the pixels walked over, first ones then last ones, each from its end
+  uint8_t steps[3], rank, bytes, swizzle, type;
+  bool pixels;
 };
 static_assert(sizeof(Map) <= 128);
 constexpr uint32_t map_mark = 0x54a90e01;
@@ -40,6 +42,36 @@ template <class Move> void each_element(const Map &m, const int *at, uint32_t st
                             : nullptr;
       move(swizzled(start + y * row + x * uint32_t(m.bytes), m.swizzle) - start, global);
     }
+}
+
+// The same of a walk over pixels.  `at`: channel, w, h, (d,) image; every pixel is moved by `tap`.  Pixels outside are
+// walked over like others, and the walk goes on past the last image.
+template <class Move> void each_pixel(const Map &m, const int *at, const int *tap, uint32_t start, Move move) {
+  const int spatial = m.rank - 2;
+  long long here[3], image = at[m.rank - 1];
+  for (int i = 0; i < spatial; ++i) here[i] = at[1 + i];
+  for (uint32_t pixel = 0; pixel < m.box[1]; ++pixel) {
+    for (uint32_t c = 0; c < m.box[0]; ++c) {
+      const long long channel = at[0] + (long long)c;
+      bool inside =
+          channel >= 0 && channel < (long long)m.sizes[0] && image >= 0 && image < (long long)m.sizes[m.rank - 1];
+      long long from = channel * m.bytes + image * (long long)m.strides[m.rank - 2];
+      for (int i = 0; i < spatial; ++i) {
+        const long long moved = here[i] + tap[i];
+        inside = inside && moved >= 0 && moved < (long long)m.sizes[1 + i];
+        from += moved * (long long)m.strides[i];
+      }
+      char *global = inside ? reinterpret_cast<char *>(m.address) + from : nullptr;
+      move(swizzled(start + (pixel * m.box[0] + c) * m.bytes, m.swizzle) - start, global);
+    }
+    int i = 0;
+    for (; i < spatial; ++i) {
+      here[i] += m.steps[i];
+      if (here[i] <= (long long)m.sizes[1 + i] - 1 + m.corners[3 + i]) break;
+      here[i] = m.corners[i];
+    }
+    if (i == spatial) ++image;
+  }
 }
 
 }  // namespace emulated

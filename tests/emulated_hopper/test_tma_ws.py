@@ -128,6 +128,22 @@ def test_lines_that_are_fetched_further_than_the_tile(
     assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)) == []
 
 
+@pytest.mark.parametrize(
+    ("layout", "m", "n", "stages", "cluster", "scheduler"),
+    [
+        ("crr", 128, 96, 3, (2, 2), "cooperative"),
+        ("rrr", 64, 24, 4, (4, 1), "pingpong"),
+        ("ccr", 64, 32, 4, (1, 4), "pingpong"),
+    ],
+)
+def test_parts_of_contiguous_lines_are_parts_of_k(
+    emulator: Emulator, layout: str, m: int, n: int, stages: int, cluster: tuple[int, int], scheduler: str
+) -> None:
+    """Blocks of a cluster fetch some k of all lines for each other, however few lines a tile has."""
+    one = signature(layout=layout)
+    assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler), *edges(one)[1:3]) == []
+
+
 def test_narrow_tiles_of_two_rows_of_wgmma(emulator: Emulator) -> None:
     """By ordinary stores: both rows of sums leave, not the first alone."""
     one = signature()

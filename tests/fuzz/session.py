@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tilewright as tw
-from tests.fuzz import calls, memory, problems
+from tests.fuzz import calls, convolutions, memory, problems
 from tests.fuzz.drawing import Kind, examples
 from tests.fuzz.running import Runner, Wrong
 from tests.kernels import catalog
@@ -47,6 +48,13 @@ def specs() -> tuple[KernelSpec, ...]:
     packed = [op("gemm").generic_spec(one.signature, one.arch) for one in drawn]
     bare = [catalog.spec("loops", catalog.best(), ("fp32",) * 3, layout, **more) for layout, more in BARE]
     return tuple(dict.fromkeys([*plain, *packed, *bare]))
+
+
+def registry_of(found: tuple[KernelSpec, ...]) -> Registry:
+    """Those, and the floors that convolutions are drawn for."""
+    registry = Registry(specs=(*found, *convolutions.specs()))
+    registry.build()
+    return registry
 
 
 _F32, _BF16, _INT8 = ("fp32",) * 3, ("bf16",) * 3, ("int8", "int8", "int32")
@@ -92,8 +100,7 @@ class LastWords:
 def start(told: LastWords, with_quick: bool) -> tuple[Runner, list[Kind]]:
     """Build the kernels, and let the API use these."""
     found = specs()
-    registry = Registry(specs=found)
-    registry.build()
+    registry = registry_of(found)
     api._registries[""] = api._registries[registry.target] = registry
     if not with_quick:
         quick.library = lambda: None
@@ -171,16 +178,26 @@ def fuzz(runner: Runner, kinds: list[Kind], options: argparse.Namespace, found: 
             found.run(lambda one: problems.ask(runner.registry, one), question)
             runner.counts["questions"] += 1
 
+        @seed(number)
+        @settings(plain, max_examples=max(1, count // 3))
+        @given(convolutions.convolutions())
+        def round_of_convolutions(call: Any) -> None:
+            if not options.seconds or time.monotonic() < end:
+                found.run(lambda one: convolutions.run(runner, one), call)
+
         round_of_calls()
         round_of_questions()
+        round_of_convolutions()
 
 
 def replay(runner: Runner, text: str) -> None:
     runner.told(text)
-    names = {**vars(memory), **vars(calls), **vars(problems)}
-    example = eval(text, names)  # what this program printed before
+    names = {**vars(memory), **vars(calls), **vars(problems), **vars(convolutions)}
+    example = eval(text, {**names, "array": np.array})  # what this program printed before
     if isinstance(example, calls.Example):
         runner.run(example)
+    elif isinstance(example, convolutions.ConvCall):
+        convolutions.run(runner, example)
     else:
         problems.ask(runner.registry, example)
 

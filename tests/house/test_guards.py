@@ -13,6 +13,7 @@ SOURCE = Path(tilewright.__file__).parent
 # Where all ops go through, and none may be named.
 GENERIC = (
     "*.py", "runtime/*.py", "dispatch/*.py", "cli/*.py", "codegen/*.py", "build/*.py", "inspect/*.py",
+    "report/*.py", "report/assets/*",
     "api/__init__.py", "ops/*.py", "backends/*.py", "backends/*/backend.py", "backends/*/toolchain.py",
     "backends/*/driver.py", "include/tilewright/abi.h", "include/tilewright/export.h",
     "backends/*/host/*.cpp", "runtime/native/*",

@@ -139,8 +139,24 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(signature=signed(FP8, layout="rrr"), tile=(64, 64, 128), warp_grid=(1, 1, 1)),
         make(signature=signed(INT8, layout="crr"), tile=(16, 32, 512), warp_grid=(1, 1, 1), warp_tile=NARROW),
         make(signature=signed(FP16, layout="crr"), tile=(16, 64, 256), warp_grid=(1, 1, 1), warp_tile=NARROW),
+        # Four rows of A are there sixteen times, and two waves of compv5 keep int8 apart: both spilled when built.
+        make("compv4", tile=(64, 64, 128), warp_grid=(4, 1, 1), warp_tile=(4, 64, 16), arch="gfx90a"),
+        make("compv5", INT8, tile=(64, 64, 128), warp_grid=(1, 1, 2), warp_tile=(16, 16, 32)),
+        make("compv4", tile=(256, 256, 16), warp_grid=(1, 4, 1), arch="gfx950"),  # 256 sums, and two buffers
+        make(tile=(256, 256, 32), persistent=True),  # 12 bytes of scratch
+        make(  # 8 bytes of scratch
+            "preshuffle", PACKED, tile=(192, 256, 64), warp_tile=(16, 16, 16), warp_grid=(2, 2, 1), persistent=True
+        ),
     ],
-    "amd-compv5-fragments": [make("compv5", arch="gfx950"), make("compv5", tile=(32, 64, 32), arch="gfx950")],
+    "amd-compv5-fragments": [
+        make("compv5", arch="gfx950"),
+        make("compv5", tile=(32, 64, 32), arch="gfx950"),
+        make("compv5", tile=(32, 32, 32), arch="gfx950"),
+        make("compv5", FP8, tile=(32, 32, 32)),
+        make("compv5", FP8, tile=(128, 32, 32)),
+        make("compv5", tile=(256, 16, 32), warp_tile=(16, 16, 16), arch="gfx90a"),
+        make("compv5", FP8, tile=(16, 16, 64), warp_tile=NARROW),
+    ],
     "amd-tile-vector": [
         make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
         make(signature=signed(FP16, layout="rrr"), tile=(128, 192, 64), warp_tile=NARROW),

@@ -93,8 +93,8 @@ BROKEN: dict[str, list[KernelSpec]] = {
     ],
     "nv-cluster": [tma(cluster=(4, 4)), tma(dealing="cluster_k", store="direct")],
     "nv-cluster-part": [
-        tma(signed(layout="rrr"), cluster=(4, 1)),
-        tma(signed(layout="crr"), cluster=(1, 4)),
+        tma(signed(layout="rrr"), cluster=(3, 1)),
+        tma(signed(layout="crr"), cluster=(1, 3)),
         tma(tile=(128, 24, 64), cluster=(2, 1), store="direct"),
     ],
     "nv-registers": [

@@ -58,7 +58,7 @@ def fields_of(body: str) -> list[str]:
         if function:
             names.append(function[1])
         else:
-            names += re.findall(r"(\w+)(?:\[\w+\])?\s*(?:,|$)", line)
+            names += re.findall(r"(\w+)(?:\[[^]]*\])*\s*(?:,|$)", line)
     return names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from tilewright.dispatch.rehearse import run_problem
 from tilewright.dispatch.selection import StagedSelection
 from tilewright.errors import DeviceError, NoKernelError, ProblemError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import calls, hip, quick
+from tilewright.runtime import calls, hip, quick, recording
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.settings import current
 
@@ -122,6 +123,15 @@ def test_the_same_without_the_library(registry: tw.Registry, monkeypatch: pytest
     for _ in range(2):
         y, _ = registry.run(NAME, x, table, more)
         np.testing.assert_array_equal(y, expected_of(x.reshape(-1).astype(np.float64) ** 2, table, more, 1, 1))
+
+
+def test_each_stage_of_a_recorded_call_is_a_problem(registry: tw.Registry, tmp_path: Path) -> None:
+    x, table, more = operands(4, 3)
+    with tw.record(tmp_path / "mine.json") as file:
+        for _ in range(3):
+            registry.run(NAME, x, table, more)
+    found = {(op, json.loads(problem)["stage"]): calls for (op, problem), calls in recording.read(file).items()}
+    assert found == {(NAME, "square"): 3, (NAME, "gather"): 3}
 
 
 def test_results_may_not_meet_what_is_read_or_each_other(registry: tw.Registry) -> None:

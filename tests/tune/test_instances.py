@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tilewright import ops
+from tilewright.arch import all_archs
 from tilewright.cli.main import build_app
 from tilewright.errors import RequestError
 from tilewright.ops.fields import flat
@@ -68,7 +70,7 @@ def test_axes_make_signatures() -> None:
         ({"trait_config": {}, "pool": "defalt"}, "'default'"),
         ({"trait_config": {}, "variant": "standrd"}, "standard"),
         ({"trait_config": {"pipeline": ["direct"], "prefetc": [1]}}, "'prefetch'"),
-        ({"trait_config": {**PACKED, "unroll": [True]}}, "values such as"),
+        ({"trait_config": {**PACKED, "unroll": [True]}}, "true, and must be a whole number"),
         ({"trait_config": {**PACKED, "unroll": {"min": 4}}}, "unroll"),
         ({"trait_config": {"data_type": ["fp32"], "datatypes": ["bf16"]}}, "twice"),
         ({"trait_config": 7}, "trait_config"),
@@ -83,7 +85,7 @@ def test_an_unknown_name_or_value_names_the_nearest(config: dict[str, Any], text
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("target", ["generic", "x86_64_v3", "x86_64_v4_vnni", "sm_80", "sm_90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("target", sorted(all_archs()))
 def test_the_shipped_configurations_mean_kernels(target: str) -> None:
     data = instances.load(GEMM, "", target)
     found = instances.expand(GEMM, data, target)
@@ -130,3 +132,113 @@ def test_sweeps_take_the_kernels_of_a_configuration_with_a_problem_s_signature()
         assert {(flat(one)["tile_k"], one.signature) for one in found} == {(192, GEMM.signature_of(problem))}
     only = instances.of_config(GEMM, TARGET, {"trait_config": {"data_type": ["fp32"]}})
     assert not only(GEMM.problem({"m": 8, "n": 8, "k": 8, "datatype": "bf16"}))
+
+
+# -- mistakes, and worse -----------------------------------------------------------------------------------------------
+
+HUGE = {"min": 1, "max": 900_000}
+
+
+@pytest.mark.parametrize(
+    ("trait", "text"),
+    [
+        ("128", '"128", and must be a whole number'),
+        (["128"], "such as 128 without quotes"),
+        ([True], "true, and must be a whole number"),
+        ([math.nan], "nan, and must be a whole number"),
+        ([math.inf], "inf, and must"),
+        ([None], "None, and must"),
+        ([[1]], "must be a whole number"),
+        ([], "which means nothing"),
+        ({"values": []}, "which means nothing"),
+        ({"values": 7}, "give a value, a list of them"),
+        ({"min": 1, "max": 10**12}, "more than 1000000 values"),
+        ({"min": math.nan, "max": 3}, "a range is of whole numbers"),
+        ({"min": 8, "max": 1}, "the largest is below the least"),
+        ({"min": 1, "max": 8, "step": 0}, "the step is below 1"),
+        ({"min": 1, "max": 8, "stp": 2}, "there is no 'stp' in that"),
+        ({"min": 1, "max": 2, "exclude": [1, 2]}, "which excludes all"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_told_as_it_was_written(trait: Any, text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        expand(tile_m=trait)
+    assert caught.value.rule == "config-value"
+    assert text in str(caught.value)
+    assert "tile_m" in caught.value.message
+
+
+def test_very_many_combinations_are_refused_before_they_are_made() -> None:
+    with pytest.raises(RequestError) as caught:
+        expand(tile_m=HUGE, tile_n=HUGE)
+    assert caught.value.rule == "config-size"
+
+
+PLAIN = {"pipeline": "packed", "tile_m": 72, "tile_n": 512, "tile_k": 256, "warp_tile": [[6, 16, 1]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"tile_m": "128"}, 'tile_m of the configuration is "128", and must be a whole number'),
+        ({"tile_n": [512, 1.5]}, "tile_n of the configuration is 1.5"),
+        ({"tile_k": True}, "tile_k of the configuration is true"),
+        ({"trait_confg": {}}, "did you mean 'trait_config'"),
+    ],
+)
+def test_lists_of_values_too_are_told_in_the_words_of_the_configuration(change: dict[str, Any], text: str) -> None:
+    axes = {"datatypes": ("fp32",), "layouts": ("rrr",)}
+    with pytest.raises(RequestError) as caught:
+        instances.expand(GEMM, {**PLAIN, **change}, TARGET, axes=axes)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "__import__('os').system('x')",
+        "c.__class__",
+        "c.tile_m ** 9 ** 9",
+        "[x for x in c]",
+        "(" * 3000 + "1" + ")" * 3000,
+    ],
+)
+def test_a_filter_runs_nothing(tmp_path: Path, expression: str) -> None:
+    done = shell("cpu", "--target", TARGET, "--filter", expression, status=1)
+    assert "error: [filter-" in done.stderr
+
+
+def without_op(*words: str, status: int = 0) -> Result:
+    done = CliRunner().invoke(build_app(), ["instances", *words])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def test_a_file_may_stand_in_the_place_of_the_op(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    traits = {"trait_config": {"data_type": "fp32", "layout": "rrr"}}
+    file.write_text(json.dumps(traits))
+    words = ("--target", TARGET, "--count-only")
+    count = shell(str(file), *words).stdout
+    assert without_op(str(file), *words).stdout == count
+    assert without_op(*words, str(file)).stdout == count
+    file.write_text(json.dumps({"op": "gemm", **traits}))
+    assert without_op(str(file), *words).stdout == shell(str(file), *words).stdout == count
+    file.write_text(json.dumps({"op": "gem", **traits}))
+    assert "[op-name]" in without_op(str(file), *words, status=1).stderr
+    assert "for another op than gemm" in shell(str(file), *words, status=1).stderr
+
+
+def test_an_op_is_found_by_the_names_of_its_traits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        name, axes, schedules = "other", (), ()
+
+    monkeypatch.setattr(instances, "op_names", lambda: ["gemm", "other"])
+    monkeypatch.setattr(instances, "op_by_name", lambda name: GEMM if name == "gemm" else Other)
+    file = tmp_path / "c.json"
+    file.write_text('{"trait_config": {"tile_m": [64]}}')
+    assert instances.op_of(str(file)) == "gemm"
+    file.write_text('{"trait_config": {}}')
+    with pytest.raises(RequestError) as caught:
+        instances.op_of(str(file))
+    assert caught.value.rule == "config-op"

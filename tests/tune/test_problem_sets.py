@@ -155,3 +155,41 @@ def test_an_op_without_an_engine_part_takes_files(tmp_path: Path) -> None:
     assert problem_sets.problems(odd, str(file), "cpu") == [(("size", 3),)]
     with pytest.raises(RequestError):
         problem_sets.problems(odd, "random:1:2", "cpu")
+
+
+# -- files, as people have them ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("p.csv", "m,m,n,k\n1,2,3,4\n", "names 'm' twice"),
+        ("p.csv", "m,n,k\nnan,2,3\n", "m is nan, not a whole number"),
+        ("p.csv", "m,n,k\n1.5,2,3\n", "m is 1.5, not a whole number"),
+        ("p.json", '[{"m": "64", "n": 1, "k": 1}]', "m is '64', not a whole number"),
+        ("p.json", '[{"m": 1e400, "n": 1, "k": 1}]', "m is inf"),
+    ],
+)
+def test_a_value_that_is_none_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(RequestError) as caught:
+        problem_sets.values(GEMM, str(file), "cpu")
+    assert caught.value.rule == "problems-file"
+    assert said in caught.value.message
+
+
+def test_tables_with_gaps_have_whole_numbers_as_fractions(tmp_path: Path) -> None:
+    file = tmp_path / "p.csv"
+    file.write_text("m,n,k,batch\n64.0,8,8,2.0\n1e3,8,8,\n")
+    found = problem_sets.problems(GEMM, str(file), "cpu")
+    assert [(one.m, one.batch) for one in found] == [(64, 2), (1000, 1)]
+
+
+def test_what_a_set_leaves_out_is_for_others_to_say(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    file.write_text('[{"m": 65}]')
+    assert problem_sets.values(GEMM, str(file), "cpu") == [{"m": 65}]
+    assert problem_sets.problems(GEMM, str(file), "cpu", {"n": 8, "k": 8}) == [GEMM.problem({"m": 65, "n": 8, "k": 8})]
+    with pytest.raises(RequestError, match="a gemm problem needs n, k"):
+        problem_sets.problems(GEMM, str(file), "cpu")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
-import subprocess
 import sys
-import time
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,13 @@ from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.dispatch.records import machine
 from tilewright.dispatch.results import OK, Result, Results
+from tilewright.errors import DeviceError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.timing import Method
-from tilewright.tune.lane import Built, Lane
+from tilewright.tune import lane as lanes
+from tilewright.tune.crew import Crew, here
+from tilewright.tune.lane import Built, Lane, LaneLost, Outcome
+from tilewright.tune.spent import Spent
 from tilewright.tune.sweep import Options, Sweep, of_list
 
 GEMM = ops.op("gemm")
@@ -51,8 +56,11 @@ CRASH, HANG, LATER = (ON_LOAD.format(one) for one in ("abort();", "for (;;) paus
 
 
 def outcomes(kernels: list[Built], method: Method = QUICK, **options: Any) -> dict[str, Any]:
-    with Lane(TARGET, 1, **options) as lane:
+    lane = Lane(TARGET, 1, **options)
+    try:
         found = list(lane.measure(PROBLEM, kernels, method))
+    finally:
+        lane.close()
     assert len({one.digest for one in found}) == len(found) == len(kernels), "each kernel once"
     return {one.digest: one for one in found}
 
@@ -150,44 +158,211 @@ def test_a_kernel_that_cannot_be_built_is_a_row(
     assert next(one.reason for one in rows if one.status != OK) == "no such instruction"
 
 
-CODE = """
-import sys
-from pathlib import Path
-from tilewright import ops
-from tilewright.dispatch.results import Results
-from tilewright.runtime.timing import Method
-from tilewright.tune.sweep import Options, Sweep, candidates
-gemm = ops.op("gemm")
-problems = [gemm.problem({"m": size, "n": 8, "k": 8}) for size in range(1, 40)]
-options = Options(Method(rounds=2, sample_seconds=1e-5, seed=7), patience=0.0)
-one = Sweep(gemm, "generic", Results(Path(sys.argv[1])), options)
-work = one.plan(problems, candidates(gemm, "generic"))
-print("left", work.total, flush=True)
-def told(row, progress):
-    print(row.kernel.digest, row.problem["m"], flush=True)
-one.run(work, on_row=told)
-"""
+# -- devices that are lost -----------------------------------------------------------------------------------
 
 
-def test_kills_at_random_moments_lose_no_finished_row(tmp_path: Path) -> None:
-    store = tmp_path / "r.db"
-    draw = random.Random(20261115)
-    told: set[tuple[str, str]] = set()
-    for turn in range(6):
-        last = turn == 5
-        child = subprocess.Popen(
-            [sys.executable, "-c", CODE, str(store)], stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert child.stdout is not None
-        head = child.stdout.readline()
-        assert head.startswith("left "), head
-        if not last:
-            time.sleep(draw.uniform(0.0, 1.2))
-            os.killpg(child.pid, signal.SIGKILL)
-        rows = [line.split() for line in child.stdout.read().splitlines()]
-        child.wait()
-        told |= {(digest, size) for digest, size in (one for one in rows if len(one) == 2)}
-        kept = {(one.kernel.digest, str(one.problem["m"])) for one in Results(store).all()}
-        assert told <= kept, "a row that was told is in the store"
-    assert len({size for _, size in kept}) == 39
-    assert Results(store).check() == []
+class Frail(Lane):
+    """A lane whose worker's answers can be changed on the way: what a device that is gone would say."""
+
+    def __init__(self, changed: Callable[[int, Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        super().__init__(TARGET, 1, fingerprint=machine(TARGET)["fingerprint"])
+        self._changed, self._seen = changed, 0
+
+    def _demand_device(self, answer: Mapping[str, Any]) -> None:
+        if "device" in answer:
+            self._seen += 1
+        super()._demand_device(self._changed(self._seen, answer))
+
+
+def crew_of(*lanes: Any) -> Crew:
+    return replace(here(TARGET, limit=30.0, patience=0.0, jobs=1), lanes=lanes)
+
+
+def gone(seen: int, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"lost": "no device answers"} if seen > 1 else answer
+
+
+def another(seen: int, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**answer, "device": "0123456789abcdef"} if "device" in answer and seen > 1 else answer
+
+
+@pytest.mark.parametrize(("changed", "said"), [(gone, "no device answers"), (another, "is another device now")])
+def test_a_lost_device_stops_the_sweep_and_keeps_its_rows(
+    tmp_path: Path, three: list[KernelSpec], changed: Any, said: str
+) -> None:
+    store = Results(tmp_path / "r.db")
+    other = GEMM.problem({"m": 7, "n": 5, "k": 3})
+    notes: list[str] = []
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(Frail(changed)))
+    work = one.plan([PROBLEM, other], of_list(GEMM, three[:2]))
+    with pytest.raises(DeviceError, match=said) as caught:
+        one.run(work, on_lost=notes.append)
+    assert caught.value.rule == "device-lost"
+    assert "the same command goes on" in caught.value.remedy
+    assert [said in note for note in notes] == [True]
+    assert {(row.status, row.problem["m"]) for row in store.all()} == {(OK, PROBLEM.m)}, "no row says a lie"
+    left = one.plan([PROBLEM, other], of_list(GEMM, three[:2]))
+    assert (left.known, left.total) == (store.count(), work.total - store.count())
+
+
+def test_another_device_does_what_a_lost_one_left(tmp_path: Path, three: list[KernelSpec]) -> None:
+    store = Results(tmp_path / "r.db")
+    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 5)]
+    notes: list[str] = []
+    lost = threading.Event()
+
+    class Later(Lane):
+        def open(self) -> None:
+            assert lost.wait(60), "the other one is lost first"
+
+    def on_lost(text: str) -> None:
+        notes.append(text)
+        lost.set()
+
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(Frail(gone), Later(TARGET, 1)))
+    work = one.plan(problems, of_list(GEMM, three[:2]))
+    one.run(work, on_lost=on_lost)
+    assert len(notes) == 1
+    assert store.count() == work.total
+    assert {row.status for row in store.all()} == {OK}
+
+
+class Deadly:
+    """A lane that is lost whenever it meets one kernel."""
+
+    name = "that device"
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+        self.spent = Spent()
+
+    def versions(self, spec: KernelSpec) -> Mapping[str, str]:
+        return {}
+
+    def open(self) -> None: ...
+
+    def measure(self, problem: Any, kernels: Sequence[Built], method: Method) -> Iterator[Outcome]:
+        for one in kernels:
+            if one.spec.digest == self._digest:
+                raise LaneLost("it fell off the bus")
+            yield Outcome(one.spec.digest, OK, seconds=1.0)
+
+    def close(self) -> None: ...
+
+
+def test_a_kernel_that_costs_one_device_after_another_is_blamed_in_the_end(
+    tmp_path: Path, three: list[KernelSpec]
+) -> None:
+    store = Results(tmp_path / "r.db")
+    bad = three[0].digest
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(*(Deadly(bad) for _ in range(6))))
+    one.run(one.plan([PROBLEM], of_list(GEMM, three[:2])))
+    rows = {row.kernel.digest: row for row in store.all()}
+    assert rows.keys() == {one.digest for one in three[:2]}
+    assert (rows[bad].status, rows[three[1].digest].status) == ("crashed", OK)
+    assert "2 devices were lost over it: it fell off the bus" in rows[bad].reason
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["too large", "device gone"])
+def test_operands_that_cannot_be_made_are_told_from_a_device_that_is_gone(
+    three: list[KernelSpec], lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker says where a problem does not fit, and what the next one says of the device then."""
+    lane = Lane(TARGET, 1)
+    answers = [{"at": "", "device": "f"}, {"unmade": "no memory", "device_error": True}]
+    answers += [{"lost": "gone"}] if lost else [{"at": "", "device": "f"}, {"done": True}]
+
+    class Scripted:
+        pid = 0
+
+        def send(self, request: Any) -> None: ...
+
+        def read(self, limit: float) -> Any:
+            return answers.pop(0)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(lanes, "_Worker", Scripted)
+    asked = lane.measure(PROBLEM, [Built(one, Path("x")) for one in three[:2]], QUICK)
+    if lost:
+        with pytest.raises(LaneLost, match="gone"):
+            list(asked)
+    else:
+        assert [(one.status, one.reason) for one in asked] == [("refused", "no memory")] * 2
+    assert not answers
+
+
+def test_a_worker_that_others_end_says_nothing_about_a_kernel(
+    three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an operator would, or a system short of memory: twice while a kernel is checked, once while all race."""
+    moments = ["at", "at", "race"]
+    read = lanes._Worker.read
+
+    def kills(self: Any, limit: float) -> Any:
+        answer = read(self, limit)
+        if moments and answer.get(moments[0]):
+            moments.pop(0)
+            os.kill(self._process.pid, signal.SIGKILL)
+        return answer
+
+    monkeypatch.setattr(lanes._Worker, "read", kills)
+    found = outcomes([built(one) for one in three[:2]])
+    assert not moments
+    assert {one.status for one in found.values()} == {OK}
+
+
+def test_workers_that_do_not_even_start_blame_no_kernel(
+    tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(three[0])
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    store = Results(tmp_path / "r.db")
+    with pytest.raises(DeviceError, match="its workers do not start: ended with status 1"):
+        sweep(store, three[:1], [PROBLEM])
+    assert store.count() == 0
+
+
+# -- power cuts and kills ------------------------------------------------------------------------------------
+
+
+def test_a_power_cut_leaves_whole_rows_and_the_sweep_goes_on(tmp_path: Path, three: list[KernelSpec]) -> None:
+    """The log of a store ends at any byte, as on a disk that did not get the rest."""
+    store = Results(tmp_path / "r.db")
+    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 5)]
+    rows = {(one.kernel.digest, one.problem["m"]): one for one in sweep(store, three[:2], problems, batch=1)}
+    log = Path(f"{store.path}-wal").read_bytes()
+    assert log, "the rows are still in the log"
+    main = store.path.read_bytes()
+    draw, kept = random.Random(20261115), []
+    for turn in range(12):
+        cut = Results(tmp_path / f"cut{turn}.db")
+        cut.path.write_bytes(main)
+        Path(f"{cut.path}-wal").write_bytes(log[: draw.randrange(len(log))])
+        assert cut.check() == []
+        found = {(one.kernel.digest, one.problem["m"]): one for one in cut.all()}
+        assert all(rows[key] == one for key, one in found.items())
+        kept.append(len(found))
+        one = Sweep(GEMM, TARGET, cut, Options(method=QUICK, patience=0.0, batch=1))
+        assert one.plan(problems, of_list(GEMM, three[:2])).total == len(rows) - len(found)
+    assert len(set(kept)) > 2, "cuts met the store in different states"
+    sweep(cut, three[:2], problems, batch=1)
+    assert {(one.kernel.digest, one.problem["m"]) for one in cut.all()} == rows.keys()
+
+
+def test_a_store_that_was_only_begun_is_an_empty_one(tmp_path: Path, three: list[KernelSpec]) -> None:
+    (tmp_path / "r.db").touch()
+    store = Results(tmp_path / "r.db")
+    assert store.count() == 0
+    assert len(sweep(store, three[:1], [PROBLEM])) == 1
+
+
+def test_kills_at_random_moments_lose_no_finished_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of those that benchmarks/kills.py makes two hundred of."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    kills = importlib.import_module("kills")
+    tried = kills.Tried(seed=20261115, kills=4, problems=12, folder=tmp_path, longest=2.0)
+    count = tried.run()
+    assert sum(count.kills.values()) == 4
+    assert count.told > 0
+    assert count.right, count

@@ -46,6 +46,8 @@ class Arch:
     register_granule: int = 0  # warps get vector registers in multiples of this
     warp_grids: tuple[Shape, ...] = ()
     warp_tiles: Mapping[str, tuple[Shape, ...]] | None = None  # by dtype key
+    # What data sheets promise, by the model's name: `memory` bytes a second, and operations a second by element type.
+    data_sheets: Mapping[str, Mapping[str, float]] | None = None
 
 
 _MEND = "mend arch/specs.json"
@@ -65,6 +67,13 @@ def _names(value: list[Any]) -> tuple[str, ...]:
     return tuple(_one(str, one) for one in _one(list, value))
 
 
+def _sheets(value: Any) -> dict[str, dict[str, float]]:
+    found = {name: {word: float(_one(float, one)) for word, one in sheet.items()} for name, sheet in value.items()}
+    if any(one <= 0 for sheet in found.values() for one in sheet.values()):
+        raise ValueError(f"{value!r} are not all positive")
+    return found
+
+
 def _shapes(value: list[Any]) -> tuple[Shape, ...]:
     found = tuple((_one(int, m), _one(int, n), _one(int, k)) for m, n, k in _one(list, value))
     if any(min(shape) <= 0 for shape in found):
@@ -79,6 +88,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tuple[str, ...]": _names,
     "frozenset[str]": lambda value: frozenset(_names(value)),
     "tuple[Shape, ...]": _shapes,
+    "Mapping[str, Mapping[str, float]] | None": _sheets,
     "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(one) for dtype, one in value.items()},
 }
 _FIELDS = {one.name: _READERS[str(one.type)] for one in fields(Arch)}

@@ -106,6 +106,7 @@ class OpGroup(typer.core.TyperGroup):
     """A group with one command an op; an unknown op is our error, which names the nearest."""
 
     make: Callable[[Op], Any]
+    op_of: Callable[[Sequence[str]], str] | None  # which op is meant where none is named
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "subcommand_metavar": "OP [OPTIONS]"})
@@ -119,6 +120,9 @@ class OpGroup(typer.core.TyperGroup):
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h"):
             place = next((index for index, word in enumerate(args) if word in self.commands), 0)
             args = [args[place], *args[:place], *args[place + 1 :]]
+        if type(self).op_of is not None and not any(word in self.commands for word in args):
+            meant = type(self).op_of(args)
+            args = [meant, *args] if meant else args
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -129,13 +133,19 @@ class OpGroup(typer.core.TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def register(app: typer.Typer, name: str, help: str, body: Body, given: Parameters, *, lists: bool = False) -> None:
-    """Add `tilewright NAME OP`: for each op the body, with an option for each parameter that `given` makes of it."""
+def register(
+    app: typer.Typer, name: str, help: str, body: Body, given: Parameters, *, lists: bool = False,
+    op_of: Callable[[Sequence[str]], str] | None = None,
+) -> None:  # fmt: skip
+    """Add `tilewright NAME OP`: for each op the body, with an option for each parameter that `given` makes of it.
+
+    `op_of` says which op the words of a command mean that name none; empty where they do not say.
+    """
 
     def make(op: Op) -> Any:
         return op_command(op, body, given(op), WordLists if lists else typer.core.TyperCommand)
 
-    group = type("Group", (OpGroup,), {"make": staticmethod(make)})
+    group = type("Group", (OpGroup,), {"make": staticmethod(make), "op_of": op_of and staticmethod(op_of)})
     app.add_typer(typer.Typer(cls=group, no_args_is_help=True, rich_markup_mode=None, help=help), name=name)
 
 

@@ -50,41 +50,22 @@ def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
     return Asked(op.problem(given), scalars)
 
 
-def problems_of(op: Op, values: Mapping[str, Any], file: Path | None, arch: Arch) -> list[Asked]:
-    """Those of a file, or the one that the options describe; not both."""
-    if file is None:
-        return [problem_of(op, values, arch)]
-    from tilewright.ops.base import REQUIRED
-
-    for one in op.options:
-        usual = None if one.default is REQUIRED or one.kind is not bool else one.default
-        if values.get(one.name) not in (None, usual):
-            raise RequestError(
-                f"--problems names a file of problems, and {flag_of(one)} describes another",
-                rule="problems-or-options",
-                value=flag_of(one),
-                remedy="leave one of them out",
-            )
-    return read_problems(op, file, arch)
-
-
 def read_problems(op: Op, path: Path, arch: Arch) -> list[Asked]:
     """The problems of a JSON file: a list of objects, by the names of options or by the fields of a problem."""
     from tilewright import jsontext
+    from tilewright.tune import problem_sets
 
     remedy = 'give a list such as [{"' + '": 64, "'.join(one.name for one in op.options[:3]) + '": 64}]'
     try:
-        data = jsontext.loads(jsontext.read(path, regular=False))
+        data = problem_sets.listed(jsontext.loads(jsontext.read(path, regular=False)), op)
     except OSError as error:
         raise RequestError(
             f"{path} cannot be read: {error.strerror}", rule="problems-file", value=str(path), remedy=remedy
         ) from None
     except ValueError as error:
         raise RequestError(
-            f"{path} is no JSON: {error}", rule="problems-file", value=str(path), remedy=remedy
+            f"{path} is no JSON of problems: {error}", rule="problems-file", value=str(path), remedy=remedy
         ) from None
-    if isinstance(data, dict) and set(data) == {"problems"}:
-        data = data["problems"]
     if data == []:
         raise RequestError(f"{path} holds no problems", rule="problems-file", value=str(path), remedy=remedy)
     if not isinstance(data, list):

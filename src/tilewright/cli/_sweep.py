@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.results import Results
     from tilewright.ops.base import Op
+    from tilewright.tune.crew import Crew
+    from tilewright.tune.searching import Found as Searched
+    from tilewright.tune.searching import Search
     from tilewright.tune.sweep import Options, Progress, SpecsOf, Sweep, Work
 
 _SHOWN = 40  # problems that are listed; of more, the table and the store tell
@@ -114,13 +117,14 @@ def problems(op: Op, word: str, given: Mapping[str, Any], arch: Arch) -> list[An
     return list(dict.fromkeys(map(made, rows)))
 
 
-def _servable(registry: Registry, problems: Sequence[Any], told: Told) -> list[Any]:
-    """Those that are legal on the target and fit the machine; why the others are not is told."""
+def _servable(registry: Registry, problems: Sequence[Any], told: Told, *, here: bool) -> list[Any]:
+    """Those that are legal on the target and fit the machine, if it is this one; why the others are not is told."""
     found = []
     for one in problems:
         try:
             registry.stages(one)
-            demand_memory(one)
+            if here:
+                demand_memory(one)
             found.append(one)
         except TilewrightError as error:
             told.unmeasured.append((one.describe(), error.message.removeprefix(f"{one.describe()}: ")))
@@ -131,9 +135,14 @@ def _servable(registry: Registry, problems: Sequence[Any], told: Told) -> list[A
 
 
 def sweep(
-    registry: Registry, op: Op, asked: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool
-) -> None:
-    """Measure what the store has not, tell, and keep."""
+    registry: Registry, op: Op, asked: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool,
+    cluster: str = "", search: Search | None = None,
+) -> None:  # fmt: skip
+    """Measure what the store has not, or as much of it as a search has time for; tell, and keep.
+
+    On the machines of a cluster, where one is named.
+    """
+    from tilewright.cli import _search
     from tilewright.dispatch.records import records
     from tilewright.dispatch.results import Results
     from tilewright.tune import export
@@ -145,23 +154,56 @@ def sweep(
     # Looked at first: what was measured for dispatch before there was a store is taken over.
     records().refresh()
     store = Results(kept.store) if kept.store is not None else records().results
-    with _readable(store):
-        one = Sweep(op, registry.target, store, how)
-        work = one.plan(_servable(registry, asked, told), which.specs_of(op, registry.target))
-        told.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in work.unserved]
-        say(f"{len(work.asked)} problems: {work.total} to measure, {work.known} are in {store.path}")
-        _run(one, work, told)
-        found = _records(registry, one, work)
+    with _readable(store), _crews(cluster, registry.target, how) as crews:
+        specs_of = which.specs_of(op, registry.target)
+        servable = _servable(registry, asked, told, here=not cluster)
+        sweeps = [Sweep(op, registry.target, store, how, crew) for crew in crews]
+        works = [(one, one.plan(servable, specs_of)) for one in sweeps]
+        _tell_work(works, store, told)
+        searched = [] if search is None else _search.run(registry, works, search, told)
+        if search is None:
+            _run(works, told)
+        found = [each for one, work in works for each in _records(registry, one, work)]
         if kept.save:
-            _remember(one, work, found)
+            _remember(works, found)
         if kept.table is not None:
-            rows = [row for item in work.asked for row in one.results(item)]
+            rows = [row for one, work in works for item in work.asked for row in one.results(item)]
             export.write(kept.table, export.added(kept.table, rows))
     if json:
-        print_json([record.to_dict() for record, _ in found])
+        print_json(_as_json(found, searched, search))
     else:
         _show(found)
+        if search is not None:
+            _search.tell(searched, search)
     _tell(told, found, kept)
+
+
+def _as_json(found: Found, searched: Sequence[Searched], search: Search | None) -> list[dict[str, Any]]:
+    ways = {} if search is None else {one.item.problem: {"search": one.to_dict(search)} for one in searched}
+    return [{**record.to_dict(), **ways.get(problem, {})} for record, problem in found]
+
+
+@contextmanager
+def _crews(cluster: str, target: str, how: Options) -> Iterator[Sequence[Crew | None]]:
+    """Who measures: this machine, which a sweep knows by itself, or all kinds of devices of a cluster."""
+    if not cluster:
+        yield [None]
+        return
+    from tilewright.tune.cluster import Cluster
+
+    with Cluster(cluster, target, limit=how.limit, patience=how.patience, jobs=how.jobs) as there:
+        crews = there.crews(say)
+        for one in crews:
+            threads = f", {one.threads} thread(s)" if one.threads else ""
+            say(f"{len(one.lanes)} device(s) of the cluster: {one.machine['model']}{threads}")
+        yield crews
+
+
+def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, told: Told) -> None:
+    first = works[0][1]  # all have the same problems
+    told.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in first.unserved]
+    total, known = sum(work.total for _, work in works), sum(work.known for _, work in works)
+    say(f"{len(first.asked)} problems: {total} to measure, {known} are in {store.path}")
 
 
 @contextmanager
@@ -179,31 +221,36 @@ def _readable(store: Results) -> Iterator[None]:
         ) from error
 
 
-def _run(one: Sweep, work: Work, told: Told) -> None:
+def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
     from tilewright import events
     from tilewright.dispatch.results import OK
+    from tilewright.tune.sweep import Progress, run_all
 
-    if not work.total:
-        return
-    line = _Line()
-    built = 0
+    now = Progress(sum(work.total for _, work in works))
+    line = Line()
 
     def on_build(event: Any) -> None:
-        nonlocal built
         if isinstance(event, (events.KernelBuilt, events.BuildFailed)):
-            built += 1
-            line(f"built {built}")
+            now.built += 1
+            line(f"built {now.built}")
 
     def on_row(row: Any, progress: Progress) -> None:
+        now.done += 1
+        now.started = progress.started
         if row.status != OK:
+            now.failed[row.status] += 1
             told.failures.append(row)
-        line(_progress(progress), last=progress.done == progress.total)
+        line(_progress(now), last=now.done == now.total)
+
+    def on_lost(text: str) -> None:
+        line.end()
+        say(text)
 
     try:
-        one.run(work, on_row=on_row, on_build=on_build)
+        run_all(works, on_row=on_row, on_build=on_build, on_lost=on_lost)
     except KeyboardInterrupt:
         line.end()
-        say(f"what was measured is in {one.store.path}: the same command goes on from there")
+        say(f"what was measured is in {works[0][0].store.path}: the same command goes on from there")
         raise
     line.end()
 
@@ -225,7 +272,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-class _Line:
+class Line:
     """One line that changes on a terminal, a new one now and then elsewhere."""
 
     def __init__(self) -> None:
@@ -265,7 +312,7 @@ def _records(registry: Registry, one: Sweep, work: Work) -> Found:
     return found
 
 
-def _remember(one: Sweep, work: Work, found: Found) -> None:
+def _remember(works: Sequence[tuple[Sweep, Work]], found: Found) -> None:
     """Choices where dispatch looks for them, with their results where those are in another store."""
     from tilewright.dispatch.records import records
     from tilewright.dispatch.results import Choice
@@ -275,8 +322,9 @@ def _remember(one: Sweep, work: Work, found: Found) -> None:
         Choice(each.op, each.problem, each.machine, each.threads, each.target, each.choice, each.date)
         for each, _ in found
     ]
-    here = one.store.path.absolute() == table.path.absolute()
-    table.choose([] if here else [row for item in work.asked for row in one.results(item)], choices)
+    here = works[0][0].store.path.absolute() == table.path.absolute()
+    rows = [] if here else [row for one, work in works for item in work.asked for row in one.results(item)]
+    table.choose(rows, choices)
 
 
 def _show(found: Found) -> None:

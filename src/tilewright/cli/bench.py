@@ -11,6 +11,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, passing, problem_of, registry_for
+from tilewright.cli._search import asked_for
 from tilewright.cli.common import (
     AsJson,
     Expression,
@@ -45,6 +46,9 @@ Table = Annotated[
     typer.Option("--table", "--output", metavar="FILE", help="Of a set: results as .csv or .parquet (--output too)."),
 ]
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Of a set: another store.")]
+OnCluster = Annotated[
+    str, typer.Option("--cluster", metavar="HOST:PORT", help="Of a set: the nodes of a Ray cluster build and measure.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -84,6 +88,12 @@ def _bench(
     batch_size: Annotated[int, typer.Option(help="Of a set: kernels a worker process gets at once.", min=1)] = 20,
     patience: Annotated[float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0)] = 5.0,
     jobs: Workers = 0,
+    search: Annotated[
+        str, typer.Option(metavar="WAY", help="Measure what a search asks for: random, evolve, model, halving.")
+    ] = "",
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Of a search, for all problems: 120s, 5m, 1h.")] = "",
+    seed: Annotated[int | None, typer.Option(help="Of a search.", min=0)] = None,
+    cluster: OnCluster = "",
     target: Target = "",
     threads: Threads = 0,
     strict: Strict = False,
@@ -92,19 +102,25 @@ def _bench(
     """Build, check and time every kernel that serves a problem, or each of a set of problems.
 
     A set is measured in worker processes, and every result is kept in the store as soon as it is known: the same
-    command goes on where it was interrupted.
+    command goes on where it was interrupted.  Of a pool too large for that, --search measures what promises most.
     """
-    if problems:
+    wanted = asked_for(search, budget, seed)
+    if problems or wanted:
         from tilewright.cli._sweep import Kept, Which
+        from tilewright.tune.searching import ROUNDS
 
-        how = {"rounds": rounds or 5, "flush": flush, "limit": limit, "batch": batch_size, "patience": patience}
+        how = {
+            "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
+            "batch": batch_size, "patience": patience,
+        }  # fmt: skip
         kept = Kept(store, table or _table_of(given), save)
-        with registry_for(target, threads, strict) as registry:
+        with registry_for(target, threads, strict, to_run=not cluster) as registry:
             _sweep(
-                registry, op, problems, given, Which(pool, kernel, filter, config), {**how, "jobs": jobs}, kept, json
-            )
+                registry, op, problems, given, Which(pool, kernel, filter, config), {**how, "jobs": jobs}, kept, json,
+                cluster,
+            )  # fmt: skip
         return
-    _demand_set(table=table, store=store, config=config)
+    _demand_set(table=table, store=store, config=config, cluster=cluster)
     field = Field(pool, kernel, filter)
     found: list[Record] = []
     with registry_for(target, threads, strict) as registry:
@@ -123,8 +139,9 @@ def _bench(
 
 
 def _sweep(
-    registry: Registry, op: Op, word: str, given: dict[str, Any], which: Any, how: dict[str, Any], kept: Any, json: bool
-) -> None:
+    registry: Registry, op: Op, word: str, given: dict[str, Any], which: Any, how: dict[str, Any], kept: Any,
+    json: bool, cluster: str,
+) -> None:  # fmt: skip
     from tilewright.cli import _sweep as sweeps
     from tilewright.runtime.timing import Method
     from tilewright.tune.sweep import Options
@@ -135,12 +152,14 @@ def _sweep(
 
         spec = kernel_of(which.kernel, registry.target)
         if spec.arch != registry.target:
-            demand_runnable(spec.arch)
+            if not cluster:
+                demand_runnable(spec.arch)
             registry = default_registry(spec.arch)
+    search = how.pop("search")
     method = Method(rounds=how.pop("rounds"), flush=how.pop("flush"))
     options = Options(method=method, **{**how, "jobs": how["jobs"] or None})
-    asked = sweeps.problems(op, word, given, registry.arch)
-    sweeps.sweep(registry, op, asked, which, options, kept, json=json)
+    asked = sweeps.problems(op, word, given, registry.arch) if word else [problem_of(op, given, registry.arch).problem]
+    sweeps.sweep(registry, op, asked, which, options, kept, json=json, cluster=cluster, search=search)
 
 
 def _table_of(given: dict[str, Any]) -> Path | None:

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -34,13 +35,32 @@ def said(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any
     return value
 
 
+WORDS = "tilewright.words"  # of the command line, in the context's notes
+
+
+def one_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+    """A target under several of its names, or several times, must be the same one: none of them wins in silence."""
+    words = [str(one) for one in context.meta.get(WORDS, ())]
+    words = words[: words.index("--")] if "--" in words else words
+    given = [after for word, after in pairwise(words) if word in option.opts]
+    given += [word.partition("=")[2] for word in words if "=" in word and word.partition("=")[0] in option.opts]
+    if len(set(given)) > 1:
+        raise RequestError(
+            f"the target is named {len(given)} times: {', '.join(dict.fromkeys(given))}",
+            rule="target-twice",
+            value=given[-1],
+            remedy=f"give one of them ({', '.join(option.opts)} are the same option)",
+        )
+    return said(context, option, value)
+
+
 Target = Annotated[
     str,
     typer.Option(
         "--target",
         "--gpu-target",
         "--arch",
-        callback=said,
+        callback=one_target,
         help="Arch or backend; by default the best this machine has.",
     ),
 ]

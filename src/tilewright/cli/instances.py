@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,14 +20,25 @@ if TYPE_CHECKING:
 _Config = Annotated[
     str,
     typer.Argument(
-        metavar="[CONFIG]", help="A .json file, or one that ships: cpu, cuda, hip.  [default: the target's kind]",
+        metavar="[CONFIG]", help="A .json file, or one that ships: cpu, cuda, hip, ...  [default: the target's]",
         show_default=False,
     ),
 ]  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
-    _ops.register(app, "instances", "The kernels a trait config means.", _instances, _ops.axis_parameters)
+    help = "The kernels a trait config means; a file of one may stand in the place of the op."
+    _ops.register(app, "instances", help, _instances, _ops.axis_parameters, op_of=_op_of)
+
+
+def _op_of(words: Sequence[str]) -> str:
+    """The op of the first file that is no value of an option."""
+    from tilewright.tune import instances
+
+    for before, word in zip(("", *words), words, strict=False):
+        if word.endswith(".json") and before != "--export-json":
+            return instances.op_of(word)
+    return ""
 
 
 def _instances(

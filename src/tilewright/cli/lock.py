@@ -1,7 +1,9 @@
-"""`tilewright lock OP`: problems pinned to the kernels that are chosen for them now."""
+"""`tilewright lock OP`: problems and their families pinned to the kernels that are chosen for them now."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +23,7 @@ Change = dict[str, Any]
 
 
 def register(app: typer.Typer) -> None:
-    _ops.register(app, "lock", "Pin problems to kernels.", _lock, _ops.problem_parameters)
+    _ops.register(app, "lock", "Pin problems and their families to kernels.", _lock, _ops.problem_parameters)
 
 
 def _lock(
@@ -29,7 +31,15 @@ def _lock(
     given: dict[str, Any],
     problems: Annotated[str, typer.Option("--problems", metavar="SET|FILE", help="As `bench` takes them.")] = "",
     file: Annotated[Path, typer.Option(metavar="FILE", help="The lock file.")] = Path("tilewright.lock"),
-    diff: Annotated[bool, typer.Option("--diff", help="Say which of its pins would be others now.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Pin these problems alone, and not the families they are of.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Say what would be pinned otherwise now, and write nothing.")
+    ] = False,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --diff: an earlier lock file to compare this one with.")
+    ] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Refuse to change the file: an error if it would.")] = False,
     target: Target = "",
     threads: Threads = 0,
@@ -37,32 +47,59 @@ def _lock(
 ) -> None:
     """Write which kernels are chosen now into a file, beside what it pins already; TILEWRIGHT_LOCK takes them.
 
-    With TILEWRIGHT_FROZEN=1 too, a problem that is not pinned is refused.  Nothing is compiled or run.
+    A pin speaks for its problem, and for others of its family and signature, which get one of the family's kernels.
+    With TILEWRIGHT_FROZEN=1 too, a problem of no pinned family is refused.  Nothing is compiled or run.
     """
     from tilewright import settings
+    from tilewright.codegen.folder import held
     from tilewright.dispatch import locks
 
-    before = locks.read(file) if diff or file.exists() else {}
-    with settings.override(lock="", frozen=False), registry_for(target, threads, to_run=False) as registry:
-        if diff:
-            mine = [one for one in before.values() if (one.op, one.target) == (op.name, registry.target)]
-            changes = [_change(one, _again(registry, op, one)) for one in mine]
-            _tell([one for one in changes if one["what"] != "same"], len(mine), json=json)
-            return
-        found = _pins(registry, op, _asked(op, problems, given, registry))
-    changes = [_change(before.get(one.key), one) for one in found]
-    changed = [one for one in changes if one["what"] != "same"]
-    if frozen and changed:
+    if against is not None and not diff:
         raise RequestError(
-            f"{file} would change: {changed[0]['problem']} ({changed[0]['what']}), {len(changed)} in all",
-            rule="lock-frozen",
-            value=str(file),
-            remedy="lock without --frozen, and look at what changed",
+            "--against is for --diff",
+            rule="lock-against",
+            value=str(against),
+            remedy="give --diff too, or leave it out",
         )
-    locks.write(file, (before | {one.key: one for one in found}).values())
+    alone = nullcontext() if diff else held(file.absolute().parent)  # two that write do not lose each other's pins
+    with alone, settings.override(lock="", frozen=False), registry_for(target, threads, to_run=False) as registry:
+        before = locks.read(file) if diff or file.exists() else {}
+        mine = {key: one for key, one in before.items() if (one.op, one.target) == (op.name, registry.target)}
+        if against is not None:
+            old = locks.read(against)
+            old = {key: one for key, one in old.items() if (one.op, one.target) == (op.name, registry.target)}
+            _tell(_changes(old, mine), f"between {against} and {file}", json=json)
+            return
+        if diff and not _is_asked(op, problems, given):
+            _tell(_changes(mine, _again(registry, op, mine.values())), "now", json=json)
+            return
+        found = _pins(registry, op, _asked(op, problems, given, registry), exact=exact)
+        changes = _changes(mine, mine | found)
+        if diff:
+            _tell(changes, "now", json=json)
+            return
+        if frozen and changes:
+            raise RequestError(
+                f"{file} would change: {changes[0]['problem']} ({changes[0]['what']}), {len(changes)} in all",
+                rule="lock-frozen",
+                value=str(file),
+                remedy="lock without --frozen, and look at what changed",
+            )
+        locks.write(file, (before | found).values())
     if json:
-        print_json(changed)
-    say(f"{len(found)} problems pinned, {len(changed)} of them new or changed, in {file}")
+        print_json(changes)
+    changed = sum(1 for one in changes if not one["family"])
+    kernels = len({one.digest for one in found.values()})
+    say(
+        f"{len(found)} problems of {len(locks.families(found.values()))} families pinned to {kernels} kernels, "
+        f"{changed} of them new or changed, in {file}"
+    )
+
+
+def _is_asked(op: Op, problems: str, given: dict[str, Any]) -> bool:
+    """Whether the options say which problems are meant."""
+    plain = {one.name: one.default if one.kind is bool else None for one in op.options}
+    return bool(problems) or any(value not in (None, plain[name]) for name, value in given.items())
 
 
 def _asked(op: Op, word: str, given: dict[str, Any], registry: Registry) -> list[Any]:
@@ -73,30 +110,73 @@ def _asked(op: Op, word: str, given: dict[str, Any], registry: Registry) -> list
     return [problem_of(op, given, registry.arch).problem]
 
 
-def _pins(registry: Registry, op: Op, problems: list[Any]) -> list[Pin]:
+def _pins(registry: Registry, op: Op, problems: Iterable[Any], *, exact: bool) -> dict[Any, Pin]:
     from tilewright.dispatch import locks
 
-    stages = [stage for one in problems for stage in registry.stages(one)]
-    pins = [locks.pin(op, registry.target, one, registry.select(op.measured_as(one)).stages[0].spec) for one in stages]
-    return list({one.key: one for one in pins}.values())
+    stages = [op.measured_as(stage) for one in problems for stage in registry.stages(one)]
+    pins = [
+        locks.pin(op, registry.target, one, registry.select(one).stages[0].spec, alone=exact)
+        for one in dict.fromkeys(stages)
+    ]
+    return {one.key: one for one in pins}
 
 
-def _again(registry: Registry, op: Op, one: Pin) -> Pin | None:
-    """What would be pinned now."""
-    try:
-        return _pins(registry, op, [op.problem_from_dict(dict(one.problem))])[0]
-    except TilewrightError:  # a problem of another version, or one that is not served any more
-        return None
+def _again(registry: Registry, op: Op, pins: Iterable[Pin]) -> dict[Any, Pin]:
+    """What would be pinned now; a problem of another version, or one that is not served any more, is left out."""
+    from tilewright.dispatch.locks import ALONE
+
+    found: dict[Any, Pin] = {}
+    for one in pins:
+        try:
+            problem = op.problem_from_dict(dict(one.problem))
+            found |= _pins(registry, op, [problem], exact=one.family == ALONE)
+        except TilewrightError:
+            continue
+    return found
 
 
-def _change(before: Pin | None, now: Pin | None) -> Change:
-    there = before or now
-    assert there is not None
-    what = "new" if before is None else "gone" if now is None else "same" if before.digest == now.digest else "changed"
+# -- what changed ------------------------------------------------------------------------------------------------------
+
+
+def _changes(before: dict[Any, Pin], after: dict[Any, Pin]) -> list[Change]:
+    """Families whose kernels are others, then problems whose kernel is another."""
+    from tilewright.dispatch import locks
+
+    old, new = locks.families(before.values()), locks.families(after.values())
+    found = []
+    for of in dict.fromkeys([*old, *new]):
+        kernels = [{one.digest: one.kernel for one in side.get(of, ())} for side in (old, new)]
+        if kernels[0].keys() != kernels[1].keys():
+            named = next(iter((*old.get(of, ()), *new.get(of, ()))))
+            found.append(_change(named, *(sorted(one.values()) for one in kernels), family=True))
+    for key in dict.fromkeys([*before, *after]):
+        was, now = before.get(key), after.get(key)
+        if was is not None and (now is None or now.digest != was.digest):
+            found.append(_change(was, [was.kernel], [now.kernel] if now is not None else [], family=False))
+        elif was is None and now is not None:
+            found.append(_change(now, [], [now.kernel], family=False))
+    return found
+
+
+def _change(one: Pin, before: list[str], now: list[str], *, family: bool) -> Change:
     return {
-        "what": what, "problem": _told(there), "target": there.target,
-        "before": before.kernel if before is not None else "", "now": now.kernel if now is not None else "",
-    }  # fmt: skip
+        "what": "new" if not before else "gone" if not now else "changed",
+        "family": one.family if family else "",
+        "problem": _family(one) if family else _told(one),
+        "target": one.target,
+        "before": ", ".join(before),
+        "now": ", ".join(now),
+    }
+
+
+def _family(one: Pin) -> str:
+    from tilewright import ops
+
+    try:
+        label = ops.op(one.op).spec_from_dict(dict(one.spec)).signature.label()
+    except TilewrightError:
+        label = "of another version"
+    return f"all {one.family} problems of {one.op} {label}"
 
 
 def _told(one: Pin) -> str:
@@ -109,15 +189,20 @@ def _told(one: Pin) -> str:
     return text
 
 
-def _tell(changed: list[Change], total: int, *, json: bool) -> None:
+def _tell(changes: list[Change], when: str, *, json: bool) -> None:
     if json:
-        print_json(changed)
+        print_json(changes)
     else:
         shown = table("what", "problem", "before", "now", fold=["problem", "before", "now"])
-        for one in changed:
-            shown.add_row(one["what"], one["problem"], short_name(one["before"]), short_name(one["now"]))
-        if changed:
+        for one in changes:
+            shown.add_row(one["what"], one["problem"], _short(one["before"]), _short(one["now"]))
+        if changes:
             show(shown)
-        say(f"{len(changed)} of {total} pins would be others now")
-    if changed:
+        families = sum(1 for one in changes if one["family"])
+        say(f"{len(changes) - families} problems and {families} families are pinned otherwise {when}")
+    if changes:
         raise typer.Exit(1)
+
+
+def _short(names: str) -> str:
+    return ", ".join(map(short_name, names.split(", "))) if names else ""

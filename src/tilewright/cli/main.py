@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from tilewright import cli, plugins
-from tilewright.cli.common import plain_warnings
+from tilewright.cli.common import WORDS, plain_warnings
 from tilewright.errors import TilewrightError
 
 EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
@@ -26,9 +26,12 @@ _NOT_COMMANDS = ("main", "common")
 class ErrorsForPeople(typer.core.TyperGroup):
     """Prints an error as its parts (rule, message, remedy) and exits with its owner's code."""
 
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **kwargs: Any) -> Any:
+        words = tuple(args)
         try:
-            return super().make_context(*args, **kwargs)
+            made = super().make_context(info_name, args, *more, **kwargs)
+            made.meta[WORDS] = words
+            return made
         except Exception as error:
             raise _as_request(error) from error.__cause__
 

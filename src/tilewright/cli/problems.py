@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tilewright.cli.common import AsJson, Target, print_json, say, show, table
+from tilewright.errors import RequestError, nearest
 
 
 def register(app: typer.Typer) -> None:
@@ -44,17 +45,53 @@ def ls(
 
 
 def show_set(
-    op: Annotated[str, typer.Argument(metavar="OP", help="An op.")],
-    which: Annotated[str, typer.Argument(metavar="SET", help="A set, random:SEED:COUNT, or a file.")],
+    op: Annotated[str, typer.Argument(metavar="[OP]", help="An op; not needed where one op alone has the set.")],
+    which: Annotated[
+        str, typer.Argument(metavar="SET", help="A set, random:SEED:COUNT, or a file.", show_default=False)
+    ] = "",
     target: Target = "",
 ) -> None:
     """Print the problems of a set as JSON that --problems reads; what it leaves out is for options to say."""
     from tilewright import ops
     from tilewright.backends.base import resolve_target
+    from tilewright.runtime import recording
     from tilewright.tune import problem_sets
 
-    found = problem_sets.values(ops.op(op), which, resolve_target(target or None, to_run=False).backend)
-    typer.echo(lines_of([dict(one) for one in found]))
+    op, which = (op, which) if which else _op_of(op)
+    one = ops.op(op)
+    found = problem_sets.values(one, which, resolve_target(target or None, to_run=False).backend)
+    counted = problem_sets.recorded(one, which)
+    if counted:
+        typer.echo(recording.text(counted), nl=False)
+        say(f"{len(counted)} problems, run {sum(counted.values())} times")
+    else:
+        typer.echo(lines_of([dict(each) for each in found]))
+
+
+def _op_of(which: str) -> tuple[str, str]:
+    """The op that a set is of, where no op was named."""
+    from tilewright import ops
+    from tilewright.tune import problem_sets
+
+    known = ops.op_names()
+    if which in known:
+        raise RequestError(
+            f"{which} is an op, and no set of it is named",
+            rule="problem-set",
+            value=which,
+            remedy=nearest("", problem_sets.keys(ops.op(which))),
+        )
+    having = [
+        one for one in known if which in problem_sets.keys(ops.op(one)) or problem_sets.recorded(ops.op(one), which)
+    ]
+    if len(having or known) == 1:
+        return (having or known)[0], which
+    raise RequestError(
+        f"{which!r} may be a set of {' or '.join(having or known)}",
+        rule="problem-set",
+        value=which,
+        remedy=f"name the op too: `tilewright problems show {(having or known)[0]} {which}`",
+    )
 
 
 def lines_of(rows: list[Any]) -> str:

@@ -120,17 +120,24 @@ def forget(
 
 
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write; - means standard output.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Where to write; - means standard output.  A .csv or .parquet file gets every result of the store, "
+            "failures too; any other the choices as JSON.",
+        ),
+    ],
     ids: _Ids = None,
 ) -> None:
-    """Write records to a file that `merge` reads on another machine."""
+    """Write what was measured to a file that `merge` reads on another machine."""
     from tilewright.codegen.folder import write_if_changed
-    from tilewright.dispatch.records import SCHEMA
+    from tilewright.tune.export import FORMATS
 
     records = _records()
     named = _named(records, ids or [])
     found = [one for one in records.all() if not ids or named(one)]
-    text = json_text.dumps({"schema": SCHEMA, "records": [one.to_dict() for one in found]}, indent=1) + "\n"
+    text = "" if file.endswith(FORMATS) else _as_json(found)
     if file == "-":
         typer.echo(text, nl=False)
         return
@@ -142,15 +149,49 @@ def export(
             value=file,
             remedy="name a new file",
         )
+    if file.endswith(FORMATS):
+        say(f"{_write_table(path, records, found if ids else None)} results written to {path}")
+        return
     write_if_changed(path, text.encode())
     say(f"{len(found)} records written to {path}")
 
 
+def _as_json(found: Sequence[Record]) -> str:
+    from tilewright.dispatch.records import SCHEMA
+
+    return json_text.dumps({"schema": SCHEMA, "records": [one.to_dict() for one in found]}, indent=1) + "\n"
+
+
+def _write_table(path: Path, records: Records, found: Sequence[Record] | None) -> int:
+    """All results of the store, or those about the same problems on the same devices as some records."""
+    from tilewright.dispatch.results import Unreadable, canonical
+    from tilewright.tune import export as tables
+
+    tables.demand_writable(path)
+
+    def about(op: str, problem: Any, device: Any, threads: int) -> tuple[Any, ...]:
+        return op, canonical(problem), device.get("fingerprint"), threads
+
+    wanted = None if found is None else {about(one.op, one.problem, one.machine, one.threads) for one in found}
+    try:
+        rows = [one for one in records.results.all()
+                if wanted is None or about(one.op, one.problem, one.device, one.threads) in wanted]  # fmt: skip
+    except Unreadable as error:
+        raise _unusable(records.path, str(error)) from None
+    tables.write(path, rows)
+    return len(rows)
+
+
 def merge(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote, or a store (.db).")],
     json: AsJson = False,
 ) -> None:
-    """Add the records of a file; of two about the same thing the newer one counts."""
+    """Add what another machine measured; of two about the same thing the newer one counts."""
+    from tilewright.tune.export import FORMATS
+
+    if file.suffix in (".db", *FORMATS):
+        _merge_results(file, json=json)
+        return
     found, wrong = _read(file)
     taken = _records().merge(found, newest=True)
     if json:
@@ -161,6 +202,31 @@ def merge(
         say(f"{taken} taken, {len(found) - taken} were there as new or newer, {len(wrong)} cannot be read")
     if wrong:
         raise typer.Exit(1)
+
+
+def _merge_results(file: Path, *, json: bool) -> None:
+    """A store with its choices, or a table."""
+    from tilewright.dispatch.results import Choice, Results, Unreadable
+    from tilewright.tune import export as tables
+
+    choices: list[Choice] = []
+    if file.suffix != ".db":
+        found = tables.read(file)
+    elif not file.is_file():
+        raise _unusable(file, "there is no such store")
+    else:
+        store = Results(file)
+        try:
+            found, choices = list(store.all()), store.choices()
+        except Unreadable as error:
+            raise _unusable(file, str(error)) from None
+        finally:
+            store.close()
+    taken = _records().take(found, choices)
+    if json:
+        print_json({"taken": taken, "older": len(found) - taken, "unreadable": []})
+    else:
+        say(f"{taken} results taken, {len(found) - taken} were there as new or newer")
 
 
 def _read(file: Path) -> tuple[list[Record], list[str]]:
@@ -189,7 +255,7 @@ def _unusable(file: Path, why: str) -> RequestError:
         f"{file} cannot be read: {why}",
         rule="records-file",
         value=str(file),
-        remedy="give a file that `tilewright records export` wrote, or a store (.db)",
+        remedy="give a file that `tilewright records export` wrote (JSON, .csv, .parquet), or a store (.db)",
     )
 
 

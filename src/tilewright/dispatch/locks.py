@@ -1,40 +1,48 @@
-"""Lock files: problems pinned to kernels, so that every machine and every day takes the same ones.
+"""Lock files: problems and their families pinned to kernels, so that every machine and every day takes the same ones.
 
 The setting `lock` names one.  A problem it pins gets that kernel before anything else is asked (tier `locked`), and a
-pin that cannot be kept is an error.  In a frozen process a problem it does not pin is refused.
+pin that cannot be kept is an error.  A pin also speaks for its family: problems of the same op, target, signature and
+family (`Engine.family`) that are not pinned themselves get one of the kernels pinned for the family, the one with the
+lowest estimate; of equal ones the first by digest.  Nothing measured or learned on one machine has a say in that.  In a
+frozen process a problem that is pinned neither way is refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright import jsontext
-from tilewright.dispatch.results import problem_digest
+from tilewright.dispatch.results import canonical, problem_digest
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import FileError, NoKernelError, RequestError
 from tilewright.ops.base import plain
+from tilewright.ops.engine import engine
 
 if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec, Op
     from tilewright.runtime.requests import Where
 
-SCHEMA = 1
+SCHEMA = 2
+ALONE = ""  # instead of a family: the pin speaks for its problem alone
 
 Key = tuple[str, str, str]  # op, target, digest of the problem
+Family = tuple[str, str, str, str]  # op, target, name of the family, the signature as text
+Estimate = Callable[["KernelSpec", Any], float]  # of a kernel on a problem, in seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A problem of a target, and its kernel."""
+    """A problem of a target, the family it speaks for, and its kernel."""
 
     op: str
     target: str
+    family: str
     problem: Mapping[str, Any]
     digest: str
     kernel: str  # its name, for people
@@ -44,18 +52,47 @@ class Pin:
     def key(self) -> Key:
         return self.op, self.target, problem_digest(self.op, self.problem)
 
+    @property
+    def of(self) -> Family | None:
+        if self.family == ALONE:
+            return None
+        return self.op, self.target, self.family, canonical(self.spec.get("signature"))
 
-def pin(op: Op, target: str, problem: Any, spec: KernelSpec) -> Pin:
-    return Pin(op.name, target, plain(op.measured_as(problem)), spec.digest, spec.name, spec.to_dict())
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What a lock file says; a family has a pin for each of its kernels, in the order of their digests."""
+
+    pins: dict[Key, Pin]
+    families: dict[Family, tuple[Pin, ...]] = field(default_factory=dict)
+
+
+def pin(op: Op, target: str, problem: Any, spec: KernelSpec, *, alone: bool = False) -> Pin:
+    family = ALONE if alone else engine(op).family(problem)
+    return Pin(op.name, target, family, plain(op.measured_as(problem)), spec.digest, spec.name, spec.to_dict())
+
+
+def families(pins: Iterable[Pin]) -> dict[Family, tuple[Pin, ...]]:
+    """The kernels that pins have for each family."""
+    found: dict[Family, dict[str, Pin]] = {}
+    for one in pins:
+        if one.of is not None:
+            found.setdefault(one.of, {}).setdefault(one.digest, one)
+    return {of: tuple(kernels[digest] for digest in sorted(kernels)) for of, kernels in sorted(found.items())}
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
 
 
 def read(path: Path) -> dict[Key, Pin]:
     """The pins of a file; anything that is none is one clear error."""
     try:
         data = jsontext.loads(jsontext.read(path))
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("pins"), list):
-            raise ValueError(f"it is no lock file of schema {SCHEMA}")
-        found = [_pin(one) for one in data["pins"]]
+        sound = isinstance(data, dict) and isinstance(data.get("pins"), list) and isinstance(data.get("kernels"), dict)
+        if not sound or data.get("schema") != SCHEMA:
+            schema = data.get("schema") if isinstance(data, dict) else None
+            raise ValueError(f"it is no lock file of schema {SCHEMA}" + (f" (it has {schema})" if schema else ""))
+        found = [_pin(one, data["kernels"]) for one in data["pins"]]
     except (OSError, ValueError, TypeError) as error:
         raise FileError(
             f"the lock file {path} cannot be used: {getattr(error, 'strerror', '') or error}",
@@ -66,21 +103,34 @@ def read(path: Path) -> dict[Key, Pin]:
     return {one.key: one for one in found}
 
 
-def _pin(data: Any) -> Pin:
-    one = Pin(**data) if isinstance(data, dict) else None
-    texts = one is not None and all(isinstance(each, str) for each in (one.op, one.target, one.digest, one.kernel))
-    if one is None or not texts or not isinstance(one.problem, dict) or not isinstance(one.spec, dict):
+def _pin(data: Any, kernels: Mapping[str, Any]) -> Pin:
+    kernel = kernels.get(data.get("digest", "")) if isinstance(data, dict) else None
+    if not isinstance(kernel, dict):
+        raise ValueError(f"{data!r:.60} is no pin with a kernel")
+    one = Pin(kernel=kernel.get("name", ""), spec=kernel.get("spec", {}), **data)
+    texts = all(isinstance(each, str) for each in (one.op, one.target, one.family, one.digest, one.kernel))
+    if not texts or not isinstance(one.problem, dict) or not isinstance(one.spec, dict):
         raise ValueError(f"{data!r:.60} is no pin")
     return one
 
 
 def write(path: Path, pins: Iterable[Pin]) -> None:
-    """The same pins are the same file."""
+    """The same pins are the same file; a kernel is written once, and every pin and kernel is a line."""
     from tilewright.codegen.folder import write_if_changed
 
-    rows = [plain(one) for one in sorted(pins, key=lambda one: one.key)]
-    lines = ",\n  ".join(json.dumps(one, sort_keys=True, default=dict) for one in rows)
-    write_if_changed(path, f'{{"schema": {SCHEMA}, "pins": [\n  {lines}\n]}}\n'.encode())
+    ordered = sorted(pins, key=lambda one: one.key)
+    kernels = {one.digest: {"name": one.kernel, "spec": one.spec} for one in ordered}
+    rows = [
+        {"op": one.op, "target": one.target, "family": one.family, "problem": one.problem, "digest": one.digest}
+        for one in ordered
+    ]
+    pinned = ",\n  ".join(json.dumps(one, sort_keys=True, default=dict) for one in rows)
+    named = ",\n  ".join(
+        f"{json.dumps(digest)}: {json.dumps(kernels[digest], sort_keys=True, default=dict)}"
+        for digest in sorted(kernels)
+    )
+    text = f'{{"schema": {SCHEMA}, "pins": [\n  {pinned}\n], "kernels": {{\n  {named}\n}}}}\n'
+    write_if_changed(path, text.encode())
 
 
 def stamp(path: str) -> tuple[int, int] | None:
@@ -95,40 +145,104 @@ def stamp(path: str) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=8)
-def _read(path: str, _: tuple[int, int] | None) -> dict[Key, Pin]:
-    return read(Path(path))
+def _read(path: str, _: tuple[int, int] | None) -> Lock:
+    pins = read(Path(path))
+    return Lock(pins, families(pins.values()))
 
 
-def selection(
-    op: Op, problem: Any, target: str, path: str, *, frozen: bool, where: Where | None = None
-) -> Selection | None:
-    """The kernel that a lock file pins; None where it leaves the problem to others.
+# -- choosing --------------------------------------------------------------------------------------------------------
 
-    Arrays that the kernel cannot take as they lie (`where`) are left to others too, but not in a frozen process.
-    """
-    found = _read(path, stamp(path)).get((op.name, target, problem_digest(op.name, plain(op.measured_as(problem)))))
-    if found is None:
-        if frozen:
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A lock file in force; `estimate` orders the kernels of a family."""
+
+    path: str
+    frozen: bool
+    estimate: Estimate
+
+    def selection(self, op: Op, problem: Any, target: str, where: Where | None = None) -> Selection | None:
+        """The kernel that the file has for a problem; None where it leaves the problem to others.
+
+        Arrays that the kernel cannot take as they lie (`where`) are left to others too, but not in a frozen process.
+        """
+        lock = _read(self.path, stamp(self.path))
+        found = lock.pins.get((op.name, target, problem_digest(op.name, plain(op.measured_as(problem)))))
+        if found is not None:
+            return self._pinned(op, problem, found, where)
+        name = engine(op).family(problem)
+        family = lock.families.get((op.name, target, name, canonical(plain(op.signature_of(problem)))))
+        if family is not None:
+            return self._of_family(op, problem, family, where)
+        if self.frozen:
             raise NoKernelError(
-                f"{path} pins no kernel for {problem.describe()} on {target}, and this process is frozen",
+                f"{self.path} pins no kernel for {problem.describe()} on {target}, nor for {name} problems of its "
+                "signature, and this process is frozen",
                 rule="lock-missing",
                 value=problem.describe(),
                 remedy="lock it too (`tilewright lock`), or unset TILEWRIGHT_FROZEN",
             )
         return None
-    spec = _spec(op, found)
-    if spec is None:
-        raise _stale(path, found, problem, "this version has no such kernel")
-    unfit = where(spec) if where is not None else ""
-    if unfit:
-        if frozen:
-            raise _stale(path, found, problem, unfit)
-        return None
-    refusals = op.supports(spec, problem)
-    larger = op.padded(spec, problem) if refusals else None
-    if refusals and larger is None:
-        raise _stale(path, found, problem, "; ".join(map(str, refusals)))
-    return Selection(spec, "locked", f"pinned by {path}", float("inf"), larger)
+
+    def _pinned(self, op: Op, problem: Any, found: Pin, where: Where | None) -> Selection | None:
+        spec, why = _spec(op, found), "this version has no such kernel"
+        if spec is None:
+            raise self._stale(found, problem, why)
+        unfit = where(spec) if where is not None else ""
+        if unfit:
+            if self.frozen:
+                raise self._stale(found, problem, unfit)
+            return None
+        refusals = op.supports(spec, problem)
+        larger = op.padded(spec, problem) if refusals else None
+        if refusals and larger is None:
+            raise self._stale(found, problem, "; ".join(map(str, refusals)))
+        return Selection(spec, "locked", f"pinned by {self.path}", self.estimate(spec, larger or problem), larger)
+
+    def _of_family(self, op: Op, problem: Any, family: tuple[Pin, ...], where: Where | None) -> Selection | None:
+        """The lowest estimate among the kernels of the family, in padded copies where none takes it as it is."""
+        serving: list[tuple[bool, float, str, KernelSpec, Any]] = []
+        reasons: list[str] = []
+        for one in family:
+            spec = _spec(op, one)
+            if spec is None:
+                raise self._stale(one, problem, "this version has no such kernel")
+            refusals = [*map(str, op.supports(spec, problem))]
+            unfit = where(spec) if where is not None else ""
+            larger = op.padded(spec, problem) if refusals else None
+            if unfit or (refusals and larger is None):
+                reasons.append(f"{one.kernel}: {unfit or '; '.join(refusals)}")
+                continue
+            seconds = self.estimate(spec, larger or problem)
+            serving.append((larger is not None, _comparable(seconds), spec.digest, spec, larger))
+        if serving:
+            _, seconds, _, spec, larger = min(serving, key=lambda one: one[:3])
+            reason = (
+                f"the lowest estimate of {len(family)} kernel(s) that {self.path} pins for {family[0].family} problems"
+            )
+            return Selection(spec, "locked", reason, seconds, larger)
+        if not self.frozen:
+            return None
+        raise NoKernelError(
+            f"none of {len(family)} kernel(s) that {self.path} pins for {family[0].family} problems serves "
+            f"{problem.describe()}, and this process is frozen: {'; '.join(reasons[:3])}",
+            rule="lock-missing",
+            value=problem.describe(),
+            remedy="lock it too (`tilewright lock`), or unset TILEWRIGHT_FROZEN",
+        )
+
+    def _stale(self, found: Pin, problem: Any, why: str) -> NoKernelError:
+        return NoKernelError(
+            f"{self.path} pins {problem.describe()} to {found.kernel}, which cannot serve it: {why}",
+            rule="lock-stale",
+            value=found.kernel,
+            remedy="lock it anew: `tilewright lock`; `tilewright lock OP --diff` says what would change",
+        )
+
+
+def _comparable(seconds: float) -> float:
+    """Six digits: the last ones, which another C library may round otherwise, decide nothing."""
+    return float(f"{seconds:.5e}")
 
 
 def _spec(op: Op, found: Pin) -> KernelSpec | None:
@@ -137,12 +251,3 @@ def _spec(op: Op, found: Pin) -> KernelSpec | None:
     except RequestError:  # written before a field changed
         return None
     return spec if spec.digest == found.digest and not op.check(spec) else None
-
-
-def _stale(path: str, found: Pin, problem: Any, why: str) -> NoKernelError:
-    return NoKernelError(
-        f"{path} pins {problem.describe()} to {found.kernel}, which cannot serve it: {why}",
-        rule="lock-stale",
-        value=found.kernel,
-        remedy="lock it anew: `tilewright lock`; `tilewright lock OP --diff` says what would change",
-    )

@@ -168,10 +168,15 @@ def measure_stage(
 
 def versions_of(spec: KernelSpec) -> dict[str, str]:
     """What made a kernel, for those who read its times later."""
+    return versions_on(spec.arch)
+
+
+def versions_on(arch: str) -> dict[str, str]:
+    """What makes kernels of an arch on this machine."""
     from tilewright import __version__
 
     try:
-        compiler = backend(arch_by_name(spec.arch).backend).toolchain().identity
+        compiler = backend(arch_by_name(arch).backend).toolchain().identity
     except ToolchainError:  # the kernels were built elsewhere, and are no slower for it
         return {"tilewright": __version__, "compiler": "none on this machine", "compiler_digest": ""}
     return {"tilewright": __version__, "compiler": compiler.version, "compiler_digest": compiler.digest}

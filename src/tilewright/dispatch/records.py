@@ -49,8 +49,11 @@ def machine(target: str = "") -> dict[str, Any]:
     Without a device of the target there is no fingerprint, and nothing measured anywhere counts.
     """
     identity = _identity(target)
-    if identity is None:
-        return {}
+    return {} if identity is None else identified(identity)
+
+
+def identified(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a device says of itself, with the fingerprint it is known by."""
     text = json.dumps(identity, sort_keys=True)
     return {**identity, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
@@ -227,14 +230,12 @@ class Records:
             "WHERE p.digest = ? AND h.target = ? ORDER BY h.date", (_problem_digest(op, problem), target)
         )
 
-    def _record(self, choice: Choice) -> Record | None:
-        """A choice with the times it was made from; None where its kernel's own is not there any more."""
-        there = choice.device.get("fingerprint")
-        known = [
-            one
-            for one in self.results.of_problem(choice.op, choice.problem)
-            if one.status == OK and one.device.get("fingerprint") == there and one.threads == choice.threads
-        ]
+    def _record(self, choice: Choice, *, whole: bool = True) -> Record | None:
+        """A choice with the times it was made from; None where its kernel's own is not there any more.
+
+        Not `whole`, with its kernel's time alone: hundreds of others may have been measured, and dispatch waits.
+        """
+        known = self.results.timed(choice, whole=whole)
         mine = next((one for one in known if one.kernel.digest == choice.digest), None)
         if mine is None:
             return None
@@ -248,22 +249,30 @@ class Records:
             mine.versions, choice.device, choice.date,
         )  # fmt: skip
 
-    def lookup(self, op: str, problem: Any, target: str, threads: int) -> Record | None:
-        """The record of a problem on this machine's device of the target."""
+    def lookup(self, op: str, problem: Any, target: str, threads: int, *, whole: bool = True) -> Record | None:
+        """The record of a problem on this machine's device of the target; with the winner's time alone, not `whole`."""
         try:
             found = self._choices(op, problem, target)
             here, threads = machine(target).get("fingerprint") if found else None, threads_of(target, threads)
             for one in reversed(found):
                 if here and one.device.get("fingerprint") == here and one.threads == threads:
-                    return self._record(one)
+                    return self._record(one, whole=whole)
         except Unreadable as error:
             self._ignore(error)
         return None
 
+    def rivals(self, record: Record) -> int:
+        """How many kernels a record's winner was the fastest of."""
+        try:
+            return self.results.count_timed(_choice_of(record))
+        except Unreadable as error:
+            self._ignore(error)
+            return len(record.timings)
+
     def unused(self, op: str, problem: Any, target: str, threads: int) -> list[str]:
         """Why each record of the problem that `lookup` passes over says nothing here."""
         try:
-            found = [self._record(one) for one in self._choices(op, problem, target)]
+            found = [self._record(one, whole=False) for one in self._choices(op, problem, target)]
         except Unreadable as error:
             self._ignore(error)
             return []
@@ -324,10 +333,16 @@ class Records:
         self._store(results, choices)
         self.refresh()
 
-    def _store(self, results: Iterable[Result], choices: Iterable[Choice], *, newest: bool = False) -> None:
+    def take(self, results: Iterable[Result], choices: Iterable[Choice] = ()) -> int:
+        """Add another place's results and choices where they are newer; the answer counts the results taken."""
+        taken = self._store(results, choices, newest=True)
+        self.refresh()
+        return taken
+
+    def _store(self, results: Iterable[Result], choices: Iterable[Choice], *, newest: bool = False) -> int:
         results, choices = list(results), list(choices)
         try:
-            self.results.put(results, choices, newest=newest)
+            return self.results.put(results, choices, newest=newest)
         except Unreadable as error:
             if error.foreign:
                 raise StoreError(
@@ -337,7 +352,7 @@ class Records:
                     remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
                 ) from error
             self._set_aside(error)
-            self.results.put(results, choices, newest=newest)
+            return self.results.put(results, choices, newest=newest)
 
     def forget(self, which: Callable[[Record], bool]) -> int:
         """Remove records; the answer counts them."""

@@ -267,9 +267,10 @@ class Registry:
         self._demand_legal_problem(op, problem)
         now = settings.current()
         if now.lock:
-            locked = locks.selection(op, problem, self.arch.name, now.lock, frozen=now.frozen, where=where)
+            lock = locks.Locked(now.lock, now.frozen, lambda spec, one: self._estimate(spec, one, threads))
+            locked = lock.selection(op, problem, self.arch.name, where)
             if locked is not None:
-                return replace(locked, seconds=self._estimate(locked.spec, locked.padded or problem, threads))
+                return locked
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
         if where is not None:
@@ -284,7 +285,8 @@ class Registry:
         by_model = learned.selection(served, self._verdict(op, problem, threads, served))
         if by_model is not None:
             return by_model
-        best, seconds = min(served, key=lambda one: one[1])
+        # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
+        best, seconds = min(served, key=lambda one: (one[1], one[0].digest if registered else ""))
         count = len(served)
         reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
         return Selection(best, "rule", reason, seconds)
@@ -317,7 +319,7 @@ class Registry:
         """The kernel a record names, and why each record of the problem that does not decide says nothing."""
         asked = op.measured_as(problem)
         unused = records().unused(op.name, asked, self.arch.name, threads)
-        record = records().lookup(op.name, asked, self.arch.name, threads)
+        record = records().lookup(op.name, asked, self.arch.name, threads, whole=False)
         if record is None:
             return None, unused
         name = record.winner.name
@@ -332,7 +334,7 @@ class Registry:
             reasons.append(where(spec))
         if reasons:
             return None, [f"the winner of its measurement, {name}, refuses: {'; '.join(reasons)}", *unused]
-        reason = f"fastest of {len(record.timings)} measured on this machine"
+        reason = f"fastest of {records().rivals(record)} measured on this machine"
         return Selection(spec, "measured", reason, record.winner.seconds), unused
 
     @staticmethod
@@ -495,7 +497,8 @@ class Registry:
             elif chosen.tier == "model" and predicted is not None:
                 reasons.append(f"predicted {predicted / max(chosen.seconds, 1e-12):.2f} times the winner's time")
             elif seconds == chosen.seconds:
-                reasons.append("the same estimate; the one registered first wins")
+                order = "that of digests" if self._specs else "the op's"
+                reasons.append(f"the same estimate: the order decides, which is {order}")
             else:
                 reasons.append(f"estimated {seconds / max(chosen.seconds, 1e-12):.2f} times the winner's time")
         told = None if unknown else seconds

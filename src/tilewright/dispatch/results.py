@@ -16,52 +16,39 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.dispatch import schema
+from tilewright.dispatch.schema import Unreadable as Unreadable  # noqa: PLC0414  whoever reads results meets it
 from tilewright.errors import StoreError
 
 if TYPE_CHECKING:  # a program that never measured anything does not pay for it
     import sqlite3
 
-SCHEMA = 1
 OK = "ok"
 # Why a kernel has no time on a problem.
 FAILURES = ("wrong", "crashed", "timeout", "refused", "build-failed")
 STATUSES = (OK, *FAILURES)
 PATIENCE = 30.0  # seconds until another process's transaction counts as stuck
 
-_APPLICATION = 0x54574C52  # "TWLR": tells our files from other people's databases
-
-_TABLES = """
-CREATE TABLE kernels(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, arch TEXT NOT NULL, name TEXT NOT NULL,
-  spec TEXT NOT NULL);
-CREATE TABLE problems(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, op TEXT NOT NULL, fields TEXT NOT NULL);
-CREATE TABLE devices(
-  id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, identity TEXT NOT NULL);
-CREATE TABLE contexts(
-  id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, method TEXT NOT NULL, versions TEXT NOT NULL);
-CREATE TABLE results(
-  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
-  kernel INTEGER NOT NULL REFERENCES kernels, status TEXT NOT NULL, seconds REAL, spread REAL, error REAL,
-  non_zero INTEGER, noise REAL, reason TEXT NOT NULL, context INTEGER NOT NULL REFERENCES contexts, date REAL NOT NULL,
-  PRIMARY KEY(problem, device, threads, kernel)) WITHOUT ROWID;
-CREATE INDEX results_best ON results(problem, device, threads, seconds) WHERE status = 'ok';
-CREATE INDEX results_by_kernel ON results(kernel);
-CREATE TABLE choices(
-  problem INTEGER NOT NULL REFERENCES problems, device INTEGER NOT NULL REFERENCES devices, threads INTEGER NOT NULL,
-  target TEXT NOT NULL, kernel INTEGER NOT NULL REFERENCES kernels, date REAL NOT NULL,
-  PRIMARY KEY(problem, device, threads, target)) WITHOUT ROWID;
-"""
-
-_JOINED = """
+# The index is named: however many kernels a problem has, its fastest is the first entry.
+_BY_TIME = "results r INDEXED BY results_best"
+_JOINED = f"""
 SELECT p.op, p.fields, d.identity, r.threads, k.digest, k.name, k.arch, k.spec, r.status, r.seconds, r.spread, r.error,
        r.non_zero, r.noise, r.reason, c.method, c.versions, r.date
+FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
+JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
+"""
+
+
+# The same rows by the ids of what they name: that repeats, and is read and kept once.
+_NUMBERED = """
+SELECT r.problem, r.device, r.kernel, r.context, r.threads, r.status, r.seconds, r.spread, r.error, r.non_zero, r.noise,
+       r.reason, r.date
 FROM results r JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
 JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
 """
@@ -70,6 +57,11 @@ JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
 def canonical(data: Any) -> str:
     """The same text for a value and for what was read back of it: nested, with tuples and None."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def storable(text: str) -> str:
+    """A text as files can hold it: of a dying program's last words, zeros and halves of characters are replaced."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def digest_of(*texts: str) -> str:
@@ -139,14 +131,6 @@ def stamp(path: Path) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-class Unreadable(Exception):
-    """The file is no store this version can read; the text says what it is."""
-
-    def __init__(self, text: str, *, foreign: bool = False) -> None:
-        super().__init__(text)
-        self.foreign = foreign  # sound, but of another program or version
-
-
 class Results:
     """One store.  Threads share it; a forked child opens it anew."""
 
@@ -179,10 +163,11 @@ class Results:
         if not write and not self.path.exists():
             return None
         made = self._connect(write)
-        self._open = (pid, made, write)
+        if made is not None:
+            self._open = (pid, made, write)
         return made
 
-    def _connect(self, write: bool) -> sqlite3.Connection:
+    def _connect(self, write: bool) -> sqlite3.Connection | None:
         import sqlite3
 
         if write:
@@ -191,37 +176,21 @@ class Results:
             raise Unreadable("it is no regular file", foreign=True)
         # A folder that nobody may write cannot hold what readers share: then nobody changes the file either.
         mode = "rwc" if write else "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
-        place = f"file:{_uri(self.path)}?mode={mode}"
+        place = schema.uri(self.path, mode)
         made = sqlite3.connect(place, uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False)
         try:
             if write:
-                self._prepare(made)
-            elif _demand_ours(made) == 0:
-                raise Unreadable("it is empty")
+                schema.prepare(made, self.path)
+            elif schema.of(made) == 0:  # who began to make it was ended before there were tables
+                made.close()
+                return None
+            elif schema.of(made) < schema.SCHEMA:
+                made.close()
+                return self._connect(write=True)  # to bring it forward
         except BaseException:
             made.close()
             raise
         return made
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """A store with its tables, made by whoever comes first."""
-        connection.execute("PRAGMA foreign_keys = ON")
-        if _demand_ours(connection) == SCHEMA:
-            connection.execute("PRAGMA synchronous = NORMAL")
-            return
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if _demand_ours(connection) != SCHEMA:
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -272,6 +241,13 @@ class Results:
             )
         if _of_sqlite(error) and ("not a database" in text or "malformed" in text):
             return Unreadable(text)
+        if _of_sqlite(error) and "full" in text:
+            return StoreError(
+                f"there is no room for the measurement records {self.path}: {text}",
+                rule="records-full",
+                value=str(self.path),
+                remedy="free some space, and give the same command again: what was finished is kept",
+            )
         return StoreError(
             f"the measurement records {self.path} cannot be written: {getattr(error, 'strerror', '') or text}",
             rule="records-unwritable",
@@ -293,8 +269,8 @@ class Results:
                 key = (self._problem(connection, one.op, one.problem), self._device(connection, one.device),
                        one.threads, self._kernel(connection, one.op, one.kernel))  # fmt: skip
                 context = self._context(connection, one.method, one.versions)
-                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.noise, one.reason, context,
-                          one.date)  # fmt: skip
+                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.noise,
+                          storable(one.reason), context, one.date)  # fmt: skip
                 before = connection.total_changes
                 connection.execute(
                     "INSERT INTO results VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
@@ -345,8 +321,10 @@ class Results:
         return known
 
     def _kernel(self, connection: sqlite3.Connection, op: str, one: KernelRow) -> int:
-        spec = canonical(one.spec)
-        return self._row(connection, "kernels", "digest", one.digest, (op, one.arch, one.name, spec))
+        known = self._known(connection, "kernels", "digest", one.digest)  # asked first: a spec is a long text
+        if known is not None:
+            return known
+        return self._row(connection, "kernels", "digest", one.digest, (op, one.arch, one.name, canonical(one.spec)))
 
     def _problem(self, connection: sqlite3.Connection, op: str, fields: Mapping[str, Any]) -> int:
         text = canonical(fields)
@@ -402,6 +380,20 @@ class Results:
         """All that is known of a problem, the fastest first."""
         return list(self.all(" WHERE p.digest = ? ORDER BY r.seconds IS NULL, r.seconds", [problem_digest(op, fields)]))
 
+    def timed(self, choice: Choice, *, whole: bool = True) -> list[Result]:
+        """The right kernels of a choice's problem on its device, the fastest first; not `whole`, the chosen one."""
+        where, values = _of_choice(choice)
+        if not whole:
+            where, values = f"{where} AND k.digest = ?", [*values, choice.digest]
+        return list(self.all(f"{where} ORDER BY r.seconds, k.digest", values))
+
+    def count_timed(self, choice: Choice) -> int:
+        """How many right kernels a choice was made from."""
+        where, values = _of_choice(choice)
+        query = f"SELECT count(*) FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device"
+        with self.reading() as connection:
+            return 0 if connection is None else int(connection.execute(query + where, tuple(values)).fetchone()[0])
+
     def measured(self, fingerprint: str, threads: int, problem: str) -> dict[str, tuple[str, str]]:
         """Which kernels have a result for a problem (by digest) on a device: digest to status and method as text."""
         with self.reading() as connection:
@@ -417,10 +409,17 @@ class Results:
         return {digest: (status, method) for digest, status, method in rows}
 
     def all(self, where: str = "", values: Sequence[Any] = ()) -> Iterator[Result]:
-        """Every result, or those of a WHERE clause over p, d, r, k, c; rows are read in one consistent state."""
+        """Every result, or those of a WHERE clause over p, d, r, k, c; rows are read in one consistent state.
+
+        Results of the same problem, device, kernel or protocol share its mapping: nobody may change it.
+        """
         with self.reading() as connection:
-            rows = [] if connection is None else connection.execute(_JOINED + where, tuple(values)).fetchall()
-        return map(_result, rows)
+            if connection is None:
+                return iter(())
+            with _one_state(connection):
+                rows = connection.execute(_NUMBERED + where, tuple(values)).fetchall()
+                named = _named(connection, rows)
+        return (_assembled(row, named) for row in rows)
 
     def choices(self, where: str = "", values: Sequence[Any] = ()) -> list[Choice]:
         """Every choice, or those of a WHERE clause over p, d, h, k."""
@@ -459,25 +458,63 @@ def _of_sqlite(error: Exception) -> bool:
     return type(error).__module__ == "sqlite3"
 
 
-def _uri(path: Path) -> str:
-    from urllib.parse import quote
+def _of_choice(choice: Choice) -> tuple[str, list[Any]]:
+    """Results with a time of a choice's problem, device and threads."""
+    return (
+        " WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ? AND r.status = 'ok'",
+        [problem_digest(choice.op, choice.problem), str(choice.device.get("fingerprint", "")), choice.threads],
+    )
 
-    return quote(str(path.absolute()))
+
+@contextmanager
+def _one_state(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several questions answered from one state of the store, whatever others write meanwhile."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
 
 
-def _demand_ours(connection: sqlite3.Connection) -> int:
-    """The schema of a store: 0 of a new file; Unreadable where the file is another program's, or newer."""
-    schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    if schema == 0 and owner == 0:
-        if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
-            raise Unreadable("it is a database of another program", foreign=True)
-        return 0
-    if owner != _APPLICATION:
-        raise Unreadable("it is a database of another program", foreign=True)
-    if schema != SCHEMA:
-        raise Unreadable(f"it has schema {schema}, this version reads {SCHEMA}", foreign=True)
-    return schema
+_Named = dict[str, dict[int, tuple[Any, ...]]]  # by table and id
+
+
+def _named(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> _Named:
+    """What rows name by id, each read once."""
+    columns = {"problems": "op, fields", "devices": "identity", "kernels": "digest, name, arch, spec",
+               "contexts": "method, versions"}  # fmt: skip
+    found: _Named = {}
+    for index, (table, names) in enumerate(columns.items()):
+        found[table] = {}
+        for number in {row[index] for row in rows}:
+            texts = connection.execute(f"SELECT {names} FROM {table} WHERE id = ?", (number,)).fetchone()
+            try:
+                found[table][number] = _READ[table](*texts)
+            except (TypeError, ValueError) as error:  # not ours, or cut: the page of the file is sound all the same
+                raise Unreadable(f"row {number} of {table} cannot be read: {error}") from None
+    return found
+
+
+_READ: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "problems": lambda op, fields: (op, json.loads(fields)),
+    "devices": lambda identity: (json.loads(identity),),
+    "kernels": lambda digest, name, arch, spec: (KernelRow(digest, name, arch, json.loads(spec)),),
+    "contexts": lambda method, versions: (json.loads(method), json.loads(versions)),
+}
+
+
+def _assembled(row: Sequence[Any], named: _Named) -> Result:
+    problem, device, kernel, context, threads, status, seconds, spread, error, non_zero, noise, reason, date = row
+    op, fields = named["problems"][problem]
+    (identity,), (known,) = named["devices"][device], named["kernels"][kernel]
+    method, versions = named["contexts"][context]
+    return Result(
+        op, fields, identity, threads, known, status, seconds, spread, error, non_zero, noise, reason, method, versions,
+        date,
+    )  # fmt: skip
 
 
 def _result(row: Sequence[Any]) -> Result:

@@ -114,7 +114,8 @@ def _apart(one: Any, other: Any) -> float:
     return A_WORD
 
 
-def _price(before: Any, after: Any) -> float:
+def price(before: Any, after: Any) -> float:
+    """How far apart two values of a field are; nothing where they are the same."""
     return 0.0 if before == after else A_FIELD + _apart(before, after)
 
 
@@ -132,7 +133,7 @@ def _values(asked: Any, pool: set[Any]) -> list[tuple[float, Any]]:
     elif type(asked) is int:
         known |= set(_near(asked, pool))
     known.discard(asked)
-    priced = sorted(((_price(asked, one), one) for one in known), key=lambda pair: (pair[0], str(pair[1])))
+    priced = sorted(((price(asked, one), one) for one in known), key=lambda pair: (pair[0], str(pair[1])))
     return [(0.0, asked), *priced[:MOST_VALUES]]
 
 
@@ -201,7 +202,7 @@ def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Nei
         for place, one in enumerate(proposed):
             value = getattr(one, name)
             if value not in prices:
-                prices[value] = _price(asked, value)
+                prices[value] = price(asked, value)
             distances[place] += prices[value]
     for place in sorted(range(len(proposed)), key=distances.__getitem__):
         found = replace(spec, schedule=proposed[place])
@@ -214,15 +215,18 @@ def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Nei
 
 def changes(before: KernelSpec, after: KernelSpec) -> tuple[Change, ...]:
     """The fields of two schedules that differ, element by element where they have names."""
-    mine, theirs = _flat(before.schedule), _flat(after.schedule)
+    mine, theirs = flat(before.schedule), flat(after.schedule)
     names = dict.fromkeys([*mine, *theirs])
     return tuple(Change(name, mine.get(name), theirs.get(name)) for name in names if mine.get(name) != theirs.get(name))
 
 
-def _flat(schedule: Any) -> dict[str, Any]:
+_names = lru_cache(maxsize=256)(flat_names)  # reading annotations is slow
+
+
+def flat(schedule: Any) -> dict[str, Any]:
     """Every value by its flat name; tuples by element, and only what is a field."""
     held = {one.name for one in fields(schedule)}
-    named: Mapping[str, tuple[str, int | None]] = flat_names(type(schedule))
+    named = _names(type(schedule))
     by_element = {field for field, place in named.values() if place is not None}
     found: dict[str, Any] = {}
     for name, (field, place) in named.items():

@@ -10,11 +10,12 @@ defaults.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice, product
 from math import prod
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from tilewright.errors import RequestError
 from tilewright.ops.base import SPEC_SCHEMA, KernelSpec, Op, plain
@@ -29,43 +30,70 @@ Keep = Callable[[Mapping[str, Any]], bool]
 def values_of(name: str, given: Any) -> tuple[Any, ...]:
     """The values that a configuration gives for a name."""
     if isinstance(given, Mapping):
+        odd = next((one for one in given if one not in ("values", *_RANGE)), None)
+        if odd is not None:
+            raise _bad(name, given, f"and there is no {odd!r} in that")
         if set(given) == {"values"} and isinstance(given["values"], list):
-            return tuple(given["values"])
-        if {"min", "max"} <= set(given) <= {"min", "max", "step", "exclude"}:
+            return values_of(name, given["values"])
+        if {"min", "max"} <= set(given) <= set(_RANGE):
             return _stepped(name, given)
         raise _bad(name, given)
     found = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if not found:
-        raise _bad(name, given)
+        raise _bad(name, given, "which means nothing")
     return found
+
+
+_RANGE = ("min", "max", "step", "exclude")
 
 
 def _stepped(name: str, given: Mapping[str, Any]) -> tuple[int, ...]:
     least, most, step, without = given["min"], given["max"], given.get("step", 1), given.get("exclude", [])
-    sound = all(type(one) is int for one in (least, most, step)) and isinstance(without, list)
-    if not sound or step < 1 or (most - least) // step > MOST:
-        raise _bad(name, given)
+    if not all(type(one) is int for one in (least, most, step)) or not isinstance(without, list):
+        raise _bad(name, given, "and a range is of whole numbers")
+    if step < 1 or most < least:
+        raise _bad(name, given, "the step is below 1" if step < 1 else "the largest is below the least")
+    if (most - least) // step > MOST:
+        raise _bad(name, given, f"which are more than {MOST} values")
     found = tuple(one for one in range(least, most + 1, step) if one not in without)
     if not found:
-        raise _bad(name, given)
+        raise _bad(name, given, "which excludes all")
     return found
 
 
-def _bad(name: str, given: Any) -> RequestError:
+def _bad(name: str, given: Any, why: str = "") -> RequestError:
     return RequestError(
-        f"{name} of the configuration is {given!r:.80}",
+        f"{name} of the configuration is {given!r:.80}" + (f", {why}" if why else ""),
         rule="config-value",
         value=name,
         remedy='give a value, a list of them, {"values": [...]} or {"min": 32, "max": 128, "step": 32}',
     )
 
 
+_KINDS: dict[type[Any], str] = {int: "a whole number", str: "a text", bool: "true or false", float: "a number"}
+
+
+def wrong_kind(name: str, value: Any, kind: type[Any]) -> RequestError:
+    """A value of another kind than a field has."""
+    digits = isinstance(value, str) and value.strip().isascii() and value.strip().isdigit()
+    example = f", such as {int(value)} without quotes" if kind is int and digits else ""
+    written = json.dumps(value, default=str) if isinstance(value, (str, bool)) else repr(value)
+    return RequestError(
+        f"{name} of the configuration is {written:.60}, and must be {_KINDS.get(kind, kind.__name__)}",
+        rule="config-value",
+        value=name,
+        remedy=f"give {_KINDS.get(kind, kind.__name__)}{example}",
+    )
+
+
 def swept(
-    op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any], keep: Keep | None = None
-) -> Iterator[KernelSpec]:
+    op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any], keep: Keep | None = None,
+    said: Mapping[str, str] | None = None,
+) -> Iterator[KernelSpec]:  # fmt: skip
     """Every combination of the values, for every signature that the axes mean; what makes no spec is an error.
 
-    Of very many combinations those that `keep` does not let pass are not even proposed.
+    Of very many combinations those that `keep` does not let pass are not even proposed.  `said` has the user's own
+    names for ours, where they differ.
     """
     if not isinstance(data, Mapping) or not data:
         raise RequestError(
@@ -75,7 +103,7 @@ def swept(
             remedy='write it as docs/cli.md shows, such as {"tile_m": [64, 128], ...}',
         )
     lists = {name: values_of(name, given) for name, given in data.items()}
-    reader = _Reader(op, arch, _layout(op, lists))
+    reader = _Reader(op, arch, _layout(op, lists), said or {})
     # Every signature that the axes mean has a kernel in the smallest pool.
     signatures = dict.fromkeys(one.signature for one in op.proposals(op.pool_names[0], arch, **axes))
     combinations = _combinations(lists, keep)
@@ -142,8 +170,8 @@ class _Reader:
     large sweep only a few are.
     """
 
-    def __init__(self, op: Op, arch: str, layout: Mapping[str, tuple[str, ...] | str]) -> None:
-        self._op, self._arch, self._layout = op, arch, layout
+    def __init__(self, op: Op, arch: str, layout: Mapping[str, tuple[str, ...] | str], said: Mapping[str, str]) -> None:
+        self._op, self._arch, self._layout, self._said = op, arch, layout, said
         # The family that words such as the pipeline mean, and the fields its constructor takes.
         self._kinds: dict[tuple[str, ...], tuple[type[Any], frozenset[str]]] = {}
         self._known: dict[tuple[type[Any], str, Any], Any] = {}
@@ -166,12 +194,29 @@ class _Reader:
 
     def _read(self, signature: Any, given: Mapping[str, Any], words: tuple[str, ...]) -> KernelSpec:
         data = {"schema": SPEC_SCHEMA, "op": self._op.name, "arch": self._arch}
-        spec = self._op.spec_from_dict({**data, "signature": plain(signature), "schedule": dict(given)})
+        try:
+            spec = self._op.spec_from_dict({**data, "signature": plain(signature), "schedule": dict(given)})
+        except RequestError as error:
+            blamed = self._blamed(given) if error.rule == "spec-field" else None
+            raise (blamed or error) from None
         kind = type(spec.schedule)
         self._kinds[words] = (kind, frozenset(one.name for one in fields(kind) if one.init))
         for field, one in given.items():
             self._known[kind, field, _exact(one)] = getattr(spec.schedule, field)
         return spec
+
+    def _blamed(self, given: Mapping[str, Any]) -> RequestError | None:
+        """The name of the configuration, and not of the spec, whose value no schedule of the op can have."""
+        hints = [{one.name: get_type_hints(kind)[one.name] for one in fields(kind)} for kind in self._op.schedules]
+        for field, names in self._layout.items():
+            kinds = [one[field] for one in hints if field in one]
+            whole = isinstance(names, str)
+            for place, name in enumerate([names] if isinstance(names, str) else names):
+                value = given[field] if whole else given[field][place]
+                wanted = kinds if whole else [one for kind in kinds for one in get_args(kind)[place : place + 1]]
+                if wanted and all(one in _KINDS for one in wanted) and type(value) not in wanted:
+                    return wrong_kind(self._said.get(name, name), value, wanted[0])
+        return None
 
 
 def _exact(value: Any) -> str:

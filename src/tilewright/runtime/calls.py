@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tilewright import settings
 from tilewright.errors import ProblemError, RequestError, shown
 from tilewright.runtime import arrays, quick, torch_arrays
 from tilewright.runtime.arrays import View, overlaps_itself, share_memory, view
@@ -126,6 +127,8 @@ class Caller:
         for slot, (_, address) in made.items():
             addresses[slot] = address
         plan.run(addresses, numbers_)
+        if plan.counter is not None:
+            plan.counter.add()
         self._tell(operands)
         if copy == NEVER:
             self._remember(plans, plan, views, operands, attributes)
@@ -178,6 +181,10 @@ class Caller:
         self._demand_writeable(views)
         request = self.binding.request(views, attributes, planner.target)
         plan = planner.plan(self._placed(request, views))
+        if settings.current().record:
+            from tilewright.runtime import recording
+
+            plan.counter = recording.counter(request)
         if key is not None:
             plans.remember(key, plan)
         return plan
@@ -366,12 +373,13 @@ class OneKernel:
         self.kernel = kernel
         self.kind = kind_of(kernel.spec.arch)
         self.target = kernel.spec.arch
-        self._plans: dict[int, Plans] = {}
+        self._plans: dict[Any, Plans] = {}
 
     def plans(self) -> Plans:
-        threads = thread_count()
-        known = self._plans.get(threads)
-        return known if known is not None else self._plans.setdefault(threads, Plans())
+        recorded = settings.current().record  # whose plans have counters
+        key = (thread_count(), recorded) if recorded else thread_count()
+        known = self._plans.get(key)
+        return known if known is not None else self._plans.setdefault(key, Plans())
 
     def plan(self, request: Request) -> Plan:
         from tilewright import ops

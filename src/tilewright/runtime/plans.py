@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.backends.base import demand_runnable
 from tilewright.errors import ProblemError
@@ -17,6 +17,9 @@ from tilewright.runtime.bindings import binding
 from tilewright.runtime.devices import HOST, Device, device
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.requests import BETWEEN, Request, StageRequest
+
+if TYPE_CHECKING:
+    from tilewright.runtime.recording import Counter
 
 # Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
 MOST_PLANS = 8192
@@ -70,7 +73,7 @@ class Plan:
     `selections` is what was said when each kernel was chosen; empty where nobody chose.
     """
 
-    __slots__ = ("_copies_at", "_device", "between_at", "clear_bytes", "place", "request", "results",
+    __slots__ = ("_copies_at", "_device", "between_at", "clear_bytes", "counter", "place", "request", "results",
                  "scratch_bytes", "selections", "stages", "team", "threads")  # fmt: skip
 
     def __init__(self, request: Request, kernels: Sequence[Kernel], selections: Sequence[Any], threads: int) -> None:
@@ -80,6 +83,9 @@ class Plan:
         self.results = request.results
         self.threads = threads
         self.selections = tuple(selections)
+        self.counter: Counter | None = (
+            None  # of the calls, where they are recorded; whoever makes plans for calls sets it
+        )
         self._device: Device = device(request.place)
         self.team = host.team(threads) if self.place is HOST else 0
         self.stages = tuple(

@@ -32,7 +32,7 @@ MOST_OPERANDS = 16
 MOST_SCALARS = 32
 MOST_LOOPS = 4
 MOST_ARGUMENT_BYTES = 2048
-_VERSION = 4
+_VERSION = 5
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -78,6 +78,7 @@ class _Call(ctypes.Structure):
         ("expected", ctypes.c_uint64),
         ("workspaces", _object),
         ("stream", _object),
+        ("calls", _pointer),
     )
 
 
@@ -288,6 +289,7 @@ def prepare(plan: Plan, makers: Sequence[Maker], answer: Sequence[int]) -> Prepa
         clear_bytes=plan.clear_bytes,
         between=plan.between_at,
         team=plan.team,
+        calls=plan.counter.address if plan.counter is not None else None,
     )
     keep: list[Any] = [native, call, stages, plan]
     columns: tuple[tuple[str, Any, list[Any]], ...] = (

@@ -85,7 +85,7 @@ def carry_out(device: Device, one: Copy, source: int, target: int) -> None:
 def _strided(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> np.ndarray[Any, Any]:
     """Memory as an array of elements of that size; none of the strides is negative."""
     if 0 in shape:
-        return np.empty(tuple(shape), f"V{itemsize}")
+        return np.empty(tuple(shape), f"u{itemsize}")
     reach = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + itemsize
     memory = (ctypes.c_char * reach).from_address(address)
     return np.ndarray(tuple(shape), f"u{itemsize}", memoryview(memory), 0, tuple(strides))
@@ -97,6 +97,7 @@ _Strided = tuple[int, Sequence[int]]  # address and byte strides
 def _copy(device: Device, to: _Strided, of: _Strided, shape: Sequence[int], itemsize: int) -> None:
     """A strided array into another; what repeats in the source is copied once and doubled, so `to` is dense there."""
     (target, steps), (source, strides) = to, of
+    shape, steps, strides = _merged(shape, steps, strides)
     if len(shape) > 2:
         count, step = (shape[0], strides[0]) if strides[0] else (1, 0)
         for index in range(count):
@@ -117,12 +118,31 @@ def _copy(device: Device, to: _Strided, of: _Strided, shape: Sequence[int], item
         for index in range(done):
             at, start = target + index * steps[0], source + index * strides[0]
             device.copy_rows(at, steps[0], start, strides[0], columns * itemsize, 1)
-    else:  # element by element along the columns, all rows of a column at once
+    elif done < columns:  # element by element along the shorter side, all of the other at once
+        for index in range(done):
+            at, start = target + index * steps[0], source + index * strides[0]
+            device.copy_rows(at, steps[1], start, strides[1], itemsize, columns)
+    else:
         for index in range(columns):
             at, start = target + index * steps[1], source + index * strides[1]
             device.copy_rows(at, steps[0], start, strides[0], itemsize, done)
     if done < rows:
         _double(device, target, steps[0], rows)
+
+
+def _merged(
+    shape: Sequence[int], steps: Sequence[int], strides: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """Neighbouring dimensions that are one in both arrays as one: each costs a call an index.  What repeats is not."""
+    sizes, to, of = [shape[0]] if shape else [], list(steps[:1]), list(strides[:1])
+    for size, step, stride in zip(shape[1:], steps[1:], strides[1:], strict=True):
+        if stride and to[-1] == step * size and of[-1] == stride * size:
+            sizes[-1], to[-1], of[-1] = sizes[-1] * size, step, stride
+        else:
+            sizes.append(size)
+            to.append(step)
+            of.append(stride)
+    return sizes, to, of
 
 
 def _double(device: Device, at: int, step: int, count: int) -> None:

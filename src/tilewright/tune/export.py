@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright import jsontext, ops
 from tilewright.codegen.folder import write_if_changed
-from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical
+from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, storable
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.engine import columns_of
 
@@ -30,15 +30,17 @@ FORMATS = (".csv", ".parquet")
 def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
     """A table of results of one op; problems are numbered as they come."""
     numbers: dict[str, int] = {}
+    texts = _Texts()
     for one in results:
-        text = canonical(one.problem)
+        text = texts.of(one.problem)
+        known = texts.problem(one)
         yield {
             "kernel": one.kernel.name,
             "problem_idx": numbers.setdefault(text, len(numbers)),
-            **_fields(one),
-            **_measured(one),
+            **_fields(one, known),
+            **_measured(one, known),
             "status": one.status,
-            "reason": one.reason,
+            "reason": storable(one.reason),
             "spread": one.spread,
             "noise": one.noise,
             "threads": one.threads,
@@ -47,11 +49,31 @@ def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
             "date": one.date,
             "op": one.op,
             "problem": text,
-            "spec": canonical(one.kernel.spec),
-            "machine": canonical(one.device),
-            "method": canonical(one.method),
-            "versions": canonical(one.versions),
+            "spec": texts.of(one.kernel.spec),
+            "machine": texts.of(one.device),
+            "method": texts.of(one.method),
+            "versions": texts.of(one.versions),
         }
+
+
+class _Texts:
+    """What results share is put into words once; it is held here, so that its place in memory stays its own."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, tuple[Mapping[str, Any], str]] = {}
+        self._problems: dict[int, tuple[Mapping[str, Any], Any]] = {}
+
+    def of(self, given: Mapping[str, Any]) -> str:
+        known = self._texts.get(id(given))
+        if known is None:
+            known = self._texts[id(given)] = (given, canonical(given))
+        return known[1]
+
+    def problem(self, one: Result) -> Any:
+        known = self._problems.get(id(one.problem))
+        if known is None:
+            known = self._problems[id(one.problem)] = (one.problem, _problem(one))
+        return known[1]
 
 
 def _problem(one: Result) -> Any:
@@ -62,14 +84,12 @@ def _problem(one: Result) -> Any:
         return None
 
 
-def _fields(one: Result) -> dict[str, Any]:
-    known = _problem(one)
+def _fields(one: Result, known: Any) -> dict[str, Any]:
     found = columns_of(ops.op(one.op), known) if known is not None else dict(one.problem)
     return {name: value if isinstance(value, (int, float, str)) else canonical(value) for name, value in found.items()}
 
 
-def _measured(one: Result) -> dict[str, Any]:
-    known = _problem(one)
+def _measured(one: Result, known: Any) -> dict[str, Any]:
     seconds = one.seconds if one.status == OK else None
     return {
         "latency_ms": None if seconds is None else seconds * 1e3,
@@ -128,11 +148,11 @@ def _parquet_bytes(table: Sequence[Mapping[str, Any]]) -> bytes:
 
 def added(path: Path, results: Iterable[Result]) -> list[Result]:
     """The results of a table that is there already and new ones, each in the place of one about the same thing."""
-    found = {_key(one): one for one in read(path)} if path.exists() else {}
-    return list((found | {_key(one): one for one in results}).values())
+    found = {key_of(one): one for one in read(path)} if path.exists() else {}
+    return list((found | {key_of(one): one for one in results}).values())
 
 
-def _key(one: Result) -> tuple[Any, ...]:
+def key_of(one: Result) -> tuple[Any, ...]:
     return canonical(one.problem), str(one.device.get("fingerprint", "")), one.threads, one.kernel.digest
 
 
@@ -165,9 +185,10 @@ def read(path: Path) -> list[Result]:
     except (OSError, ValueError) as error:
         raise _bad(path, f"cannot be read: {getattr(error, 'strerror', '') or error}") from None
     found = []
+    seen: _Seen = {}
     for index, row in enumerate(table):
         try:
-            found.append(_result(row))
+            found.append(_result(row, seen))
         except (KeyError, TypeError, ValueError) as error:
             told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise _bad(path, f"row {index + 1}: {told}") from None
@@ -200,8 +221,11 @@ def _table(path: Path) -> list[Mapping[str, Any]]:
         raise ValueError(f"line {reader.line_num}: {error}") from None
 
 
-def _result(row: Mapping[str, Any]) -> Result:
-    whole = {name: _object(name, row[name]) for name in _WHOLE if name != "op"}
+_Seen = dict[str, dict[str, Any]]  # JSON objects by their text: what rows share is read once
+
+
+def _result(row: Mapping[str, Any], seen: _Seen) -> Result:
+    whole = {name: _object(name, row[name], seen) for name in _WHOLE if name != "op"}
     status = row["status"]
     if status not in STATUSES:
         raise ValueError(f"its status is {status!r}")
@@ -224,11 +248,16 @@ def _text(value: Any) -> str:
     return value
 
 
-def _object(name: str, text: Any) -> dict[str, Any]:
-    found = jsontext.loads(text) if isinstance(text, str) else None
-    if not isinstance(found, dict):
+def _object(name: str, text: Any, seen: _Seen) -> dict[str, Any]:
+    if not isinstance(text, str):
         raise ValueError(f"{name} is no JSON object")
-    return found
+    known = seen.get(text)
+    if known is None:
+        found = jsontext.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError(f"{name} is no JSON object")
+        known = seen[text] = found
+    return known
 
 
 def _number(value: Any) -> float | None:

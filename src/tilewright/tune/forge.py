@@ -1,9 +1,15 @@
-"""Building ahead of a sweep: on the host before anything is measured there, for other devices while they measure."""
+"""Building ahead of a sweep: on the host before anything is measured there, for other devices while they measure.
+
+`Builds` is where kernels are built; `LocalBuilds` builds them on this machine, into the kernel store of the settings.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from contextvars import copy_context
+from typing import Any, NamedTuple, Protocol
 
 from tilewright import events
 from tilewright.build import Builder
@@ -16,14 +22,71 @@ CHUNK = 64  # kernels that are asked for together, so that the first ones are re
 Heard = Callable[[events.Event], None]
 
 
-class Forge:
-    """Builds kernels in the order they are needed; whoever needs some waits for those."""
+class Finished(NamedTuple):
+    """Kernels by digest: what a lane takes of those that are built, and why the others are not."""
 
-    def __init__(self, specs: Iterable[KernelSpec], *, jobs: int | None, heard: Heard | None = None) -> None:
+    built: Mapping[str, Any]
+    failed: Mapping[str, str]
+
+
+class Builds(Protocol):
+    """Where kernels are built."""
+
+    def build(self, specs: Sequence[KernelSpec], heard: Heard | None) -> Generator[Finished, None, None]:
+        """Every spec in some answer, the first ones first; TilewrightError where nothing can be built at all."""
+
+
+class LocalBuilds:
+    """This machine's compilers."""
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self._jobs = jobs
+
+    def build(self, specs: Sequence[KernelSpec], heard: Heard | None) -> Generator[Finished, None, None]:
+        for first in range(0, len(specs), CHUNK):
+            yield build_here(specs[first : first + CHUNK], self._jobs, heard)
+
+
+def build_here(specs: Sequence[KernelSpec], jobs: int | None, heard: Heard | None) -> Finished:
+    """Kernels into this machine's store; one that does not compile is known by its reason."""
+    builder = Builder()
+    names = {one.name: one.digest for one in specs}
+    said: dict[str, str] = {}
+
+    def hear(event: events.Event) -> None:
+        if isinstance(event, events.BuildFailed) and event.name in names:
+            said[names[event.name]] = event.message
+        if heard is not None:
+            heard(event)
+
+    try:
+        done = builder.build_many(specs, max_workers=jobs, on_event=hear)
+        return Finished({one: Built(each.spec, each.path) for one, each in done.items() if each.spec is not None}, {})
+    except TilewrightError:
+        if not said:
+            raise  # nothing was even tried: no compiler, no disk
+    found: dict[str, Built] = {}
+    for one in specs:
+        artifact = None if one.digest in said else builder.find(one)
+        if artifact is not None:
+            found[one.digest] = Built(one, artifact.path)
+        else:
+            said.setdefault(one.digest, "it was not built")
+    return Finished(found, said)
+
+
+class Stopped(Exception):
+    """Nothing more is built."""
+
+
+class Forge:
+    """Has kernels built in the order they are needed; whoever needs some waits for those."""
+
+    def __init__(self, specs: Iterable[KernelSpec], builds: Builds, heard: Heard | None = None) -> None:
         self._wanted = list({one.digest: one for one in specs}.values())
-        self._jobs, self._heard = jobs, heard
+        self._builds, self._heard = builds, heard
         self._ready = threading.Condition()
-        self._built: dict[str, Built] = {}
+        self._built: dict[str, Any] = {}
         self._failed: dict[str, str] = {}
         self._trouble: BaseException | None = None
         self._stop = False
@@ -33,18 +96,26 @@ class Forge:
         self._work()
 
     def start(self) -> None:
-        """In the background."""
-        threading.Thread(target=self._work, daemon=True, name="forge").start()
+        """In the background, under the settings in force here."""
+        threading.Thread(target=copy_context().run, args=(self._work,), daemon=True, name="forge").start()
 
     def stop(self) -> None:
-        self._stop = True
+        with self._ready:
+            self._stop = True
+            self._ready.notify_all()
 
     def _work(self) -> None:
         try:
-            for first in range(0, len(self._wanted), CHUNK):
-                if self._stop:
-                    return
-                self._chunk(self._wanted[first : first + CHUNK])
+            if not self._wanted:
+                return
+            with closing(self._builds.build(self._wanted, self._heard)) as answers:
+                for built, failed in answers:
+                    with self._ready:
+                        self._built |= built
+                        self._failed |= failed
+                        self._ready.notify_all()
+                        if self._stop:
+                            return
         except BaseException as error:
             with self._ready:
                 self._trouble = error
@@ -52,41 +123,14 @@ class Forge:
             if not isinstance(error, TilewrightError):
                 raise
 
-    def _chunk(self, specs: Sequence[KernelSpec]) -> None:
-        builder = Builder()
-        names = {one.name: one.digest for one in specs}
-        said: dict[str, str] = {}
-
-        def hear(event: events.Event) -> None:
-            if isinstance(event, events.BuildFailed) and event.name in names:
-                said[names[event.name]] = event.message
-            if self._heard is not None:
-                self._heard(event)
-
-        try:
-            done = builder.build_many(specs, max_workers=self._jobs, on_event=hear)
-            found = {digest: Built(one.spec, one.path) for digest, one in done.items() if one.spec is not None}
-        except TilewrightError:
-            if not said:
-                raise  # nothing was even tried: no compiler, no disk
-            found = {}
-            for one in specs:
-                artifact = None if one.digest in said else builder.find(one)
-                if artifact is not None:
-                    found[one.digest] = Built(one, artifact.path)
-                else:
-                    said.setdefault(one.digest, "it was not built")
-        with self._ready:
-            self._built |= found
-            self._failed |= said
-            self._ready.notify_all()
-
-    def wait(self, specs: Sequence[KernelSpec]) -> tuple[list[Built], dict[str, str]]:
+    def wait(self, specs: Sequence[KernelSpec]) -> tuple[list[Any], dict[str, str]]:
         """Those that are built, in the order asked, and why the others are not."""
         with self._ready:
             while not all(one.digest in self._built or one.digest in self._failed for one in specs):
                 if self._trouble is not None:
                     raise self._trouble
+                if self._stop:
+                    raise Stopped
                 self._ready.wait(0.5)
             built = [self._built[one.digest] for one in specs if one.digest in self._built]
             failed = {one.digest: self._failed[one.digest] for one in specs if one.digest in self._failed}

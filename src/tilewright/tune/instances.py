@@ -7,12 +7,14 @@
 A trait is an axis of the op (`data_type` means `datatypes`) or a flat name of its schedules (`ops.fields`).  Values of
 an axis say which signatures there are.  Words of a schedule, such as the pipeline, select among the kernels of the
 pool.  Numbers and switches vary them: each kernel of the pool is proposed with each value.  What nobody names is as the
-pool has it; legality disposes.  A configuration with other sections is the op's to read (`Op.configured`).
+pool has it; legality disposes.  A configuration with other sections is the op's to read (`Op.configured`).  It may say
+which op it is for (`"op": "gemm"`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -26,14 +28,17 @@ from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
 from tilewright.codegen import Filter, SpecSet
 from tilewright.codegen.collect import Rejection, collect, split_legal
-from tilewright.errors import FileError, RequestError, UnknownNameError, nearest
+from tilewright.errors import FileError, RequestError, TilewrightError, UnknownNameError, nearest
+from tilewright.ops import op as op_by_name
+from tilewright.ops import op_names
 from tilewright.ops.base import Axis, KernelSpec, Op
 from tilewright.ops.engine import engine
 from tilewright.ops.fields import flat_names
-from tilewright.ops.sweep import MOST, unknown_name, values_of
+from tilewright.ops.sweep import MOST, unknown_name, values_of, wrong_kind
 
 TRAITS = "trait_config"
 POOL = "pool"
+OP = "op"
 SHAPES = "tile_config"  # a section that says every shape: such a configuration needs no pool
 
 
@@ -68,25 +73,62 @@ def shipped(op: Op) -> dict[str, bytes]:
 
 
 def load(op: Op, word: str, target: str) -> Mapping[str, Any]:
-    """The configuration a word means: a file, or one that ships; without a word, that of the target's kind."""
-    known = shipped(op)
-    word = word or arch_by_name(target).backend
-    if word in known:
-        data = known[word]
-    elif Path(word).suffix == ".json" or Path(word).exists():
-        try:
-            data = jsontext.read(Path(word), regular=False)
-        except OSError as error:
-            raise _bad(word, f"cannot be read: {error.strerror or error}") from None
-    else:
+    """The configuration a word means: a file, or one that ships.
+
+    Without a word, the one of the target: of its arch, else of its family, else of its kind of device.
+    """
+    known, facts = shipped(op), arch_by_name(target)
+    word = word or next((one for one in (facts.name, facts.family) if one in known), facts.backend)
+    if word not in known and not _is_file(word):
         raise UnknownNameError(
             f"{word!r} is no configuration of {op.name}",
             rule="config-file",
             value=word,
             remedy=nearest(word, [*known, "a .json file"]),
         )
+    found = dict(_mapping(word, known[word]) if word in known else _of_file(word))
+    if found.pop(OP, op.name) != op.name:
+        raise _bad(word, f"is for another op than {op.name}")
+    return found
+
+
+def op_of(word: str) -> str:
+    """The op that a configuration in a file is for, where nobody names one: it says so, or only one has its names."""
+    data = _of_file(word)
+    if OP in data:
+        return op_by_name(str(data[OP])).name
+    names = op_names()
+    having = []
+    for name in names if len(names) > 1 else []:
+        try:
+            if TRAITS in data:
+                read(op_by_name(name), data)
+                having.append(name)
+        except TilewrightError:  # names that this op does not have, or an op that is broken
+            continue
+    found = having or names
+    if len(found) != 1:
+        raise RequestError(
+            f"{word} may be a configuration of {' or '.join(found)}", rule="config-op", value=word,
+            remedy=f'name the op (`tilewright instances {found[0]} {word}`), or write "{OP}": "{found[0]}" into it',
+        )  # fmt: skip
+    return found[0]
+
+
+def _is_file(word: str) -> bool:
+    return Path(word).suffix == ".json" or Path(word).exists()
+
+
+def _of_file(word: str) -> Mapping[str, Any]:
     try:
-        found = jsontext.loads(data)
+        return _mapping(word, jsontext.read(Path(word), regular=False))
+    except OSError as error:
+        raise _bad(word, f"cannot be read: {error.strerror or error}") from None
+
+
+def _mapping(word: str, text: bytes) -> Mapping[str, Any]:
+    try:
+        found = jsontext.loads(text)
     except ValueError as error:
         raise _bad(word, f"is no JSON: {error}") from None
     if not isinstance(found, Mapping):
@@ -161,6 +203,9 @@ def expand(
 ) -> SpecSet:
     """The legal kernels a configuration means on a target; `axes` fill those it does not name."""
     if TRAITS not in data or SHAPES in data:
+        for name in data:
+            if name not in (TRAITS, SHAPES) and difflib.get_close_matches(name, [TRAITS, SHAPES], cutoff=0.8):
+                raise unknown_name(name, [TRAITS, SHAPES])
         return collect(op.name, target, config=data, axes=axes, expression=expression)
     traits = read(op, data)
     facts = arch_by_name(target)
@@ -193,6 +238,9 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
     kept = list(pool)
     for name, values in words.items():
         kept = [one for one in kept if _place(one, name) is not None]
+        kinds = {type(_value(one, name)) for one in kept}
+        if kinds and str not in kinds:
+            raise wrong_kind(name, next(one for one in values if isinstance(one, str)), kinds.pop())
         there = list(dict.fromkeys(str(_value(one, name)) for one in kept))
         for value in values:
             if str(value) not in there:
@@ -258,12 +306,7 @@ def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
         before = changes.get(field, getattr(spec.schedule, field))
         one = before if at is None else before[at]
         if type(value) is not type(one) and not (at is None and isinstance(value, list)):
-            raise RequestError(
-                f"{name} of the configuration is {value!r:.60}, and kernels have values such as {one!r}",
-                rule="config-value",
-                value=name,
-                remedy=f"give {type(one).__name__} values",
-            )
+            raise wrong_kind(name, value, type(one))
         new = tuple(value) if isinstance(value, list) else value
         changes[field] = new if at is None else (*before[:at], new, *before[at + 1 :])
     return dataclasses.replace(spec, schedule=dataclasses.replace(spec.schedule, **changes)) if changes else spec

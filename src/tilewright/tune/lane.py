@@ -1,4 +1,7 @@
-"""One lane measures on one device: it sends batches to a worker process and turns whatever happens into rows."""
+"""One lane measures on one device: it sends kernels to a worker process and turns whatever happens into outcomes.
+
+`Measures` is what a sweep asks of a lane, wherever its device is; `Lane` is the one for a device of this machine.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from tilewright import settings
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.timing import Method
+from tilewright.tune import quiet
+from tilewright.tune.spent import Spent
 
 BATCH = 20  # kernels a worker gets at a time
 LIMIT = 30.0  # seconds of one kernel
-_START = 60.0  # seconds a worker has to start, and to make the operands of a problem
+START = 60.0  # seconds a worker has to start, and to make the operands of a problem
 _TOLD = 300  # characters of what a worker said before it died
+# A worker that someone else ended (an operator, a system short of memory) says nothing about the kernel it was at:
+# it is asked again, but not for ever.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
+_MERCY = 3
+_STARTS = 5  # workers of one batch that may end before they have said which device they see
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +55,43 @@ class Outcome:
     spread: float | None = None
     error: float | None = None
     non_zero: int | None = None
+    noise: float | None = None  # share of the machine that others used just before
+
+
+class LaneLost(Exception):
+    """The device measures no more: it does not answer, or is another one now.  The text says why."""
+
+
+class Measures(Protocol):
+    """Where kernels are measured: one device, here or elsewhere.  Entered and used by one thread, closed by any."""
+
+    @property
+    def name(self) -> str:
+        """For people: which device this is."""
+
+    @property
+    def spent(self) -> Spent:
+        """Seconds so far by what they went to: run, operands, load, verify, quiet."""
+
+    def versions(self, spec: KernelSpec) -> Mapping[str, str]:
+        """What makes the kernels that are measured here."""
+
+    def open(self) -> None:
+        """Take the device; LaneLost where it cannot be had."""
+
+    def measure(self, problem: Any, kernels: Sequence[Any], method: Method) -> Iterator[Outcome]:
+        """An outcome for each kernel (what the builder of the lane's crew made), as soon as it is known."""
+
+    def close(self) -> None:
+        """Give the device back, whatever it is doing."""
 
 
 class _Died(Exception):
     """The worker answers no more; `status` says how, the text why."""
 
-    def __init__(self, status: str, text: str) -> None:
+    def __init__(self, status: str, text: str, *, outside: bool = False) -> None:
         super().__init__(text)
-        self.status = status
+        self.status, self.outside = status, outside
 
 
 class _Worker:
@@ -65,6 +104,7 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
             env=settings.environment(), start_new_session=True,
         )  # fmt: skip
+        self.pid = self._process.pid
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert self._process.stdout is not None
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
@@ -81,7 +121,7 @@ class _Worker:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except OSError:
-            raise _Died("crashed", self._how()) from None
+            raise self._end() from None
 
     def read(self, limit: float) -> Mapping[str, Any]:
         """The next answer; _Died where none comes in time, or ever again."""
@@ -90,7 +130,7 @@ class _Worker:
         except queue.Empty:
             raise _Died("timeout", f"no answer within {limit:g} s") from None
         if line is None:
-            raise _Died("crashed", self._how())
+            raise self._end()
         try:
             found: Any = json.loads(line)
         except ValueError:
@@ -99,16 +139,17 @@ class _Worker:
             raise _Died("crashed", f"it answered {line.strip()[:_TOLD]!r}")
         return found
 
-    def _how(self) -> str:
+    def _end(self) -> _Died:
         """How the process ended, and its last words."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         code = self._process.poll()
+        how = f"ended with status {code}"
         if code is not None and code < 0:
             with suppress(ValueError):
                 how = f"killed by {signal.Signals(-code).name}"
-                return " ".join([how, *self._words()])
-        return " ".join([f"ended with status {code}", *self._words()])
+        outside = code is not None and -code in _FROM_OUTSIDE
+        return _Died("crashed", " ".join([how, *self._words()]), outside=outside)
 
     def _words(self) -> list[str]:
         self._errors.seek(0, os.SEEK_END)
@@ -128,63 +169,116 @@ class _Worker:
 
 
 class Lane:
-    """Kernels of a target on this machine's device of it, one at a time."""
+    """Kernels of a target on this machine's device of it, one at a time.
 
-    def __init__(self, target: str, threads: int, *, limit: float = LIMIT, batch: int = BATCH) -> None:
-        self.target, self.threads = target, threads
-        self._limit, self._batch = limit, max(1, batch)
+    `index` is the device's where the machine has several, `fingerprint` what it must be known by all the time.
+    """
+
+    def __init__(
+        self, target: str, threads: int, *, limit: float = LIMIT, patience: float | None = None,
+        index: int | None = None, fingerprint: str = "",
+    ) -> None:  # fmt: skip
+        self.target, self.threads, self.index = target, threads, index
+        self._limit, self._patience = limit, patience
+        self._fingerprint = fingerprint
+        self.spent = Spent()
+        self._others = quiet.Others()
         self._worker: _Worker | None = None
+        self._closed = False
+        self._greeted = False  # the worker answered the request it has now
 
-    def __enter__(self) -> Lane:
-        return self
+    @property
+    def name(self) -> str:
+        return self.target if self.index is None else f"{self.target} device {self.index}"
 
-    def __exit__(self, *_: object) -> None:
+    def versions(self, spec: KernelSpec) -> Mapping[str, str]:
+        from tilewright.dispatch.measure import versions_of
+
+        return versions_of(spec)
+
+    def open(self) -> None:
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
         self._drop()
 
     def _drop(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
 
     def measure(self, problem: Any, kernels: Sequence[Built], method: Method) -> Iterator[Outcome]:
-        """An outcome for each kernel, as soon as it is known."""
-        for first in range(0, len(kernels), self._batch):
-            yield from self._several(problem, kernels[first : first + self._batch], method)
+        """An outcome for each kernel; one that ends the worker while it is checked costs itself, the others start anew.
 
-    def _several(self, problem: Any, kernels: Sequence[Built], method: Method) -> Iterator[Outcome]:
-        """One batch: a kernel that ends the worker while it is checked costs itself, the others start anew."""
+        With a patience, measuring waits so long at most for others to leave the machine alone.
+        """
+        noise = self._settle()
+        try:
+            yield from self._each(problem, kernels, method, noise)
+        finally:
+            self._others.end(self._pid)
+
+    def _settle(self) -> float | None:
+        if self._patience is None:
+            return None
+        with self.spent.on("quiet"):
+            noise = self._others.settle(self._patience)
+        self._others.begin(self._pid)
+        return noise
+
+    @property
+    def _pid(self) -> int | None:
+        return None if self._worker is None else self._worker.pid
+
+    def _each(self, problem: Any, kernels: Sequence[Built], method: Method, noise: float | None) -> Iterator[Outcome]:
         left = {one.spec.digest: one for one in kernels}
-        alone = False
+        alone, mercy, starts = False, _MERCY, _STARTS
         while left:
             batch = list(left.values())[:1] if alone else list(left.values())
             here = ""  # the kernel that is being checked
-            racing = False
             try:
                 for answer in self._answers(problem, batch, method):
                     if "at" in answer:
                         here = str(answer["at"])
                     elif "race" in answer:
-                        here, racing = "", True
+                        here = ""
                     elif answer.get("digest") in left:
                         del left[answer["digest"]]
-                        yield _outcome(answer)
+                        yield _outcome(answer, noise)
+            except _Unmade as why:
+                for digest in left:
+                    yield Outcome(digest, "refused", str(why), noise=noise)
+                return
             except _Died as end:
                 self._drop()
-                if here in left or len(batch) == 1:
+                if not self._greeted:  # it came to no kernel: none is to blame
+                    starts -= 1
+                    if starts < 0:
+                        raise LaneLost(f"its workers do not start: {end}") from None
+                elif end.outside and mercy > 0:
+                    mercy -= 1
+                elif here in left or len(batch) == 1:
                     blamed = here if here in left else batch[0].spec.digest
                     if left.pop(blamed, None) is not None:
-                        yield Outcome(blamed, end.status, str(end))
-                elif racing or not here:
+                        yield Outcome(blamed, end.status, str(end), noise=noise)
+                else:
                     alone = True  # one of them did it: each by itself tells which
 
     def _answers(self, problem: Any, batch: Sequence[Built], method: Method) -> Iterator[Mapping[str, Any]]:
-        if self._worker is None:
-            self._worker = _Worker()
-        self._worker.send(
+        """What the worker says of a batch; LaneLost where it says that the device is gone."""
+        worker = self._worker
+        if self._closed:
+            raise LaneLost(f"{self.name} was closed")
+        if worker is None:
+            worker = self._worker = _Worker()
+        self._greeted = False
+        worker.send(
             {
                 "op": problem.op,
                 "problem": plain(problem),
                 "target": self.target,
+                "index": self.index,
                 "threads": self.threads,
                 "method": plain(method),
                 "kernels": [
@@ -193,18 +287,45 @@ class Lane:
                 ],
             }
         )
-        limit = _START
+        limit = START
         while True:
-            answer = self._worker.read(limit)
+            answer = worker.read(limit)
             if answer.get("done"):
+                self.spent.add(answer.get("spent") or {})
+                if answer.get("ends"):
+                    self._drop()
                 return
+            self._demand_device(answer)
+            if "unmade" in answer:
+                self._unmade(answer, problem, method)
             if "at" in answer:
-                limit = self._limit if answer["at"] else _START + self._limit
+                limit = self._limit if answer["at"] else START + self._limit
             elif "race" in answer:
                 limit = self._limit * max(1, int(answer["race"]))
             yield answer
 
+    def _demand_device(self, answer: Mapping[str, Any]) -> None:
+        if "lost" in answer:
+            raise LaneLost(str(answer["lost"]))
+        there = answer.get("device")
+        self._greeted = self._greeted or there is not None
+        if there is not None and self._fingerprint and there != self._fingerprint:
+            was = f"its fingerprint was {self._fingerprint} when the sweep began"
+            raise LaneLost(f"{self.name} is another device now: {was}, and is {there}")
 
-def _outcome(answer: Mapping[str, Any]) -> Outcome:
+    def _unmade(self, answer: Mapping[str, Any], problem: Any, method: Method) -> None:
+        """The operands could not be made: the problem is too much for the device, or the device is gone."""
+        self._drop()
+        if answer.get("device_error"):
+            for _ in self._answers(problem, (), method):  # a worker that is not touched by it says which
+                pass
+        raise _Unmade(str(answer["unmade"]))
+
+
+class _Unmade(Exception):
+    """There are no operands of the problem on this device; the text says why."""
+
+
+def _outcome(answer: Mapping[str, Any], noise: float | None) -> Outcome:
     known = ("status", "reason", "seconds", "spread", "error", "non_zero")
-    return Outcome(answer["digest"], **{name: answer[name] for name in known if name in answer})
+    return Outcome(answer["digest"], **{name: answer[name] for name in known if name in answer}, noise=noise)

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext
 from tilewright.errors import RequestError, UnknownNameError, nearest
-from tilewright.ops.base import Op, Option
+from tilewright.ops.base import REQUIRED, Op, Option
 from tilewright.ops.engine import Engine, Values, engine
+from tilewright.runtime import recording
 
 RANDOM = "random"
 FILES = (".json", ".csv", ".parquet")
@@ -60,7 +62,24 @@ def problems(op: Op, word: str, device: str, given: Values | None = None) -> lis
 def problem(op: Op, data: Values) -> Any:
     """A problem by the op's options, or by its own fields."""
     options = {one.name for one in op.options}
-    return op.problem(data) if options.issuperset(data) else op.problem_from_dict(data)
+    if not options.issuperset(data):
+        return op.problem_from_dict(data)
+    missing = _missing(op, data)
+    if missing:
+        raise RequestError(
+            f"a {op.name} problem needs {', '.join(missing)}",
+            rule="option-missing",
+            value=missing[0],
+            remedy=f"say {' and '.join(missing)} too",
+        )
+    return op.problem(data)
+
+
+def _missing(op: Op, data: Values) -> list[str]:
+    """What a problem by options needs, and this one leaves to whoever asks."""
+    if not {one.name for one in op.options}.issuperset(data):
+        return []
+    return [one.name for one in op.options if one.default is REQUIRED and one.name not in data]
 
 
 def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
@@ -90,9 +109,9 @@ def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
 
 def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     """The rows of a file, by the names of the op's options or of a problem's fields."""
-    reader = {".json": _json, ".csv": _csv, ".parquet": _parquet}[path.suffix.lower()]
+    suffix = path.suffix.lower()
     try:
-        rows = reader(path)
+        rows = _json(path, op) if suffix == ".json" else _csv(path) if suffix == ".csv" else _parquet(path)
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from None
     except ValueError as error:
@@ -103,11 +122,14 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     found = []
     for index, row in enumerate(rows):
         try:
-            found.append(_typed(options if set(options).issuperset(row) else {}, row))
+            found.append(_typed(options if set(options).issuperset(row) else {}, row, texts=suffix == ".csv"))
         except ValueError as error:
-            raise _bad(path, f"problem {index + 1}: {error}") from None
+            raise _bad(path, f"has a problem {index + 1} that is none: {error}") from None
         try:
-            problem(op, found[-1]) if make is None else make(found[-1])
+            if make is not None:
+                make(found[-1])
+            elif not _missing(op, found[-1]):
+                problem(op, found[-1])
         except RequestError as error:
             error.message = f"{path}, problem {index + 1}: {error.message}"
             raise
@@ -123,22 +145,50 @@ def _bad(path: Path, what: str) -> RequestError:
     )
 
 
-def _json(path: Path) -> list[Any]:
-    data = jsontext.loads(jsontext.read(path))
-    if isinstance(data, dict) and set(data) == {"problems"}:
-        data = data["problems"]
+def _json(path: Path, op: Op) -> list[Any]:
+    data = listed(jsontext.loads(jsontext.read(path)), op)
     if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         raise ValueError("it is no list of objects")
     return data
+
+
+def listed(data: Any, op: Op) -> Any:
+    """The list in a JSON file of problems: itself, under the name `problems`, or what a recording has of the op."""
+    if isinstance(data, dict) and recording.MARK in data:
+        return [json.loads(problem) for _, problem in _of_op(recording.rows(data), op)]
+    return data["problems"] if isinstance(data, dict) and set(data) == {"problems"} else data
+
+
+def _of_op(rows: Mapping[recording.Key, int], op: Op) -> dict[recording.Key, int]:
+    mine = {key: calls for key, calls in rows.items() if key[0] == op.name}
+    if rows and not mine:
+        raise ValueError(f"it has problems of {', '.join(sorted({one for one, _ in rows}))}, none of {op.name}")
+    return mine
+
+
+def recorded(op: Op, word: str) -> dict[recording.Key, int]:
+    """The problems of a recording with how often each was run; none where a word means something else."""
+    path = Path(word)
+    if path.suffix.lower() != ".json":
+        return {}
+    try:
+        data = jsontext.loads(jsontext.read(path))
+        return _of_op(recording.rows(data), op) if isinstance(data, dict) and recording.MARK in data else {}
+    except (OSError, ValueError):
+        return {}  # `read` says what is wrong
 
 
 def _csv(path: Path) -> list[Any]:
     text = jsontext.read(path).decode("utf-8-sig")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
+        names = [name.strip() for name in reader.fieldnames or ()]
         rows = list(reader)
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the header names {twice!r} twice")
     for index, row in enumerate(rows):
         if None in row or None in row.values():
             raise ValueError(f"row {index + 1} has not as many values as the header has names")
@@ -163,19 +213,22 @@ def _parquet(path: Path) -> list[Any]:
     return [{name: value for name, value in row.items() if value is not None} for row in table]
 
 
-def _typed(options: Mapping[str, Option], row: Mapping[str, Any]) -> Values:
-    """Texts of a CSV file as the options have them; other values stay as they are."""
+def _typed(options: Mapping[str, Option], row: Mapping[str, Any], *, texts: bool) -> Values:
+    """Values as the options have them; the `texts` of a CSV file are read as what they say."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         kind = options[name].kind if name in options else None
-        if isinstance(value, str) and kind is not str:
+        if texts and isinstance(value, str) and kind is not str:
             value = _parsed(name, value, kind)
-        elif isinstance(value, float) and kind is int and value.is_integer():
+        if isinstance(value, float) and kind is int and value.is_integer():
             value = int(value)  # tables with gaps keep whole numbers as fractions
         if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
-            raise ValueError(f"{name} is {value!r:.60}, not {kind.__name__}")
+            raise ValueError(f"{name} is {value!r:.60}, not {_KINDS.get(kind, kind.__name__)}")
         found[name] = value
     return found
+
+
+_KINDS: dict[type[Any], str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 def _parsed(name: str, text: str, kind: type[Any] | None) -> Any:

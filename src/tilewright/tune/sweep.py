@@ -6,22 +6,24 @@ these threads and this protocol.  So a sweep that was interrupted, or got new ke
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.dispatch.measure import versions_of, winner
-from tilewright.dispatch.records import Record, Timing, machine, threads_of
+from tilewright.dispatch.measure import winner
+from tilewright.dispatch.records import Record, Timing
 from tilewright.dispatch.results import OK, KernelRow, Result, Results, canonical, problem_digest
 from tilewright.ops.base import KernelSpec, Op, plain
-from tilewright.runtime.devices import HOST, device_of
-from tilewright.runtime.host import thread_count
 from tilewright.runtime.timing import Method, flush_bytes
 from tilewright.tune import quiet
+from tilewright.tune.crew import Batch, Crew, OnLost, Said, attend, here
 from tilewright.tune.forge import Forge, Heard
-from tilewright.tune.lane import BATCH, LIMIT, Lane, Outcome
+from tilewright.tune.lane import BATCH, LIMIT
+from tilewright.tune.spent import Spent
 
 SpecsOf = Callable[[Any], Iterable[KernelSpec]]
 
@@ -57,6 +59,7 @@ class Progress:
     built: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     started: float = field(default_factory=time.monotonic)
+    spent: Spent = field(default_factory=Spent)  # seconds of lanes, by what they went to; at the end
 
     @property
     def seconds_left(self) -> float | None:
@@ -78,23 +81,26 @@ class Options:
 
 
 class Sweep:
-    """Measurements of one op on this machine's device of a target, into one store."""
+    """Measurements of one op on one kind of device of a target, into one store.
 
-    def __init__(self, op: Op, target: str, store: Results, options: Options | None = None) -> None:
+    The devices are a crew's: without one, those of this machine.
+    """
+
+    def __init__(
+        self, op: Op, target: str, store: Results, options: Options | None = None, crew: Crew | None = None
+    ) -> None:
         self.op, self.target, self.store = op, target, store
-        self.options = options or Options()
-        self.device = device_of(target)
-        self.threads = threads_of(target, thread_count())
-        self._machine = machine(target)
+        self.options = how = options or Options()
+        self.crew = crew or here(target, limit=how.limit, patience=how.patience, jobs=how.jobs)
+        self.threads = self.crew.threads
+        self._machine = self.crew.machine
+        self._problem: tuple[Any, Mapping[str, Any]] | None = None
+        self._kernels: dict[str, KernelRow] = {}
         # The seed differs from run to run and changes no time.
         self._protocol = {
-            "kind": "interleaved rounds, median", **plain(self.options.method), "batch": self.options.batch,
-            "flush_bytes": flush_bytes(self.device.cache_bytes) if self.options.method.flush else 0,
+            "kind": "interleaved rounds, median", **plain(how.method), "batch": how.batch,
+            "flush_bytes": flush_bytes(self.crew.cache_bytes) if how.method.flush else 0,
         }  # fmt: skip
-
-    @property
-    def on_host(self) -> bool:
-        return self.device.place == HOST
 
     # -- what is to do -----------------------------------------------------------------------------------
 
@@ -135,50 +141,57 @@ class Sweep:
         work: Work,
         on_row: Callable[[Result, Progress], None] | None = None,
         on_build: Heard | None = None,
+        on_lost: OnLost | None = None,
     ) -> Progress:
         """Measure all that is left; a row is in the store before `on_row` hears of it."""
         progress = Progress(work.total)
-        forge = Forge((spec for one in work.items for spec in one.specs), jobs=self.options.jobs, heard=on_build)
-        if self.on_host:
+        forge = Forge((spec for one in work.items for spec in one.specs), self.crew.builds, on_build)
+        if self.crew.on_host:
             forge.build_all()  # compilers beside a measurement would be measured too
+            progress.spent["build"] = time.monotonic() - progress.started
             progress.started = time.monotonic()
         else:
             forge.start()
-        try:
-            with Lane(self.target, self.threads or 1, limit=self.options.limit, batch=self.options.batch) as lane:
-                for item in work.items:
-                    self._item(item, forge, lane, progress, on_row)
-        finally:
-            forge.stop()
+        for said in attend(self.crew, self._batches(work), forge, self.options.method, on_lost):
+            rows = [self._result(one) for one in said]
+            self.store.put(rows)
+            for row in rows:
+                progress.done += 1
+                if row.status != OK:
+                    progress.failed[row.status] += 1
+                if on_row is not None:
+                    on_row(row, progress)
+        for lane in self.crew.lanes:
+            progress.spent.add(lane.spent)
         return progress
 
-    def _item(self, item: Item, forge: Forge, lane: Lane, progress: Progress, on_row: Any) -> None:
-        built, failed = forge.wait(item.specs)
-        specs = {one.digest: one for one in item.specs}
+    def _batches(self, work: Work) -> list[Batch]:
+        size = max(1, self.options.batch)
+        return [
+            Batch(item.problem, item.specs[first : first + size])
+            for item in work.items
+            for first in range(0, len(item.specs), size)
+        ]
 
-        def keep(outcome: Outcome, noise: float | None = None) -> None:
-            row = self._result(item.problem, specs[outcome.digest], outcome, noise)
-            self.store.put([row])
-            progress.done += 1
-            if row.status != OK:
-                progress.failed[row.status] += 1
-            if on_row is not None:
-                on_row(row, progress)
-
-        for digest, why in failed.items():
-            keep(Outcome(digest, "build-failed", why))
-        if not built:
-            return
-        noise = quiet.settle(self.options.patience) if self.on_host else None
-        for outcome in lane.measure(item.problem, built, self.options.method):
-            keep(outcome, noise)
-
-    def _result(self, problem: Any, spec: KernelSpec, outcome: Outcome, noise: float | None) -> Result:
+    def _result(self, said: Said) -> Result:
+        outcome = said.outcome
         return Result(
-            self.op.name, plain(problem), self._machine, self.threads,
-            KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict()), outcome.status, outcome.seconds,
-            outcome.spread, outcome.error, outcome.non_zero, noise, outcome.reason, self._protocol, versions_of(spec),
+            self.op.name, self._fields(said.problem), self._machine, self.threads, self._kernel(said.spec),
+            outcome.status, outcome.seconds, outcome.spread, outcome.error, outcome.non_zero, outcome.noise,
+            outcome.reason, self._protocol, said.versions,
         )  # fmt: skip
+
+    # Rows of a batch share them, and every problem has the same kernels.
+
+    def _fields(self, problem: Any) -> Mapping[str, Any]:
+        if self._problem is None or self._problem[0] is not problem:
+            self._problem = (problem, plain(problem))
+        return self._problem[1]
+
+    def _kernel(self, spec: KernelSpec) -> KernelRow:
+        if spec.digest not in self._kernels:
+            self._kernels[spec.digest] = KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
+        return self._kernels[spec.digest]
 
     # -- what came of it -----------------------------------------------------------------------------------
 
@@ -211,6 +224,48 @@ class Sweep:
             self.op.name, plain(item.problem), self.threads, self.target, best.kernel.digest, timings, best.method,
             best.versions, self._machine,
         )  # fmt: skip
+
+
+def run_all(
+    works: Sequence[tuple[Sweep, Work]],
+    on_row: Callable[[Result, Progress], None] | None = None,
+    on_build: Heard | None = None,
+    on_lost: OnLost | None = None,
+) -> None:
+    """Sweeps side by side, each on devices of its own; one that fails stops no other, and is raised at the end."""
+    works = [one for one in works if one[1].total]
+    if len(works) == 1:
+        works[0][0].run(works[0][1], on_row, on_build, on_lost)
+        return
+    lock = threading.Lock()
+    troubles: list[BaseException] = []
+
+    def one_at_a_time(call: Callable[..., None] | None) -> Any:
+        def locked(*values: Any) -> None:
+            if call is not None:
+                with lock:
+                    call(*values)
+
+        return locked
+
+    def run(one: Sweep, work: Work) -> None:
+        try:
+            one.run(work, one_at_a_time(on_row), one_at_a_time(on_build), one_at_a_time(on_lost))
+        except BaseException as error:
+            troubles.append(error)
+
+    team = [threading.Thread(target=copy_context().run, args=(run, *one), daemon=True) for one in works]
+    for each in team:
+        each.start()
+    try:
+        for each in team:
+            each.join()
+    finally:  # interrupted: what the lanes say now is heard by nobody
+        for one, _ in works:
+            for lane in one.crew.lanes:
+                lane.close()
+    if troubles:
+        raise troubles[0]
 
 
 def candidates(op: Op, target: str) -> SpecsOf:

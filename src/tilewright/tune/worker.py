@@ -1,9 +1,9 @@
 """The process that runs kernels for a sweep: whatever a kernel does to it, the sweep goes on.
 
 One request a line on standard input: a problem and the libraries of kernels for it.  The answers are lines too, each
-sent as soon as it is known: `at` before a kernel is first run, then its row; kernels that compute the problem right are
-timed together at the end, in turns (`race` says that this begins).  Standard output belongs to the answers alone; what
-libraries print goes to standard error.
+sent as soon as it is known: which device it is (`lost` where it is gone), `at` before a kernel is first run, then its
+row; kernels that compute the problem right are timed together at the end, in turns (`race` says that this begins).
+Standard output belongs to the answers alone; what libraries print goes to standard error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import ops, settings
+from tilewright.dispatch.records import identified
 from tilewright.dispatch.results import OK
 from tilewright.errors import DeviceError, TilewrightError
+from tilewright.ops.base import Op
 from tilewright.runtime import samples
-from tilewright.runtime.bindings import binding
-from tilewright.runtime.devices import device_of
-from tilewright.runtime.loader import load_kernel
-from tilewright.runtime.timing import Contestant, Method, race
+from tilewright.runtime.bindings import Check, binding
+from tilewright.runtime.devices import Device, device_of
+from tilewright.runtime.loader import Kernel, load_kernel
+from tilewright.runtime.timing import Contestant, Method, Run, race
+from tilewright.tune.spent import Spent
 
 Answer = Callable[[Mapping[str, Any]], None]
 
@@ -36,11 +39,13 @@ def main() -> int:
     """Answer requests until there are no more."""
     answer = _channel()
     _die_with_parent()
+    tables: dict[str, _Table] = {}
     for line in sys.stdin:
         request = json.loads(line)
+        spent = Spent()
         with settings.override(threads=request["threads"]):
-            lost = _serve(request, answer)
-        answer({"done": True})
+            lost = _serve(request, answer, spent, tables)
+        answer({"done": True, "ends": lost, "spent": spent})
         if lost:
             return _DEVICE_LOST  # after such an error nothing runs on it in this process
     return 0
@@ -76,30 +81,89 @@ class _Entrant(Contestant):
         self.digest, self.error, self.non_zero = digest, error, non_zero
 
 
-def _serve(request: Mapping[str, Any], answer: Answer) -> bool:
+class _Table:
+    """What a problem's kernels run on: operands on a device, and a judge of the results."""
+
+    def __init__(self, op: Op, problem: Any, device: Device, method: Method, spent: Spent) -> None:
+        self.op, self.problem, self.device, self.spent = op, problem, device, spent
+        self._binding = bound = binding(op.name)
+        self._sets = [samples.make(bound, problem, method.seed, device) for _ in range(max(1, method.buffers))]
+        self._apart = bound.checks_apart(problem)
+        self._judged = samples.make(bound, problem, method.seed, device, exact=True) if self._apart else self._sets[0]
+        self._judge = samples.judge(bound, problem, self._judged)
+
+    def check(self, kernel: Kernel, threads: int) -> tuple[list[Run], Check, int]:
+        """The kernel's calls, what they compute, and how much of it is not 0."""
+
+        def runner(sample: Any) -> Run:
+            return samples.runner(self._binding, kernel, self.problem, sample, self.device, threads)
+
+        with self.spent.on("load"):
+            samples.poison_results(self._binding, self._judged)
+            runs = [runner(each) for each in self._sets]
+            judged = runner(self._judged) if self._apart else runs[0]
+        with self.spent.on("run"):
+            judged()
+            self.device.synchronize()
+        with self.spent.on("verify"):
+            return runs, *self._judge()
+
+
+def _table(request: Mapping[str, Any], device: Device, spent: Spent, tables: dict[str, _Table]) -> _Table:
+    """The problem's; a problem's kernels come in several batches, and it is made for the first."""
+    key = json.dumps([request[name] for name in ("op", "problem", "target", "index", "method")], sort_keys=True)
+    if key not in tables:
+        tables.clear()  # its memory is needed now
+        op = ops.op(request["op"])
+        with spent.on("operands"):
+            problem = op.problem_from_dict(request["problem"])
+            tables[key] = _Table(op, problem, device, Method(**request["method"]), spent)
+    tables[key].spent = spent
+    return tables[key]
+
+
+def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, tables: dict[str, _Table]) -> bool:
     """Check, then time; whether the device was lost."""
-    op = ops.op(request["op"])
-    problem = op.problem_from_dict(request["problem"])
-    bound, device, method = binding(op.name), device_of(request["target"]), Method(**request["method"])
-    threads = request["threads"]
-    answer({"at": ""})  # what is made for the problem takes its time too
-    sets = [samples.make(bound, problem, method.seed, device) for _ in range(max(1, method.buffers))]
-    apart = bound.checks_apart(problem)
-    judged = samples.make(bound, problem, method.seed, device, exact=True) if apart else sets[0]
-    judge = samples.judge(bound, problem, judged)
-    entrants = []
+    try:
+        device = device_of(request["target"], request["index"])
+        answer({"at": "", "device": identified(device.identity)["fingerprint"]})
+    except DeviceError as error:
+        answer({"lost": error.message})
+        return True
+    if not request["kernels"]:
+        return False  # it was only asked whether the device is there
+    try:
+        table = _table(request, device, spent, tables)
+    except TilewrightError as error:
+        lost = isinstance(error, DeviceError)
+        answer({"unmade": error.message, "device_error": lost})
+        return lost
+    entrants, lost = _checked(request, table, answer)
+    if entrants and not lost:
+        answer({"race": len(entrants)})
+        with spent.on("run"):
+            race(entrants, Method(**request["method"]), device.stopwatch())
+        for each in entrants:
+            answer(
+                {"digest": each.digest, "status": OK, "seconds": each.median, "spread": each.spread,
+                 "error": each.error, "non_zero": each.non_zero}
+            )  # fmt: skip
+    return lost
+
+
+def _checked(request: Mapping[str, Any], table: _Table, answer: Answer) -> tuple[list[_Entrant], bool]:
+    """The kernels that compute the problem right, and whether the device was lost on the way."""
+    entrants: list[_Entrant] = []
     for one in request["kernels"]:
         digest = one["digest"]
         answer({"at": digest})
         try:
-            kernel = load_kernel(Path(one["library"]), op.spec_from_dict(one["spec"]))
-            samples.poison_results(bound, judged)
-            runs = [samples.runner(bound, kernel, problem, each, device, threads) for each in sets]
-            (samples.runner(bound, kernel, problem, judged, device, threads) if apart else runs[0])()
-            check, non_zero = judge()
+            with table.spent.on("load"):
+                kernel = load_kernel(Path(one["library"]), table.op.spec_from_dict(one["spec"]))
+            runs, check, non_zero = table.check(kernel, request["threads"])
         except DeviceError as error:
             answer({"digest": digest, "status": "crashed", "reason": error.message})
-            return True
+            return entrants, True
         except TilewrightError as error:
             answer({"digest": digest, "status": "refused", "reason": error.message})
             continue
@@ -107,16 +171,7 @@ def _serve(request: Mapping[str, Any], answer: Answer) -> bool:
             answer({"digest": digest, "status": "wrong", "reason": check.detail, "non_zero": non_zero})
             continue
         entrants.append(_Entrant(digest, runs, check.bound_ratio, non_zero))
-    if not entrants:
-        return False
-    answer({"race": len(entrants)})
-    race(entrants, method, device.stopwatch())
-    for each in entrants:
-        answer(
-            {"digest": each.digest, "status": OK, "seconds": each.median, "spread": each.spread, "error": each.error,
-             "non_zero": each.non_zero}
-        )  # fmt: skip
-    return False
+    return entrants, False
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ something wrong, and what they do not have at all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from tilewright.arch import Arch
 from tilewright.ops.base import Violation
@@ -190,18 +189,24 @@ def _resources(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -
 
 def _kept_in_memory(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
     """Arrays of a lane that the compiler does not keep in registers, however many are left."""
+    if schedule.pipeline != "compv5":
+        return
     m, n, k = schedule.warp_tile
-    if (
-        "lds-transpose" in arch.features
-        and schedule.pipeline == "compv5"
-        and n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
-        and prod(shape.repeat(schedule)) > 1
-    ):
+    repeat = shape.repeat(schedule)
+    wide = n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
+    if wide and "lds-transpose" in arch.features:
         yield Violation(
             "amd-compv5-fragments",
-            f"compv5 on {arch.name} with several warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 "
-            "bytes, of which both waves have their own, go through memory",
+            f"compv5 on {arch.name} with warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 bytes, "
+            "of which both waves have their own, go through memory",
             "use a warp tile with a shorter k, or another pipeline",
+        )
+    held = repeat[1] * repeat[2] * n * k * shape.bytes_of(signature.dtype_b) // shape.WAVE
+    if held < shape.NATIVE_BYTES:
+        yield Violation(
+            "amd-compv5-fragments",
+            f"compv5 with {held} bytes of B for each lane of a wave: under {shape.NATIVE_BYTES} they go through memory",
+            f"use tile_k {schedule.tile[2] * shape.NATIVE_BYTES // max(1, held)}, or another pipeline",
         )
 
 

@@ -18,6 +18,7 @@ WAVE = 64
 NATIVE_BYTES = 16  # of one access of a lane
 SUM_BYTES = 4  # of a sum, fp32 or int32
 WAVE_LDS_BYTES = 2048  # a wave's part of the LDS of a compute unit that is full of waves
+ACCUMULATORS = 256  # registers of a lane that hold sums and nothing else
 HELD = 16  # sums that a lane takes up at once for single stores
 IN_FLIGHT_BYTES = 32768  # what the mem pipeline wants under way on a compute unit
 
@@ -122,6 +123,15 @@ def lds_bytes(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     return max(staged, exchange) + (staged if schedule.pipeline == "compv4" else 0)
 
 
+def _holders(rows: int) -> int:
+    """Lanes among which a warp tile's rows (or columns) are dealt.
+
+    The instruction behind 4x64 and 64x4 multiplies 16 blocks at once, and each wants the four rows (or columns):
+    they are there 16 times.
+    """
+    return rows if rows < 16 else WAVE
+
+
 def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     """32-bit registers of a lane for sums, fragments and loads under way; addresses come on top.
 
@@ -132,16 +142,26 @@ def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     along_m, along_n, _ = schedule.warp_grid
     size_a, size_b = bytes_of(signature.dtype_a), bytes_of(signature.dtype_b)
     sums = m * n // (WAVE * along_m * along_n)
-    of_a, of_b = (rows * size * k // WAVE // 4 for rows, size in ((m // along_m, size_a), (n // along_n, size_b)))
+    of_a, of_b = (
+        rows * size * k // _holders(of_tile) // 4
+        for rows, size, of_tile in (
+            (m // along_m, size_a, schedule.warp_tile[0]),
+            (n // along_n, size_b, schedule.warp_tile[1]),
+        )
+    )
     loads = (m * size_a + n * size_b) * k // threads(schedule) // 4
+    walking = 16 if schedule.persistent else 0  # where the next tile lies
     if schedule.pipeline == "preshuffle":
-        return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4
+        return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4 + walking
     if schedule.pipeline == "compv5":
-        # Both waves name the sums and tiles of both, and load alone; fp8 wants more, as builds show.
-        return 2 * sums + (9 if signature.dtype_a.startswith("fp8") else 3) * (of_a + of_b)
+        # Both waves name the sums and tiles of both, and load alone; one-byte elements want more, as builds show.
+        each = 9 if signature.dtype_a.startswith("fp8") else 7 if size_a == 1 else 3
+        return 2 * sums + each * (of_a + of_b)
     fragments = (of_a * (1 + (size_a == 1)) + of_b * (1 + (size_b == 1))) * (2 if schedule.pipeline == "compv4" else 1)
     under_way = loads * (prefetch_stages(signature, schedule) if schedule.pipeline == "mem" else 1)
-    return sums + fragments + under_way + (32 if signature.dtype_c in ("bf16", "int32") else 0)
+    if schedule.pipeline == "compv4" and sums >= ACCUMULATORS:  # every accumulator is taken: addresses of two buffers
+        under_way += 16
+    return sums + fragments + under_way + walking + (32 if signature.dtype_c in ("bf16", "int32") else 0)
 
 
 def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) -> str:

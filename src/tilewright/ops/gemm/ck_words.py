@@ -81,11 +81,11 @@ def configured(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, An
     found = read(data, facts, DEFAULTS if theirs else {})
     plain = {**found.axes, **axes}
     if not theirs:
-        return swept(op, found.fields, arch, plain)
+        return swept(op, found.fields, arch, plain, said=found.said)
     variants = axes.get("variants") or (("multi_d",) if axes.get("epilogues") or axes.get("num_d") else ("standard",))
     keep = _keep(facts)
     made = [
-        _of_variant(op, one, found.fields, {**found.fused, **plain} if one == "multi_d" else plain, arch, keep)
+        _of_variant(op, one, found, {**found.fused, **plain} if one == "multi_d" else plain, arch, keep)
         for one in variants
     ]
     return (spec for one in made for spec in one)
@@ -110,17 +110,18 @@ def _keep(arch: Arch) -> Keep:
 
 
 def _of_variant(
-    op: Op, variant: str, fields: Mapping[str, Any], axes: Mapping[str, Any], arch: str, keep: Keep
+    op: Op, variant: str, found: Read, axes: Mapping[str, Any], arch: str, keep: Keep
 ) -> Iterator[KernelSpec]:
     """Their sweep has one set of traits for all variants, of which each takes what it has."""
-    always: dict[str, Any] = {}
+    fields, always = found.fields, dict[str, Any]()
     if variant == "preshuffle":
         always = {"pipeline": ("preshuffle",), "scheduler": ("default",), "store": ("cshuffle",)}
         always |= {"pad_k": (False,)} if "pad_k" in fields else {}
     elif variant == "multi_d":
         always = {"store": ("cshuffle",)}
     whole = any(name in fields for name in ("tile", "warp_grid", "warp_tile"))  # our own way to name them
-    return swept(op, {**fields, **always}, arch, {**axes, "variants": (variant,)}, None if whole else keep)
+    named = {**axes, "variants": (variant,)}
+    return swept(op, {**fields, **always}, arch, named, None if whole else keep, found.said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class Read:
     fields: dict[str, tuple[Any, ...]]
     axes: dict[str, tuple[Any, ...]]
     fused: dict[str, tuple[Any, ...]]
+    said: dict[str, str]  # how the user called our fields
 
 
 def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Read:
@@ -143,6 +145,7 @@ def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Re
         )
     found: dict[str, tuple[Any, ...]] = {}
     types: dict[str, tuple[Any, ...]] = {}
+    said: dict[str, str] = {}
     for name, given in _flat(data):
         values = values_of(name, given)
         if name in WITHOUT_MEANING:
@@ -152,6 +155,7 @@ def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Re
             continue
         _demand_native(name, values)
         ours = NAMES.get(name, name)
+        said.setdefault(ours, name)
         if ours in found:
             raise RequestError(
                 f"the configuration gives {ours} twice, the second time as {name}",
@@ -164,7 +168,7 @@ def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Re
     # A shape that is named whole needs no defaults for its elements.
     whole = {name for name in ("tile", "warp_grid", "warp_tile", "pad") if name in found}
     fields = {name: (value,) for name, value in defaults.items() if name.rpartition("_")[0] not in whole}
-    return Read({**fields, **found}, _types(types, arch), _fused(data.get(FUSED_SECTION, {})))
+    return Read({**fields, **found}, _types(types, arch), _fused(data.get(FUSED_SECTION, {})), said)
 
 
 def _types(given: Mapping[str, tuple[Any, ...]], arch: Arch) -> dict[str, tuple[Any, ...]]:

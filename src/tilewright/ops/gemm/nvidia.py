@@ -69,6 +69,7 @@ MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 SKINNY_MAX = 32  # rows of A (or columns of B) a skinny kernel may hold
 MAX_SIZE = 1 << 31
+PART_GRAIN = 8  # lines or k of a part that a block of a cluster fetches: whole swizzled atoms
 LINE_BYTES = 16  # rows of copies are multiples of this: what the copy engine asks for
 LOOPS = "the loops pipeline"
 
@@ -162,12 +163,12 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
     ):
-        grain = 8 if contiguous or parts == 1 else LINES
-        if line % parts or line // parts % grain:
+        length, unit = (line, "lines") if contiguous else (LINES, "k")  # of which each block fetches a part
+        if length % parts or length // parts % PART_GRAIN:
             yield Violation(
                 "nv-cluster-part",
-                f"{line} lines of {what} in {parts} part(s) are not multiples of {grain}",
-                f"use a cluster or tile that leaves multiples of {grain}",
+                f"{length} {unit} of {what} in {parts} part(s) are not multiples of {PART_GRAIN}",
+                f"use a cluster or tile that leaves multiples of {PART_GRAIN}",
             )
 
 

@@ -185,15 +185,19 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 32, 10, (1, 1), _P),
     (128, 64, 8, (1, 1), _P),
     (128, 64, 8, (1, 1), _C),
+    (128, 64, 8, (4, 1), _P),
     (128, 112, 6, (1, 1), _CK),
     (128, 128, 6, (1, 1), _P),
     (128, 128, 6, (2, 1), _P),
     (128, 128, 6, (2, 2), _P),
     (128, 144, 5, (1, 1), _CK),
     (128, 160, 5, (1, 1), _P),
+    (128, 160, 5, (2, 2), _P),
+    (128, 176, 5, (1, 1), _CK),
     (128, 192, 4, (1, 1), _CK),
     (128, 192, 4, (2, 1), _C),
-    (128, 192, 4, (1, 2), _C),  # for layouts whose B cannot be fetched in parts of 96
+    (128, 192, 4, (4, 2), _C),
+    (128, 208, 4, (1, 1), _CK),
     (128, 224, 4, (1, 1), _CK),
     (128, 224, 4, (2, 1), _C),
     (128, 256, 4, (1, 1), _CK),
@@ -202,16 +206,19 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (192, 64, 6, (1, 1), _P),
     (256, 32, 5, (1, 1), _C),
     (256, 64, 4, (1, 1), _C),
+    (256, 64, 4, (4, 1), _C),
     (256, 128, 4, (1, 1), _C),
     (256, 128, 4, (1, 2), _C),
     (256, 128, 4, (2, 1), _C),
     (256, 144, 4, (1, 2), _C),
     (256, 160, 4, (1, 1), _C),
     (256, 160, 4, (1, 2), _C),
+    (256, 160, 4, (4, 1), _C),
     (8, 64, 16, (1, 1), _T),
     (16, 64, 16, (1, 1), _T),
     (32, 64, 14, (1, 1), _T),
     (32, 128, 10, (1, 1), _TK),
+    (32, 128, 10, (1, 4), _TK),
     (64, 128, 8, (1, 1), _TK),
     (128, 128, 6, (1, 1), _TK),
     (144, 128, 6, (1, 1), _TK),
@@ -243,7 +250,8 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
     yield from multistage.default(signature, arch)
     for one in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
-        yield skinny(*one)
+        if signature.layout != "ccr" or one != (2, 2, 16):  # which has too few registers there
+            yield skinny(*one)
     wide = 1 if signature.layout[0] == "r" else 2
     yield skinny(wide, 1, 8, "columns")
     yield skinny(wide, 2, 8, "columns")

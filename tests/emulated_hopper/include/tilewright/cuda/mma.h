@@ -12,6 +12,12 @@ namespace tw {
 TW_GPU void load_matrices(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, false); }
 TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, true); }
 
+TW_GPU uint32_t turn_matrix(uint32_t two) {
+  const int lane = int(threadIdx.x) % 32, from = lane % 4 * 8 + lane / 8, half = lane / 4 % 2 * 16;
+  const uint32_t low = lane_at(two, from), high = lane_at(two, from + 4);
+  return (low >> half & 0xffff) | (high >> half & 0xffff) << 16;
+}
+
 template <class T> struct emulated_kind;
 template <> struct emulated_kind<bf16> {
   static constexpr auto value = emulated::Kind::bf16;

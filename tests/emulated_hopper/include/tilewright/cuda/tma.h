@@ -7,11 +7,29 @@ namespace tw {
 
 TW_GPU void tma_prefetch(const TensorMap *) {}
 TW_GPU void tma_prefetch_box(const TensorMap *, int, int, int) {}
-TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z) {
+constexpr uint64_t cached = 0, read_once = 1;  // nothing is cached here
+TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, 0);
 }
-TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks) {
+TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint16_t blocks,
+                               uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, blocks);
+}
+struct Walk {
+  int channel, w, h, d, image;
+};
+struct Tap {
+  uint16_t w, h, d;
+};
+template <int Spatial> TW_GPU void tma_load_pixels_multicast(const TensorMap *map, Barrier *full, void *to,
+                                                             const Walk &at, const Tap &tap, uint16_t blocks) {
+  const int two[5] = {at.channel, at.w, at.h, at.image, 0}, three[5] = {at.channel, at.w, at.h, at.d, at.image},
+            moved[3] = {tap.w, tap.h, tap.d};
+  emulated::copy_pixels(map, &full->word, to, Spatial == 2 ? two : three, moved, blocks);
+}
+template <int Spatial>
+TW_GPU void tma_load_pixels(const TensorMap *map, Barrier *full, void *to, const Walk &at, const Tap &tap) {
+  tma_load_pixels_multicast<Spatial>(map, full, to, at, tap, 0);
 }
 TW_GPU void bulk_load(const void *from, Barrier *full, void *to, uint32_t bytes) {
   emulated::copy_bytes(from, &full->word, to, bytes, 0);
@@ -22,6 +40,7 @@ TW_GPU void bulk_load_multicast(const void *from, Barrier *full, void *to, uint3
 TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) {
   emulated::store_box(map, from, x, y, z);
 }
+TW_GPU void bulk_store(void *to, const void *from, uint32_t bytes) { emulated::store_bytes(to, from, bytes); }
 TW_GPU void tma_commit() { emulated::commit_stores(); }
 template <int Left> TW_GPU void tma_wait_read() { emulated::wait_stores(Left); }
 

@@ -12,10 +12,6 @@
 
 namespace tw {
 
-TW_INLINE int64_t up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
-TW_INLINE int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
-TW_INLINE int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
-
 // How a team is laid over E: `m` by `n` rectangles (times batch, times split-k).
 struct Grid {
   int64_t m, n;

@@ -49,6 +49,10 @@ template <int Most, class Body> TW_INLINE void with_fixed(int64_t n, const Body 
   body(fixed<Most>{});
 }
 
+TW_INLINE int64_t up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
+TW_INLINE int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
+TW_INLINE int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
+
 // What products of T are summed in.
 template <class T> using accumulator = typename choose<is_int<T>, int32, float>::type;
 

@@ -52,6 +52,11 @@ TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const fl
   return v;
 }
 
+// A kernel that was launched early runs beside the one before it: it waits here for all that one wrote.  That one says
+// when the next may come in.
+TW_GPU void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+TW_GPU void let_next_kernel_in() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 // Ordinary writes to shared memory become visible to the copy engine and the tensor cores.
 TW_GPU void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

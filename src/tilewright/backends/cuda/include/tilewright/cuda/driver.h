@@ -23,7 +23,7 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
-constexpr int cluster_dimension = 4;                         // a launch attribute
+constexpr int cluster_dimension = 4, early_launch = 6;       // launch attributes
 constexpr int max_dynamic_shared = 8;                        // a function attribute
 constexpr int multiprocessors = 16, major = 75, minor = 76;  // device attributes
 
@@ -40,6 +40,8 @@ struct Driver {
   int (*together)(int *, Function, int, size_t) = nullptr;           // blocks of one multiprocessor at a time
   int (*encode)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *,
                 int, int, int, int) = nullptr;
+  int (*encode_pixels)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const int *, const int *,
+                       uint32_t, uint32_t, const uint32_t *, int, int, int, int) = nullptr;
   bool whole = false;
 
   void open() {
@@ -55,6 +57,7 @@ struct Driver {
             take(&launch, "cuLaunchKernelEx");
     // From CUDA 12 on; only TMA kernels ask for them.
     take(&encode, "cuTensorMapEncodeTiled");
+    take(&encode_pixels, "cuTensorMapEncodeIm2col");
     take(&module_of, "cuFuncGetModule");
     take(&resident, "cuOccupancyMaxActiveClusters");
     take(&together, "cuOccupancyMaxActiveBlocksPerMultiprocessor");

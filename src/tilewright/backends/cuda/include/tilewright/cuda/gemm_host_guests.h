@@ -6,10 +6,10 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostGuests {
+// S: the shape of the kernel.
+template <class Config, class S> struct HostGuests {
   using C = typename Config::C;
   using D = typename Config::D;
-  using S = tma_ws_of<Config>;
 
   // 0, or the driver's error.
   static int invite(const tw_gemm_args &x, TmaWsArgs &t, TensorMap &map) {

@@ -16,7 +16,7 @@ template <class Config> struct HostTmaWs {
   using S = tma_ws_of<Config>;
   using Deals = Dealing<S>;
   using Copies = HostRepack<Config>;
-  using Guests = HostGuests<Config>;
+  using Guests = HostGuests<Config, S>;
   static constexpr bool packed = Config::packed;  // B is what `pack` made
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
   enum Functions { main_function, repack_function, pack_function };
@@ -60,7 +60,9 @@ template <class Config> struct HostTmaWs {
     constexpr int64_t limit = Deals::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
     const int64_t clusters = Deals::deal(t.order, here);
-    return start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, shape(), stream, a, b, e, d, t);
+    LaunchShape how = shape();
+    how.early = copied;
+    return start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, how, stream, a, b, e, d, t);
   }
 
  private:
@@ -82,9 +84,9 @@ template <class Config> struct HostTmaWs {
   }
   // 0, or the driver's error.
   static int maps(const tw_gemm_args &x, TensorMap &a, TensorMap &b, TensorMap &e) {
-    // k-contiguous: rows of 128 bytes; else 64 lines of 64 elements.
-    using MapA = MapCache<A, S::MajorA ? 64 : S::BK, S::MajorA ? 64 : S::BM / S::ClusterN, 3>;
-    using MapB = MapCache<B, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN / S::ClusterM, 3>;
+    // k-contiguous: rows of 128 bytes; else 64 lines of some k.
+    using MapA = MapCache<A, S::MajorA ? 64 : S::BK, (S::MajorA ? 64 : S::BM) / S::ClusterN, 3>;
+    using MapB = MapCache<B, S::MajorB ? 64 : S::BK, (S::MajorB ? 64 : S::BN) / S::ClusterM, 3>;
     using MapE = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
     static MapA maps_a;
     static MapB maps_b;
@@ -98,6 +100,14 @@ template <class Config> struct HostTmaWs {
     return error;
   }
 
+  // Whether nobody comes back for an operand that `times` tiles read, and these close together.  Rows that begin inside a
+  // line of the cache are needed once more in the next step of k.
+  static bool once(const Operand &o, bool lines_first, int64_t size, int64_t times) {
+    constexpr int64_t line = 128;
+    const bool whole = lines_first || (o.stride * size % line == 0 && int64_t(intptr_t(o.at)) % line == 0);
+    return times <= 4 && whole;
+  }
+
   static TmaWsArgs arguments(const tw_gemm_args &x) {
     const Operand one = first(x), two = second(x);
     TmaWsArgs t{};
@@ -106,6 +116,8 @@ template <class Config> struct HostTmaWs {
     t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)),
     t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
     t.order.group = 2048 / (S::BM * S::ClusterM);  // bands of that many rows: about as high as a round is wide
+    t.a_once = once(one, S::MajorA, sizeof(A), t.order.tiles_n),
+    t.b_once = once(two, S::MajorB, sizeof(B), t.order.tiles_m);
     t.every_a = one.batch_stride ? 1 : 0, t.every_b = two.batch_stride ? 1 : 0;
     t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;
     if (packed) {

@@ -31,22 +31,37 @@ template <class S, class Config> TW_GPU void skinny_leave(const SkinnyArgs &x, c
   }
 }
 
-// Pairs of neighbouring k of one of the few rows, from k on; zeros beyond the matrix.
-template <class S, int Pairs>
-TW_GPU void few_pairs(uint32_t (&to)[Pairs], const SkinnyArgs &x, const uint16_t *a, int row, int k) {
-  const bool there = row < x.m && k < x.k;  // k comes in eights
-  if constexpr (S::FewLines) {
+// Pairs of neighbouring k of one of the few rows, line after line, from k on: a thread has 2 * Pairs k, `quad` of them
+// before others have theirs.  Where k is contiguous they are read so.  Else a warp reads 8 x 8 pieces as they lie,
+// neighbouring rows of one k a word, and turns them when they are multiplied.  Zeros beyond the matrix.
+template <class S, int Pairs> struct Few {
+  uint32_t w[Pairs];
+
+  // `first` of the eight rows, and k, of the warp.
+  TW_GPU void load(const SkinnyArgs &x, const uint16_t *a, int first, int k, int quad, int line) {
+    if constexpr (S::FewLines) {
+      const int row = first + 2 * quad, mine = k + line / 2 * 2 * Pairs + line % 2;
+      const int there = mine < x.k ? x.m - row : 0;  // k comes in eights
 #pragma unroll
-    for (int i = 0; i < Pairs; ++i) {
-      const uint16_t *p = a + (k + 2 * i) * x.a_stride + row;
-      to[i] = there ? uint32_t(__ldg(p)) | uint32_t(__ldg(p + x.a_stride)) << 16 : 0;
+      for (int i = 0; i < Pairs; ++i) {
+        const uint16_t *p = a + (mine + 2 * i) * x.a_stride + row;
+        w[i] = 0;
+        if (there > 1) w[i] = __ldg(reinterpret_cast<const uint32_t *>(p));
+        else if (there == 1) w[i] = __ldg(p);
+      }
+    } else {
+      const int row = first + line, mine = k + quad * 2 * Pairs;
+#pragma unroll
+      for (int i = 0; i < Pairs; ++i) w[i] = 0;
+      if (row < x.m && mine < x.k) read_words<false>(w, a + row * x.a_stride + mine);
     }
-  } else {
-#pragma unroll
-    for (int i = 0; i < Pairs; ++i) to[i] = 0;
-    if (there) read_words<false>(to, a + row * x.a_stride + k);
   }
-}
+  // As the matrix instruction has them.
+  TW_GPU void give(uint32_t (&to)[Pairs]) const {
+#pragma unroll
+    for (int i = 0; i < Pairs; ++i) to[i] = S::FewLines ? turn_matrix(w[i]) : w[i];
+  }
+};
 
 // What a thread has under way, in two slots, of a B whose k is contiguous.
 template <class S> struct SkinnyByK {
@@ -55,7 +70,7 @@ template <class S> struct SkinnyByK {
   const uint16_t *a, *b;
   const int first, quad, line;
   uint32_t w[2][S::RowTiles][2][2][4];
-  uint32_t t[2][S::TokenTiles][2][4];
+  Few<S, 4> t[2][S::TokenTiles][2];
 
   TW_GPU void load(int slot, int turn) {
 #pragma unroll
@@ -71,22 +86,26 @@ template <class S> struct SkinnyByK {
           if (row < x.n && k < x.k) read_words<true>(to, b + row * x.b_stride + k);
         }
 #pragma unroll
-      for (int j = 0; j < S::TokenTiles; ++j) few_pairs<S>(t[slot][j][half], x, a, j * 8 + line, k);
+      for (int j = 0; j < S::TokenTiles; ++j) t[slot][j][half].load(x, a, j * 8, k - quad * 8, quad, line);
     }
   }
   TW_GPU void multiply(float (&d)[S::RowTiles][S::TokenTiles][4], int slot) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int half = 0; half < 2; ++half) {
+      uint32_t few[S::TokenTiles][4];
+#pragma unroll
+      for (int j = 0; j < S::TokenTiles; ++j) t[slot][j][half].give(few[j]);
 #pragma unroll
       for (int i = 0; i < S::RowTiles; ++i) {
         const uint32_t (&low)[4] = w[slot][i][0][half], (&high)[4] = w[slot][i][1][half];
         const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
 #pragma unroll
         for (int j = 0; j < S::TokenTiles; ++j) {
-          mma(d[i][j], one, t[slot][j][half], typename S::In{}, typename S::In{});
-          mma(d[i][j], two, t[slot][j][half] + 2, typename S::In{}, typename S::In{});
+          mma(d[i][j], one, few[j], typename S::In{}, typename S::In{});
+          mma(d[i][j], two, few[j] + 2, typename S::In{}, typename S::In{});
         }
       }
+    }
   }
   // The row of the block that a thread's sums of row tile i, upper or lower, belong to.
   TW_GPU int row(int i, int up) const { return i * 16 + line + up * 8; }
@@ -100,7 +119,7 @@ template <class S> struct SkinnyByLines {
   const uint16_t *a, *b;
   const int first, quad, line;
   uint32_t w[2][groups][4][words];
-  uint32_t t[2][groups][S::TokenTiles][2];
+  Few<S, 2> t[2][groups][S::TokenTiles];
 
   TW_GPU void lines(uint32_t (&to)[words], const uint16_t *p, int left, bool there) const {
     if (there && left >= 2 * words) {
@@ -122,20 +141,24 @@ template <class S> struct SkinnyByLines {
 #pragma unroll
       for (int i = 0; i < 4; ++i) lines(w[slot][g][i], b + (k + i) * x.b_stride + here, x.n - here, k < x.k);
 #pragma unroll
-      for (int j = 0; j < S::TokenTiles; ++j) few_pairs<S>(t[slot][g][j], x, a, j * 8 + line, k);
+      for (int j = 0; j < S::TokenTiles; ++j) t[slot][g][j].load(x, a, j * 8, k - quad * 4, quad, line);
     }
   }
   TW_GPU void multiply(float (&d)[S::RowTiles][S::TokenTiles][4], int slot) const {
 #pragma unroll
-    for (int g = 0; g < groups; ++g)
+    for (int g = 0; g < groups; ++g) {
+      uint32_t few[S::TokenTiles][2];
+#pragma unroll
+      for (int j = 0; j < S::TokenTiles; ++j) t[slot][g][j].give(few[j]);
 #pragma unroll
       for (int i = 0; i < words; ++i) {
         const uint32_t (&v)[4][words] = w[slot][g];
         const uint32_t four[4] = {permute(v[0][i], v[1][i], 0x5410), permute(v[0][i], v[1][i], 0x7632),
                                   permute(v[2][i], v[3][i], 0x5410), permute(v[2][i], v[3][i], 0x7632)};
 #pragma unroll
-        for (int j = 0; j < S::TokenTiles; ++j) mma(d[i][j], four, t[slot][g][j], typename S::In{}, typename S::In{});
+        for (int j = 0; j < S::TokenTiles; ++j) mma(d[i][j], four, few[j], typename S::In{}, typename S::In{});
       }
+    }
   }
   TW_GPU int row(int i, int up) const { return line * 2 * words + 2 * i + up; }
 };

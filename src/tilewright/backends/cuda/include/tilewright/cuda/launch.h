@@ -19,6 +19,7 @@ inline int status_of(int error) { return error ? TW_DEVICE | error << 8 : TW_OK;
 struct LaunchShape {
   unsigned threads, shared_bytes = 0, cluster = 1;
   bool tensor_maps = false;
+  bool early = false;  // it may start before the kernel before it is done, and waits for that one itself
 };
 
 struct Grid {
@@ -28,9 +29,12 @@ struct Grid {
 // The status of queueing a function with these arguments on a stream.
 template <class... Args>
 int start(Function function, const Grid &grid, const LaunchShape &shape, void *stream, Args &...args) {
-  LaunchAttribute attribute{cluster_dimension, {}, {shape.cluster, 1, 1}};
-  LaunchConfig config{{grid.blocks, grid.batch, 1}, {shape.threads, 1, 1}, shape.shared_bytes, stream, &attribute,
-                      shape.cluster > 1 ? 1u : 0u};
+  LaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (shape.cluster > 1) attributes[count++] = {cluster_dimension, {}, {shape.cluster, 1, 1}};
+  if (shape.early) attributes[count++] = {early_launch, {}, {1}};
+  LaunchConfig config{
+      {grid.blocks, grid.batch, 1}, {shape.threads, 1, 1}, shape.shared_bytes, stream, attributes, count};
   void *parameters[] = {&args...};
   return status_of(driver().launch(&config, function, parameters, nullptr));
 }

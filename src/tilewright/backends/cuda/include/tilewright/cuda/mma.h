@@ -19,6 +19,13 @@ TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) {
                : "r"(shared_address(row)));
 }
 
+// An 8 x 8 matrix of two-byte elements in the registers of a warp, four lanes a row, transposed.
+TW_GPU uint32_t turn_matrix(uint32_t two) {
+  uint32_t turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
+  return turned;
+}
+
 // d += a b: 16 x 8 sums, 32 bytes of k.  The types are those of the elements of A and B.
 #define TW_MMA(A, B, Sum, Letter, Name) \
   TW_GPU void mma(Sum *d, const uint32_t *a, const uint32_t *b, A, B) { \

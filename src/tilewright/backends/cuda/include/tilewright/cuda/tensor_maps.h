@@ -48,18 +48,19 @@ template <> struct map_type<tf32> {
 
 // A repeated call encodes nothing, also where a loop goes through the weights of hundreds of layers.  A key
 // lies in one of the `near` places from its hash on; where these are full, one of them makes room.
-template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
-  static constexpr int Promotion = 2;  // into the second-level cache 128 bytes at a time: 256 were slower on an H200
+// Kind: Key, and encode(key, map), which answers 0 or the driver's error.
+template <class Kind> struct KnownMaps {
+  using Key = typename Kind::Key;
   static constexpr unsigned size = 1024, near = 16;
   struct Entry {
-    MapKey key;
+    Key key;
     TensorMap map;
   };
   Lock lock{};
   unsigned turn = 0;
   Entry entries[size] = {};
 
-  int get(const MapKey &key, TensorMap &map) {
+  int get(const Key &key, TensorMap &map) {
     const unsigned first = unsigned(key.hash() % size);
     lock.take();
     const Entry *found = &entries[place(key, first)];
@@ -67,7 +68,7 @@ template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
     if (known) map = found->map;
     lock.give();
     if (known) return 0;
-    if (int error = encode(key, map)) return error;
+    if (int error = Kind::encode(key, map)) return error;
     lock.take();
     Entry &made = entries[place(key, first)];
     made.key = key, made.map = map;
@@ -77,13 +78,20 @@ template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
 
  private:
   // Where the key is, else where it should go.  No address is null, so an empty place equals no key.
-  unsigned place(const MapKey &key, unsigned first) {
+  unsigned place(const Key &key, unsigned first) {
     for (unsigned i = 0; i < near; ++i) {
-      const MapKey &here = entries[(first + i) % size].key;
+      const Key &here = entries[(first + i) % size].key;
       if (here == key || !here.address) return (first + i) % size;
     }
     return (first + turn++ % near) % size;
   }
+};
+
+constexpr int map_promotion = 2;  // into the second-level cache 128 bytes at a time: 256 were slower on an H200
+
+// Boxes of BoxX by BoxY.
+template <class T, int BoxX, int BoxY, int Swizzle> struct BoxMap {
+  using Key = MapKey;
 
   static int encode(const MapKey &key, TensorMap &map) {
     // A broadcast batch is one matrix, a batch of one has no stride: neither may be 0 for the engine.
@@ -93,8 +101,9 @@ template <class T, int BoxX, int BoxY, int Swizzle> struct MapCache {
                                  uint64_t(key.z > 1 ? key.batch_stride : key.stride * key.y) * bytes};
     const uint32_t box[3] = {BoxX, BoxY, 1}, steps[3] = {1, 1, 1};
     return driver().encode(&map, map_type<T>::value, 3, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
-                           Swizzle, Promotion, 0);
+                           Swizzle, map_promotion, 0);
   }
 };
+template <class T, int BoxX, int BoxY, int Swizzle> using MapCache = KnownMaps<BoxMap<T, BoxX, BoxY, Swizzle>>;
 
 }  // namespace tw::cuda

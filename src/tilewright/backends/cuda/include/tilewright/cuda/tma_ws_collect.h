@@ -26,7 +26,6 @@ template <class S> struct Collect {
         const Sum *v = &d[i][j * 4];
         store_through(place(block, i, j), float4{to_word(v[0]), to_word(v[1]), to_word(v[2]), to_word(v[3])});
       }
-    __threadfence();
     me.meet();
   }
   TW_GPU void add_from(Sums<S> &d, long long block) const {
@@ -48,17 +47,22 @@ template <class S> struct Collect {
     if (parts == 1) return false;
     const long long first = (long long)s.tile * parts * S::Cluster + rank;
     hand_in(d, first + s.part * S::Cluster);
-    if (me.thread == 0) meet(x.flags + 2 * ((s.tile * S::Cluster + rank) * 2 + half), parts);
+    unsigned *words = x.flags + 2 * ((s.tile * S::Cluster + rank) * 2 + half);
+    if (me.thread == 0) meet(words, parts);
     me.meet();
     add_up<128, Sum>(x.partial + first * tile + piece, S::Cluster * tile, S::blocks_m * octets * 128, s.part, parts,
                      me.thread, emit);
+    if (me.thread == 0) tw::part(words, parts);
     return true;
   }
   // The block with a tile's first k collects from its neighbours.
   TW_GPU bool stream_k(Sums<S> &d, const Segment &s) const {
     if (s.k0 > 0) {
       hand_in(d, blockIdx.x);
-      if (me.thread == 0) atomicExch(&x.flags[blockIdx.x * 2 + half], 1u);
+      if (me.thread == 0) {
+        __threadfence();  // for all of the warpgroup, which met
+        atomicExch(&x.flags[blockIdx.x * 2 + half], 1u);
+      }
       return true;
     }
     int from = blockIdx.x;

@@ -5,21 +5,23 @@
 
 namespace tw {
 
-// `Whole` rows or columns of an operand, of which this block fetches one of `Parts` for all in `mask`.
-template <int Whole, int Parts, int Major>
-TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k, int at, int z, int part, uint16_t mask) {
-  constexpr int here = Whole / Parts;
-  static_assert(Major == 0 || Parts == 1 || here % 64 == 0, "parts of an m- or n-contiguous operand are 64 wide");
+// `Whole` rows or columns of an operand, of which this block fetches one of `Parts` for all in `mask`: some of them, or
+// where these are contiguous, all of them for some k.
+template <int Whole, int Parts, int Major> TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k,
+                                                             int at, int z, int part, uint16_t mask, uint64_t policy) {
   if constexpr (Major == 0) {
+    constexpr int here = Whole / Parts;
     char *place = to + part * here * 128;
-    if constexpr (Parts == 1) tma_load(&map, done, place, k, at, z);
-    else tma_load_multicast(&map, done, place, k, at + part * here, z, mask);
+    if constexpr (Parts == 1) tma_load(&map, done, place, k, at, z, policy);
+    else tma_load_multicast(&map, done, place, k, at + part * here, z, mask, policy);
   } else {
-#pragma unroll
-    for (int i = 0; i < (here + 63) / 64; ++i) {
-      char *place = to + (part * here / 64 + i) * 8192;
-      if constexpr (Parts == 1) tma_load(&map, done, place, at + i * 64, k, z);
-      else tma_load_multicast(&map, done, place, at + part * here + i * 64, k, z, mask);
+    constexpr int here = 64 / Parts;
+    static_assert(here % 8 == 0, "parts along k are whole atoms");
+#pragma unroll(Parts == 1 ? 4 : 1)  // the feeding thread has few registers
+    for (int i = 0; i < (Whole + 63) / 64; ++i) {
+      char *place = to + i * 8192 + part * here * 128;
+      if constexpr (Parts == 1) tma_load(&map, done, place, at + i * 64, k, z, policy);
+      else tma_load_multicast(&map, done, place, at + i * 64, k + part * here, z, mask, policy);
     }
   }
 }
@@ -62,21 +64,24 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
   Place<S> place;
   Ring<S::Stages> ring;
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
+  const uint64_t policy_a = x.a_once ? read_once : cached, policy_b = x.b_once ? read_once : cached;
   Segment s;
+  wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {
     const FedTile<S> t(x, s, place);
     for (int step = s.k0; step < s.k1; ++step, ring.next()) {
+      const int k = step * S::BK;
       shared.empty[ring.stage].wait(ring.phase ^ 1);
       char *a = shared.stages + ring.stage * S::stage_bytes;
       Barrier *done = &shared.full[ring.stage];
       done->expect(t.bytes);
       if constexpr (S::PackedA)
         fetch_packed<S::BM, S::ClusterN>(t.packed + step * x.packed_block, done, a, t.lines, place.n, place.row());
-      else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, step * S::BK, t.row, t.z_a, place.n, place.row());
+      else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, k, t.row, t.z_a, place.n, place.row(), policy_a);
       char *b = a + S::a_bytes;
       if constexpr (S::PackedB)
         fetch_packed<S::BN, S::ClusterM>(t.packed + step * x.packed_block, done, b, t.lines, place.m, place.column());
-      else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, step * S::BK, t.column, t.z_b, place.m, place.column());
+      else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, k, t.column, t.z_b, place.m, place.column(), policy_b);
     }
   }
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here

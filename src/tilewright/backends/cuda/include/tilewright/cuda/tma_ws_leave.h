@@ -132,7 +132,8 @@ template <class S, class Config> struct LeaveByStores {
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
   template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
     const int r = S::Turned ? column : row, c = S::Turned ? row : column, there = (S::Turned ? x.m : x.n) - c;
-    if (r < (S::Turned ? x.n : x.m) && there > 0) finish.store(sums, there, p.z, r, c, p.e + r * x.e_stride + c);
+    const long long at = S::row_at(x, p.z, r);
+    if (at >= 0 && there > 0) finish.store(sums, there, p.z, r, c, p.e + at + c);
   }
 
  private:
@@ -186,7 +187,7 @@ template <class S, class Config> struct LeaveByStores {
 #pragma unroll 1
     for (int at = me.thread; at < lines * along; at += 128) {
       const int line = at / along;
-      const Out *to = p.e + ((S::Turned ? column : row) + line) * x.e_stride + (S::Turned ? row : column);
+      const Out *to = p.e + S::row_at(x, p.z, (S::Turned ? column : row) + line) + (S::Turned ? row : column);
       const int first = at % along * Count - int(reinterpret_cast<uintptr_t>(to) / sizeof(Out) % Count);
       if (first >= 0 && first + Count <= length) {
         Sum sums[Count];

@@ -22,6 +22,7 @@ struct TmaWsArgs {
   int m, n, k;  // as the kernel sees them (already turned)
   TileOrder order;
   int every_a, every_b;  // 0: one matrix serves the whole batch
+  int a_once, b_once;    // nobody comes back for it: what comes is the first to leave the cache
   void *e;               // for results that leave by ordinary stores
   long long e_stride, e_batch_stride;
   float *partial;      // stream-K and split-K: a tile of sums for each block
@@ -72,6 +73,13 @@ struct TmaWs {
   // a barrier for them.
   static constexpr int slots = batch > 1 ? 1 : buffers;
   static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + beside;
+#ifdef TW_ON_GPU
+  // Where a row of the problem begins in E, in elements; negative where there is none.  A kernel whose rows lie
+  // elsewhere hides this.
+  static TW_GPU long long row_at(const TmaWsArgs &x, int, int row) {
+    return row < (Turned ? x.n : x.m) ? row * x.e_stride : -1;
+  }
+#endif
   static_assert(ClusterK == 1 || (!PingPong && !TmaStore && BM * BN * 4 <= Stages * stage_bytes),
                 "the sums of a tile that a cluster shares lie in the stages");
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");

@@ -45,6 +45,17 @@ TW_GPU float4 load_through(const float4 *p) {
                 __builtin_nontemporal_load(&p->w)};
 #endif
 }
+// A word that another block writes; what that one wrote before it is there too.
+TW_GPU unsigned look_at(unsigned *p) {
+#ifdef __CUDACC__
+  unsigned x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+#else
+  const unsigned x = atomicAdd(p, 0u);
+  __threadfence();
+#endif
+  return x;
+}
 TW_GPU void store_through(float4 *p, float4 x) {
 #ifdef __CUDACC__
   __stcg(p, x);

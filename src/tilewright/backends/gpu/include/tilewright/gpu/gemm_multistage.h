@@ -264,7 +264,8 @@ template <class S, class Config> struct MultistageBlock {
     };
     by_sheets(shared, [&](int i) { along_rows<4>(i, hand_in); });
     block_barrier();
-    if (thread_index() == 0) meet(x.flags + 2 * s.tile, unsigned(parts));
+    unsigned *words = x.flags + 2 * s.tile;
+    if (thread_index() == 0) meet(words, unsigned(parts));
     block_barrier();
     const Finish<Config> finish(x.finish);
     const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
@@ -274,6 +275,7 @@ template <class S, class Config> struct MultistageBlock {
       const float values[4] = {total.x, total.y, total.z, total.w};
       if (row < x.m && column < x.n) finish.store(values, x.n - column, z, row, column, e + row * x.e_stride + column);
     });
+    if (thread_index() == 0) part(words, unsigned(parts));
   }
   // Stream-K: who has a tile's later k hands in its sums, as the threads hold them; who has its first k adds them.
   // False: nothing is left to do for the segment.

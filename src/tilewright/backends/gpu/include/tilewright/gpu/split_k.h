@@ -10,17 +10,19 @@ namespace tw {
 
 #ifdef TW_ON_GPU
 
-// One thread: says that its group's writes are there, and waits until all `parts` groups said so.  The
-// two words are zero before and after.
+// One thread, behind a barrier of its group: says that the group's writes are there, and waits until all `parts` groups
+// said so.  The two words are zero before that and after `part`.
 TW_GPU void meet(unsigned *words, unsigned parts) {
-  __threadfence();
+  __threadfence();  // also for what the others of its group wrote before the barrier
   atomicAdd(words, 1u);
-  while (atomicAdd(words, 0u) < parts) TW_SPIN();
+  while (look_at(words) < parts) TW_SPIN();
+}
+// The same thread, when there is nothing urgent left to do.
+TW_GPU void part(unsigned *words, unsigned parts) {
   if (atomicAdd(words + 1, 1u) == parts - 1) {  // all have seen it
     atomicExch(words, 0u);
     atomicExch(words + 1, 0u);
   }
-  __threadfence();
 }
 
 // Sums travel four at a time as float4s; whole numbers as their bits.

@@ -270,8 +270,10 @@ template <class Config> struct Shuffled {
 
  private:
   // 16-wide warp tiles: lanes of two groups, four rows apart, write at once.  Their rows change halves, so that they
-  // meet in no bank.  Only where the rows of a lane's own sums do not decide it.
+  // meet in no bank.  Only where neither the rows of a lane's own sums decide it nor, with warp tiles of four rows,
+  // which of the turn's warp tiles a sum is of.
   template <class Encoding> static constexpr bool turns_rows() {
+    if (Config::turn_m > 1 && Config::warp_grid_m * slab % 8) return false;
     if (T::band_n % 32 || T::of_tile < 4 || place_of<Encoding>(3).row != 3) return false;
     for (int i = 0; i < T::of_tile; ++i)
       if ((place_of<Encoding>(i).row & 4) || place_of<Encoding>(i).column % 32) return false;

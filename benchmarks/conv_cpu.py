@@ -1,0 +1,228 @@
+"""Convolution on the CPU beside PyTorch (oneDNN), shape by shape and direction by direction, in one interleaved run.
+
+    python benchmarks/conv_cpu.py                    the fixed shapes; writes benchmarks/results/conv_cpu.json
+    python benchmarks/conv_cpu.py --quick            a few shapes, nothing written
+    python benchmarks/conv_cpu.py --random SEED      problems nobody tuned for: _conv_shapes.py says from what
+    python benchmarks/conv_cpu.py --directions backward_data --shapes "w7" --dtypes fp32,bf16
+
+Processes, turns and ratios are those of gemm_cpu.py: each library has a process of its own and the same number of
+threads, and is stopped while it is not in turn.  PyTorch is timed with channels-last and with default tensors, and the
+faster of the two is who we are held against; our own operands are channels-last.  Results are checked against float64
+before a shape is timed.  bf16 is compared with our own fp32 on the same problem, and beside it with PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import secrets
+import shlex
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from _conv_shapes import DIRECTIONS, FIXED, QUICK, SPECIAL, Shape, as_message, random_shapes
+from _machine import RESULTS, ROOT, installed, provenance
+from gemm_cpu import Entrant, Worker, geometric_mean, race, ratio
+
+WORKER = Path(__file__).parent / "_conv_worker.py"
+DTYPES = ("fp32", "bf16")
+TARGET, SPECIAL_TARGET, NARROW_TARGET = 1.05, 1.5, 0.9
+LOOKS = 3  # turns after which the slower of PyTorch's two formats leaves
+
+
+class Bench:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.seed = options, secrets.randbelow(2**32)
+        extra = {"mode": options.mode, "store": str(options.store.absolute())}
+        self.workers: dict[str, Worker] = {}
+        try:
+            for name in ("tilewright", *(["torch"] if installed("torch") else [])):
+                self.workers[name] = Worker(name, options.threads, extra, script=WORKER)
+        except BaseException:
+            self.end()
+            raise
+        self.versions = {key: text for one in self.workers.values() for key, text in one.versions.items()}
+
+    def end(self) -> None:
+        for one in self.workers.values():
+            one.end()
+
+    def _prepare(self, name: str, shape: Shape, direction: str, dtype: str) -> dict[str, Any]:
+        message = as_message(shape, direction, dtype)
+        return self.workers[name].ask({"do": "prepare", "key": f"{dtype}.", "shape": message, "seed": self.seed})
+
+    def _faster(self, dtype: str) -> Entrant:
+        """Of PyTorch's two formats."""
+        both = [Entrant(f"torch {form}", self.workers["torch"], f"{dtype}.{form}") for form in ("last", "first")]
+        return min(both, key=lambda one: min(one.turn() for _ in range(LOOKS)))
+
+    def measure(self, shape: Shape, direction: str, dtype: str) -> dict[str, Any]:
+        """One line of the table."""
+        ours = self.workers["tilewright"]
+        about = self._prepare("tilewright", shape, direction, dtype)
+        entrants = [Entrant("call", ours, f"{dtype}.call"), Entrant("conv", ours, f"{dtype}.conv")]
+        peer = None
+        if "torch" in self.workers:
+            self._prepare("torch", shape, direction, dtype)
+            peer = self._faster(dtype)
+            entrants.append(peer)
+        if dtype != "fp32":
+            self._prepare("tilewright", shape, direction, "fp32")
+            entrants.append(Entrant("our fp32", ours, "fp32.call"))
+        race(entrants, self.options)
+        for one in self.workers.values():
+            one.ask({"do": "forget"})
+        call = entrants[0]
+        row: dict[str, Any] = {
+            "shape": shape.name,
+            "group": shape.group,
+            "direction": direction,
+            "dtype": dtype,
+            "kernel": about["kernel"],
+            "tier": about["tier"],
+            "gflops": 2 * shape.products / call.median / 1e9,
+            "seconds": {one.label: one.median for one in entrants},
+            "rounds": {one.label: len(one.samples) for one in entrants},
+        }
+        if peer is not None:
+            row |= {"peer": peer.label, "over_torch": ratio(peer, call), "conv_over_torch": ratio(peer, entrants[1])}
+        if dtype != "fp32":
+            row["over_our_fp32"] = ratio(entrants[-1], call)
+        return row
+
+
+def digest(rows: list[dict[str, Any]], key: str, target: float) -> dict[str, Any]:
+    values = [(row[key]["ratio"], row["shape"]) for row in rows if key in row]
+    if not values:
+        return {}
+    only = [value for value, _ in values]
+    mean, (least, shape) = geometric_mean(only), min(values)
+    tenth = statistics.quantiles(only, n=10, method="inclusive")[0] if len(only) > 1 else only[0]
+    return {"shapes": len(values), "geometric_mean": mean, "p10": tenth, "least": least, "least_shape": shape,
+            "target": target, "met": mean >= target}  # fmt: skip
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By type and direction, all shapes and the special ones apart; the rest of the families for the eye."""
+    found: dict[str, dict[str, Any]] = {}
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        for direction in DIRECTIONS:
+            mine = [row for row in rows if (row["dtype"], row["direction"]) == (dtype, direction)]
+            if not mine:
+                continue
+            if dtype != "fp32":
+                found[f"{dtype} {direction} over our fp32"] = digest(mine, "over_our_fp32", NARROW_TARGET)
+                found[f"{dtype} {direction}"] = digest(mine, "over_torch", 0.0)
+                continue
+            found[f"{dtype} {direction}"] = digest(mine, "over_torch", TARGET)
+            special = [row for row in mine if row["group"] in SPECIAL]
+            found[f"{dtype} {direction} special"] = digest(special, "over_torch", SPECIAL_TARGET)
+            for group in dict.fromkeys(row["group"] for row in mine):
+                part = [row for row in mine if row["group"] == group]
+                found[f"{dtype} {direction} {group}"] = digest(part, "over_torch", 0.0)
+    return {name: one for name, one in found.items() if one}
+
+
+HEAD = (
+    f"{'type':<5} {'direction':<16} {'shape':<34} {'kernel':<12} {'GFLOP/s':>8} {'call us':>9} {'conv us':>9} "
+    f"{'torch us':>9} {'x':>6} {'middle half':>13} {'x fp32':>6}"
+)
+
+
+def line(row: dict[str, Any]) -> str:
+    seconds = row["seconds"]
+    pipeline = row["kernel"].split(row["direction"])[1].split("_")[3:5] if row["direction"] in row["kernel"] else [""]
+    text = f"{row['dtype']:<5} {row['direction']:<16} {row['shape']:<34} {'_'.join(pipeline)[:12]:<12} "
+    text += f"{row['gflops']:>8.1f} {seconds['call'] * 1e6:>9.1f} {seconds['conv'] * 1e6:>9.1f} "
+    over = row.get("over_torch")
+    if over:
+        text += f"{seconds[row['peer']] * 1e6:>9.1f} {over['ratio']:>6.2f} "
+        text += f"{over['quartile_1']:>6.2f}-{over['quartile_3']:<6.2f}"
+    mine = row.get("over_our_fp32")
+    return text + (f" {mine['ratio']:>6.2f}" if mine else "")
+
+
+def tell(found: dict[str, dict[str, Any]]) -> None:
+    for name, one in found.items():
+        verdict = f" (target {one['target']}): {'met' if one['met'] else 'MISSED'}" if one["target"] else ""
+        print(f"{name}: geometric mean {one['geometric_mean']:.3f} over {one['shapes']} shapes, P10 {one['p10']:.2f}, "
+              f"least {one['least']:.2f} at {one['least_shape']}{verdict}")  # fmt: skip
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Convolution beside PyTorch.")
+    parser.add_argument("--quick", action="store_true", help="a few shapes, few rounds, nothing written")
+    parser.add_argument("--dtypes", default="fp32", help="comma-separated: fp32,bf16")
+    parser.add_argument("--directions", default=",".join(DIRECTIONS), help="comma-separated")
+    parser.add_argument("--threads", type=int, default=2, help="of each library")
+    parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape (11; 3 if quick)")
+    parser.add_argument("--shapes", default="", help="only shapes whose name matches, e.g. 'w7'")
+    parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed instead of the list")
+    parser.add_argument("--count", type=int, default=42, help="of random problems")
+    parser.add_argument("--mode", choices=("select", "measured"), default="select", help="measured: tune first")
+    parser.add_argument("--turn", type=float, default=0.02, help="seconds of one turn")
+    parser.add_argument("--pause", type=float, default=0.002, help="seconds between turns")
+    parser.add_argument("--store", type=Path, default=ROOT / "build" / "benchmark-store", help="kernel store")
+    parser.add_argument("--output", type=Path, help="result file; a run of everything has one by itself")
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
+    options = parser.parse_args()
+    options.dtypes, options.directions = options.dtypes.split(","), options.directions.split(",")
+    for name, given, known in (("dtypes", options.dtypes, DTYPES), ("directions", options.directions, DIRECTIONS)):
+        for one in given:
+            if one not in known:
+                parser.error(f"--{name}: {one!r} is none of {', '.join(known)}")
+    options.rounds = options.rounds or (3 if options.quick else 11)
+    whole = not options.quick and not options.shapes and options.directions == list(DIRECTIONS)
+    if options.output is None and whole:
+        options.output = RESULTS / ("conv_cpu.json" if options.random is None else "conv_cpu_random.json")
+    return options
+
+
+def asked(options: argparse.Namespace) -> list[tuple[Shape, str, str]]:
+    shapes = FIXED if options.random is None else tuple(random_shapes(options.random, options.count))
+    wanted = [
+        (shape, direction, dtype)
+        for dtype in options.dtypes
+        for shape in shapes
+        if re.search(options.shapes, shape.name) and (not options.quick or shape.name in QUICK)
+        for direction in options.directions
+    ]
+    if not wanted:
+        raise SystemExit(f"no shape matches {options.shapes!r}")
+    return wanted
+
+
+def main() -> None:
+    options = arguments()
+    wanted = asked(options)
+    head = provenance(shlex.join(["python", "benchmarks/conv_cpu.py", *sys.argv[1:]]))
+    bench = Bench(options)
+    rows = []
+    try:
+        print(HEAD)
+        for shape, direction, dtype in wanted:
+            rows.append(bench.measure(shape, direction, dtype))
+            print(line(rows[-1]), flush=True)
+    finally:
+        bench.end()
+    found = summary(rows)
+    tell(found)
+    if options.output is not None:
+        head["versions"] |= bench.versions
+        method: dict[str, Any] = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
+        method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
+        if options.random is not None:
+            method |= {"drawn_with": options.random, "count": options.count}
+        result = {"benchmark": "conv_cpu", **head, "method": method, "summary": found, "rows": rows}
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(f"written to {options.output}")
+    if options.check and not all(one["met"] for one in found.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

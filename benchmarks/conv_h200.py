@@ -1,0 +1,237 @@
+"""Our convolutions beside PyTorch's (cuDNN, benchmark mode) on an NVIDIA GPU, interleaved in one run.
+
+    python benchmarks/conv_h200.py                          the shapes of known networks, every direction
+    python benchmarks/conv_h200.py --random SEED --count N  problems nobody tuned for (see _conv_h200_shapes.py)
+    python benchmarks/conv_h200.py --sweep                  every kernel that serves a problem, not the chosen ones only
+    python benchmarks/conv_h200.py --fused                  bias and ReLU beside the plain convolution
+    python benchmarks/conv_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
+
+bf16, channels-last, the cache cold.  Every kernel is checked against an fp32 convolution before it is timed.  How the
+time is taken says _cuda_timing.py.  Default: what the registry selects with nothing measured.  Measured: the fastest of
+a race of its own; the numbers reported come from another race.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from _conv_h200_shapes import SHAPES, VARIANTS, Shape, drawn
+from _cuda_report import provenance
+from _cuda_timing import Clock, GraphClock, HostClock, Run, spread
+from _h200_bench import Kernels
+from _h200_operands import Wrong
+
+from tilewright.backends.cuda import driver
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv import ConvProblem
+
+RESULTS = Path(__file__).parent / "results"
+RESULT, RANDOM_RESULT = RESULTS / "conv_h200.json", RESULTS / "conv_h200_random.json"
+SUM_ERROR, ROUNDING = 2e-5, 2.0**-8
+
+
+class ConvOperands:
+    """Fresh random operands of a problem in channels-last memory, and its exact result with a tolerance."""
+
+    def __init__(self, problem: ConvProblem, device: str, bias: bool = False) -> None:
+        p = self.problem = problem
+        self.rank = len(p.size)
+        self.x, self.w, self.y = (self._made(shape, device) for shape in (p.x_shape, p.w_shape, p.y_shape))
+        self.bias = torch.randn(p.filters, device=device, dtype=torch.bfloat16) if bias else None
+        self.out = {"forward": self.y, "backward_data": self.x, "backward_weight": self.w}[p.variant].clone()
+        self._exact: tuple[Any, Any] | None = None
+
+    @staticmethod
+    def _made(shape: Sequence[int], device: str) -> Any:
+        """Of (N, spatial, C) memory, seen as (N, C, spatial)."""
+        made = torch.randn(tuple(shape), device=device, dtype=torch.float32).to(torch.bfloat16)
+        return made.permute(0, len(shape) - 1, *range(1, len(shape) - 1))
+
+    def _call(self, x: Any, w: Any, y: Any) -> Any:
+        p = self.problem
+        if p.variant == "forward":
+            made = torch.ops.aten.convolution(
+                x, w, None if self.bias is None else self.bias.to(x.dtype), p.stride, p.before, p.dilation, False,
+                (0,) * self.rank, p.groups,
+            )  # fmt: skip
+            return made.relu_() if self.bias is not None else made
+        mask = [p.variant == "backward_data", p.variant == "backward_weight", False]
+        return torch.ops.aten.convolution_backward(
+            y, x, w, None, p.stride, p.before, p.dilation, False, (0,) * self.rank, p.groups, mask
+        )[mask.index(True)]
+
+    def peer(self) -> Run:
+        return lambda: self._call(self.x, self.w, self.y)
+
+    def exact(self) -> tuple[Any, Any]:
+        if self._exact is None:
+            x, w, y = (one.float() for one in (self.x, self.w, self.y))
+            torch.backends.cudnn.benchmark = False  # one call each: a search would take longer
+            value = self._call(x, w, y)
+            bias, self.bias = self.bias, None if self.bias is None else self.bias.abs()
+            tolerance = self._call(x.abs_(), w.abs_(), y.abs_()).mul_(SUM_ERROR).add_(value.abs(), alpha=ROUNDING)
+            self.bias, torch.backends.cudnn.benchmark = bias, True
+            self._exact = value, tolerance
+        return self._exact
+
+    def ours(self, kernel: Any) -> Run:
+        p = self.problem
+        first, second = {"forward": ("x", "w"), "backward_data": ("y", "w"), "backward_weight": ("x", "y")}[p.variant]
+        given = {} if p.variant == "forward" else {"shape": tuple(self.out.shape)}
+        pair = list(zip(p.before, p.after, strict=True))
+        return lambda: kernel(
+            getattr(self, first), getattr(self, second), self.bias, out=self.out, layout="nchw", stride=p.stride,
+            padding=pair, dilation=p.dilation, groups=p.groups, **given,
+        )  # fmt: skip
+
+    def check(self, name: str, run: Run, clock: Clock) -> None:
+        self.out.fill_(float("nan"))
+        clock.wait()
+        run()
+        clock.wait()
+        value, tolerance = self.exact()
+        error = (self.out.float() - value).abs_()
+        if not bool((error <= tolerance).all()):  # NaN is never within it
+            bad = int((~(error <= tolerance)).sum())
+            raise Wrong(f"{name} is wrong on {self.problem.describe()}: {bad} of {error.numel()} elements")
+
+
+class ConvBench(Kernels):
+    def __init__(self, options: argparse.Namespace, clock: Clock, arch: str) -> None:
+        super().__init__(options, clock, arch)
+        self.far = options.far
+        self.rows: list[dict[str, Any]] = []
+
+    def run_of(self, spec: KernelSpec, one: Any) -> Run:
+        if self.dry:
+            return lambda: one.out.copy_(one.exact()[0])
+        return super().run_of(spec, one)
+
+    def one(self, shape: Shape, variant: str) -> None:
+        one = ConvOperands(shape.problem(variant), self.clock.device)
+        default = self.default(one.problem)
+        entrants = self.checked(self.candidates(one.problem) if self.options.measured else [default], one)
+        if not entrants:
+            print(f"{variant} {shape.name}: no kernel", flush=True)
+            return
+        medians, winner = self.race({name: call for name, (_, call) in entrants.items()}, default.name)
+        names = list(dict.fromkeys(name for name in (default.name, winner) if name in entrants))
+        calls = [self.clock.captured(one.peer()), *(entrants[name][1] for name in names)]
+        peer, *ours = self.clock.rounds(calls, self.options.rounds, "cold")
+        times = dict(zip(names, ours, strict=True))
+        made: dict[str, Any] = {"shape": shape.name, "group": shape.group, "variant": variant}
+        made |= {"flops": one.problem.flops, "bytes": one.problem.bytes, "cudnn": statistics.median(peer)}
+        for label, name in (("default", default.name), ("measured", winner)):
+            if name in times:
+                made[label] = {"kernel": name, "seconds": statistics.median(times[name])} | spread(peer, times[name])
+        if self.options.sweep:
+            made["sweep"] = medians
+        self.rows.append(made)
+        said = "  ".join(
+            f"{label} {made[label]['seconds'] * 1e6:7.1f} us {made[label]['ratio']:6.3f}"
+            for label in ("default", "measured")
+            if label in made
+        )
+        print(f"{variant:15} {shape.name:40} cuDNN {made['cudnn'] * 1e6:7.1f} us  {said}  {winner}", flush=True)
+
+    def fused(self, shape: Shape) -> None:
+        """Bias and ReLU beside the plain convolution, each with its fastest kernel."""
+        took = []
+        for bias in (False, True):
+            problem = shape.problem("forward")
+            if bias:
+                problem = ConvProblem(**{**_fields(problem), "epilogue": "Relu", "num_d": 1})
+            one = ConvOperands(problem, self.clock.device, bias)
+            entrants = self.checked(self.candidates(problem), one)
+            _, winner = self.race({name: call for name, (_, call) in entrants.items()})
+            took.append(entrants[winner][1])
+        plain, fused = self.clock.rounds(took, self.options.rounds, "cold")
+        ratio = statistics.median(fused) / statistics.median(plain)
+        self.rows.append({"shape": shape.name, "variant": "fused", "fused_over_plain": ratio})
+        print(f"fused {shape.name}: {ratio:.3f} of plain", flush=True)
+
+
+def _fields(problem: ConvProblem) -> dict[str, Any]:
+    names = ("batch", "channels", "filters", "size", "window", "groups", "stride", "dilation", "before", "dtype")
+    return {name: getattr(problem, name) for name in names}
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Geometric means of cuDNN's time over ours, by direction and by kind of shape."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for label in ("default", "measured"):
+            if label in row:
+                for part in (row["variant"], f"{row['variant']} {row['group']}"):
+                    found.setdefault(f"{label} {part}", []).append(math.log(row[label]["ratio"]))
+    return {name: math.exp(statistics.fmean(logs)) for name, logs in sorted(found.items())}
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--random", type=int, metavar="SEED")
+    parser.add_argument("--count", type=int, default=60, help="of random problems")
+    parser.add_argument("--directions", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--only", nargs="+", metavar="PART", help="shapes whose names or groups contain one of these")
+    parser.add_argument("--sweep", action="store_true", help="keep the times of every kernel of the race")
+    parser.add_argument(
+        "--far", type=float, default=2.0, help="no kernel is timed that is estimated so many times slower"
+    )
+    parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no shape begins after these")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--output", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    why = driver.why_unavailable()
+    if why and not options.dry_run:
+        raise SystemExit(f"no NVIDIA GPU: {why}")
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False
+    started = time.perf_counter()
+    if options.dry_run:
+        clock: Clock = HostClock()
+        bench = ConvBench(options, clock, "sm_90a")
+    else:
+        from tilewright.runtime import cuda
+
+        clock = GraphClock(cuda.device().cache_bytes)
+        bench = ConvBench(options, clock, cuda.device().arch)
+    shapes = SHAPES if options.random is None else drawn(options.random, options.count)
+    if options.only:
+        shapes = [one for one in shapes if any(part in one.name or part == one.group for part in options.only)]
+    problems = [one.problem(variant) for one in shapes for variant in options.directions]
+    bench.build(problems, every=options.measured)
+    place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
+    said = provenance(options, clock) | {"command": f"python benchmarks/conv_h200.py --random {options.random}"}
+    for shape in shapes:
+        if time.perf_counter() - started > options.most_seconds:
+            break
+        for variant in () if options.fused else options.directions:
+            bench.one(shape, variant)
+        if options.fused:
+            bench.fused(shape)
+        result = said | {"summary": summary(bench.rows), "wrong": bench.wrong, "rows": bench.rows}
+        place.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")  # a run cut short keeps what it has
+    for name, value in summary(bench.rows).items():
+        print(f"{name}: {value:.3f}")
+    print(f"{time.perf_counter() - started:.0f} s after the start")
+    if bench.wrong:
+        raise SystemExit("wrong results:\n" + "\n".join(bench.wrong[:20]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Convolutions on arrays: `conv`, and its gradients `conv_backward_data` and `conv_backward_weight`.
+
+`tw.conv(x, w, bias, padding=1, epilogue="relu")` convolves NumPy arrays, PyTorch's tensors or anything with DLPack.
+`print(tw.explain(tw.ConvProblem(1, 64, 64, (56, 56), (3, 3), before=(1, 1))))` says what would run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.api import registry_for, target_of
+from tilewright.runtime.bindings.conv import BINDING, bound
+from tilewright.runtime.bindings.conv.operands import fixed, whole_number
+from tilewright.runtime.calls import NEVER, caller
+
+_CALLER = caller(BINDING.op)
+_PASS = "passthrough"
+
+
+def conv(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    layout: str = "nhwc",
+    ds: Sequence[Any] = (),
+    epilogue: str = _PASS,
+    out: Any = None,
+    out_dtype: Any = None,
+    copy: str = NEVER,
+    target: str | None = None,
+) -> Any:
+    """y = epilogue(conv(x, w) + bias, D0, D1), of one to three spatial dimensions.
+
+    `layout` names the order of dimensions.  "nhwc": x is (N, spatial, C), w (K, spatial, C/groups), y (N, spatial, K).
+    "nchw": x is (N, C, spatial), w (K, C/groups, spatial), y (N, K, spatial).  Where channels lie in memory is read
+    from the strides: a channels_last tensor of PyTorch's given as "nchw" is not copied, and the result is channels-last
+    too.  Memory that really is channels-first is taken as well, by kernels that read it or by a copy inside the call;
+    `tilewright.explain` says which.
+
+    `stride` and `dilation` are a number or one a dimension; so is `padding`, or a pair (before, after) a dimension.
+    `bias` has K numbers, `ds` are tensors that broadcast to the result; two of them together.  They are added, or with
+    epilogue "multiply" multiplied by; an activation comes after.  Operands are fp32, fp16, bf16 or int8, both the same,
+    and summed in fp32 (int8: int32).  The result has the dtype of `out`, else `out_dtype`, else of the operands (int32
+    for int8).  A batch of 0 gives an empty result; a window that does not fit the padded input is an error.
+    """
+    attributes = (
+        "forward", fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
+        whole_number("groups", groups), layout, None, epilogue, out_dtype, False,
+    )  # fmt: skip
+    registry = registry_for(target_of(x, target))
+    return _CALLER.run(registry, bound("forward", x, w, bias, ds, out), (), attributes, copy)
+
+
+def conv_backward_data(
+    dy: Any,
+    w: Any,
+    input_shape: Sequence[int],
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    layout: str = "nhwc",
+    out: Any = None,
+    out_dtype: Any = None,
+    deterministic: bool = False,
+    copy: str = NEVER,
+    target: str | None = None,
+) -> Any:
+    """The gradient of `conv` for x, from that of its result: what a transposed convolution computes.
+
+    `input_shape` is the shape of x in the order of `layout`; several have a convolution with the same result where
+    strides are over 1.  `deterministic` asks for the same bits in every run.
+    """
+    attributes = (
+        "backward_data", fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
+        whole_number("groups", groups), layout, fixed("input_shape", input_shape), _PASS, out_dtype,
+        bool(deterministic),
+    )  # fmt: skip
+    registry = registry_for(target_of(dy, target))
+    return _CALLER.run(registry, bound("backward_data", dy, w, None, (), out), (), attributes, copy)
+
+
+def conv_backward_weight(
+    x: Any,
+    dy: Any,
+    weight_shape: Sequence[int],
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    layout: str = "nhwc",
+    out: Any = None,
+    out_dtype: Any = None,
+    deterministic: bool = False,
+    copy: str = NEVER,
+    target: str | None = None,
+) -> Any:
+    """The gradient of `conv` for w, from x and the gradient of its result.
+
+    `weight_shape` is the shape of w in the order of `layout`.  Of a batch of 0 it is 0.  `deterministic` asks for the
+    same bits in every run.
+    """
+    attributes = (
+        "backward_weight", fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
+        whole_number("groups", groups), layout, fixed("weight_shape", weight_shape), _PASS, out_dtype,
+        bool(deterministic),
+    )  # fmt: skip
+    registry = registry_for(target_of(x, target))
+    return _CALLER.run(registry, bound("backward_weight", x, dy, None, (), out), (), attributes, copy)
+
+
+# PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.
+for _function in (conv, conv_backward_data, conv_backward_weight):
+    setattr(_function, "_torchdynamo_disable", True)  # noqa: B010  of a function type checkers know no attributes

@@ -1,0 +1,193 @@
+"""How long a convolution takes on the CPU, about: enough to order kernels that nobody measured.
+
+The model counts cycles of the busiest thread: vector multiply-adds with their rounding up to whole register blocks,
+words packed, pointers made, sums saved between blocks of k, and what waking a team costs.  The constants were fitted to
+single-thread runs on an AVX-512 server core that starts one such multiply-add a cycle; only their proportions matter.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.arch import all_archs
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.cpu_schedules import (
+    CpuImplicitSchedule,
+    CpuLanesSchedule,
+    CpuOuterSchedule,
+    CpuSchedule,
+    CpuWinogradSchedule,
+)
+from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.schedule import LoopsSchedule
+
+CYCLES_PER_SECOND = 3.7e9
+CALL = 1500.0  # cycles of any call
+WAKE = 3500.0  # more when a team is woken
+MEMORY = 6.0  # bytes a cycle one core gets from memory
+LOOP = 6.0  # cycles of a product in plain loops
+TURN, COPY = 0.5, 0.3  # a weight packed across its lines, or along them; a word of an operand copied
+POINT = 4.0  # a pointer to a pixel
+BLOCK = 60.0  # a call of a register block
+SAVE = 2.0  # a vector of sums saved and loaded
+STRIP = 128 << 10  # bytes of a strip that takes twice as long as one in the first-level cache
+SPREAD = 2.5  # a vector of a strip
+SMALL = 1 << 19  # multiply-adds below which a thread is not woken
+FAR = 1 << 18  # words beyond which packed weights come from memory
+FEW = 16  # channels below which a row of the window is one
+
+
+def _up(x: int, multiple: int) -> int:
+    return -(-x // multiple) * multiple
+
+
+def seconds(spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
+    schedule: CpuSchedule = spec.schedule
+    macs = problem.flops // 2
+    if isinstance(schedule, LoopsSchedule):
+        return (CALL + LOOP * macs / max(1, threads)) / CYCLES_PER_SECOND
+    team = max(1, min(threads, macs // SMALL + 1))
+    width = all_archs()[spec.arch].vector_bytes // 4
+    if isinstance(schedule, CpuImplicitSchedule):
+        cycles = _implicit(schedule, problem, team, width)
+    elif isinstance(schedule, CpuWinogradSchedule):
+        cycles = _winograd(schedule, problem, team, width)
+    elif isinstance(schedule, CpuOuterSchedule):
+        cycles = _outer(schedule, problem, team, width)
+    elif schedule.pipeline == "lanes":
+        cycles = _lanes(schedule, problem, width) / team
+    else:
+        cycles = _lanes_weight(schedule, problem, width) / team
+    cycles += 0.6 * problem.bytes / (MEMORY * team)  # part of it hides behind the products
+    return (CALL + (WAKE if team > 1 else 0.0) + cycles) / CYCLES_PER_SECOND
+
+
+def _gathering(problem: ConvProblem) -> tuple[int, int, int]:
+    """Channels of a group summed over, channels that come out, and positions of the result that count."""
+    p = problem
+    if p.variant == "backward_data":  # a class of residues has its part of the taps: together as many as outputs
+        return p.group_filters, p.group_channels, p.batch * prod(p.out)
+    return p.group_channels, p.group_filters, p.batch * prod(p.out)
+
+
+def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, width: int) -> float:
+    rows_block, columns_block, step = schedule.warp_tile
+    depth, columns, positions = _gathering(problem)
+    taps, bundle = prod(problem.window), 1
+    if columns < columns_block:
+        bundle = next(
+            one for one in range(min(problem.groups, columns_block // columns), 0, -1) if problem.groups % one == 0
+        )
+    words = -(-depth * bundle // step)
+    joined = depth < FEW and problem.groups == 1 and problem.variant == "forward" and step == 1
+    panels = problem.groups // bundle * -(-columns * bundle // columns_block)
+    half = max(1, rows_block // 2)
+    best = float("inf")
+    for across in {1, team}:
+        rows = _up(-(-positions // (team // across)), half)
+        here = -(-panels // across)
+        blocks = rows / rows_block * here
+        saves = max(1, -(-taps * words * step // schedule.tile[2]))
+        vectors = columns_block // width
+        cycles = blocks * taps * words * rows_block * vectors * (1.05 + 0.004 * rows_block)
+        cycles += blocks * saves * (BLOCK + SAVE * rows_block * vectors)
+        cycles += rows * (taps / (problem.window[-1] if joined else 1)) * POINT
+        cycles += blocks * taps * 1.2 * rows_block
+        best = min(best, cycles)
+    weights = panels * columns_block * taps * words
+    packing = weights * (TURN if problem.variant == "forward" else COPY) * (1.0 if weights < FAR else 2.5)
+    if problem.dtype != "fp32" and not (step == 2 and depth * bundle % 2 == 0):
+        packing += COPY * prod(problem.x_shape if problem.variant == "forward" else problem.y_shape)
+    return best + packing / team
+
+
+def _winograd(schedule: CpuWinogradSchedule, problem: ConvProblem, team: int, width: int) -> float:
+    rows_block, columns_block, _ = schedule.warp_tile
+    depth, columns, _ = _gathering(problem)
+    p, results, points = problem, schedule.results, (schedule.results + 2) ** 2
+    deep = p.window[0] if len(p.window) == 3 else 1
+    made = p.size if p.variant == "backward_data" else p.out
+    tiles = p.batch * prod(made[:-2])
+    for size, dilation in zip(made[-2:], p.dilation[-2:], strict=True):
+        each = -(-size // dilation)
+        tiles *= dilation * -(-each // results)
+    panels, vectors = -(-columns // columns_block), columns_block // width
+    here, parts = -(-tiles // team), 1
+    if here < 2 * rows_block and p.groups == 1:  # too few tiles: parts of the channels instead
+        here, parts = tiles, min(team, panels)
+    here = _up(here, max(1, rows_block // 2))
+    blocks = here / rows_block * -(-panels // parts) * p.groups
+    cycles = blocks * points * (deep * depth * rows_block * vectors * 1.05 + BLOCK + SAVE * rows_block)
+    cycles += p.groups * here * deep * (-(-depth // width) * points * 6.0 + 400.0)
+    cycles += p.groups * here * (-(-panels // parts)) * vectors * (points * 3.0 + results * results * 8.0)
+    cycles += p.groups * here * 300.0
+    weights = p.groups * panels * columns_block * deep * depth
+    # Weights that fit no cache are read from memory for every block of tiles.
+    reread = max(1.0, here / schedule.tile[0]) * weights * points * 4 / parts
+    cycles += reread * (0.02 if weights * points * 4 < 1 << 20 else 0.08 if weights * points * 4 < 12 << 20 else 0.25)
+    return cycles + weights * (9 * TURN + points * 0.35) / team
+
+
+def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: int) -> float:
+    rows_block, columns_block, _ = schedule.warp_tile
+    p, taps = problem, prod(problem.window)
+    patches = p.group_channels < FEW and taps > 1
+    columns, places = (taps * p.group_channels, 1) if patches else (p.group_channels, taps)
+    filters = _up(p.group_filters, rows_block)
+    wide, pixels = _up(columns, width), p.batch * prod(p.out)
+    runs = (
+        p.batch * prod(p.out[:-1]) / max(1, min(p.out[-2] if len(p.out) > 1 else 1, schedule.tile[2] // p.out[-1] or 1))
+    )
+    cycles = p.groups * filters * wide / width * places * pixels * 1.04
+    blocks = p.groups * (filters / rows_block) * -(-columns // columns_block) * places * runs
+    cycles += blocks * (BLOCK + SAVE * rows_block * columns_block / width)
+    tiles_n = max(1, -(-columns // schedule.tile[1]))
+    tiles_m = max(1, -(-p.group_filters // schedule.tile[0]))
+    cycles += p.groups * tiles_m * (pixels * columns * 1.2 if patches else p.batch * prod(p.size) * wide * COPY)
+    cycles += p.groups * tiles_n * pixels * filters * COPY
+    items = p.groups * (filters // rows_block) * -(-columns // columns_block) * schedule.split_k
+    cycles /= min(team, items)
+    if schedule.split_k > 1:
+        cycles += WAKE + schedule.split_k * prod(p.w_shape) * 0.3 / team
+    return cycles
+
+
+def _vectors(problem: ConvProblem, columns: int, width: int) -> int:
+    return -(-columns * problem.groups // width)
+
+
+def _crowded(problem: ConvProblem, depth: int) -> float:
+    """How much longer a strip takes that leaves the first-level cache."""
+    height = 1 << max(0, (problem.window[-2] - 1).bit_length()) if len(problem.window) > 1 else 1
+    deep = problem.window[0] if len(problem.window) == 3 else 1
+    return 1.0 + min(2.0, deep * height * depth * (problem.out[-1] + 8) * 64 / STRIP)
+
+
+def _lanes(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> float:
+    depth, columns, _ = _gathering(problem)
+    p, taps, block = problem, prod(problem.window), schedule.warp_tile[0]
+    vectors = _vectors(p, columns, width)
+    lines = p.batch * prod(p.out[:-1])
+    half = max(1, block // 2)
+    line = _up(p.out[-1], half)
+    cycles = vectors * lines * (line * taps * depth * 1.2 * _crowded(p, depth) + (line / block + 0.5) * BLOCK)
+    source = prod(p.y_shape[:-1]) if p.variant == "backward_data" else prod(p.x_shape[:-1])
+    deep = p.window[0] if len(p.window) == 3 else 1
+    return cycles + vectors * source * depth * deep * SPREAD + vectors * lines * 150.0
+
+
+def _lanes_weight(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> float:
+    p, taps = problem, prod(problem.window) * problem.group_channels
+    vectors, lines = _vectors(p, p.group_filters, width), p.batch * prod(p.out[:-1])
+    calls = -(-taps // schedule.warp_tile[0])
+    cycles = (
+        vectors
+        * lines
+        * (
+            p.out[-1] * (taps * 1.2 * _crowded(p, p.group_channels) + calls)
+            + calls * (BLOCK + SAVE * schedule.warp_tile[0])
+        )
+    )
+    deep = p.window[0] if len(p.window) == 3 else 1
+    spread = prod(p.x_shape[:-1]) * p.group_channels * deep + prod(p.y_shape[:-1])
+    return cycles + vectors * spread * SPREAD + vectors * lines * 150.0 + vectors * taps * width * 3.0

@@ -1,0 +1,126 @@
+"""All the CUDA backend knows of convolution.
+
+A pipeline is two headers of `cuda/` (`cuda/conv.h` says what they have) and a function here that turns a schedule into
+the constants of its Config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tilewright.backends.base import KernelsDefaults, Promises
+from tilewright.backends.cuda import conv_estimate
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    band_shared_bytes,
+    shared_bytes,
+)
+from tilewright.ops.conv.problem import ConvProblem
+
+COMPILE_MEMORY = 600 << 20
+
+Fields = Mapping[str, object]  # of a Config, each as C++ writes it
+
+
+class Pipeline(NamedTuple):
+    device_header: str
+    host_header: str
+    device: str  # the macro that names its functions
+    host: str  # the struct of the host's half
+    fields: Callable[[KernelSpec], Fields]
+    beside: tuple[str, ...] = ()  # what the names of its other functions end in
+
+
+def _flag(on: bool) -> str:
+    return "true" if on else "false"
+
+
+def _tma_ws(spec: KernelSpec) -> Fields:
+    h: ConvTmaWsSchedule = spec.schedule
+    return {
+        "tile_m": h.tile[0],
+        "tile_n": h.tile[1],
+        "stages": h.stages,
+        "cluster_m": h.cluster[0],
+        "cluster_n": h.cluster[1],
+        "pingpong": _flag(h.grouping == "pingpong"),
+        "tma_store": _flag(h.store == "tma"),
+        "merged": _flag(h.merged),
+        "deal": f"tw::Deal::{h.dealing}",
+    }
+
+
+def _band(spec: KernelSpec) -> Fields:
+    h: BandSchedule = spec.schedule
+    twin = ConvTmaWsSchedule("tma_ws", h.tile, h.stages, grouping="pingpong", merged=h.merged)
+    return {**_tma_ws(KernelSpec(spec.op, spec.signature, twin, spec.arch)), "band": h.band, "taps": h.taps}
+
+
+def _depthwise(spec: KernelSpec) -> Fields:
+    h: DepthwiseSchedule = spec.schedule
+    return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
+
+
+_TMA_WS = Pipeline(
+    "conv_tma_ws.h", "conv_host_tma_ws.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
+)
+PIPELINES = {
+    "tma_ws": _TMA_WS,
+    "band": _TMA_WS._replace(
+        device_header="conv_band.h",
+        host_header="conv_host_band.h",
+        device="TW_DEVICE_CONV_BAND",
+        host="HostConvBand",
+        fields=_band,
+    ),
+    "folded": _TMA_WS._replace(
+        device_header="conv_folded.h",
+        host_header="conv_host_folded.h",
+        device="TW_DEVICE_CONV_FOLDED",
+        host="HostConvFolded",
+        beside=("_pixels", "_weights"),
+    ),
+    "depthwise": Pipeline(
+        "conv_depthwise.h",
+        "conv_host_depthwise.h",
+        "TW_DEVICE_CONV_DEPTHWISE",
+        "HostConvDepthwise",
+        _depthwise,
+        ("_add",),
+    ),
+    "loops": Pipeline("conv_loops.h", "conv_host_loops.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
+}
+
+
+class CudaConv(KernelsDefaults):
+    template = ("tilewright.backends.cuda", "templates/conv.cu.jinja")
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        found = PIPELINES[spec.schedule.pipeline]
+        return {**found._asdict(), "fields": found.fields(spec)}
+
+    def estimate(self, spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
+        return conv_estimate.seconds(spec, problem)
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        h = spec.schedule
+        if isinstance(h, BandSchedule):
+            from tilewright.inspect import nvidia
+
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), band_shared_bytes(spec.signature, h))
+        if isinstance(h, ConvTmaWsSchedule):
+            from tilewright.inspect import nvidia
+
+            copies = ("UTMALDG", "UTMASTG") if h.store == "tma" else ("UTMALDG",)
+            return Promises(nvidia.WARPGROUP, copies, shared_bytes(spec.signature, h))
+        return Promises()
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return COMPILE_MEMORY
+
+
+KERNELS = CudaConv()

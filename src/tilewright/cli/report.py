@@ -1,0 +1,116 @@
+"""`tilewright report`: one page about what was measured, for a browser without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.cli.common import AsJson, print_json, said, say
+from tilewright.errors import FileError, RequestError
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.model import Model
+
+OUTPUT = "tilewright-report.html"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(report)
+
+
+def report(
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Stores (.db) and tables (.csv, .parquet); by default this machine's store.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.html", callback=said, help="Where to write.")
+    ] = Path(OUTPUT),
+    op: Annotated[str, typer.Option("--op", callback=said, help="Only this op's results.")] = "",
+    target: Annotated[
+        str, typer.Option("--target", callback=said, help="Only results of this arch's kernels.")
+    ] = "",
+    model: Annotated[
+        list[Path] | None,
+        typer.Option("--model", metavar="MODEL", help="What it predicts beside what was measured; by default those "
+                     "that dispatch would ask.", show_default=False),
+    ] = None,
+    predictions: Annotated[
+        bool, typer.Option("--predictions/--no-predictions", help="Estimates and models beside the measurements.")
+    ] = True,
+    title: Annotated[str, typer.Option("--title", help="The headline.")] = "Measured kernels",
+    json: AsJson = False,
+) -> None:  # fmt: skip
+    """Write one HTML page: leaderboard, heat map, roofline, kernel against kernel, predictions, regret, failures."""
+    from tilewright.codegen.folder import write_if_changed
+    from tilewright.dispatch import model as models
+    from tilewright.dispatch.records import records
+    from tilewright.report import page
+    from tilewright.report import sources as reading
+
+    _demand_ours(output)
+    found = reading.read(sources or [_own(records().path)], op=op, arch=target)
+    asked = tuple(map(_model, model)) if model else models.at_hand() if predictions else ()
+    text = page.page(found, page.Wanted(title, asked, predictions))
+    write_if_changed(output, text.encode())
+    told = {"path": str(output), "rows": len(found.results), "bytes": len(text)}
+    if json:
+        print_json(told)
+    else:
+        say(f"{told['rows']} rows, {len(text) / 1e6:.1f} MB written to {output}: open it in a browser")
+
+
+def _own(path: Path) -> Path:
+    if not path.exists():
+        raise RequestError(
+            f"nothing was measured on this machine yet: there is no {path}",
+            rule="report-empty",
+            value=str(path),
+            remedy="measure some: `tilewright bench OP --problems validation`, or name stores and tables",
+        )
+    return path
+
+
+def _model(path: Path) -> Model:
+    from tilewright.dispatch import model as models
+
+    try:
+        return models.read(path.read_bytes(), str(path))
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be read: {error.strerror or error}",
+            rule="model-file",
+            value=str(path),
+            remedy="name a file that `tilewright learn train` wrote",
+        ) from None
+
+
+def _demand_ours(path: Path) -> None:
+    """Said before anything is read: what is there and is no page of ours is left alone."""
+    from tilewright.codegen.folder import foreign, output_error
+    from tilewright.report.page import MARK
+
+    if path.suffix not in (".html", ".htm"):
+        raise RequestError(
+            f"{path.name!r} is no name of a page", rule="report-name", value=str(path), remedy="end it in .html"
+        )
+    if not path.parent.is_dir():
+        raise RequestError(
+            f"{path.parent} is no folder", rule="report-folder", value=str(path.parent),
+            remedy="make it, or name another",
+        )  # fmt: skip
+    try:
+        with path.open("rb") as file:
+            head = file.read(200)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise output_error(path, error) from None
+    if MARK.encode() not in head:
+        raise foreign(path)

@@ -1,0 +1,263 @@
+"""Convolution on the CPU family: what is legal, and the schedules worth proposing.
+
+implicit      forward and backward-data as a GEMM that reads its operand where it lies
+winograd      the same of 3 x 3 windows with fewer products and another error bound (reference.py)
+outer         backward-weight as sums of outer products
+lanes         depthwise and small groups, forward and backward-data; `lanes_weight` backward-weight
+loops         the floor: any size, stride and element type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+from tilewright.arch import Arch
+from tilewright.ops.base import Violation
+from tilewright.ops.conv.cpu_schedules import (
+    CpuImplicitSchedule,
+    CpuLanesSchedule,
+    CpuOuterSchedule,
+    CpuSchedule,
+    CpuWinogradSchedule,
+    Pair,
+    Shape,
+)
+from tilewright.ops.conv.problem import ConvProblem, minimal_filtering
+from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
+from tilewright.ops.conv.spec import ConvSignature, dtype_rules
+
+SCHEDULES: tuple[type[ConvSchedule], ...] = (
+    CpuImplicitSchedule,
+    CpuWinogradSchedule,
+    CpuOuterSchedule,
+    CpuLanesSchedule,
+    LoopsSchedule,
+)
+
+VARIANTS_OF = {
+    "implicit": ("forward", "backward_data"),
+    "winograd": ("forward", "backward_data"),
+    "outer": ("backward_weight",),
+    "lanes": ("forward", "backward_data"),
+    "lanes_weight": ("backward_weight",),
+    "loops": ("forward", "backward_data", "backward_weight"),
+}
+MAX_SPLIT_K = 64
+SQUARES = (2, 4)  # sides of squares of results there are transforms for
+MAX_TAPS = 12  # of a lanes_weight block: each has a pointer in a register
+STRIP_DEPTH = 64  # channels of a group a strip holds
+EXACT_PRODUCTS = 1024  # of bytes, whose sum fp32 holds exactly
+TILE_LIMIT = 1 << 22  # elements of a cache block
+
+
+def lanes(arch: Arch) -> int:
+    """32-bit accumulators in one vector."""
+    return arch.vector_bytes // 4
+
+
+def dot_step(signature: ConvSignature, arch: Arch) -> int:
+    """k elements one multiply-accumulate instruction of an implicit GEMM eats: the warp tile's k."""
+    if signature.dtype == "int8":
+        return 4 if "vnni" in arch.features else 2 if "fma" in arch.features else 1
+    return 2 if signature.dtype == "bf16" and "bf16" in arch.features else 1
+
+
+def signature_rules(signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
+    """Why the arch has no kernel for a signature, whatever its schedule."""
+    yield from dtype_rules(signature)
+
+
+def _signature(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from signature_rules(signature, arch)
+
+
+def _direction(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    known = VARIANTS_OF[schedule.pipeline]
+    if signature.variant not in known:
+        yield Violation(
+            "cpu-direction",
+            f"pipeline {schedule.pipeline} has no {signature.variant}",
+            f"use it for {' or '.join(known)}",
+        )
+
+
+def _registers(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if isinstance(schedule, LoopsSchedule):
+        return
+    width = lanes(arch)
+    rows, columns, step = schedule.warp_tile
+    one_vector = isinstance(schedule, CpuLanesSchedule)
+    if columns % width or (one_vector and columns != width):
+        below = columns // width * width
+        yield Violation(
+            "cpu-vector",
+            f"warp_tile_n {columns} and the {width} lanes of a {arch.name} vector",
+            f"use {width}" if one_vector else f"use {below or width} or {below + width}",
+        )
+        return
+    expected = dot_step(signature, arch) if isinstance(schedule, CpuImplicitSchedule) else 1
+    if step != expected:
+        yield Violation(
+            "cpu-dot-step",
+            f"warp_tile_k {step}, but {schedule.pipeline} of {signature.dtype} on {arch.name} takes {expected} at once",
+            f"use warp_tile_k {expected}",
+        )
+    vectors = columns // width
+    # One more register holds what is broadcast where the ISA cannot fold it into the multiply.
+    spare = 1 if "avx512" in arch.features else 2
+    need = rows * vectors + vectors + spare
+    if need > arch.vector_registers:
+        most = (arch.vector_registers - vectors - spare) // vectors
+        yield Violation(
+            "cpu-registers",
+            f"warp tile {rows}x{columns} needs {need} vector registers, {arch.name} has {arch.vector_registers}",
+            f"use at most {most} rows of {columns}" if most > 0 else f"use fewer than {columns} columns",
+        )
+    if schedule.pipeline == "lanes_weight" and rows > MAX_TAPS:
+        yield Violation("cpu-taps", f"warp_tile_m {rows} is over {MAX_TAPS}", f"use 1 to {MAX_TAPS}")
+
+
+def _tiles(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, (CpuImplicitSchedule, CpuOuterSchedule, CpuWinogradSchedule)):
+        return
+    for name, size, block in zip("mnk", schedule.tile, schedule.warp_tile, strict=False):
+        if size % block:
+            yield Violation(
+                "cpu-tile",
+                f"tile_{name} {size} is not a multiple of warp_tile_{name} {block}",
+                f"use {max(1, size // block) * block}",
+            )
+    m, n, k = (*schedule.tile, 1)[:3]
+    if max(m * n, n * k, m * k) > TILE_LIMIT:
+        yield Violation("cpu-cache-block", f"tile {m}x{n}x{k} fills no cache of today", "use a smaller tile")
+    if isinstance(schedule, CpuOuterSchedule) and schedule.split_k > MAX_SPLIT_K:
+        yield Violation("cpu-split-k", f"split_k {schedule.split_k} is over {MAX_SPLIT_K}", f"use 1 to {MAX_SPLIT_K}")
+
+
+def _winograd(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, CpuWinogradSchedule):
+        return
+    if schedule.results not in SQUARES:
+        yield Violation("cpu-winograd", f"there is no transform for squares of {schedule.results}", "use 2 or 4")
+    if signature.dtype == "int8":
+        yield Violation("cpu-winograd-type", "transforms of int8 are not exact", "use implicit")
+
+
+RULES = (_signature, _direction, _registers, _tiles, _winograd)
+
+
+def limits(schedule: CpuSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """Problems a legal kernel was not made for; the kernel's check in C says the same."""
+    if isinstance(schedule, LoopsSchedule):
+        return
+    if not problem.channels_last:
+        yield Violation("cpu-channels", "channels do not lie side by side", "use channels-last memory, or loops")
+    if isinstance(schedule, CpuWinogradSchedule) and not minimal_filtering(problem):
+        yield Violation("cpu-window", f"the window is {problem.window}, stride {problem.stride}", "use implicit")
+    if isinstance(schedule, CpuLanesSchedule):
+        depth = problem.group_filters if problem.variant == "backward_data" else problem.group_channels
+        if depth > STRIP_DEPTH:
+            yield Violation("cpu-strip", f"groups sum over {depth} channels, over {STRIP_DEPTH}", "use implicit")
+        if problem.dtype == "int8" and depth * prod(problem.window) > EXACT_PRODUCTS:
+            yield Violation(
+                "cpu-exact", f"{depth * prod(problem.window)} products are over {EXACT_PRODUCTS}", "use implicit"
+            )
+
+
+def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:
+    """The floor: serves every problem of the signature."""
+    return LoopsSchedule()
+
+
+# Rows and vectors of the register blocks worth having, best first, by vector registers.
+_BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {
+    32: ((14, 2), (6, 4), (28, 1), (8, 3), (12, 2), (9, 3)),
+    16: ((6, 2), (12, 1), (4, 2), (3, 3)),
+}
+_DEFAULT_BLOCKS = {32: 3, 16: 2}  # how many of them are in `default`
+_PIXELS = {32: (14, 28, 8), 16: (12, 8, 4)}
+
+
+def _implicit(signature: ConvSignature, arch: Arch, rows: int, vectors: int, blocks: Shape) -> CpuImplicitSchedule:
+    """Its cache block is `blocks` register blocks by m and n, and words by k."""
+    width, step = lanes(arch), dot_step(signature, arch)
+    return CpuImplicitSchedule(
+        (rows * blocks[0], vectors * width * blocks[1], blocks[2] * step), (rows, vectors * width, step)
+    )
+
+
+def _minimal(arch: Arch, results: int, rows: int, vectors: int, blocks: Pair) -> CpuWinogradSchedule:
+    width = lanes(arch)
+    return CpuWinogradSchedule(results, (rows * blocks[0], vectors * width * blocks[1]), (rows, vectors * width, 1))
+
+
+def _outer(arch: Arch, rows: int, vectors: int, blocks: Shape, split_k: int = 1) -> CpuOuterSchedule:
+    width = lanes(arch)
+    return CpuOuterSchedule(
+        (rows * blocks[0], vectors * width * blocks[1], blocks[2]), (rows, vectors * width, 1), split_k
+    )
+
+
+def _by_lanes(signature: ConvSignature, arch: Arch, block: int) -> CpuLanesSchedule:
+    pipeline = "lanes_weight" if signature.variant == "backward_weight" else "lanes"
+    return CpuLanesSchedule(pipeline, (block, lanes(arch), 1))
+
+
+def _about(size: int, block: int) -> int:
+    """How many blocks make about `size`."""
+    return max(1, round(size / block))
+
+
+def _default(signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
+    """One kernel for each kind of problem."""
+    wide, width = arch.vector_registers >= 32, lanes(arch)
+    blocks = _BLOCKS[arch.vector_registers][: _DEFAULT_BLOCKS[arch.vector_registers]]
+    if signature.variant == "backward_weight":
+        for rows, vectors in blocks[:2]:
+            yield _outer(arch, rows, vectors, (_about(64, rows), _about(64, vectors * width), 256))
+        rows, vectors = blocks[0]
+        yield _outer(arch, rows, vectors, (_about(64, rows), _about(64, vectors * width), 256), split_k=8)
+        yield _by_lanes(signature, arch, 12 if wide else 8)
+    else:
+        for rows, vectors in blocks:
+            yield _implicit(signature, arch, rows, vectors, (_about(128, rows), _about(256, vectors * width), 1152))
+        rows, vectors = blocks[0]
+        yield _minimal(arch, 2, rows, vectors, (_about(56, rows), _about(128, vectors * width)))
+        yield _by_lanes(signature, arch, _PIXELS[arch.vector_registers][0])
+    yield LoopsSchedule()
+
+
+def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
+    """Every axis turned; `profiler` turns them further than `full`."""
+    far, width = pool == "profiler", lanes(arch)
+    for rows, vectors in _BLOCKS[arch.vector_registers]:
+        for m in (32, 64, 128, 256) if far else (64, 128):
+            for n in (64, 128, 256, 512) if far else (64, 256):
+                for k in (128, 256, 384, 576, 1152, 2304) if far else (256, 1152):
+                    shape = (_about(m, rows), _about(n, vectors * width), k)
+                    if signature.variant != "backward_weight":
+                        yield _implicit(signature, arch, rows, vectors, shape)
+                        continue
+                    for split_k in (1, 2, 8, 32) if far else (1, 8):
+                        yield _outer(arch, rows, vectors, shape, split_k)
+    if signature.variant != "backward_weight":
+        for results, m, n in product(SQUARES, (14, 28, 56) if far else (28, 56), (64, 128, 256) if far else (128,)):
+            for rows, vectors in _BLOCKS[arch.vector_registers][:2]:
+                yield _minimal(arch, results, rows, vectors, (_about(m, rows), _about(n, vectors * width)))
+    if signature.variant == "backward_weight":
+        for taps in (2, 4, 6, 8, 10, MAX_TAPS) if far else (4, 8, MAX_TAPS):
+            yield _by_lanes(signature, arch, taps)
+    else:
+        for pixels in range(4, 29, 2) if far else _PIXELS[arch.vector_registers]:
+            yield _by_lanes(signature, arch, pixels)
+    yield LoopsSchedule()
+
+
+def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
+    """What the pool proposes for one signature; some of it may be illegal.
+
+    Asked for `default`, `full` and `profiler`; the other pools are rules over these (`pools.py`).
+    """
+    yield from _default(signature, arch) if pool == "default" else _swept(pool, signature, arch)

@@ -1,0 +1,245 @@
+"""Convolution's part of the tile engine: problem sets of real networks and by seed, families, neighbours."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from tilewright.ops.conv import features
+from tilewright.ops.conv.networks import NETWORKS, Layer, layers
+from tilewright.ops.conv.options import problem as problem_of
+from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.spec import OP, VARIANTS
+from tilewright.ops.engine import ProblemSet, Values
+
+# Two problems are neighbours where they have window, strides, dilation and groups in common, and each of their sizes
+# is within this factor of the other's.
+NEAR = 1.08
+HOLDOUT_SEED = 20261116
+HOLDOUT_2D, HOLDOUT_3D = 250, 50
+
+SHORT = {"forward": "forward", "backward_data": "bwd_data", "backward_weight": "bwd_weight"}
+BATCHES = (1, 8, 32)
+
+
+# -- random ones ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What random problems of a family are drawn from: ranges are log-uniform, tuples are choices."""
+
+    channels: tuple[int, int]  # of one group
+    filters: tuple[int, int]
+    groups: tuple[int, int] = (1, 1)
+    windows: tuple[int, ...] = (3,)
+    strides: tuple[int, ...] = (1,)
+    dilations: tuple[int, ...] = (1,)
+    odd: bool = False  # sizes that nothing divides; others are multiples of 8 where they are over 16
+
+
+# The families, in turn; the same for every device, whose sizes of images and batches differ.
+FAMILIES: Mapping[str, Range] = {
+    "window": Range((32, 512), (32, 512), windows=(3, 3, 3, 5)),
+    "pointwise": Range((32, 1024), (32, 1024), windows=(1,), strides=(1, 1, 2)),
+    "strided": Range((32, 512), (32, 512), windows=(3, 3, 5), strides=(2,)),
+    "grouped": Range((4, 64), (4, 64), (2, 32), windows=(3,), strides=(1, 1, 2)),
+    "depthwise": Range((1, 1), (1, 1), (32, 1024), windows=(3, 3, 5, 7), strides=(1, 1, 2)),
+    "first": Range((1, 4), (16, 128), windows=(3, 4, 7), strides=(1, 2, 4)),
+    "dilated": Range((32, 512), (32, 512), windows=(3,), dilations=(2, 4)),
+    "odd": Range((3, 300), (3, 300), (1, 3), windows=(1, 2, 3, 5), strides=(1, 2, 3), dilations=(1, 2), odd=True),
+}
+# Batch, and pixels along a dimension; products over `MOST` are brought down to it, first in the batch.
+IMAGES = {("cpu", 2): ((1, 8), (7, 112)), ("gpu", 2): ((1, 128), (7, 128)),
+          ("cpu", 3): ((1, 2), (4, 28)), ("gpu", 3): ((1, 8), (4, 64))}  # fmt: skip
+MOST = {"cpu": 4e9, "gpu": 4e11}  # operations
+
+
+def _size(draw: random.Random, low: int, high: int, odd: bool) -> int:
+    size = round(math.exp(draw.uniform(math.log(low), math.log(high))))
+    if odd:
+        return min(high, size | 1) if high > 1 else size
+    return max(low, size // 8 * 8) if size > 16 else size
+
+
+def _one(draw: random.Random, family: str, device: str, rank: int) -> Values:
+    of = FAMILIES[family]
+    (least, most), (small, large) = IMAGES[device, rank]
+    batch = _size(draw, least, most, of.odd)
+    groups = _size(draw, *of.groups, of.odd)
+    channels, filters = (_size(draw, *one, of.odd) for one in (of.channels, of.filters))
+    if family == "depthwise":
+        filters = draw.choice((1, 1, 1, 2))  # depth multipliers
+    window, stride, dilation = draw.choice(of.windows), draw.choice(of.strides), draw.choice(of.dilations)
+    reach = (window - 1) * dilation + 1
+    low = math.log(max(small, reach))
+    sizes = [max(reach, round(math.exp(draw.uniform(low, max(low, math.log(large)))))) for _ in range(rank)]
+    if not of.odd and draw.random() < 0.7:
+        sizes[1:] = sizes[:1] * (rank - 1)
+    padding = draw.choice((0, (reach - 1) // 2)) if of.odd else (reach - 1) // 2
+    work = 2 * channels * filters * groups * window**rank / stride**rank
+    while batch > 1 and work * batch * math.prod(sizes) > MOST[device]:
+        batch = (batch + 1) // 2
+    while work * batch * math.prod(sizes) > MOST[device] and max(sizes) > max(reach, 4):
+        sizes = [max(reach, 4, one * 3 // 4) for one in sizes]
+    return {
+        "batch": batch, "channels": channels * groups, "filters": filters * groups, "size": "x".join(map(str, sizes)),
+        "window": _text(window, rank), "groups": groups, "stride": _text(stride, rank),
+        "padding": _text(padding, rank), "dilation": _text(dilation, rank),
+    }  # fmt: skip
+
+
+def _text(number: int, rank: int) -> str:
+    return "x".join([str(number)] * rank)
+
+
+def drawn(seed: int, count: int, device: str, rank: int = 2) -> Iterator[Values]:
+    """Families in turn; the direction is not said."""
+    draw = random.Random(seed)
+    for index in range(count):
+        yield _one(draw, list(FAMILIES)[index % len(FAMILIES)], device, rank)
+
+
+# -- sets ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _holdout() -> list[Values]:
+    """Half for each kind of device; 250 of two dimensions, 50 of three."""
+    found: list[Values] = []
+    for rank, count in ((2, HOLDOUT_2D), (3, HOLDOUT_3D)):
+        half = count // 2
+        found += drawn(HOLDOUT_SEED + rank, half, "cpu", rank)
+        found += drawn(HOLDOUT_SEED + 10 + rank, count - half, "gpu", rank)
+    return [{**one, "variant": "forward"} for one in found]
+
+
+@lru_cache(maxsize=1)
+def _held() -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+    """The sizes of the holdout by what neighbours have in common."""
+    found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
+    for one in _holdout():
+        made = problem_of(one)
+        found.setdefault(_kind(made), []).append(_sizes(made))
+    return found
+
+
+def _kind(p: ConvProblem) -> tuple[Any, ...]:
+    return len(p.size), p.window, p.stride, p.dilation, p.groups
+
+
+def _sizes(p: ConvProblem) -> tuple[int, ...]:
+    return p.batch, p.channels, p.filters, *p.size
+
+
+def _close(one: Sequence[int], other: Sequence[int]) -> bool:
+    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _apart(make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
+    """A set without the holdout's problems and their neighbours, each problem once."""
+
+    def made() -> list[Values]:
+        found: dict[ConvProblem, Values] = {}
+        for one in make():
+            problem = problem_of(one)
+            if not any(_close(_sizes(problem), each) for each in _held().get(_kind(problem), ())):
+                found.setdefault(problem, one)
+        return list(found.values())
+
+    return made
+
+
+def _batches(layer: Layer) -> tuple[int, ...]:
+    return BATCHES if len(layer.size) == 2 else BATCHES[:2]
+
+
+def _network(name: str) -> Callable[[], list[Values]]:
+    return lambda: [one.values(batch) for one in NETWORKS[name] for batch in _batches(one)]
+
+
+def _direction(variant: str, rank: int) -> Callable[[], list[Values]]:
+    def made() -> list[Values]:
+        found = [one.values(batch) for one in layers(rank) for batch in _batches(one)]
+        seed = 8_000 + 10 * VARIANTS.index(variant) + rank
+        for device in ("cpu", "gpu"):
+            found += drawn(seed, 200 if rank == 2 else 80, device, rank)
+        return [{**one, "variant": variant} for one in found]
+
+    return made
+
+
+def _validation(variant: str, rank: int) -> Callable[[], list[Values]]:
+    """Quick to measure, and drawn apart from everything else."""
+    seed = 8_500 + 10 * VARIANTS.index(variant) + rank
+    return lambda: [{**one, "variant": variant} for one in drawn(seed, 16, "cpu", rank)]
+
+
+def _sets() -> Iterator[ProblemSet]:
+    for variant in VARIANTS:
+        for rank in (2, 3):
+            key = f"{SHORT[variant]}_{rank}d"
+            yield ProblemSet(key, f"{variant} of every network's {rank}D layers, and random ones by seed",
+                             _apart(_direction(variant, rank)))  # fmt: skip
+            yield ProblemSet(f"{key}_validation", f"Sixteen of all kinds of {key}, quick to measure, by seed",
+                             _apart(_validation(variant, rank)))  # fmt: skip
+    for name in NETWORKS:
+        yield ProblemSet(name, f"Layers of {name} at batches of {', '.join(map(str, BATCHES))}; say which --variant",
+                         _apart(_network(name)))  # fmt: skip
+    purpose = f"{HOLDOUT_2D} of two and {HOLDOUT_3D} of three dimensions by seed: no model is trained on them"
+    yield ProblemSet("holdout", purpose, _holdout, holdout=True)
+
+
+class ConvEngine:
+    """Convolution behind the contract of `tilewright.ops.engine.Engine`."""
+
+    op = OP
+    problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _sets()}
+    columns = ("variant", "batch", "channels", "filters", "groups", "size", "window", "stride", "dilation", "before",
+               "after", "dtype", "dtype_out", "epilogue", "num_d")  # fmt: skip
+
+    @property
+    def configs(self) -> Any:
+        return resources.files(__package__).joinpath("configs")
+
+    def random(self, seed: int, count: int, device: str) -> Sequence[Values]:
+        """Three of two dimensions, then one of three."""
+        kind = "cpu" if device == "cpu" else "gpu"
+        flat, deep = drawn(seed, count, kind, 2), drawn(seed + 1, count, kind, 3)
+        return [next(deep) if index % 4 == 3 else next(flat) for index in range(count)]
+
+    def family(self, problem: ConvProblem) -> str:
+        """By the numbers alone, so that a problem from anywhere has one."""
+        p = problem
+        if p.groups > 1:
+            return "depthwise" if p.group_channels == 1 else "grouped"
+        if p.channels <= 4:
+            return "first"
+        if p.channels % 2 and p.filters % 2:
+            return "odd"
+        if max(p.dilation) > 1:
+            return "dilated"
+        if max(p.window) == 1:
+            return "pointwise"
+        return "strided" if max(p.stride) > 1 else "window"
+
+    def near(self, one: ConvProblem, other: ConvProblem) -> bool:
+        """Whatever the direction, the types and the fused work."""
+        return _kind(one) == _kind(other) and _close(_sizes(one), _sizes(other))
+
+    problem_feature_names = features.PROBLEM
+    interaction_names = features.INTERACTION
+
+    def problem_features(self, problem: ConvProblem) -> Sequence[float]:
+        return features.problem_features(problem)
+
+    def interactions(self, problem: ConvProblem, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
+        return features.interactions(problem, kernels, units)
+
+
+ENGINE = ConvEngine()

@@ -1,0 +1,302 @@
+"""The schedules of convolutions on NVIDIA GPUs.
+
+ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, and folded for few channels
+BandSchedule        the same over bands of pixels that are fetched once for all taps
+DepthwiseSchedule   a filter for each channel, at the speed of memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
+from tilewright.ops.conv.spec import ConvSignature
+from tilewright.ops.gemm.nvidia_schedules import K_BYTES, chunk_columns, most_stages
+from tilewright.ops.gemm.nvidia_schedules import shared_bytes as gemm_shared_bytes
+from tilewright.ops.gemm.schedule import Pair, Shape, TmaWsSchedule, sizes
+from tilewright.ops.gemm.spec import GemmSignature
+
+# How A and B of the matrix product lie that a direction is (cuda/conv_tma_ws_shape.h).
+LAYOUTS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTmaWsSchedule:
+    """The copy engine walks over pixels and feeds wgmma, warp-specialised and persistent; folded: few channels as many.
+
+    A warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
+    """
+
+    pipeline: str
+    tile: Shape
+    stages: int
+    cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n
+    grouping: str = "cooperative"  # warpgroups share a tile, or take turns
+    dealing: str = "tiles"  # to blocks: whole tiles, the k steps of all of them evenly, or parts of k
+    store: str = "direct"  # or tma: results leave through the copy engine
+    merged: bool = False  # groups of few channels, several as one
+
+    pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "folded")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "pipeline": pipelines,
+        "grouping": ("cooperative", "pingpong"),
+        "dealing": ("tiles", "stream_k", "split_k"),
+        "store": ("tma", "direct"),
+    }
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "cluster": ("m", "n")}
+
+    @property
+    def gemm(self) -> TmaWsSchedule:
+        """The matrix product's schedule."""
+        return TmaWsSchedule(self.tile, self.stages, self.cluster, self.grouping, False, self.dealing, self.store)
+
+    @property
+    def warp_tile(self) -> Shape:
+        return self.gemm.warp_tile
+
+    @property
+    def warp_grid(self) -> Shape:
+        return self.gemm.warp_grid
+
+    def by_rows(self, signature: ConvSignature) -> bool:
+        """Whether rows of results may lie anywhere: backward_data of strides over 1 has such."""
+        whole = self.store == "direct" and self.dealing == "tiles" and self.pipeline == "tma_ws"
+        return whole and signature.variant == "backward_data" and DTYPES[signature.dtype_out].bytes == 2
+
+    def label(self) -> str:
+        return self.gemm.label().replace("tma_ws", self.pipeline) + ("_merged" if self.merged else "")
+
+
+@dataclass(frozen=True, slots=True)
+class BandSchedule:
+    """Bands of pixels are fetched once for all taps of a window that moves pixel by pixel; warpgroups take turns."""
+
+    pipeline: str = field(default="band", init=False)
+    tile: Shape
+    stages: int  # bands under way
+    band: int  # rows there is room for: those of a tile and what taps reach beyond
+    taps: int  # whose weights are in shared memory
+    merged: bool = False  # groups of few channels, several as one
+
+    pipelines: ClassVar[tuple[str, ...]] = ("band",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+    warp_grid: ClassVar[Shape] = (1, 1, 1)
+
+    @property
+    def warp_tile(self) -> Shape:
+        return (64, self.tile[1], 16)
+
+    def label(self) -> str:
+        said = f"band_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
+        return said + ("_merged" if self.merged else "")
+
+
+def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
+    """conv_band_shape.h."""
+    columns = schedule.tile[1] if signature.variant == "forward" else -(-schedule.tile[1] // 64) * 64
+    results = 2 * 2 * 64 * chunk_columns(schedule.tile[1]) * 2
+    return schedule.stages * schedule.band * K_BYTES + schedule.taps * columns * K_BYTES + results + 1024 + 640
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseSchedule:
+    """A filter for each channel: threads slide the window over strips of pixels that they keep in registers."""
+
+    pipeline: str = field(default="depthwise", init=False)
+    window: int  # its width; 0 is any, a tap at a time
+    step: int  # the stride along the width
+    pixels: int  # of a strip
+    rows: int = 0  # that a square window rolls down, each read once; 0: any height, a row of taps at a time
+    vector: int = 4  # channels of a thread
+
+    pipelines: ClassVar[tuple[str, ...]] = ("depthwise",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ("window", "rows")
+
+    def label(self) -> str:
+        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
+            f"_rows{self.rows}" if self.rows else ""
+        )
+
+
+DEPTHWISE_WINDOWS = (3, 5, 7)
+DEPTHWISE_STEPS = (1, 2)
+
+
+def gemm_signature(signature: ConvSignature, pipeline: str = "tma_ws") -> GemmSignature:
+    """Of the matrix product that a convolution is; folded, backward_data is a forward one."""
+    folded = pipeline == "folded" and signature.variant == "backward_data"
+    return GemmSignature(
+        variant="multi_d" if signature.num_d or signature.epilogue != "PassThrough" else "standard",
+        dtype_a=signature.dtype,
+        dtype_b=signature.dtype,
+        dtype_acc=signature.dtype_acc,
+        dtype_c=signature.dtype_out,
+        dtype_d=signature.dtype_d,
+        layout=LAYOUTS["forward" if folded else signature.variant],
+        epilogue=signature.epilogue,
+        num_d=signature.num_d,
+    )
+
+
+def shared_bytes(signature: ConvSignature, schedule: ConvTmaWsSchedule) -> int:
+    """As the matrix product's."""
+    return gemm_shared_bytes(gemm_signature(signature, schedule.pipeline), schedule.gemm)
+
+
+# Tile, most stages, cluster, grouping, dealing.
+Tiles = tuple[tuple[int, int, int, Pair, str, str], ...]
+_C, _P = "cooperative", "pingpong"
+_PIXELS: Tiles = (
+    (64, 64, 8, (1, 1), _P, "split_k"),
+    (64, 128, 7, (1, 1), _P, "split_k"),
+    (128, 64, 8, (1, 1), _P, "tiles"),
+    (128, 64, 8, (2, 1), _P, "tiles"),
+    (128, 128, 6, (1, 1), _P, "tiles"),
+    (128, 128, 6, (2, 1), _P, "tiles"),
+    (128, 128, 6, (1, 1), _C, "split_k"),
+    (128, 192, 4, (1, 1), _C, "split_k"),
+    (128, 256, 4, (1, 1), _C, "split_k"),
+    (128, 256, 4, (2, 1), _C, "tiles"),
+    (128, 256, 4, (2, 1), _C, "stream_k"),
+    (192, 64, 6, (1, 1), _P, "tiles"),
+    (256, 64, 5, (1, 1), _C, "tiles"),
+    (256, 64, 5, (2, 1), _C, "tiles"),
+    (256, 128, 4, (1, 1), _C, "tiles"),
+    (256, 128, 4, (2, 1), _C, "tiles"),
+    (256, 128, 4, (1, 1), _C, "stream_k"),
+)
+# Columns of filters need not be whole 64s.
+_FILTERS: Tiles = (
+    (128, 16, 12, (1, 1), _P, "tiles"),
+    (128, 32, 10, (1, 1), _P, "tiles"),
+    (128, 96, 7, (1, 1), _P, "tiles"),
+    (128, 160, 5, (1, 1), _P, "tiles"),
+    (256, 32, 5, (1, 1), _C, "tiles"),
+    (256, 96, 5, (1, 1), _C, "tiles"),
+    (256, 160, 4, (1, 1), _C, "tiles"),
+)
+_WEIGHTS: Tiles = (
+    (64, 64, 8, (1, 1), _P, "split_k"),
+    (64, 128, 7, (1, 1), _P, "split_k"),
+    (64, 192, 6, (1, 1), _P, "split_k"),
+    (64, 256, 4, (1, 1), _P, "split_k"),
+    (128, 64, 8, (1, 1), _C, "split_k"),
+    (128, 128, 6, (1, 1), _C, "split_k"),
+    (128, 128, 6, (2, 1), _C, "split_k"),
+    (128, 192, 4, (1, 1), _C, "split_k"),
+    (128, 256, 4, (1, 1), _C, "split_k"),
+    (128, 256, 4, (1, 1), _C, "stream_k"),
+    (256, 64, 4, (1, 1), _C, "split_k"),
+    (256, 128, 4, (1, 1), _C, "split_k"),
+    (256, 128, 4, (1, 1), _C, "stream_k"),
+)
+
+
+def _tma_ws(signature: ConvSignature, tiles: Tiles, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
+    """One schedule a tile, results through the copy engine where it can write them."""
+    gemm, k = gemm_signature(signature), K_BYTES // DTYPES[signature.dtype].bytes
+    for m, n, stages, cluster, grouping, dealing in tiles:
+        small = m == (64 if grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
+        store = "tma" if DTYPES[signature.dtype_out].bytes == 2 and n % 16 == 0 and not small else "direct"
+        made = ConvTmaWsSchedule("tma_ws", (m, n, k), stages, cluster, grouping, dealing, store)
+        yield replace(made, stages=min(stages, most_stages(gemm, made.gemm, arch.scratch_bytes)))
+
+
+def _by_classes(made: Iterator[ConvTmaWsSchedule], signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
+    """backward_data of strides over 1: rows of results lie anywhere, and tiles are whole."""
+    seen = set()
+    for one in made:
+        direct = replace(one, store="direct", dealing="tiles")
+        if direct not in seen and direct != one:
+            seen.add(direct)
+            yield direct
+
+
+def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTmaWsSchedule]:
+    """`wide`: every tile; else those that most problems need."""
+    if not {"wgmma", "tma"} <= arch.features or signature.dtype not in ("bf16", "fp16", "int8"):
+        return
+    if signature.dtype == "int8" and signature.variant != "forward":
+        return
+    tiles = _WEIGHTS if signature.variant == "backward_weight" else _PIXELS
+    if signature.variant != "backward_weight":
+        tiles = (*tiles, *_FILTERS)
+    made = list(_tma_ws(signature, tiles, arch))
+    if signature.variant == "backward_data":
+        made += list(_by_classes(iter(made), signature, arch))
+    yield from made
+    if signature.dtype != "int8":
+        yield from _folded(signature, arch)
+        narrow = [
+            one for one in made if one.tile[1] in (64, 128) and one.cluster == (1, 1) and one.dealing != "stream_k"
+        ]
+        yield from (replace(one, merged=True) for one in narrow)
+
+
+# Few filters, or few pixels of a stride times channels.
+_FOLDED: Tiles = (
+    (128, 64, 8, (1, 1), _P, "tiles"),
+    (192, 64, 6, (1, 1), _P, "tiles"),
+    (256, 32, 5, (1, 1), _C, "tiles"),
+    (256, 64, 5, (1, 1), _C, "tiles"),
+    (256, 128, 4, (1, 1), _C, "tiles"),
+)
+_FOLDED_DATA: Tiles = ((128, 16, 12, (1, 1), _P, "tiles"), (256, 16, 5, (1, 1), _C, "tiles"), _FILTERS[1], _FILTERS[4])
+_FOLDED_WEIGHTS: Tiles = tuple(one for one in _WEIGHTS if one[3] == (1, 1) and one[5] == "split_k")
+
+
+def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
+    tiles = {"forward": _FOLDED, "backward_data": _FOLDED_DATA, "backward_weight": _FOLDED_WEIGHTS}[signature.variant]
+    variant = "forward" if signature.variant == "backward_data" else signature.variant
+    yield from (replace(one, pipeline="folded") for one in _tma_ws(replace(signature, variant=variant), tiles, arch))
+
+
+def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
+    yield from tma_ws(signature, arch, pool != "default")
+    yield from bands(signature, arch)
+    yield from depthwise(signature)
+    yield LoopsSchedule()
+
+
+def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
+    """Nine taps that stay, or a ring of fewer and wider ones."""
+    if not {"wgmma", "tma"} <= arch.features or signature.variant == "backward_weight":
+        return
+    if {DTYPES[signature.dtype].bytes, DTYPES[signature.dtype_out].bytes} != {2}:
+        return
+    for m, n, stages, band, taps in (
+        (128, 64, 3, 320, 9),
+        (192, 64, 2, 480, 9),
+        (256, 64, 2, 480, 9),
+        (128, 128, 2, 512, 4),
+        (128, 128, 3, 336, 4),
+    ):
+        made = BandSchedule((m, n, 64), stages, band, taps)
+        yield made
+        yield replace(made, merged=True)
+
+
+def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
+    """Short strips, and such as divide the sizes of usual networks; beside wide windows fewer channels fit."""
+    if signature.dtype == "int8":
+        return
+    weight = signature.variant == "backward_weight"
+    for window in DEPTHWISE_WINDOWS:
+        for step in DEPTHWISE_STEPS if signature.variant != "backward_data" else (1,):
+            for pixels in (4, 7) if step == 1 else (4,):
+                yield DepthwiseSchedule(window, step, pixels)
+        for rows in (7, 14, 28):
+            yield DepthwiseSchedule(window, 1, 7, rows, 4 if window == 3 else 2)
+    if not weight:
+        yield DepthwiseSchedule(0, 1, 2)
+
+
+__all__ = ["LAYOUTS", "BandSchedule", "ConvTmaWsSchedule", "DepthwiseSchedule", "gemm_signature", "schedules"]

@@ -1,0 +1,142 @@
+"""What describes a convolution on a command line, and back.
+
+Sizes are written as 56x56, one number for all dimensions where it is the same; padding as 1, 1x1, or 0:1x0:1 where what
+comes before differs from what comes after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.dtypes import dtype
+from tilewright.errors import ProblemError
+from tilewright.ops.base import Option
+from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
+from tilewright.ops.conv.spec import default_output, normal_variant
+from tilewright.ops.encodings import element_type
+from tilewright.ops.fused import normal_epilogue
+
+OPTIONS = (
+    Option("batch", "Images."),
+    Option("channels", "Channels of the input, over all groups."),
+    Option("filters", "Filters: channels of the output, over all groups."),
+    Option("size", "Size of the input: 224x224, or one to three numbers.", kind=str),
+    Option("window", "Size of a filter: 3x3, or 3 where it is the same along every dimension.", kind=str),
+    Option("groups", "Groups of channels that are convolved apart.", 1),
+    Option("stride", "Steps of the window, as its size.", "1", str),
+    Option("padding", "Pixels of zeros around the input: 1, 1x1, or 0:1x0:1 for before:after.", "0", str),
+    Option("dilation", "Steps inside the window, as its size.", "1", str),
+    Option("variant", "forward, backward_data or backward_weight.", "forward", str, normal=normal_variant),
+    Option("datatype", "Element type of the operands: fp32, fp16, bf16 or int8.", "fp32", str, normal=element_type),
+    Option("output", "Element type of the result; by default that of the operands.", "", str, normal=element_type),
+    Option("epilogue", "Fused work: PassThrough, MultiDAdd, Relu, Gelu, ...", "PassThrough", str),
+    Option("num_d", "D tensors the epilogue takes: 0, 1 or 2.", 0),
+    Option("full_d", "How many of them are as large as the output; others are one number a channel.", 0),
+    Option("d_datatype", "Element type of the D tensors; by default the output's.", "", str, normal=element_type),
+    Option("deterministic", "The same bits in every run.", False, bool),
+    Option("layout", "Where channels lie in memory: nhwc (side by side) or nchw.", "nhwc", str),
+    Option("x_strides", "Element strides of the input as image, spatial, channel: 9408x336x3x1; by layout.", "", str),
+    Option("w_strides", "Element strides of the weights as filter, spatial, channel; by layout.", "", str),
+    Option("y_strides", "Element strides of the output as image, spatial, channel; by layout.", "", str),
+)
+LAYOUTS = ("nhwc", "nchw")
+
+
+def _wrong(name: str, value: object, remedy: str) -> ProblemError:
+    return ProblemError(f"{name} is {value!r:.60}", rule="option-value", value=value, remedy=remedy)
+
+
+def _sizes(name: str, text: object, count: int = 0) -> Sizes:
+    """56x56 as numbers; one number stands for `count` of them."""
+    try:
+        found = tuple(int(one) for one in str(text).lower().split("x"))
+    except ValueError:
+        raise _wrong(name, text, "write whole numbers with an x between, such as 3x3") from None
+    if count and len(found) == 1:
+        return found * count
+    if count and len(found) != count:
+        raise _wrong(name, text, f"give one number, or {count} with an x between")
+    return found
+
+
+def _padding(text: object, count: int) -> tuple[Sizes, Sizes]:
+    """Before and after."""
+    parts = [one.split(":") for one in str(text).lower().split("x")]
+    if any(len(one) > 2 for one in parts):
+        raise _wrong("padding", text, "write 1, 1x1, or 0:1x0:1 for before:after")
+    before, after = ("x".join(one[index] for one in parts) for index in (0, -1))
+    return _sizes("padding", before, count), _sizes("padding", after, count)
+
+
+def channels_first(shape: Sizes) -> Sizes:
+    """Strides, in the order of our shapes, of dense memory whose channels are the second dimension."""
+    image, channel, *inner = dense_strides((shape[0], shape[-1], *shape[1:-1]))
+    return (image, *inner, channel)
+
+
+def problem(values: Mapping[str, Any]) -> ConvProblem:
+    given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
+    for name in ("datatype", "output", "d_datatype"):
+        if given[name]:
+            dtype(given[name])
+    if given["layout"] not in LAYOUTS:
+        raise _wrong("layout", given["layout"], "use nhwc or nchw")
+    size = _sizes("size", given["size"])
+    count = len(size)
+    before, after = _padding(given["padding"], count)
+    made = ConvProblem(
+        **{
+            name: given[name] for name in ("batch", "channels", "filters", "groups", "num_d", "full_d", "deterministic")
+        },
+        size=size,
+        window=_sizes("window", given["window"], count),
+        stride=_sizes("stride", given["stride"], count),
+        dilation=_sizes("dilation", given["dilation"], count),
+        before=before,
+        after=after,
+        variant=normal_variant(given["variant"]),
+        dtype=given["datatype"],
+        dtype_out=given["output"],
+        dtype_d=given["d_datatype"],
+        epilogue=normal_epilogue(given["epilogue"]),
+    )
+    strides = {}
+    for name in ("x_strides", "w_strides", "y_strides"):
+        if given[name]:
+            strides[name] = _sizes(name, given[name])
+        elif given["layout"] == "nchw":
+            strides[name] = channels_first(getattr(made, name.replace("strides", "shape")))
+    return made.laid(**strides)
+
+
+def _text(sizes: Sequence[int]) -> str:
+    return str(sizes[0]) if len(set(sizes)) == 1 else "x".join(map(str, sizes))
+
+
+def words(problem: ConvProblem) -> list[str]:
+    """What `tilewright run conv` needs to meet this problem again."""
+    p = problem
+    found = ["--batch", str(p.batch), "--channels", str(p.channels), "--filters", str(p.filters)]
+    found += ["--size", "x".join(map(str, p.size)), "--window", _text(p.window)]
+    pairs = [f"{before}:{after}" for before, after in zip(p.before, p.after, strict=True)]
+    first = p.laid(**{f"{one}_strides": channels_first(getattr(p, f"{one}_shape")) for one in "xwy"})
+    usual = first if p == first else p.dense()
+    for flag, value, plain in (
+        ("--groups", p.groups, 1),
+        ("--stride", _text(p.stride), "1"),
+        ("--padding", _text(p.before) if p.before == p.after else "x".join(pairs), "0"),
+        ("--dilation", _text(p.dilation), "1"),
+        ("--variant", p.variant, "forward"),
+        ("--datatype", p.dtype, "fp32"),
+        ("--output", p.dtype_out, default_output(p.dtype)),
+        ("--epilogue", p.epilogue, "PassThrough"),
+        ("--num-d", p.num_d, 0),
+        ("--full-d", p.full_d, 0),
+        ("--d-datatype", p.dtype_d, p.dtype_out),
+        ("--layout", "nchw" if usual is first and p != p.dense() else "nhwc", "nhwc"),
+        *((f"--{one}-strides", getattr(p, f"{one}_strides"), getattr(usual, f"{one}_strides")) for one in "xwy"),
+    ):
+        if value != plain:
+            found += [flag, "x".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    return found + (["--deterministic"] if p.deterministic else [])

@@ -1,0 +1,181 @@
+"""A convolution as the user has it at run time: sizes, window, strides, dtypes, fused work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import ClassVar
+
+from tilewright.dtypes import dtype
+from tilewright.ops.base import settle
+from tilewright.ops.conv.spec import OP, ConvSignature, accumulator, default_output
+
+Sizes = tuple[int, ...]
+
+
+def dense_strides(shape: Sizes) -> Sizes:
+    """Strides in elements of an array whose last index runs fastest; none is under 1."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True)
+class ConvProblem:
+    """Channels and filters are totals over all groups; what belongs to one group is a property.
+
+    Strides are in elements, in the order image (w: filter), spatial, channel, and empty ones mean dense channels-last.
+    In backward directions x and w name the gradients' places: `x` is the input or its gradient, `y` the output or its.
+    """
+
+    op: ClassVar[str] = OP
+
+    batch: int
+    channels: int
+    filters: int
+    size: Sizes  # of the input, one to three dimensions
+    window: Sizes
+    groups: int = 1
+    stride: Sizes = ()
+    dilation: Sizes = ()
+    before: Sizes = ()  # padding before the first pixel of each dimension
+    after: Sizes = ()  # and after the last
+    variant: str = "forward"
+    dtype: str = "fp32"
+    dtype_out: str = ""
+    dtype_d: str = ""
+    epilogue: str = "PassThrough"
+    num_d: int = 0
+    full_d: int = 0  # how many of the D tensors are as large as y; the others are one value a channel
+    deterministic: bool = False
+    x_strides: Sizes = ()
+    w_strides: Sizes = ()
+    y_strides: Sizes = ()
+    aligned: bool = True  # x, w and y begin at multiples of 16 bytes
+
+    def __post_init__(self) -> None:
+        settle(self)
+        put, count = object.__setattr__, len(self.size)
+        for name, value in (("stride", 1), ("dilation", 1), ("before", 0)):
+            if not getattr(self, name):
+                put(self, name, (value,) * count)
+        if not self.after:
+            put(self, "after", self.before)
+        if not self.dtype_out:
+            put(self, "dtype_out", default_output(self.dtype))
+        if not self.dtype_d:
+            put(self, "dtype_d", self.dtype_out)
+        for name in "xwy":
+            if not getattr(self, f"{name}_strides"):
+                put(self, f"{name}_strides", dense_strides(getattr(self, f"{name}_shape")))
+
+    @property
+    def out(self) -> Sizes:
+        """Spatial sizes of the output; 0 where the window does not fit."""
+        return tuple(
+            max(0, (size + before + after - (window - 1) * dilation - 1) // max(1, stride) + 1)
+            for size, window, stride, dilation, before, after in zip(
+                self.size, self.window, self.stride, self.dilation, self.before, self.after, strict=False
+            )
+        )
+
+    # Shapes in the order of the strides: channels last.
+
+    @property
+    def x_shape(self) -> Sizes:
+        return (self.batch, *self.size, self.channels)
+
+    @property
+    def w_shape(self) -> Sizes:
+        return (self.filters, *self.window, self.group_channels)
+
+    @property
+    def y_shape(self) -> Sizes:
+        return (self.batch, *self.out, self.filters)
+
+    @property
+    def group_channels(self) -> int:
+        return self.channels // max(1, self.groups)
+
+    @property
+    def group_filters(self) -> int:
+        return self.filters // max(1, self.groups)
+
+    @property
+    def gemm(self) -> tuple[int, int, int]:
+        """m, n and k of one group's implicit GEMM."""
+        pixels, taps = self.batch * prod(self.out), prod(self.window)
+        if self.variant == "forward":
+            return pixels, self.group_filters, self.group_channels * taps
+        if self.variant == "backward_data":
+            return self.batch * prod(self.size), self.group_channels, self.group_filters * taps
+        return self.group_filters, self.group_channels * taps, pixels
+
+    @property
+    def signature(self) -> ConvSignature:
+        return _signature(self)
+
+    @property
+    def flops(self) -> int:
+        """The same for every direction."""
+        return 2 * self.batch * prod(self.out) * self.filters * self.group_channels * prod(self.window)
+
+    @property
+    def bytes(self) -> int:
+        """Each operand read once, the result written once."""
+        element, result = dtype(self.dtype).bytes, dtype(self.dtype_out).bytes
+        x, w, y = prod(self.x_shape), prod(self.w_shape), prod(self.y_shape)
+        written = {"forward": y, "backward_data": x, "backward_weight": w}.get(self.variant, y)
+        d = self.full_d * y + (self.num_d - self.full_d) * self.filters
+        return (x + w + y - written) * element + written * result + d * dtype(self.dtype_d).bytes
+
+    def dense(self) -> ConvProblem:
+        """The same problem with dense channels-last operands."""
+        return replace(self, x_strides=(), w_strides=(), y_strides=(), aligned=True)
+
+    def laid(self, **strides: Sizes) -> ConvProblem:
+        """The same problem with other strides."""
+        return replace(self, **strides)  # type: ignore[arg-type]
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether channels of x, w and y lie side by side."""
+        return self.x_strides[-1] == self.w_strides[-1] == self.y_strides[-1] == 1
+
+    def describe(self) -> str:
+        def text(sizes: Sizes) -> str:
+            return "x".join(map(str, sizes))
+
+        said = f"conv {self.signature.label()} n={self.batch} c={self.channels} k={self.filters}"
+        said += f" {text(self.size)} window={text(self.window)}"
+        for name, plain in (("stride", 1), ("dilation", 1), ("before", 0)):
+            if any(one != plain for one in getattr(self, name)):
+                said += f" {'padding' if name == 'before' else name}={text(getattr(self, name))}"
+        if self.after != self.before:
+            said += f" after={text(self.after)}"
+        if self.groups != 1:
+            said += f" groups={self.groups}"
+        return said if self.channels_last else said + " channels-first"
+
+
+def minimal_filtering(problem: ConvProblem) -> bool:
+    """Whether Winograd's filtering computes it: windows of 3 x 3, at every place, of floats."""
+    p = problem
+    return len(p.window) > 1 and p.window[-2:] == (3, 3) and p.stride[-2:] == (1, 1) and p.dtype != "int8"
+
+
+@lru_cache(maxsize=4096)  # a selection asks for it once a candidate
+def _signature(problem: ConvProblem) -> ConvSignature:
+    return ConvSignature(
+        variant=problem.variant,
+        spatial=3 if len(problem.size) == 3 else 2,
+        dtype=problem.dtype,
+        dtype_acc=accumulator(problem.dtype),
+        dtype_out=problem.dtype_out,
+        dtype_d=problem.dtype_d if problem.num_d else problem.dtype_out,
+        epilogue=problem.epilogue,
+        num_d=problem.num_d,
+    )

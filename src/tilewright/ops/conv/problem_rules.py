@@ -1,0 +1,132 @@
+"""What makes a convolution one that some kernel can compute, on whatever target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tilewright.errors import nearest
+from tilewright.ops.base import Violation
+from tilewright.ops.conv.problem import ConvProblem, Sizes
+from tilewright.ops.conv.spec import INPUTS, VARIANTS
+from tilewright.ops.fused import epilogue_violations
+
+MAX_SIZE = 1 << 40  # of one dimension
+MAX_SPAN = 1 << 60  # elements: byte offsets are 64-bit
+
+AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+
+
+def problem_violations(problem: ConvProblem) -> list[Violation]:
+    """Every rule that is broken; those on numbers only where the numbers are there."""
+    found = [*_names(problem), *_ranks(problem)]
+    if not found:
+        found = list(_sizes(problem))
+    if not found:
+        found = [*_groups(problem), *_windows(problem)]
+    if not found:
+        found = list(_spans(problem))
+    return found
+
+
+def _names(p: ConvProblem) -> Iterator[Violation]:
+    if p.variant not in VARIANTS:
+        yield Violation("variant-name", f"variant {p.variant!r} is not known", nearest(p.variant, list(VARIANTS)))
+    if p.dtype not in INPUTS:
+        yield Violation("dtype-input", f"{p.dtype} is not an input type", f"use {', '.join(INPUTS)}")
+    yield from epilogue_violations(p.epilogue, p.num_d)
+    if p.variant != "forward" and (p.epilogue != "PassThrough" or p.num_d):
+        yield Violation(
+            "fused-backward",
+            f"{p.variant} with {p.epilogue} and {p.num_d} D tensors: only forward has fused work",
+            "use PassThrough, and do the rest apart",
+        )
+    if not 0 <= p.full_d <= p.num_d:
+        yield Violation("full-d", f"{p.full_d} of {p.num_d} D tensors are as large as y", f"use 0 to {p.num_d}")
+
+
+def _ranks(p: ConvProblem) -> Iterator[Violation]:
+    count = len(p.size)
+    if count not in AXES:
+        yield Violation("spatial-rank", f"{count} spatial dimensions", "use 1, 2 or 3")
+        return
+    for name in ("window", "stride", "dilation", "before", "after"):
+        if len(getattr(p, name)) != count:
+            message = f"{name} has {len(getattr(p, name))} number(s), and there are {count} spatial dimensions"
+            yield Violation("spatial-rank", message, f"give {count}")
+    for name in "xwy":
+        strides: Sizes = getattr(p, f"{name}_strides")
+        if len(strides) != count + 2:
+            yield Violation("stride-rank", f"{name} has {len(strides)} strides", f"give {count + 2}, or none if dense")
+
+
+def _sizes(p: ConvProblem) -> Iterator[Violation]:
+    if p.batch < 0:
+        yield Violation("size-negative", f"the batch is {p.batch}", "use 0 or more")
+    named = [("channels", p.channels), ("filters", p.filters), ("groups", p.groups)]
+    for what, sizes in (("input", p.size), ("window", p.window), ("stride", p.stride), ("dilation", p.dilation)):
+        named += [(f"{what} {axis}", size) for axis, size in zip(AXES[len(p.size)], sizes, strict=True)]
+    for what, size in named:
+        if size < 1:
+            yield Violation("size-positive", f"{what} is {size}", "use 1 or more")
+    for what, sizes in (("before", p.before), ("after", p.after)):
+        for axis, size in zip(AXES[len(p.size)], sizes, strict=True):
+            if size < 0:
+                yield Violation("padding-negative", f"padding {what} of {axis} is {size}", "use 0 or more, and cut x")
+            named.append((f"padding {what} of {axis}", size))
+    for what, size in (("batch", p.batch), *named):
+        if size > MAX_SIZE:
+            yield Violation("size-huge", f"{what} is {size}, over {MAX_SIZE}", "split the problem")
+
+
+def _groups(p: ConvProblem) -> Iterator[Violation]:
+    for what, size in (("channels", p.channels), ("filters", p.filters)):
+        if size % p.groups:
+            below = size // p.groups * p.groups
+            yield Violation(
+                "groups-divide",
+                f"{size} {what} are no whole number for each of {p.groups} groups",
+                f"use {below or p.groups} or {below + p.groups} {what}, or a divisor of {size} as groups",
+            )
+
+
+def _windows(p: ConvProblem) -> Iterator[Violation]:
+    for i, axis in enumerate(AXES[len(p.size)]):
+        reach, there = (p.window[i] - 1) * p.dilation[i] + 1, p.size[i] + p.before[i] + p.after[i]
+        if reach > there:
+            yield Violation(
+                "window-fits",
+                f"the window spans {reach} pixels of {axis} and the padded input has {there}: there is no output",
+                f"pad by {reach - there} more, or use a smaller window or dilation",
+            )
+
+
+def _spans(p: ConvProblem) -> Iterator[Violation]:
+    for name, shape, strides in (
+        ("x", p.x_shape, p.x_strides),
+        ("w", p.w_shape, p.w_strides),
+        ("y", p.y_shape, p.y_strides),
+    ):
+        elements = prod(max(1, size) for size in shape)
+        reach = sum(max(0, size - 1) * abs(stride) for size, stride in zip(shape, strides, strict=True))
+        if max(elements, reach) >= MAX_SPAN:
+            text = "x".join(map(str, shape))
+            yield Violation("size-huge", f"{name} of {text} spans {max(elements, reach)} elements", "split the problem")
+    written, shape, strides = {
+        "forward": ("y", p.y_shape, p.y_strides),
+        "backward_data": ("x", p.x_shape, p.x_strides),
+        "backward_weight": ("w", p.w_shape, p.w_strides),
+    }[p.variant]
+    if overlaps(shape, strides):
+        message = f"{written} is written with strides {strides} over {shape}: different elements share memory"
+        yield Violation("stride-overlap", message, "give strides under which elements are apart")
+
+
+def overlaps(shape: Sizes, strides: Sizes) -> bool:
+    """Unless distinct indices surely name distinct elements."""
+    reach = 0
+    for stride, size in sorted((abs(stride), size) for size, stride in zip(shape, strides, strict=True) if size > 1):
+        if stride <= reach:
+            return 0 not in shape
+        reach += stride * (size - 1)
+    return False

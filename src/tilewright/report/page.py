@@ -1,0 +1,193 @@
+"""The page itself: data, style and script in one file.
+
+Everything that comes from results is data in a JSON block; the script shows it as text and never as markup.  The page
+says what may run in it: one script and one style, by their hashes, and nothing from anywhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from tilewright.dispatch.model import Model
+from tilewright.dispatch.results import STATUSES, canonical
+from tilewright.report.predict import predict
+from tilewright.report.roofs import roofs
+from tilewright.report.scopes import Array, Numbered, Scope, scopes
+from tilewright.report.sources import Source
+
+MARK = "Written by tilewright report"  # tells our pages from other people's
+SCRIPTS = ("base.js", "data.js", "table.js", "plot.js", "choice.js", "views.js", "more_views.js", "main.js")
+_LONGEST = 600  # characters of a reason
+_MOST_REASONS = 2000
+_MOST_CONTEXTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a page is to hold beside the results."""
+
+    title: str = "Measured kernels"
+    models: Sequence[Model] = ()
+    predictions: bool = True
+
+
+def page(source: Source, wanted: Wanted) -> str:
+    """The whole page."""
+    data = {
+        "title": wanted.title,
+        "made": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
+        "version": version("tilewright"),
+        "sources": list(source.names),
+        "statuses": list(STATUSES),
+        "scopes": [scope_data(one, wanted) for one in scopes(source)],
+    }
+    style = _asset("style.css")
+    script = "\n".join(["(() => {", *map(_asset, SCRIPTS), "})();"])
+    parts = {
+        "mark": MARK,
+        "title": html.escape(wanted.title),
+        "policy": f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}",
+        "style": style,
+        "script": script,
+        "data": in_script(data),
+    }
+    text = _asset("page.html")
+    before, found = "", text
+    for name, value in parts.items():  # one after the other, so that no value is looked into
+        head, mark, found = found.partition(f"@{name}@")
+        assert mark, f"page.html has no place for {name}, or not in this order"
+        before += head + value
+    return before + found
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def in_script(data: Any) -> str:
+    """JSON that cannot end the block it stands in, whatever it holds."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII: half a character is an escape
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def packed(values: Any, kind: str) -> dict[str, str]:
+    """An array as bytes: `kind` is NumPy's word for a little-endian type."""
+    data = np.ascontiguousarray(values, np.dtype(f"<{kind}")).tobytes()
+    return {"kind": kind, "data": base64.b64encode(data).decode()}
+
+
+def _words(values: Sequence[str]) -> dict[str, Any]:
+    """Words that repeat: each once, and the number of each place."""
+    known = Numbered()
+    numbers = [known.number(one, one) for one in values]
+    return {"words": known.values, "of": packed(numbers, "u4")}
+
+
+# -- a scope --------------------------------------------------------------------------------------------------
+
+
+def scope_data(scope: Scope, wanted: Wanted) -> dict[str, Any]:
+    facts = scope.facts
+    dates = [one.date for one in scope.results]
+    return {
+        "op": scope.op,
+        "device": {name: _shown(value) for name, value in scope.device.items()},
+        "threads": scope.threads,
+        "archs": scope.archs,
+        "kernels": {
+            "name": [one.name for one in scope.kernels],
+            "digest": [one.digest for one in scope.kernels],
+            "arch": [one.arch for one in scope.kernels],
+        },
+        "problems": {
+            "columns": _columns([one.columns for one in facts]),
+            "family": _words([one.family for one in facts]),
+            "dtype": _words([one.dtype for one in facts]),
+            "flops": packed([one.flops for one in facts], "f8"),
+            "bytes": packed([one.bytes for one in facts], "f8"),
+            "chosen": packed(scope.chosen(), "i4"),
+        },
+        "rows": _rows(scope, wanted),
+        "roofs": roofs(scope),
+        "first": min(dates),
+        "last": max(dates),
+        "contexts": [
+            {"rows": count, "method": {name: _shown(value) for name, value in method.items()},
+             "versions": {name: str(value) for name, value in versions.items()}}
+            for count, method, versions in scope.contexts()[:_MOST_CONTEXTS]
+        ],
+    }  # fmt: skip
+
+
+def _rows(scope: Scope, wanted: Wanted) -> dict[str, Any]:
+    statuses = {name: number for number, name in enumerate(STATUSES)}
+    found: dict[str, Any] = {
+        "problem": packed(scope.problem_of, "u4"),
+        "kernel": packed(scope.kernel_of, "u4"),
+        "status": packed([statuses[one.status] for one in scope.results], "u1"),
+        "seconds": packed(scope.seconds, "f4"),
+        "spread": packed([math.nan if one.spread is None else one.spread for one in scope.results], "f4"),
+        "reason": _reasons([one.reason for one in scope.results]),
+    }
+    if wanted.predictions:
+        told = predict(scope, wanted.models)
+        for name, values in (("estimate", told.estimate), ("model", told.model)):
+            if not np.isnan(values).all():
+                found[name] = packed(values, "f4")
+        found["model_name"] = told.name
+        found["notes"] = [{"why": why, "rows": count} for why, count in told.notes.most_common()]
+    return found
+
+
+def _reasons(given: Sequence[str]) -> dict[str, Any]:
+    """Why rows have no time; of very many different texts the most frequent."""
+    counts: dict[str, int] = {}
+    for one in given:
+        counts[one] = counts.get(one, 0) + 1
+    kept = counts
+    if len(counts) > _MOST_REASONS:
+        kept = dict(sorted(counts.items(), key=lambda one: -one[1])[:_MOST_REASONS])
+    rest = "(one of many reasons: this page holds the most frequent)"
+    return _words([_cut(one) if one in kept else rest for one in given])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}\u2026"
+
+
+def _shown(value: Any) -> Any:
+    """A value as the page may show it: a number, a text or a switch; anything else as its JSON."""
+    if isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < 2**53:
+        return value
+    return canonical(value)
+
+
+def _columns(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The fields of problems, column by column: numbers where all are, words else."""
+    names = list(dict.fromkeys(name for one in found for name in one))
+    return [_column(name, [_shown(one[name]) if name in one else None for one in found]) for name in names]
+
+
+def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    if all(value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)) for value in values):
+        numbers: Array = np.array([math.nan if one is None else one for one in values], np.float64)
+        return {"name": name, "numbers": packed(numbers, "f8")}
+    return {"name": name, **_words(["" if one is None else str(one) for one in values])}

@@ -1,0 +1,122 @@
+"""Convolution behind the generic contract of `tilewright.runtime.bindings.Binding`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.errors import ProblemError
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.spec import MAX_D, OP
+from tilewright.ops.numerics import Check
+from tilewright.runtime.bindings import Binding, BindingDefaults
+from tilewright.runtime.bindings.conv import dense, request, samples
+from tilewright.runtime.bindings.conv.operands import SLOTS, bad, fixed, whole_number
+from tilewright.runtime.bindings.conv.request import Attributes
+from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
+
+__all__ = ["BINDING", "Attributes", "bound", "two"]
+
+
+def two(ds: Any) -> tuple[Any, Any]:
+    """The D tensors of a call, None where there are fewer than two."""
+    if not isinstance(ds, (tuple, list)):
+        raise bad("ds-type", "ds must be a tuple or list of arrays", type(ds).__name__, "write ds=(d0,)")
+    if len(ds) > MAX_D:
+        raise bad("epilogue-d-count", f"{len(ds)} D tensors were given", len(ds), f"give at most {MAX_D}")
+    if any(one is None for one in ds):
+        raise bad("array-type", "a D tensor is None", None, "leave it out of ds")
+    found = (*ds, None, None)
+    return found[0], found[1]
+
+
+def bound(variant: str, first: Any, second: Any, bias: Any, ds: Any, out: Any) -> Operands:
+    """The operands of a direction in their slots."""
+    d0, d1 = two(ds)
+    if variant == "backward_data":
+        return (None, second, first, bias, d0, d1, out)
+    if variant == "backward_weight":
+        return (first, None, second, bias, d0, d1, out)
+    return (first, second, None, bias, d0, d1, out)
+
+
+class ConvBinding(BindingDefaults):
+    op = OP
+    slots: tuple[Slot, ...] = SLOTS
+    scalars: tuple[str, ...] = ()
+
+    def bind(
+        self,
+        first: Any,
+        second: Any,
+        bias: Any = None,
+        *,
+        variant: str = "forward",
+        shape: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: Any = 1,
+        layout: Any = "nhwc",
+        ds: Any = (),
+        epilogue: Any = "passthrough",
+        out: Any = None,
+        out_dtype: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+        """The arrays as the function of the direction takes them: x and w, dy and w, or x and dy."""
+        attributes = Attributes(
+            variant,
+            fixed("stride", stride),
+            fixed("padding", padding),
+            fixed("dilation", dilation),
+            whole_number("groups", groups),
+            layout,
+            None if shape is None else fixed("shape", shape),
+            epilogue,
+            out_dtype,
+            bool(deterministic),
+        )
+        return bound(variant, first, second, bias, ds, out), (), tuple(attributes)
+
+    def bind_kernel(
+        self, spec: KernelSpec, first: Any, second: Any, bias: Any = None, *, out: Any = None, **others: Any
+    ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+        """Direction, epilogue and output type are the kernel's."""
+        signature = spec.signature
+        known: dict[str, Any] = {
+            "variant": signature.variant,
+            "epilogue": signature.epilogue,
+            "out_dtype": signature.dtype_out if out is None else None,
+        }
+        for name in known:
+            if name in others:
+                raise ProblemError(
+                    f"{name} was given, and {spec.name} has its own",
+                    rule="kernel-signature",
+                    value=name,
+                    remedy=f"leave {name} out, or use `tilewright.conv`",
+                )
+        return self.bind(first, second, bias, out=out, **{**others, **known})
+
+    def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
+        return request.build(views, attributes, target)
+
+    def copies(self, stage: StageRequest, larger: ConvProblem) -> StageRequest:
+        return dense.copies(stage, larger)
+
+    def sample(self, problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
+        return samples.sample(problem, seed, exact)
+
+    def dense(self, problem: ConvProblem) -> Request:
+        return dense.dense(problem)
+
+    def check(self, problem: ConvProblem, sample: Sample) -> Check:
+        return samples.judge(problem, sample)(sample)
+
+    def judge(self, problem: ConvProblem, sample: Sample) -> Callable[[Sample], Check]:
+        return samples.judge(problem, sample)
+
+
+BINDING: Binding = ConvBinding()

@@ -1,0 +1,80 @@
+"""Operands made up for a convolution: random values, poisoned results, memory laid out as the problem says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.problem import ConvProblem, Sizes
+from tilewright.ops.conv.reference import judgement
+from tilewright.ops.numerics import Check
+from tilewright.runtime.bindings.conv.dense import sampled_ds, written_shape
+from tilewright.runtime.bindings.conv.operands import LAST, PLACES, SLOTS
+from tilewright.runtime.bindings.conv.request import Attributes
+from tilewright.runtime.dlpack import extent
+from tilewright.runtime.numpy_types import numpy_dtype
+from tilewright.runtime.requests import Sample
+from tilewright.runtime.samples import poison
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def _random(generator: np.random.Generator, count: int, dtype: str) -> Array:
+    if DTYPES[dtype].kind == "int":
+        high = 127 if dtype == "int8" else 1000
+        return generator.integers(-high, high, count, dtype=np.int32, endpoint=True).astype(numpy_dtype(dtype))
+    values = generator.standard_normal(count, dtype=np.float32)
+    return values if dtype == "fp32" else values.astype(numpy_dtype(dtype))
+
+
+def _strided(memory: Array, start: int, shape: Sizes, strides: Sizes) -> Array:
+    steps = tuple(one * memory.itemsize for one in strides)
+    return np.lib.stride_tricks.as_strided(memory[start:], shape, steps)
+
+
+def _made(generator: np.random.Generator, shape: Sizes, strides: Sizes, dtype: str) -> Array:
+    low, high = extent(shape, strides, 1)
+    return _strided(_random(generator, high - low, dtype), -low, shape, strides)
+
+
+def sample(problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
+    """Operands as a call takes them; a result full of NaN (or -1 bits).  The bound holds for any values: `exact` has
+    nothing to change."""
+    p, generator = problem, np.random.default_rng(seed)
+    name, _ = written_shape(p)
+    operands: list[Any] = [None] * len(SLOTS)
+    for one, slot in PLACES[p.variant].items():
+        shape, strides = getattr(p, f"{one}_shape"), getattr(p, f"{one}_strides")
+        if one == name:
+            low, high = extent(shape, strides, 1)
+            memory = np.empty(high - low, numpy_dtype(p.dtype_out))
+            poison(memory)
+            operands[slot] = _strided(memory, -low, shape, strides)
+        else:
+            operands[slot] = _made(generator, shape, strides, p.dtype)
+    for d in sampled_ds(p):
+        shape = tuple(1 if step == 0 else size for size, step in zip(p.y_shape, d.strides, strict=True))
+        operands[d.slot] = _made(generator, shape, d.strides, p.dtype_d)
+    pairs = tuple(zip(p.before, p.after, strict=True))
+    asked = None if p.variant == "forward" else getattr(p, f"{name}_shape")
+    attributes = Attributes(
+        p.variant, p.stride, pairs, p.dilation, p.groups, LAST, asked, p.epilogue, None, p.deterministic
+    )
+    return Sample(tuple(operands), (), tuple(attributes))
+
+
+def named(problem: ConvProblem, made: Sample) -> dict[str, Any]:
+    """What the reference takes: x, w, y and ds."""
+    found: dict[str, Any] = {name: made.operands[slot] for name, slot in PLACES[problem.variant].items()}
+    found["ds"] = tuple(made.operands[one.slot] for one in sampled_ds(problem))
+    return found
+
+
+def judge(problem: ConvProblem, made: Sample) -> Callable[[Sample], Check]:
+    name, _ = written_shape(problem)
+    slot = PLACES[problem.variant][name]
+    ask = judgement(problem, {**named(problem, made), name: None})
+    return lambda one: ask(one.operands[slot])

@@ -1,0 +1,501 @@
+"""Sweeps on several machines, by Ray: builds go to the nodes, every device has an actor that measures, rows come here.
+
+A cluster is seen as crews: devices with one fingerprint share the work, whichever node they are in; devices of another
+kind do all of it too, since their times are others.  Kernels are built on the nodes and kept by this process, which
+sends each to a node that needs it once; a node with another compiler, or another CPU level, builds its own.
+
+What a node was doing when it was lost is given to others.  This process may die at any time: rows are in its store,
+kernels in the stores of the nodes, and the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright import __version__, settings
+from tilewright.arch import arch as arch_by_name
+from tilewright.errors import DeviceError, MachineError, RequestError, TilewrightError
+from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime.devices import HOST
+from tilewright.runtime.timing import Method
+from tilewright.tune import node as nodes
+from tilewright.tune.crew import Crew
+from tilewright.tune.forge import Finished, Heard
+from tilewright.tune.lane import START, LaneLost, Outcome
+from tilewright.tune.spent import Spent
+
+CONNECT = 10.0  # seconds until an address counts as unreachable
+ANSWER = 120.0  # seconds a node has to start a process of ours and to answer
+TOGETHER = 4  # kernels of one build task
+LOSSES = 3  # processes that may end over one build task
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # and empty settings
+_SETTINGS_FRAME = 4
+
+OnNote = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Node:
+    """One machine of the cluster, as it told of itself."""
+
+    id: str
+    name: str
+    resources: Mapping[str, float]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cpus(self) -> int:
+        return int(self.resources.get("CPU", 0))
+
+    @property
+    def gpus(self) -> int:
+        return int(self.resources.get("GPU", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A kernel that was built somewhere: its bytes lie in this process's part of the cluster's memory."""
+
+    spec: KernelSpec
+    kin: str
+    key: str
+    parcel: Any  # an ObjectRef
+
+
+# -- coming in ---------------------------------------------------------------------------------------------
+
+
+def ray_module() -> Any:
+    """Ray, where it is installed."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MachineError(
+            f"sweeps on a cluster need Ray, which is not installed ({error})",
+            rule="no-ray",
+            value="ray",
+            remedy='pip install "tilewright[ray]" here and on every node',
+        ) from error
+    return ray
+
+
+def _place(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or "://" in address or not port.isdigit() or not 0 < int(port) < 65536:
+        raise RequestError(
+            f"{address!r} is not the address of a Ray cluster",
+            rule="cluster-address",
+            value=address,
+            remedy="give HOST:PORT of its head node, as `ray start --head` prints it (the port is 6379 unless told "
+            "otherwise), on a machine that is a node of the cluster",
+        )
+    return host.strip("[]"), int(port)
+
+
+def demand_reachable(address: str, limit: float = CONNECT) -> None:
+    """Ray itself waits for minutes, or for ever, where nothing answers: an address is tried first."""
+    host, port = _place(address)
+    why = ""
+    try:
+        with socket.create_connection((host, port), timeout=limit) as link:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+                return  # its answer would have to be asked for in another way
+            link.settimeout(limit)
+            link.sendall(_PREFACE)
+            head = link.recv(9)
+            if len(head) < 4 or head[3] != _SETTINGS_FRAME:
+                why = "something answers there that is not Ray"
+    except TimeoutError:
+        why = f"nothing answers there within {limit:g} s"
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        raise MachineError(
+            f"there is no Ray cluster at {address}: {why}",
+            rule="cluster-unreachable",
+            value=address,
+            remedy="start one (`ray start --head` on one machine, `ray start --address HOST:PORT` on the others), or "
+            "mend the address",
+        )
+
+
+class Cluster:
+    """The nodes of a Ray cluster that have a part in sweeps of a target; a context."""
+
+    def __init__(self, address: str, target: str, *, limit: float, patience: float, jobs: int | None = None) -> None:
+        self.address, self.target = address, target
+        self.limit, self.patience, self.jobs = limit, patience, jobs
+        self.on_host = arch_by_name(target).backend == HOST.kind
+        self.threads = settings.current().threads  # 0 means all cores of each node
+        self.ray: Any = None
+
+    def __enter__(self) -> Cluster:
+        demand_reachable(self.address)
+        self.ray = ray = ray_module()
+        try:
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+        except Exception as error:
+            raise self._refused(error) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ray.shutdown()
+
+    def _refused(self, error: Exception) -> MachineError:
+        text = " ".join(str(error).split())[:400]
+        mismatch = "version mismatch" in text.lower()
+        return MachineError(
+            f"the Ray cluster at {self.address} cannot be used from here: {text or type(error).__name__}",
+            rule="cluster-version" if mismatch else "cluster-refused",
+            value=self.address,
+            remedy="install the same Python and Ray here as on the cluster"
+            if mismatch
+            else f"make this machine a node of it (`ray start --address {self.address}`) and try again",
+        )
+
+    # -- who is there ------------------------------------------------------------------------------------
+
+    def crews(self, note: OnNote) -> list[Crew]:
+        """Those who can measure the target, with what is wrong with the others said to `note`."""
+        found = self.nodes(note)
+        if self.on_host:
+            lanes = [RayLane(self, one, one.facts) for one in found if self._measures(one, note)]
+        else:
+            lanes = list(self._with_gpus(found, note))
+        if not lanes:
+            raise DeviceError(
+                f"no node of the cluster at {self.address} has a device of {self.target} that is free",
+                rule="cluster-devices",
+                value=self.target,
+                remedy="name a target that its nodes have, or wait until they are free (`ray status` tells)",
+            )
+        groups: dict[tuple[str, int], list[RayLane]] = {}
+        for lane in lanes:
+            groups.setdefault((lane.facts["machine"]["fingerprint"], lane.facts["threads"]), []).append(lane)
+        return [self._crew(found, group) for group in groups.values()]
+
+    def nodes(self, note: OnNote) -> list[Node]:
+        """The nodes that answer; MachineError where one has another Python or another Tilewright."""
+        alive = [
+            Node(one["NodeID"], f"{one['NodeManagerHostname']} ({one['NodeID'][:8]})", one["Resources"])
+            for one in self.ray.nodes()
+            if one["Alive"] and one["Resources"].get("CPU", 0) >= 1
+        ]
+        ask = self.ray.remote(max_retries=0, num_cpus=0)(_probe())
+        asked = {one.id: self.on(ask, one.id).remote(self.target, self.threads) for one in alive}
+        self.ray.wait(list(asked.values()), num_returns=max(1, len(asked)), timeout=ANSWER) if asked else None
+        told: list[tuple[Node, Mapping[str, Any]]] = []
+        for one in alive:
+            try:
+                told.append((one, self.ray.get(asked[one.id], timeout=0.1)))
+            except Exception as error:
+                note(f"node {one.name} is left out: {_short(error)}")
+        demand_alike(told)
+        for one, answer in told:
+            one.facts = answer["facts"]
+        return [one for one, _ in told]
+
+    def alive(self, node: str) -> bool:
+        return any(one["Alive"] for one in self.ray.nodes() if one["NodeID"] == node)
+
+    def on(self, remote: Any, node: str, **options: Any) -> Any:
+        """A task or an actor that runs on one node."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **options)
+
+    def _measures(self, one: Node, note: OnNote) -> bool:
+        why = one.facts["why_no_device"]
+        if why:
+            note(f"node {one.name} does not measure: {why}")
+        return not why
+
+    def _with_gpus(self, found: Sequence[Node], note: OnNote) -> Iterator[RayLane]:
+        """Lanes of devices that are free; each actor has one of its own, and tells which."""
+        lanes = [RayLane(self, one, {}, place) for one in found for place in range(one.gpus)]
+        asked = [(lane, lane.ask()) for lane in lanes]
+        for lane, answer in asked:
+            try:
+                lane.facts = self.ray.get(answer, timeout=ANSWER)
+                why = lane.facts["why_no_device"]
+            except Exception as error:
+                why = f"it was not free within {ANSWER:g} s" if _is(error, "GetTimeoutError") else _short(error)
+            if why:
+                note(f"{lane.name} does not measure: {why}")
+                lane.close()
+            else:
+                yield lane
+
+    def _crew(self, found: Sequence[Node], lanes: Sequence[RayLane]) -> Crew:
+        """Alike devices; their kernels are built by the nodes of the kin most of them are."""
+        among = [lane.node for lane in lanes] if self.on_host else found
+        kins = Counter(lane.facts["kin"] for lane in lanes if lane.facts["kin"])
+        kins = kins or Counter(one.facts["kin"] for one in found if one.facts["kin"])
+        if not kins:
+            raise MachineError(
+                f"no node of the cluster at {self.address} can build kernels of {self.target}: "
+                f"{found[0].facts['why_no_compiler']}",
+                rule="cluster-compiler",
+                value=self.target,
+                remedy="install a compiler on one of them; `tilewright doctor` there says what is missing",
+            )
+        kin = kins.most_common(1)[0][0]
+        builders = [one for one in among if one.facts["kin"] == kin]
+        builders = builders or [one for one in found if one.facts["kin"] == kin]
+        for lane in lanes:
+            lane.builder_versions = builders[0].facts["versions"]
+        facts = lanes[0].facts
+        return Crew(
+            facts["machine"], facts["threads"], facts["cache_bytes"], self.on_host,
+            RayBuilds(self, kin, builders), tuple(lanes),
+        )  # fmt: skip
+
+
+def _probe() -> Callable[[str, int], dict[str, Any]]:
+    """A function that is sent as it is: it must run where Tilewright is missing, or another one."""
+
+    def probe(target: str, threads: int) -> dict[str, Any]:
+        import platform
+
+        found: dict[str, Any] = {"python": platform.python_version(), "tilewright": "", "tree": "", "trouble": ""}
+        try:
+            import tilewright
+
+            found["tilewright"] = tilewright.__version__
+            from tilewright.tune import node
+
+            found["tree"] = node.tree()
+            found["facts"] = node.facts(target, threads)
+        except Exception as error:
+            found["trouble"] = f"{type(error).__name__}: {error}"
+        return found
+
+    return probe
+
+
+def demand_alike(told: Sequence[tuple[Node, Mapping[str, Any]]]) -> None:
+    """Raise where a node has another Python or another Tilewright than this process, and name it."""
+    mine = {"Python": _minor(platform.python_version()), "Tilewright": __version__, "sources": nodes.tree()}
+    for one, answer in told:
+        theirs = {"Python": _minor(answer["python"]), "Tilewright": answer["tilewright"], "sources": answer["tree"]}
+        what = next((name for name in mine if theirs[name] != mine[name]), "")
+        if not what and not answer["trouble"]:
+            continue
+        if not theirs["Tilewright"]:
+            why = f"cannot import Tilewright: {answer['trouble']}"
+        elif what == "sources" and theirs["sources"]:
+            why = f"has other sources of Tilewright {__version__} than this machine"
+        elif what and theirs[what]:
+            why = f"has {what} {theirs[what]}, this machine {mine[what]}"
+        else:
+            why = f"cannot tell what it is: {answer['trouble']}"
+        raise MachineError(
+            f"node {one.name} {why}",
+            rule="cluster-node-version",
+            value=one.name,
+            remedy="install the same Tilewright and Python on every node, and start Ray there again",
+        )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _short(error: BaseException) -> str:
+    return (" ".join(str(getattr(error, "cause", None) or error).split()) or type(error).__name__)[:300]
+
+
+def _is(error: BaseException, *names: str) -> bool:
+    """Whether an error of Ray is one of these: its classes differ a little from version to version."""
+    return any(one.__name__ in names for one in type(error).__mro__)
+
+
+# -- building ----------------------------------------------------------------------------------------------
+
+
+class RayBuilds:
+    """Builds on the nodes of one kin, as many at a time as they have processors."""
+
+    def __init__(self, cluster: Cluster, kin: str, builders: Sequence[Node]) -> None:
+        self._cluster, self._kin, self._builders = cluster, kin, builders
+
+    def build(self, specs: Sequence[KernelSpec], heard: Heard | None) -> Generator[Finished, None, None]:
+        ray = self._cluster.ray
+        task = ray.remote(max_retries=0, num_cpus=1)(nodes.build)
+        waiting = deque(_Group(tuple(specs[first : first + TOGETHER])) for first in range(0, len(specs), TOGETHER))
+        running: dict[Any, tuple[str, _Group]] = {}
+        free = {one.id: min(one.cpus, self._cluster.jobs or one.cpus) for one in self._builders}
+        try:
+            while waiting or running:
+                while waiting and (place := max(free, key=lambda one: free[one], default="")) and free[place] > 0:
+                    group = waiting.popleft()
+                    free[place] -= 1
+                    words = [one.to_dict() for one in group.specs]
+                    running[self._cluster.on(task, place).remote(group.specs[0].op, words)] = (place, group)
+                if not running:
+                    raise self._nobody(len(waiting))
+                for one in ray.wait(list(running), num_returns=1, timeout=1.0)[0]:
+                    place, group = running.pop(one)
+                    try:
+                        answer = ray.get(one)
+                    except Exception as error:
+                        why = _demand_lost(error)
+                        if not self._cluster.alive(place):
+                            free.pop(place, None)
+                        group = _Group(group.specs, group.losses + 1)
+                        if group.losses < LOSSES:
+                            waiting.appendleft(group)
+                        else:
+                            yield Finished({}, {each.digest: why for each in group.specs})
+                    else:
+                        yield self._finished(answer, group.specs, heard)
+                    if place in free:
+                        free[place] += 1
+        finally:
+            for one in running:
+                with suppress(Exception):
+                    ray.cancel(one, force=True)
+
+    def _finished(self, answer: Mapping[str, Any], group: Sequence[KernelSpec], heard: Heard | None) -> Finished:
+        for event in answer["heard"]:
+            if heard is not None:
+                heard(event)
+        specs = {one.digest: one for one in group}
+        built = {
+            digest: Sent(specs[digest], self._kin, one["key"], self._cluster.ray.put(one))
+            for digest, one in answer["built"].items()
+        }
+        return Finished(built, answer["failed"])
+
+    def _nobody(self, left: int) -> MachineError:
+        return MachineError(
+            f"every node that builds is lost ({', '.join(one.name for one in self._builders)})",
+            rule="cluster-lost",
+            value=left,
+            remedy="start the nodes again; the same command goes on from where it was",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Kernels of one task, and how many processes ended over them."""
+
+    specs: tuple[KernelSpec, ...]
+    losses: int = 0
+
+
+def _demand_lost(error: Exception) -> str:
+    """How a node or its process ended; raises what is no such end, since the same would happen on the next."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, TilewrightError):
+        raise cause from error
+    if _is(error, "RayTaskError"):
+        raise error
+    return f"the process that built it was lost: {_short(error)}"
+
+
+# -- measuring ---------------------------------------------------------------------------------------------
+
+
+class RayLane:
+    """One device of a node, by an actor that holds it."""
+
+    def __init__(self, cluster: Cluster, node: Node, facts: Mapping[str, Any], place: int = 0) -> None:
+        self._cluster, self.node, self.facts, self._place = cluster, node, facts, place
+        self.builder_versions: Mapping[str, str] = {}
+        self.spent = Spent()
+        self._actor: Any = None
+        self._has: set[str] = set()  # digests of kernels the node was sent
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return f"node {self.node.name}" + ("" if self._cluster.on_host else f" device {self._place}")
+
+    def versions(self, spec: KernelSpec) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.facts["versions"] if self.facts["kin"] else self.builder_versions
+        return found
+
+    def ask(self) -> Any:
+        """Start the actor; the answer to come is what it measures on.
+
+        On the host it takes all the node's processors, so that nothing else of the cluster runs beside it.
+        """
+        one = self._cluster
+        takes = {"num_cpus": self.node.cpus} if one.on_host else {"num_gpus": 1, "num_cpus": 0}
+        seat = one.ray.remote(nodes.Seat)
+        made = one.on(seat, self.node.id, max_restarts=0, max_task_retries=0, **takes)
+        self._actor = made.remote(one.target, one.threads, one.limit, one.patience)
+        return self._actor.facts.remote()
+
+    def open(self) -> None:
+        self._closed = False
+        if self._actor is not None:
+            return  # it was asked what it is
+        found = self._get(self.ask(), ANSWER, "it did not start")
+        if found["why_no_device"]:
+            raise LaneLost(found["why_no_device"])
+        if found["machine"]["fingerprint"] != self.facts["machine"]["fingerprint"]:
+            raise LaneLost(f"{self.name} is another device now: {found['machine']}")
+
+    def measure(self, problem: Any, kernels: Sequence[Sent], method: Method) -> Iterator[Outcome]:
+        limit = 3 * START + 4 * self._cluster.limit * max(1, len(kernels))  # each may be asked alone, and twice
+        again: set[str] = set()
+        while True:
+            sent = [one for one in kernels if one.kin == self.facts["kin"] or not self.facts["kin"]]
+            wanted = [one for one in sent if one.spec.digest not in self._has or one.spec.digest in again]
+            words = [{"spec": one.spec.to_dict(), "kin": one.kin, "key": one.key} for one in kernels]
+            answer = self._get(
+                self._actor.measure.remote(
+                    problem.op, plain(problem), plain(method), words, *(one.parcel for one in wanted)
+                ),
+                limit,
+                f"no answer within {limit:g} s",
+            )
+            self._has |= {one.spec.digest for one in sent}
+            if "missing" not in answer:
+                break
+            if again:
+                raise LaneLost(f"it does not keep the kernels that it is sent ({answer['missing'][0][:12]})")
+            again = set(answer["missing"])
+        self.spent.add(answer.get("spent") or {})
+        for one in answer["outcomes"]:
+            yield Outcome(**one)
+        if "lost" in answer:
+            raise LaneLost(answer["lost"])
+
+    def _get(self, answer: Any, limit: float, late: str) -> Any:
+        """An actor's answer; LaneLost where none comes."""
+        ray = self._cluster.ray
+        ends = time.monotonic() + limit
+        while not self._closed:
+            try:
+                return ray.get(answer, timeout=1.0)
+            except Exception as error:
+                if _is(error, "GetTimeoutError"):
+                    if time.monotonic() > ends:
+                        raise LaneLost(late) from error
+                    continue
+                cause = getattr(error, "cause", None)
+                if isinstance(cause, TilewrightError):
+                    raise cause from error
+                if _is(error, "RayTaskError"):
+                    raise
+                raise LaneLost(f"{type(error).__name__}: {_short(error)}") from error
+        raise LaneLost("the sweep ended")
+
+    def close(self) -> None:
+        self._closed = True
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            with suppress(Exception):
+                self._cluster.ray.kill(actor)

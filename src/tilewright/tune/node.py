@@ -1,0 +1,231 @@
+"""What a machine of a cluster does for a sweep elsewhere: tells what it is, builds kernels, measures them.
+
+Nothing here knows how machines talk to each other: arguments and answers are plain data.  Kernels travel as parcels,
+each the entry of a kernel store with its key, and are put into the store of the machine that needs them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import tilewright
+from tilewright import events, ops, settings
+from tilewright.arch import arch as arch_by_name
+from tilewright.arch import best_host_arch
+from tilewright.arch.host import host_facts
+from tilewright.backends.base import backend
+from tilewright.build import Builder, Store, upkeep
+from tilewright.build.key import canonical
+from tilewright.dispatch.measure import versions_on
+from tilewright.dispatch.records import identified, threads_of
+from tilewright.errors import StoreError, TilewrightError, ToolchainError
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime.devices import HOST, device_of
+from tilewright.runtime.timing import Method
+from tilewright.tune.forge import build_here
+from tilewright.tune.lane import Built, Lane, LaneLost
+
+Parcel = dict[str, Any]  # key, library, sha256, texts, facts
+
+
+def tree() -> str:
+    """What this installation's sources are known by: two of the same version may still differ."""
+    root = Path(tilewright.__file__).parent
+    text = hashlib.sha256()
+    for one in sorted(root.rglob("*")):
+        if one.suffix in (".py", ".h", ".cpp", ".jinja", ".json") and one.is_file():
+            text.update(f"{one.relative_to(root)}\n".encode() + one.read_bytes())
+    return text.hexdigest()[:16]
+
+
+def kin(target: str) -> tuple[str, str]:
+    """What machines share whose kernels of a target are the same: system, CPU level, compiler, flags.
+
+    Empty, with the reason, where kernels cannot be built at all.
+    """
+    owner = arch_by_name(target).backend
+    try:
+        toolchain = backend(owner).toolchain()
+        compiler, flags = toolchain.identity, list(toolchain.flags(target))
+    except ToolchainError as error:
+        return "", error.message
+    level = best_host_arch().name if owner == HOST.kind else ""
+    parts = [system(), level, compiler.kind, compiler.version, compiler.digest, flags]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:16], ""
+
+
+def system() -> str:
+    """What a library of machine code needs to be loaded at all."""
+    return " ".join((platform.machine(), *platform.libc_ver()))
+
+
+def facts(target: str, threads: int) -> dict[str, Any]:
+    """What this machine is to a sweep of a target; `threads` 0 means all its cores."""
+    owner = arch_by_name(target).backend
+    mine, why = kin(target)
+    found: dict[str, Any] = {
+        "kin": mine, "why_no_compiler": why, "system": system(), "tree": tree(), "cores": host_facts().cores,
+        "why_no_device": "", "versions": versions_on(target),
+    }  # fmt: skip
+    if owner == HOST.kind:
+        found |= _device(target, threads)
+    return found
+
+
+def _device(target: str, threads: int) -> dict[str, Any]:
+    try:
+        device = device_of(target)
+    except TilewrightError as error:
+        return {"why_no_device": error.message}
+    most = min(host_facts().cores, settings.MAX_THREADS)
+    return {
+        "machine": identified(device.identity), "cache_bytes": device.cache_bytes, "device": device.name,
+        "threads": threads_of(target, threads or most), "why_no_device": "",
+    }  # fmt: skip
+
+
+# -- building ----------------------------------------------------------------------------------------------
+
+
+def build(op: str, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Kernels, one compiler at a time: parcels of those that are built, reasons of the others, and what was heard."""
+    heard: list[Any] = []
+    known = [ops.op(op).spec_from_dict(dict(one)) for one in specs]
+    done = build_here(known, 1, lambda event: heard.append(event) if _counts(event) else None)
+    store = Store()
+    return {
+        "built": {digest: parcel(store, one.library.parent.name) for digest, one in done.built.items()},
+        "failed": dict(done.failed),
+        "heard": heard,
+    }
+
+
+def _counts(event: events.Event) -> bool:
+    return isinstance(event, (events.KernelBuilt, events.BuildFailed))
+
+
+def parcel(store: Store, key: str) -> Parcel:
+    """An entry of a store as plain data."""
+    entry = store.verify(key)
+    manifest = dict(entry.manifest)
+    files, name = manifest.pop("files"), manifest.pop("library")
+    texts = {one: (entry.folder / one).read_text(encoding="utf-8") for one in files if one != name}
+    manifest.pop("key")
+    library = entry.library.read_bytes()
+    return {
+        "key": key, "name": name, "library": library, "sha256": files[name]["sha256"], "texts": texts,
+        "facts": manifest,
+    }  # fmt: skip
+
+
+def unpack(store: Store, one: Parcel) -> Path:
+    """The library of a parcel, in this machine's store; StoreError where it is not what was sent."""
+    key = str(one["key"])
+    with suppress(StoreError):  # a damaged entry is replaced
+        entry = store.lookup(key)
+        if entry is not None:
+            return entry.library
+    inputs = one["facts"].get("inputs")
+    sound = hashlib.sha256(one["library"]).hexdigest() == one["sha256"]
+    if not sound or hashlib.sha256(canonical(inputs).encode()).hexdigest() != key:
+        raise StoreError(
+            f"the kernel {key[:16]} arrived damaged",
+            rule="parcel",
+            value=key,
+            remedy="give the command again; if it stays so, look at the network between the machines",
+        )
+    with store.workspace() as work:
+        library = work / Path(one["name"]).name
+        library.write_bytes(one["library"])
+        entry = store.publish(key, work, library, one["texts"], one["facts"])
+    with suppress(StoreError):
+        upkeep.after_build(store, settings.current().cache_max_bytes, [key], len(one["library"]))
+    return entry.library
+
+
+# -- measuring ---------------------------------------------------------------------------------------------
+
+
+class Seat:
+    """A lane on this machine for a sweep elsewhere."""
+
+    def __init__(self, target: str, threads: int, limit: float, patience: float) -> None:
+        self._target, self._limit, self._patience, self._asked = target, limit, patience, threads
+        self._kin, _ = kin(target)
+        self._lane: Lane | None = None
+        self._store = Store()
+        self._libraries: dict[str, Path] = {}  # by digest
+
+    def facts(self) -> dict[str, Any]:
+        """What it measures on; it is looked at once more, since a device is this seat's alone from now on."""
+        found = {**facts(self._target, self._asked), **_device(self._target, self._asked)}
+        if not found["why_no_device"]:
+            on_host = arch_by_name(self._target).backend == HOST.kind
+            self._lane = Lane(
+                self._target, found["threads"] or 1, limit=self._limit, patience=self._patience if on_host else None,
+                fingerprint=found["machine"]["fingerprint"],
+            )  # fmt: skip
+        return found
+
+    def measure(
+        self, op: str, problem: Mapping[str, Any], method: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]],
+        *parcels: Parcel,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Outcomes of kernels, each a spec with the kin and key it was built by; those that came are in parcels.
+
+        `missing` names those this machine has not: the same request with their parcels is answered.
+        """
+        assert self._lane is not None, "facts are asked for first"
+        mine = ops.op(op)
+        arrived = {one["key"]: one for one in parcels}
+        outcomes: list[dict[str, Any]] = []
+        built: list[Built] = []
+        missing: list[str] = []
+        for one in kernels:
+            spec = mine.spec_from_dict(one["spec"])
+            try:
+                library = self._library(spec, one, arrived)
+            except TilewrightError as error:
+                outcomes.append({"digest": spec.digest, "status": "build-failed", "reason": error.message})
+                continue
+            if library is None:
+                missing.append(spec.digest)
+            else:
+                built.append(Built(spec, library))
+        if missing:
+            return {"missing": missing}
+        try:
+            for outcome in self._lane.measure(mine.problem_from_dict(problem), built, Method(**method)):
+                outcomes.append(asdict(outcome))
+        except LaneLost as lost:
+            return {"outcomes": outcomes, "lost": str(lost)}
+        spent = dict(self._lane.spent)
+        self._lane.spent.clear()
+        return {"outcomes": outcomes, "spent": spent}
+
+    def _library(self, spec: KernelSpec, one: Mapping[str, Any], arrived: Mapping[str, Parcel]) -> Path | None:
+        """Where the kernel is on this machine; None where it must be sent."""
+        known = self._libraries.get(spec.digest)
+        if known is not None and known.exists():
+            return known
+        found: Path | None
+        if self._kin and one["kin"] != self._kin:
+            found = Builder().build_one(spec).path  # this machine's own: others' compilers are not like its
+        elif one["key"] in arrived:
+            found = unpack(self._store, arrived[one["key"]])
+        else:
+            entry = self._store.lookup(one["key"])
+            found = None if entry is None else entry.library
+        if found is not None:
+            self._libraries[spec.digest] = found
+        return found
+
+    def close(self) -> None:
+        if self._lane is not None:
+            self._lane.close()

@@ -1,0 +1,287 @@
+"""Searching under a budget of time: trials through a sweep, and how far what was found may be from the best.
+
+Every trial is a row of the store, checked before it was timed, like any other: the same command goes on from what is
+there, other sweeps need not measure it again, and models learn from it.  The budget is for all problems together; each
+gets an equal part of what is left.  A batch that is begun is finished, and none is begun that is not expected to end
+in time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tilewright.backends.base import backend
+from tilewright.dispatch import learned
+from tilewright.dispatch.results import OK
+from tilewright.errors import RequestError
+from tilewright.ops.base import plain
+from tilewright.tune.search import Halving, Seen, Space, Strategy, Trial, strategy
+from tilewright.tune.sweep import Item, Sweep, Work
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.registry import Registry
+    from tilewright.dispatch.results import Result
+
+ROUNDS = {"halving": 16}  # of a whole measurement, where nobody says: enough that it can be halved
+RESAMPLED = 1000
+
+Evaluate = Callable[[Sequence[Trial]], Sequence[Seen]]
+Clock = Callable[[], float]
+
+_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds_of(text: str) -> float:
+    """A length of time as people write it: 90, 120s, 2m, 1.5h."""
+    found = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]*)\s*", text.lower(), re.ASCII)
+    if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
+        raise RequestError(
+            f"{text!r:.60} is no length of time", rule="search-budget", value=text, remedy="give 120s, 2m or 1.5h"
+        )
+    return float(found[1]) * _UNITS[found[2]]
+
+
+class Step(NamedTuple):
+    """One trial that was made, and when it was known."""
+
+    trial: Trial
+    seen: Seen
+    at: float  # seconds after the search began
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a search did on one problem."""
+
+    size: int  # kernels there are
+    known: int = 0  # of which the store had a result before
+    steps: list[Step] = field(default_factory=list)
+    times: dict[int, float] = field(default_factory=dict)  # seconds by place, of all that has a whole measurement
+    finished: bool = False  # there was nothing left to try
+
+    @property
+    def tried(self) -> int:
+        """Kernels, not trials: one may be tried with more and more rounds."""
+        return len({one.trial.place for one in self.steps})
+
+    @property
+    def found(self) -> float | None:
+        return min(self.times.values(), default=None)
+
+    @property
+    def curve(self) -> list[tuple[float, float]]:
+        """When the fastest so far was known, each time it changed."""
+        best, found = math.inf, []
+        for one in self.steps:
+            if one.seen.seconds is not None and one.seen.seconds < best and one.trial.place in self.times:
+                best = one.seen.seconds
+                found.append((one.at, best))
+        return found
+
+
+def run(
+    space: Space, way: Strategy, evaluate: Evaluate, seconds: float, *, rounds: int, clock: Clock = time.monotonic,
+    known: Mapping[int, Seen] | None = None,
+) -> Trace:  # fmt: skip
+    """Ask, evaluate and tell until the time is used up or nothing is left; `known` is told first, and costs nothing."""
+    start = clock()
+    trace = Trace(len(space), len(known or {}))
+
+    def hear(trial: Trial, seen: Seen) -> None:
+        way.tell(trial, seen)
+        if seen.seconds is not None and seen.rounds >= rounds:
+            trace.times[trial.place] = seen.seconds
+
+    for place, seen in sorted((known or {}).items()):
+        hear(Trial(place, seen.rounds), seen)
+    each = 0.0  # seconds that a trial of the last batch took
+    while True:
+        trials = list(way.ask())
+        trace.finished = not trials
+        left = seconds - (clock() - start)
+        if each:
+            trials = trials[: max(0, int(min(left / each, len(trials))))]
+        if not trials or left <= 0:
+            return trace
+        begun = clock()
+        for trial, seen in zip(trials, evaluate(trials), strict=True):
+            hear(trial, seen)
+            trace.steps.append(Step(trial, seen, clock() - start))
+        each = max(1e-9, (clock() - begun) / len(trials))
+
+
+# -- how far from the best ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """How much longer the kernel found takes than better ones that are known, or may be.
+
+    `store`: against the fastest that any sweep or search has ever measured on this problem, device and threads.
+    `again`, `again_p90`: what a search of as many kernels, drawn from those that this one measured, would be behind
+    the fastest of them, on average and in one of ten cases.  Large where one lucky kernel leads: then a longer search
+    may well find another.  It says nothing of kernels that are unlike all that were measured.
+    `unseen`: kernels that were not measured.  `better`: how many of them are expected to be faster, which is known
+    of an order by chance alone: of n measured and one more, each is as likely to be the fastest.
+    """
+
+    store: float | None
+    again: float | None
+    again_p90: float | None
+    unseen: int
+    better: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("store", "again", "again_p90", "unseen", "better")}
+
+
+def regret(trace: Trace, elsewhere: Iterable[float], *, by_chance: bool, seed: int = 0) -> Regret:
+    """Of a search; `elsewhere` are times that the store has of the problem."""
+    times = np.array(sorted(trace.times.values()))
+    unseen = trace.size - len({*trace.times, *(one.trial.place for one in trace.steps)})
+    if not len(times):
+        return Regret(None, None, None, unseen, None)
+    best = float(times[0])
+    draw = np.random.default_rng(seed)
+    least = times[draw.integers(0, len(times), (RESAMPLED, len(times))).min(axis=1)] / best - 1
+    return Regret(
+        max(0.0, best / min([best, *elsewhere]) - 1),
+        float(least.mean()),
+        float(np.quantile(least, 0.9)),
+        unseen,
+        unseen / (len(times) + 1) if by_chance else None,
+    )
+
+
+# -- through a sweep ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was asked for."""
+
+    name: str  # of the strategy
+    budget: float  # seconds, for all problems
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of one problem."""
+
+    item: Item
+    trace: Trace
+    regret: Regret
+
+    def to_dict(self, search: Search) -> dict[str, Any]:
+        trace = self.trace
+        return {
+            "strategy": search.name, "budget": search.budget, "seed": search.seed, "kernels": trace.size,
+            "tried": trace.tried, "trials": len(trace.steps), "known": trace.known, "finished": trace.finished,
+            "curve": trace.curve, "regret": self.regret.to_dict(),
+        }  # fmt: skip
+
+
+OnRow = Callable[["Result"], None]
+
+
+class Searching:
+    """A search over the problems of a sweep's work, each over all its kernels."""
+
+    def __init__(self, registry: Registry, sweep: Sweep, search: Search) -> None:
+        self.registry, self.sweep, self.search = registry, sweep, search
+        self.rounds = sweep.options.method.rounds
+
+    def run(self, work: Work, on_row: OnRow | None = None, on_build: Any = None) -> list[Found]:
+        """One problem after another."""
+        end = time.monotonic() + self.search.budget
+        found = []
+        for index, item in enumerate(work.asked):
+            share = (end - time.monotonic()) / (len(work.asked) - index)
+            found.append(self.one(item, share, on_row, on_build))
+        return found
+
+    def one(self, item: Item, seconds: float, on_row: OnRow | None = None, on_build: Any = None) -> Found:
+        space = self.space(item)
+        way = strategy(self.search.name, space, self.search.seed, self.rounds)
+        known = self._known(item, way)
+        trace = run(
+            space, way, self._evaluate(item, on_row, on_build), seconds, rounds=self.rounds, known=known
+        )  # fmt: skip
+        return Found(
+            item, trace, regret(trace, self._elsewhere(item), by_chance=self.search.name == "random",
+                                seed=self.search.seed)
+        )  # fmt: skip
+
+    def space(self, item: Item) -> Space:
+        """The kernels of a problem, beginning with the one that dispatch takes now."""
+        present = self.registry.select(item.problem, strict=False).stages[0].spec.digest
+        start = [place for place, one in enumerate(item.specs) if one.digest == present]
+        return Space(item.specs, start, lambda places: self._expected(item, [item.specs[one] for one in places]))
+
+    def _expected(self, item: Item, specs: Sequence[Any]) -> Sequence[float]:
+        """What dispatch predicts: a learned model where one knows them, else the estimate."""
+        arch, threads = self.registry.arch, self.sweep.threads or 1
+        estimate = backend(arch.backend).estimate
+        served = [(spec, estimate(spec, item.problem, threads)) for spec in specs]
+        told = learned.verdict(arch, item.problem, threads, served) if learned.asked() else None
+        predicted = learned.predicted(served, told)
+        return [predicted.get(spec.digest, seconds) for spec, seconds in served]
+
+    def _at(self, rounds: int) -> Sweep:
+        """The same sweep with other rounds."""
+        if rounds == self.rounds:
+            return self.sweep
+        options = self.sweep.options
+        return Sweep(
+            self.sweep.op, self.sweep.target, self.sweep.store,
+            replace(options, method=replace(options.method, rounds=rounds)), self.sweep.crew,
+        )  # fmt: skip
+
+    def _known(self, item: Item, way: Strategy) -> dict[int, Seen]:
+        """What the store has by this protocol, and of a halving by its smaller numbers of rounds."""
+        places = {one.digest: place for place, one in enumerate(item.specs)}
+        found: dict[int, Seen] = {}
+        for rounds in way.rungs() if isinstance(way, Halving) else [self.rounds]:
+            for row in self._at(rounds).results(item):
+                found[places[row.kernel.digest]] = _seen(row, rounds)
+        return found
+
+    def _evaluate(self, item: Item, on_row: OnRow | None, on_build: Any) -> Evaluate:
+        def evaluate(trials: Sequence[Trial]) -> Sequence[Seen]:
+            rounds = trials[0].rounds
+            specs = tuple(item.specs[one.place] for one in trials)
+            rows: dict[str, Result] = {}
+
+            def heard(row: Result, _: Any) -> None:
+                rows[row.kernel.digest] = row
+                if on_row is not None:
+                    on_row(row)
+
+            self._at(rounds).run(Work((Item(item.problem, specs),), 0), on_row=heard, on_build=on_build)
+            return [_seen(rows.get(one.digest), rounds) for one in specs]
+
+        return evaluate
+
+    def _elsewhere(self, item: Item) -> list[float]:
+        """Every time that the store has of the problem on this device with these threads, by whatever protocol."""
+        here = self.sweep.crew.machine["fingerprint"]
+        return [
+            one.seconds
+            for one in self.sweep.store.of_problem(self.sweep.op.name, plain(item.problem))
+            if one.status == OK and one.seconds is not None
+            and (one.device.get("fingerprint"), one.threads) == (here, self.sweep.threads)
+        ]  # fmt: skip
+
+
+def _seen(row: Result | None, rounds: int) -> Seen:
+    if row is None or row.status != OK or row.seconds is None:
+        return Seen(None, 0.0, rounds)
+    return Seen(row.seconds, row.spread or 0.0, rounds)

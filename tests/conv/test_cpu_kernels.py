@@ -1,0 +1,175 @@
+"""Every kind of CPU convolution kernel at every ISA level, on problems drawn by seed, against float64.
+
+Tiles are small, so that problems of a few thousand products have several of them; results are poisoned before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import pytest
+
+from tests.built import Built
+from tilewright.arch import arch as arch_by_name
+from tilewright.ops import op
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.cpu import dot_step, lanes
+from tilewright.ops.conv.cpu_schedules import (
+    CpuImplicitSchedule,
+    CpuLanesSchedule,
+    CpuOuterSchedule,
+    CpuWinogradSchedule,
+)
+from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.spec import ConvSignature, accumulator, default_output
+from tilewright.runtime import samples
+from tilewright.runtime.bindings import binding as binding_of
+from tilewright.runtime.devices import device_of
+
+PROBLEMS = 12
+FORWARD, DATA, WEIGHT = "forward", "backward_data", "backward_weight"
+
+
+def signature(variant: str, dtype: str = "fp32", out: str = "", spatial: int = 3, epilogue: str = "PassThrough",
+              num_d: int = 0) -> ConvSignature:  # fmt: skip
+    out = out or default_output(dtype)
+    return ConvSignature(variant, spatial, dtype, accumulator(dtype), out, out, epilogue, num_d)
+
+
+def schedule(pipeline: str, made: ConvSignature, arch_name: str) -> Any:
+    """A small one: few rows, one or two vectors, little between two saves."""
+    arch = arch_by_name(arch_name)
+    width, wide = lanes(arch), arch.vector_registers >= 32
+    if pipeline == "implicit":
+        step = dot_step(made, arch)
+        return CpuImplicitSchedule((12, 4 * width, 24 * step), (6, 2 * width, step))
+    if pipeline.startswith("winograd"):
+        return CpuWinogradSchedule(int(pipeline[-1]), (8, 2 * width), (4, width, 1))
+    if pipeline.startswith("outer"):
+        return CpuOuterSchedule((8, 2 * width, 9), (4, width, 1), 3 if pipeline.endswith("split") else 1)
+    return CpuLanesSchedule(pipeline, (7 if wide else 6, width, 1))
+
+
+# Pipeline, ISA level and what is computed; together they have every pipeline at every level, and every element type
+# and kind of epilogue somewhere.
+CASES = (
+    ("implicit", "x86_64_v4", signature(FORWARD)),
+    ("implicit", "x86_64_v4", signature(DATA)),
+    ("implicit", "x86_64_v3", signature(FORWARD, "fp16", epilogue="Relu", num_d=2)),
+    ("implicit", "x86_64_v3", signature(DATA, "bf16", "fp32")),
+    ("implicit", "x86_64_v3", signature(FORWARD, "int8")),
+    ("implicit", "generic", signature(FORWARD, "int8", "fp32", epilogue="MultiDMultiply", num_d=1)),
+    ("implicit", "generic", signature(DATA)),
+    ("implicit", "x86_64_v4_vnni", signature(FORWARD, "int8", "int8")),
+    ("implicit", "x86_64_v4_bf16", signature(FORWARD, "bf16", epilogue="Silu", num_d=1)),
+    ("winograd2", "x86_64_v4", signature(FORWARD, epilogue="MultiDAdd", num_d=1)),
+    ("winograd2", "x86_64_v3", signature(DATA, "bf16")),
+    ("winograd2", "generic", signature(FORWARD)),
+    ("winograd4", "x86_64_v4", signature(DATA)),
+    ("outer", "x86_64_v4", signature(WEIGHT)),
+    ("outer_split", "x86_64_v3", signature(WEIGHT, "bf16")),
+    ("outer", "generic", signature(WEIGHT, "fp16", "fp32")),
+    ("lanes", "x86_64_v4", signature(FORWARD, epilogue="Relu", num_d=1)),
+    ("lanes", "x86_64_v3", signature(DATA, "fp16")),
+    ("lanes", "generic", signature(FORWARD, "int8")),
+    ("lanes_weight", "x86_64_v4", signature(WEIGHT)),
+    ("lanes_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
+    ("lanes_weight", "generic", signature(WEIGHT)),
+)
+SPECS = [KernelSpec("conv", made, schedule(pipeline, made, arch), arch) for pipeline, arch, made in CASES]
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    return Built(SPECS)
+
+
+def drawn(seed: int, made: ConvSignature, square: bool, small: bool) -> ConvProblem:
+    """Any groups, strides, dilations and uneven padding; with odd channels, some operands with gaps between rows."""
+    draw = random.Random(seed)
+    groups = draw.choice((1, 1, 2, 3, 16, 35) if small else (1, 1, 1, 2, 3, 8))
+    most = 5 if groups > 3 or small else draw.choice((4, 21, 40))
+    channels, filters = (draw.randint(1, most) for _ in range(2))
+    if small and draw.random() < 0.4:
+        channels, filters = 1, draw.randint(1, 2)
+    fields: dict[str, list[int]] = {one: [] for one in ("size", "window", "stride", "dilation", "before", "after")}
+    for axis in range(3):
+        fixed = square and axis > 0
+        window = 3 if fixed else draw.choice((1, 2, 3, 3, 5) if axis else (1, 1, 2, 3))
+        stride, dilation = 1 if fixed else draw.choice((1, 1, 2, 3)), draw.choice((1, 1, 2))
+        before, after = draw.randint(0, 3), draw.randint(0, 3)
+        reach = (window - 1) * dilation + 1
+        size = draw.randint(max(1, reach - before - after), max(reach, 14 if axis else 5))
+        for name, value in zip(fields, (size, window, stride, dilation, before, after), strict=True):
+            fields[name].append(value)
+    problem = ConvProblem(
+        batch=draw.randint(1, 2),
+        channels=groups * channels,
+        filters=groups * filters,
+        groups=groups,
+        variant=made.variant,
+        dtype=made.dtype,
+        dtype_out=made.dtype_out,
+        epilogue=made.epilogue,
+        num_d=made.num_d,
+        full_d=draw.randint(0, made.num_d),
+        **{name: tuple(values) for name, values in fields.items()},  # type: ignore[arg-type]
+    )
+    return with_gaps(draw, problem) if draw.random() < 0.3 else problem
+
+
+def with_gaps(draw: random.Random, problem: ConvProblem) -> ConvProblem:
+    """Rows of x, w or y a little longer than they need be."""
+    name = draw.choice("xwy")
+    shape = getattr(problem, f"{name}_shape")
+    strides, step = [1], shape[-1]
+    for size in reversed(shape[1:-1]):
+        step += draw.randint(0, 3)
+        strides.append(step)
+        step *= size
+    found: dict[str, Any] = {f"{name}_strides": (*reversed([*strides, step]),)}
+    return replace(problem, **found)
+
+
+def drawings(spec: KernelSpec, count: int = PROBLEMS, seed: int = 0) -> Iterator[ConvProblem]:
+    pipeline, found = spec.schedule.pipeline, 0
+    while found < count:
+        seed += 1
+        problem = drawn(seed, spec.signature, pipeline == "winograd", pipeline.startswith("lanes"))
+        if not op("conv").problem_violations(problem, spec.arch) and not op("conv").supports(spec, problem):
+            found += 1
+            yield problem
+
+
+@pytest.mark.parametrize(
+    "spec", SPECS, ids=lambda spec: f"{spec.schedule.pipeline}-{spec.arch}-{spec.signature.label()}"
+)
+def test_it_computes_what_float64_computes(spec: KernelSpec, built: Built) -> None:
+    assert not op("conv").check(spec)
+    kernel, binding, device = built[spec], binding_of("conv"), device_of(spec.arch)
+    worst = 0.0
+    for number, problem in enumerate(drawings(spec)):
+        sample = samples.make(binding, problem, number, device)
+        for threads in (1, 2):
+            samples.poison_results(binding, sample)
+            samples.runner(binding, kernel, problem, sample, device, threads)()
+            verdict = samples.check(binding, problem, sample)
+            assert verdict, f"{problem.describe()} on {threads} thread(s): {verdict.detail}"
+            worst = max(worst, verdict.bound_ratio)
+    print(f"{spec.name}: at most {worst:.3f} of the bound")
+
+
+def test_the_drawings_have_what_they_promise() -> None:
+    """So that the proof above is no proof of easy problems."""
+    found = [one for spec in SPECS for one in drawings(spec)]
+    assert any(max(one.stride) > 1 for one in found)
+    assert any(max(one.dilation) > 1 for one in found)
+    assert any(one.before != one.after for one in found)
+    assert any(one.groups > 8 and one.group_channels == 1 for one in found)
+    assert any(one.groups > 1 and one.group_channels % 2 for one in found)
+    assert any(one != one.dense() for one in found)
+    assert any(prod(one.window) == 1 for one in found)

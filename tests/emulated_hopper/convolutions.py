@@ -1,0 +1,81 @@
+"""One call of a convolution kernel under watch: operands between fences of poison, scratch memory too."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, aligned, apart
+from tests.kernels.harness import POISON, Scratch
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.conv import ConvProblem
+from tilewright.runtime.bindings.conv import samples
+from tilewright.runtime.bindings.conv.dense import sampled_ds, stage
+from tilewright.runtime.dlpack import extent
+from tilewright.runtime.loader import Kernel
+
+CONV = op("conv")
+
+
+class Fenced:
+    """An operand's memory in a copy between poison, aligned as the copy engine needs it and no more."""
+
+    def __init__(self, operand: Any) -> None:
+        steps = tuple(one // operand.itemsize for one in operand.strides)
+        low, high = (int(operand.ctypes.data) + one for one in extent(operand.shape, steps, operand.itemsize))
+        self.size = high - low
+        self.memory, self.start = aligned(self.size, operand.itemsize)
+        self.memory[...] = POISON
+        source = np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(low))
+        self.memory[self.start : self.start + self.size] = source
+        offset = self.start + int(operand.ctypes.data) - low
+        self.view = np.ndarray(operand.shape, operand.dtype, self.memory.data, offset, operand.strides)
+
+    @property
+    def address(self) -> int:
+        return int(self.view.ctypes.data)
+
+    def intact(self) -> bool:
+        outside = self.memory[: self.start], self.memory[self.start + self.size :]
+        return all(bool((one == POISON).all()) for one in outside)
+
+
+def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0) -> None:
+    """Run it through its table and compare with float64."""
+    made = samples.sample(problem, seed)
+    fenced = [Fenced(one) if one is not None else None for one in made.operands]
+    request = stage(problem, sampled_ds(problem))
+    args: Any = request.args
+    at = ctypes.addressof(args)
+    for pointer in request.pointers:
+        operand = fenced[pointer.slot]
+        ctypes.c_void_p.from_address(at + pointer.offset).value = operand.address if operand else None
+    refused = kernel.refusal(args)
+    assert not refused, refused
+    scratch = Scratch(kernel.workspace_bytes(args, 1))
+    zeros = scratch.memory[scratch.start : scratch.start + min(kernel.clear_bytes, scratch.size)]
+    zeros[:] = 0
+    assert kernel.launch(at, scratch.address, None) == 0
+    assert scratch.intact(), "launch left its workspace"
+    assert not zeros.any(), "what must be zero is not"
+    assert all(one is None or one.intact() for one in fenced), "launch wrote outside an operand"
+    result = replace(made, operands=tuple(None if one is None else one.view for one in fenced))
+    check = samples.judge(problem, made)(result)
+    assert check.ok, check.detail
+
+
+def wrong(emulator: Emulator, spec: KernelSpec, *problems: ConvProblem, multiprocessors: int = 4) -> list[str]:
+    """What is wrong with the kernel: each problem once with a landing of its own, and none may be refused."""
+    kernel = emulator.kernel(spec)
+    found = []
+    for number, one in enumerate(problems):
+        assert CONV.supports(spec, one) == [], (spec.name, one)
+        mode = (LATE, CHANCE, EAGER)[number % 3]
+        text = apart(kernel, partial(prove, kernel, one, number), mode, number, multiprocessors)
+        if text:
+            found.append(f"{spec.name} {one.describe()} mode {mode}: {text}")
+    return found

@@ -1,0 +1,159 @@
+"""Convolutions on the emulated Hopper GPU: every direction of every pipeline, and every edge of its walk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.convolutions import CONV, wrong
+from tests.emulated_hopper.emulator import Emulator
+from tilewright.ops import KernelSpec
+from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+
+VARIANTS = ("forward", "backward_data", "backward_weight")
+
+
+def flat(batch: int, channels: int, filters: int, size: tuple[int, ...], window: tuple[int, ...], **more: Any) -> Any:
+    return ConvProblem(batch, channels, filters, size, window, dtype=more.pop("dtype", "bf16"), **more)
+
+
+# Padding, strides, dilation, a window over the edge, channels that end inside a stage, groups.
+PROBLEMS = (
+    flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1)),
+    flat(2, 96, 40, (7, 6), (3, 3), stride=(2, 2), before=(1, 1)),
+    flat(1, 8, 72, (9, 6), (3, 2), stride=(1, 2), dilation=(2, 3), before=(2, 0), after=(0, 2)),
+    flat(1, 128, 128, (5, 4), (1, 1), stride=(2, 3), groups=2),
+)
+
+
+def tma_ws(variant: str, m: int, n: int, **more: Any) -> ConvTmaWsSchedule:
+    made = ConvTmaWsSchedule("tma_ws", (m, n, 64), 3)
+    return replace(made, **more)
+
+
+def spec_of(one: ConvProblem, schedule: Any) -> KernelSpec:
+    return KernelSpec("conv", one.signature, schedule, "sm_90a")
+
+
+def proven(emulator: Emulator, schedule: Any, problems: tuple[ConvProblem, ...]) -> list[str]:
+    """Of the first problem's signature, which all have."""
+    spec = spec_of(problems[0], schedule)
+    assert CONV.check(spec) == []
+    serving = [one for one in problems if not CONV.supports(spec, one)]
+    assert serving, [CONV.supports(spec, one) for one in problems]
+    return wrong(emulator, spec, *serving)
+
+
+@pytest.mark.parametrize(
+    ("variant", "schedule"),
+    [
+        ("forward", tma_ws("forward", 128, 64, store="tma")),
+        ("forward", tma_ws("forward", 64, 64, grouping="pingpong", cluster=(1, 2), dealing="stream_k")),
+        ("backward_data", tma_ws("backward_data", 128, 64)),
+        ("backward_data", tma_ws("backward_data", 64, 128, grouping="pingpong", cluster=(2, 1), store="tma")),
+        ("backward_weight", tma_ws("backward_weight", 128, 128, dealing="split_k", cluster=(2, 1))),
+        ("backward_weight", tma_ws("backward_weight", 64, 192, grouping="pingpong", dealing="stream_k", store="tma")),
+    ],
+)
+def test_walks_over_pixels(emulator: Emulator, variant: str, schedule: ConvTmaWsSchedule) -> None:
+    assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in PROBLEMS)) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_three_dimensions(emulator: Emulator, variant: str) -> None:
+    problems = (
+        flat(1, 64, 64, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), variant=variant),
+        flat(2, 32, 64, (3, 4, 3), (3, 3, 1), stride=(2, 1, 2), before=(1, 1, 0), variant=variant),
+    )
+    dealing = "split_k" if variant == "backward_weight" else "tiles"
+    assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing), problems) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS[:2])
+@pytest.mark.parametrize(
+    ("spatial", "schedule"),
+    [
+        (2, BandSchedule((64, 64, 64), 2, 128, 9)),
+        (2, BandSchedule((64, 64, 64), 2, 128, 9, merged=True)),
+        (2, BandSchedule((128, 128, 64), 3, 192, 4)),
+        (3, BandSchedule((64, 64, 64), 2, 128, 5)),
+    ],
+)
+def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSchedule) -> None:
+    """Weights that stay and weights in a ring, windows that reach over edges, several blocks of channels."""
+    few = {"groups": 32} if schedule.merged else {}
+    problems: tuple[ConvProblem, ...] = (
+        flat(2, 64, 64, (5, 12), (3, 3), before=(1, 1), **few),
+        flat(1, 128, 128, (7, 9), (2, 3), before=(0, 2), dilation=(2, 1), after=(2, 0), **few),
+        flat(1, 64, 128, (9,), (3,), before=(1,), **few),
+    )
+    if spatial == 3:
+        problems = (flat(1, 64, 128, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), dilation=(1, 2, 1), after=(0, 2, 1)),)
+    assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in problems)) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_groups_of_few_channels_are_merged(emulator: Emulator, variant: str) -> None:
+    problems = (
+        flat(1, 128, 128, (4, 5), (3, 3), groups=32, before=(1, 1), variant=variant),
+        flat(1, 64, 128, (5, 4), (2, 3), groups=4, stride=(2, 2), before=(1, 1), variant=variant),
+    )
+    dealing = "split_k" if variant == "backward_weight" else "tiles"
+    assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing, merged=True), problems) == []
+
+
+@pytest.mark.parametrize(("variant", "n"), [("forward", 64), ("backward_data", 16), ("backward_weight", 64)])
+def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> None:
+    problems = (
+        flat(2, 3, 24, (9, 11), (7, 7), stride=(2, 2), before=(3, 3), variant=variant),
+        flat(1, 1, 8, (5, 7), (3, 5), stride=(1, 2), dilation=(2, 1), before=(2, 1), after=(1, 3), variant=variant),
+    )
+    dealing = "split_k" if variant == "backward_weight" else "tiles"
+    schedule = tma_ws(variant, 128, n, pipeline="folded", dealing=dealing, store="tma")
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "schedule"),
+    [
+        ("forward", DepthwiseSchedule(3, 1, 4)),
+        ("forward", DepthwiseSchedule(3, 2, 4)),
+        ("forward", DepthwiseSchedule(0, 1, 2)),
+        ("backward_data", DepthwiseSchedule(3, 1, 7)),
+        ("backward_data", DepthwiseSchedule(0, 1, 2)),
+        ("backward_weight", DepthwiseSchedule(3, 1, 4)),
+        ("backward_weight", DepthwiseSchedule(3, 2, 4)),
+        ("forward", DepthwiseSchedule(3, 1, 7, 4, 4)),
+        ("backward_data", DepthwiseSchedule(3, 1, 4, 7, 2)),
+        ("backward_weight", DepthwiseSchedule(3, 1, 7, 4, 2)),
+    ],
+)
+def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule) -> None:
+    problems = (
+        flat(2, 24, 24, (6, 9), (3, 3), groups=24, before=(1, 1), variant=variant),
+        flat(1, 40, 40, (7, 8), (3, 3), groups=40, stride=(2, 2), before=(1, 0), after=(0, 2), variant=variant),
+        flat(1, 8, 8, (5, 11), (2, 5), groups=8, stride=(1, 3), dilation=(2, 2), before=(1, 4), variant=variant),
+        flat(1, 136, 136, (9,), (3,), groups=136, before=(1,), variant=variant),
+    )
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("rows", [0, 4])
+def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: int) -> None:
+    one = flat(1, 8, 8, (4, 5, 6), (2, 3, 3), groups=8, before=(1, 1, 0), after=(0, 1, 2), variant=variant)
+    assert proven(emulator, DepthwiseSchedule(3, 1, 4, rows), (one,)) == []
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [tma_ws("forward", 256, 64, store="tma"), BandSchedule((64, 64, 64), 2, 128, 9), DepthwiseSchedule(3, 1, 4)],
+)
+def test_what_is_fused(emulator: Emulator, schedule: Any) -> None:
+    groups = 64 if isinstance(schedule, DepthwiseSchedule) else 1
+    full = 0 if isinstance(schedule, BandSchedule) else 1
+    one = flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1), groups=groups, epilogue="Silu", num_d=2, full_d=full)
+    assert proven(emulator, schedule, (one,)) == []
