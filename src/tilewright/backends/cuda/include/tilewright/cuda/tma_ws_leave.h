@@ -153,17 +153,17 @@ template <class S, class Config> struct LeaveByStores {
   // come from memory, and the general way took a tenth of its time.
   TW_GPU void pairs(const Sums<S> &d, const Part<Out> &p) const {
     const int row = p.row + me.warp * 16 + me.lane / 4, column = p.column + me.lane % 4 * 2;
-    Out *upper = p.e + row * x.e_stride + column, *lower = upper + 8 * x.e_stride;
-    const int there = x.n - column;
+    const long long upper = S::row_at(x, p.z, row), lower = S::row_at(x, p.z, row + 8);
+    const float alpha = finish.alpha;
+    Out *to = p.e + column;
 #pragma unroll
     for (int j = 0; j < S::BN / 8; ++j) {
       const Sum *v = &d[0][j * 4];
-      const bool inside = j * 8 < there;
-      const float alpha = finish.alpha;
-      if (inside && row < x.m)
-        *reinterpret_cast<uint32_t *>(upper + j * 8) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
-      if (inside && row + 8 < x.m)
-        *reinterpret_cast<uint32_t *>(lower + j * 8) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
+      const bool inside = column + j * 8 < x.n;
+      if (inside && upper >= 0)
+        *reinterpret_cast<uint32_t *>(to + upper + j * 8) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
+      if (inside && lower >= 0)
+        *reinterpret_cast<uint32_t *>(to + lower + j * 8) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
     }
   }
   // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
