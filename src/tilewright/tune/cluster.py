@@ -11,7 +11,6 @@ kernels in the stores of the nodes, and the same command goes on from there.
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import socket
 import time
@@ -107,7 +106,7 @@ def demand_reachable(address: str, limit: float = CONNECT) -> None:
     why = ""
     try:
         with socket.create_connection((host, port), timeout=limit) as link:
-            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+            if settings.child_environment().get("RAY_USE_TLS", "0") not in ("", "0"):
                 return  # its answer would have to be asked for in another way
             link.settimeout(limit)
             link.sendall(_PREFACE)
