@@ -7,7 +7,6 @@ namespace tw {
 
 TW_GPU void tma_prefetch(const TensorMap *) {}
 TW_GPU void tma_prefetch_box(const TensorMap *, int, int, int) {}
-constexpr uint64_t cached = 0, read_once = 1;  // nothing is cached here
 TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, 0);
 }

@@ -116,8 +116,8 @@ template <class Config> struct HostTmaWs {
     t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)),
     t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
     t.order.group = 2048 / (S::BM * S::ClusterM);  // bands of that many rows: about as high as a round is wide
-    t.a_once = once(one, S::MajorA, sizeof(A), t.order.tiles_n),
-    t.b_once = once(two, S::MajorB, sizeof(B), t.order.tiles_m);
+    t.a_policy = once(one, S::MajorA, sizeof(A), t.order.tiles_n) ? read_once : cached;
+    t.b_policy = once(two, S::MajorB, sizeof(B), t.order.tiles_m) ? read_once : cached;
     t.every_a = one.batch_stride ? 1 : 0, t.every_b = two.batch_stride ? 1 : 0;
     t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;
     if (packed) {

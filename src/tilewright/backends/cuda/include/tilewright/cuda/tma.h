@@ -12,9 +12,6 @@ TW_GPU void tma_prefetch_box(const TensorMap *map, int x, int y, int z) {
   asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
-// How the second-level cache treats what comes, in the words of createpolicy: as ever, or as the first to make room again.
-constexpr uint64_t cached = 0x1000000000000000, read_once = 0x12f0000000000000;
-
 // Box at (x, y, z), x the contiguous dimension.
 TW_GPU void tma_load(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, uint64_t policy = cached) {
   asm volatile(

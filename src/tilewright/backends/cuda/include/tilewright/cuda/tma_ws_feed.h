@@ -65,7 +65,6 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
   Place<S> place;
   Ring<S::Stages> ring;
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
-  const uint64_t policy_a = x.a_once ? read_once : cached, policy_b = x.b_once ? read_once : cached;
   Segment s;
   wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {
@@ -78,11 +77,12 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
       done->expect(t.bytes);
       if constexpr (S::PackedA)
         fetch_packed<S::BM, S::ClusterN>(t.packed + step * x.packed_block, done, a, t.lines, place.n, place.row());
-      else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, k, t.row, t.z_a, place.n, place.row(), policy_a);
+      else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, k, t.row, t.z_a, place.n, place.row(), x.a_policy);
       char *b = a + S::a_bytes;
       if constexpr (S::PackedB)
         fetch_packed<S::BN, S::ClusterM>(t.packed + step * x.packed_block, done, b, t.lines, place.m, place.column());
-      else fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, k, t.column, t.z_b, place.m, place.column(), policy_b);
+      else
+        fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, k, t.column, t.z_b, place.m, place.column(), x.b_policy);
     }
   }
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here

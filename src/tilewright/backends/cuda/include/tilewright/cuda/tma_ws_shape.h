@@ -21,9 +21,9 @@ struct Guest {
 struct TmaWsArgs {
   int m, n, k;  // as the kernel sees them (already turned)
   TileOrder order;
-  int every_a, every_b;  // 0: one matrix serves the whole batch
-  int a_once, b_once;    // nobody comes back for it: what comes is the first to leave the cache
-  void *e;               // for results that leave by ordinary stores
+  int every_a, every_b;         // 0: one matrix serves the whole batch
+  uint64_t a_policy, b_policy;  // of the second-level cache, for what comes
+  void *e;                      // for results that leave by ordinary stores
   long long e_stride, e_batch_stride;
   float *partial;      // stream-K and split-K: a tile of sums for each block
   unsigned *flags;     // and words to meet at, zero before a launch and after it
@@ -56,6 +56,8 @@ struct TmaWs {
   static constexpr int blocks_m = rows / 64;
   // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
   static constexpr bool moves_registers = blocks_m * BN > 128;
+  static constexpr int feeding_registers = blocks_m * BN > 192 ? 40 : 56,
+                       multiplying_registers = blocks_m * BN > 192 ? 232 : 224;  // 504 of a thread of each
   // Lines that are contiguous are fetched 64 at a time, also where a tile has fewer of them.
   static constexpr int a_bytes = BM * 128, b_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128,
                        stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
