@@ -113,7 +113,7 @@ def test_the_demo_declares_builds_runs_and_verifies() -> None:
     assert len(report["rows"]) >= 8
     assert all(row["ok"] for row in report["rows"])
     assert {"rule", "floor"} <= {row["tier"] for row in report["rows"]}
-    assert all(row["rival_ratio"] > 0 for row in report["rows"])
+    assert all(row["rival_ratio"] > 0 for row in report["rows"] if row["problem"].startswith("gemm"))
 
 
 def test_the_demo_of_an_op_that_has_none_or_does_not_exist() -> None:
