@@ -72,6 +72,28 @@ def test_cpu_problems_are_drawn_and_told_by_family() -> None:
     assert told["all", "over_best_peer"]["count"] == 3
 
 
+@pytest.mark.usefixtures("beside")
+def test_convolutions_follow_the_stated_distribution() -> None:
+    shapes, bench = loaded("_conv_shapes"), loaded("conv_cpu")
+    found = list(shapes.random_shapes(7, 140))
+    assert found == list(shapes.random_shapes(7, 140)), "a seed is a list"
+    assert found != list(shapes.random_shapes(8, 140))
+    assert [one.group for one in found[:7]] == list(shapes.FAMILIES)
+    for one in found:
+        assert shapes.LEAST <= one.products <= shapes.MOST
+        assert one.channels % one.groups == one.filters % one.groups == 0
+        assert one.group != "3d" or len(one.size) == 3
+    assert any(one.channels % 8 for one in found if one.group == "dense")
+    rows = [
+        {"dtype": "fp32", "direction": "forward", "group": group, "shape": "s", "over_torch": {"ratio": ratio}}
+        for group, ratio in (("dense", 0.5), ("depthwise", 2.0))
+    ]
+    told = bench.summary(rows)
+    assert told["fp32 forward"]["geometric_mean"] == pytest.approx(1.0)
+    assert not told["fp32 forward"]["met"]
+    assert told["fp32 forward special"]["met"]
+
+
 # -- gemm_h200.py --random, rehearsed --------------------------------------------------------------------------------
 
 

@@ -226,6 +226,7 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
         rows, vectors = blocks[0]
         for results in SQUARES:
             yield _minimal(arch, results, rows, vectors, (_about(112 // results, rows), _about(128, vectors * width)))
+        yield _minimal(arch, 4, 2 * rows, 1, (1, 4))  # narrow groups
         yield _by_lanes(signature, arch, _PIXELS[arch.vector_registers][0])
     yield LoopsSchedule()
 

@@ -1,0 +1,78 @@
+"""Each rule of the CPU's convolution schedules has an example that breaks it, and each limit a problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.ops import op
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv import cpu
+from tilewright.ops.conv.cpu_schedules import (
+    CpuImplicitSchedule,
+    CpuLanesSchedule,
+    CpuOuterSchedule,
+    CpuWinogradSchedule,
+)
+from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.spec import VARIANTS, ConvSignature, accumulator, default_output
+
+ARCH = "x86_64_v4"
+LAYER = ConvProblem(1, 32, 32, (8, 8), (3, 3), before=(1, 1))
+
+
+def signature(variant: str = "forward", dtype: str = "fp32") -> ConvSignature:
+    out = default_output(dtype)
+    return ConvSignature(variant, 2, dtype, accumulator(dtype), out, out)
+
+
+IMPLICIT = CpuImplicitSchedule((12, 32, 64), (6, 32, 1))
+BROKEN: tuple[tuple[str, ConvSignature, Any], ...] = (
+    ("cpu-direction", signature("backward_weight"), IMPLICIT),
+    ("cpu-direction", signature(), CpuOuterSchedule((4, 16, 64), (4, 16, 1))),
+    ("cpu-vector", signature(), CpuImplicitSchedule((12, 24, 64), (6, 24, 1))),
+    ("cpu-vector", signature(), CpuLanesSchedule("lanes", (6, 32, 1))),
+    ("cpu-dot-step", signature(), CpuImplicitSchedule((12, 32, 64), (6, 32, 2))),
+    ("cpu-registers", signature(), CpuImplicitSchedule((32, 32, 64), (16, 32, 1))),
+    ("cpu-registers", signature(), CpuLanesSchedule("lanes", (31, 16, 1))),
+    ("cpu-taps", signature("backward_weight"), CpuLanesSchedule("lanes_weight", (13, 16, 1))),
+    ("cpu-tile", signature(), CpuImplicitSchedule((13, 32, 64), (6, 32, 1))),
+    ("cpu-tile", signature(), CpuWinogradSchedule(2, (12, 48), (6, 32, 1))),
+    ("cpu-cache-block", signature(), CpuImplicitSchedule((6000, 3200, 64), (6, 32, 1))),
+    ("cpu-split-k", signature("backward_weight"), CpuOuterSchedule((4, 16, 64), (4, 16, 1), 65)),
+    ("cpu-winograd", signature(), CpuWinogradSchedule(3, (12, 32), (6, 32, 1))),
+    ("cpu-winograd-type", signature(dtype="int8"), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
+)
+
+
+@pytest.mark.parametrize(("rule", "made", "schedule"), BROKEN, ids=[one[0] for one in BROKEN])
+def test_a_rule_is_broken_alone(rule: str, made: ConvSignature, schedule: Any) -> None:
+    found = op("conv").check(KernelSpec("conv", made, schedule, ARCH))
+    assert [one.rule for one in found] == [rule]
+    assert found[0].remedy
+
+
+LIMITS: tuple[tuple[str, ConvProblem, Any], ...] = (
+    ("cpu-channels", LAYER.laid(x_strides=(2048, 8, 1, 64)), IMPLICIT),
+    ("cpu-window", ConvProblem(1, 32, 32, (8, 8), (3, 5)), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
+    ("cpu-window", ConvProblem(1, 32, 32, (8, 8), (3, 3), stride=(1, 2)), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
+    ("cpu-strip", ConvProblem(1, 65, 4, (8, 8), (3, 3)), CpuLanesSchedule("lanes", (6, 16, 1))),
+    ("cpu-exact", ConvProblem(1, 42, 4, (8, 8), (5, 5), dtype="int8"), CpuLanesSchedule("lanes", (6, 16, 1))),
+)
+
+
+@pytest.mark.parametrize(("rule", "problem", "schedule"), LIMITS, ids=[one[0] for one in LIMITS])
+def test_a_kernel_was_not_made_for_it(rule: str, problem: ConvProblem, schedule: Any) -> None:
+    assert [one.rule for one in cpu.limits(schedule, problem)] == [rule]
+
+
+@pytest.mark.parametrize("arch", ["generic", "x86_64_v3", ARCH, "x86_64_v4_bf16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_default_pool_is_small_legal_and_has_every_pipeline(arch: str, variant: str) -> None:
+    made = signature(variant)
+    found = list(cpu.schedules("default", made, arch_by_name(arch)))
+    assert len(found) == len(set(found)) <= 10
+    assert not [why for one in found for why in op("conv").check(KernelSpec("conv", made, one, arch))]
+    assert {one.pipeline for one in found} == {name for name, known in cpu.VARIANTS_OF.items() if variant in known}
