@@ -119,6 +119,18 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_odd_channels_are_padded(emulator: Emulator, variant: str) -> None:
+    problems = (
+        flat(2, 21, 35, (5, 6), (3, 3), stride=(2, 1), before=(1, 1), variant=variant),
+        flat(1, 24, 9, (4, 5), (3, 2), variant=variant),
+    )
+    dealing = "split_k" if variant == "backward_weight" else "tiles"
+    store = "direct" if variant == "backward_data" else "tma"
+    schedule = tma_ws(variant, 128, 64, pipeline="padded", dealing=dealing, store=store)
+    assert proven(emulator, schedule, problems) == []
+
+
 @pytest.mark.parametrize(
     ("variant", "schedule"),
     [

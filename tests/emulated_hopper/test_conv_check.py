@@ -27,7 +27,7 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
         return tuple(rng.choice(values) for _ in range(rank))
 
     groups = rng.choice((1, 1, 1, 2, 4, 8, 32))
-    channels, filters = groups * rng.choice((1, 3, 8, 16, 64, 64)), groups * rng.choice((1, 8, 16, 64))
+    channels, filters = groups * rng.choice((1, 3, 8, 16, 20, 64, 64)), groups * rng.choice((1, 8, 16, 64))
     window, before = each(1, 3, 3, 3, 7, 9), each(0, 1, 1, 3, 17, 130)
     one = ConvProblem(
         rng.choice((0, 1, 2)), channels, filters, each(4, 9, 20, 130, 300), window, groups, each(1, 1, 1, 2, 9),
@@ -38,7 +38,8 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
         strides = list(getattr(one, name))
         place = rng.randrange(len(strides))
         strides[place] += rng.choice((1, 8, 64)) * strides[place]
-        one = replace(one, **{name: tuple(strides)})
+        changed: Any = {name: tuple(strides)}
+        one = replace(one, **changed)
     return one
 
 
@@ -47,7 +48,7 @@ def schedules(variant: str) -> list[Any]:
     deal: Any = {"dealing": "split_k"} if variant == "backward_weight" else {}
     made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
     made += [replace(tma, pipeline="folded", store="tma", **deal), DepthwiseSchedule(3, 1, 4)]
-    made.append(DepthwiseSchedule(3, 1, 4, 7))
+    made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made.append(DepthwiseSchedule(0, 1, 2))

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.nvidia_resources import shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     band_shared_bytes,
-    shared_bytes,
 )
 from tilewright.ops.conv.problem import ConvProblem
 
@@ -83,6 +84,13 @@ PIPELINES = {
         host="HostConvBand",
         fields=_band,
     ),
+    "padded": _TMA_WS._replace(
+        device_header="conv_padded.h",
+        host_header="conv_host_padded.h",
+        device="TW_DEVICE_CONV_PADDED",
+        host="HostConvPadded",
+        beside=("_blocks", "_pad"),
+    ),
     "folded": _TMA_WS._replace(
         device_header="conv_folded.h",
         host_header="conv_host_folded.h",
@@ -122,7 +130,9 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             copies = ("UTMALDG", "UTMASTG") if h.store == "tma" else ("UTMALDG",)
-            return Promises(nvidia.WARPGROUP, copies, shared_bytes(spec.signature, h))
+            return Promises(
+                nvidia.WARPGROUP, copies, shared_bytes(spec.signature, h, arch_by_name(spec.arch).scratch_bytes)
+            )
         return Promises()
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

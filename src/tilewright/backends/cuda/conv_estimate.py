@@ -7,23 +7,19 @@ slower of memory and multiply-adds, of which strips that reach over the edge do 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia import band_rows, folded, folded_elements, merged_groups
-from tilewright.ops.conv.nvidia_schedules import (
-    LAYOUTS,
-    BandSchedule,
-    ConvTmaWsSchedule,
-    DepthwiseSchedule,
-    gemm_signature,
-)
+from tilewright.ops.conv.nvidia import band_rows, folded, folded_elements, merged_groups, padded, padded_copies
+from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.schedule import TmaWsSchedule
 
+# How A and B of the matrix product lie that a direction is (cuda/conv_tma_ws_shape.h).
+LAYOUTS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
 START = 4e-6
 LOOP_RATE = 5e11  # products of the loops a second, where there are elements enough for all threads
 LOOP_STEP = 2e-8  # a product, one after another on one thread
@@ -45,6 +41,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
     if isinstance(spec.schedule, ConvTmaWsSchedule):
         if spec.schedule.pipeline == "folded":
             return _folded(spec, spec.schedule, problem)
+        if spec.schedule.pipeline == "padded":
+            return _padded(spec, spec.schedule, problem)
         return _tma_ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, BandSchedule):
         return _band(spec, spec.schedule, problem)
@@ -100,6 +98,12 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     return START + BAND_FILL + max(rounds * step, p.bytes / MEMORY) + again
 
 
+def _padded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
+    larger, copied = padded(p), padded_copies(p)
+    moved: float = sum(4.0 * prod(getattr(larger, f"{one}_shape")) for one in copied)
+    return _tma_ws(spec, schedule, larger) + ADD_START * len(copied) + moved / MEMORY
+
+
 def _folded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
     """Copies, and the convolution of many channels."""
     inner = folded(p)
@@ -122,9 +126,11 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     else:
         m, n, k = filters, taps * _whole(channels, 64), pixels
     product = _product(p, max(1, m), n, max(1, k), groups)
-    as_boxes = replace(schedule.gemm, store="tma") if schedule.by_rows(spec.signature) else schedule.gemm
-    twin = KernelSpec("gemm", gemm_signature(spec.signature), as_boxes, spec.arch)
-    counted = gemm_estimate.facts(twin, product)
+    store = "tma" if schedule.by_rows(spec.signature) else schedule.store
+    twin = TmaWsSchedule(
+        schedule.tile, schedule.stages, schedule.cluster, schedule.grouping, False, schedule.dealing, store
+    )
+    counted = gemm_estimate.facts(KernelSpec("gemm", product.signature, twin, spec.arch), product)
     assert isinstance(counted, gemm_estimate.TmaFacts)
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)
     apart = merged > 1 or (p.variant == "backward_weight" and p.group_channels % 64 > 0)

@@ -3,6 +3,7 @@
 tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col maps) and feeds wgmma; channels side by
          side in multiples of 16 bytes; groups of few channels `merged` into one, block-diagonal
 band     the same of a window that moves pixel by pixel: bands of pixels are fetched once for all its taps
+padded   the same in copies: of channels or filters that are no whole 8s, or memory that is not aligned
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 depthwise  a filter for each channel, threads slide the window over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
@@ -17,6 +18,7 @@ from math import prod
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
+from tilewright.ops.conv import nvidia_resources as resources
 from tilewright.ops.conv.nvidia_schedules import (
     DEPTHWISE_STEPS,
     DEPTHWISE_WINDOWS,
@@ -24,13 +26,11 @@ from tilewright.ops.conv.nvidia_schedules import (
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     band_shared_bytes,
-    gemm_signature,
     schedules,
 )
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
-from tilewright.ops.gemm import nvidia as gemm
 
 __all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "merged_groups", "schedules", "signature_rules"]
 
@@ -67,9 +67,7 @@ def _tma_ws(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
     if signature.dtype == "fp32":
         yield Violation("nv-inputs", "wgmma does not multiply fp32 exactly", "use the loops pipeline")
         return
-    product = gemm_signature(signature, schedule.pipeline)
-    gemm_rules = (one for rule in gemm.RULES for one in rule(product, schedule.gemm, arch))
-    yield from (one for one in gemm_rules if not one.rule.startswith("dtype-"))
+    yield from resources.rules(signature, schedule, arch)
     if schedule.by_rows(signature) and schedule.tile[1] % 16:
         yield Violation("nv-columns", f"tile_n {schedule.tile[1]}: rows leave 16 columns at a time", "use whole 16s")
     if signature.variant == "backward_weight" and schedule.tile[1] // schedule.cluster[0] % 64:
@@ -98,14 +96,13 @@ def _depthwise(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
 
 
 def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
-    if not isinstance(schedule, ConvTmaWsSchedule) or schedule.pipeline != "folded":
+    if not isinstance(schedule, ConvTmaWsSchedule) or schedule.pipeline == "tma_ws":
         return
     if DTYPES[signature.dtype].bytes != 2:
-        yield Violation(
-            "nv-inputs", f"folded pixels are of two-byte elements, not {signature.dtype}", "use bf16 or fp16"
-        )
+        message = f"{schedule.pipeline} pixels are of two-byte elements, not {signature.dtype}"
+        yield Violation("nv-inputs", message, "use bf16 or fp16")
     if schedule.merged:
-        yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
+        yield Violation("nv-groups", f"{schedule.pipeline} kernels have one group", "leave merged out")
 
 
 def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -119,14 +116,14 @@ def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
     elif DTYPES[signature.dtype_out].bytes != 2:
         yield Violation("nv-outputs", f"bands leave as two bytes, not {signature.dtype_out}", "use bf16 or fp16")
     m, n, k = schedule.tile
-    if m not in (64, 128, 192, 256) or n % 16 or n > 256 or k != 64 or m // 64 * n // 2 > gemm.MAX_ACCUMULATORS:
+    if m not in (64, 128, 192, 256) or n % 16 or n > 256 or k != 64 or m // 64 * n // 2 > resources.MAX_ACCUMULATORS:
         yield Violation("nv-tile-m", f"tile {m}x{n}x{k}", "use 64, 128 or 192 rows, whole 16s of columns, 64 of k")
-    if n not in gemm.WGMMA_COLUMNS:
+    if n not in resources.WGMMA_COLUMNS:
         yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", "use 64")
     if schedule.band % 8 or schedule.band <= m or schedule.band > MOST_BAND:
         yield Violation("nv-band", f"a band of {schedule.band} rows", f"use whole 8s over {m}, at most {MOST_BAND}")
     if schedule.slice and not (
-        schedule.merged and schedule.slice in gemm.WGMMA_COLUMNS and schedule.slice * 4 == n * schedule.sharing
+        schedule.merged and schedule.slice in resources.WGMMA_COLUMNS and schedule.slice * 4 == n * schedule.sharing
     ):
         message = f"slices of {schedule.slice} columns, {schedule.sharing} the same, in {n}"
         yield Violation("nv-slice", message, "use merged groups, and slices that four 16s of k fill the tile with")
@@ -161,6 +158,12 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
             if broken:
                 return
             problem = folded(problem)
+        if schedule.pipeline == "padded":
+            broken = list(_padded_limits(problem))
+            yield from broken
+            if broken:
+                return
+            problem = padded(problem)
         yield from _layout(schedule, problem)
         yield from _groups(schedule, problem)
         yield from _walk(schedule, problem)
@@ -387,6 +390,54 @@ def band_rows(problem: ConvProblem) -> int:
     width = (p.size if p.variant == "backward_data" else p.out)[-1] + (p.window[-1] - 1) * p.dilation[-1]
     height = (p.window[-2] - 1) * p.dilation[-2] if len(p.window) > 1 else 0
     return (p.window[-1] - 1) * p.dilation[-1] + height * width
+
+
+PIECE = 8  # channels of a padded copy are whole 8s
+
+
+def _padded_limits(problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_padded.h."""
+    p = problem
+    if p.batch == 0:
+        yield _violation("nv-walk", "there are no images to walk over")
+        return
+    if p.groups != 1:
+        yield _violation("nv-groups", "there are groups")
+    if not p.channels_last:
+        yield _violation("nv-channels-last", "channels do not lie side by side")
+        return
+    if p.num_d and p.filters % PIECE:
+        yield _violation("nv-padded", "D tensors are not copied, and filters are no whole 8s")
+    copied = padded_copies(p)
+    if not copied:
+        yield _violation("nv-padded", "nothing is there to be copied")
+    larger = padded(p)
+    if any(prod(getattr(larger, f"{one}_shape")) >= MOST for one in copied):
+        yield _violation("nv-walk", "2^31 or more elements to copy")
+
+
+def padded_copies(problem: ConvProblem) -> str:
+    """Which of x, w and y are copied: their channels or filters are no whole 8s, or they are not aligned."""
+    p, found = problem, ""
+    result = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
+    for one, odd in (
+        ("x", p.channels % PIECE),
+        ("w", p.channels % PIECE or p.filters % PIECE),
+        ("y", p.filters % PIECE),
+    ):
+        size = DTYPES[p.dtype_out if one == result else p.dtype].bytes
+        strides = getattr(p, f"{one}_strides")[:-1]
+        if odd or not p.aligned or any(stride * size % LINE_BYTES for stride in strides):
+            found += one
+    return found
+
+
+def padded(problem: ConvProblem) -> ConvProblem:
+    """The convolution of aligned copies."""
+    p, copied = problem, padded_copies(problem)
+    x, w, y = (() if one in copied else getattr(p, f"{one}_strides") for one in "xwy")
+    channels, filters = (-(-one // PIECE) * PIECE for one in (p.channels, p.filters))
+    return replace(p, channels=channels, filters=filters, aligned=True, x_strides=x, w_strides=w, y_strides=y)
 
 
 FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 64  # cuda/conv_folded_shape.h

@@ -1,6 +1,6 @@
 """The schedules of convolutions on NVIDIA GPUs.
 
-ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, and folded for few channels
+ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, folded for few channels, padded for odd ones
 BandSchedule        the same over bands of pixels that are fetched once for all taps
 DepthwiseSchedule   a filter for each channel, at the speed of memory
 """
@@ -13,20 +13,16 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.nvidia_resources import K_BYTES, Pair, Shape, chunk_columns, most_stages, sizes
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
-from tilewright.ops.gemm.nvidia_schedules import K_BYTES, chunk_columns, most_stages
-from tilewright.ops.gemm.nvidia_schedules import shared_bytes as gemm_shared_bytes
-from tilewright.ops.gemm.schedule import Pair, Shape, TmaWsSchedule, sizes
-from tilewright.ops.gemm.spec import GemmSignature
-
-# How A and B of the matrix product lie that a direction is (cuda/conv_tma_ws_shape.h).
-LAYOUTS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
 
 
 @dataclass(frozen=True, slots=True)
 class ConvTmaWsSchedule:
-    """The copy engine walks over pixels and feeds wgmma, warp-specialised and persistent; folded: few channels as many.
+    """The copy engine walks over pixels and feeds wgmma, warp-specialised and persistent.
+
+    folded: few channels as many, padded: what is not aligned in copies that are.
 
     A warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
     """
@@ -40,7 +36,7 @@ class ConvTmaWsSchedule:
     store: str = "direct"  # or tma: results leave through the copy engine
     merged: bool = False  # groups of few channels, several as one
 
-    pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "folded")
+    pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "folded", "padded")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
@@ -51,25 +47,24 @@ class ConvTmaWsSchedule:
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "cluster": ("m", "n")}
 
     @property
-    def gemm(self) -> TmaWsSchedule:
-        """The matrix product's schedule."""
-        return TmaWsSchedule(self.tile, self.stages, self.cluster, self.grouping, False, self.dealing, self.store)
-
-    @property
     def warp_tile(self) -> Shape:
-        return self.gemm.warp_tile
+        return (64, self.tile[1], self.tile[2] // 4)
 
     @property
     def warp_grid(self) -> Shape:
-        return self.gemm.warp_grid
+        return (1 if self.grouping == "pingpong" else 2, 1, 1)
 
     def by_rows(self, signature: ConvSignature) -> bool:
         """Whether rows of results may lie anywhere: backward_data of strides over 1 has such."""
-        whole = self.store == "direct" and self.dealing == "tiles" and self.pipeline == "tma_ws"
+        whole = self.store == "direct" and self.dealing == "tiles" and self.pipeline != "folded"
         return whole and signature.variant == "backward_data" and DTYPES[signature.dtype_out].bytes == 2
 
     def label(self) -> str:
-        return self.gemm.label().replace("tma_ws", self.pipeline) + ("_merged" if self.merged else "")
+        parts = [self.pipeline, sizes(self.tile), self.grouping]
+        parts += [self.dealing] if self.dealing != "tiles" else []
+        parts += [f"cluster{sizes(self.cluster)}"] if self.cluster != (1, 1) else []
+        parts += [f"stages{self.stages}", *(["direct"] if self.store == "direct" else [])]
+        return "_".join([*parts, *(["merged"] if self.merged else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +127,6 @@ DEPTHWISE_WINDOWS = (3, 5, 7)
 DEPTHWISE_STEPS = (1, 2)
 
 
-def gemm_signature(signature: ConvSignature, pipeline: str = "tma_ws") -> GemmSignature:
-    """Of the matrix product that a convolution is; folded, backward_data is a forward one."""
-    folded = pipeline == "folded" and signature.variant == "backward_data"
-    return GemmSignature(
-        variant="multi_d" if signature.num_d or signature.epilogue != "PassThrough" else "standard",
-        dtype_a=signature.dtype,
-        dtype_b=signature.dtype,
-        dtype_acc=signature.dtype_acc,
-        dtype_c=signature.dtype_out,
-        dtype_d=signature.dtype_d,
-        layout=LAYOUTS["forward" if folded else signature.variant],
-        epilogue=signature.epilogue,
-        num_d=signature.num_d,
-    )
-
-
-def shared_bytes(signature: ConvSignature, schedule: ConvTmaWsSchedule) -> int:
-    """As the matrix product's."""
-    return gemm_shared_bytes(gemm_signature(signature, schedule.pipeline), schedule.gemm)
-
-
 # Tile, most stages, cluster, grouping, dealing.
 Tiles = tuple[tuple[int, int, int, Pair, str, str], ...]
 _C, _P = "cooperative", "pingpong"
@@ -202,14 +176,17 @@ _WEIGHTS: Tiles = (
 )
 
 
+_PADDED = ((128, 64), (128, 128), (128, 256), (256, 128))  # tiles of kernels that work on copies
+
+
 def _tma_ws(signature: ConvSignature, tiles: Tiles, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
     """One schedule a tile, results through the copy engine where it can write them."""
-    gemm, k = gemm_signature(signature), K_BYTES // DTYPES[signature.dtype].bytes
+    k = K_BYTES // DTYPES[signature.dtype].bytes
     for m, n, stages, cluster, grouping, dealing in tiles:
         small = m == (64 if grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if DTYPES[signature.dtype_out].bytes == 2 and n % 16 == 0 and not small else "direct"
         made = ConvTmaWsSchedule("tma_ws", (m, n, k), stages, cluster, grouping, dealing, store)
-        yield replace(made, stages=min(stages, most_stages(gemm, made.gemm, arch.scratch_bytes)))
+        yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
 
 
 def _by_classes(made: Iterator[ConvTmaWsSchedule], signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
@@ -241,6 +218,8 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
             one for one in made if one.tile[1] in (64, 128) and one.cluster == (1, 1) and one.dealing != "stream_k"
         ]
         yield from (replace(one, merged=True) for one in narrow)
+        usual = [one for one in made if one.tile[:2] in _PADDED and one.cluster == (1, 1) and one.dealing != "stream_k"]
+        yield from (replace(one, pipeline="padded") for one in usual)
 
 
 # Few filters, or few pixels of a stride times channels.
@@ -301,6 +280,3 @@ def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
             yield DepthwiseSchedule(window, 1, 7, rows, 4 if window == 3 else 2)
     if not weight:
         yield DepthwiseSchedule(0, 1, 2)
-
-
-__all__ = ["LAYOUTS", "BandSchedule", "ConvTmaWsSchedule", "DepthwiseSchedule", "gemm_signature", "schedules"]

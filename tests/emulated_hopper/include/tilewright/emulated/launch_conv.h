@@ -9,6 +9,8 @@
 #include <tilewright/cuda/conv_host_band.h>
 #include <tilewright/cuda/conv_host_depthwise.h>
 #include <tilewright/cuda/conv_host_folded.h>
+#include <tilewright/cuda/conv_host_padded.h>
+#include <tilewright/cuda/conv_padded.h>
 #include <tilewright/cuda/conv_tma_ws.h>
 
 #undef TW_IMAGE

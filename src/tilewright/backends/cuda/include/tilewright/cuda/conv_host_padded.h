@@ -1,0 +1,107 @@
+// The host's half of convolutions in aligned copies.
+#pragma once
+#include <tilewright/cuda/conv_host_tma_ws.h>
+#include <tilewright/cuda/conv_padded_shape.h>
+
+namespace tw::cuda {
+
+template <class Config> struct HostConvPadded {
+  using Inner = HostConvTmaWs<Config>;
+  using In = typename Config::A;
+  using C = typename Config::C;
+  static constexpr int64_t clear_bytes = Inner::clear_bytes, most = int64_t(1) << 31;
+  static constexpr ConvVariant variant = Config::variant;
+  enum Functions { pad_function = 2 };
+
+  static Answer broken(const tw_conv_args &x) {
+    if (x.batch == 0) return Inner::broken(x);
+    if (x.groups != 1) return {TW_LIMIT, "there are groups"};
+    if (x.x_strides[4] != 1 || x.w_strides[4] != 1 || x.y_strides[4] != 1)
+      return {TW_LIMIT, "channels do not lie side by side"};
+    if (Config::num_d > 0 && x.filters % Padded::piece)
+      return {TW_LIMIT, "D tensors are not copied, and filters are no whole 8s"};
+    const Copies copies = of(x);
+    if (!copies.x.made && !copies.w.made && !copies.y.made) return {TW_LIMIT, "nothing is there to be copied"};
+    if (copies.x.elements() >= most || copies.w.elements() >= most || copies.y.elements() >= most)
+      return {TW_LIMIT, "2^31 or more elements to copy"};
+    return Inner::broken(inner(x, copies, nullptr));
+  }
+  static int64_t workspace(const tw_conv_args &x) {
+    const Copies copies = of(x);
+    return beside(x, copies) + copies.x.bytes() + copies.w.bytes() + copies.y.bytes();
+  }
+  static constexpr LaunchShape shape() { return Inner::shape(); }
+
+  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+    if (!workspace) return TW_BAD_ARGS;
+    const Copies copies = of(x);
+    const tw_conv_args y = inner(x, copies, static_cast<char *>(workspace) + beside(x, copies));
+    const auto move = [&](const Copy &one, void *tensor, void *copy, const int64_t *strides, bool back) {
+      if (!one.made || one.result != back) return int(TW_OK);
+      PadArgs t = one.arguments(strides);
+      t.tensor = tensor, t.copy = copy, t.back = back;
+      return start(place.functions[pad_function], {unsigned(ceil_div(t.count, Padded::threads))},
+                   LaunchShape{unsigned(Padded::threads)}, stream, t);
+    };
+    int status = TW_OK;
+    for (int back = 0; back < 2 && status == TW_OK; ++back) {
+      if (back) status = Inner::run(y, place, workspace, stream);
+      if (status == TW_OK) status = move(copies.x, x.x, y.x, x.x_strides, back);
+      if (status == TW_OK) status = move(copies.w, x.w, y.w, x.w_strides, back);
+      if (status == TW_OK) status = move(copies.y, x.y, y.y, x.y_strides, back);
+    }
+    return status;
+  }
+
+ private:
+  // One tensor: whether it is copied, and the copy's shape.
+  struct Copy {
+    bool made, result;
+    int64_t images, all_images, size[3], channels, all;  // as it is, and as the copy is
+
+    int64_t elements() const { return made ? all_images * size[0] * size[1] * size[2] * all : 0; }
+    int64_t bytes() const { return ceil_div(elements() * int64_t(result ? sizeof(C) : sizeof(In)), 128) * 128; }
+    void lay(int64_t *strides) const {
+      strides[4] = 1, strides[3] = all, strides[2] = all * size[2], strides[1] = strides[2] * size[1];
+      strides[0] = strides[1] * size[0];
+    }
+    PadArgs arguments(const int64_t *strides) const {
+      PadArgs t{};
+      t.count = elements() / Padded::piece, t.pieces = divider(all / Padded::piece);
+      for (int i = 0; i < 3; ++i) t.size[i] = divider(size[2 - i]), t.apart[i] = strides[3 - i];
+      t.apart[3] = strides[0], t.images = int(images), t.channels = int(channels);
+      return t;
+    }
+  };
+  struct Copies {
+    Copy x, w, y;
+  };
+  static int64_t whole(int64_t count) { return ceil_div(count, Padded::piece) * Padded::piece; }
+  static Copy copy_of(const void *at, const int64_t *strides, const int64_t (&size)[3], int64_t images,
+                      int64_t all_images, int64_t channels, bool result) {
+    Copy one{false, result, images, all_images, {size[0], size[1], size[2]}, channels, whole(channels)};
+    const int64_t bytes = result ? sizeof(C) : sizeof(In);
+    one.made = one.all != channels || all_images != images || odd(at);
+    for (int i = 0; i < 4; ++i) one.made = one.made || odd(strides[i], bytes);
+    return one;
+  }
+  static Copies of(const tw_conv_args &x) {
+    return {copy_of(x.x, x.x_strides, x.size, x.batch, x.batch, x.channels, variant == ConvVariant::backward_data),
+            copy_of(x.w, x.w_strides, x.window, x.filters, whole(x.filters), x.channels,
+                    variant == ConvVariant::backward_weight),
+            copy_of(x.y, x.y_strides, x.out, x.batch, x.batch, x.filters, variant == ConvVariant::forward)};
+  }
+  static tw_conv_args inner(const tw_conv_args &given, const Copies &copies, char *room) {
+    tw_conv_args x = given;
+    x.channels = whole(given.channels), x.filters = whole(given.filters);
+    if (copies.x.made) x.x = room, room += copies.x.bytes(), copies.x.lay(x.x_strides);
+    if (copies.w.made) x.w = room, room += copies.w.bytes(), copies.w.lay(x.w_strides);
+    if (copies.y.made) x.y = room, copies.y.lay(x.y_strides);
+    return x;
+  }
+  static int64_t beside(const tw_conv_args &x, const Copies &copies) {
+    return ceil_div(Inner::workspace(inner(x, copies, nullptr)), 128) * 128;
+  }
+};
+
+}  // namespace tw::cuda

@@ -1,0 +1,16 @@
+// Convolutions of channels or filters that are no whole 16 bytes, or of memory that is not aligned so: in copies that are.
+// The device's half: tma_ws, and the copies.
+#pragma once
+#include <tilewright/cuda/conv_padded_shape.h>
+#include <tilewright/cuda/conv_tma_ws.h>
+
+#ifdef TW_ON_GPU
+#define TW_DEVICE_CONV_PADDED(Config, Symbol) \
+  TW_DEVICE_CONV_TMA_WS(Config, Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::Padded::threads) \
+      Symbol##_pad(const __grid_constant__ tw::PadArgs x) { \
+    tw::pad_channels<Config>(x, blockIdx.x * (long long)tw::Padded::threads + threadIdx.x); \
+  }
+#else
+#define TW_DEVICE_CONV_PADDED(Config, Symbol)
+#endif

@@ -1,0 +1,132 @@
+"""The arithmetic of what a tma_ws convolution takes of a multiprocessor; cuda/tma_ws_shape.h has the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from tilewright.arch import Arch
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import Violation
+from tilewright.ops.conv.spec import ConvSignature
+
+Shape = tuple[int, int, int]
+Pair = tuple[int, int]
+
+K_BYTES = 128  # of one swizzled row: the k of a stage
+LINES = 64  # of a stage that are fetched together where they are contiguous
+BESIDE = 1024 + 320  # alignment of the stages, and the barriers
+PART_GRAIN = 8  # lines or k that a block of a cluster fetches are whole 8s
+WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))  # of the shapes the headers spell out
+MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
+MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
+MAX_CLUSTER = 8  # what every Hopper GPU can place
+
+
+class Tiled(Protocol):
+    """The fields of a schedule that count here."""
+
+    @property
+    def pipeline(self) -> str: ...
+    @property
+    def tile(self) -> Shape: ...
+    @property
+    def stages(self) -> int: ...
+    @property
+    def cluster(self) -> Pair: ...
+    @property
+    def grouping(self) -> str: ...
+    @property
+    def store(self) -> str: ...
+
+
+def sizes(value: tuple[int, ...]) -> str:
+    """128x64x32, as names and messages say it."""
+    return "x".join(map(str, value))
+
+
+def product_of(variant: str, pipeline: str) -> str:
+    """The direction whose matrix product it is: folded, backward_data is a forward one."""
+    return "forward" if pipeline == "folded" and variant == "backward_data" else variant
+
+
+def chunk_columns(tile_n: int) -> int:
+    """Columns of results that leave together."""
+    return next(width for width in (64, 32, 16, 8) if tile_n % width == 0 or width == 8)
+
+
+def groups_of(schedule: Tiled) -> int:
+    """Multiplying warpgroups that share a tile."""
+    return 1 if schedule.grouping == "pingpong" else 2
+
+
+def stage_bytes(signature: ConvSignature, schedule: Tiled) -> int:
+    (m, n, _), lines = schedule.tile, product_of(signature.variant, schedule.pipeline) != "forward"
+    fetched = -(-n // LINES) * LINES if lines else n
+    return m * K_BYTES + -(-fetched * K_BYTES // 1024) * 1024
+
+
+def shared_bytes(signature: ConvSignature, schedule: Tiled, available: int) -> int:
+    """Stages, and buffers for results: as many as a tile needs, or as fit."""
+    width = chunk_columns(schedule.tile[1])
+    buffer, stages = 2 * 64 * width * 2, schedule.stages * stage_bytes(signature, schedule)
+    needed = schedule.tile[0] // groups_of(schedule) // 64 * (schedule.tile[1] // width)
+    room = (available - BESIDE - stages) // buffer
+    buffers = 2 if needed < 2 or schedule.store != "tma" or room < 2 else needed if needed <= room else min(room, 4)
+    return stages + buffers * buffer + BESIDE
+
+
+def most_stages(signature: ConvSignature, schedule: Tiled, available: int) -> int:
+    """How many fit, with two buffers for results."""
+    buffers = 4 * 64 * chunk_columns(schedule.tile[1]) * 2
+    return (available - BESIDE - buffers) // stage_bytes(signature, schedule)
+
+
+def rules(signature: ConvSignature, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
+    """What tile, stages, cluster and store must be."""
+    if not {"wgmma", "tma"} <= arch.features:
+        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+    (m, n, k), size, groups = schedule.tile, DTYPES[signature.dtype].bytes, groups_of(schedule)
+    if n not in WGMMA_COLUMNS:
+        nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - n))
+        yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", f"use {nearest}")
+    if k * size != K_BYTES:
+        yield Violation(
+            "nv-tile-k", f"tile_k {k} is not {K_BYTES} bytes of {signature.dtype}", f"use {K_BYTES // size}"
+        )
+    if m % (64 * groups) or m > 256:
+        message = f"tile_m {m} with {schedule.grouping} warpgroups"
+        yield Violation("nv-tile-m", message, f"use a multiple of {64 * groups} to 256")
+    if schedule.store == "tma" and (n % 16 or DTYPES[signature.dtype_out].bytes != 2):
+        message = f"the copy engine stores 16 columns of two-byte results, not tile_n {n} of {signature.dtype_out}"
+        yield Violation("nv-tma-store", message, "use the direct store")
+    yield from _cluster(signature, schedule)
+    need = m // groups // 64 * (n // 2)
+    if need > MAX_ACCUMULATORS:
+        message = f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {MAX_ACCUMULATORS}"
+        yield Violation("nv-registers", message, "use a smaller tile")
+    if not 2 <= schedule.stages <= MAX_STAGES:
+        yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")
+    shared = shared_bytes(signature, schedule, arch.scratch_bytes)
+    if shared > arch.scratch_bytes:
+        most = most_stages(signature, schedule, arch.scratch_bytes)
+        message = f"{schedule.stages} stages of {sizes(schedule.tile)} take {shared} bytes of shared memory"
+        remedy = f"use {most} stages" if most >= 2 else "use a smaller tile"
+        yield Violation("nv-shared-memory", f"{message}, {arch.name} has {arch.scratch_bytes}", remedy)
+
+
+def _cluster(signature: ConvSignature, schedule: Tiled) -> Iterator[Violation]:
+    """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
+    along_m, along_n = schedule.cluster
+    if along_m * along_n > MAX_CLUSTER:
+        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
+        return
+    variant = product_of(signature.variant, schedule.pipeline)
+    for what, lines, parts, along_k in (
+        ("A", schedule.tile[0], along_n, variant != "backward_weight"),
+        ("B", schedule.tile[1], along_m, variant == "forward"),
+    ):
+        length, unit = (lines, "lines") if along_k else (LINES, "k")  # of which each block fetches a part
+        if length % parts or length // parts % PART_GRAIN:
+            message = f"{length} {unit} of {what} in {parts} part(s) are not multiples of {PART_GRAIN}"
+            yield Violation("nv-cluster-part", message, f"use a cluster or tile that leaves multiples of {PART_GRAIN}")
