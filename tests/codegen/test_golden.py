@@ -13,6 +13,8 @@ import pytest
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.ops import KernelSpec
+from tilewright.ops.conv.schedule import LoopsSchedule
+from tilewright.ops.conv.spec import ConvSignature
 from tilewright.ops.gemm import (
     CpuDirectSchedule,
     CpuLoopsSchedule,
@@ -78,7 +80,17 @@ SPECS = {
         SkinnySchedule((8, 16, 512)),
         "sm_80",
     ),
+    "conv_loops": KernelSpec(
+        "conv", ConvSignature("backward_weight", 3, "fp16", "fp32", "fp32", "fp32"), LoopsSchedule(), "generic"
+    ),
+    "conv_cuda_loops": KernelSpec(
+        "conv", ConvSignature("forward", 2, "bf16", "fp32", "bf16", "fp32", "Relu", 2), LoopsSchedule(), "sm_80"
+    ),
+    "conv_hip_loops": KernelSpec(
+        "conv", ConvSignature("backward_data", 2, "bf16", "fp32", "bf16", "bf16"), LoopsSchedule(), "gfx1100"
+    ),
 }  # fmt: skip
+SUFFIXES = {"cuda": "cu", "hip": "hpp"}
 
 
 def rendered(name: str) -> str:
@@ -88,7 +100,7 @@ def rendered(name: str) -> str:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_emitted_source_is_the_golden_one(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.{'cu' if '_cuda_' in name else 'cpp'}", rendered(name))
+    golden(f"{name}.{SUFFIXES.get(name.split('_')[1], 'cpp')}", rendered(name))
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -70,6 +70,7 @@ def test_few_are_real_subsets_of_full(arch: str, variant: str) -> None:
     kinds = len({pools.kind(one.schedule) for one in legal})
     assert len(tests) <= len(legal) / pools.SHARE + kinds
     default = {one for one in specs("default", arch, variants=(variant,)) if not CONV.check(one)}
+    assert default
     assert {one for one in specs("tests", arch, variants=(variant,)) if not CONV.check(one)} == default | set(tiny)
 
 
@@ -99,6 +100,21 @@ def test_a_subset_is_drawn_evenly_from_every_kind(monkeypatch: pytest.MonkeyPatc
     assert [one.tile for one in few[:5]] == [1, 6, 11, 16, 21]
     tiny: list[Any] = list(family.schedules("tiny", signature, arch))
     assert [(one.pipeline, one.tile) for one in tiny] == [("a", 1), ("b", 1)]
+
+
+def test_the_floor_is_no_candidate_where_there_is_another() -> None:
+    """It would serve channels-first memory, which others do in copies, many times as fast."""
+    problem = CONV.problem({**LAYER, "layout": "nchw"})
+    candidates = CONV.candidates(problem.signature, CPU)
+    floor = CONV.generic_spec(problem.signature, CPU)
+    assert candidates
+    assert floor not in candidates
+    offered = [one for one in candidates if CONV.padded(one, problem) is not None]
+    assert offered, "copies mend what the others lack"
+    assert all(not CONV.supports(one, CONV.padded(one, problem)) for one in offered)
+    for arch in (NVIDIA, AMD):  # where nothing copies channels that lie apart, the floor takes them
+        assert all(CONV.padded(one, problem) is None for one in CONV.candidates(problem.signature, arch))
+        assert not CONV.supports(CONV.generic_spec(problem.signature, arch), problem)
 
 
 def test_axes_say_which_signatures() -> None:

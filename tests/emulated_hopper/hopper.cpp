@@ -92,20 +92,14 @@ void read(Store &s) {
   s.read = true;
   s.data.clear();
   char *base = s.block->base();
-  if (s.to) s.data.assign(base + s.offset, base + s.offset + s.bytes);
-  else
-    each_element(s.map, s.at, window + s.offset, true, [&](uint32_t from, char *) {
-      s.data.insert(s.data.end(), base + s.offset + from, base + s.offset + from + s.map.bytes);
-    });
+  each_element(s.map, s.at, window + s.offset, true, [&](uint32_t from, char *) {
+    s.data.insert(s.data.end(), base + s.offset + from, base + s.offset + from + s.map.bytes);
+  });
 }
 void write(Store &s) {
   read(s);
   if (s.written) return;
   s.written = true;
-  if (s.to) {
-    memcpy(s.to, s.data.data(), s.bytes);
-    return;
-  }
   size_t next = 0;
   // Hopper writes whole 16-byte pieces: a row that ends inside one is written past its end.
   each_element(s.map, s.at, window + s.offset, true, [&](uint32_t, char *to) {
@@ -489,20 +483,6 @@ void store_box(const void *map, const void *from, int x, int y, int z) {
   if ((window + s.offset) % 128) fault("a store from an address that is not a multiple of 128");
   if (x * s.map.bytes % 16) fault("a store of a box that does not begin at a multiple of 16 bytes");
   for (uint32_t i = 0; i < s.bytes; ++i)
-    if (s.block->dirty[s.offset + i]) fault("a store of what was written without fence.proxy.async since");
-  stores.push_back(s);
-  if (mode == eager) write(stores.back());
-  me().open_stores.push_back(stores.size() - 1);
-}
-void store_bytes(void *to, const void *from, uint32_t bytes) {
-  Store s{};
-  s.to = static_cast<char *>(to);
-  s.block = me().block;
-  s.bytes = bytes;
-  s.offset = offset_of(from, bytes, "a store");
-  if (uintptr_t(to) % 16 || (window + s.offset) % 16 || bytes % 16 || !bytes)
-    fault("a bulk store that is not in multiples of 16 bytes");
-  for (uint32_t i = 0; i < bytes; ++i)
     if (s.block->dirty[s.offset + i]) fault("a store of what was written without fence.proxy.async since");
   stores.push_back(s);
   if (mode == eager) write(stores.back());

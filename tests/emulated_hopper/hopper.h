@@ -26,7 +26,6 @@ void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32
 void copy_pixels(const void *map, void *word, void *to, const int *at, const int *tap, uint32_t blocks);
 void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t blocks);
 void store_box(const void *map, const void *from, int x, int y, int z);
-void store_bytes(void *to, const void *from, uint32_t bytes);
 void commit_stores();
 void wait_stores(int left);
 

@@ -79,7 +79,6 @@ struct Copy {
 struct Store {
   Map map;
   int at[3];
-  char *to;  // of plain bytes
   Block *block;
   uint32_t offset, bytes;
   bool read = false, written = false;

@@ -78,6 +78,8 @@ def test_three_dimensions(emulator: Emulator, variant: str) -> None:
     [
         (2, BandSchedule((64, 64, 64), 2, 128, 9)),
         (2, BandSchedule((64, 64, 64), 2, 128, 9, merged=True)),
+        (2, BandSchedule((64, 64, 64), 2, 128, 9, True, 16, 1)),
+        (2, BandSchedule((128, 64, 64), 2, 192, 9, True, 32, 2)),
         (2, BandSchedule((128, 128, 64), 3, 192, 4)),
         (3, BandSchedule((64, 64, 64), 2, 128, 5)),
     ],
@@ -89,6 +91,7 @@ def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSch
         flat(2, 64, 64, (5, 12), (3, 3), before=(1, 1), **few),
         flat(1, 128, 128, (7, 9), (2, 3), before=(0, 2), dilation=(2, 1), after=(2, 0), **few),
         flat(1, 64, 128, (9,), (3,), before=(1,), **few),
+        flat(1, 64, 64, (6, 5), (3, 2), before=(1, 1), groups=4 if schedule.slice == 16 else 2 if few else 1),
     )
     if spatial == 3:
         problems = (flat(1, 64, 128, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), dilation=(1, 2, 1), after=(0, 2, 1)),)

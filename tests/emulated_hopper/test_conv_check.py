@@ -44,7 +44,7 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
 
 def schedules(variant: str) -> list[Any]:
     tma = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 3)
-    deal = {"dealing": "split_k"} if variant == "backward_weight" else {}
+    deal: Any = {"dealing": "split_k"} if variant == "backward_weight" else {}
     made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
     made += [replace(tma, pipeline="folded", store="tma", **deal), DepthwiseSchedule(3, 1, 4)]
     made.append(DepthwiseSchedule(3, 1, 4, 7))

@@ -57,7 +57,13 @@ def _tma_ws(spec: KernelSpec) -> Fields:
 def _band(spec: KernelSpec) -> Fields:
     h: BandSchedule = spec.schedule
     twin = ConvTmaWsSchedule("tma_ws", h.tile, h.stages, grouping="pingpong", merged=h.merged)
-    return {**_tma_ws(KernelSpec(spec.op, spec.signature, twin, spec.arch)), "band": h.band, "taps": h.taps}
+    return {
+        **_tma_ws(KernelSpec(spec.op, spec.signature, twin, spec.arch)),
+        "band": h.band,
+        "taps": h.taps,
+        "slice": h.slice,
+        "sharing": h.sharing,
+    }
 
 
 def _depthwise(spec: KernelSpec) -> Fields:

@@ -90,12 +90,13 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     m, n, blocks = schedule.tile[0], schedule.tile[1], -(-deep // 64)
     tiles = -(-p.batch * prod(grid) // m) * -(-columns // n) * (p.groups // merged)
     rounds = -(-tiles // UNITS)
-    multiply = m * n * 64 * taps * blocks / BAND_MACS
+    sliced = max(0.5, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
+    multiply = m * n * 64 * taps * blocks / BAND_MACS * sliced
     planes = taps // prod(p.window[-2:])
     resident = taps * blocks <= schedule.taps
     fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n))
     step = max(multiply, fetched / ONE_CACHE)
-    again = COPY_START if merged > 1 else 0.0
+    again = COPY_START if merged > 1 and (blocks > 1 or p.group_channels % 8 or p.group_filters % 8) else 0.0
     return START + BAND_FILL + max(rounds * step, p.bytes / MEMORY) + again
 
 

@@ -146,11 +146,15 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     """The problem the kernel serves in copies of the operands, where copies mend what it lacks: channels side by side.
 
     A family's `copied` may ask for more channels or filters a group than there are, which copies fill up with zeros.
-    What is laid out backwards in memory is not copied.
+    What is laid out backwards in memory is not copied; nor are channels that lie apart on a GPU, where nothing but
+    rows is copied at more than a crawl.
     """
     if not supports(spec, problem) or min((*problem.x_strides, *problem.w_strides, *problem.y_strides)) < 0:
         return None
-    family = FAMILIES[arch_by_name(spec.arch).family]
+    arch = arch_by_name(spec.arch)
+    if arch.family != "cpu" and not problem.channels_last:
+        return None
+    family = FAMILIES[arch.family]
     copied: Callable[[ConvSchedule, ConvProblem], ConvProblem] | None = getattr(family, "copied", None)
     larger = copied(spec.schedule, problem) if copied else problem.dense()
     return larger if larger != problem and not problem_violations(larger) and not supports(spec, larger) else None

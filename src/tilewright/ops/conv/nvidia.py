@@ -125,6 +125,11 @@ def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
         yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", "use 64")
     if schedule.band % 8 or schedule.band <= m or schedule.band > MOST_BAND:
         yield Violation("nv-band", f"a band of {schedule.band} rows", f"use whole 8s over {m}, at most {MOST_BAND}")
+    if schedule.slice and not (
+        schedule.merged and schedule.slice in gemm.WGMMA_COLUMNS and schedule.slice * 4 == n * schedule.sharing
+    ):
+        message = f"slices of {schedule.slice} columns, {schedule.sharing} the same, in {n}"
+        yield Violation("nv-slice", message, "use merged groups, and slices that four 16s of k fill the tile with")
     if 16 * (schedule.stages + schedule.taps) > 640:
         yield Violation("nv-stages", f"{schedule.stages} bands and {schedule.taps} taps", "use at most 40 together")
     shared = band_shared_bytes(signature, schedule)
@@ -358,8 +363,22 @@ def _band_limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Viola
             yield _violation("nv-walk", "padding or size of an edge is more than the copy engine walks over")
     if walked >= MOST // 2 or max(p.channels, p.filters) >= MOST:
         yield _violation("nv-walk", "a size is 2^30 or more")
+    if schedule.slice and not _sliced(schedule, p):
+        yield _violation("nv-slice", "this kernel has slices of other groups")
     if band_rows(p) + schedule.tile[0] > schedule.band:
         yield _violation("nv-band", f"taps reach over more rows than a band of {schedule.band} has")
+
+
+def _sliced(schedule: BandSchedule, problem: ConvProblem) -> bool:
+    """Whether the slices of the kernel are those of the groups."""
+    deep, wide = problem.group_channels, problem.group_filters
+    if problem.variant == "backward_data":
+        deep, wide = wide, deep
+    merged = merged_groups(problem, schedule)
+    if merged < 2 or deep * merged != 64 or wide * merged != schedule.tile[1] or (deep % 16 and 16 % deep):
+        return False
+    sharing, columns = (1, 16 // deep * wide) if deep <= 16 else (deep // 16, wide)
+    return (sharing, columns) == (schedule.sharing, schedule.slice)
 
 
 def band_rows(problem: ConvProblem) -> int:

@@ -82,10 +82,12 @@ class BandSchedule:
     band: int  # rows there is room for: those of a tile and what taps reach beyond
     taps: int  # whose weights are in shared memory
     merged: bool = False  # groups of few channels, several as one
+    slice: int = 0  # of merged groups: columns that 16 of k have, so that only these are multiplied; 0 is all
+    sharing: int = 1  # and how many 16s have the same
 
     pipelines: ClassVar[tuple[str, ...]] = ("band",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    may_be_zero: ClassVar[tuple[str, ...]] = ("slice",)
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_grid: ClassVar[Shape] = (1, 1, 1)
 
@@ -95,7 +97,7 @@ class BandSchedule:
 
     def label(self) -> str:
         said = f"band_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
-        return said + ("_merged" if self.merged else "")
+        return said + ("_merged" if self.merged else "") + (f"_slice{self.slice}x{self.sharing}" if self.slice else "")
 
 
 def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
@@ -282,6 +284,8 @@ def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
         made = BandSchedule((m, n, 64), stages, band, taps)
         yield made
         yield replace(made, merged=True)
+        for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
+            yield replace(made, merged=True, slice=slice_, sharing=sharing)
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:

@@ -2,6 +2,7 @@
 
 Every pool is a rule.  A family says what `default`, `full` and `profiler` have; the others follow:
 
+    default      without the floor, where another kernel is legal: it would serve what the others do better in copies
     full-tests   a fifth of what is legal of `full`, evenly from each kind of kernel, at least one of each
     tiny         the first of each pipeline of `full-tests`
     tests        `default` and `tiny`
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from types import ModuleType
 from typing import Any
@@ -68,15 +69,23 @@ class Family:
     def schedules(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
         if pool in ("full-tests", "tiny"):
             yield from self._few(pool, signature, arch)
-            return
-        yield from self._module.schedules("default" if pool == "tests" else pool, signature, arch)
-        if pool == "tests":
-            default = set(self._module.schedules("default", signature, arch))
-            yield from (one for one in self._few("tiny", signature, arch) if one not in default)
+        elif pool in ("default", "tests"):
+            default = self._default(signature, arch)
+            yield from default
+            if pool == "tests":
+                yield from (one for one in self._few("tiny", signature, arch) if one not in default)
+        else:
+            yield from self._module.schedules(pool, signature, arch)
+
+    def _default(self, signature: ConvSignature, arch: Arch) -> list[ConvSchedule]:
+        floor = self.generic_schedule(signature, arch)
+        every = list(dict.fromkeys(self._module.schedules("default", signature, arch)))
+        fast = [one for one in every if one != floor]
+        return fast if any(map(partial(_is_legal, signature, arch.name), fast)) else every
 
     def _find_legal(self, signature: ConvSignature, arch: str) -> tuple[ConvSchedule, ...]:
         proposed = dict.fromkeys(self._module.schedules("full", signature, arch_by_name(arch)))
-        return tuple(one for one in proposed if not legality.check(KernelSpec(OP, signature, one, arch)))
+        return tuple(filter(partial(_is_legal, signature, arch), proposed))
 
     def _few(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
         kinds: dict[Any, list[ConvSchedule]] = {}
@@ -86,6 +95,10 @@ class Family:
         if pool == "tiny":
             chosen = list({one.pipeline: one for one in reversed(chosen)}.values())[::-1]
         yield from chosen
+
+
+def _is_legal(signature: ConvSignature, arch: str, schedule: ConvSchedule) -> bool:
+    return not legality.check(KernelSpec(OP, signature, schedule, arch))
 
 
 POOLS = Pools(OP, {name: Family(module) for name, module in legality.FAMILIES.items()}, legality.check, names=NAMES)

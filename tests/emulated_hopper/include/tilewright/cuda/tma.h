@@ -39,7 +39,6 @@ TW_GPU void bulk_load_multicast(const void *from, Barrier *full, void *to, uint3
 TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) {
   emulated::store_box(map, from, x, y, z);
 }
-TW_GPU void bulk_store(void *to, const void *from, uint32_t bytes) { emulated::store_bytes(to, from, bytes); }
 TW_GPU void tma_commit() { emulated::commit_stores(); }
 template <int Left> TW_GPU void tma_wait_read() { emulated::wait_stores(Left); }
 

@@ -64,9 +64,13 @@ template <class S> TW_GPU void feed_bands(const TensorMap &map_a, const TensorMa
         for (int tap = 0; tap < each && !there; ++tap, taps.next()) {
           shared.empty_tap[taps.stage].wait(taps.phase ^ 1);
           Barrier *full = &shared.full_tap[taps.stage];
-          full->expect(S::tap_bytes);
+          full->expect(x.merged ? x.merged * x.rows_of_one * 128 : S::tap_bytes);
           const int counted = plane * each + tap, number = x.last_tap < 0 ? counted : x.last_tap - counted;
           char *to = shared.taps + taps.stage * S::tap_bytes;
+          for (int i = 0; i < x.merged; ++i)
+            tma_load(&map_b, full, to + i * x.rows_of_one * 128, -i * x.columns_of_one,
+                     (s.z * x.merged + i) * x.rows_of_one, number);
+          if (x.merged) continue;
           if constexpr (S::MajorB) fetch<S::BN, 1, 1>(map_b, full, to, line + block * S::BK, column, number, 0, 0);
           else fetch<S::BN, 1, 0>(map_b, full, to, block * S::BK, line + column, number, 0, 0);
         }
@@ -80,13 +84,16 @@ template <class S, bool First> TW_GPU void multiply_tap(Sums<S> &d, uint64_t at_
   hold_all<S>(d);
   wgmma_fence();
   const uint64_t at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
-  constexpr int b_next = S::MajorB ? 16 * 128 / 16 : 2;
+  constexpr int b_next = S::MajorB ? 16 * 128 / 16 : 2, b_along = S::MajorB ? 2 : 128;
 #pragma unroll
   for (int kk = 0; kk < 4; ++kk)
 #pragma unroll
-    for (int i = 0; i < S::blocks_m; ++i)
-      Wgmma<S::BN, typename S::In, 0, S::MajorB>::run(d[i], at_a + i * 8192 / 16 + kk * 2, at_b + kk * b_next,
-                                                      !First || kk > 0);
+    for (int i = 0; i < S::blocks_m; ++i) {
+      const int column = kk / S::Sharing * S::Slice;
+      Wgmma<S::Slice, typename S::In, 0, S::MajorB>::run(
+          *reinterpret_cast<float (*)[S::Slice / 2]>(&d[i][column / 2]), at_a + i * 8192 / 16 + kk * 2,
+          at_b + kk * b_next + column * b_along / 16, !First || kk % S::Sharing > 0);
+    }
   wgmma_commit();
   hold_all<S>(d);
 }

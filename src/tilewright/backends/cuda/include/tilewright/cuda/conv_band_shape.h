@@ -5,20 +5,27 @@
 // of padding are multiplied in vain and do not leave.  A band is BM rows and those the taps reach beyond; one serves all
 // taps of a plane of the window (three dimensions: a band a plane) and 64 channels.  Weights stay in shared memory where
 // a block's fit, and come around in a ring otherwise.
+//
+// Several groups as one: where a group's rows of weights are whole 8s, the copy engine lays them out along the diagonal,
+// each from so far before its first channel that what it fills in are the zeros beside it.  `Slice`: of each 16 of k only
+// the columns are multiplied that some group has there.
 #pragma once
 #include <tilewright/cuda/conv_tma_ws_shape.h>
 
 namespace tw {
 
 struct ConvBandArgs : ConvWsArgs {
-  int band;       // rows that are fetched
-  int window[3];  // w, h, d
-  int reach[2];   // rows from tap to tap along w and h
-  int last_tap;   // backward_data counts taps from the last one on; else -1
-  int resident;   // weights stay: a block has one n and z
+  int band;                         // rows that are fetched
+  int window[3];                    // w, h, d
+  int reach[2];                     // rows from tap to tap along w and h
+  int last_tap;                     // backward_data counts taps from the last one on; else -1
+  int merged;                       // groups whose weights are fetched one by one, and
+  int rows_of_one, columns_of_one;  // of each
+  int resident;                     // weights stay: a block has one n and z
 };
 
-// Config: as for tma_ws; taps (of weights in shared memory), band (rows there is room for), bands.
+// Config: as for tma_ws; taps (of weights in shared memory), band (rows there is room for), slice (columns of 16 of k; 0:
+// all), sharing (how many 16s have the same columns).
 template <class Config> struct ConvBand {
   using In = typename Config::A;
   using Base = ConvWs<Config>;
@@ -26,6 +33,7 @@ template <class Config> struct ConvBand {
   static constexpr int Cluster = 1, ClusterM = 1, ClusterN = 1, Group = 1, Spatial = Config::spatial, threads = 384;
   static constexpr ConvVariant variant = Config::variant;
   static constexpr int MajorB = variant == ConvVariant::backward_data;
+  static constexpr int Slice = Config::slice ? Config::slice : BN, Sharing = Config::slice ? Config::sharing : 4;
   static constexpr bool PingPong = true, Turned = false, TmaStore = false, by_classes = true;
   static constexpr int rows = BM, blocks_m = BM / 64;
   static constexpr int band_bytes = Config::band * 128, tap_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128;

@@ -29,15 +29,16 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     tw_conv_args y = x;
     Inner::join_groups(y, merged);
     if (const char *why = lay_band(y, t)) return {TW_LIMIT, why};
+    if (const char *why = sliced(x, merged)) return {TW_LIMIT, why};
     if (merged > 1 && double(y.groups) * y.filters * Inner::taps(x) * Inner::wide(y) >= double(most_size))
       return {TW_LIMIT, "2^31 or more weights of merged groups"};
     return {};
   }
-  static int64_t workspace(const tw_conv_args &x) { return Inner::block_bytes(x); }
+  static int64_t workspace(const tw_conv_args &x) { return diagonal(x) ? 0 : Inner::block_bytes(x); }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, true}; }
 
   static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream) {
-    const bool apart = Inner::block_bytes(given) > 0;
+    const bool apart = workspace_needed(given);
     if (apart && !workspace) return TW_BAD_ARGS;
     tw_conv_args x = given;
     if (apart)
@@ -47,6 +48,10 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     ConvBandArgs t{};
     if (lay_band(x, t)) return TW_BAD_ARGS;
     TensorMap a = {}, b = {}, e = {}, d = {};
+    if (diagonal(given)) {
+      t.merged = int(Inner::merged_groups(given));
+      t.rows_of_one = int(given.filters), t.columns_of_one = int(given.channels);
+    }
     if (int error = maps(x, t, a, b)) return status_of(error);
     const int64_t fixed = int64_t(t.order.tiles_n) * t.order.batch, here = place.multiprocessors;
     int64_t blocks = fixed * t.order.tiles_m < here ? fixed * t.order.tiles_m : here;
@@ -56,6 +61,23 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
   }
 
  private:
+  static bool workspace_needed(const tw_conv_args &x) { return workspace(x) > 0; }
+  // Whether weights of merged groups can be fetched as they are: one stage of k, all columns in one tile.
+  static bool diagonal(const tw_conv_args &x) {
+    const int64_t merged = Inner::merged_groups(x), strides[2] = {x.w_strides[0], x.w_strides[3]};
+    return merged > 1 && x.filters % 8 == 0 && x.channels * merged <= 64 && x.filters * merged <= (data ? 64 : S::BN) &&
+           (!data || S::BN == 64) && Inner::readable(x.w, strides, 2);
+  }
+  // Null, or why the slices of this kernel are not those of the groups.
+  static const char *sliced(const tw_conv_args &x, int64_t merged) {
+    if (!Config::slice) return nullptr;
+    const int64_t deep = data ? x.filters : x.channels, wide = data ? x.channels : x.filters;
+    const int64_t sharing = deep <= 16 ? 1 : deep / 16, slice = deep <= 16 ? 16 / deep * wide : wide;
+    const bool whole = merged > 1 && deep * merged == 64 && (deep <= 16 ? 16 % deep : deep % 16) == 0;
+    return whole && wide * merged == S::BN && sharing == S::Sharing && slice == S::Slice
+               ? nullptr
+               : "this kernel has slices of other groups";
+  }
   // The arguments that follow from sizes; null, or why there is no band.
   static const char *lay_band(const tw_conv_args &x, ConvBandArgs &t) {
     constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
@@ -102,7 +124,13 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     key.rows = t.band;
     if (int error = bands.get(key, a)) return error;
     const int64_t all = x.groups * x.filters;
-    if (int error = lines.get(MapKey{x.w, x.channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
+    if (t.merged) {
+      static KnownMaps<RowsMap> rows;
+      RowsKey one{};
+      static_cast<MapKey &>(one) = MapKey{x.w, t.columns_of_one, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]};
+      one.rows = t.rows_of_one;
+      if (int error = rows.get(one, b)) return error;
+    } else if (int error = lines.get(MapKey{x.w, x.channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
       return error;
     const tw_gemm_args g = Inner::product(x, t);
     t.e = g.e, t.finish = epilogue_args(g), t.first_guest = 1;
@@ -111,6 +139,18 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
                          Comes::row};
     return 0;
   }
+  // Rows of weights of one group.
+  struct RowsKey : MapKey {
+    int rows;
+    bool operator==(const RowsKey &o) const { return rows == o.rows && MapKey::operator==(o); }
+    uint64_t hash() const { return MapKey::hash() * 31 + uint64_t(rows); }
+  };
+  struct RowsMap {
+    using Key = RowsKey;
+    static int encode(const RowsKey &key, TensorMap &map) {
+      return encode_boxes<In>(key, 64, uint32_t(key.rows), 3, map);
+    }
+  };
   // A walk of as many pixels as a band has.
   struct BandKey : PixelKey {
     int rows;

@@ -176,7 +176,9 @@ template <class Config> struct HostConvTmaWs {
   // Also what of the arguments follows from where things lie.
   static int maps(const tw_conv_args &x, ConvWsArgs &t, TensorMap &a, TensorMap &b, TensorMap &e, TensorMap &d) {
     using Pixels = KnownMaps<PixelMap<In, S::Spatial, S::pixels>>;
-    using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN / S::ClusterM, 3>;
+    // Contiguous lines come 64 at a time, of as many k as a block of a cluster fetches.
+    constexpr int parts = weight ? S::ClusterN : S::ClusterM;
+    using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 / parts : S::BN / parts, 3>;
     using Results = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
     static Pixels pixels;
     static Lines lines;

@@ -91,12 +91,6 @@ TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int 
                "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
-// Bytes back to memory as they are; addresses and length in multiples of 16.
-TW_GPU void bulk_store(void *to, const void *from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
-               "r"(bytes)
-               : "memory");
-}
 TW_GPU void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // All but the newest `Left` stores have read their shared memory.
 template <int Left> TW_GPU void tma_wait_read() {
