@@ -21,9 +21,8 @@ struct Guest {
 struct TmaWsArgs {
   int m, n, k;  // as the kernel sees them (already turned)
   TileOrder order;
-  int every_a, every_b;         // 0: one matrix serves the whole batch
-  uint64_t a_policy, b_policy;  // of the second-level cache, for what comes
-  void *e;                      // for results that leave by ordinary stores
+  int every_a, every_b;  // 0: one matrix serves the whole batch
+  void *e;               // for results that leave by ordinary stores
   long long e_stride, e_batch_stride;
   float *partial;      // stream-K and split-K: a tile of sums for each block
   unsigned *flags;     // and words to meet at, zero before a launch and after it
@@ -31,9 +30,10 @@ struct TmaWsArgs {
   long long packed_block, packed_batch;
   int packed_lines;
   EpilogueArgs finish;
-  Guest guests[3];       // C, then the Ds
-  int first_guest;       // 1: without C
-  int boxes, every_box;  // whether one of them comes as boxes; 0: one matrix for the whole batch
+  Guest guests[3];              // C, then the Ds
+  int first_guest;              // 1: without C
+  int boxes, every_box;         // whether one of them comes as boxes; 0: one matrix for the whole batch
+  uint64_t a_policy, b_policy;  // of the second-level cache, for what comes
 };
 
 // `Turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
