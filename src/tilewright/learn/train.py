@@ -25,9 +25,10 @@ from tilewright.runtime.trees import NODE, Forest
 class Settings:
     """What training is told."""
 
-    trees: int = 400
+    trees: int = 300
     leaves: int = 47
-    rate: float = 0.08
+    deep: int = 8  # a walk takes as long as a tree is deep
+    rate: float = 0.1
     least_rows: int = 10  # of a leaf
     share: float = 0.6  # of the features that a tree may ask
     common_trees: int = 40  # for what a problem's kernels have in common
@@ -129,7 +130,7 @@ def _boosted(x: Array, y: Array, weights: Array | None, frame: Frame, settings: 
         "objective": "regression", "num_leaves": settings.leaves, "learning_rate": settings.rate,
         "min_data_in_leaf": settings.least_rows, "verbosity": -1, "seed": settings.seed, "deterministic": True,
         "force_row_wise": True, "num_threads": 1, "feature_pre_filter": False, "max_bin": 127,
-        "feature_fraction": settings.share,
+        "feature_fraction": settings.share, "max_depth": settings.deep,
     }  # fmt: skip
     rows = library.Dataset(x, y, weight=weights, feature_name=list(frame.columns), free_raw_data=False)
     return packed(library.train(parameters, rows, num_boost_round=trees).dump_model())
@@ -218,7 +219,7 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
 
 
 # What makes two devices the same to a model; the driver's version, say, does not.
-_WORDS = ("model", "arch", "compute_units", "vendor")
+_WORDS = ("model", "arch", "compute_units", "vendor", "l2_bytes", "flags")
 
 
 def _known_words(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
