@@ -20,7 +20,6 @@ from tilewright.learn.evaluate import Score, choices, score
 from tilewright.ops.features import Frame
 from tilewright.runtime.trees import NODE, Forest
 
-
 LEAST_FAR = 1.6
 
 
