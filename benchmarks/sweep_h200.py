@@ -156,7 +156,7 @@ def planned(asked: Sequence[GemmProblem], target: str, most: int) -> Plan:
     found: Plan = []
     for mine in by_signature.values():
         often = Counter(spec.digest for _, specs in mine for spec in specs[:LEAST])
-        often.update({spec.digest: 1e-3 for _, specs in mine for spec in specs})  # type: ignore[dict-item]
+        often.update({spec.digest: 0 for _, specs in mine for spec in specs})
         kept = {digest for digest, _ in often.most_common(most)}
         found += [(one, [spec for spec in specs if spec.digest in kept]) for one, specs in mine]
     return found

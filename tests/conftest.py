@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     given = Path(os.environ.get("TILEWRIGHT_CACHE_DIR") or config.rootpath / ".pytest_cache").expanduser().absolute()
     if given.name != STORE:  # a worker's is that of the process that started it
         os.environ["TILEWRIGHT_CACHE_DIR"] = str(given / STORE)
+    # Models know some devices: what a test says of selection must not depend on whether this is one of them.
+    os.environ.setdefault("TILEWRIGHT_MODELS", "0")
     amd_toolchain.hide()
     config.stash[WHY_NO_COMPILER] = why_no_compiler()  # asked now: tests change the path
 

@@ -49,7 +49,7 @@ def measured(word: str, most: int = 1000) -> list[stored.Result]:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path) -> Iterator[Path]:
-    with settings.override(cache_dir=tmp_path / "cache", threads=1):
+    with settings.override(cache_dir=tmp_path / "cache", threads=1, models=True):
         yield tmp_path
 
 

@@ -59,7 +59,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of models of one's own, and none that ship."""
     monkeypatch.setattr(learned, "_ships_some", lambda: False)
     monkeypatch.setattr(models, "_shipped", lambda: ())
-    with settings.override(cache_dir=tmp_path, threads=1):
+    with settings.override(cache_dir=tmp_path, threads=1, models=True):
         yield tmp_path / "models"
 
 
@@ -165,6 +165,17 @@ def test_a_problem_beyond_its_training_is_the_estimate_s(shelf: Path) -> None:
     assert "and it was trained on" in registry.explain(far).model
     aligned = GEMM.problem({"m": 199, "n": 256, "k": 195})
     assert registry.select(aligned).tier == "model", "rows that are aligned better are nothing new"
+
+
+def test_with_more_threads_than_it_was_trained_on_it_says_nothing(shelf: Path) -> None:
+    narrow = model(other_pipeline())
+    low, high = narrow.low.copy(), narrow.high.copy()
+    low[-1], high[-1] = 1, 2
+    put(shelf, models.Model(narrow.card, narrow.forest, low, high))
+    registry = Registry(TARGET)
+    assert registry.select(PROBLEM, threads=2).tier == "model"
+    assert registry.select(PROBLEM, threads=3).tier == "rule"
+    assert "the work is for 3 units" in registry.explain(PROBLEM, threads=3).model
 
 
 def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> None:

@@ -98,10 +98,19 @@ class Model:
         first = rows[0, :count]
         far = self._ranged & ((first < self.low[:count] - 1e-6) | (first > self.high[:count] + 1e-6))
         if not far.any():
-            return ""
+            return self._other_units(float(rows[0, -1]))
         at = int(np.argmax(far))
         range_ = f"{self.low[at]:.3g} to {self.high[at]:.3g}"
         return f"{self.card.columns[at]} is {first[at]:.3g}, and it was trained on {range_}"
+
+    def _other_units(self, units: float) -> str:
+        """Threads, or multiprocessors, beyond those it was trained with."""
+        low, high = float(self.low[-1]), float(self.high[-1])
+        return (
+            ""
+            if low <= units <= high
+            else f"the work is for {units:g} units, and it was trained on {low:g} to {high:g}"
+        )
 
     def near(self, estimates: Array) -> Array:
         """The places of the kernels it is asked about."""
@@ -288,12 +297,12 @@ def ask(
     device: Mapping[str, Any],
 ) -> Verdict:
     """What the first model that knows these kernels says; else why none does."""
-    why, guessed = "", np.asarray(estimates, np.float64)
+    why, guessed, archs = "", np.asarray(estimates, np.float64), list({one.arch: one for one in specs}.values())
     for model in models:
         if model.card.op != problem.op:
             continue
-        kinds = {(one.arch, one.signature): one for one in specs}.values()
-        silent = next((text for one in kinds if (text := model.silent(one, device))), "")
+        # The kernels of a selection have one signature, and perhaps several archs.
+        silent = next((text for one in archs if (text := model.silent(one, device))), "")
         if not silent and not np.isfinite(guessed).all():
             silent = "an estimate is no number"
         if not silent:

@@ -20,20 +20,23 @@ from tilewright.learn.evaluate import Score, choices, score
 from tilewright.ops.features import Frame
 from tilewright.runtime.trees import NODE, Forest
 
+LEAST_FAR = 1.6
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What training is told."""
 
-    trees: int = 400
+    trees: int = 300
     leaves: int = 47
-    rate: float = 0.08
+    deep: int = 8  # a walk takes as long as a tree is deep
+    rate: float = 0.1
     least_rows: int = 10  # of a leaf
     share: float = 0.6  # of the features that a tree may ask
     common_trees: int = 40  # for what a problem's kernels have in common
     folds: int = 5
     seed: int = 7
-    far: float = 1.6  # kernels with estimates beyond this multiple of the lowest are not looked at
+    far: float = 0.0  # kernels with estimates beyond this multiple of the lowest are not looked at; 0: as the data say
     sharp: float = 8.0  # how fast a kernel's weight falls with its distance from the fastest of its problem
     least_weight: float = 0.05  # of a hopeless one
 
@@ -58,7 +61,8 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     frame = data.frame() if start is None else start.frame
     if start is not None:
         _demand_continues(start, data)
-    asked = near(data, settings.far if start is None else start.card.far)
+    far = settings.far or far_of(data) if start is None else start.card.far
+    asked = near(data, far)
     x, groups = matrix(asked, frame)
     guess = rough_of(data) if start is None else start.card.rough
     y = np.concatenate([np.log(one.seconds / rough(guess, one.problem)) for one in asked.groups])
@@ -75,8 +79,14 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
         forest = joined(start.forest, forest)
     sigma = float(np.sqrt(np.average((out - y) ** 2, weights=rows.weights)))
     card = _card(data, frame, forest, score(choices(asked, out)), settings)
-    card = replace(card, sigma=sigma, rough=guess, far=settings.far if start is None else start.card.far)
+    card = replace(card, sigma=sigma, rough=guess, far=far)
     return Model(card, forest, x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
+
+
+def far_of(data: Data) -> float:
+    """A multiple of the lowest estimate within which the fastest kernel lies, but for one problem in two hundred."""
+    rates = [one.estimates[int(np.argmin(one.seconds))] / one.estimates.min() for one in data.groups]
+    return max(LEAST_FAR, round(1.1 * float(np.quantile(rates, 0.995)), 2))
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ def _boosted(x: Array, y: Array, weights: Array | None, frame: Frame, settings: 
         "objective": "regression", "num_leaves": settings.leaves, "learning_rate": settings.rate,
         "min_data_in_leaf": settings.least_rows, "verbosity": -1, "seed": settings.seed, "deterministic": True,
         "force_row_wise": True, "num_threads": 1, "feature_pre_filter": False, "max_bin": 127,
-        "feature_fraction": settings.share,
+        "feature_fraction": settings.share, "max_depth": settings.deep,
     }  # fmt: skip
     rows = library.Dataset(x, y, weight=weights, feature_name=list(frame.columns), free_raw_data=False)
     return packed(library.train(parameters, rows, num_boost_round=trees).dump_model())
@@ -207,7 +217,7 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
         vocabulary={name: tuple(words) for name, words in frame.words.items()},
         base=forest.base,
         rough=(1.0, 0.0, 0.0),
-        far=settings.far,
+        far=1.0,
         sigma=0.0,
         data={
             "digest": data.digest, "rows": data.rows, "problems": len(data.groups), "left_out": dict(data.left_out),
@@ -218,7 +228,7 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
 
 
 # What makes two devices the same to a model; the driver's version, say, does not.
-_WORDS = ("model", "arch", "compute_units", "vendor")
+_WORDS = ("model", "arch", "compute_units", "vendor", "l2_bytes", "flags")
 
 
 def _known_words(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -91,6 +91,7 @@ class Frame:
         self._kernel = kernel_columns(schedules)
         self._own: tuple[str, ...] = tuple(getattr(part, "kernel_feature_names", ()))
         self._known: dict[tuple[str, ...], tuple[Array, dict[str, Array]]] = {}
+        self._new: dict[str, list[str]] = {}  # words of a kernel, by its digest, that the vocabulary lacks
         self.problem_columns = part.problem_feature_names
         self.columns: tuple[str, ...] = (
             *part.problem_feature_names, *self._kernel, *self._own, *part.interaction_names, UNITS,
@@ -103,8 +104,12 @@ class Frame:
 
     def unknown_words(self, spec: KernelSpec) -> list[str]:
         """Words of a kernel that the vocabulary lacks: nothing learned says anything of it."""
-        pairs = zip(self._kernel, values(spec, self._kernel), strict=True)
-        return [value for name, value in pairs if isinstance(value, str) and value not in self.words.get(name, ())]
+        known = self._new.get(spec.digest)
+        if known is None:
+            pairs = zip(self._kernel, values(spec, self._kernel), strict=True)
+            known = [value for name, value in pairs if isinstance(value, str) and value not in self.words.get(name, ())]
+            self._new[spec.digest] = known
+        return known
 
     def _kernels(self, specs: Sequence[KernelSpec]) -> tuple[Array, dict[str, Array]]:
         """The kernels' own columns, kept: the candidates of a signature are asked for again and again."""

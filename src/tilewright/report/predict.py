@@ -99,5 +99,6 @@ def _group(scope: Scope, number: int, rows: list[int], specs: _Specs, given: Seq
     if verdict.seconds is None:
         found.notes[verdict.why_not or "no model is for this op"] += len(at)
         return
-    found.model[at] = verdict.seconds
+    # Kernels the estimate gives no hope are not asked about.
+    found.model[at] = np.where(np.isfinite(verdict.seconds), verdict.seconds, math.nan)
     found.name = verdict.model

@@ -163,4 +163,5 @@ def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Array]
     most = np.where(steps < 8, 1.0, np.floor(steps / 4))
     wanted = np.minimum(wanted, most)
     wanted = np.where(kernels["splits"] > 0, np.ceil(steps / np.ceil(steps / wanted)), 1.0)
-    return np.maximum(1.0, np.minimum(steps, wanted * kernels["shares_k"]))
+    found: Array = np.maximum(1.0, np.minimum(steps, wanted * kernels["shares_k"]))
+    return found

@@ -1,0 +1,130 @@
+"""Train the models that ship, out of the sweeps in benchmarks/results/sweeps: one command makes them all again.
+
+    python benchmarks/train_models.py [NAME...]            src/tilewright/dispatch/models/NAME.twmodel and its card
+    python benchmarks/train_models.py --judge NAME=FILE[,AGAIN] --seed SEED
+                                                           how good one is on problems it has not seen: into its card
+
+How the sweeps were made stands in them (`about`): sweep_h200.py and sweep_cpu.py.  Problems that are held out, and near
+neighbours of them, are left out of every training (tests/dispatch/test_shipped_models.py proves it again).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tilewright import ops
+from tilewright.cli.learn import card_of
+from tilewright.codegen.folder import write_if_changed
+from tilewright.dispatch import model as models
+from tilewright.dispatch.results import Result
+from tilewright.learn import evaluate, packed
+from tilewright.learn import train as training
+from tilewright.learn.data import Data, collect
+from tilewright.ops.base import KernelSpec
+
+GEMM = ops.op("gemm")
+SWEEPS = Path(__file__).parent / "results" / "sweeps"
+SHIPPED = Path(models.__file__).parent / "models"
+# Name: the sweeps by a pattern, and the arch whose kernels it is for.
+MODELS = {
+    "gemm-h200": ("h200_*.json.gz", "sm_90a"),
+    "gemm-zen4-avx512": ("cpu_*.json.gz", "x86_64_v4_bf16"),
+    "gemm-zen4-avx2": ("cpu_*.json.gz", "x86_64_v3"),
+}
+
+
+def of_the_pool(data: Data) -> Data:
+    """Without kernels that default selection does not choose from (any more)."""
+    pools: dict[Any, set[str]] = {}
+
+    def inside(spec: KernelSpec) -> bool:
+        key = (spec.signature, spec.arch)
+        if key not in pools:
+            pools[key] = {one.digest for one in GEMM.candidates(*key)}
+        return spec.digest in pools[key]
+
+    groups = []
+    for one in data.groups:
+        kept = [at for at, spec in enumerate(one.specs) if inside(spec)]
+        if len(kept) > 1:
+            specs = tuple(one.specs[at] for at in kept)
+            groups.append(replace(one, specs=specs, seconds=one.seconds[kept], estimates=one.estimates[kept]))
+    return replace(data, groups=tuple(groups))
+
+
+def data_of(files: Sequence[Path], target: str, *, held: Sequence[Any] | None = None) -> Data:
+    rows: list[Result] = [row for path in files for row in packed.read(path) if row.kernel.arch == target]
+    return of_the_pool(collect(GEMM, rows, held=held))
+
+
+def write(name: str, made: models.Model) -> None:
+    SHIPPED.mkdir(exist_ok=True)
+    models.write(SHIPPED / f"{name}{models.ENDING}", made)
+    card = json.dumps(card_of(made), indent=1, sort_keys=True, default=dict) + "\n"
+    write_if_changed(SHIPPED / f"{name}.card.json", card.encode())
+
+
+def train(name: str) -> None:
+    pattern, target = MODELS[name]
+    files = sorted(SWEEPS.glob(pattern))
+    made = training.train(data_of(files, target))
+    made.card = replace(made.card, data={**made.card.data, "sources": [one.name for one in files]})
+    write(name, made)
+    size = (SHIPPED / f"{name}{models.ENDING}").stat().st_size
+    tell(f"{name}, {size >> 10} KiB, cross-validation", made.card.metrics["cross_validation"])
+
+
+def kind(problem: Any) -> str:
+    return str("fused" if problem.variant == "multi_d" else problem.dtype_a)
+
+
+def judge(name: str, files: list[Path], seed: int) -> None:
+    """By a sweep, and by a second measurement of its near kernels where there is one; into the card."""
+    path = SHIPPED / f"{name}{models.ENDING}"
+    made = models.read(path.read_bytes(), path.name)
+    first = data_of(files[:1], MODELS[name][1], held=())
+    found: dict[str, Any] = {"seed": seed, "problems": len(first.groups)}
+    second = data_of(files[1:], MODELS[name][1], held=()) if files[1:] else None
+    for word, chosen in (("model", evaluate.by_model(made, first)), ("estimate", evaluate.by_estimate(first))):
+        judged = chosen if second is None else evaluate.again(chosen, first, second)
+        kinds = sorted({kind(one.problem) for one in judged})
+        found[word] = {
+            "all": evaluate.score(judged).to_dict(),
+            **{each: evaluate.score([one for one in judged if kind(one.problem) == each]).to_dict() for each in kinds},
+        }
+        for each, numbers in found[word].items():
+            tell(f"{word}, {each}", numbers)
+    made.card = replace(made.card, metrics={**made.card.metrics, "unseen": found})
+    write(name, made)
+
+
+def tell(title: str, numbers: dict[str, Any]) -> None:
+    def three(one: dict[str, Any]) -> str:
+        return f"{one['mean']:.1%} / {one['p10']:.1%} / {one['worst']:.1%}"
+
+    print(f"{title}: {numbers['problems']} problems, mean / P10 / worst {three(numbers)}")
+    for family, one in numbers.get("families", {}).items():
+        print(f"    {family:<8} {one['problems']:>4}  {three(one)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)}; default: all")
+    parser.add_argument("--judge", nargs="+", default=[], metavar="NAME=FILE[,AGAIN]")
+    parser.add_argument("--seed", type=int, default=0, help="of the problems it is judged by, for the card")
+    options = parser.parse_args()
+    for one in options.judge:
+        name, _, files = one.partition("=")
+        judge(name, [Path(path) for path in files.split(",")], options.seed)
+    if not options.judge:
+        for name in options.names or MODELS:
+            train(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The models that ship: sound, small, made from data that ships, and blind to what is held out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tilewright import Registry, ops, settings
+from tilewright.dispatch import learned
+from tilewright.dispatch import model as models
+from tilewright.dispatch.results import Result
+from tilewright.learn import packed
+from tilewright.tune import problem_sets
+
+GEMM = ops.op("gemm")
+SHIPPED = Path(models.__file__).parent / "models"
+SWEEPS = Path(__file__).parents[2] / "benchmarks" / "results" / "sweeps"
+NAMES = sorted(one.name.removesuffix(models.ENDING) for one in SHIPPED.glob(f"*{models.ENDING}"))
+
+
+def shipped(name: str) -> models.Model:
+    path = SHIPPED / f"{name}{models.ENDING}"
+    return models.read(path.read_bytes(), path.name)
+
+
+def measured(name: str) -> list[Result]:
+    """What a model was made from; the sweeps are in the source tree, not in the package."""
+    if not SWEEPS.is_dir():
+        pytest.skip("the sweeps are not here")
+    card = shipped(name).card
+    return [row for one in card.data["sources"] for row in packed.read(SWEEPS / one) if row.kernel.arch in card.targets]
+
+
+def test_some_ship_and_all_are_found() -> None:
+    assert "gemm-h200" in NAMES
+    assert len(models._shipped()) == len(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_small_and_its_card_lies_beside_it(name: str) -> None:
+    one = shipped(name)
+    assert (SHIPPED / f"{name}{models.ENDING}").stat().st_size < 1_000_000
+    card = json.loads((SHIPPED / f"{name}.card.json").read_text(encoding="utf-8"))
+    assert card["data"] == one.card.data
+    assert card["metrics"] == one.card.metrics
+    assert {"mean", "p10", "worst", "families"} <= set(card["metrics"]["cross_validation"])
+    assert {"mean", "p10", "worst"} <= set(card["metrics"]["unseen"]["model"]["all"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_was_made_from_the_sweeps_here_and_from_nothing_that_is_held_out(name: str) -> None:
+    """The digest is of the rows training took; what is left of the sweeps without the held out has the same."""
+    from tilewright.learn.data import collect
+
+    rows = measured(name)
+    held = problem_sets.held_out(GEMM)
+    assert len(held) == 300
+    fields = {json.dumps(dict(row.problem), sort_keys=True): row.problem for row in rows}
+    problems = [GEMM.problem_from_dict(dict(one)) for one in fields.values()]
+    leaking = set(problem_sets.leaking(GEMM, problems, held))
+    data = collect(GEMM, rows)
+    used = {one.problem for one in data.groups}
+    assert used
+    assert not used & leaking
+    card = shipped(name).card
+    assert card.data["problems"] <= len(data.groups)
+    assert card.data["rows"] <= data.rows
+    assert data.left_out.get("held out, or near a problem that is", 0) == card.data["left_out"].get(
+        "held out, or near a problem that is", 0
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_decides_on_its_device_and_nowhere_else(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = shipped(name)
+    device = dict(one.card.devices[0])
+    problem = GEMM.problem({"m": 512, "n": 512, "k": 512, "datatype": "bf16", "layout": "rcr"})
+    with settings.override(cache_dir=tmp_path, models=True):
+        for known, tier in ((device, "model"), ({**device, "model": "another"}, "rule"), ({}, "rule")):
+            monkeypatch.setattr(learned, "machine", lambda *_, known=known: known)
+            registry = Registry(one.card.targets[0])
+            chosen = registry.select(problem, threads=2)
+            assert chosen.tier == tier
+            if tier == "rule":
+                assert "this device is none it knows" in registry.explain(problem, threads=2).model
