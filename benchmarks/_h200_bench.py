@@ -71,12 +71,13 @@ class Kernels:
             kernels.kernels(specs)
         print(f"{len(specs)} kernels built and loaded in {time.perf_counter() - started:.1f} s", flush=True)
 
-    def run_of(self, spec: KernelSpec, one: Operands) -> Run:
+    def run_of(self, spec: KernelSpec, one: Any) -> Run:
         if self.dry:
             return lambda: one.out.copy_(one.exact()[0])
-        return one.ours(kernels.kernel(spec))
+        run: Run = one.ours(kernels.kernel(spec))
+        return run
 
-    def checked(self, specs: Iterable[KernelSpec], one: Operands) -> Ready:
+    def checked(self, specs: Iterable[KernelSpec], one: Any) -> Ready:
         """Kernels that compute the product, ready to be timed; a wrong one is told and left out."""
         found: Ready = {}
         for spec in specs:

@@ -84,7 +84,7 @@ class ConvOperands:
 
     def ours(self, kernel: Any) -> Run:
         p = self.problem
-        first, second = {"forward": "xw", "backward_data": "yw", "backward_weight": "xy"}[p.variant]
+        first, second = {"forward": ("x", "w"), "backward_data": ("y", "w"), "backward_weight": ("x", "y")}[p.variant]
         given = {} if p.variant == "forward" else {"shape": tuple(self.out.shape)}
         pair = list(zip(p.before, p.after, strict=True))
         return lambda: kernel(

@@ -43,16 +43,16 @@ NOT_FINDINGS = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Copy
 
 
 def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
-    """One kernel for each pipeline, way and store of the pool that has one of everything, and fp8."""
+    """One kernel for each pipeline, way and store of the pool that has one of everything, by rows and by lines; fp8."""
     found: dict[tuple[str, ...], tuple[KernelSpec, GemmProblem]] = {}
     from tilewright.ops.gemm.pools import POOLS
 
-    for datatype, output in (("bf16", "bf16"), ("fp8_e4m3", "fp32")):
-        one = next(iter(signatures([datatype], ["rcr"], ["standard"], (), [output])))
+    for datatype, output, layout in (("bf16", "bf16", "rcr"), ("bf16", "bf16", "crr"), ("fp8_e4m3", "fp32", "rcr")):
+        one = next(iter(signatures([datatype], [layout], ["standard"], (), [output])))
         for schedule in POOLS.family(facts(arch)).schedules("tests", one, facts(arch)):
             spec = KernelSpec("gemm", one, schedule, arch)
             # Of fp8 one kernel a pipeline: what differs from bf16 is the multiply alone.
-            key = (datatype, schedule.pipeline, *(_way(schedule) if datatype == "bf16" else ()))
+            key = (datatype, layout, schedule.pipeline, *(_way(schedule) if datatype == "bf16" else ()))
             problem = None if key in found or GEMM.check(spec) else serving(spec, datatype, output)
             if problem is not None and only in spec.name:
                 found[key] = spec, problem
@@ -72,7 +72,7 @@ def _way(schedule: NvidiaSchedule) -> tuple[str, ...]:
 
 def serving(spec: KernelSpec, datatype: str, output: str) -> GemmProblem | None:
     for size in SIZES:
-        asked = GemmProblem(*size, datatype, dtype_c=output, layout="rcr")
+        asked = GemmProblem(*size, datatype, dtype_c=output, layout=spec.signature.layout)
         if not GEMM.supports(spec, asked):
             return asked
     return None

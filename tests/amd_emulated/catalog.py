@@ -188,7 +188,7 @@ def cases() -> tuple[Case, ...]:
         ("preshuffle fp16 on gfx950", spec(G4, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
         # the rest
         ("persistent compv3", spec(G3, "compv3", "fp16", persistent=True)),
-        ("a wide warp tile", spec(G3, "compv3", "fp16", "rcr", "direct", grid=ONE, warp_tile=(64, 4, 16))),
+        ("a wide warp tile", spec(G3, "compv3", "fp16", tile=(64, 32, 32), grid=ONE, warp_tile=(64, 4, 16))),
         ("bf8", spec(G3, "compv3", "bf8")),
         ("fp8 times bf8", spec(G3, "compv4", "fp8", dtype_b="bf8")),
         ("bf8 times fp8", spec(G3, "compv4", "bf8", "rrr", "direct", dtype_b="fp8", out="bf16")),
@@ -205,7 +205,7 @@ def cases() -> tuple[Case, ...]:
         ("compv5 split-K", spec(G3, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL, split_k=2)),
         ("compv5 MultiDAdd",
          spec(G3, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL, epilogue="MultiDAdd", num_d=1)),
-        ("compv5 on gfx950", spec(G4, "compv5", "fp16", tile=(32, 32, 32), grid=DUAL)),
+        ("compv5 on gfx950", spec(G4, "compv5", "fp16", tile=(32, 32, 64), grid=DUAL, warp_tile=(16, 16, 16))),
         ("preshuffle fp16 on gfx90a", spec(G2, "preshuffle", "fp16", tile=LONG, grid=ACROSS)),
         ("fp16 in, fp32 out", spec(G3, "compv3", "fp16", out="fp32")),
         ("narrow stores", spec(G3, "compv3", "fp16", store_width=2)),

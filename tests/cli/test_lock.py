@@ -230,6 +230,23 @@ def test_exact_pins_speak_for_their_problems_alone(file: Path) -> None:
         assert Registry(TARGET).select(OTHER).tier == "locked"
 
 
+def test_commands_follow_a_lock_file_and_frozen_ones_nothing_else(file: Path) -> None:
+    other = pinned_to_another(file, alone=False)
+
+    def command(name: str, *words: str, status: int = 0) -> Result:
+        options = ("--n", "512", "--k", "512", "--target", TARGET, "--lock", str(file), "--frozen")
+        done = CliRunner().invoke(build_app(), [name, "gemm", *options, *words])
+        assert done.exit_code == status, done.output
+        return done
+
+    told = command("explain", "--m", "1").stdout
+    assert "refused" in told
+    assert "pins no kernel" in told
+    assert "[lock-missing]" in command("run", "--m", "1", status=1).stderr
+    small = CliRunner().invoke(build_app(), ["explain", "gemm", *SIZES, "--target", TARGET, "--lock", str(file)])
+    assert f"chosen    {other.name}" in small.stdout
+
+
 def test_two_lock_files_are_compared(file: Path) -> None:
     old = file.with_name("old.lock")
     other = pinned_to_another(old, alone=False)

@@ -48,7 +48,7 @@ def model(preferred: str, **changes: Any) -> models.Model:
     here = {name: value for name, value in machine(TARGET).items() if name != "fingerprint"}
     card = models.Card(
         "gemm", (TARGET,), (here,), frame.signature_words(GEMM.signature_of(PROBLEM)), frame.columns,
-        {name: tuple(each) for name, each in words.items()}, 0.0, 1e9, SIGMA, {}, {}, {},
+        {name: tuple(each) for name, each in words.items()}, 0.0, (1e-5, 0.0, 0.0), 1e9, SIGMA, {}, {}, {},
     )  # fmt: skip
     wide = np.full(len(frame.columns), 1e30)
     return models.Model(replace(card, **changes), forest, -wide, wide)
@@ -156,7 +156,7 @@ def test_where_a_model_says_nothing_the_estimate_decides_and_explain_says_why(
 
 def test_a_problem_beyond_its_training_is_the_estimate_s(shelf: Path) -> None:
     narrow = model(other_pipeline())
-    rows = narrow.frame.rows(served(), PROBLEM, 1, [1e-3] * len(served()))
+    rows = narrow.frame.rows(served(), PROBLEM, 1)
     put(shelf, models.Model(narrow.card, narrow.forest, rows.min(axis=0) - 1.0, rows.max(axis=0) + 1.0))
     registry = Registry(TARGET)
     assert registry.select(PROBLEM).tier == "model"

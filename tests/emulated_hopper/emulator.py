@@ -1,4 +1,4 @@
-"""Kernels of GEMM's tma_ws and multistage pipelines, and of convolutions, compiled for the host over emulated instructions, and run there.
+"""Kernels of GEMM and convolutions compiled for the host over emulated instructions, and run there.
 
 The generated file, the pipeline's header and the host half are the real ones; only the headers that spell out
 instructions are replaced (`include/`).  Each call runs in a process of its own: a kernel that runs wild takes no

@@ -474,7 +474,7 @@ void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t
             mask);
 }
 void store_box(const void *map, const void *from, int x, int y, int z) {
-  Store s;
+  Store s{};
   s.map = map_at(map);
   s.at[0] = x, s.at[1] = y, s.at[2] = z;
   s.block = me().block;

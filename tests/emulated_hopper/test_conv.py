@@ -11,7 +11,7 @@ from tests.emulated_hopper.convolutions import CONV, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_schedules import ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
 
 VARIANTS = ("forward", "backward_data", "backward_weight")
 
@@ -72,6 +72,32 @@ def test_three_dimensions(emulator: Emulator, variant: str) -> None:
     assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing), problems) == []
 
 
+@pytest.mark.parametrize("variant", VARIANTS[:2])
+@pytest.mark.parametrize(
+    ("spatial", "schedule"),
+    [
+        (2, BandSchedule((64, 64, 64), 2, 128, 9)),
+        (2, BandSchedule((64, 64, 64), 2, 128, 9, merged=True)),
+        (2, BandSchedule((64, 64, 64), 2, 128, 9, True, 16, 1)),
+        (2, BandSchedule((128, 64, 64), 2, 192, 9, True, 32, 2)),
+        (2, BandSchedule((128, 128, 64), 3, 192, 4)),
+        (3, BandSchedule((64, 64, 64), 2, 128, 5)),
+    ],
+)
+def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSchedule) -> None:
+    """Weights that stay and weights in a ring, windows that reach over edges, several blocks of channels."""
+    few = {"groups": 32} if schedule.merged else {}
+    problems: tuple[ConvProblem, ...] = (
+        flat(2, 64, 64, (5, 12), (3, 3), before=(1, 1), **few),
+        flat(1, 128, 128, (7, 9), (2, 3), before=(0, 2), dilation=(2, 1), after=(2, 0), **few),
+        flat(1, 64, 128, (9,), (3,), before=(1,), **few),
+        flat(1, 64, 64, (6, 5), (3, 2), before=(1, 1), groups=4 if schedule.slice == 16 else 2 if few else 1),
+    )
+    if spatial == 3:
+        problems = (flat(1, 64, 128, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), dilation=(1, 2, 1), after=(0, 2, 1)),)
+    assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in problems)) == []
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_groups_of_few_channels_are_merged(emulator: Emulator, variant: str) -> None:
     problems = (
@@ -103,6 +129,9 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
         ("backward_data", DepthwiseSchedule(0, 1, 2)),
         ("backward_weight", DepthwiseSchedule(3, 1, 4)),
         ("backward_weight", DepthwiseSchedule(3, 2, 4)),
+        ("forward", DepthwiseSchedule(3, 1, 7, 4, 4)),
+        ("backward_data", DepthwiseSchedule(3, 1, 4, 7, 2)),
+        ("backward_weight", DepthwiseSchedule(3, 1, 7, 4, 2)),
     ],
 )
 def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule) -> None:
@@ -115,8 +144,19 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
     assert proven(emulator, schedule, problems) == []
 
 
-@pytest.mark.parametrize("schedule", [tma_ws("forward", 256, 64, store="tma"), DepthwiseSchedule(3, 1, 4)])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("rows", [0, 4])
+def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: int) -> None:
+    one = flat(1, 8, 8, (4, 5, 6), (2, 3, 3), groups=8, before=(1, 1, 0), after=(0, 1, 2), variant=variant)
+    assert proven(emulator, DepthwiseSchedule(3, 1, 4, rows), (one,)) == []
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [tma_ws("forward", 256, 64, store="tma"), BandSchedule((64, 64, 64), 2, 128, 9), DepthwiseSchedule(3, 1, 4)],
+)
 def test_what_is_fused(emulator: Emulator, schedule: Any) -> None:
     groups = 64 if isinstance(schedule, DepthwiseSchedule) else 1
-    one = flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1), groups=groups, epilogue="Silu", num_d=2, full_d=1)
+    full = 0 if isinstance(schedule, BandSchedule) else 1
+    one = flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1), groups=groups, epilogue="Silu", num_d=2, full_d=full)
     assert proven(emulator, schedule, (one,)) == []

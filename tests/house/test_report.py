@@ -9,6 +9,7 @@ from tilewright import ops
 from tilewright.dispatch.results import OK, KernelRow, Result
 from tilewright.ops.base import plain
 from tilewright.report import page
+from tilewright.report.predict import predict
 from tilewright.report.scopes import scopes
 from tilewright.report.sources import Source
 
@@ -38,5 +39,5 @@ def test_an_op_without_an_engine_part_has_a_report(
     assert [one.flops for one in scope.facts] == [float(house.problem(given).flops) for given in options]
     assert dtype is None or {one["dtype"] for one in data["roofs"]} == {dtype}
     assert "estimate" in data["rows"]
-    assert not np.isnan(page.predict(scope, ()).estimate).any()
+    assert not np.isnan(predict(scope, ()).estimate).any()
     page.in_script(data)

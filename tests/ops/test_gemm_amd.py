@@ -143,6 +143,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("compv4", tile=(64, 64, 128), warp_grid=(4, 1, 1), warp_tile=(4, 64, 16), arch="gfx90a"),
         make("compv5", INT8, tile=(64, 64, 128), warp_grid=(1, 1, 2), warp_tile=(16, 16, 32)),
         make("compv4", tile=(256, 256, 16), warp_grid=(1, 4, 1), arch="gfx950"),  # 256 sums, and two buffers
+        make(tile=(256, 256, 32), persistent=True),  # 12 bytes of scratch
         make(  # 8 bytes of scratch
             "preshuffle", PACKED, tile=(192, 256, 64), warp_tile=(16, 16, 16), warp_grid=(2, 2, 1), persistent=True
         ),
@@ -150,6 +151,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "amd-compv5-fragments": [
         make("compv5", arch="gfx950"),
         make("compv5", tile=(32, 64, 32), arch="gfx950"),
+        make("compv5", tile=(32, 32, 32), arch="gfx950"),
         make("compv5", FP8, tile=(32, 32, 32)),
         make("compv5", FP8, tile=(128, 32, 32)),
         make("compv5", tile=(256, 16, 32), warp_tile=(16, 16, 16), arch="gfx90a"),

@@ -184,6 +184,14 @@ def test_roofs_are_the_data_sheet_s_or_the_most_that_was_measured() -> None:
     assert found["flops_from"] == "the data sheet of NVIDIA H200"
 
 
+def test_a_status_of_another_version_is_kept() -> None:
+    given = [dataclasses.replace(one, status="melted", seconds=None) if at == 3 else one
+             for at, one in enumerate(made.results())]  # fmt: skip
+    rows = page.scope_data(scopes(Source(("x",), tuple(given)))[0], page.Wanted(predictions=False))["rows"]
+    assert rows["statuses"][0] == OK
+    assert [rows["statuses"][at] for at in unpacked(rows["status"])] == [one.status for one in given]
+
+
 def test_very_many_reasons_become_the_most_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "_MOST_REASONS", 3)
     given = [*["often"] * 5, *["twice"] * 2, *["x" * 5000] * 3, "once", "and another"]

@@ -216,7 +216,7 @@ def without_op(*words: str, status: int = 0) -> Result:
 
 def test_a_file_may_stand_in_the_place_of_the_op(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    traits = {"trait_config": {"data_type": "fp32", "layout": "rrr"}}
+    traits = {"trait_config": PACKED}
     file.write_text(json.dumps(traits))
     words = ("--target", TARGET, "--count-only")
     count = shell(str(file), *words).stdout

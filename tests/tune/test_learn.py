@@ -135,11 +135,11 @@ def test_features_are_finite_named_and_the_same_for_a_kernel_in_any_company() ->
     problem = GEMM.problem({"m": 70, "n": 50, "k": 30})
     specs = [one for one in GEMM.candidates(GEMM.signature_of(problem), TARGET) if not GEMM.supports(one, problem)]
     frame = Frame(engine(GEMM), GEMM.schedules, vocabulary(specs, kernel_columns(GEMM.schedules)))
-    rows = frame.rows(specs, problem, 2, [1e-3] * len(specs))
+    rows = frame.rows(specs, problem, 2)
     assert rows.shape == (len(specs), len(frame.columns))
     assert np.isfinite(rows).all()
     assert len(set(frame.columns)) == len(frame.columns)
-    alone = np.concatenate([frame.rows([one], problem, 2, [1e-3]) for one in specs])
+    alone = np.concatenate([frame.rows([one], problem, 2) for one in specs])
     np.testing.assert_array_equal(rows, alone)
     assert len({tuple(row) for row in rows.tolist()}) == len(specs), "no two kernels look alike"
     strange = replace(specs[0], schedule=replace(specs[0].schedule))
@@ -163,8 +163,8 @@ def test_data_leaves_out_what_is_held_out_and_says_how_much() -> None:
     with pytest.raises(RequestError) as caught:
         demand_enough(data)
     assert caught.value.rule == "too-little-data"
-    x, y, groups = matrix(data, data.frame())
-    assert len(x) == len(y) == len(groups) == data.rows
+    x, groups = matrix(data, data.frame())
+    assert len(x) == len(groups) == data.rows
 
 
 def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
     models.write(file, made)
     assert file.stat().st_size < 1 << 20
     again = models.read(file.read_bytes(), "one")
-    x, _, _ = matrix(data, again.frame)
+    x, _ = matrix(data, again.frame)
     np.testing.assert_array_equal(again.forest.score(x), made.forest.score(x))
     assert again.card.data == made.card.data
     first = file.read_bytes()

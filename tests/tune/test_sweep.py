@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
-import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from tilewright.runtime.timing import Method
 from tilewright.tune import lane as lanes
 from tilewright.tune.crew import Crew, here
 from tilewright.tune.lane import Built, Lane, LaneLost, Outcome
+from tilewright.tune.spent import Spent
 from tilewright.tune.sweep import Options, Sweep, of_list
 
 GEMM = ops.op("gemm")
@@ -206,12 +207,21 @@ def test_a_lost_device_stops_the_sweep_and_keeps_its_rows(
 
 def test_another_device_does_what_a_lost_one_left(tmp_path: Path, three: list[KernelSpec]) -> None:
     store = Results(tmp_path / "r.db")
-    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 9)]
+    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 5)]
     notes: list[str] = []
-    crew = crew_of(Frail(gone), Lane(TARGET, 1))
-    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew)
+    lost = threading.Event()
+
+    class Later(Lane):
+        def open(self) -> None:
+            assert lost.wait(60), "the other one is lost first"
+
+    def on_lost(text: str) -> None:
+        notes.append(text)
+        lost.set()
+
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(Frail(gone), Later(TARGET, 1)))
     work = one.plan(problems, of_list(GEMM, three[:2]))
-    one.run(work, on_lost=notes.append)
+    one.run(work, on_lost=on_lost)
     assert len(notes) == 1
     assert store.count() == work.total
     assert {row.status for row in store.all()} == {OK}
@@ -224,6 +234,7 @@ class Deadly:
 
     def __init__(self, digest: str) -> None:
         self._digest = digest
+        self.spent = Spent()
 
     def versions(self, spec: KernelSpec) -> Mapping[str, str]:
         return {}
@@ -262,6 +273,8 @@ def test_operands_that_cannot_be_made_are_told_from_a_device_that_is_gone(
     answers += [{"lost": "gone"}] if lost else [{"at": "", "device": "f"}, {"done": True}]
 
     class Scripted:
+        pid = 0
+
         def send(self, request: Any) -> None: ...
 
         def read(self, limit: float) -> Any:
@@ -299,44 +312,57 @@ def test_a_worker_that_others_end_says_nothing_about_a_kernel(
     assert {one.status for one in found.values()} == {OK}
 
 
-CODE = """
-import sys
-from pathlib import Path
-from tilewright import ops
-from tilewright.dispatch.results import Results
-from tilewright.runtime.timing import Method
-from tilewright.tune.sweep import Options, Sweep, candidates
-gemm = ops.op("gemm")
-problems = [gemm.problem({"m": size, "n": 8, "k": 8}) for size in range(1, 40)]
-options = Options(Method(rounds=2, sample_seconds=1e-5, seed=7), patience=0.0)
-one = Sweep(gemm, "generic", Results(Path(sys.argv[1])), options)
-work = one.plan(problems, candidates(gemm, "generic"))
-print("left", work.total, flush=True)
-def told(row, progress):
-    print(row.kernel.digest, row.problem["m"], flush=True)
-one.run(work, on_row=told)
-"""
+def test_workers_that_do_not_even_start_blame_no_kernel(
+    tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(three[0])
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    store = Results(tmp_path / "r.db")
+    with pytest.raises(DeviceError, match="its workers do not start: ended with status 1"):
+        sweep(store, three[:1], [PROBLEM])
+    assert store.count() == 0
 
 
-def test_kills_at_random_moments_lose_no_finished_row(tmp_path: Path) -> None:
-    store = tmp_path / "r.db"
-    draw = random.Random(20261115)
-    told: set[tuple[str, str]] = set()
-    for turn in range(6):
-        last = turn == 5
-        child = subprocess.Popen(
-            [sys.executable, "-c", CODE, str(store)], stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert child.stdout is not None
-        head = child.stdout.readline()
-        assert head.startswith("left "), head
-        if not last:
-            time.sleep(draw.uniform(0.0, 1.2))
-            os.killpg(child.pid, signal.SIGKILL)
-        rows = [line.split() for line in child.stdout.read().splitlines()]
-        child.wait()
-        told |= {(digest, size) for digest, size in (one for one in rows if len(one) == 2)}
-        kept = {(one.kernel.digest, str(one.problem["m"])) for one in Results(store).all()}
-        assert told <= kept, "a row that was told is in the store"
-    assert len({size for _, size in kept}) == 39
-    assert Results(store).check() == []
+# -- power cuts and kills ------------------------------------------------------------------------------------
+
+
+def test_a_power_cut_leaves_whole_rows_and_the_sweep_goes_on(tmp_path: Path, three: list[KernelSpec]) -> None:
+    """The log of a store ends at any byte, as on a disk that did not get the rest."""
+    store = Results(tmp_path / "r.db")
+    problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 5)]
+    rows = {(one.kernel.digest, one.problem["m"]): one for one in sweep(store, three[:2], problems, batch=1)}
+    log = Path(f"{store.path}-wal").read_bytes()
+    assert log, "the rows are still in the log"
+    main = store.path.read_bytes()
+    draw, kept = random.Random(20261115), []
+    for turn in range(12):
+        cut = Results(tmp_path / f"cut{turn}.db")
+        cut.path.write_bytes(main)
+        Path(f"{cut.path}-wal").write_bytes(log[: draw.randrange(len(log))])
+        assert cut.check() == []
+        found = {(one.kernel.digest, one.problem["m"]): one for one in cut.all()}
+        assert all(rows[key] == one for key, one in found.items())
+        kept.append(len(found))
+        one = Sweep(GEMM, TARGET, cut, Options(method=QUICK, patience=0.0, batch=1))
+        assert one.plan(problems, of_list(GEMM, three[:2])).total == len(rows) - len(found)
+    assert len(set(kept)) > 2, "cuts met the store in different states"
+    sweep(cut, three[:2], problems, batch=1)
+    assert {(one.kernel.digest, one.problem["m"]) for one in cut.all()} == rows.keys()
+
+
+def test_a_store_that_was_only_begun_is_an_empty_one(tmp_path: Path, three: list[KernelSpec]) -> None:
+    (tmp_path / "r.db").touch()
+    store = Results(tmp_path / "r.db")
+    assert store.count() == 0
+    assert len(sweep(store, three[:1], [PROBLEM])) == 1
+
+
+def test_kills_at_random_moments_lose_no_finished_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of those that benchmarks/kills.py makes two hundred of."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    kills = importlib.import_module("kills")
+    tried = kills.Tried(seed=20261115, kills=4, problems=12, folder=tmp_path, longest=2.0)
+    count = tried.run()
+    assert sum(count.kills.values()) == 4
+    assert count.told > 0
+    assert count.right, count

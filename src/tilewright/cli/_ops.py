@@ -106,7 +106,7 @@ class OpGroup(typer.core.TyperGroup):
     """A group with one command an op; an unknown op is our error, which names the nearest."""
 
     make: Callable[[Op], Any]
-    op_of: Callable[[Sequence[str]], str] | None  # which op is meant where none is named
+    op_of: Callable[[Sequence[str]], str] | None = None  # which op is meant where none is named
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "subcommand_metavar": "OP [OPTIONS]"})
@@ -120,8 +120,9 @@ class OpGroup(typer.core.TyperGroup):
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h"):
             place = next((index for index, word in enumerate(args) if word in self.commands), 0)
             args = [args[place], *args[:place], *args[place + 1 :]]
-        if type(self).op_of is not None and not any(word in self.commands for word in args):
-            meant = type(self).op_of(args)
+        guess = type(self).op_of
+        if guess is not None and not any(word in self.commands for word in args):
+            meant = guess(args)
             args = [meant, *args] if meant else args
         return super().parse_args(ctx, args)
 
@@ -145,7 +146,8 @@ def register(
     def make(op: Op) -> Any:
         return op_command(op, body, given(op), WordLists if lists else typer.core.TyperCommand)
 
-    group = type("Group", (OpGroup,), {"make": staticmethod(make), "op_of": op_of and staticmethod(op_of)})
+    found = staticmethod(op_of) if op_of is not None else None
+    group = type("Group", (OpGroup,), {"make": staticmethod(make), "op_of": found})
     app.add_typer(typer.Typer(cls=group, no_args_is_help=True, rich_markup_mode=None, help=help), name=name)
 
 

@@ -117,15 +117,18 @@ _KINDS: dict[type, str] = {int: "a whole number", float: "a number", str: "a tex
 
 
 @contextmanager
-def registry_for(target: str, threads: int, strict: bool = False, *, to_run: bool = True) -> Iterator[Registry]:
+def registry_for(
+    target: str, threads: int, strict: bool = False, *, to_run: bool = True, lock: Path | None = None,
+    frozen: bool = False,
+) -> Iterator[Registry]:  # fmt: skip
     """The registry of a target under the settings the options ask for."""
     from tilewright import settings
     from tilewright.backends.base import resolve_target
     from tilewright.dispatch.registry import default_registry
 
     changes: dict[str, Any] = {"threads": threads} if threads else {}
-    if strict:
-        changes["strict"] = True
+    changes |= {name: True for name, wanted in (("strict", strict), ("frozen", frozen)) if wanted}
+    changes |= {"lock": str(lock)} if lock is not None else {}
     with settings.override(**changes):
         yield default_registry(resolve_target(target or None, to_run=to_run).name)
 

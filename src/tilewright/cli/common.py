@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -65,6 +66,11 @@ Target = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads; 0 means every core.")]
+Lock = Annotated[
+    Path | None,
+    typer.Option("--lock", metavar="FILE", help="Take the kernels that a lock file pins (`tilewright lock`)."),
+]
+Frozen = Annotated[bool, typer.Option("--frozen", help="Refuse what the lock file does not pin, and compile nothing.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the floor tier.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Compilers at once; 0 means by cores and memory.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME|DIGEST", help="This kernel instead of the chosen one.")]

@@ -119,8 +119,8 @@ def train(
         Path | None, typer.Option(help="Where to write; by default the cache's folder, where dispatch looks.")
     ] = None,
     start: Annotated[Path | None, typer.Option(metavar="MODEL", help="Go on from this model.")] = None,
-    trees: Annotated[int, typer.Option(min=1, max=5000)] = 300,
-    leaves: Annotated[int, typer.Option(min=2, max=1024)] = 31,
+    trees: Annotated[int, typer.Option(min=1, max=5000)] = 400,
+    leaves: Annotated[int, typer.Option(min=2, max=1024)] = 47,
     seed: Annotated[int, typer.Option(min=0, help="Of the folds and of LightGBM.")] = 7,
     json: AsJson = False,
 ) -> None:

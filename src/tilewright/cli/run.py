@@ -8,7 +8,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import demand_memory, named_kernel, passing, problem_of, registry_for
-from tilewright.cli.common import AsJson, Expression, Kernel, Strict, Target, Threads, fit, print_json
+from tilewright.cli.common import AsJson, Expression, Frozen, Kernel, Lock, Strict, Target, Threads, fit, print_json
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -29,12 +29,14 @@ def _run(
     target: Target = "",
     threads: Threads = 0,
     strict: Strict = False,
+    lock: Lock = None,
+    frozen: Frozen = False,
     json: AsJson = False,
 ) -> None:
     """Run one problem on random data with the kernel dispatch chooses, or with one that is named."""
     from tilewright.dispatch.rehearse import run_problem
 
-    with registry_for(target, threads, strict) as registry:
+    with registry_for(target, threads, strict, lock=lock, frozen=frozen) as registry:
         asked = problem_of(op, given, registry.arch)
         registry.stages(asked.problem)  # an illegal problem is told before its memory is counted
         demand_memory(asked.problem)

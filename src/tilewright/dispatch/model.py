@@ -1,8 +1,8 @@
 """Learned selection: models as data, and what they say of kernels on a problem.
 
-A model predicts how far the analytic estimate is from the truth: seconds = estimate * exp(forest(features)).  It is one
-file: arrays of numbers and a card in JSON (what it was trained on, how good it is, for which devices).  Nothing of it
-is executed, and one whose digest, features or arrays do not fit is an error that says so.
+A model predicts seconds: rough(problem) * exp(forest(features)), where `rough` is a start, a time a byte and a time an
+operation.  It is one file: arrays of numbers and a card in JSON (what it was trained on, how good it is, for which
+devices).  Nothing of it is executed, and one whose digest, features or arrays do not fit is an error that says so.
 
 A model speaks where it was trained: for its op and target, on a device it knows, for signatures and words it has seen
 and problems within the range of its training.  Elsewhere it says why not, and the estimate decides.  Of the kernels it
@@ -50,6 +50,7 @@ class Card:
     columns: tuple[str, ...]
     vocabulary: Mapping[str, tuple[str, ...]]
     base: float
+    rough: tuple[float, float, float]  # seconds of a start, of a byte and of an operation
     far: float  # of the lowest estimate of a problem: kernels beyond it are not asked about
     sigma: float  # of the logarithm of predicted over measured time, on problems it was not trained on
     data: Mapping[str, Any]  # digest of the training rows, their number, problems, sweeps
@@ -106,11 +107,11 @@ class Model:
         """The places of the kernels it is asked about."""
         return np.flatnonzero(estimates <= self.card.far * estimates.min())
 
-    def seconds(self, rows: Array, near: Array, estimates: Array) -> Array:
+    def seconds(self, problem: Any, rows: Array, near: Array, count: int) -> Array:
         """Of all kernels; those it was not asked about take for ever."""
-        found = np.full(len(estimates), np.inf)
+        found = np.full(count, np.inf)
         with np.errstate(all="ignore"):
-            found[near] = estimates[near] * np.exp(self.forest.score(rows))
+            found[near] = rough(self.card.rough, problem) * np.exp(self.forest.score(rows))
         return found
 
 
@@ -122,6 +123,12 @@ class Verdict:
     sigma: float = 0.0
     model: str = ""
     why_not: str = ""
+
+
+def rough(parts: Sequence[float], problem: Any) -> float:
+    """What a problem takes, whatever the kernel: to a factor of a few."""
+    start, byte, operation = parts
+    return start + byte * float(problem.bytes) + operation * float(problem.flops)
 
 
 def _same(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
@@ -193,6 +200,13 @@ def _array(data: bytes) -> Array:
     return found
 
 
+def _rough(parts: Any) -> tuple[float, float, float]:
+    start, byte, operation = (float(one) for one in parts)
+    if not (0 < start < np.inf and 0 <= byte < np.inf and 0 <= operation < np.inf):
+        raise ValueError("it holds times that are none")
+    return start, byte, operation
+
+
 def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise ValueError(f"its format is {head.get('format') if isinstance(head, dict) else head!r}, not {FORMAT}")
@@ -206,6 +220,7 @@ def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
             "devices": tuple(data["devices"]),
             "signatures": tuple(data["signatures"]),
             "columns": tuple(data["columns"]),
+            "rough": _rough(data["rough"]),
             "vocabulary": {name: tuple(words) for name, words in data["vocabulary"].items()},
         }
     )
@@ -287,9 +302,10 @@ def ask(
             new = next((words for one in asked if (words := model.frame.unknown_words(one))), [])
             silent = f"it has not seen {', '.join(new)}" if new else ""
         if not silent:
-            rows = model.frame.rows(asked, problem, units, guessed[near])
+            rows = model.frame.rows(asked, problem, units)
             silent = model.outside(rows)
             if not silent:
-                return Verdict(model.seconds(rows, near, guessed), model.card.sigma, model.card.name)
+                seconds = model.seconds(problem, rows, near, len(specs))
+                return Verdict(seconds, model.card.sigma, model.card.name)
         why = why or f"the model {model.card.name} says nothing: {silent}"
     return Verdict(why_not=why)

@@ -437,7 +437,9 @@ class Registry:
             chosen = self._select_stage(problem, threads=count, strict=strict, where=where)
             decided = f"{chosen.tier}: {chosen.reason}"
         except NoKernelError as error:
-            decided = f"refused: {error.message.partition(':')[2].strip().splitlines()[0]}"
+            # Which problem it is stands above; a lock file's refusal is told whole.
+            text = error.message.partition(":")[2].strip() if error.rule == "no-kernel" else error.message
+            decided = f"refused: {text.splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
         times = {one.digest: one.seconds for one in record.timings} if record is not None else {}
         unused = [] if now.measure else ["measurements are not looked at: the setting `measure` is off"]

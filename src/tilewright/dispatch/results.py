@@ -321,8 +321,10 @@ class Results:
         return known
 
     def _kernel(self, connection: sqlite3.Connection, op: str, one: KernelRow) -> int:
-        spec = canonical(one.spec)
-        return self._row(connection, "kernels", "digest", one.digest, (op, one.arch, one.name, spec))
+        known = self._known(connection, "kernels", "digest", one.digest)  # asked first: a spec is a long text
+        if known is not None:
+            return known
+        return self._row(connection, "kernels", "digest", one.digest, (op, one.arch, one.name, canonical(one.spec)))
 
     def _problem(self, connection: sqlite3.Connection, op: str, fields: Mapping[str, Any]) -> int:
         text = canonical(fields)

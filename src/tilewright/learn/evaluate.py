@@ -49,14 +49,13 @@ class Score:
         return found
 
 
-def choices(data: Data, residuals: Array) -> list[Choice]:
-    """The kernel with the least predicted time of each problem."""
+def choices(data: Data, scores: Array) -> list[Choice]:
+    """The kernel with the lowest score of each problem."""
     found = []
     first = 0
     for one in data.groups:
-        predicted = np.log(one.estimates) + residuals[first : first + len(one.specs)]
+        order = np.argsort(scores[first : first + len(one.specs)], kind="stable")
         first += len(one.specs)
-        order = np.argsort(predicted, kind="stable")
         chosen, fastest = int(order[0]), int(np.argmin(one.seconds))
         rank = int(np.flatnonzero(order == fastest)[0])
         found.append(
@@ -116,7 +115,7 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
         why = next((text for spec in one.specs if (text := model.silent(spec, known))), "")
         why = why or (f"it has not seen {words[0]}" if words else "")
         if not why:
-            outside = model.outside(model.frame.rows(one.specs, one.problem, one.units, one.estimates))
+            outside = model.outside(model.frame.rows(one.specs, one.problem, one.units))
             why = f"{outside.partition(' is ')[0]} beyond its training" if outside else ""
         if why:
             found[why] = found.get(why, 0) + 1
@@ -124,4 +123,4 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
 
 
 def by_estimate(data: Data) -> list[Choice]:
-    return choices(data, np.zeros(data.rows))
+    return choices(data, np.concatenate([one.estimates for one in data.groups]))

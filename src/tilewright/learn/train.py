@@ -1,21 +1,21 @@
-"""Training: LightGBM on how far the estimate is off, judged by problems it has not seen, packed into our own arrays.
+"""Training: LightGBM on the logarithm of time, judged by problems it has not seen, packed into our own arrays.
 
-How far it is off has two parts, which two forests learn one after the other: what all kernels of a problem have in
-common (of the problem's features alone), and how they differ.  Choosing needs the second only, so it gets most of the
-trees, and the first no chance to outshout it.
+A time has two parts, which two forests learn: what all kernels of a problem have in common (beyond a rough guess, of
+the problem's features alone), and how they differ.  Choosing needs the second only, so it gets most of the trees, and
+the first no chance to outshout it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Card, Model
+from tilewright.dispatch.model import Card, Model, rough
 from tilewright.errors import RequestError
-from tilewright.learn.data import Array, Data, demand_enough, matrix, near
+from tilewright.learn.data import Array, Data, demand_enough, matrix, near, rough_of
 from tilewright.learn.evaluate import Score, choices, score
 from tilewright.ops.features import Frame
 from tilewright.runtime.trees import NODE, Forest
@@ -25,10 +25,11 @@ from tilewright.runtime.trees import NODE, Forest
 class Settings:
     """What training is told."""
 
-    trees: int = 300
-    leaves: int = 31
-    rate: float = 0.1
-    least_rows: int = 20  # of a leaf
+    trees: int = 400
+    leaves: int = 47
+    rate: float = 0.08
+    least_rows: int = 10  # of a leaf
+    share: float = 0.6  # of the features that a tree may ask
     common_trees: int = 40  # for what a problem's kernels have in common
     folds: int = 5
     seed: int = 7
@@ -58,7 +59,9 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     if start is not None:
         _demand_continues(start, data)
     asked = near(data, settings.far if start is None else start.card.far)
-    x, y, groups = matrix(asked, frame)
+    x, groups = matrix(asked, frame)
+    guess = rough_of(data) if start is None else start.card.rough
+    y = np.concatenate([np.log(one.seconds / rough(guess, one.problem)) for one in asked.groups])
     before = np.zeros(len(y)) if start is None else start.forest.score(x)
     rows = _Rows(x, y - before, groups, _weights(asked, settings))
     folds = _folds(groups, settings)
@@ -71,7 +74,8 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     if start is not None:
         forest = joined(start.forest, forest)
     sigma = float(np.sqrt(np.average((out - y) ** 2, weights=rows.weights)))
-    card = _card(data, frame, forest, sigma, score(choices(asked, out)), settings)
+    card = _card(data, frame, forest, score(choices(asked, out)), settings)
+    card = replace(card, sigma=sigma, rough=guess, far=settings.far if start is None else start.card.far)
     return Model(card, forest, x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
 
 
@@ -125,6 +129,7 @@ def _boosted(x: Array, y: Array, weights: Array | None, frame: Frame, settings: 
         "objective": "regression", "num_leaves": settings.leaves, "learning_rate": settings.rate,
         "min_data_in_leaf": settings.least_rows, "verbosity": -1, "seed": settings.seed, "deterministic": True,
         "force_row_wise": True, "num_threads": 1, "feature_pre_filter": False, "max_bin": 127,
+        "feature_fraction": settings.share,
     }  # fmt: skip
     rows = library.Dataset(x, y, weight=weights, feature_name=list(frame.columns), free_raw_data=False)
     return packed(library.train(parameters, rows, num_boost_round=trees).dump_model())
@@ -188,7 +193,7 @@ def _demand_continues(start: Model, data: Data) -> None:
         )
 
 
-def _card(data: Data, frame: Frame, forest: Forest, sigma: float, found: Score, settings: Settings) -> Card:
+def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Settings) -> Card:
     from tilewright import __version__
     from tilewright.ops.base import plain
 
@@ -201,8 +206,9 @@ def _card(data: Data, frame: Frame, forest: Forest, sigma: float, found: Score, 
         columns=frame.columns,
         vocabulary={name: tuple(words) for name, words in frame.words.items()},
         base=forest.base,
+        rough=(1.0, 0.0, 0.0),
         far=settings.far,
-        sigma=sigma,
+        sigma=0.0,
         data={
             "digest": data.digest, "rows": data.rows, "problems": len(data.groups), "left_out": dict(data.left_out),
         },

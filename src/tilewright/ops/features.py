@@ -5,7 +5,8 @@
                   a kernel alone                                          (`Engine.kernel_features`, where it has it)
     interaction   what the op works out of both, for all kernels at once   (`Engine.interactions`)
     hardware      units the work is dealt to
-    estimate      the logarithm of what the backend's analytic estimate says
+
+Nothing of the analytic estimate is among them: it may change without a model knowing.
 
 Words become numbers by a vocabulary that a model keeps; a word it has not seen is -1.
 """
@@ -38,7 +39,6 @@ def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
 
 
 ABSENT = -1.0
-ESTIMATE = "log_estimate"
 UNITS = "units"
 ALIGNED = "aligned_"  # how the names of features begin that say what sizes are multiples of
 
@@ -93,7 +93,7 @@ class Frame:
         self._known: dict[tuple[str, ...], tuple[Array, dict[str, Array]]] = {}
         self.problem_columns = part.problem_feature_names
         self.columns: tuple[str, ...] = (
-            *part.problem_feature_names, *self._kernel, *self._own, *part.interaction_names, UNITS, ESTIMATE,
+            *part.problem_feature_names, *self._kernel, *self._own, *part.interaction_names, UNITS,
         )  # fmt: skip
 
     def signature_words(self, signature: Any) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class Frame:
         found = [_number(value, self.words.get(name, ())) for name, value in pairs]
         return [*found, *(float(one) for one in self._part.kernel_features(spec))] if self._own else found  # type: ignore[attr-defined]
 
-    def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int, estimates: Sequence[float] | Array) -> Array:
+    def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int) -> Array:
         """One row a kernel."""
         block, columns = self._kernels(specs)
         of_problem = np.asarray(self._part.problem_features(problem), np.float32)
@@ -140,6 +140,4 @@ class Frame:
             out[:, at] = one
             at += 1
         out[:, at] = units
-        with np.errstate(divide="ignore", invalid="ignore"):
-            out[:, at + 1] = np.log(np.asarray(estimates, np.float64))
         return out

@@ -220,13 +220,16 @@ def changes(before: KernelSpec, after: KernelSpec) -> tuple[Change, ...]:
     return tuple(Change(name, mine.get(name), theirs.get(name)) for name in names if mine.get(name) != theirs.get(name))
 
 
-_names = lru_cache(maxsize=256)(flat_names)  # reading annotations is slow
+@lru_cache(maxsize=256)
+def _names(kind: Any) -> Mapping[str, tuple[str, int | None]]:
+    """Kept: reading annotations is slow."""
+    return flat_names(kind)
 
 
 def flat(schedule: Any) -> dict[str, Any]:
     """Every value by its flat name; tuples by element, and only what is a field."""
     held = {one.name for one in fields(schedule)}
-    named = _names(type(schedule))
+    named = _names(type(schedule))  # type: ignore[arg-type]
     by_element = {field for field, place in named.values() if place is not None}
     found: dict[str, Any] = {}
     for name, (field, place) in named.items():

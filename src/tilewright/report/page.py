@@ -50,7 +50,6 @@ def page(source: Source, wanted: Wanted) -> str:
         "made": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
         "version": version("tilewright"),
         "sources": list(source.names),
-        "statuses": list(STATUSES),
         "scopes": [scope_data(one, wanted) for one in scopes(source)],
     }
     style = _asset("style.css")
@@ -136,11 +135,15 @@ def scope_data(scope: Scope, wanted: Wanted) -> dict[str, Any]:
 
 
 def _rows(scope: Scope, wanted: Wanted) -> dict[str, Any]:
-    statuses = {name: number for number, name in enumerate(STATUSES)}
+    # Another version may know more of them; the first is always the one of rows with a time.
+    statuses = Numbered()
+    for name in (*STATUSES, *sorted({one.status for one in scope.results})):
+        statuses.number(name, name)
     found: dict[str, Any] = {
+        "statuses": statuses.values,
         "problem": packed(scope.problem_of, "u4"),
         "kernel": packed(scope.kernel_of, "u4"),
-        "status": packed([statuses[one.status] for one in scope.results], "u1"),
+        "status": packed([statuses.number(one.status, one.status) for one in scope.results], "u1"),
         "seconds": packed(scope.seconds, "f4"),
         "spread": packed([math.nan if one.spread is None else one.spread for one in scope.results], "f4"),
         "reason": _reasons([one.reason for one in scope.results]),

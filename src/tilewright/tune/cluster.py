@@ -31,6 +31,7 @@ from tilewright.tune import node as nodes
 from tilewright.tune.crew import Crew
 from tilewright.tune.forge import Finished, Heard
 from tilewright.tune.lane import START, LaneLost, Outcome
+from tilewright.tune.spent import Spent
 
 CONNECT = 10.0  # seconds until an address counts as unreachable
 ANSWER = 120.0  # seconds a node has to start a process of ours and to answer
@@ -411,6 +412,7 @@ class RayLane:
     def __init__(self, cluster: Cluster, node: Node, facts: Mapping[str, Any], place: int = 0) -> None:
         self._cluster, self.node, self.facts, self._place = cluster, node, facts, place
         self.builder_versions: Mapping[str, str] = {}
+        self.spent = Spent()
         self._actor: Any = None
         self._has: set[str] = set()  # digests of kernels the node was sent
         self._closed = False
@@ -436,6 +438,7 @@ class RayLane:
         return self._actor.facts.remote()
 
     def open(self) -> None:
+        self._closed = False
         if self._actor is not None:
             return  # it was asked what it is
         found = self._get(self.ask(), ANSWER, "it did not start")
@@ -464,6 +467,7 @@ class RayLane:
             if again:
                 raise LaneLost(f"it does not keep the kernels that it is sent ({answer['missing'][0][:12]})")
             again = set(answer["missing"])
+        self.spent.add(answer.get("spent") or {})
         for one in answer["outcomes"]:
             yield Outcome(**one)
         if "lost" in answer:

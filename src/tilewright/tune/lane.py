@@ -23,6 +23,7 @@ from tilewright import settings
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.timing import Method
 from tilewright.tune import quiet
+from tilewright.tune.spent import Spent
 
 BATCH = 20  # kernels a worker gets at a time
 LIMIT = 30.0  # seconds of one kernel
@@ -32,6 +33,7 @@ _TOLD = 300  # characters of what a worker said before it died
 # it is asked again, but not for ever.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
 _MERCY = 3
+_STARTS = 5  # workers of one batch that may end before they have said which device they see
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class Measures(Protocol):
     def name(self) -> str:
         """For people: which device this is."""
 
+    @property
+    def spent(self) -> Spent:
+        """Seconds so far by what they went to: run, operands, load, verify, quiet."""
+
     def versions(self, spec: KernelSpec) -> Mapping[str, str]:
         """What makes the kernels that are measured here."""
 
@@ -98,6 +104,7 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
             env=settings.environment(), start_new_session=True,
         )  # fmt: skip
+        self.pid = self._process.pid
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert self._process.stdout is not None
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
@@ -174,8 +181,11 @@ class Lane:
         self.target, self.threads, self.index = target, threads, index
         self._limit, self._patience = limit, patience
         self._fingerprint = fingerprint
+        self.spent = Spent()
+        self._others = quiet.Others()
         self._worker: _Worker | None = None
         self._closed = False
+        self._greeted = False  # the worker answered the request it has now
 
     @property
     def name(self) -> str:
@@ -203,9 +213,27 @@ class Lane:
 
         With a patience, measuring waits so long at most for others to leave the machine alone.
         """
-        noise = None if self._patience is None else quiet.settle(self._patience)
+        noise = self._settle()
+        try:
+            yield from self._each(problem, kernels, method, noise)
+        finally:
+            self._others.end(self._pid)
+
+    def _settle(self) -> float | None:
+        if self._patience is None:
+            return None
+        with self.spent.on("quiet"):
+            noise = self._others.settle(self._patience)
+        self._others.begin(self._pid)
+        return noise
+
+    @property
+    def _pid(self) -> int | None:
+        return None if self._worker is None else self._worker.pid
+
+    def _each(self, problem: Any, kernels: Sequence[Built], method: Method, noise: float | None) -> Iterator[Outcome]:
         left = {one.spec.digest: one for one in kernels}
-        alone, mercy = False, _MERCY
+        alone, mercy, starts = False, _MERCY, _STARTS
         while left:
             batch = list(left.values())[:1] if alone else list(left.values())
             here = ""  # the kernel that is being checked
@@ -224,7 +252,11 @@ class Lane:
                 return
             except _Died as end:
                 self._drop()
-                if end.outside and mercy > 0:
+                if not self._greeted:  # it came to no kernel: none is to blame
+                    starts -= 1
+                    if starts < 0:
+                        raise LaneLost(f"its workers do not start: {end}") from None
+                elif end.outside and mercy > 0:
                     mercy -= 1
                 elif here in left or len(batch) == 1:
                     blamed = here if here in left else batch[0].spec.digest
@@ -240,6 +272,7 @@ class Lane:
             raise LaneLost(f"{self.name} was closed")
         if worker is None:
             worker = self._worker = _Worker()
+        self._greeted = False
         worker.send(
             {
                 "op": problem.op,
@@ -258,6 +291,7 @@ class Lane:
         while True:
             answer = worker.read(limit)
             if answer.get("done"):
+                self.spent.add(answer.get("spent") or {})
                 if answer.get("ends"):
                     self._drop()
                 return
@@ -274,6 +308,7 @@ class Lane:
         if "lost" in answer:
             raise LaneLost(str(answer["lost"]))
         there = answer.get("device")
+        self._greeted = self._greeted or there is not None
         if there is not None and self._fingerprint and there != self._fingerprint:
             was = f"its fingerprint was {self._fingerprint} when the sweep began"
             raise LaneLost(f"{self.name} is another device now: {was}, and is {there}")

@@ -205,7 +205,9 @@ class Seat:
                 outcomes.append(asdict(outcome))
         except LaneLost as lost:
             return {"outcomes": outcomes, "lost": str(lost)}
-        return {"outcomes": outcomes}
+        spent = dict(self._lane.spent)
+        self._lane.spent.clear()
+        return {"outcomes": outcomes, "spent": spent}
 
     def _library(self, spec: KernelSpec, one: Mapping[str, Any], arrived: Mapping[str, Parcel]) -> Path | None:
         """Where the kernel is on this machine; None where it must be sent."""

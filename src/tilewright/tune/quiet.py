@@ -9,6 +9,8 @@ from pathlib import Path
 QUIET = 0.2  # share of the cores that others may use
 PATIENCE = 5.0  # seconds a measurement waits for them
 _LOOK = 0.05
+_LEAST = 0.2  # seconds of all cores that say something: the system counts in hundredths
+_FRESH = 1.0  # seconds that what was seen counts
 _STAT = Path("/proc/stat")
 
 
@@ -31,6 +33,44 @@ def busy() -> float | None:
     if before is None or after is None or after[0] <= before[0]:
         return None
     return max(0.0, min(1.0, (after[1] - before[1]) / (after[0] - before[0])))
+
+
+class Others:
+    """What others use of the cores while we work: looked at from one measurement to the next, which costs no time."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float, float] | None = None  # seconds of all cores, in use, in use by us
+        self._share: float | None = None
+        self._seen = 0.0
+
+    def begin(self, worker: int | None) -> None:
+        used = _used()
+        self._before = None if used is None else (*used, _ours(worker))
+
+    def end(self, worker: int | None) -> None:
+        used, before = _used(), self._before
+        if used is None or before is None or used[0] - before[0] < _LEAST:
+            return
+        ours = max(0.0, _ours(worker) - before[2])
+        self._share = max(0.0, min(1.0, (used[1] - before[1] - ours) / (used[0] - before[0])))
+        self._seen = time.monotonic()
+
+    def settle(self, patience: float) -> float | None:
+        """Wait until others leave the machine alone; not where they did until just now, and not without patience."""
+        fresh = self._share is not None and time.monotonic() - self._seen < _FRESH
+        if fresh and (patience <= 0 or (self._share or 0.0) <= QUIET):
+            return self._share
+        return settle(patience)
+
+
+def _ours(worker: int | None) -> float:
+    """Seconds that this process and its worker used."""
+    total = time.process_time()
+    try:
+        words = Path(f"/proc/{worker}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return total + (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return total
 
 
 def settle(patience: float = PATIENCE) -> float | None:

@@ -22,7 +22,7 @@ from tilewright.dispatch import learned
 from tilewright.dispatch.results import OK
 from tilewright.errors import RequestError
 from tilewright.ops.base import plain
-from tilewright.tune.search import Halving, Seen, Space, Strategy, Trial, strategy
+from tilewright.tune.search import Halving, Random, Seen, Space, Strategy, Trial, strategy
 from tilewright.tune.sweep import Item, Sweep, Work
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class Regret:
     `again`, `again_p90`: what a search of as many kernels, drawn from those that this one measured, would be behind
     the fastest of them, on average and in one of ten cases.  Large where one lucky kernel leads: then a longer search
     may well find another.  It says nothing of kernels that are unlike all that were measured.
-    `unseen`: kernels that were not measured.  `better`: how many of them are expected to be faster, which is known
-    of an order by chance alone: of n measured and one more, each is as likely to be the fastest.
+    `unseen`: kernels that were not measured.  `better`: how many of them are expected to be faster at most, which is
+    known of an order by chance alone: of n measured and one more, each is as likely to be the fastest.
     """
 
     store: float | None
@@ -215,10 +215,8 @@ class Searching:
         trace = run(
             space, way, self._evaluate(item, on_row, on_build), seconds, rounds=self.rounds, known=known
         )  # fmt: skip
-        return Found(
-            item, trace, regret(trace, self._elsewhere(item), by_chance=self.search.name == "random",
-                                seed=self.search.seed)
-        )  # fmt: skip
+        chance = isinstance(way, Random) and _by_chance(trace, way)
+        return Found(item, trace, regret(trace, self._elsewhere(item), by_chance=chance, seed=self.search.seed))
 
     def space(self, item: Item) -> Space:
         """The kernels of a problem, beginning with the one that dispatch takes now."""
@@ -279,6 +277,12 @@ class Searching:
             if one.status == OK and one.seconds is not None
             and (one.device.get("fingerprint"), one.threads) == (here, self.sweep.threads)
         ]  # fmt: skip
+
+
+def _by_chance(trace: Trace, way: Random) -> bool:
+    """Whether all that was measured is the beginning of the order by seed, but for where a search begins."""
+    measured = {*trace.times, *(one.trial.place for one in trace.steps)} - set(way.space.start)
+    return measured <= set(way.order[: len(measured) + len(way.space.start)])
 
 
 def _seen(row: Result | None, rounds: int) -> Seen:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from tilewright.tune import quiet
 from tilewright.tune.crew import Batch, Crew, OnLost, Said, attend, here
 from tilewright.tune.forge import Forge, Heard
 from tilewright.tune.lane import BATCH, LIMIT
+from tilewright.tune.spent import Spent
 
 SpecsOf = Callable[[Any], Iterable[KernelSpec]]
 
@@ -58,6 +59,7 @@ class Progress:
     built: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     started: float = field(default_factory=time.monotonic)
+    spent: Spent = field(default_factory=Spent)  # seconds of lanes, by what they went to; at the end
 
     @property
     def seconds_left(self) -> float | None:
@@ -92,6 +94,8 @@ class Sweep:
         self.crew = crew or here(target, limit=how.limit, patience=how.patience, jobs=how.jobs)
         self.threads = self.crew.threads
         self._machine = self.crew.machine
+        self._problem: tuple[Any, Mapping[str, Any]] | None = None
+        self._kernels: dict[str, KernelRow] = {}
         # The seed differs from run to run and changes no time.
         self._protocol = {
             "kind": "interleaved rounds, median", **plain(how.method), "batch": how.batch,
@@ -144,6 +148,7 @@ class Sweep:
         forge = Forge((spec for one in work.items for spec in one.specs), self.crew.builds, on_build)
         if self.crew.on_host:
             forge.build_all()  # compilers beside a measurement would be measured too
+            progress.spent["build"] = time.monotonic() - progress.started
             progress.started = time.monotonic()
         else:
             forge.start()
@@ -156,6 +161,8 @@ class Sweep:
                     progress.failed[row.status] += 1
                 if on_row is not None:
                     on_row(row, progress)
+        for lane in self.crew.lanes:
+            progress.spent.add(lane.spent)
         return progress
 
     def _batches(self, work: Work) -> list[Batch]:
@@ -167,13 +174,24 @@ class Sweep:
         ]
 
     def _result(self, said: Said) -> Result:
-        spec, outcome = said.spec, said.outcome
+        outcome = said.outcome
         return Result(
-            self.op.name, plain(said.problem), self._machine, self.threads,
-            KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict()), outcome.status, outcome.seconds,
-            outcome.spread, outcome.error, outcome.non_zero, outcome.noise, outcome.reason, self._protocol,
-            said.versions,
+            self.op.name, self._fields(said.problem), self._machine, self.threads, self._kernel(said.spec),
+            outcome.status, outcome.seconds, outcome.spread, outcome.error, outcome.non_zero, outcome.noise,
+            outcome.reason, self._protocol, said.versions,
         )  # fmt: skip
+
+    # Rows of a batch share them, and every problem has the same kernels.
+
+    def _fields(self, problem: Any) -> Mapping[str, Any]:
+        if self._problem is None or self._problem[0] is not problem:
+            self._problem = (problem, plain(problem))
+        return self._problem[1]
+
+    def _kernel(self, spec: KernelSpec) -> KernelRow:
+        if spec.digest not in self._kernels:
+            self._kernels[spec.digest] = KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
+        return self._kernels[spec.digest]
 
     # -- what came of it -----------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from tilewright.runtime.bindings import Check, binding
 from tilewright.runtime.devices import Device, device_of
 from tilewright.runtime.loader import Kernel, load_kernel
 from tilewright.runtime.timing import Contestant, Method, Run, race
+from tilewright.tune.spent import Spent
 
 Answer = Callable[[Mapping[str, Any]], None]
 
@@ -38,11 +39,13 @@ def main() -> int:
     """Answer requests until there are no more."""
     answer = _channel()
     _die_with_parent()
+    tables: dict[str, _Table] = {}
     for line in sys.stdin:
         request = json.loads(line)
+        spent = Spent()
         with settings.override(threads=request["threads"]):
-            lost = _serve(request, answer)
-        answer({"done": True, "ends": lost})
+            lost = _serve(request, answer, spent, tables)
+        answer({"done": True, "ends": lost, "spent": spent})
         if lost:
             return _DEVICE_LOST  # after such an error nothing runs on it in this process
     return 0
@@ -81,8 +84,8 @@ class _Entrant(Contestant):
 class _Table:
     """What a problem's kernels run on: operands on a device, and a judge of the results."""
 
-    def __init__(self, op: Op, problem: Any, device: Device, method: Method) -> None:
-        self.op, self.problem, self.device = op, problem, device
+    def __init__(self, op: Op, problem: Any, device: Device, method: Method, spent: Spent) -> None:
+        self.op, self.problem, self.device, self.spent = op, problem, device, spent
         self._binding = bound = binding(op.name)
         self._sets = [samples.make(bound, problem, method.seed, device) for _ in range(max(1, method.buffers))]
         self._apart = bound.checks_apart(problem)
@@ -95,15 +98,32 @@ class _Table:
         def runner(sample: Any) -> Run:
             return samples.runner(self._binding, kernel, self.problem, sample, self.device, threads)
 
-        samples.poison_results(self._binding, self._judged)
-        runs = [runner(each) for each in self._sets]
-        (runner(self._judged) if self._apart else runs[0])()
-        return runs, *self._judge()
+        with self.spent.on("load"):
+            samples.poison_results(self._binding, self._judged)
+            runs = [runner(each) for each in self._sets]
+            judged = runner(self._judged) if self._apart else runs[0]
+        with self.spent.on("run"):
+            judged()
+            self.device.synchronize()
+        with self.spent.on("verify"):
+            return runs, *self._judge()
 
 
-def _serve(request: Mapping[str, Any], answer: Answer) -> bool:
+def _table(request: Mapping[str, Any], device: Device, spent: Spent, tables: dict[str, _Table]) -> _Table:
+    """The problem's; a problem's kernels come in several batches, and it is made for the first."""
+    key = json.dumps([request[name] for name in ("op", "problem", "target", "index", "method")], sort_keys=True)
+    if key not in tables:
+        tables.clear()  # its memory is needed now
+        op = ops.op(request["op"])
+        with spent.on("operands"):
+            problem = op.problem_from_dict(request["problem"])
+            tables[key] = _Table(op, problem, device, Method(**request["method"]), spent)
+    tables[key].spent = spent
+    return tables[key]
+
+
+def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, tables: dict[str, _Table]) -> bool:
     """Check, then time; whether the device was lost."""
-    op, method = ops.op(request["op"]), Method(**request["method"])
     try:
         device = device_of(request["target"], request["index"])
         answer({"at": "", "device": identified(device.identity)["fingerprint"]})
@@ -113,7 +133,7 @@ def _serve(request: Mapping[str, Any], answer: Answer) -> bool:
     if not request["kernels"]:
         return False  # it was only asked whether the device is there
     try:
-        table = _Table(op, op.problem_from_dict(request["problem"]), device, method)
+        table = _table(request, device, spent, tables)
     except TilewrightError as error:
         lost = isinstance(error, DeviceError)
         answer({"unmade": error.message, "device_error": lost})
@@ -121,7 +141,8 @@ def _serve(request: Mapping[str, Any], answer: Answer) -> bool:
     entrants, lost = _checked(request, table, answer)
     if entrants and not lost:
         answer({"race": len(entrants)})
-        race(entrants, method, device.stopwatch())
+        with spent.on("run"):
+            race(entrants, Method(**request["method"]), device.stopwatch())
         for each in entrants:
             answer(
                 {"digest": each.digest, "status": OK, "seconds": each.median, "spread": each.spread,
@@ -137,7 +158,8 @@ def _checked(request: Mapping[str, Any], table: _Table, answer: Answer) -> tuple
         digest = one["digest"]
         answer({"at": digest})
         try:
-            kernel = load_kernel(Path(one["library"]), table.op.spec_from_dict(one["spec"]))
+            with table.spent.on("load"):
+                kernel = load_kernel(Path(one["library"]), table.op.spec_from_dict(one["spec"]))
             runs, check, non_zero = table.check(kernel, request["threads"])
         except DeviceError as error:
             answer({"digest": digest, "status": "crashed", "reason": error.message})

@@ -28,6 +28,7 @@ WAKE = 3500.0  # more when a team is woken
 MEMORY = 8.5  # bytes a cycle one core gets from memory
 PACK_A, PACK_A_FAR, TURN_A = 0.15, 0.8, 0.5  # cycles a word: rows copied (from beyond the cache), columns turned
 PACK_B_NEAR, PACK_B_FAR, TURN_B = 0.35, 1.05, 0.45  # B in the second-level cache, or beyond it
+FOLD, FOLD_TURNED = 11.5, 2.7  # cycles a sum: the lanes of one added up, and stored across rows
 WAYS = 16  # of a second-level cache of today
 SMALLEST_SHARE = 1 << 19  # as in gemm_packed.h: multiply-adds below which a thread is not woken
 
@@ -61,10 +62,12 @@ def _streamed(schedule: CpuStreamSchedule, problem: GemmProblem, team: int, widt
     convert = 0.0 if problem.dtype_b == "fp32" else 0.8
     # Each vector of the matrix is loaded (and widened) once, then multiplied with every one of the few;
     # lines of k are folded in registers, lines across k add into sums in the first-level cache.
-    folded = (problem.layout[1] == "c") if few == problem.m else (problem.layout[0] == "r")
-    each = (0.78 * few + 3.5 if folded else 0.88 * few + 4.0) + (0.2 * few if few > 64 else 0.0) + convert
+    turned = few != problem.m  # results leave across their rows
+    folded = problem.layout[0] == "r" if turned else problem.layout[1] == "c"
+    each = (0.68 * few + 3.0 if folded else 0.88 * few + 4.0) + (0.2 * few if few > 64 else 0.0) + convert
+    fold = few * (FOLD + FOLD_TURNED * turned) if folded else 0.0
     penalty = 0.999 if schedule.pipeline == "gemv" else 1.0
-    return penalty * lines * problem.batch * (-(-problem.k // words) * each + 6.0)
+    return penalty * lines * problem.batch * (-(-problem.k // words) * each + fold + 6.0)
 
 
 def _direct(schedule: CpuDirectSchedule, problem: GemmProblem, team: int, width: int) -> float:

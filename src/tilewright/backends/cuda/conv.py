@@ -12,9 +12,14 @@ from typing import Any, NamedTuple
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia_schedules import ConvTmaWsSchedule, DepthwiseSchedule, gemm_signature
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    band_shared_bytes,
+    shared_bytes,
+)
 from tilewright.ops.conv.problem import ConvProblem
-from tilewright.ops.gemm.nvidia_schedules import shared_bytes
 
 COMPILE_MEMORY = 600 << 20
 
@@ -49,9 +54,21 @@ def _tma_ws(spec: KernelSpec) -> Fields:
     }
 
 
+def _band(spec: KernelSpec) -> Fields:
+    h: BandSchedule = spec.schedule
+    twin = ConvTmaWsSchedule("tma_ws", h.tile, h.stages, grouping="pingpong", merged=h.merged)
+    return {
+        **_tma_ws(KernelSpec(spec.op, spec.signature, twin, spec.arch)),
+        "band": h.band,
+        "taps": h.taps,
+        "slice": h.slice,
+        "sharing": h.sharing,
+    }
+
+
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
-    return {"window": h.window, "step": h.step, "pixels": h.pixels, "vector": h.vector}
+    return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
 
 
 _TMA_WS = Pipeline(
@@ -59,6 +76,13 @@ _TMA_WS = Pipeline(
 )
 PIPELINES = {
     "tma_ws": _TMA_WS,
+    "band": _TMA_WS._replace(
+        device_header="conv_band.h",
+        host_header="conv_host_band.h",
+        device="TW_DEVICE_CONV_BAND",
+        host="HostConvBand",
+        fields=_band,
+    ),
     "folded": _TMA_WS._replace(
         device_header="conv_folded.h",
         host_header="conv_host_folded.h",
@@ -90,11 +114,15 @@ class CudaConv(KernelsDefaults):
 
     def promises(self, spec: KernelSpec) -> Promises:
         h = spec.schedule
+        if isinstance(h, BandSchedule):
+            from tilewright.inspect import nvidia
+
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), band_shared_bytes(spec.signature, h))
         if isinstance(h, ConvTmaWsSchedule):
             from tilewright.inspect import nvidia
 
             copies = ("UTMALDG", "UTMASTG") if h.store == "tma" else ("UTMALDG",)
-            return Promises(nvidia.WARPGROUP, copies, shared_bytes(gemm_signature(spec.signature, h.pipeline), h.gemm))
+            return Promises(nvidia.WARPGROUP, copies, shared_bytes(spec.signature, h))
         return Promises()
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

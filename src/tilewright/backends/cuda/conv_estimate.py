@@ -7,13 +7,20 @@ slower of memory and multiply-adds, of which strips that reach over the edge do 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia import folded, folded_elements, merged_groups
-from tilewright.ops.conv.nvidia_schedules import LAYOUTS, ConvTmaWsSchedule, DepthwiseSchedule, gemm_signature
+from tilewright.ops.conv.nvidia import band_rows, folded, folded_elements, merged_groups
+from tilewright.ops.conv.nvidia_schedules import (
+    LAYOUTS,
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    gemm_signature,
+)
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
 
@@ -22,9 +29,15 @@ LOOP_RATE = 5e11  # products of the loops a second, where there are elements eno
 LOOP_STEP = 2e-8  # a product, one after another on one thread
 
 
+UNITS = 132
+BAND_MACS = 2.5e12  # a second, of one multiprocessor
+ONE_CACHE = 4.5e10  # bytes a second into one of them, all at once
+BAND_FILL, COPY_START = 3e-6, 3e-6
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
 TAP = 3.0  # how much longer one takes where nothing slides
+ROLLED = 0.8  # and how much of it where a row is read once
+ENOUGH = 4e4  # threads that keep all multiprocessors busy
 ADD_START = 3e-6  # of a second launch
 
 
@@ -33,22 +46,58 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         if spec.schedule.pipeline == "folded":
             return _folded(spec, spec.schedule, problem)
         return _tma_ws(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, BandSchedule):
+        return _band(spec, spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
 
 
 def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
-    width = (p.size if p.variant == "backward_data" else p.out)[-1]
-    idle = _whole(width, schedule.pixels) / width
-    reach = ((schedule.pixels - 1) * schedule.step + max(1, schedule.window)) / schedule.pixels
-    each = (1.0 + 0.5 * reach / schedule.window) if schedule.window else TAP
-    fmas = p.flops / 2 * idle * each / FMAS
-    return START + max(fmas, p.bytes / MEMORY) + ADD_START * (p.variant == "backward_weight")
+    """Strips reach over edges, rows are read again, and threads must be enough."""
+    sizes, window, step = (p.size if p.variant == "backward_data" else p.out), schedule.window, schedule.step
+    idle = _whole(sizes[-1], schedule.pixels) / sizes[-1]
+    if not window:
+        each = TAP
+    elif schedule.rows:
+        idle *= _whole(sizes[-2] if len(sizes) > 1 else 1, schedule.rows) / (sizes[-2] if len(sizes) > 1 else 1)
+        each = ROLLED * (1.0 + (window - 1) / schedule.rows * 0.5)
+    else:
+        each = 1.0 + ((schedule.pixels - 1) * step + window) / schedule.pixels / window
+    bands = -(-sizes[-2] // schedule.rows) if schedule.rows and len(sizes) > 1 else prod(sizes[-2:-1])
+    threads = p.batch * prod(sizes[:-2]) * bands * -(-sizes[-1] // schedule.pixels) * (p.channels // schedule.vector)
+    idle *= max(1.0, ENOUGH / max(1, threads))
+    return (
+        START + max(p.flops / 2 * idle * each / FMAS, p.bytes / MEMORY) + ADD_START * (p.variant == "backward_weight")
+    )
 
 
 def _whole(x: int, y: int) -> int:
     return -(-x // y) * y
+
+
+def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
+    """Multiplications of pixels and padding, and the bands and taps that come in for them."""
+    merged, taps = max(1, merged_groups(p, schedule)), prod(p.window)
+    data = p.variant == "backward_data"
+    deep, columns = p.group_channels * merged, p.group_filters * merged
+    if data:
+        deep, columns = columns, deep
+    sizes = p.size if data else p.out
+    grid = [size + (w - 1) * d for size, w, d in zip(sizes, p.window, p.dilation, strict=True)]
+    if len(grid) == 3:
+        grid[0] = sizes[0]
+    m, n, blocks = schedule.tile[0], schedule.tile[1], -(-deep // 64)
+    tiles = -(-p.batch * prod(grid) // m) * -(-columns // n) * (p.groups // merged)
+    rounds = -(-tiles // UNITS)
+    sliced = max(0.5, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
+    multiply = m * n * 64 * taps * blocks / BAND_MACS * sliced
+    planes = taps // prod(p.window[-2:])
+    resident = taps * blocks <= schedule.taps
+    fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n))
+    step = max(multiply, fetched / ONE_CACHE)
+    again = COPY_START if merged > 1 and (blocks > 1 or p.group_channels % 8 or p.group_filters % 8) else 0.0
+    return START + BAND_FILL + max(rounds * step, p.bytes / MEMORY) + again
 
 
 def _folded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
@@ -73,7 +122,8 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     else:
         m, n, k = filters, taps * _whole(channels, 64), pixels
     product = _product(p, max(1, m), n, max(1, k), groups)
-    twin = KernelSpec("gemm", gemm_signature(spec.signature), schedule.gemm, spec.arch)
+    as_boxes = replace(schedule.gemm, store="tma") if schedule.by_rows(spec.signature) else schedule.gemm
+    twin = KernelSpec("gemm", gemm_signature(spec.signature), as_boxes, spec.arch)
     counted = gemm_estimate.facts(twin, product)
     assert isinstance(counted, gemm_estimate.TmaFacts)
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)

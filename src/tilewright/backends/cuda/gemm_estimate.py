@@ -24,44 +24,46 @@ from tilewright.backends.cuda import gemm_estimate_plain as plain
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.nvidia_schedules import TmaView, by_lines, tma_view
+from tilewright.ops.gemm.nvidia_schedules import by_lines, tma_view
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
-START = 3.66e-06  # an empty kernel, seen from outside
-MEMORY = 5.69e12  # bytes a second
-DIRTY = 2.61e08  # bytes: lines of the cache that others wrote are written back as ours come in
-CACHE = 9.17e13  # bytes a second from the second-level cache, all multiprocessors together
-ASTRAY = 5.09  # how much more the cache moves of rows that start between its lines
-MACS = 5.12e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
-ONE_CACHE = 1.75e11  # bytes a second that one multiprocessor takes in
-FILL = 2.16e-06  # until the first stage is there
-LEAVE = 1.92e-06  # of a 128 x 256 tile: what is left to do after its last multiply
-LEAVE_LEAST = 2.51e-07  # of any tile
-SHEET = 4.04  # how much longer results take through a sheet of shared memory than with the copy engine
-SINGLES = 0.384  # and how much longer straight from the registers, where rows of E begin between its pairs
-HIDDEN = 1.26  # of the way out that ping-pong still feels between two tiles
-SOFT = 1.86  # how sharply the slowest of several decides: the power in which they add
-PER_STEP = 6.09e-08
-PER_NEIGHBOUR = 1.95e-11  # a step waits for the slowest block of its cluster
-TURNED = 0.967  # how much longer a step takes with the problem turned
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.386, 313, 0.891  # of narrow multiplies, and of tiles of 64 rows
-HAND_OVER = 1.38e-05  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
-EXCHANGE, NEIGHBOUR = 1.27e-06, 4.39e12  # cluster_k: all blocks there, and bytes a second of sums that a block reads
-MEET = 5.05e-06  # split-K: sums written, all parts there, sums read
-SUMS = 3.69e12  # bytes a second of sums that change hands
-COPY_START, COPY = 2.65e-06, 2.36e12  # of operands that are copied first: a launch more, and bytes a second
+START = 3.71e-06  # an empty kernel, seen from outside
+MEMORY = 4.3e12  # bytes a second
+CACHE = 8.42e13  # bytes a second from the second-level cache, all multiprocessors together
+ASTRAY = 4.83  # how much more the cache moves of rows that start between its lines
+MACS = 5.06e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+ONE_CACHE = 1.87e11  # bytes a second that one multiprocessor takes in
+FILL = 1.94e-06  # until the first stage is there
+LEAVE = 2.41e-06  # of a 128 x 256 tile: what is left to do after its last multiply
+LEAVE_LEAST = 3.56e-07  # of any tile
+SHEET = 3.19  # how much longer results take through a sheet of shared memory than with the copy engine
+WIDE_SHEET = 1.25  # the same of results of four bytes, which no copy engine takes
+SINGLES = 0.563  # and how much longer straight from the registers, where rows of E begin between its pairs
+HIDDEN = 0.383  # of the way out that ping-pong still feels between two tiles
+HIDDEN_LEAST = 1.35  # and of what any tile takes
+OVER = 2.92  # of lines fetched beyond a tile, the part that comes from memory once more
+SOFT = 1.71  # how sharply the slowest of several decides: the power in which they add
+PER_STEP = 2.71e-08
+PER_NEIGHBOUR = 1.42e-11  # a step waits for the slowest block of its cluster
+TURNED = 0.959  # how much longer a step takes with the problem turned
+RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.397, 319, 0.866  # of narrow multiplies, and of tiles of 64 rows
+HAND_OVER = 1.42e-05  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
+EXCHANGE, NEIGHBOUR = 1.21e-06, 6.83e12  # cluster_k: all blocks there, and bytes a second of sums that a block reads
+MEET = 5.12e-06  # split-K: sums written, all parts there, sums read
+SUMS = 4.24e12  # bytes a second of sums that change hands
+COPY_START, COPY = 2.71e-06, 2.06e12  # of operands that are copied first: a launch more, and bytes a second
 # skinny: bytes a second, seconds a load is under way, registers beside the loads, the part of a last round that is
-# lost, what a warp's start and a turn of its loop cost, and a turn that gathers eight of the few rows one by one.
-SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 1.61e13, 1.74e-06, 36.5, 1.56
-SKINNY_WARP, SKINNY_TURN, SKINNY_GATHER = 1.16e-07, 2.35e-09, 2.51e-07
+# lost, what a warp's start and a turn of its loop cost, and a turn with eight of the few rows that lie by columns.
+SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 5.68e12, 1.62e-06, 36.9, 1.12
+SKINNY_WARP, SKINNY_TURN, SKINNY_GATHER = 9.89e-08, 2.02e-09, 2.44e-07
 # multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, bytes through shared memory,
 # copies; what a block alone reaches of it, what a step costs in any case, and the start.
-MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.66e12, 1.58e11, 1.32e11, 0.831, 2e-07
-STAGES_FILL = 2.46e-06
-LOOPS_MACS = 3.4e12  # a second, of the whole GPU
-LOOPS_TURN = 2.46e-06  # a turn of its loop, however small
+MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.64e12, 1.56e11, 1.74e11, 0.819, 2e-07
+STAGES_FILL = 2.29e-06
+LOOPS_MACS = 3.41e12  # a second, of the whole GPU
+LOOPS_TURN = 2.44e-06  # a turn of its loop, however small
 
 
 class TmaFacts(NamedTuple):
@@ -78,8 +80,10 @@ class TmaFacts(NamedTuple):
     steps: float  # of the busiest block
     leaving: float  # its tiles, in units of 128 x 256, whose way out nothing hides
     hidden: float  # those during which another warpgroup multiplies
-    tiles: float  # how many these are
+    hidden_tiles: float  # how many these are...
+    tiles: float  # ...and how many of the others
     sheet: float
+    wide_sheet: float
     singles: float
     handed: float  # stream-K: tiles of sums it hands over or takes, in the same units
     meets: float  # split-K
@@ -89,7 +93,7 @@ class TmaFacts(NamedTuple):
     copies: float
     copied: float  # bytes
     moved: float  # bytes memory must move
-    kept: float  # of these, bytes that push others out of the second-level cache
+    over: float  # bytes of lines that are fetched beyond their tile, and once more with the next
 
 
 class StagesFacts(NamedTuple):
@@ -150,7 +154,7 @@ def _slowest(x: float, y: float) -> float:
 
 
 def _memory(moved: float) -> float:
-    return (moved + _least(moved, DIRTY)) / MEMORY
+    return moved / MEMORY
 
 
 def _whole(x: float) -> float:
@@ -224,6 +228,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
     fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * wide * inside_n / along_m * blocks
     stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
     part = m * n / (128 * 256)
+    through_sheet = schedule.store == "direct" and not _from_registers(schedule)
     return TmaFacts(
         macs=m * n * schedule.tile[2] * size / 2,
         columns=n,
@@ -236,8 +241,10 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         steps=steps,
         leaving=part * (1.0 if pingpong else rounds if rounds > 1 else 1.0) * (parts == 1),
         hidden=part * max(0.0, rounds - 1) * pingpong,
+        hidden_tiles=max(0.0, rounds - 1) * pingpong,
         tiles=(1.0 if pingpong else max(1.0, rounds)) * (parts == 1),
-        sheet=float(schedule.store == "direct" and not _from_registers(schedule)),
+        sheet=float(through_sheet and DTYPES[problem.dtype_c].bytes <= 2),
+        wide_sheet=float(through_sheet and DTYPES[problem.dtype_c].bytes > 2),
         singles=float(_from_registers(schedule) and problem.c_stride % 2 == 1),
         handed=handed * part,
         meets=float(parts > 1),
@@ -247,7 +254,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
         copies=float(_copied(problem) > 0),
         copied=_copied(problem),
         moved=problem.bytes,
-        kept=problem.bytes - _once(problem, view, along_m, along_n),
+        over=(wide / n - 1.0) * lines_n * problem.k * size * problem.batch,
     )
 
 
@@ -257,26 +264,12 @@ def _tma_seconds(f: TmaFacts) -> float:
     flow = _slowest((f.fetched + f.astray * ASTRAY) / CACHE, f.taken / ONE_CACHE)
     step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
     step = step * (1.0 + (TURNED - 1.0) * f.turned)
-    longer = 1.0 + (SHEET - 1.0) * f.sheet + (SINGLES - 1.0) * f.singles
-    out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * f.tiles) * longer
+    longer = 1.0 + (SHEET - 1.0) * f.sheet + (WIDE_SHEET - 1.0) * f.wide_sheet + (SINGLES - 1.0) * f.singles
+    out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * (f.tiles + HIDDEN_LEAST * f.hidden_tiles)) * longer
     met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed + EXCHANGE * f.exchanges + f.exchanged / NEIGHBOUR
     copied = COPY_START * f.copies + f.copied / COPY
-    memory = (f.moved + _least(f.kept, DIRTY)) / MEMORY
+    memory = _memory(f.moved + OVER * f.over)
     return START + FILL + _slowest(f.steps * step + out + met, memory) + copied
-
-
-def _once(problem: GemmProblem, view: TmaView, along_m: int, along_n: int) -> float:
-    """Bytes of operands that leave the cache first: `once` in cuda/gemm_host_tma_ws.h."""
-    read = {"a": _up(problem.n, view.columns * along_n), "b": _up(problem.m, view.rows * along_m)}
-    if view.turned:
-        read = {"a": _up(problem.n, view.rows * along_m), "b": _up(problem.m, view.columns * along_n)}
-    found = 0.0
-    for which, lines, stride in (("a", problem.m, problem.a_stride), ("b", problem.n, problem.b_stride)):
-        size = DTYPES[problem.dtype_a].bytes
-        contiguous = problem.layout[0] == "c" if which == "a" else problem.layout[1] == "r"
-        if read[which] <= 4 and (contiguous or stride * size % 128 == 0):
-            found += lines * problem.k * size * problem.batch
-    return found
 
 
 def _from_registers(schedule: TmaWsSchedule) -> bool:
@@ -423,6 +416,6 @@ def _skinny_seconds(f: SkinnyFacts) -> float:
     rounds = _most(1.0, f.blocks / (f.units * held))
     idle = 1 + (_whole(f.blocks / (f.units * held)) - rounds) * SKINNY_TAIL / rounds
     flight = _least(f.blocks, f.units * held) * f.flight
-    streamed = _slowest((f.moved + _least(f.moved, DIRTY)) / SKINNY_MEMORY, f.moved * SKINNY_LATENCY / flight)
+    streamed = _slowest(f.moved / SKINNY_MEMORY, f.moved * SKINNY_LATENCY / flight)
     alone = SKINNY_WARP * f.warps + SKINNY_TURN * f.turns + SKINNY_GATHER * f.gathered
     return START + streamed * idle + _whole(rounds) * alone

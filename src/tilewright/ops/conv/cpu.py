@@ -215,7 +215,7 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
     wide, width = arch.vector_registers >= 32, lanes(arch)
     blocks = _BLOCKS[arch.vector_registers][: _DEFAULT_BLOCKS[arch.vector_registers]]
     if signature.variant == "backward_weight":
-        for rows, vectors in blocks[:2]:
+        for rows, vectors in blocks:
             yield _outer(arch, rows, vectors, (_about(64, rows), _about(64, vectors * width), 256))
         rows, vectors = blocks[0]
         yield _outer(arch, rows, vectors, (_about(64, rows), _about(64, vectors * width), 256), split_k=8)
@@ -224,7 +224,8 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
         for rows, vectors in blocks:
             yield _implicit(signature, arch, rows, vectors, (_about(128, rows), _about(256, vectors * width), 1152))
         rows, vectors = blocks[0]
-        yield _minimal(arch, 2, rows, vectors, (_about(56, rows), _about(128, vectors * width)))
+        for results in SQUARES:
+            yield _minimal(arch, results, rows, vectors, (_about(112 // results, rows), _about(128, vectors * width)))
         yield _by_lanes(signature, arch, _PIXELS[arch.vector_registers][0])
     yield LoopsSchedule()
 

@@ -2,6 +2,7 @@
 
 tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col maps) and feeds wgmma; channels side by
          side in multiples of 16 bytes; groups of few channels `merged` into one, block-diagonal
+band     the same of a window that moves pixel by pixel: bands of pixels are fetched once for all its taps
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 depthwise  a filter for each channel, threads slide the window over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
@@ -19,8 +20,10 @@ from tilewright.ops.base import Violation
 from tilewright.ops.conv.nvidia_schedules import (
     DEPTHWISE_STEPS,
     DEPTHWISE_WINDOWS,
+    BandSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
+    band_shared_bytes,
     gemm_signature,
     schedules,
 )
@@ -32,7 +35,12 @@ from tilewright.ops.gemm import nvidia as gemm
 __all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "merged_groups", "schedules", "signature_rules"]
 
 USUAL = "bf16"
-SCHEDULES: tuple[type[ConvSchedule], ...] = (ConvTmaWsSchedule, DepthwiseSchedule, LoopsSchedule)
+SCHEDULES: tuple[type[ConvSchedule], ...] = (
+    ConvTmaWsSchedule,
+    BandSchedule,
+    DepthwiseSchedule,
+    LoopsSchedule,
+)
 LINE_BYTES = 16  # what the copy engine asks of addresses and strides
 MOST_STRIDE = 8  # from pixel to pixel of a walk
 MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
@@ -62,6 +70,8 @@ def _tma_ws(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
     product = gemm_signature(signature, schedule.pipeline)
     gemm_rules = (one for rule in gemm.RULES for one in rule(product, schedule.gemm, arch))
     yield from (one for one in gemm_rules if not one.rule.startswith("dtype-"))
+    if schedule.by_rows(signature) and schedule.tile[1] % 16:
+        yield Violation("nv-columns", f"tile_n {schedule.tile[1]}: rows leave 16 columns at a time", "use whole 16s")
     if signature.variant == "backward_weight" and schedule.tile[1] // schedule.cluster[0] % 64:
         message = f"tile_n {schedule.tile[1]} of a cluster of {schedule.cluster[0]}: columns come 64 at a time"
         yield Violation("nv-columns", message, "use whole 64s of each block")
@@ -76,8 +86,10 @@ def _depthwise(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
     if schedule.window not in (*DEPTHWISE_WINDOWS, *(() if weight else (0,))) or schedule.step not in DEPTHWISE_STEPS:
         message = f"a window of width {schedule.window} that moves {schedule.step} pixels"
         yield Violation("nv-depthwise", message, f"use a width of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
-    if schedule.vector != 4:
-        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 4")
+    if schedule.vector not in (2, 4):
+        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 2 or 4")
+    if schedule.rows and (schedule.window == 0 or schedule.step != 1):
+        yield Violation("nv-depthwise", "only a window that moves pixel by pixel rolls", "use step 1, or rows 0")
     reach = (schedule.pixels - 1) * schedule.step + schedule.window
     if schedule.pixels > 8 or reach > 31:
         yield Violation("nv-registers", f"strips of {schedule.pixels} pixels that meet {reach}", "use shorter strips")
@@ -96,10 +108,40 @@ def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
         yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
 
 
-RULES = (_signature, _tma_ws, _folded, _depthwise)
+def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, BandSchedule):
+        return
+    if not {"wgmma", "tma"} <= arch.features:
+        yield Violation("nv-arch", f"band needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+    if signature.variant == "backward_weight" or signature.dtype not in ("bf16", "fp16"):
+        message = f"{signature.variant} of {signature.dtype} over bands"
+        yield Violation("nv-inputs", message, "use forward or backward_data of bf16 or fp16, or another pipeline")
+    elif DTYPES[signature.dtype_out].bytes != 2:
+        yield Violation("nv-outputs", f"bands leave as two bytes, not {signature.dtype_out}", "use bf16 or fp16")
+    m, n, k = schedule.tile
+    if m not in (64, 128, 192, 256) or n % 16 or n > 256 or k != 64 or m // 64 * n // 2 > gemm.MAX_ACCUMULATORS:
+        yield Violation("nv-tile-m", f"tile {m}x{n}x{k}", "use 64, 128 or 192 rows, whole 16s of columns, 64 of k")
+    if n not in gemm.WGMMA_COLUMNS:
+        yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", "use 64")
+    if schedule.band % 8 or schedule.band <= m or schedule.band > MOST_BAND:
+        yield Violation("nv-band", f"a band of {schedule.band} rows", f"use whole 8s over {m}, at most {MOST_BAND}")
+    if schedule.slice and not (
+        schedule.merged and schedule.slice in gemm.WGMMA_COLUMNS and schedule.slice * 4 == n * schedule.sharing
+    ):
+        message = f"slices of {schedule.slice} columns, {schedule.sharing} the same, in {n}"
+        yield Violation("nv-slice", message, "use merged groups, and slices that four 16s of k fill the tile with")
+    if 16 * (schedule.stages + schedule.taps) > 640:
+        yield Violation("nv-stages", f"{schedule.stages} bands and {schedule.taps} taps", "use at most 40 together")
+    shared = band_shared_bytes(signature, schedule)
+    if shared > arch.scratch_bytes:
+        yield Violation("nv-shared-memory", f"bands and taps take {shared} bytes of shared memory", "use fewer")
 
 
-def merged_groups(problem: ConvProblem, schedule: ConvTmaWsSchedule) -> int:
+MOST_BAND = 1024  # pixels of one walk
+RULES = (_signature, _tma_ws, _folded, _band, _depthwise)
+
+
+def merged_groups(problem: ConvProblem, schedule: ConvTmaWsSchedule | BandSchedule) -> int:
     """Of how many groups one is made: as few as fill whole stages, two or more; 0 where no number does."""
     if not schedule.merged:
         return 1
@@ -122,6 +164,11 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from _layout(schedule, problem)
         yield from _groups(schedule, problem)
         yield from _walk(schedule, problem)
+    if isinstance(schedule, BandSchedule):
+        twin = ConvTmaWsSchedule("tma_ws", schedule.tile, 2, merged=schedule.merged)
+        yield from _layout(twin, problem)
+        yield from _groups(twin, problem)
+        yield from _band_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from _depthwise_limits(schedule, problem)
 
@@ -143,6 +190,9 @@ def _depthwise_limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iter
         yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
     if h.window and (p.window[-1] != h.window or p.stride[-1] != h.step or p.dilation[-1] != 1):
         yield _violation("nv-depthwise", "this kernel has another width, stride or dilation of the window")
+    height = (p.window[-2], p.stride[-2], p.dilation[-2]) if len(p.window) > 1 else (1, 1, 1)
+    if h.rows and height != (h.window, 1, 1):
+        yield _violation("nv-depthwise", "this kernel rolls over square windows, row by row")
     if p.variant == "backward_data" and h.window and any(one != 1 for one in p.stride):
         yield _violation("nv-depthwise", "strides over 1: this kernel slides one pixel at a time")
     taps, vecs = prod(p.window), depthwise_vectors(schedule, problem)
@@ -209,10 +259,11 @@ def _aligned(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Viol
     written: tuple[int, ...] = ()
     merged = merged_groups(problem, schedule)
     apart = p.variant == "backward_weight" and (merged > 1 or p.group_channels % 64 > 0)  # in a place of its own
-    if schedule.store == "tma" and not apart:
+    by_rows = schedule.by_rows(p.signature)
+    if (schedule.store == "tma" and not apart) or by_rows:
         written = {
             "forward": (p.y_strides[-2], p.group_filters * merged),
-            "backward_data": (p.x_strides[-2], p.group_channels * merged),
+            "backward_data": (*(p.x_strides[:-1] if by_rows else p.x_strides[-2:-1]), p.group_channels * merged),
             "backward_weight": (p.w_strides[0],),
         }[p.variant]
     if (
@@ -282,6 +333,60 @@ def _class_axis(size: int, window: int, out: int, stride: int, dilation: int, be
     ] or [0]
     pixels = -(-size // stride)
     return min(reads), min(reads) + pixels - 1 - (out - 1), max(reads) - min(reads), pixels
+
+
+def _band_limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_band.h."""
+    p, data = problem, problem.variant == "backward_data"
+    strides, merged = p.x_strides if data else p.y_strides, merged_groups(p, schedule)
+    columns = (p.group_channels if data else p.group_filters) * merged
+    if not p.aligned or any(one * 2 % LINE_BYTES or one < 1 for one in (*strides[:-1], columns)):
+        yield _violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
+    if p.full_d:
+        yield _violation("nv-band", "a D tensor is not one number a channel")
+    if any(one != 1 for one in p.stride):
+        yield _violation("nv-band", "a stride is over 1")
+        return
+    if prod(p.window[-2:]) == 1:
+        yield _violation("nv-band", "there is one tap: no band is read twice")
+    reach, farthest = (16, 31) if len(p.size) == 3 else (128, 255)
+    walked = p.batch
+    for axis, (size, window, out, _, dilation, before) in enumerate(reversed(list(_axes(p)))):
+        far = (window - 1) * dilation
+        first, count = (before - far, size) if data else (-before, out)
+        count += far if axis < 2 else 0
+        last = first + count - 1 - ((out if data else size) - 1)
+        walked *= count
+        if axis == 2 and far > farthest:
+            yield _violation("nv-walk", "taps lie farther apart than the copy engine moves pixels")
+        if not (-reach <= first < reach and -reach <= last < reach):
+            yield _violation("nv-walk", "padding or size of an edge is more than the copy engine walks over")
+    if walked >= MOST // 2 or max(p.channels, p.filters) >= MOST:
+        yield _violation("nv-walk", "a size is 2^30 or more")
+    if schedule.slice and not _sliced(schedule, p):
+        yield _violation("nv-slice", "this kernel has slices of other groups")
+    if band_rows(p) + schedule.tile[0] > schedule.band:
+        yield _violation("nv-band", f"taps reach over more rows than a band of {schedule.band} has")
+
+
+def _sliced(schedule: BandSchedule, problem: ConvProblem) -> bool:
+    """Whether the slices of the kernel are those of the groups."""
+    deep, wide = problem.group_channels, problem.group_filters
+    if problem.variant == "backward_data":
+        deep, wide = wide, deep
+    merged = merged_groups(problem, schedule)
+    if merged < 2 or deep * merged != 64 or wide * merged != schedule.tile[1] or (deep % 16 and 16 % deep):
+        return False
+    sharing, columns = (1, 16 // deep * wide) if deep <= 16 else (deep // 16, wide)
+    return (sharing, columns) == (schedule.sharing, schedule.slice)
+
+
+def band_rows(problem: ConvProblem) -> int:
+    """Rows that the taps of a plane reach beyond a tile."""
+    p = problem
+    width = (p.size if p.variant == "backward_data" else p.out)[-1] + (p.window[-1] - 1) * p.dilation[-1]
+    height = (p.window[-2] - 1) * p.dilation[-2] if len(p.window) > 1 else 0
+    return (p.window[-1] - 1) * p.dilation[-1] + height * width
 
 
 FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 64  # cuda/conv_folded_shape.h

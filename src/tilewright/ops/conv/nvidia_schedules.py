@@ -1,6 +1,7 @@
 """The schedules of convolutions on NVIDIA GPUs.
 
 ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, and folded for few channels
+BandSchedule        the same over bands of pixels that are fetched once for all taps
 DepthwiseSchedule   a filter for each channel, at the speed of memory
 """
 
@@ -14,8 +15,9 @@ from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
-from tilewright.ops.gemm.nvidia_schedules import K_BYTES, most_stages
-from tilewright.ops.gemm.schedule import Pair, Shape, TmaWsSchedule
+from tilewright.ops.gemm.nvidia_schedules import K_BYTES, chunk_columns, most_stages
+from tilewright.ops.gemm.nvidia_schedules import shared_bytes as gemm_shared_bytes
+from tilewright.ops.gemm.schedule import Pair, Shape, TmaWsSchedule, sizes
 from tilewright.ops.gemm.spec import GemmSignature
 
 # How A and B of the matrix product lie that a direction is (cuda/conv_tma_ws_shape.h).
@@ -61,8 +63,48 @@ class ConvTmaWsSchedule:
     def warp_grid(self) -> Shape:
         return self.gemm.warp_grid
 
+    def by_rows(self, signature: ConvSignature) -> bool:
+        """Whether rows of results may lie anywhere: backward_data of strides over 1 has such."""
+        whole = self.store == "direct" and self.dealing == "tiles" and self.pipeline == "tma_ws"
+        return whole and signature.variant == "backward_data" and DTYPES[signature.dtype_out].bytes == 2
+
     def label(self) -> str:
         return self.gemm.label().replace("tma_ws", self.pipeline) + ("_merged" if self.merged else "")
+
+
+@dataclass(frozen=True, slots=True)
+class BandSchedule:
+    """Bands of pixels are fetched once for all taps of a window that moves pixel by pixel; warpgroups take turns."""
+
+    pipeline: str = field(default="band", init=False)
+    tile: Shape
+    stages: int  # bands under way
+    band: int  # rows there is room for: those of a tile and what taps reach beyond
+    taps: int  # whose weights are in shared memory
+    merged: bool = False  # groups of few channels, several as one
+    slice: int = 0  # of merged groups: columns that 16 of k have, so that only these are multiplied; 0 is all
+    sharing: int = 1  # and how many 16s have the same
+
+    pipelines: ClassVar[tuple[str, ...]] = ("band",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ("slice",)
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+    warp_grid: ClassVar[Shape] = (1, 1, 1)
+
+    @property
+    def warp_tile(self) -> Shape:
+        return (64, self.tile[1], 16)
+
+    def label(self) -> str:
+        said = f"band_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
+        return said + ("_merged" if self.merged else "") + (f"_slice{self.slice}x{self.sharing}" if self.slice else "")
+
+
+def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
+    """conv_band_shape.h."""
+    columns = schedule.tile[1] if signature.variant == "forward" else -(-schedule.tile[1] // 64) * 64
+    results = 2 * 2 * 64 * chunk_columns(schedule.tile[1]) * 2
+    return schedule.stages * schedule.band * K_BYTES + schedule.taps * columns * K_BYTES + results + 1024 + 640
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +115,17 @@ class DepthwiseSchedule:
     window: int  # its width; 0 is any, a tap at a time
     step: int  # the stride along the width
     pixels: int  # of a strip
+    rows: int = 0  # that a square window rolls down, each read once; 0: any height, a row of taps at a time
     vector: int = 4  # channels of a thread
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ("window",)
+    may_be_zero: ClassVar[tuple[str, ...]] = ("window", "rows")
 
     def label(self) -> str:
-        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}"
+        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
+            f"_rows{self.rows}" if self.rows else ""
+        )
 
 
 DEPTHWISE_WINDOWS = (3, 5, 7)
@@ -101,6 +146,11 @@ def gemm_signature(signature: ConvSignature, pipeline: str = "tma_ws") -> GemmSi
         epilogue=signature.epilogue,
         num_d=signature.num_d,
     )
+
+
+def shared_bytes(signature: ConvSignature, schedule: ConvTmaWsSchedule) -> int:
+    """As the matrix product's."""
+    return gemm_shared_bytes(gemm_signature(signature, schedule.pipeline), schedule.gemm)
 
 
 # Tile, most stages, cluster, grouping, dealing.
@@ -179,7 +229,7 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
     if signature.dtype == "int8" and signature.variant != "forward":
         return
     tiles = _WEIGHTS if signature.variant == "backward_weight" else _PIXELS
-    if signature.variant == "forward":
+    if signature.variant != "backward_weight":
         tiles = (*tiles, *_FILTERS)
     made = list(_tma_ws(signature, tiles, arch))
     if signature.variant == "backward_data":
@@ -213,8 +263,29 @@ def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     yield from tma_ws(signature, arch, pool != "default")
+    yield from bands(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
+
+
+def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
+    """Nine taps that stay, or a ring of fewer and wider ones."""
+    if not {"wgmma", "tma"} <= arch.features or signature.variant == "backward_weight":
+        return
+    if {DTYPES[signature.dtype].bytes, DTYPES[signature.dtype_out].bytes} != {2}:
+        return
+    for m, n, stages, band, taps in (
+        (128, 64, 3, 320, 9),
+        (192, 64, 2, 480, 9),
+        (256, 64, 2, 480, 9),
+        (128, 128, 2, 512, 4),
+        (128, 128, 3, 336, 4),
+    ):
+        made = BandSchedule((m, n, 64), stages, band, taps)
+        yield made
+        yield replace(made, merged=True)
+        for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
+            yield replace(made, merged=True, slice=slice_, sharing=sharing)
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
@@ -226,8 +297,10 @@ def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
         for step in DEPTHWISE_STEPS if signature.variant != "backward_data" else (1,):
             for pixels in (4, 7) if step == 1 else (4,):
                 yield DepthwiseSchedule(window, step, pixels)
+        for rows in (7, 14, 28):
+            yield DepthwiseSchedule(window, 1, 7, rows, 4 if window == 3 else 2)
     if not weight:
         yield DepthwiseSchedule(0, 1, 2)
 
 
-__all__ = ["LAYOUTS", "ConvTmaWsSchedule", "DepthwiseSchedule", "gemm_signature", "schedules"]
+__all__ = ["LAYOUTS", "BandSchedule", "ConvTmaWsSchedule", "DepthwiseSchedule", "gemm_signature", "schedules"]

@@ -224,10 +224,10 @@ def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Arr
 
         e0 = gamma_{T+1} |x||w| + 16 gamma_{C+12} N      N = sum over channels of X W, X the largest of the channel
 
-    F(4x4, 3x3), of which no default pool has a kernel, has 29.4 in the place of 4, so 863 in that of 16, and rounds
-    C + 24 times; that is all it could promise, and too little to find a wrong kernel.  On random numbers it stays far
-    below what is said of F(2x2), which is what it is judged by.  Where an input is infinite or NaN, filtering gives NaN
-    for all results of the square it belongs to.
+    F(4x4, 3x3) has 29.4 in the place of 4, so 863 in that of 16, and rounds C + 24 times; that is all it promises for
+    any numbers, and too little to find a wrong kernel.  On random numbers its error is about ten times that of F(2x2),
+    both stay under a twentieth of what is said of F(2x2), and so F(4x4) is judged by that.  Where an input is infinite
+    or NaN, filtering gives NaN for all results of the square it belongs to.
 
     Integer outputs are exact up to the rounding of values within 1e-12 of halfway between two integers.
     """

@@ -11,7 +11,6 @@ something wrong, and what they do not have at all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from tilewright.arch import Arch
 from tilewright.ops.base import Violation
@@ -195,11 +194,11 @@ def _kept_in_memory(signature: GemmSignature, schedule: CkTileSchedule, arch: Ar
     m, n, k = schedule.warp_tile
     repeat = shape.repeat(schedule)
     wide = n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
-    if wide and "lds-transpose" in arch.features and prod(repeat) > 1:
+    if wide and "lds-transpose" in arch.features:
         yield Violation(
             "amd-compv5-fragments",
-            f"compv5 on {arch.name} with several warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments "
-            "of 16 bytes, of which both waves have their own, go through memory",
+            f"compv5 on {arch.name} with warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 bytes, "
+            "of which both waves have their own, go through memory",
             "use a warp tile with a shorter k, or another pipeline",
         )
     held = repeat[1] * repeat[2] * n * k * shape.bytes_of(signature.dtype_b) // shape.WAVE

@@ -150,8 +150,8 @@ def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
         )
     )
     loads = (m * size_a + n * size_b) * k // threads(schedule) // 4
+    walking = 16 if schedule.persistent else 0  # where the next tile lies
     if schedule.pipeline == "preshuffle":
-        walking = 16 if schedule.persistent else 0  # where the next tile lies
         return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4 + walking
     if schedule.pipeline == "compv5":
         # Both waves name the sums and tiles of both, and load alone; one-byte elements want more, as builds show.
@@ -161,7 +161,7 @@ def registers(signature: GemmSignature, schedule: CkTileSchedule) -> int:
     under_way = loads * (prefetch_stages(signature, schedule) if schedule.pipeline == "mem" else 1)
     if schedule.pipeline == "compv4" and sums >= ACCUMULATORS:  # every accumulator is taken: addresses of two buffers
         under_way += 16
-    return sums + fragments + under_way + (32 if signature.dtype_c in ("bf16", "int32") else 0)
+    return sums + fragments + under_way + walking + (32 if signature.dtype_c in ("bf16", "int32") else 0)
 
 
 def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) -> str:

@@ -28,12 +28,13 @@ PROBLEM = (
 )  # fmt: skip
 KERNEL = (
     "block_m", "block_n", "block_k", "cluster_blocks_m", "cluster_blocks_n", "held", "splits", "streams", "shares_k",
-    "register_m", "register_n", "ring_bytes",
+    "register_m", "register_n", "ring_bytes", "way_out",
 )  # fmt: skip
 INTERACTION = (
     "log2_tiles", "rounds", "last_round", "full_m", "full_n", "full_register_m", "full_register_n", "log2_steps",
     "log2_parts", "log2_busiest", "machine_fill", "log2_fetched", "fetched_over_bytes", "flow_over_work",
-    "memory_over_work", "tiles_m", "tiles_n",
+    "memory_over_work", "tiles_m", "tiles_n", "through_a_sheet", "copied_first",
+    "log2_in_flight",
 )  # fmt: skip
 
 # What activations cost beside a product: nothing, a comparison, transcendental functions.
@@ -92,11 +93,16 @@ def kernel_features(spec: KernelSpec) -> Sequence[float]:
         registers = threads * min(256, 2 * m * n // threads + 64)
         held = max(1, min(arch_by_name(spec.arch).scratch_bytes // ring, 65536 // registers))
     elif isinstance(schedule, SkinnySchedule):
-        k = 64 * schedule.warp_grid[2]
+        warps, lines = schedule.warp_grid[2], sum(schedule.tile[:2])
+        deep = 2 if spec.signature.layout[1 if schedule.few == "rows" else 0] != "r" else 1
+        held = max(1, min(64 // warps, 65536 // (32 * warps * (36 + deep * lines))))
+        ring = warps * schedule.tile[1 if schedule.few == "rows" else 0] * 128 * deep
     dealing = getattr(schedule, "dealing", "")
+    small = m == 64 * schedule.warp_grid[0] and n <= 64 and not getattr(schedule, "turned", False)
+    way_out = (1.0 if small else 2.0) if getattr(schedule, "store", "") == "direct" else 0.0
     return (
         m, n, k, along_m, along_n, held, dealing == "split_k", dealing == "stream_k",
-        shares * getattr(schedule, "split_k", 1), schedule.warp_tile[0], schedule.warp_tile[1], ring,
+        shares * getattr(schedule, "split_k", 1), schedule.warp_tile[0], schedule.warp_tile[1], ring, way_out,
     )  # fmt: skip
 
 
@@ -119,6 +125,8 @@ def interactions(p: GemmProblem, kernels: Mapping[str, Array], units: int) -> Se
     taken = (block_m + block_n) * block_k
     fetched = tiles * all_steps * (block_m * over_m + block_n * over_n) * block_k
     size = DTYPES[p.dtype_a].bytes
+    # Results of small tiles leave from the registers where their rows begin at whole words, else through a sheet.
+    sheet = kernels["way_out"] > (1.0 if p.c_stride % 2 == 0 else 0.0)
     return (
         np.log2(tiles),
         np.minimum(64.0, waves),
@@ -137,7 +145,16 @@ def interactions(p: GemmProblem, kernels: Mapping[str, Array], units: int) -> Se
         np.log2(max(1, p.bytes) / (work * units)),
         np.minimum(64.0, tiles_m),
         np.minimum(64.0, tiles_n),
+        sheet,
+        (kernels["ring_bytes"] > 0) * _copied_first(p),
+        np.log2(np.minimum(waves, 1.0) * room * blocks * kernels["ring_bytes"] + 1.0),
     )
+
+
+def _copied_first(p: GemmProblem) -> float:
+    """How many of A and B the copy engine cannot read where they lie."""
+    a, b = DTYPES[p.dtype_a].bytes, DTYPES[p.dtype_b].bytes
+    return float((p.a_stride * a % 16 > 0) + (p.b_stride * b % 16 > 0))
 
 
 def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Array]) -> Array:

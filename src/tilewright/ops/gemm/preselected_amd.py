@@ -5,7 +5,7 @@ Where an entry of old was illegal its nearest legal neighbour stands here:
 * on four waves compv4 spills with 256x256 (202 registers when built): compv3 does not;
 * 256x256x64 needs 128 KB of LDS with compv4 and spills with compv3: 256x128x64 is the largest of its k;
 * where the inputs have one byte or the result is bf16, 256x256 spills with any k worth having: 256x128x64 does not;
-* compv4 knows no persistence: the persistent kernel uses compv3;
+* compv4 knows no persistence: the persistent kernel uses compv3, on 256x128 since walking over tiles of 256x256 spills;
 * the preshuffle pair asked for compv4, which reads no packed B: the preshuffle pipeline does, on waves
   1x4x1 and with the tiles its loads can cover;
 * a unary op cannot take D tensors: here activations add them first;
@@ -41,7 +41,7 @@ def compute(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
         yield _make("compv3", tile, (2, 2, 1), WIDE)
     for tile in ((256, 128, 32), (128, 256, 32), (128, 128, 32), (128, 128, 64)):
         yield _make("compv4", tile, (2, 2, 1), WIDE)
-    yield _make("compv3", (256, 256, 32), (2, 2, 1), WIDE, pad=(False, False, False), persistent=True)
+    yield _make("compv3", (256, 128, 64), (2, 2, 1), WIDE, pad=(False, False, False), persistent=True)
 
 
 def _small(

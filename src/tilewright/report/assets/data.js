@@ -14,9 +14,9 @@ const words = (given) => ({ words: given.words, of: unpacked(given.of) });
 
 /** One op on one device with one number of threads; its arrays are decoded when it is first looked at. */
 class Scope {
-  constructor(raw, statuses) {
+  constructor(raw) {
     this.raw = raw;
-    this.statuses = statuses;
+    this.statuses = raw.rows.statuses;
     this.op = raw.op;
     this.kernels = raw.kernels;
     this.roofs = raw.roofs;

@@ -136,7 +136,7 @@ function begin() {
   page = JSON.parse(byId("data").textContent);
   byId("title").textContent = page.title;
   byId("told").textContent = `Written ${page.made} by Tilewright ${page.version}`;
-  const scopes = page.scopes.map((one) => new Scope(one, page.statuses));
+  const scopes = page.scopes.map((one) => new Scope(one));
   const select = byId("scope");
   select.replaceChildren(...scopes.map((one, at) => el("option", { value: at }, one.label)));
   select.addEventListener("change", () => take(scopes[Number(select.value)]));

@@ -54,7 +54,7 @@ function niceStep(rough) {
  * same: true for axes of one range, lines: [{from: [x, y], to: [x, y], text, dashed, hue}], curves: [{hue, points: [[x, y], ...]}], caption}
  */
 function plot(given) {
-  const canvas = el("canvas", { role: "img", "aria-label": given.label, tabindex: "0" });
+  const canvas = el("canvas", { role: "img", "aria-label": given.label });
   const legend = el("ul", { class: "legend" }, (given.groups || []).map((name, at) => el("li", {}, mark(at), name)));
   const figure = el("figure", {}, el("div", { class: "frame" }, canvas), legend,
     el("figcaption", {}, given.caption || ""));

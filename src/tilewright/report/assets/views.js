@@ -193,7 +193,7 @@ function heatGrid(sel, ui, { down, across, value }, again) {
   const cell = (row, col) => {
     const key = `${row} ${col}`;
     if (!told.has(key)) return el("td", { class: "none" });
-    const inner = el("button", { type: "button", "aria-pressed": ui.cell === key ? "true" : "false",
+    const inner = el("button", { type: "button", id: `cell ${key}`, "aria-pressed": ui.cell === key ? "true" : "false",
       "aria-label": `${down.name} ${rows.label(row)}, ${across.name} ${cols.label(col)}: ${value.show(told.get(key))}, `
         + `${counted(cells.get(key).length, "problem")}`,
       onclick: () => { ui.cell = ui.cell === key ? "" : key; again(); } }, value.show(told.get(key)));

@@ -3,8 +3,10 @@
 #include <tilewright/emulated/launch.h>
 
 #include <tilewright/cuda/conv.h>
+#include <tilewright/cuda/conv_band.h>
 #include <tilewright/cuda/conv_depthwise.h>
 #include <tilewright/cuda/conv_folded.h>
+#include <tilewright/cuda/conv_host_band.h>
 #include <tilewright/cuda/conv_host_depthwise.h>
 #include <tilewright/cuda/conv_host_folded.h>
 #include <tilewright/cuda/conv_tma_ws.h>

@@ -47,7 +47,7 @@ template <int Width, int Taps> __attribute__((noinline)) void sliding_block(cons
     for (int t = 0; t < Taps; ++t) weight[t] = load_f(w + (backwards ? Taps - 1 - t : t) * lanes);
 #pragma GCC unroll 40
     for (int j = 0; j < Width + Taps - 1; ++j) {
-      vf x = load_f(line + j * lanes);
+      vf x = vf(held(load_u(line + j * lanes)));
 #pragma GCC unroll 8
       for (int t = 0; t < Taps; ++t)
         if (j - t >= 0 && j - t < Width) sums[j - t] = sums[j - t] + x * weight[t];

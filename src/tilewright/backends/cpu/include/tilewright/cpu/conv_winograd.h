@@ -125,11 +125,11 @@ template <class Config> struct ConvWinograd {
   static TW_INLINE int64_t weight_floats(const tw_conv_args &x, const Shape &s) {
     return x.groups * s.panels * points * s.taps * s.b.depth * NR;
   }
-  static TW_INLINE int64_t largest_taps(const tw_conv_args &x) { return x.window[0]; }
   static TW_INLINE int64_t slot_floats(const Shape &s) {
-    int64_t floats = points * MC * row_floats(s);                    // transformed inputs
-    floats += points * MC * int64_t(NC) + MR * most(1, s.taps) * 2;  // products, pointers
-    floats += 9 * some * NR;                                         // weights on their way
+    int64_t floats = points * MC * row_floats(s);           // transformed inputs
+    floats += points * MC * int64_t(NC) + MC * s.taps * 2;  // products, pointers
+    floats += MC * int64_t(sizeof(Tile) / 4);               // tiles
+    floats = most(floats, 9 * some * NR);                   // weights on their way have it before
     return up(floats, 16);
   }
   // Backward, the depth may have strides: classes, which share nothing but the room.
@@ -140,13 +140,12 @@ template <class Config> struct ConvWinograd {
     }
   }
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
-    int64_t weights = 0, slot = 0, line = 0;
+    int64_t weights = 0, slot = 0;
     each_class(x, [&](const Gather &, const Shape &s) {
       weights = most(weights, weight_floats(x, s));
       slot = most(slot, slot_floats(s));
-      line = s.line;
     });
-    return (up(weights, 16) + up(line, 16) + slot * useful(x, threads)) * 4 + 64;
+    return (up(weights, 16) + slot * useful(x, threads)) * 4 + 64;
   }
   static TW_INLINE int64_t useful(const tw_conv_args &x, int64_t threads) {
     double work =
@@ -209,7 +208,7 @@ template <class Config> struct ConvWinograd {
     t.image = index / g.axis[0].count;
     return t;
   }
-  // Its inputs, transformed, for every tap of the depth that lies inside: out[point * apart + tap * line + channel].
+  // Its inputs, transformed, for every tap of the depth: out[point * apart + tap * line + channel].
   static void transform_inputs(const tw_conv_args &x, const Gather &g, const Shape &s, const Tile &tile, int64_t group,
                                float *out, int64_t apart) {
     const int64_t *strides = Gathered<way>::strides(x);
@@ -218,7 +217,10 @@ template <class Config> struct ConvWinograd {
     const Axis &d = g.axis[0], &h = g.axis[1], &w = g.axis[2];
     for (int64_t t = 0; t < s.taps; ++t, out += s.line) {
       int64_t z = tile.depth * d.step + d.offset + t * d.offset_step;
-      if (z < 0 || z >= d.size) continue;
+      if (z < 0 || z >= d.size) {
+        for (int i = 0; i < points; ++i) __builtin_memset(out + i * apart, 0, size_t(s.b.depth) * 4);
+        continue;
+      }
       bool whole = true;
       for (int i = 0; i < side; ++i)
         for (int j = 0; j < side; ++j) {
@@ -256,6 +258,9 @@ template <class Config> struct ConvWinograd {
   // Its products, transformed back, to the result: columns [column, column + count) of the group's.
   static void transform_outputs(const tw_conv_args &x, const Gather &g, const Shape &s, const Tile &tile,
                                 int64_t column, int64_t count, const float *from, int64_t apart) {
+    Place first{tile.image, {tile.depth, tile.height, tile.width}};
+    [[maybe_unused]] auto *to = End::base(x) + End::offset(g, first, End::strides(x)) + column;
+    [[maybe_unused]] int64_t down = End::strides(x)[2] * s.dilation[1], right = End::strides(x)[3] * s.dilation[2];
     for (int64_t c = 0; c < count; c += lanes) {
       vf rows[M][side], y[M][M];
 #pragma GCC unroll 6
@@ -274,10 +279,13 @@ template <class Config> struct ConvWinograd {
         for (int j = 0; j < M; ++j) {
           int64_t h = tile.height + i * s.dilation[1], w = tile.width + j * s.dilation[2];
           if (h >= g.axis[1].count || w >= g.axis[2].count) continue;
-          Place p{tile.image, {tile.depth, h, w}};
+          if constexpr (End::plain) {
+            store_from_float(to + i * down + j * right + c, y[i][j], left);
+            continue;
+          }
           float row[lanes];
           store_f(row, y[i][j]);
-          End::store(End::row(x, g, p, column + c), row, left);
+          End::store(End::row(x, g, Place{tile.image, {tile.depth, h, w}}, column + c), row, left);
         }
     }
   }
@@ -285,49 +293,51 @@ template <class Config> struct ConvWinograd {
   // ---- a block of tiles, all or some channels of the result of one group -----------------------
   struct Room {
     float *inputs, *products;
-    const char **rows;
+    const char **rows;  // [tile / MR][tap][MR]: where the inputs of point 0 are
+    Tile *tiles;
   };
+  static TW_INLINE Room room_of(const Shape &s, float *slot) {
+    Room r{slot, slot + points * MC * row_floats(s), nullptr, nullptr};
+    r.rows = reinterpret_cast<const char **>(r.products + points * MC * int64_t(NC));
+    r.tiles = reinterpret_cast<Tile *>(r.rows + MC * s.taps);
+    return r;
+  }
   static void block(const tw_conv_args &x, const Gather &g, const Shape &s, int64_t group, int64_t first, int64_t count,
-                    int64_t n0, int64_t n1, const float *weights, const float *zeros, float *slot) {
+                    int64_t n0, int64_t n1, const float *weights, float *slot) {
     int64_t row = row_floats(s), apart = MC * row;
-    Room room{slot, slot + points * apart, nullptr};
-    room.rows = reinterpret_cast<const char **>(room.products + points * MC * int64_t(NC));
-    for (int64_t i = 0; i < count; ++i)
-      transform_inputs(x, g, s, tile_of(g, s, first + i), group, room.inputs + i * row, apart);
+    Room room = room_of(s, slot);
+    for (int64_t i = 0; i < up(count, MR); ++i)  // what is left over of a register block repeats the last
+      for (int64_t t = 0; t < s.taps; ++t)
+        room.rows[(i / MR * s.taps + t) * MR + i % MR] =
+            reinterpret_cast<const char *>(room.inputs + least(i, count - 1) * row + t * s.line);
+    for (int64_t i = 0; i < count; ++i) {
+      room.tiles[i] = tile_of(g, s, first + i);
+      transform_inputs(x, g, s, room.tiles[i], group, room.inputs + i * row, apart);
+    }
     for (int64_t n = n0; n < n1; n += NC / NR) {
-      int64_t end = least(n1, n + NC / NR), wide = (end - n) * NR;
+      int64_t end = least(n1, n + NC / NR), column = n * NR;
       for (int point = 0; point < points; ++point)
-        multiply(g, s, first, count, room, point, weights + n * points * s.taps * s.b.depth * NR, end - n, zeros);
-      int64_t column = n * NR, columns = least(wide, s.b.columns - column);
+        multiply(s, count, room, point, weights + n * points * s.taps * s.b.depth * NR, end - n);
       for (int64_t i = 0; i < count; ++i)
-        transform_outputs(x, g, s, tile_of(g, s, first + i), group * s.b.columns + column, columns,
-                          room.products + i * NC, MC * int64_t(NC));
+        transform_outputs(x, g, s, room.tiles[i], group * s.b.columns + column,
+                          least((end - n) * NR, s.b.columns - column), room.products + i * NC, MC * int64_t(NC));
     }
   }
   // The products of one point: tiles by channels.
-  static TW_INLINE void multiply(const Gather &g, const Shape &s, int64_t first, int64_t count, const Room &room,
-                                 int point, const float *weights, int64_t panels, const float *zeros) {
-    int64_t row = row_floats(s), each = s.taps * s.b.depth * NR;
-    const float *inputs = room.inputs + point * MC * row;
+  static TW_INLINE void multiply(const Shape &s, int64_t count, const Room &room, int point, const float *weights,
+                                 int64_t panels) {
+    int64_t shift = point * MC * row_floats(s) * 4, each = s.taps * s.b.depth * NR;
     float *products = room.products + point * MC * int64_t(NC);
-    const Axis &d = g.axis[0];
-    for (int64_t i = 0; i < count; i += MR) {
-      for (int64_t t = 0; t < s.taps; ++t)
-        for (int64_t r = 0; r < MR; ++r) {
-          int64_t tile = least(i + r, count - 1);  // what is left over of a register block repeats the last
-          int64_t depth = (first + tile) / s.wide / s.high % d.count;
-          int64_t z = depth * d.step + d.offset + t * d.offset_step;
-          const float *at = z < 0 || z >= d.size ? zeros : inputs + tile * row + t * s.line;
-          room.rows[t * MR + r] = reinterpret_cast<const char *>(at);
-        }
-      for (int64_t n = 0; n < panels; ++n) {
-        auto *panel = reinterpret_cast<const uint32_t *>(weights + (n * points + point) * each);
+    for (int64_t n = 0; n < panels; ++n) {
+      auto *panel = reinterpret_cast<const uint32_t *>(weights + (n * points + point) * each);
+      for (int64_t i = 0; i < count; i += MR) {
+        const char *const *rows = room.rows + i * s.taps;
         auto *out = reinterpret_cast<uint32_t *>(products + i * NC + n * NR);
-        if (MR / 2 > 0 && count - i <= MR / 2)
-          gathered_block<D, (MR / 2 > 0 ? MR / 2 : 1), MR, vectors, false>(s.taps, s.b.depth, room.rows, 0, panel,
-                                                                           nullptr, nullptr, out, NC);
+        constexpr int half = MR / 2 > 0 ? MR / 2 : 1;
+        if (count - i <= half)
+          gathered_block<D, half, MR, vectors, false>(s.taps, s.b.depth, rows, shift, panel, nullptr, nullptr, out, NC);
         else
-          gathered_block<D, MR, MR, vectors, false>(s.taps, s.b.depth, room.rows, 0, panel, nullptr, nullptr, out, NC);
+          gathered_block<D, MR, MR, vectors, false>(s.taps, s.b.depth, rows, shift, panel, nullptr, nullptr, out, NC);
       }
     }
   }
@@ -341,9 +351,8 @@ template <class Config> struct ConvWinograd {
   }
   static void one_class(const tw_conv_args &x, const Gather &g, const Shape &s, float *base, void *stream,
                         int64_t threads) {
-    float *zeros = base, *weights = zeros + up(s.line, 16), *slots = weights + up(weight_floats(x, s), 16);
+    float *weights = base, *slots = weights + up(weight_floats(x, s), 16);
     int64_t slot = slot_floats(s), each = points * s.taps * s.b.depth * NR;
-    for (int64_t i = 0; i < s.line; ++i) zeros[i] = 0;
     parallel(stream, threads, [&](int64_t worker) {
       float *room = slots + worker * slot;
       for (int64_t one = worker; one < x.groups * s.panels; one += threads)
@@ -362,7 +371,7 @@ template <class Config> struct ConvWinograd {
         int64_t part = item % cut, b = item / cut % blocks, group = item / cut / blocks;
         int64_t first = b * s.tiles / blocks, last = (b + 1) * s.tiles / blocks, n0 = least(s.panels, part * panels);
         block(x, g, s, group, first, last - first, n0, least(s.panels, n0 + panels), weights + group * s.panels * each,
-              zeros, slots + worker * slot);
+              slots + worker * slot);
       }
     });
   }

@@ -19,7 +19,7 @@ struct DepthwiseArgs {
   long long filter_apart, tap_apart;     // of w
   int channels, taps, flipped;           // flipped: the last tap first
   int vecs;                              // vectors of channels that a block's threads lie along
-  Divider by_vecs, strips, rows, planes;
+  Divider by_vecs, by_taps, strips, rows, planes;
   long long work;     // strips in all
   int blocks, parts;  // of channels, and how many share the strips of one
   EpilogueArgs finish;
@@ -28,11 +28,14 @@ struct DepthwiseArgs {
 // Config: A, C, variant, spatial, window (its width; 0: any), step (the stride along w), pixels of a strip, vector.
 template <class Config> struct Depthwise {
   static constexpr int threads = 128, TW = Config::pixels, V = Config::vector, KW = Config::window, SW = Config::step;
+  static constexpr int TH = Config::rows;  // of a strip that the window rolls down; 0: one, and any height
   static constexpr bool weight = Config::variant == ConvVariant::backward_weight;
   static constexpr int reach = (TW - 1) * SW + KW;  // pixels that a strip meets in a row
-  static constexpr int together = 4;                // blocks of a multiprocessor: what is read is under way long
+  // Blocks of a multiprocessor: what is read is under way long, and sums take registers.
+  static constexpr int together = TH == 0 ? 4 : weight && KW * KW * V > 64 ? 2 : 3;
   static constexpr int most_shared = 48 * 1024;
-  static_assert(V == 4 && V * sizeof(typename Config::A) <= 16, "a vector is one word of memory, and of its weights");
+  static_assert((V == 2 || V == 4) && V * sizeof(typename Config::A) <= 16, "a vector is one word of memory");
+  static_assert(TH == 0 || (KW > 0 && SW == 1), "a window that rolls moves pixel by pixel");
   static_assert(reach < 32, "a bit for each");
   static_assert(!weight || KW > 0, "the taps are counted when it is compiled");
 };

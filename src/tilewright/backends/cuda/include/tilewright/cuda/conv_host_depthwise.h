@@ -28,6 +28,8 @@ template <class Config> struct HostConvDepthwise {
         return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
     if (G::KW > 0 && (x.window[2] != G::KW || x.stride[2] != G::SW || x.dilation[2] != 1))
       return {TW_LIMIT, "this kernel has another width, stride or dilation of the window"};
+    if (G::TH > 0 && (x.window[1] != G::KW || x.stride[1] != 1 || x.dilation[1] != 1))
+      return {TW_LIMIT, "this kernel rolls over square windows, row by row"};
     if (data && G::KW > 0 && (x.stride[0] != 1 || x.stride[1] != 1))
       return {TW_LIMIT, "strides over 1: this kernel slides one pixel at a time"};
     if (shared(x) > G::most_shared) return {TW_LIMIT, "a window has more taps than shared memory holds"};
@@ -51,7 +53,7 @@ template <class Config> struct HostConvDepthwise {
     t.partial = static_cast<float *>(workspace);
     LaunchShape how = shape();
     how.shared_bytes = unsigned(shared(x));
-    const int64_t blocks = int64_t(t.blocks) * t.parts * (weight ? x.window[0] * x.window[1] : 1);
+    const int64_t blocks = int64_t(t.blocks) * t.parts * lines(x);
     int status = start(place.functions[main_function], {unsigned(blocks)}, how, stream, t);
     if (weight && status == TW_OK)
       status = start(place.functions[add_function], {unsigned(ceil_div(taps(x) * x.groups, G::threads))},
@@ -74,15 +76,17 @@ template <class Config> struct HostConvDepthwise {
     const int64_t row = vecs(x) * G::V * int64_t(sizeof(float));
     return weight ? G::KW * (G::threads / vecs(x)) * row : taps(x) * row;
   }
+  static int64_t bands(const tw_conv_args &x) { return ceil_div(written(x)[1], G::TH ? G::TH : 1); }
+  // Blocks of a block of channels that differ in what they add up.
+  static int64_t lines(const tw_conv_args &x) { return !weight ? 1 : G::TH ? x.window[0] : x.window[0] * x.window[1]; }
   static int64_t strips(const tw_conv_args &x) {
     const int64_t *to = written(x);
-    return ceil_div(to[2], G::TW) * to[1] * to[0] * x.batch;
+    return ceil_div(to[2], G::TW) * bands(x) * to[0] * x.batch;
   }
   // How many blocks share the strips of a block of channels: a few rounds of what runs at a time.
   static int64_t parts(const tw_conv_args &x, int64_t processors) {
-    const int64_t slots = G::threads / vecs(x),
-                  blocks = ceil_div(x.groups / G::V, vecs(x)) * (weight ? x.window[0] * x.window[1] : 1);
-    const int64_t fair = ceil_div(processors * 8, blocks), all = ceil_div(strips(x), slots);
+    const int64_t slots = G::threads / vecs(x), blocks = ceil_div(x.groups / G::V, vecs(x)) * lines(x);
+    const int64_t fair = ceil_div(processors * G::together, blocks), all = ceil_div(strips(x), slots);
     return all < fair ? all : fair;
   }
   static bool dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
@@ -106,8 +110,9 @@ template <class Config> struct HostConvDepthwise {
     t.from_apart[3] = from_strides[0], t.to_apart[3] = to_strides[0];
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
     t.channels = int(x.groups), t.taps = int(taps(x)), t.flipped = turned;
-    t.vecs = int(vecs(x)), t.by_vecs = divider(t.vecs), t.blocks = int(ceil_div(x.groups / G::V, t.vecs));
-    t.strips = divider(ceil_div(to[2], G::TW)), t.rows = divider(to[1]), t.planes = divider(to[0]);
+    t.vecs = int(vecs(x)), t.by_vecs = divider(t.vecs), t.by_taps = divider(t.taps),
+    t.blocks = int(ceil_div(x.groups / G::V, t.vecs));
+    t.strips = divider(ceil_div(to[2], G::TW)), t.rows = divider(bands(x)), t.planes = divider(to[0]);
     t.work = strips(x);
     t.finish.alpha = 1;
     for (int i = 0; i < Config::num_d; ++i)

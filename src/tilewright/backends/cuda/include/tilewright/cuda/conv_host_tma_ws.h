@@ -74,7 +74,7 @@ template <class Config> struct HostConvTmaWs {
            (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
   }
 
- private:
+ protected:
   static int64_t taps(const tw_conv_args &x) { return x.window[0] * x.window[1] * x.window[2]; }
   static int64_t wide(const tw_conv_args &x) { return weight ? ceil_div(x.channels, 64) * 64 : x.channels; }
 
@@ -141,6 +141,8 @@ template <class Config> struct HostConvTmaWs {
       const int64_t group = weight ? 0 : (forward ? x.filters : x.channels) * merged_groups(x);
       aligned = aligned && !odd(e) && !odd(row, sizeof(C)) && !odd(group, sizeof(C));
     }
+    if (S::by_rows)
+      aligned = aligned && readable(x.x, x.x_strides, 4) && !odd(x.channels * merged_groups(x), sizeof(C));
     return aligned ? Answer{} : Answer{TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
   }
   static bool readable(const void *at, const int64_t *strides, int count) {
@@ -174,7 +176,9 @@ template <class Config> struct HostConvTmaWs {
   // Also what of the arguments follows from where things lie.
   static int maps(const tw_conv_args &x, ConvWsArgs &t, TensorMap &a, TensorMap &b, TensorMap &e, TensorMap &d) {
     using Pixels = KnownMaps<PixelMap<In, S::Spatial, S::pixels>>;
-    using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN / S::ClusterM, 3>;
+    // Contiguous lines come 64 at a time, of as many k as a block of a cluster fetches.
+    constexpr int parts = weight ? S::ClusterN : S::ClusterM;
+    using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 / parts : S::BN / parts, 3>;
     using Results = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
     static Pixels pixels;
     static Lines lines;
@@ -212,6 +216,7 @@ template <class Config> struct HostConvTmaWs {
     t.group_apart = x.channels, t.e_batch_stride = 0;
     for (int i = 0; i < 3; ++i) t.apart[i] = x.x_strides[3 - i], t.inside[i] = int(x.size[2 - i]);
     t.apart[3] = x.x_strides[0];
+    t.first_guest = 1;
     t.rows_dense = t.classes == 1 && pixels_dense(x.x_strides, x.size, x.batch);
     if (!t.rows_dense) t.e_stride = t.apart[0] | t.apart[1] | t.apart[2] | t.apart[3] | x.channels;
   }

@@ -27,23 +27,24 @@ struct PixelKey {
   }
 };
 
-// Pixels of 128 bytes of channels, swizzled.
+// Pixels of 128 bytes of channels, swizzled; 0, or the driver's error.
+template <class T, int Spatial> int encode_walk(const PixelKey &key, uint32_t pixels, TensorMap &map) {
+  constexpr int rank = Spatial + 2;
+  constexpr uint64_t bytes = sizeof(T);
+  uint64_t sizes[5], strides[4];
+  uint32_t steps[5] = {1, 1, 1, 1, 1};
+  for (int i = 0; i <= Spatial; ++i) sizes[i] = uint64_t(key.sizes[i]);
+  sizes[rank - 1] = uint64_t(key.sizes[4]);
+  for (int i = 0; i < Spatial; ++i)
+    strides[i] = uint64_t(key.strides[i]) * bytes, steps[1 + i] = uint32_t(key.steps[i]);
+  strides[Spatial] = uint64_t(key.strides[3]) * bytes;
+  return driver().encode_pixels(&map, map_type<T>::value, rank, const_cast<void *>(key.address), sizes, strides,
+                                key.lower, key.upper, uint32_t(128 / bytes), pixels, steps, 0, 3, map_promotion, 0);
+}
+
 template <class T, int Spatial, int Pixels> struct PixelMap {
   using Key = PixelKey;
-
-  static int encode(const PixelKey &key, TensorMap &map) {
-    constexpr int rank = Spatial + 2;
-    constexpr uint64_t bytes = sizeof(T);
-    uint64_t sizes[5], strides[4];
-    uint32_t steps[5] = {1, 1, 1, 1, 1};
-    for (int i = 0; i <= Spatial; ++i) sizes[i] = uint64_t(key.sizes[i]);
-    sizes[rank - 1] = uint64_t(key.sizes[4]);
-    for (int i = 0; i < Spatial; ++i)
-      strides[i] = uint64_t(key.strides[i]) * bytes, steps[1 + i] = uint32_t(key.steps[i]);
-    strides[Spatial] = uint64_t(key.strides[3]) * bytes;
-    return driver().encode_pixels(&map, map_type<T>::value, rank, const_cast<void *>(key.address), sizes, strides,
-                                  key.lower, key.upper, uint32_t(128 / bytes), Pixels, steps, 0, 3, map_promotion, 0);
-  }
+  static int encode(const PixelKey &key, TensorMap &map) { return encode_walk<T, Spatial>(key, Pixels, map); }
 };
 
 }  // namespace tw::cuda

@@ -4,6 +4,7 @@
 #include <tilewright/cuda/conv_tma_ws_shape.h>
 
 #ifdef TW_ON_GPU
+#include <tilewright/cuda/conv_leave_rows.h>
 #include <tilewright/cuda/gemm_tma_ws.h>
 
 namespace tw {
@@ -28,7 +29,8 @@ template <class S, int Parts> TW_GPU void fetch_pixels(const TensorMap &map, Bar
   else tma_load_pixels_multicast<S::Spatial>(&map, done, to, at, by, mask);
 }
 
-// Segments of the work; a class has as many steps as it has taps.
+// Segments of the work; a class has as many steps as it has taps.  One without any has a step outside of everything,
+// which is zeros (a branch around the multiplication would have wgmma wait for itself).
 template <class S> struct ConvWork {
   Work<S::Dealt> work;
   const ConvWsArgs &x;
@@ -38,7 +40,10 @@ template <class S> struct ConvWork {
 
   TW_GPU bool next(Segment &s) {
     if (!work.next(s)) return false;
-    if constexpr (S::by_classes) s.k1 = (x.first_tap[of(s) + 1] - x.first_tap[of(s)]) * x.blocks;
+    if constexpr (S::by_classes) {
+      const int first = x.first_tap[of(s)], end = x.first_tap[of(s) + 1];
+      s.k1 = x.taps[first].number < x.taps_in_all ? (end - first) * x.blocks : 1;
+    }
     return true;
   }
   TW_GPU int of(const Segment &s) const { return S::by_classes ? s.z / x.groups : 0; }
@@ -62,9 +67,9 @@ template <class S> TW_GPU void feed_taps(const TensorMap &map_a, const TensorMap
       Barrier *done = &shared.full[ring.stage];
       done->expect(S::a_bytes + S::b_bytes);
       const int k = block * S::BK;
-      at.channel = channel + k;
-      fetch_pixels<S, S::ClusterN>(map_a, done, a + place.n * S::pixels * 128, at, x.taps[tap], place.row());
       const int number = x.taps[tap].number;
+      at.channel = !S::by_classes || number < x.taps_in_all ? channel + k : x.pixels_of_a_group * x.groups;
+      fetch_pixels<S, S::ClusterN>(map_a, done, a + place.n * S::pixels * 128, at, x.taps[tap], place.row());
       if constexpr (S::MajorB)
         fetch<S::BN, S::ClusterM, 1>(map_b, done, b, line + k, column, number, place.m, place.column());
       else fetch<S::BN, S::ClusterM, 0>(map_b, done, b, k, line + column, number, place.m, place.column());
@@ -113,13 +118,13 @@ template <class S> TW_GPU void feed_conv(const TensorMap &map_a, const TensorMap
     for (int i = 0; i < S::Stages; ++i, ring.next()) shared.empty[ring.stage].wait(ring.phase ^ 1);
 }
 
-// As multiply_and_leave; a class without taps leaves zeros.
+// As multiply_and_leave.
 template <class S, class Config> TW_GPU void multiply_conv(const TensorMap &map_e, const TensorMap &map_d,
                                                            const ConvWsArgs &x, const SharedMemory<S> &shared) {
   const Warpgroup me;
   Place<S> place;
   Ring<S::Stages> ring;
-  Leave<S, Config> leave(map_e, map_d, x, me, shared);
+  typename conv_leave<S::by_rows, S, Config>::type leave(map_e, map_d, x, me, shared);
   int number = 0;
   if (S::PingPong && me.who == 1) named_arrive(4, 256);  // the first turn is the other's
   ConvWork<S> work(x);
@@ -132,15 +137,7 @@ template <class S, class Config> TW_GPU void multiply_conv(const TensorMap &map_
     }
     Sums<S> d;
     if (S::PingPong) named_barrier(4 + me.who, 256);
-    if (S::by_classes && steps == 0) {
-#pragma unroll
-      for (int i = 0; i < S::blocks_m; ++i)
-#pragma unroll
-        for (int j = 0; j < S::BN / 2; ++j) d[i][j] = 0;
-      leave.begin(s, place);
-    } else {
-      multiply_segment<S>(d, steps, ring, shared, place, me.who, [&] { leave.begin(s, place); });
-    }
+    multiply_segment<S>(d, steps, ring, shared, place, me.who, [&] { leave.begin(s, place); });
     if (S::PingPong) named_arrive(4 + (me.who ^ 1), 256);
     leave(d, s, place);
   }

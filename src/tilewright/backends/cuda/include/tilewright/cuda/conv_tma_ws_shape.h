@@ -44,8 +44,8 @@ struct ConvWsArgs : TmaWsArgs {
   long long group_apart;
   int inside[3], stride[3];
   uint16_t first_tap[most_classes + 1];
-  uint8_t rest[most_classes][3];  // a class's first pixel
-  ConvTap taps[most_taps];
+  uint8_t rest[most_classes][3];           // a class's first pixel
+  ConvTap taps[most_taps + most_classes];  // `taps_in_all` is the number of none, for a class that has none
 };
 
 // Config: A, C, variant, spatial, tile_m, tile_n, stages, cluster_m, cluster_n, pingpong, deal, tma_store.
@@ -61,6 +61,11 @@ template <class Config> struct ConvWs
   static constexpr int Spatial = Config::spatial;
   static constexpr bool by_classes =
       variant == ConvVariant::backward_data && !Config::tma_store && Config::deal == Deal::tiles;
+  // Results of rows that lie anywhere leave through rows of shared memory that begin 16 bytes further than they end, so
+  // that lanes meet in few banks.
+  static constexpr bool by_rows = by_classes && sizeof(typename Config::C) == 2 && Base::BN % 16 == 0;
+  static constexpr int row_bytes = Base::chunk_columns * 2 + 16;
+  static_assert(!by_rows || 64 * row_bytes <= Base::buffers * Base::chunk, "rows have the room of buffers");
   static constexpr int pixels = variant == ConvVariant::backward_weight ? 64 : Base::BM / Base::ClusterN;  // of a walk
   static_assert(variant == ConvVariant::forward || sizeof(typename Config::A) == 2, "wgmma reads others along k only");
   static_assert(variant != ConvVariant::backward_weight || Base::BN % 64 == 0, "columns come 64 at a time");

@@ -85,9 +85,10 @@ inline const char *lay_classes(const tw_conv_args &x, ConvWsArgs &t, int reach, 
           made.number = uint16_t((tap[2] * x.window[1] + tap[1]) * x.window[2] + tap[0]);
           if (met) t.taps[taken++] = made;
         }
+    if (!one.taps) t.taps[taken++].number = uint16_t(pixels(x.window));
   }
   t.first_tap[t.classes] = uint16_t(taken);
-  t.order.steps = longest * t.blocks;
+  t.order.steps = longest ? longest * t.blocks : 1;
   return nullptr;
 }
 

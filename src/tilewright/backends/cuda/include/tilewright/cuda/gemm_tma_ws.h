@@ -60,11 +60,11 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
   if (S::Cluster > 1) cluster_sync();
   else __syncthreads();
   if (threadIdx.x < 128) {
-    give_registers<40>();
+    if (S::moves_registers) give_registers<40>();
     if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
-    take_registers<232>();
+    if (S::moves_registers) take_registers<232>();
     multiply_and_leave<S, Config>(map_e, map_d, x, shared);
   }
   if (S::Cluster > 1) cluster_sync();

@@ -89,20 +89,20 @@ template <class Kind> struct KnownMaps {
 
 constexpr int map_promotion = 2;  // into the second-level cache 128 bytes at a time: 256 were slower on an H200
 
-// Boxes of BoxX by BoxY.
+// Boxes of x by y; 0, or the driver's error.
+template <class T> int encode_boxes(const MapKey &key, uint32_t x, uint32_t y, int swizzle, TensorMap &map) {
+  // A broadcast batch is one matrix, a batch of one has no stride: neither may be 0 for the engine.
+  constexpr uint64_t bytes = sizeof(T);
+  const uint64_t sizes[3] = {uint64_t(key.x), uint64_t(key.y), uint64_t(key.z)};
+  const uint64_t strides[2] = {uint64_t(key.stride) * bytes,
+                               uint64_t(key.z > 1 ? key.batch_stride : key.stride * key.y) * bytes};
+  const uint32_t box[3] = {x, y, 1}, steps[3] = {1, 1, 1};
+  return driver().encode(&map, map_type<T>::value, 3, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
+                         swizzle, map_promotion, 0);
+}
 template <class T, int BoxX, int BoxY, int Swizzle> struct BoxMap {
   using Key = MapKey;
-
-  static int encode(const MapKey &key, TensorMap &map) {
-    // A broadcast batch is one matrix, a batch of one has no stride: neither may be 0 for the engine.
-    constexpr uint64_t bytes = sizeof(T);
-    const uint64_t sizes[3] = {uint64_t(key.x), uint64_t(key.y), uint64_t(key.z)};
-    const uint64_t strides[2] = {uint64_t(key.stride) * bytes,
-                                 uint64_t(key.z > 1 ? key.batch_stride : key.stride * key.y) * bytes};
-    const uint32_t box[3] = {BoxX, BoxY, 1}, steps[3] = {1, 1, 1};
-    return driver().encode(&map, map_type<T>::value, 3, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
-                           Swizzle, map_promotion, 0);
-  }
+  static int encode(const MapKey &key, TensorMap &map) { return encode_boxes<T>(key, BoxX, BoxY, Swizzle, map); }
 };
 template <class T, int BoxX, int BoxY, int Swizzle> using MapCache = KnownMaps<BoxMap<T, BoxX, BoxY, Swizzle>>;
 

@@ -8,7 +8,8 @@ namespace tw {
 // `Whole` rows or columns of an operand, of which this block fetches one of `Parts` for all in `mask`: some of them, or
 // where these are contiguous, all of them for some k.
 template <int Whole, int Parts, int Major> TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k,
-                                                             int at, int z, int part, uint16_t mask, uint64_t policy) {
+                                                             int at, int z, int part, uint16_t mask,
+                                                             uint64_t policy = cached) {
   if constexpr (Major == 0) {
     constexpr int here = Whole / Parts;
     char *place = to + part * here * 128;

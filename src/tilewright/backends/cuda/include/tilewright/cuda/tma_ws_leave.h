@@ -138,10 +138,32 @@ template <class S, class Config> struct LeaveByStores {
 
  private:
   TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (!Finish<Config>::fused && sizeof(Out) == 2) {
+      if (finish.beta == 0 && x.n % 2 == 0 &&
+          whole_rows<2>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride))
+        return pairs(d, p);
+    }
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {
       const Sum sums[2] = {d[0][j * 2], d[0][j * 2 + 1]};
       store(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
+    }
+  }
+  // Nothing but alpha, and pairs of a row that lie whole.  In few instructions: a small problem waits for each of them to
+  // come from memory, and the general way took a tenth of its time.
+  TW_GPU void pairs(const Sums<S> &d, const Part<Out> &p) const {
+    const int row = p.row + me.warp * 16 + me.lane / 4, column = p.column + me.lane % 4 * 2;
+    const long long upper = S::row_at(x, p.z, row), lower = S::row_at(x, p.z, row + 8);
+    const float alpha = finish.alpha;
+    Out *to = p.e + column;
+#pragma unroll
+    for (int j = 0; j < S::BN / 8; ++j) {
+      const Sum *v = &d[0][j * 4];
+      const bool inside = column + j * 8 < x.n;
+      if (inside && upper >= 0)
+        *reinterpret_cast<uint32_t *>(to + upper + j * 8) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
+      if (inside && lower >= 0)
+        *reinterpret_cast<uint32_t *>(to + lower + j * 8) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
     }
   }
   // Through one sheet of sums (its columns swizzled over the banks), from which threads go along

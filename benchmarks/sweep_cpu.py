@@ -1,0 +1,130 @@
+"""Training data of learned selection on a CPU: random problems, every default kernel, through the tile engine.
+
+    python benchmarks/sweep_cpu.py SEED [--count 240] [--targets T...] [--datatypes D...] [--threads 1 2]
+        --store sweep.db --output sweep.json.gz
+    tilewright learn train gemm --data sweep.json.gz --target T
+
+Problems: those of `tilewright problems show gemm random:SEED:COUNT`, of which every other one has its sizes rounded to
+a multiple of 8 to 128, as most sizes in use are.  Targets and types take turns a few problems at a time, thread counts
+too, so that a run that ends early has some of each.  Kernels are built before anything is measured.  The same command
+goes on where it ended (the store knows); --build-only stops after the building.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tilewright import ops, settings
+from tilewright.arch import runnable_host_archs
+from tilewright.backends.base import resolve_target
+from tilewright.build import Builder
+from tilewright.dispatch.results import Results
+from tilewright.learn import packed
+from tilewright.ops.engine import engine
+from tilewright.runtime.timing import Method
+from tilewright.tune.sweep import Options, Sweep, Work, candidates
+
+GEMM = ops.op("gemm")
+GRAINS = (8, 16, 32, 64, 128)
+TURN = 12  # problems of one target and type at a time
+
+
+def problems(seed: int, count: int, datatype: str) -> list[Any]:
+    draw = random.Random(seed)
+    found = []
+    for index, one in enumerate(engine(GEMM).random(seed, count, "cpu")):
+        values = dict(one)
+        if index // 6 % 2:
+            grain = draw.choice(GRAINS)
+            values |= {axis: max(1, round(one[axis] / grain)) * grain for axis in "mnk" if one[axis] > grain}
+        found.append(GEMM.problem(values | {"datatype": datatype}))
+    return found
+
+
+def turns(options: argparse.Namespace) -> Iterator[tuple[str, int, list[Any]]]:
+    """A target, a number of threads, and a few problems."""
+    for first in range(0, options.count, TURN):
+        for place, datatype in enumerate(options.datatypes):
+            for target in options.targets:
+                mine = problems(options.seed + place, options.count, datatype)[first : first + TURN]
+                yield target, options.threads[first // TURN % len(options.threads)], mine
+
+
+def sweep_of(target: str, store: Results, options: argparse.Namespace) -> Sweep:
+    method = Method(rounds=options.rounds, sample_seconds=options.sample)
+    return Sweep(GEMM, target, store, Options(method=method, jobs=options.jobs, patience=options.patience))
+
+
+def build(options: argparse.Namespace) -> None:
+    specs = {
+        spec.digest: spec
+        for target, _, mine in turns(options)
+        for problem in mine
+        for spec in GEMM.candidates(GEMM.signature_of(problem), target)
+        if not GEMM.supports(spec, problem)
+    }
+    started = time.perf_counter()
+    Builder().build_many(list(specs.values()), max_workers=options.jobs)
+    print(f"{len(specs)} kernels ready in {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def measure(options: argparse.Namespace) -> None:
+    store, started, done = Results(options.store), time.perf_counter(), 0
+    for target, threads, mine in turns(options):
+        if time.perf_counter() - started > options.most_seconds:
+            print("cut short: the same command goes on", flush=True)
+            break
+        with settings.override(threads=threads):
+            one = sweep_of(target, store, options)
+            work: Work = one.plan(mine, candidates(GEMM, target))
+            if work.total:
+                progress = one.run(work)
+                done += progress.done
+                failed = ", ".join(f"{count} {word}" for word, count in progress.failed.items())
+                took = time.perf_counter() - started
+                print(f"{took:6.0f} s {done} times, {target} {mine[0].dtype_a} {threads} threads {failed}", flush=True)
+    about = {"command": shlex.join(["python", "benchmarks/sweep_cpu.py", *sys.argv[1:]])}
+    count = packed.write(options.output, "gemm", store.all(" WHERE p.op = ?", ["gemm"]), about)
+    print(f"{count} times in {options.output}")
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--count", type=int, default=240, help="of a target and type")
+    parser.add_argument("--targets", nargs="+", help="default: the best this machine runs, and x86_64_v3")
+    parser.add_argument("--datatypes", nargs="+", default=["fp32", "bf16", "int8"])
+    parser.add_argument("--threads", nargs="+", type=int, default=[2, 1], help="in turn")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sample", type=float, default=0.001, help="seconds a sample takes about")
+    parser.add_argument("--patience", type=float, default=2.0, help="seconds to wait for a quiet machine")
+    parser.add_argument("--jobs", type=int, default=None, help="compilers at once")
+    parser.add_argument("--most-seconds", type=float, default=float("inf"))
+    parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    known = [one.name for one in runnable_host_archs()]
+    options.targets = options.targets or list(dict.fromkeys([resolve_target(None).name, "x86_64_v3"]))
+    for one in options.targets:
+        if one not in known:
+            raise SystemExit(f"this machine does not run {one}: it runs {', '.join(known)}")
+    return options
+
+
+def main() -> None:
+    options = parsed()
+    build(options)
+    if not options.build_only:
+        measure(options)
+
+
+if __name__ == "__main__":
+    main()

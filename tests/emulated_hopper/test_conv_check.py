@@ -1,0 +1,75 @@
+"""What `supports` says of a convolution kernel, its check in C says too, on problems drawn by seed."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.convolutions import CONV
+from tests.emulated_hopper.emulator import Emulator
+from tilewright.ops import KernelSpec
+from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.problem_rules import problem_violations
+from tilewright.runtime.bindings.conv.dense import stage
+
+SEED, COUNT = 20261115, 400
+
+
+def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
+    """Mostly what kernels take; now and then sizes, paddings, strides or gaps they do not."""
+
+    def each(*values: int) -> tuple[int, ...]:
+        return tuple(rng.choice(values) for _ in range(rank))
+
+    groups = rng.choice((1, 1, 1, 2, 4, 8, 32))
+    channels, filters = groups * rng.choice((1, 3, 8, 16, 64, 64)), groups * rng.choice((1, 8, 16, 64))
+    window, before = each(1, 3, 3, 3, 7, 9), each(0, 1, 1, 3, 17, 130)
+    one = ConvProblem(
+        rng.choice((0, 1, 2)), channels, filters, each(4, 9, 20, 130, 300), window, groups, each(1, 1, 1, 2, 9),
+        each(1, 1, 1, 2, 20), before, each(0, 1, 1, 3), variant, "bf16",
+    )  # fmt: skip
+    if rng.random() < 0.2:
+        name = rng.choice(("x_strides", "w_strides", "y_strides"))
+        strides = list(getattr(one, name))
+        place = rng.randrange(len(strides))
+        strides[place] += rng.choice((1, 8, 64)) * strides[place]
+        one = replace(one, **{name: tuple(strides)})
+    return one
+
+
+def schedules(variant: str) -> list[Any]:
+    tma = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 3)
+    deal: Any = {"dealing": "split_k"} if variant == "backward_weight" else {}
+    made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
+    made += [replace(tma, pipeline="folded", store="tma", **deal), DepthwiseSchedule(3, 1, 4)]
+    made.append(DepthwiseSchedule(3, 1, 4, 7))
+    if variant != "backward_weight":
+        made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
+        made.append(DepthwiseSchedule(0, 1, 2))
+    return made
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("variant", ["forward", "backward_data", "backward_weight"])
+def test_both_checks_agree(emulator: Emulator, variant: str, rank: int) -> None:
+    rng = random.Random(f"{SEED} {variant} {rank}")
+    problems = [one for one in (drawn(rng, rank, variant) for _ in range(COUNT)) if not problem_violations(one)]
+    assert len(problems) > COUNT // 8
+    said: dict[str, set[bool]] = {}
+    for schedule in schedules(variant)[rank - 2 :: 2]:
+        spec = KernelSpec("conv", problems[0].signature, schedule, "sm_90a")
+        assert CONV.check(spec) == []
+        kernel = emulator.kernel(spec)
+        for one in problems:
+            args: Any = stage(one).args
+            for pointer in stage(one).pointers:  # aligned, and nothing is read
+                ctypes.c_void_p.from_address(ctypes.addressof(args) + pointer.offset).value = 1 << 20
+            refused, violations = kernel.refusal(args), CONV.supports(spec, one)
+            assert bool(refused) == bool(violations), (spec.name, one, refused, violations)
+            said.setdefault(spec.name, set()).add(bool(refused))
+    assert any(one == {True, False} for one in said.values()), "nothing was taken, or nothing refused"
