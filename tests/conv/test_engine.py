@@ -133,7 +133,7 @@ def test_a_model_s_rows_are_whole_for_every_kernel(arch: str) -> None:
     assert specs
     words = vocabulary(specs, sorted({name for kind in CONV.schedules for name in kind.__dataclass_fields__}))
     frame = Frame(PART, CONV.schedules, words)
-    rows = frame.rows(specs, problem, 8, [1e-4] * len(specs))
+    rows = frame.rows(specs, problem, 8)
     assert rows.shape == (len(specs), len(frame.columns))
     assert np.isfinite(rows).all()
 
