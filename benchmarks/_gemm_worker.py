@@ -140,9 +140,8 @@ PEERS: dict[str, Callable[[int, dict[str, Any]], Any]] = {
 }
 
 
-def timed(call: Call, repeats: int) -> float:
+def timed(call: Call, repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds a call, after a short warm-up that also wakes the library's threads."""
-    clock = time.perf_counter
     start = clock()
     while True:
         call()
@@ -170,19 +169,21 @@ def serve(name: str, peers: dict[str, Callable[[int, dict[str, Any]], Any]] = PE
     sys.stdout = sys.stderr  # whatever a library prints is not an answer
     peer: Any = None
     calls: dict[str, Call] = {}
+    clock = time.perf_counter
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, Any] = {}
         try:
             if request["do"] == "start":
                 peer = peers[name](request["threads"], request)
+                clock = time.process_time if request.get("cpu_time") else time.perf_counter
                 answer = peer.versions()
             elif request["do"] == "prepare":
                 made = peer.calls(request["shape"], request["seed"])
                 calls |= {f"{request['key']}{form}": call for form, call in made.items()}
                 answer = {"forms": sorted(made), **(peer.about() if name == "tilewright" else {})}
             elif request["do"] == "time":
-                answer = {"seconds": timed(calls[request["key"]], request["repeats"])}
+                answer = {"seconds": timed(calls[request["key"]], request["repeats"], clock)}
             elif request["do"] == "forget":
                 calls.clear()
         except Exception as error:

@@ -3,6 +3,7 @@
     python benchmarks/conv_cpu.py                    the fixed shapes; writes benchmarks/results/conv_cpu.json
     python benchmarks/conv_cpu.py --quick            a few shapes, nothing written
     python benchmarks/conv_cpu.py --random SEED      problems nobody tuned for: _conv_shapes.py says from what
+    python benchmarks/conv_cpu.py --cpu-time         one thread by its CPU time, where others share the machine
     python benchmarks/conv_cpu.py --directions backward_data --shapes "w7" --dtypes fp32,bf16
 
 Processes, turns and ratios are those of gemm_cpu.py: each library has a process of its own and the same number of
@@ -36,7 +37,7 @@ LOOKS = 3  # turns after which the slower of PyTorch's two formats leaves
 class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.seed = options, secrets.randbelow(2**32)
-        extra = {"mode": options.mode, "store": str(options.store.absolute())}
+        extra = {"mode": options.mode, "store": str(options.store.absolute()), "cpu_time": options.cpu_time}
         self.workers: dict[str, Worker] = {}
         try:
             for name in ("tilewright", *(["torch"] if installed("torch") else [])):
@@ -158,6 +159,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", default="fp32", help="comma-separated: fp32,bf16")
     parser.add_argument("--directions", default=",".join(DIRECTIONS), help="comma-separated")
     parser.add_argument("--threads", type=int, default=2, help="of each library")
+    parser.add_argument("--cpu-time", action="store_true", help="CPU time of one thread: for a machine others work on")
     parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape (11; 3 if quick)")
     parser.add_argument("--shapes", default="", help="only shapes whose name matches, e.g. 'w7'")
     parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed instead of the list")
@@ -174,6 +176,8 @@ def arguments() -> argparse.Namespace:
         for one in given:
             if one not in known:
                 parser.error(f"--{name}: {one!r} is none of {', '.join(known)}")
+    if options.cpu_time:
+        options.threads = 1
     options.rounds = options.rounds or (3 if options.quick else 11)
     whole = not options.quick and not options.shapes and options.directions == list(DIRECTIONS)
     if options.output is None and whole:
@@ -213,7 +217,12 @@ def main() -> None:
     if options.output is not None:
         head["versions"] |= bench.versions
         method: dict[str, Any] = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
-        method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
+        method |= {
+            "cpu_time": options.cpu_time,
+            "pause_seconds": options.pause,
+            "mode": options.mode,
+            "seed": bench.seed,
+        }
         if options.random is not None:
             method |= {"drawn_with": options.random, "count": options.count}
         result = {"benchmark": "conv_cpu", **head, "method": method, "summary": found, "rows": rows}
