@@ -455,6 +455,7 @@ void copy_pixels(const void *map, void *word, void *to, const int *at, const int
     if (at[1 + i] < c.map.corners[i] || at[1 + i] > (long long)c.map.sizes[1 + i] - 1 + c.map.corners[3 + i])
       fault("a walk over pixels that starts outside its corners");
   }
+  if (at[0] * c.map.bytes % 16) fault("a walk over pixels that begins inside 16 bytes of channels");
   c.bytes = uint32_t(c.map.box[0]) * c.map.box[1] * c.map.bytes;
   c.offset = offset_of(to, c.bytes, "a copy");
   if ((window + c.offset) % 128) fault("a copy to an address that is not a multiple of 128");

@@ -44,7 +44,8 @@ class Case:
         axes = CONV.axes_of(self.signature)
         legal = [one for one in CONV.proposals("default", arch, **axes) if not CONV.check(one)]
         first = {one.schedule.pipeline: one for one in reversed(legal)}
-        return list({one.digest: one for one in (*first.values(), *legal[::4])}.values())
+        floor = CONV.generic_spec(self.signature, arch)
+        return list({one.digest: one for one in (*first.values(), *legal[::4], floor)}.values())
 
     def problems(self) -> list[ConvProblem]:
         rng = random.Random(f"{SEED} {self}")

@@ -285,6 +285,10 @@ def _groups(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Viola
     deep = p.group_filters if p.variant == "backward_data" else p.group_channels
     if p.variant != "backward_weight" and p.groups > merged and deep * merged % schedule.tile[2]:
         yield _violation("nv-groups", f"the {deep} channels of a group are no whole stages of {schedule.tile[2]}")
+    # A walk may begin at whole 16 bytes of channels only: an H200 stops at others.
+    each = (p.group_channels * merged, p.group_filters * merged)
+    if p.variant == "backward_weight" and p.groups > merged and any(one * 2 % LINE_BYTES for one in each):
+        yield _violation("nv-groups", f"the channels or filters of a group are no whole {LINE_BYTES} bytes")
     if merged > 1 and p.filters * prod(p.window) * p.group_channels * merged >= MOST:
         yield _violation("nv-groups", "2^31 or more weights of merged groups")
 

@@ -28,6 +28,9 @@ template <class Config> struct HostConvTmaWs {
     if (Answer one = broken_layout(x); one.code) return one;
     const int64_t deep = (weight ? 64 : data ? x.filters : x.channels) * merged;
     if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
+    // A walk may begin at whole 16 bytes of channels only: an H200 stops at others.
+    if (weight && x.groups > merged && (odd(x.channels * merged, sizeof(In)) || odd(x.filters * merged, sizeof(In))))
+      return {TW_ALIGNMENT, "the channels or filters of a group are no whole 16 bytes"};
     ConvWsArgs t{};
     tw_conv_args y = x;
     join_groups(y, merged);

@@ -1,0 +1,100 @@
+"""Convolutions on NVIDIA GPUs: what is proposed is legal, and what copies are made of a problem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright.arch import arch
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia import folded, limits, merged_groups, padded, padded_copies
+from tilewright.ops.conv.nvidia_resources import shared_bytes
+from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.gemm import nvidia_schedules as gemm
+from tilewright.ops.gemm.pools import signatures
+from tilewright.ops.gemm.schedule import TmaWsSchedule
+
+CONV = op("conv")
+ARCH = "sm_90a"
+VARIANTS = ("forward", "backward_data", "backward_weight")
+
+
+@pytest.mark.parametrize("spatial", [2, 3])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "int8"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_proposal_is_legal_and_has_a_name_of_its_own(variant: str, dtype: str, spatial: int) -> None:
+    if dtype == "int8" and variant != "forward":
+        return
+    made = list(CONV.proposals("default", ARCH, variants=[variant], datatypes=[dtype], spatial=[spatial]))
+    assert [(one.name, CONV.check(one)) for one in made if CONV.check(one)] == []
+    assert len({one.name for one in made}) == len(made)
+    assert ("tma_ws" in {one.schedule.pipeline for one in made}) == (dtype != "fp32")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_stages_take_what_those_of_the_matrix_product_take(variant: str) -> None:
+    """The two ops repeat the arithmetic of one header."""
+    layout = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}[variant]
+    product = next(iter(signatures(["bf16"], [layout], ["standard"], (), ["bf16"], [0])))
+    available = arch(ARCH).scratch_bytes
+    seen = 0
+    for spec in CONV.proposals("default", ARCH, variants=[variant], datatypes=["bf16"]):
+        h = spec.schedule
+        if isinstance(h, ConvTmaWsSchedule) and h.pipeline == "tma_ws":
+            twin = TmaWsSchedule(h.tile, h.stages, h.cluster, h.grouping, False, h.dealing, h.store)
+            assert shared_bytes(spec.signature, h, available) == gemm.shared_bytes(product, twin), spec.name
+            seen += 1
+    assert seen > 10
+
+
+def test_groups_are_merged_until_they_fill_a_stage() -> None:
+    schedule = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4, merged=True)
+    one = ConvProblem(1, 128, 128, (8, 8), (3, 3), 32, dtype="bf16")
+    assert merged_groups(one, schedule) == 16
+    assert merged_groups(replace(one, groups=1), schedule) == 0
+    assert merged_groups(ConvProblem(1, 36, 36, (8, 8), (3, 3), 3, dtype="bf16"), schedule) == 0
+    assert merged_groups(one, replace(schedule, merged=False)) == 1
+
+
+def test_a_folded_problem_is_one_of_64_channels() -> None:
+    one = ConvProblem(2, 3, 64, (30, 40), (7, 7), 1, (2, 2), before=(3, 3), dtype="bf16")
+    made = folded(one)
+    assert (made.channels, made.window, made.out) == (64, (7, 1), one.out)
+    back = folded(replace(one, variant="backward_data"))
+    assert (back.variant, back.channels, back.filters, back.window) == ("forward", 64, 16, (4, 4))
+    assert back.out == (15, 20)
+
+
+def test_a_padded_problem_copies_what_is_odd() -> None:
+    one = ConvProblem(2, 21, 64, (8, 8), (3, 3), dtype="bf16")
+    assert (padded_copies(one), padded(one).channels) == ("xw", 24)
+    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=())) == ""
+    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=(), aligned=False)) == "xwy"
+
+
+def test_groups_begin_at_whole_16_bytes_of_channels() -> None:
+    """Backward-weight of 200 groups of one channel ended an H200's run with an illegal instruction."""
+    schedule = ConvTmaWsSchedule("tma_ws", (64, 64, 64), 4, grouping="pingpong", dealing="split_k")
+    one = ConvProblem(102, 200, 200, (134, 54), (3, 3), 200, (2, 2), (2, 2), dtype="bf16", variant="backward_weight")
+    assert "nv-groups" in [broken.rule for broken in limits(schedule, one)]
+    assert (
+        list(limits(schedule, ConvProblem(2, 64, 64, (9, 9), (3, 3), 8, dtype="bf16", variant="backward_weight"))) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rule"),
+    [
+        (BandSchedule((128, 64, 64), 2, 320, 9), "nv-band"),
+        (DepthwiseSchedule(3, 1, 4), "nv-groups"),
+        (ConvTmaWsSchedule("folded", (128, 64, 64), 4), "nv-folded"),
+        (ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4, store="tma"), "nv-walk"),
+    ],
+)
+def test_what_a_kernel_was_not_made_for_is_said(schedule: object, rule: str) -> None:
+    variant = "backward_data" if rule in ("nv-walk", "nv-folded") else "forward"
+    one = ConvProblem(1, 64, 64, (9, 9), (3, 3), stride=(2, 2), dtype="bf16", variant=variant)
+    assert not CONV.check(KernelSpec("conv", one.signature, schedule, ARCH))
+    assert rule in [broken.rule for broken in limits(schedule, one)]  # type: ignore[arg-type]
