@@ -79,6 +79,18 @@ def test_validation_names_rules_and_the_nearest() -> None:
     assert replace(bad.config, **bad.suggested_fixes) == bad.nearest[0]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"variant": "preshuffle", "scheduler": "intrawave"}, {"variant": "multi_d", "elementwise_op": "Relu"}],
+)
+def test_what_means_the_same_is_no_fix(given: dict[str, Any]) -> None:
+    """Packed and fused kernels have one store and one scheduler, whatever theirs are called."""
+    asked = KernelConfig(tile_m=100, epilogue="default", **given)
+    fixes = validate_kernel_config(asked).suggested_fixes
+    assert fixes
+    assert not {"epilogue", "scheduler", "pipeline"} & set(fixes), fixes
+
+
 def test_drawn_configs_are_corrected_into_legal_ones_in_their_words() -> None:
     """Seed 42, twelve of them, drawn as their stress test does: tile, waves, warp tile and traits."""
     draw = random.Random(42)

@@ -97,7 +97,12 @@ def test_a_layout_of_four_letters_has_d_lie_as_c() -> None:
         assert signatures(found, "layout") == {"rcr"}
     done = run("explain", "gemm", "--m", "8", "--n", "8", "--k", "8", "--layout", "rrrr")
     assert done.exit_code == 0, done.stderr
-    for layout, rule in (("rcrc", "layout-d"), ("rccc", "layout-name"), ("rcrrr", "layout-name")):
+    for layout, rule in (
+        ("rcrc", "layout-d"),
+        ("rcrx", "layout-name"),
+        ("rccc", "layout-name"),
+        ("rcrrr", "layout-name"),
+    ):
         done = run("specs", "gemm", "--target", "gfx942", "--layout", layout)
         assert done.exit_code == 1
         assert f"[{rule}]" in done.stderr

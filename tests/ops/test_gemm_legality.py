@@ -231,3 +231,11 @@ def test_a_legal_problem_is_legal_and_the_generic_kernel_serves_it(size: tuple[i
     one = GemmProblem(*size)
     assert GEMM.problem_violations(one, ARCH) == []
     assert GEMM.supports(GEMM.generic_spec(one.signature, ARCH), one) == []
+
+
+def test_the_tile_a_remedy_names_is_named_once() -> None:
+    spec = legal("packed")
+    step = spec.schedule.warp_tile[0] * spec.schedule.warp_grid[0]
+    for tile_m, remedy in ((step - 1, f"use tile_m {step}"), (step + 1, f"use tile_m {step} or {2 * step}")):
+        found = op("gemm").check(scheduled(spec, tile=(tile_m, *spec.schedule.tile[1:])))
+        assert remedy in [one.remedy for one in found if one.rule == "tile-multiple"]

@@ -81,6 +81,41 @@ def test_a_drawn_neighbourhood_is_legal_ordered_and_true() -> None:
             assert not set(found[0].changes) <= set(each.changes), "it changes more than it need"
 
 
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
+def test_much_that_is_wrong_changes_nothing_that_was_right(arch: str) -> None:
+    """Seed 991: where the walk finds none, a kernel of the pools is taken, and no more of it than need be."""
+    draw, sizes = random.Random(991), (8, 16, 32, 64, 96, 128, 192, 256, 512)
+    seen = 0
+    while seen < 6:
+        asked = spec(
+            replace(
+                SOUND,
+                pipeline=draw.choice(("compv3", "compv4", "mem", "compv5")),
+                tile=(draw.choice(sizes), draw.choice(sizes), draw.choice(sizes)),
+                warp_tile=draw.choice(((32, 32, 8), (16, 16, 64), (4, 64, 16), (16, 16, 128))),
+                warp_grid=draw.choice(((4, 4, 1), (1, 1, 2), (2, 1, 2), (4, 1, 1))),
+                pad=(draw.random() < 0.5, draw.random() < 0.5, draw.random() < 0.5),
+                split_k=draw.choice((1, 2, 8)),
+                store_width=draw.choice((0, 2, 16)),
+            ),
+            arch,
+        )
+        if len(GEMM.check(asked)) < 3:
+            continue
+        seen += 1
+        for one in neighbours(GEMM, asked):
+            assert not GEMM.check(one.spec)
+            for field, wanted in ((each.name, getattr(asked.schedule, each.name)) for each in fields(asked.schedule)):
+                held = getattr(one.spec.schedule, field)
+                if held != wanted:
+                    assert GEMM.check(replace(one.spec, schedule=replace(one.spec.schedule, **{field: wanted}))), field
+            for place in range(3):
+                pad = [*one.spec.schedule.pad]
+                if pad[place] != asked.schedule.pad[place]:
+                    pad[place] = asked.schedule.pad[place]
+                    assert GEMM.check(replace(one.spec, schedule=replace(one.spec.schedule, pad=tuple(pad))))
+
+
 def test_nothing_legal_is_nearer_than_the_first() -> None:
     """Every kernel one step from the one asked for, in any value, is illegal where the first is two steps away."""
     asked = spec(replace(SOUND, tile=(256, 256, 64)))

@@ -129,22 +129,22 @@ class KernelConfig:
         }
 
     def corrected(self, spec: KernelSpec) -> KernelConfig:
-        """This configuration with the schedule of another kernel of the same signature."""
-        s: CkTileSchedule = spec.schedule
-        shapes = (("tile", s.tile), ("wave", s.warp_grid), ("warp", s.warp_tile), ("pad", s.pad))
-        values: dict[str, Any] = {
-            f"{name}_{axis}": value for name, shape in shapes for axis, value in zip(_AXES, shape, strict=True)
-        }
-        return replace(
-            self,
-            **values,
-            pipeline="preshufflev2" if s.pipeline == "preshuffle" else s.pipeline,
-            scheduler=s.scheduler,
-            epilogue="default" if s.store == "direct" else s.store,
-            persistent=s.persistent,
-            split_k=s.split_k,
-            vector_size_c=s.store_width,
-        )
+        """This configuration with the schedule of another kernel of the same signature; what the two share stays."""
+        mine, other = _in_their_words(self.spec.schedule), _in_their_words(spec.schedule)
+        return replace(self, **{name: value for name, value in other.items() if value != mine[name]})
+
+
+def _in_their_words(s: CkTileSchedule) -> dict[str, Any]:
+    shapes = (("tile", s.tile), ("wave", s.warp_grid), ("warp", s.warp_tile), ("pad", s.pad))
+    return {
+        **{f"{name}_{axis}": value for name, shape in shapes for axis, value in zip(_AXES, shape, strict=True)},
+        "pipeline": "preshufflev2" if s.pipeline == "preshuffle" else s.pipeline,
+        "scheduler": s.scheduler,
+        "epilogue": "default" if s.store == "direct" else s.store,
+        "persistent": s.persistent,
+        "split_k": s.split_k,
+        "vector_size_c": s.store_width,
+    }
 
 
 def _axes(config: KernelConfig) -> dict[str, Any]:

@@ -24,6 +24,7 @@ MOST_CHECKS = 2000  # of combinations: some 0.1 s
 MOST_VALUES = 160  # of one field
 NEAR_NUMBERS = 4  # of one element of a tuple, beside what it is
 MUCH_FARTHER = 2.5
+OF_POOLS = 6  # kernels of the pools from which what need not differ is put back
 
 A_FIELD = 1.0  # the price of any change; what follows comes on top, a halving or doubling costs 1
 A_SWITCH = 0.5
@@ -70,7 +71,7 @@ def neighbours(op: Op, spec: KernelSpec, count: int = 3) -> tuple[Neighbour, ...
     choices = _choices(spec, proposed)
     found = _apart_from_each_other(_walked(op, spec, _mattering(op, spec, choices)), count)
     found = found or _apart_from_each_other(_walked(op, spec, choices), count)
-    return tuple(found) or tuple(islice(_of_pools(op, spec, proposed), count))
+    return tuple(found or _settled(op, spec, islice(_of_pools(op, spec, proposed), OF_POOLS), count))
 
 
 def _apart_from_each_other(walked: Iterator[Neighbour], count: int) -> list[Neighbour]:
@@ -208,6 +209,40 @@ def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Nei
         found = replace(spec, schedule=proposed[place])
         if not op.check(found):
             yield Neighbour(found, changes(spec, found), distances[place])
+
+
+def _settled(op: Op, spec: KernelSpec, found: Iterator[Neighbour], count: int) -> list[Neighbour]:
+    """Kernels of the pools with all that was asked for and is legal put back, nearest first."""
+    closer = {one.spec: one for one in (_put_back(op, spec, each.spec) for each in found)}
+    return _apart_from_each_other(iter(sorted(closer.values(), key=lambda one: one.distance)), count)
+
+
+def _put_back(op: Op, spec: KernelSpec, found: KernelSpec) -> Neighbour:
+    """A legal kernel with as many values of the one asked for as legality takes, the farthest first."""
+    names = [one.name for one in fields(spec.schedule) if one.init]
+
+    def prices(schedule: Any) -> dict[str, float]:
+        return {name: price(getattr(spec.schedule, name), getattr(schedule, name)) for name in names}
+
+    again = True
+    while again:
+        again = False
+        for name, cost in sorted(prices(found.schedule).items(), key=lambda pair: -pair[1]):
+            for value in _between(getattr(spec.schedule, name), getattr(found.schedule, name)) if cost else ():
+                nearer = _with(found, {name: value})
+                if not op.check(nearer):
+                    found, again = nearer, True
+                    break
+    return Neighbour(found, changes(spec, found), sum(prices(found.schedule).values()))
+
+
+def _between(asked: Any, held: Any) -> Iterator[Any]:
+    """What was asked for, then the held tuple with one element of it."""
+    yield asked
+    if isinstance(asked, tuple) and isinstance(held, tuple) and len(asked) == len(held):
+        for place, (one, other) in enumerate(zip(asked, held, strict=True)):
+            if one != other:
+                yield (*held[:place], one, *held[place + 1 :])
 
 
 # -- what differs --------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 def normal_layout(text: str, arch: Arch) -> str:
     """A layout of four letters says how D lies too, which is as C does."""
-    if len(text) != 4 or text[:3] not in LAYOUTS:
+    if len(text) != 4 or text[:3] not in LAYOUTS or text[3] not in "rc":
         return text
     if text[3] != text[2]:
         raise RequestError(

@@ -77,7 +77,7 @@ def divisible(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> I
             yield Violation(
                 "tile-multiple",
                 f"tile_{axis} {schedule.tile[i]} is not a multiple of warp_grid_{axis} * warp_tile_{axis} = {step}",
-                f"use tile_{axis} {below or step} or {below + step}",
+                f"use tile_{axis} {f'{below} or ' if below > 0 else ''}{max(below, 0) + step}",
             )
 
 
