@@ -7,7 +7,7 @@ single-thread runs on an AVX-512 server core that starts one such multiply-add a
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from tilewright.arch import all_archs
 from tilewright.ops.base import KernelSpec
@@ -98,7 +98,16 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
     packing = weights * (TURN if problem.variant == "forward" else COPY) * (1.0 if weights < FAR else 2.5)
     if problem.dtype != "fp32" and not (step == 2 and depth * bundle % 2 == 0):
         packing += COPY * prod(problem.x_shape if problem.variant == "forward" else problem.y_shape)
+    elif _shared_sets(problem, rows_block):
+        packing += 1.0 * prod(problem.x_shape if problem.variant == "forward" else problem.y_shape)
     return best + packing / team
+
+
+def _shared_sets(problem: ConvProblem, rows: int) -> bool:
+    """Whether pixels lie so that a kernel copies them apart; as in conv_words.h."""
+    p = problem
+    channels, step = (p.channels, p.stride[-1]) if p.variant == "forward" else (p.filters, 1)
+    return rows > 8 * 4096 // gcd(channels * 4 * step, 4096) * 3 // 4
 
 
 def _winograd(schedule: CpuWinogradSchedule, problem: ConvProblem, team: int, width: int) -> float:
