@@ -256,3 +256,11 @@ def test_two_lock_files_are_compared(file: Path) -> None:
     assert [(one["before"], one["now"]) for one in found] == [(other.name, now)] * 2
     assert "0 problems and 0 families" in lock(file, "--diff", "--against", str(file)).stderr
     assert "[lock-against]" in lock(file, "--against", str(old), status=1).stderr
+
+
+def test_a_kernel_edited_under_its_digest_is_a_change_that_frozen_refuses(file: Path) -> None:
+    lock(file, *SIZES)
+    edited = file.read_text().replace('"schedule": {', '"schedule": {"edited": 1, ')
+    file.write_text(edited)
+    assert "[lock-frozen]" in lock(file, *SIZES, "--frozen", status=1).stderr
+    assert file.read_text() == edited

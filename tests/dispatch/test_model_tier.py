@@ -137,10 +137,11 @@ def test_what_was_measured_comes_first(shelf: Path) -> None:
     ("changes", "why"),
     [
         ({"devices": ({"model": "another"},)}, "this device is none it knows (model another)"),
+        ({"devices": ({},)}, "this device is none it knows ()"),  # results of nowhere are of no device
         ({"targets": ("x86_64_v3",)}, "it was trained for x86_64_v3"),
         ({"signatures": ("layout rrr",)}, "it has not seen fp32 x fp32, results in fp32"),
     ],
-    ids=["device", "target", "signature"],
+    ids=["device", "no device", "target", "signature"],
 )
 def test_where_a_model_says_nothing_the_estimate_decides_and_explain_says_why(
     shelf: Path, changes: dict[str, Any], why: str

@@ -139,8 +139,9 @@ def _again(registry: Registry, op: Op, pins: Iterable[Pin]) -> dict[Any, Pin]:
 
 
 def _changes(before: dict[Any, Pin], after: dict[Any, Pin]) -> list[Change]:
-    """Families whose kernels are others, then problems whose kernel is another."""
+    """Families whose kernels are others, then problems whose kernel is another, or differs under its digest."""
     from tilewright.dispatch import locks
+    from tilewright.dispatch.results import canonical
 
     old, new = locks.families(before.values()), locks.families(after.values())
     found = []
@@ -151,7 +152,7 @@ def _changes(before: dict[Any, Pin], after: dict[Any, Pin]) -> list[Change]:
             found.append(_change(named, *(sorted(one.values()) for one in kernels), family=True))
     for key in dict.fromkeys([*before, *after]):
         was, now = before.get(key), after.get(key)
-        if was is not None and (now is None or now.digest != was.digest):
+        if was is not None and (now is None or (now.digest, canonical(now.spec)) != (was.digest, canonical(was.spec))):
             found.append(_change(was, [was.kernel], [now.kernel] if now is not None else [], family=False))
         elif was is None and now is not None:
             found.append(_change(now, [], [now.kernel], family=False))

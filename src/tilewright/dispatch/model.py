@@ -141,7 +141,7 @@ def rough(parts: Sequence[float], problem: Any) -> float:
 
 
 def _same(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
-    return all(device.get(name) == value for name, value in known.items())
+    return bool(known) and all(device.get(name) == value for name, value in known.items())
 
 
 # -- files -----------------------------------------------------------------------------------------------------
