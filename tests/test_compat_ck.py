@@ -197,7 +197,32 @@ def test_a_dispatcher_runs_with_the_kernels_of_its_registry() -> None:
     )
     dispatcher = Dispatcher(registry, KernelConfig(variant="multi_d", elementwise_op="Relu", num_d_tensors=1))
     a, b = np.full((3, 4), -1, np.float32), np.ones((4, 5), np.float32)
-    assert (dispatcher.run(a, b, ds=(np.full((3, 5), 6, np.float32),)) == 2).all()
+    ds = (np.full((3, 5), 6, np.float32),)
+    assert (dispatcher.run(a, b, ds=ds) == 2).all()
+    assert (dispatcher.run(a, b, 3, 5, 4, ds=ds) == 2).all()
+    with pytest.raises(RequestError, match="ck-sizes"):
+        dispatcher.run(a, b, 3, 4, 5, ds=ds)
+
+
+def test_old_calls_as_people_typed_them(capsys: pytest.CaptureFixture[str]) -> None:
+    KernelConfig(tile_m=256).print_config(indent="  ")
+    assert "Tile: 256 x 128 x 32" in capsys.readouterr().out
+    found = validate_kernel_config(TOO_LARGE)
+    found.print_result()
+    assert not found.warnings
+    told = capsys.readouterr().out
+    assert all(part in told for part in ("not valid", "amd-lds", "suggested: "))
+    auto_correct_kernel_config(TOO_LARGE, verbose=True)
+    assert "corrected: " in capsys.readouterr().out
+    setup = setup_gemm_dispatcher(KernelConfig(), registry_name="mine", verbose=True, auto_rebuild=False)
+    assert setup.dispatcher.is_supported(512, 512, 512)
+
+
+@pytest.mark.parametrize("given", [None, {"tile_m": 256}, "compv4"])
+def test_what_is_no_config_is_one_clear_error(given: Any) -> None:
+    for ask in (validate_kernel_config, auto_correct_kernel_config, setup_gemm_dispatcher):
+        with pytest.raises(RequestError, match="ck-config"):
+            ask(given)
 
 
 @pytest.mark.usefixtures("needs_compiler")

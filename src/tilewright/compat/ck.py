@@ -108,6 +108,24 @@ class KernelConfig:
     def name(self) -> str:
         return self.spec.name
 
+    def print_config(self, indent: str = "  ") -> None:
+        """A few lines for people."""
+        print("\n".join(f"{indent}{name}: {value}" for name, value in self._told().items()))
+
+    def _told(self) -> dict[str, str]:
+        shapes = {"Tile": "tile", "Wave": "wave", "Warp": "warp", "Padding": "pad"}
+        return {
+            "Data types": f"{self.dtype_a} x {self.dtype_b or self.dtype_a} -> {self.dtype_c or self.dtype_a}",
+            "Layout": self.layout,
+            **{
+                name: " x ".join(str(getattr(self, f"{field}_{axis}")) for axis in _AXES)
+                for name, field in shapes.items()
+            },
+            "Pipeline": f"{self.pipeline}/{self.scheduler}/{self.epilogue}",
+            "Variant": self.variant,
+            "Target": self.gfx_arch,
+        }
+
     def to_json(self) -> dict[str, Any]:
         """As `--config` and `--tile-config-json` take it, theirs and ours."""
         shapes = (("tile", "tile"), ("wave", "warp"), ("warp", "warp_tile"))  # ours in Python, theirs in JSON
@@ -162,6 +180,13 @@ def _axes(config: KernelConfig) -> dict[str, Any]:
 
 def _asked(config: KernelConfig) -> tuple[KernelSpec, Rejection | None]:
     """The spec of a configuration, and why it is not legal where it is not."""
+    if not isinstance(config, KernelConfig):
+        raise RequestError(
+            f"a configuration is a KernelConfig, not {type(config).__name__}",
+            rule="ck-config",
+            value=config,
+            remedy="write KernelConfig(tile_m=256, ...); of a dict KernelConfig(**dict)",
+        )
     arch = arch_by_name(config.gfx_arch)
     if arch.backend != "hip":
         raise RequestError(
@@ -195,6 +220,19 @@ class ValidationResult:
         return not self.errors
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """None: a rule is broken or it is not."""
+        return ()
+
+    def print_result(self, indent: str = "  ") -> None:
+        """For people: what is wrong, and what to change."""
+        print(f"{indent}{'valid' if self.is_valid else 'not valid'}")
+        for one in self.errors:
+            print(f"{indent}  {one}")
+        for name, value in self.suggested_fixes.items():
+            print(f"{indent}  suggested: {name} = {value}")
+
+    @property
     def suggested_fixes(self) -> dict[str, Any]:
         """What to change for the nearest one, by their names."""
         return {} if not self.nearest else _differences(self.config, self.nearest[0])
@@ -222,8 +260,19 @@ class AutoCorrection(NamedTuple):
     corrections: tuple[str, ...]
 
 
-def auto_correct_kernel_config(config: KernelConfig) -> AutoCorrection:
-    """The nearest legal configuration; where the arch has no kernel for these types at all, the error that says so."""
+def auto_correct_kernel_config(config: KernelConfig, verbose: bool = False) -> AutoCorrection:
+    """The nearest legal configuration; where the arch has no kernel for these types at all, the error that says so.
+
+    With `verbose` the changes are printed.
+    """
+    found = _corrected(config)
+    if verbose:
+        for one in found.corrections:
+            print(f"  corrected: {one}")
+    return found
+
+
+def _corrected(config: KernelConfig) -> AutoCorrection:
     spec, refused = _asked(config)
     if refused is None:
         return AutoCorrection(config, False, ())
@@ -356,8 +405,29 @@ class Dispatcher:
         """Whether a registered kernel takes these sizes as they are, without copies and without the floor."""
         return self.registry.select(self.problem(m, n, k)).tier in ("measured", "model", "rule")
 
-    def run(self, a: Any, b: Any, *, ds: Sequence[Any] = (), **options: Any) -> Any:
-        """The product of device arrays, as `tilewright.gemm` takes them; layouts are read from the strides."""
+    def run(
+        self,
+        a: Any,
+        b: Any,
+        m: int | None = None,
+        n: int | None = None,
+        k: int | None = None,
+        *,
+        ds: Sequence[Any] = (),
+        **options: Any,
+    ) -> Any:
+        """The product of device arrays, as `tilewright.gemm` takes them; layouts are read from the strides.
+
+        Sizes are those of the arrays; where they are given too, they must be the same.
+        """
+        for name, given, array, axis in (("m", m, a, -2), ("n", n, b, -1), ("k", k, a, -1)):
+            if given is not None and given != array.shape[axis]:
+                raise RequestError(
+                    f"{name} is given as {given}, the arrays have {array.shape[axis]}",
+                    rule="ck-sizes",
+                    value=given,
+                    remedy=f"leave it out, or give {array.shape[axis]}",
+                )
         return self.registry.run(OP, a, b, ds=ds, epilogue=self.config.elementwise_op, **options)
 
 
@@ -378,16 +448,26 @@ class GemmSetupResult:
         return True
 
 
-def setup_gemm_dispatcher(config: KernelConfig, *, auto_rebuild: bool = True) -> GemmSetupResult:
-    """Correct, build and register one kernel; without `auto_rebuild` it is compiled on its first use."""
-    return setup_multiple_gemm_dispatchers([config], auto_rebuild=auto_rebuild)[0]
+def setup_gemm_dispatcher(
+    config: KernelConfig, registry_name: str = "", verbose: bool = False, auto_rebuild: bool = True
+) -> GemmSetupResult:
+    """Correct, build and register one kernel; without `auto_rebuild` it is compiled on its first use.
+
+    `registry_name` is taken for old calls and means nothing: a registry is the object that comes back.
+    """
+    return setup_multiple_gemm_dispatchers([config], registry_name, verbose, auto_rebuild=auto_rebuild)[0]
 
 
 def setup_multiple_gemm_dispatchers(
-    configs: Iterable[KernelConfig], *, auto_rebuild: bool = True, max_workers: int | None = None
+    configs: Iterable[KernelConfig],
+    registry_name: str = "",
+    verbose: bool = False,
+    max_workers: int | None = None,
+    *,
+    auto_rebuild: bool = True,
 ) -> tuple[GemmSetupResult, ...]:
     """The same for several, compiled side by side; each has a registry of its own."""
-    corrected = [auto_correct_kernel_config(one) for one in configs]
+    corrected = [auto_correct_kernel_config(one, verbose) for one in configs]
     specs = [one.config.spec for one in corrected]
     built: Mapping[str, Any] = {}
     for arch in dict.fromkeys(one.arch for one in specs) if auto_rebuild else ():
