@@ -22,7 +22,7 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +120,13 @@ def plan_costs() -> tuple[float, float]:
     return seconds, memory
 
 
-def call_costs(calls: int = 300) -> tuple[float, float]:
+def call_costs(calls: int = 60) -> tuple[float, float]:
     """Processor seconds of a driver, and seconds by the clock, for a batch's request and answer; 0 without Ray."""
     try:
         import ray
     except ImportError:
         return 0.0, 0.0
-    ray.init(num_cpus=1, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=1, log_to_driver=False, include_dashboard=False, _system_config={"worker_niceness": 0})
     try:
 
         class Echo:
@@ -185,7 +185,7 @@ def simulate(case: Case, known: Constants, batches: int, seed: int) -> dict[str,
     turn = end = 0.0
     for number in range(batches):
         if number == half:
-            turn, busy = end, dict.fromkeys(busy, 0.0)
+            turn, busy = end, dict.fromkeys(busy, 0.0)  # from here on the rate counts
         ask, device = heapq.heappop(free)
         desk = number % case.collectors
         desks[desk] = max(ask, desks[desk]) + service
@@ -200,8 +200,10 @@ def simulate(case: Case, known: Constants, batches: int, seed: int) -> dict[str,
         took = BATCH * case.measure_seconds * draw.lognormvariate(-0.18, 0.6)  # a mean of 1
         busy["devices"] += took
         busy["driver"] += service
-        end = max(end, begin + took)
+        end = max(end, begin)  # batches begin as fast as they end
         heapq.heappush(free, (begin + took, device))
+    if end <= turn:
+        raise SystemExit(f"{batches} batches are over before all kernels are sent: simulate more (--batches)")
     rate = (batches - half) * BATCH / (end - turn)
     shares = {"devices": case.devices, "driver": case.collectors, "link": 1}
     return {
@@ -235,9 +237,13 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=400_000, help="batches that are simulated")
     parser.add_argument("--measure-seconds", type=float, default=0.06, help="of a device, a row")
     parser.add_argument("--build-seconds", type=float, default=15.0, help="of a core, a kernel")
+    parser.add_argument("--parcel-bytes", type=float, default=0.0, help="of a kernel; 0: of a small one of the CPU")
+    parser.add_argument("--constants", type=Path, help="an earlier result whose constants are taken, not measured")
     parser.add_argument("--output", type=Path, default=RESULTS / "simulate_scaling.json")
     args = parser.parse_args()
-    known = measured(args.rows)
+    known = Constants(**json.loads(args.constants.read_text())["constants"]) if args.constants else measured(args.rows)
+    if args.parcel_bytes:
+        known = replace(known, parcel_bytes=args.parcel_bytes)
     print(json.dumps(asdict(known), indent=1))
     found = [simulate(one, known, args.batches, args.seed) for one in cases(args.measure_seconds, args.build_seconds)]
     head = ("devices", "collectors", "rows", "rows_per_second", "hours", "ideal_hours", "devices_busy", "driver_busy",

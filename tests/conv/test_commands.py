@@ -53,6 +53,9 @@ def test_run_explain_bench_and_records(shell: Shell, monkeypatch: pytest.MonkeyP
     report: Any = json.loads(shell("run", "conv", *LAYER, *floor, "--verify", "--json").stdout)
     assert report["ok"] is True
     assert 0 < report["error_over_bound"] <= 1
+    assert report["workspace_bytes"] == 0, "the floor needs none"
+    said = shell("run", "conv", *LAYER, *floor).stdout
+    assert "workspace 0 bytes" in said
     said = shell("explain", "conv", *LAYER, "--variant", "backward_data", "--layout", "nchw").stdout
     assert "backward_data_2d_fp32" in said
     assert "channels-first" in said

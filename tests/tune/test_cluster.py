@@ -86,7 +86,8 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         # A node that is killed is noticed within some seconds, not within half a minute.
-        quick = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
+        # Processes of Ray's are as important as those of the tests beside them.
+        quick = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5, "worker_niceness": 0}
         self._folder = folder
         self._cluster = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": quick}

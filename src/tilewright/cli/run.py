@@ -72,6 +72,7 @@ def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("target", f"{report['target']}, {report['threads']} thread(s)"),
         ("kernel", report["kernel"]),
         ("tier", f"{report['tier']}: {report['reason']}"),
+        ("workspace", f"{report['workspace_bytes']} bytes"),
         ("first", f"{report['first_seconds'] * 1e3:.2f} ms with selection, build and load"),
         ("time", f"{report['seconds'] * 1e6:.1f} us, {report['gflops']:.1f} GFLOP/s"),
     ]

@@ -30,12 +30,14 @@ class _Watched:
         self.kind, self.target = registry.kind, registry.target
         self._plans = Plans()
         self.chosen: Any = None
+        self.workspace = 0  # bytes, copies of operands included
 
     def plans(self) -> Plans:
         return self._plans
 
     def plan(self, request: Request) -> Plan:
         made = self._registry.plan(request, self._spec)
+        self.workspace = made.scratch_bytes + made.clear_bytes
         self.chosen = made.selections[0] if len(made.selections) == 1 else StagedSelection(made.selections)
         return made
 
@@ -84,6 +86,7 @@ def run_problem(
         "kernel": watched.chosen.name,
         "tier": watched.chosen.tier,
         "reason": watched.chosen.reason,
+        "workspace_bytes": watched.workspace,
         "first_seconds": first,
         "seconds": seconds,
         "gflops": problem.flops / seconds / 1e9,

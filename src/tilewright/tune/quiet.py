@@ -56,8 +56,9 @@ class Others:
         self._seen = time.monotonic()
 
     def settle(self, patience: float) -> float | None:
-        """Wait until others leave the machine alone; where they did until just now, nobody waits."""
-        if self._share is not None and self._share <= QUIET and time.monotonic() - self._seen < _FRESH:
+        """Wait until others leave the machine alone; not where they did until just now, and not without patience."""
+        fresh = self._share is not None and time.monotonic() - self._seen < _FRESH
+        if fresh and (patience <= 0 or (self._share or 0.0) <= QUIET):
             return self._share
         return settle(patience)
 
