@@ -35,6 +35,7 @@ class Group:
     estimates: Array
     units: int
     fastest: float = 0.0  # seconds of one that was left out, where it is faster than these
+    weight: float = 1.0  # in training: that of a measurement of kernels as they are now may be more
 
     @property
     def oracle(self) -> float:

@@ -108,12 +108,12 @@ class _Rows:
 
 
 def _weights(data: Data, settings: Settings) -> Array:
-    """Kernels that could be chosen matter most, and every problem matters alike."""
+    """Kernels that could be chosen matter most, and every problem matters as much as its weight says."""
     found = []
     for one in data.groups:
         slower = one.seconds / one.seconds.min()
         weight = settings.least_weight + np.exp(-settings.sharp * (slower - 1.0))
-        found.append(weight / weight.sum())
+        found.append(one.weight * weight / weight.sum())
     return np.concatenate(found) * data.rows / len(data.groups)
 
 
