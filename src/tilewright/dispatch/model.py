@@ -297,7 +297,8 @@ def ask(
     device: Mapping[str, Any],
 ) -> Verdict:
     """What the first model that knows these kernels says; else why none does."""
-    why, guessed, archs = "", np.asarray(estimates, np.float64), list({one.arch: one for one in specs}.values())
+    guessed, archs = np.asarray(estimates, np.float64), list({one.arch: one for one in specs}.values())
+    whys: dict[bool, str] = {}
     for model in models:
         if model.card.op != problem.op:
             continue
@@ -316,5 +317,7 @@ def ask(
             if not silent:
                 seconds = model.seconds(problem, rows, near, len(specs))
                 return Verdict(seconds, model.card.sigma, model.card.name)
-        why = why or f"the model {model.card.name} says nothing: {silent}"
-    return Verdict(why_not=why)
+        # What a model for this arch lacks says more than that another is for another.
+        mine = any(one.arch in model.card.targets for one in archs)
+        whys[mine] = whys.get(mine) or f"the model {model.card.name} says nothing: {silent}"
+    return Verdict(why_not=whys.get(True) or whys.get(False, ""))
