@@ -278,11 +278,11 @@ class ConvSchedule:
 
 
 def test_another_op_gets_its_flat_names_for_free() -> None:
-    spec = KernelSpec("conv", ConvSignature("forward", (2, 3)), ConvSchedule((64, 128, 32), (8, 2)), "generic")
-    assert Filter("c.direction == 'forward' and c.tile_n == 128 and c.op == 'conv'")(spec)
+    spec = KernelSpec("winding", ConvSignature("forward", (2, 3)), ConvSchedule((64, 128, 32), (8, 2)), "generic")
+    assert Filter("c.direction == 'forward' and c.tile_n == 128 and c.op == 'winding'")(spec)
     assert Filter("c.stride_0 == 2 and c.stride_1 == 3 and c.heads_q == 4 * c.heads_kv")(spec)
     one = Filter("c.tile_m > 1")
     assert one(spec)
     assert one(SPEC)
-    with pytest.raises(FilterError, match="conv kernel has no attribute 'pipeline'"):
+    with pytest.raises(FilterError, match="winding kernel has no attribute 'pipeline'"):
         Filter("c.pipeline == 'packed'")(spec)

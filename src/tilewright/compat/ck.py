@@ -12,6 +12,7 @@ Names and defaults are theirs: `wave_*` is our warp grid, `warp_*` our warp tile
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -47,6 +48,11 @@ OP = "gemm"
 _AXES = ("m", "n", "k")
 _LETTERS = {"row": "r", "col": "c"}
 _OUTPUTS = {"fp8": "fp16", "bf8": "fp16", "int8": "int32"}  # where it is not that of the inputs
+
+
+def _tell(lines: Iterable[str]) -> None:
+    """Their calls print; ours say it where standard output goes now."""
+    sys.stdout.writelines(f"{one}\n" for one in lines)
 
 
 @dataclass(slots=True)
@@ -110,7 +116,7 @@ class KernelConfig:
 
     def print_config(self, indent: str = "  ") -> None:
         """A few lines for people."""
-        print("\n".join(f"{indent}{name}: {value}" for name, value in self._told().items()))
+        _tell(f"{indent}{name}: {value}" for name, value in self._told().items())
 
     def _told(self) -> dict[str, str]:
         shapes = {"Tile": "tile", "Wave": "wave", "Warp": "warp", "Padding": "pad"}
@@ -226,11 +232,9 @@ class ValidationResult:
 
     def print_result(self, indent: str = "  ") -> None:
         """For people: what is wrong, and what to change."""
-        print(f"{indent}{'valid' if self.is_valid else 'not valid'}")
-        for one in self.errors:
-            print(f"{indent}  {one}")
-        for name, value in self.suggested_fixes.items():
-            print(f"{indent}  suggested: {name} = {value}")
+        fixes = [f"suggested: {name} = {value}" for name, value in self.suggested_fixes.items()]
+        _tell([f"{indent}{'valid' if self.is_valid else 'not valid'}"])
+        _tell(f"{indent}  {one}" for one in (*self.errors, *fixes))
 
     @property
     def suggested_fixes(self) -> dict[str, Any]:
@@ -267,8 +271,7 @@ def auto_correct_kernel_config(config: KernelConfig, verbose: bool = False) -> A
     """
     found = _corrected(config)
     if verbose:
-        for one in found.corrections:
-            print(f"  corrected: {one}")
+        _tell(f"  corrected: {one}" for one in found.corrections)
     return found
 
 

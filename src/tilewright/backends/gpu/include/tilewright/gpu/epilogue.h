@@ -82,7 +82,7 @@ template <class Config> struct Finish {
   using Real = typename real_of<exact>::type;
 
   const EpilogueArgs &x;
-  const Real alpha, beta;  // made of doubles long before they are needed
+  const Real alpha, beta;  // for those who want them made of doubles early; here they would cost registers all along
   TW_GPU explicit Finish(const EpilogueArgs &args) : x(args), alpha(Real(args.alpha)), beta(Real(args.beta)) {}
 
   // The elements of E for neighbouring sums of a row, of which `there` are inside E.
@@ -98,12 +98,12 @@ template <class Config> struct Finish {
     }
     Real v[Count];
 #pragma unroll
-    for (int i = 0; i < Count; ++i) v[i] = alpha * Real(sums[i]);
-    if (beta != 0) {
+    for (int i = 0; i < Count; ++i) v[i] = Real(x.alpha) * Real(sums[i]);
+    if (x.beta != 0) {
       const C *from = static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column;
       const Some<C, Count> c = load_some<Count>(from, there);
 #pragma unroll
-      for (int i = 0; i < Count; ++i) v[i] += beta * real(c.v[i]);
+      for (int i = 0; i < Count; ++i) v[i] += Real(x.beta) * real(c.v[i]);
     }
 #pragma unroll
     for (int t = 0; t < Config::num_d; ++t) {
@@ -132,8 +132,8 @@ template <class Config> struct Finish {
   }
   // The element of E for a sum.
   template <class Sum> TW_GPU C operator()(Sum sum, long long z, long long row, long long column) const {
-    Real v = alpha * Real(sum);
-    if (beta != 0) v += beta * real(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
+    Real v = Real(x.alpha) * Real(sum);
+    if (x.beta != 0) v += Real(x.beta) * real(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
 #pragma unroll
     for (int t = 0; t < Config::num_d; ++t)
       v = combine(v,

@@ -69,20 +69,13 @@ template <Deal Way> struct Work {
     }
     s.tile = index;
     // Bands of `group` rows: the columns of B a band needs stay in the cache.
-    s.z = 0;
-    int first = 0, height = x.tiles_m;
-    if (x.batch > 1) {  // a division takes as long as a hundred other things, and nothing is fetched before
-      s.z = index / (x.tiles_m * x.tiles_n);
-      index -= s.z * x.tiles_m * x.tiles_n;
-    }
-    if (x.tiles_m > x.group) {
-      const int band = x.group * x.tiles_n;
-      first = index / band * x.group;
-      index %= band;
-      height = x.group < x.tiles_m - first ? x.group : x.tiles_m - first;
-    }
-    s.n = index / height;
-    s.m = first + index - s.n * height;
+    const int per = x.tiles_m * x.tiles_n;
+    s.z = index / per;
+    index -= s.z * per;
+    const int band = x.group * x.tiles_n, first = index / band * x.group, inside = index % band;
+    const int height = x.group < x.tiles_m - first ? x.group : x.tiles_m - first;
+    s.m = first + inside % height;
+    s.n = inside / height;
     return true;
   }
 };
