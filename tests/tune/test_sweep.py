@@ -331,22 +331,27 @@ def test_a_power_cut_leaves_whole_rows_and_the_sweep_goes_on(tmp_path: Path, thr
     """The log of a store ends at any byte, as on a disk that did not get the rest."""
     store = Results(tmp_path / "r.db")
     problems = [GEMM.problem({"m": size, "n": 5, "k": 3}) for size in range(1, 5)]
-    rows = {(one.kernel.digest, one.problem["m"]): one for one in sweep(store, three[:2], problems, batch=1)}
-    log = Path(f"{store.path}-wal").read_bytes()
-    assert log, "the rows are still in the log"
-    main = store.path.read_bytes()
-    draw, kept = random.Random(20261115), []
-    for turn in range(12):
+    log, ends = Path(f"{store.path}-wal"), [0]
+    for problem in problems:
+        sweep(store, three[:2], [problem], batch=1)
+        ends.append(log.stat().st_size)
+    assert sorted(set(ends)) == ends, "every row is still in the log"
+    rows = {(one.kernel.digest, one.problem["m"]): one for one in store.all()}
+    written, main = log.read_bytes(), store.path.read_bytes()
+    draw = random.Random(20261115)
+    kept = {}
+    for turn, length in enumerate([*ends, *(draw.randrange(len(written)) for _ in range(8))]):
         cut = Results(tmp_path / f"cut{turn}.db")
         cut.path.write_bytes(main)
-        Path(f"{cut.path}-wal").write_bytes(log[: draw.randrange(len(log))])
+        Path(f"{cut.path}-wal").write_bytes(written[:length])
         assert cut.check() == []
         found = {(one.kernel.digest, one.problem["m"]): one for one in cut.all()}
         assert all(rows[key] == one for key, one in found.items())
-        kept.append(len(found))
+        kept[length] = len(found)
         one = Sweep(GEMM, TARGET, cut, Options(method=QUICK, patience=0.0, batch=1))
         assert one.plan(problems, of_list(GEMM, three[:2])).total == len(rows) - len(found)
-    assert len(set(kept)) > 2, "cuts met the store in different states"
+    assert [kept[end] for end in ends] == [0, 2, 4, 6, 8], "what was told before the cut is there"
+    assert sorted(kept.values()) == [kept[length] for length in sorted(kept)], "a longer log never holds less"
     sweep(cut, three[:2], problems, batch=1)
     assert {(one.kernel.digest, one.problem["m"]) for one in cut.all()} == rows.keys()
 
