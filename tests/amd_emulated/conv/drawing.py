@@ -3,7 +3,7 @@
 Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
 and profiler; direction, dimensions, element types, fused work and output evenly or as the weights below say; of what
 the pool proposes for them a pipeline, then a schedule evenly.  The plain loops are kept where a pool has nothing else,
-and one time in five beside others.
+and one time in ten beside others.
 
 Problems: one to three dimensions (one runs as two of height 1); one group, several, depthwise and depth multipliers;
 channels and filters in multiples of anything from 1 to 32, up to three tiles of the kernel; windows of 1 to 5, strides
@@ -40,9 +40,9 @@ INPUTS = ("fp16", "fp16", "bf16", "bf16", "fp32", "int8")
 OUTPUTS = {"float": ("fp16", "bf16", "fp32"), "int": ("int32", "int32", "int8", "fp32")}
 GROUPINGS = ("one",) * 4 + ("several",) * 3 + ("depthwise", "multiplier")
 D_KINDS = ("full", "full", "channel", "channel", "image", "pixel", "one")
-LOOPS = 0.2  # of draws where a pool has other kernels too
+LOOPS = 0.1  # of draws where a pool has other kernels too
 SMALL_TILE = (48, 12, 24)  # of kernels without one
-MOST_WORK = 1 << 24  # products of one problem: a few seconds of emulation
+MOST_WORK = 1 << 25  # products of one problem: a few seconds of emulation
 MOST_LOOPED = 1 << 19  # of the loops
 EXECUTED, REFUSED = 6, 4  # problems of a kernel
 TRIES = 60
@@ -225,14 +225,18 @@ def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
 
 
 def plain(spec: KernelSpec, seed: int = 0) -> Drawn:
-    """Two images, a window of 3 that keeps their size, channels in whole accesses."""
-    s = spec.signature
-    few = s.spatial == 3
-    wide, window, side = 32, (3,) * s.spatial, 4 if few else 6
-    ones, around = (1,) * s.spatial, (1,) * s.spatial
+    """Two images, a window of 3 that keeps their size (or of 1), channels in whole accesses."""
+    s, pointwise = spec.signature, _pointwise(spec)
+    wide, side = 32, 4 if s.spatial == 3 else 6
+    ones, window, around = (1,) * s.spatial, (1 if pointwise else 3,) * s.spatial, (0 if pointwise else 1,) * s.spatial
     values = {**dict.fromkeys(READ[s.variant], ORDINARY), "d": ORDINARY}
     kinds = ("channel",) * s.num_d
     return Drawn(2, 1, wide, wide, (side,) * s.spatial, window, ones, ones, around, around, {}, kinds, values, seed)
+
+
+def _pointwise(spec: KernelSpec) -> bool:
+    """Whether the kernel is for windows of one tap alone."""
+    return getattr(spec.schedule, "special", "") == "pointwise"
 
 
 def _size(rng: random.Random, step: int, times: int, fine: int) -> int:
@@ -250,7 +254,10 @@ def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
     tile = getattr(spec.schedule, "tile", SMALL_TILE)
     fine = rng.choice((1, 2, 4, 8, 8, 16, 16, 32))
     rank = 3 if s.spatial == 3 else rng.choice((1, 2, 2, 2))
-    window = (1,) * rank if rng.random() < 0.2 else tuple(rng.choice((1, 2, 3, 3, 3, 4, 5)) for _ in range(rank))
+    simple = _pointwise(spec) and rng.random() < 0.8
+    window = (
+        (1,) * rank if simple or rng.random() < 0.2 else tuple(rng.choice((1, 2, 3, 3, 3, 4, 5)) for _ in range(rank))
+    )
     if rank == 3:
         window = tuple(min(one, 3) for one in window)
     taps = prod(window)
@@ -264,7 +271,7 @@ def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
     else:
         channels = max(fine, channels // taps // fine * fine)
     groups, channels, filters = _grouped(rng, channels, filters)
-    space = _space(rng, window, max(1, pixels))
+    space = _space(rng, window, max(1, pixels), simple)
     batch, images = space.pop("batch"), rng.random()
     one = Drawn(0 if images < 0.02 else batch, groups, channels, filters, window=window, **space)
     kinds = tuple(rng.choice(D_KINDS) for _ in range(s.num_d))
@@ -287,10 +294,10 @@ def _grouped(rng: random.Random, channels: int, filters: int) -> tuple[int, int,
     return (1 if kind == "one" else rng.randint(2, 4)), channels, filters
 
 
-def _space(rng: random.Random, window: Numbers, pixels: int) -> dict[str, Any]:
-    """Sizes, strides, dilation and padding of about so many output pixels."""
+def _space(rng: random.Random, window: Numbers, pixels: int, simple: bool) -> dict[str, Any]:
+    """Sizes, strides, dilation and padding of about so many output pixels; no strides and padding where `simple`."""
     rank = len(window)
-    stride = (1,) * rank if rng.random() < 0.5 else tuple(rng.choice((1, 2, 2, 3)) for _ in range(rank))
+    stride = (1,) * rank if simple or rng.random() < 0.5 else tuple(rng.choice((1, 2, 2, 3)) for _ in range(rank))
     dilation = (1,) * rank if rng.random() < 0.7 else tuple(rng.randint(1, 3) for _ in range(rank))
     batch = rng.choice((1, 1, 2, 3))
     left, out = max(1, ceil(pixels / batch)), []
@@ -300,7 +307,7 @@ def _space(rng: random.Random, window: Numbers, pixels: int) -> dict[str, Any]:
         left = ceil(left / side)
     out.append(left)
     rng.shuffle(out)
-    how = rng.choice(("none", "same", "same", "any", "any"))
+    how = "none" if simple else rng.choice(("none", "same", "same", "any", "any"))
     size, before, after = [], [], []
     for axis in range(rank):
         reach = (window[axis] - 1) * dilation[axis]
