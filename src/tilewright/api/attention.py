@@ -52,28 +52,28 @@ def attention(
 ) -> Any:
     """o = dropout(softmax(cap(scale q.k) + bias)) v, of the keys each row sees; (o, lse) with `return_lse`.
 
-    `layout` "bshd": q is (B, Sq, Hq, D), k (B, Sk, Hkv, D), v (B, Sk, Hkv, Dv), o (B, Sq, Hq, Dv); "bhsd" has heads before
-    rows.  Any strides will do where the last dimension is contiguous.  Hkv divides Hq, and heads of q share those of k in
-    order.  fp32, fp16, bf16 or fp8 (e4m3); with fp16 and bf16 queries k and v may be fp8.  o has the dtype of `out`, else
-    `out_dtype`, else of q (bf16 for fp8).  `scale` is 1 / sqrt(D) where not given.
+    `layout` "bshd": q is (B, Sq, Hq, D), k (B, Sk, Hkv, D), v (B, Sk, Hkv, Dv), o (B, Sq, Hq, Dv); "bhsd" has heads
+    before rows.  Any strides will do where the last dimension is contiguous.  Hkv divides Hq, and heads of q share
+    those of k in order.  fp32, fp16, bf16 or fp8 (e4m3); with fp16 and bf16 queries k and v may be fp8.  o has the
+    dtype of `out`, else `out_dtype`, else of q (bf16 for fp8).  `scale` is 1 / sqrt(D) where not given.
 
-    What a row sees: `causal` True or "top_left" (row i sees keys up to i, as PyTorch aligns it) or "bottom_right" (up to
-    i + Sk - Sq, as FlashAttention does); `window` (left, right) around that place, None or -1 for no bound.  `sink`: a
-    number of first keys that a window does not hide, an array of one more logit a head (without a value), or both as a
-    pair.  `mask` is boolean, True where a key is seen; `bias` is added to scores; both broadcast to (B, Hq, Sq, Sk).
-    `alibi` has slopes (Hq,) or (B, Hq).  `softcap` c makes scores c tanh(s / c), before the bias.  A row that sees nothing
-    is 0, its lse minus infinity.
+    What a row sees: `causal` True or "top_left" (row i sees keys up to i, as PyTorch aligns it) or "bottom_right" (up
+    to i + Sk - Sq, as FlashAttention does); `window` (left, right) around that place, None or -1 for no bound.  `sink`:
+    a number of first keys that a window does not hide, an array of one more logit a head (without a value), or both as
+    a pair.  `mask` is boolean, True where a key is seen; `bias` is added to scores; both broadcast to (B, Hq, Sq, Sk).
+    `alibi` has slopes (Hq,) or (B, Hq).  `softcap` c makes scores c tanh(s / c), before the bias.  A row that sees
+    nothing is 0, its lse minus infinity.
 
     `dropout` with `seed`, (seed, offset), or an array of both (two of int64): the same entries are dropped on every
     target (include/tilewright/philox.h says which).
 
     Lengths: `lengths_q` and `lengths_k` (int32, B) say how many rows of padded arrays count; with `starts_q` and
-    `starts_k` (int32, B + 1) sequences lie one behind the other, in arrays without the dimension B, and lse is
-    (Hq, rows).  `longest_q` and `longest_k` say how long the longest is, where it is known.
+    `starts_k` (int32, B + 1) sequences lie one behind the other, in arrays without the dimension B, and lse is (Hq,
+    rows).  `longest_q` and `longest_k` say how long the longest is, where it is known.
 
     Pages: `page_table` is a block table (B, pages of a sequence) of int32, with `lengths_k`; or (indptr, indices, last
-    page lengths).  k and v are then pools of pages, by `kv_layout` "linear" (pages, page, Hkv, D), "heads_first" (pages,
-    Hkv, page, D) or "vectorised" (with 16 bytes innermost; docs/attention.md).
+    page lengths).  k and v are then pools of pages, by `kv_layout` "linear" (pages, page, Hkv, D), "heads_first"
+    (pages, Hkv, page, D) or "vectorised" (with 16 bytes innermost; docs/attention.md).
 
     fp8: `q_scale` and `kv_scales` (k_scale, v_scale) multiply what the arrays hold: one number, one a head, or one for
     each head and `scale_block` rows.  `splits` is chosen by rule where not given.
@@ -105,12 +105,13 @@ def append_kv(
     copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
-    """Write new rows of k and v behind the `lengths` (int32, B) each sequence of a cache holds; lengths stay as they are.
+    """Write new rows of k and v behind the `lengths` (int32, B) that each sequence of a cache holds.
 
-    k is (B, rows, Hkv, D) and v (B, rows, Hkv, Dv), or heads first with layout "bhsd"; of `lengths_new` rows where given.
-    The caches are (B, room, Hkv, D), or pools of pages with a block `page_table` (B, pages), as `attention` takes them.
-    With `rotary` (cos, sin, "interleaved" or "half") k is turned by its place in the sequence, and so is `q` where given:
-    (B, rows, Hq, D), a query for each new key.  cos and sin have a row for each place and a column for each pair.
+    k is (B, rows, Hkv, D) and v (B, rows, Hkv, Dv), or heads first with layout "bhsd"; of `lengths_new` rows where
+    given. The caches are (B, room, Hkv, D), or pools of pages with a block `page_table` (B, pages), as `attention`
+    takes them. With `rotary` (cos, sin, "interleaved" or "half") k is turned by its place in the sequence, and so is
+    `q` where given: (B, rows, Hq, D), a query for each new key.  cos and sin have a row for each place and a column for
+    each pair.
 
     (cache_k, cache_v), or (cache_k, cache_v, q turned); `q_out` may be q itself.
     """

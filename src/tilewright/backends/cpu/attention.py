@@ -1,7 +1,7 @@
 """All the CPU backend knows of attention.
 
-A pipeline is a header `cpu/attention_PIPELINE.h` with a class template for each family of signatures it serves, its Work
-(`cpu/attention.h` says what it has), and a function here that turns a schedule into the constants of its Config.
+A pipeline is a header `cpu/attention_PIPELINE.h` with a class template for each family of signatures it serves, its
+Work (`cpu/attention.h` says what it has), and a function here that turns a schedule into the constants of its Config.
 """
 
 from __future__ import annotations

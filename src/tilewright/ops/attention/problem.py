@@ -124,7 +124,7 @@ class AttentionProblem:
         return (*keys, self.heads_kv, size)
 
     def dense_strides(self, name: str) -> Sizes:
-        first, rows, heads, size = self.shape(name)
+        _, rows, heads, size = self.shape(name)
         if name in "kv" and self.pages == "vectorised":
             return (rows * heads * size, 0, rows * size)
         batch = 0 if self.packed and name in "qo" else 0 if self._packed_keys and name in "kv" else rows * heads * size

@@ -53,10 +53,10 @@ class Numbers:
     offset: int = 0
 
 
-class Sequence(NamedTuple):
+class Cut(NamedTuple):
     """One sequence, cut to its lengths, in float64: rows (or keys), heads, elements."""
 
-    index: int
+    number: int
     first_row: int  # among packed rows
     q: Array
     k: Array
@@ -162,8 +162,8 @@ def _keys(p: AttentionProblem, name: str, given: Given, index: int, first: int, 
         chosen = np.asarray(given["page_table"])[int(given["page_indptr"][index]) + logical]
     else:
         chosen = np.asarray(given["page_table"])[index][logical]
-    found = unvectorised(p, name, given[name])[chosen]
-    return found.reshape(-1, *found.shape[2:])[:count]
+    found: Array = unvectorised(p, name, given[name])[chosen]
+    return np.asarray(found.reshape(-1, *found.shape[2:])[:count])
 
 
 def _scaled(p: AttentionProblem, name: str, given: Given, index: int, rows: Array) -> Array:
@@ -186,10 +186,10 @@ def _cut(array: Any, index: int, rows: int, keys: int) -> Array | None:
     four = np.asarray(array)
     four = four.reshape((1,) * (4 - four.ndim) + four.shape)
     mine = four[index if four.shape[0] > 1 else 0]
-    return mine[:, : rows if mine.shape[1] > 1 else 1, : keys if mine.shape[2] > 1 else 1]
+    return np.asarray(mine[:, : rows if mine.shape[1] > 1 else 1, : keys if mine.shape[2] > 1 else 1])
 
 
-def sequences(problem: AttentionProblem, given: Given) -> Iterator[Sequence]:
+def sequences(problem: AttentionProblem, given: Given) -> Iterator[Cut]:
     """The sequences of a forward problem, one after another."""
     p = problem
     for index in range(p.batch):
@@ -198,7 +198,7 @@ def sequences(problem: AttentionProblem, given: Given) -> Iterator[Sequence]:
         slopes = given.get("alibi")
         if slopes is not None:
             slopes = np.broadcast_to(_wide(slopes), (p.batch, p.heads_q))[index]
-        yield Sequence(
+        yield Cut(
             index,
             first_row,
             _scaled(p, "q", given, index, q),
@@ -230,7 +230,7 @@ def _narrow(p: AttentionProblem) -> bool:
     return DTYPES[p.dtype_kv].bytes == 1 and DTYPES[p.dtype_q].bytes == 1
 
 
-def _scores(p: AttentionProblem, numbers: Numbers, one: Sequence, head: int, rows: Array) -> tuple[Array, Array]:
+def _scores(p: AttentionProblem, numbers: Numbers, one: Cut, head: int, rows: Array) -> tuple[Array, Array]:
     """Scores of some rows of a head with their errors; minus infinity where a key is not seen."""
     group = p.heads_q // p.heads_kv
     q, k = one.q[rows, head], one.k[:, head // group]
@@ -266,7 +266,7 @@ def _weight_rounding(p: AttentionProblem) -> tuple[float, float]:
     return DTYPES[p.dtype_kv].unit_roundoff, SMALLEST[p.dtype_kv]
 
 
-def attend(p: AttentionProblem, numbers: Numbers, one: Sequence, rows: Array) -> Exact:
+def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exact:
     """Some rows of a sequence, every head."""
     count, group = len(one.k), p.heads_q // p.heads_kv
     o = np.zeros((len(rows), p.heads_q, p.head_v))
@@ -288,7 +288,7 @@ def attend(p: AttentionProblem, numbers: Numbers, one: Sequence, rows: Array) ->
             wrong = np.where(share > 0, np.minimum(wrong, 1e30), 0.0)
             off = (share * wrong).sum(1)
             if p.dropout:
-                share = share * kept(numbers, one.index * p.heads_q + head, rows, count)
+                share = share * kept(numbers, one.number * p.heads_q + head, rows, count)
             v, size = one.v[:, head // group], np.abs(one.v[:, head // group])
             # A key that is not seen does not count, whatever its value: 0 times infinity is no number.
             plain = np.where(np.isfinite(v), v, 0.0)
@@ -324,20 +324,20 @@ def _chosen_rows(p: AttentionProblem, rows: int, keys: int) -> Array:
     return np.arange(rows)[sampled_rows(rows, cost, MOST_PRODUCTS, 4)]
 
 
-def forward(problem: AttentionProblem, given: Given, numbers: Numbers) -> Iterator[tuple[Sequence, Array, Exact]]:
+def forward(problem: AttentionProblem, given: Given, numbers: Numbers) -> Iterator[tuple[Cut, Array, Exact]]:
     """Every sequence with rows of it that were computed."""
     for one in sequences(problem, given):
         rows = _chosen_rows(problem, len(one.q), len(one.k))
         yield one, rows, attend(problem, numbers, one, rows)
 
 
-def _rows_of(p: AttentionProblem, array: Array, one: Sequence, rows: Array) -> Array:
+def _rows_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
     """Rows of a sequence in a result of o's shape."""
-    return np.asarray(array[one.first_row + rows] if p.packed else array[one.index][rows])
+    return np.asarray(array[one.first_row + rows] if p.packed else array[one.number][rows])
 
 
-def _lse_of(p: AttentionProblem, array: Array, one: Sequence, rows: Array) -> Array:
-    return np.asarray(array[:, one.first_row + rows] if p.packed else array[one.index][:, rows])
+def _lse_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
+    return np.asarray(array[:, one.first_row + rows] if p.packed else array[one.number][:, rows])
 
 
 def worst(checks: list[Check]) -> Check:
@@ -345,7 +345,7 @@ def worst(checks: list[Check]) -> Check:
 
 
 def judgement(problem: AttentionProblem, given: Given, numbers: Numbers) -> Callable[[Given], Check]:
-    """A check of results (`out`, `lse`, or `parts` and `part_lse`) for one set of operands; values are computed once."""
+    """A check of results (`out`, `lse`, or `parts` and `part_lse`) for one set of operands: computed once."""
     p = problem
     known = list(forward(p, given, numbers))
 
@@ -383,11 +383,11 @@ def merged(parts: Array, sums: Array) -> tuple[Array, Array]:
         return value, np.where(some, level + np.log(np.where(some, total, 1.0)), -np.inf)
 
 
-def together(p: AttentionProblem, parts: Any, sums: Any, one: Sequence, rows: Array) -> tuple[Array, Array]:
+def together(p: AttentionProblem, parts: Any, sums: Any, one: Cut, rows: Array) -> tuple[Array, Array]:
     """The parts of a sequence's rows put together: o of rows, heads, elements; lse of heads, rows."""
     wide, logs = _wide(parts), _wide(sums)
-    mine = wide[:, 0, one.first_row + rows] if p.packed else wide[:, one.index][:, rows]
-    log = logs[:, :, one.first_row + rows] if p.packed else logs[:, one.index][:, :, rows]
+    mine = wide[:, 0, one.first_row + rows] if p.packed else wide[:, one.number][:, rows]
+    log = logs[:, :, one.first_row + rows] if p.packed else logs[:, one.number][:, :, rows]
     value, lse = merged(mine, log.transpose(0, 2, 1))
     return value, lse.T
 
@@ -399,7 +399,7 @@ def judge_combine(problem: AttentionProblem, given: Given) -> Callable[[Given], 
     known = []
     for index in range(p.batch):
         first, rows, _, _ = _lengths(p, given, index)
-        one = Sequence(index, first, *(np.zeros((0, 1, 1)),) * 3, None, None, None, None)
+        one = Cut(index, first, *(np.zeros((0, 1, 1)),) * 3, None, None, None, None)
         chosen = np.arange(rows)
         value, lse = together(p, parts, sums, one, chosen)
         size, _ = together(p, np.abs(parts), sums, one, chosen)
@@ -462,7 +462,8 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
             where = _places(p, given, index, places)
             for name in "kv":
                 touched[name][where] = True
-                value, bound = _wide(given[name][index][:count]), 0.0
+                value = _wide(given[name][index][:count])
+                bound = np.zeros_like(value)
                 if name == "k":
                     value, bound = turned(p, given["k"][index][:count], places, given.get("cos"), given.get("sin"))
                 got = caches[name][where]

@@ -1,8 +1,8 @@
 """In how many parts the keys of a problem are walked: the stated rule, where nobody says.
 
 A GPU that has too few blocks of rows to be busy walks parts of the keys beside each other, and puts them together in a
-second stage.  With `blocks` tiles of 64 rows (those of a group of query heads together, as decode kernels take them) and
-two places a compute unit:
+second stage.  With `blocks` tiles of 64 rows (those of a group of query heads together, as decode kernels take them)
+and two places a compute unit:
 
     blocks >= 0.8 places            one part
     else                            the least number of parts, each of at least 256 keys, whose last wave of blocks is

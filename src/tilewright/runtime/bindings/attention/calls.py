@@ -123,8 +123,8 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
     seed, halves = _seed(dropout, given["seed"])
     k_scale, v_scale = _pair("kv_scales", given["kv_scales"])
     if scale is None:
-        shape = getattr(q, "shape", ())
-        size = int(shape[-1]) if len(shape) else 1
+        shape: tuple[Any, ...] = tuple(getattr(q, "shape", ()))
+        size = int(shape[-1]) if shape else 1
         scale = 1.0 / math.sqrt(size) if size else 1.0
     operands = _placed(
         q=q, k=k, v=v, mask=given["mask"], bias=given["bias"], alibi=given["alibi"], sink=sink,

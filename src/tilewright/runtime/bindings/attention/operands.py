@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
@@ -76,7 +75,7 @@ class Rows:
 
 def unit_rows(view: View) -> None:
     """The last dimension lies side by side."""
-    if view.shape and view.shape[-1] > 1 and prod(view.shape) and view.strides[-1] != 1:
+    if view.shape and view.shape[-1] > 1 and 0 not in view.shape and view.strides[-1] != 1:
         message = f"the last dimension of {view.what} has a stride of {view.strides[-1]}"
         raise copy_needed(view.what, message, rule="array-strides", value=view.strides)
 
@@ -119,7 +118,7 @@ def page_shape(view: View, name: str, layout: str) -> Rows:
     pages, heads, outer, inner, _ = view.shape
     slots, size = (inner, outer * vector) if name == "k" else (outer * vector, inner)
     dense = (inner * vector, vector, 1)
-    if prod(view.shape) and any(
+    if 0 not in view.shape and any(
         count > 1 and mine != step for count, mine, step in zip(view.shape[2:], view.strides[2:], dense, strict=True)
     ):
         message = f"a page of {view.what} does not lie side by side: its strides are {view.strides}"
@@ -159,7 +158,7 @@ def scale_strides(view: View, batch: int, heads: int, block: int) -> tuple[str, 
     shape, strides = view.shape, view.strides
     if view.dtype != "fp32":
         raise bad("scales-shape", f"{view.what} holds {view.dtype}", view.dtype, remedy)
-    if prod(shape) == 1:
+    if all(one == 1 for one in shape):
         return "tensor", (0, 0, 0)
     if shape == (heads,):
         return "head", (0, strides[0], 0)

@@ -11,7 +11,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError
 from tilewright.ops.attention.legality import problem_check
 from tilewright.ops.attention.problem import AttentionProblem, Sizes
-from tilewright.ops.attention.spec import FLOATS, INPUTS, OP, OUTPUTS, default_output
+from tilewright.ops.attention.spec import FLOATS, INPUTS, OUTPUTS, default_output
 from tilewright.ops.attention.splits import splits_of
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.attention import stages
@@ -23,14 +23,10 @@ from tilewright.runtime.bindings.attention.operands import (
     rows_of,
     scale_strides,
     table,
-    unit_rows,
 )
 from tilewright.runtime.bindings.attention.stages import (
     ALIBI,
     BIAS,
-    CACHE_K,
-    CACHE_V,
-    COS,
     INDPTR,
     K_SCALE,
     LAST,
@@ -39,10 +35,8 @@ from tilewright.runtime.bindings.attention.stages import (
     LSE,
     MASK,
     OUT,
-    Q_OUT,
     Q_SCALE,
     SEED,
-    SIN,
     SINK,
     STARTS_K,
     STARTS_Q,
@@ -80,7 +74,7 @@ class Attributes(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Call:
+class Call:
     """A call on its way to a request."""
 
     a: Attributes
@@ -103,8 +97,12 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     a = Attributes(*given)
     if a.problem is not None:
         return made_up(a.problem, target)
-    call = _Call(a, target, views)
-    return _append(call) if a.family == "append" else _forward(call)
+    call = Call(a, target, views)
+    if a.family == "append":
+        from tilewright.runtime.bindings.attention import append
+
+        return append.build(call)
+    return _forward(call)
 
 
 def made_up(problem: AttentionProblem, target: str) -> Request:
@@ -122,7 +120,7 @@ def staged(problem: AttentionProblem, target: str) -> tuple[AttentionProblem, ..
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
-def _forward(call: _Call) -> Request:
+def _forward(call: Call) -> Request:
     a = call.a
     q, k, v = (call.view(slot) for slot in (Q, K, V))
     _demand_dtypes(q, k, v)
@@ -145,10 +143,10 @@ def _forward(call: _Call) -> Request:
         lie["o"] = rows_of(out, a.layout, packed)
     else:
         lie["o"] = Rows.dense((*rows.outer, problem.heads_q, problem.head_v), a.layout)
-    strides = {f"{name}_strides": one.strides for name, one in lie.items()}
+    strides: dict[str, Any] = {f"{name}_strides": one.strides for name, one in lie.items()}
     odd = q.place is not HOST and any(one.address % 16 for one in (q, k, v, out) if one is not None)
     problem = replace(problem, **strides, aligned=not odd)
-    _demand_legal(problem, call.target)
+    demand_legal(problem, call.target)
     made = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
     if a.lse:
         made.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
@@ -166,7 +164,7 @@ def _demand_dtypes(q: View, k: View, v: View) -> None:
         raise bad("dtype-mix", message, v.dtype, f"convert one: both have the same type, such as {k.dtype}")
 
 
-def _sequences(call: _Call, rows: Rows, packed: bool) -> None:
+def _sequences(call: Call, rows: Rows, packed: bool) -> None:
     """Batch, rows and the tables that cut them."""
     a, said = call.a, call.problem
     if packed:
@@ -186,7 +184,7 @@ def _sequences(call: _Call, rows: Rows, packed: bool) -> None:
         said["lengths_q"] = True
 
 
-def _keys(call: _Call, lie: dict[str, Rows], packed: bool) -> None:
+def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
     a, said, k, v = call.a, call.problem, call.view(K), call.view(V)
     said["dtype_kv"] = k.dtype
     if call.views[TABLE] is not None:
@@ -214,7 +212,7 @@ def _keys(call: _Call, lie: dict[str, Rows], packed: bool) -> None:
         said["lengths_k"] = True
 
 
-def _pages(call: _Call, lie: dict[str, Rows]) -> None:
+def _pages(call: Call, lie: dict[str, Rows]) -> None:
     """Keys in pages: their layout, and how they are found."""
     a, said = call.a, call.problem
     k, v, given = call.view(K), call.view(V), call.view(TABLE)
@@ -262,7 +260,7 @@ def _heads(lie: dict[str, Rows]) -> None:
         raise bad("shape-values", message, v.heads, "give as many heads of values as of keys")
 
 
-def _tables_given(call: _Call) -> None:
+def _tables_given(call: Call) -> None:
     """Tables that no part of the call reads are a mistake."""
     for slot, needs in ((INDPTR, TABLE), (LAST, TABLE)):
         if call.views[slot] is not None and call.views[needs] is None:
@@ -272,7 +270,7 @@ def _tables_given(call: _Call) -> None:
             )
 
 
-def _shape_words(call: _Call, lie: dict[str, Rows]) -> dict[str, Any]:
+def _shape_words(call: Call, lie: dict[str, Rows]) -> dict[str, Any]:
     a, q = call.a, call.view(Q)
     out = call.views[OUT]
     wanted = None if a.out_dtype is None else output_dtype(a.out_dtype, OUTPUTS)
@@ -287,7 +285,7 @@ def _shape_words(call: _Call, lie: dict[str, Rows]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _scores(call: _Call) -> None:
+def _scores(call: Call) -> None:
     """Mask, bias, slopes, sinks and scales: what changes scores."""
     said, lying = call.problem, call.lying
     full = (said["batch"], said["heads_q"], said["rows"], said["keys"])
@@ -314,6 +312,10 @@ def _scores(call: _Call) -> None:
         if one is not None:
             heads = said["heads_q"] if name == "q" else said["heads_kv"]
             kind, strides = scale_strides(one, said["batch"], heads, call.a.scale_block)
+            rows = said["rows"] if name == "q" else said["keys"]
+            if kind == "block" and one.shape[2] * call.a.scale_block < rows:
+                message = f"{one.what} has {one.shape[2]} blocks of {call.a.scale_block}, and there are {rows} rows"
+                raise bad("scales-shape", message, one.shape, f"give {-(-rows // call.a.scale_block)} blocks")
             finest = said.get("scales_q" if name == "q" else "scales_kv", "none")
             order = ("none", "tensor", "head", "block")
             said["scales_q" if name == "q" else "scales_kv"] = max(finest, kind, key=order.index)
@@ -349,102 +351,8 @@ def _as_given(shape: Sizes, layout: str, packed: bool) -> Sizes:
     return (*shape[:-3], shape[-2], shape[-3], shape[-1])
 
 
-def _demand_legal(problem: AttentionProblem, target: str) -> None:
+def demand_legal(problem: AttentionProblem, target: str) -> None:
     for broken in problem_check(problem, target):
         raise ProblemError(
             f"{problem.describe()}: {broken.message}", rule=broken.rule, value=problem, remedy=broken.remedy
         )
-
-
-# -- append ------------------------------------------------------------------------------------------------------------
-
-
-def _append(call: _Call) -> Request:
-    a, said = call.a, call.problem
-    k, v, cache_k, cache_v = (call.view(slot) for slot in (K, V, CACHE_K, CACHE_V))
-    new = {name: rows_of(one, a.layout, False) for name, one in (("k", k), ("v", v))}
-    said |= {"family": "append", "batch": new["k"].batch, "rows": new["k"].rows, "heads_kv": new["k"].heads,
-             "head_qk": new["k"].size, "head_v": new["v"].size, "dtype_q": k.dtype, "dtype_kv": cache_k.dtype,
-             "rotary": a.rotary, "heads_q": new["k"].heads}  # fmt: skip
-    if new["k"].outer != new["v"].outer or new["k"].heads != new["v"].heads:
-        message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences, rows or heads"
-        raise bad("shape-values", message, v.shape, "give as many values as keys")
-    for one in (v, cache_v):
-        if one.dtype != (k.dtype if one is v else cache_k.dtype):
-            raise bad("dtype-mix", f"{one.what} holds {one.dtype}, and k {k.dtype}", one.dtype, "convert one of them")
-    lie = _caches(call, cache_k, cache_v)
-    for name, one in lie.items():
-        if (one.heads, one.size) != (new[name].heads, new[name].size):
-            message = (
-                f"cache_{name} has {one.heads} heads of {one.size}, and {name} {new[name].heads} of {new[name].size}"
-            )
-            raise bad("shape-cache", message, (one.heads, one.size), "give a cache for such heads")
-    table(call.view(LENGTHS_K), 1, (said["batch"],))
-    said["lengths_k"] = True
-    if call.views[LENGTHS_Q] is not None:
-        table(call.view(LENGTHS_Q), 1, (said["batch"],))
-        said["lengths_q"] = True
-    call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
-    _rotary(call)
-    made = _turned_q(call, lie)
-    problem = AttentionProblem(**said, **{f"{name}_strides": one.strides for name, one in lie.items()})
-    _demand_legal(problem, call.target)
-    return Request(OP, (stages.append(problem, Lying(**call.lying)),), made)
-
-
-def _caches(call: _Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
-    a, said = call.a, call.problem
-    if call.views[TABLE] is None:
-        lie = {name: rows_of(one, a.kv_layout or a.layout, False) for name, one in (("k", cache_k), ("v", cache_v))}
-        said["keys"] = lie["k"].rows
-        if lie["k"].batch != said["batch"]:
-            message = f"the cache has {lie['k'].batch} sequences and there are rows of {said['batch']}"
-            raise bad("shape-batch", message, cache_k.shape, f"give a cache of {said['batch']} sequences")
-    else:
-        given = table(call.view(TABLE), 2)
-        lie = {name: page_shape(one, name, a.kv_layout) for name, one in (("k", cache_k), ("v", cache_v))}
-        said |= {"pages": "vectorised" if a.kv_layout == "vectorised" else "strided", "lookup": "table",
-                 "page_count": lie["k"].batch, "page_size": lie["k"].rows,
-                 "keys": given.shape[1] * lie["k"].rows}  # fmt: skip
-        if given.shape[0] != said["batch"]:
-            message = f"page_table has {given.shape[0]} rows and there are {said['batch']} sequences"
-            raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
-        call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
-    if lie["k"].outer != lie["v"].outer:
-        raise bad("shape-values", f"cache_v has shape {cache_v.shape} and cache_k {cache_k.shape}", cache_v.shape,
-                  "give caches with room for as many values as keys")  # fmt: skip
-    return lie
-
-
-def _rotary(call: _Call) -> None:
-    if call.a.rotary == "none":
-        return
-    cos, sin, said = call.view(COS), call.view(SIN), call.problem
-    if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype or cos.strides != sin.strides:
-        message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
-        raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each place, a column for each pair")
-    for one in (cos, sin):
-        unit_rows(one)
-    if cos.dtype not in ("fp32", said["dtype_q"]):
-        message = f"cos and sin hold {cos.dtype}, and k {said['dtype_q']}"
-        raise bad("rotary-tables", message, cos.dtype, f"give fp32 or {said['dtype_q']}")
-    said["rotary_size"], said["dtype_aux"] = 2 * cos.shape[1], cos.dtype
-    call.lying["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
-
-
-def _turned_q(call: _Call, lie: dict[str, Rows]) -> tuple[Result, ...]:
-    q, said = call.views[Q], call.problem
-    if q is None:
-        return ()
-    rows = rows_of(q, call.a.layout, False)
-    if rows.outer != (said["batch"], said["rows"]) or rows.size != said["head_qk"] or q.dtype != said["dtype_q"]:
-        message = f"q is {q.dtype} of shape {q.shape}, and k {said['dtype_q']} of {said['rows']} new rows"
-        raise bad("shape-queries", message, q.shape, "give a query for each new key, with heads of its size and type")
-    said["heads_q"], said["turns_q"] = rows.heads, True
-    lie["q"] = rows
-    out = call.views[Q_OUT]
-    lie["o"] = rows_of(out, call.a.layout, False) if out is not None else Rows.dense((*rows.outer, rows.heads, rows.size),
-                                                                                    call.a.layout)  # fmt: skip
-    if out is not None and (out.shape != q.shape or out.dtype != q.dtype):
-        raise bad("shape-out", f"q_out is {out.dtype} of shape {out.shape}", out.shape, "give one like q")
-    return (Result(Q_OUT, q.shape, dense_strides(q.shape), q.dtype),)

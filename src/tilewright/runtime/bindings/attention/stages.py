@@ -11,6 +11,7 @@ from tilewright.ops.attention.spec import OP
 from tilewright.runtime.bindings.attention.args import AppendArgs, AttentionArgs, CombineArgs, Strides
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
 
+_STARTS = "numbers that never decrease, from 0"
 SLOTS = (
     Slot("q", optional=True),  # a combination has none
     Slot("k", optional=True),
@@ -19,14 +20,12 @@ SLOTS = (
     Slot("bias", optional=True),
     Slot("alibi", optional=True),
     Slot("sink", optional=True),
-    Slot("starts_q", optional=True, holds="starts that never decrease, from 0 to the rows of q, no sequence longer than "
-         "longest_q"),
-    Slot("starts_k", optional=True, holds="starts that never decrease, from 0 to the rows of k, no sequence longer than "
-         "longest_k"),
+    Slot("starts_q", optional=True, holds=f"{_STARTS} to the rows of q, no sequence over longest_q"),
+    Slot("starts_k", optional=True, holds=f"{_STARTS} to the rows of k, no sequence over longest_k"),
     Slot("lengths_q", optional=True, holds="0 to the rows a sequence of q has room for"),
     Slot("lengths_k", optional=True, holds="0 to the keys a sequence has room for"),
     Slot("page_table", optional=True, holds="numbers of pages there are, from 0"),
-    Slot("page_indptr", optional=True, holds="starts that never decrease, from 0 to the number of page indices"),
+    Slot("page_indptr", optional=True, holds=f"{_STARTS} to the number of page indices"),
     Slot("page_last", optional=True, holds="1 to the slots of a page"),
     Slot("q_scale", optional=True),
     Slot("k_scale", optional=True),
@@ -279,9 +278,8 @@ def results(problem: AttentionProblem) -> tuple[Result, ...]:
 
 def alone(problem: AttentionProblem) -> Request:
     """One kernel on dense operands of exactly this problem."""
-    makers = {"combine": combine, "append": append}
-    made = makers.get(problem.family, forward)(problem)
-    return Request(OP, (made,), results(problem))
+    maker = combine if problem.family == "combine" else append if problem.family == "append" else forward
+    return Request(OP, (maker(problem),), results(problem))
 
 
 def whole(stages: Sequence[AttentionProblem], lying: Lying, made: tuple[Result, ...]) -> Request:
