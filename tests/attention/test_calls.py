@@ -73,11 +73,15 @@ def test_masks_and_biases_broadcast(shape: tuple[int, ...]) -> None:
 def test_rows_that_see_nothing_are_0_and_minus_infinity() -> None:
     q, k, v = arrays()
     out, lse = tw.attention(q, k, v, mask=np.zeros((1, 1), bool), return_lse=True)
-    assert (out == 0).all() and np.isneginf(lse).all()
+    assert (out == 0).all()
+    assert np.isneginf(lse).all()
     out, lse = tw.attention(q, k[:, :0], v[:, :0], return_lse=True)
-    assert out.shape == (B, SQ, HQ, DV) and (out == 0).all() and np.isneginf(lse).all()
+    assert out.shape == (B, SQ, HQ, DV)
+    assert (out == 0).all()
+    assert np.isneginf(lse).all()
     out = tw.attention(q, k[:, :3], v[:, :3], causal="bottom_right")  # rows before the first key
-    assert (out[:, : SQ - 3] == 0).all() and (out[:, SQ - 3 :] != 0).any(-1).all()
+    assert (out[:, : SQ - 3] == 0).all()
+    assert (out[:, SQ - 3 :] != 0).any(-1).all()
     assert tw.attention(q[:, :0], k, v).shape == (B, 0, HQ, DV)
     assert tw.attention(q[:0], k[:0], v[:0]).shape == (0, SQ, HQ, DV)
 
@@ -89,7 +93,9 @@ def test_layouts_and_strides() -> None:
     found = tw.attention(*first, layout="bhsd")
     assert found.shape == (B, HQ, SQ, DV)
     assert (found.transpose(0, 2, 1, 3) == want).all()
-    assert (tw.attention(*(one.transpose(0, 2, 1, 3) for one in (q, k, v)), layout="bhsd").transpose(0, 2, 1, 3) == want).all()
+    assert (
+        tw.attention(*(one.transpose(0, 2, 1, 3) for one in (q, k, v)), layout="bhsd").transpose(0, 2, 1, 3) == want
+    ).all()
     wide = [np.zeros((*one.shape[:-1], one.shape[-1] + 8), np.float32) for one in (q, k, v)]
     for one, other in zip(wide, (q, k, v), strict=True):
         one[..., : other.shape[-1]] = other
@@ -98,7 +104,8 @@ def test_layouts_and_strides() -> None:
     assert (tw.attention(q[::-1], k[::-1], v[::-1])[::-1] == want).all(), "backwards in memory"
     out = np.full((B, SQ, HQ, DV + 8), 7.0, np.float32)
     given = tw.attention(q, k, v, out=out[..., :DV])
-    assert (out[..., :DV] == want).all() and (out[..., DV:] == 7.0).all()
+    assert (out[..., :DV] == want).all()
+    assert (out[..., DV:] == 7.0).all()
     assert given.base is out
 
 
@@ -107,7 +114,8 @@ def test_element_types(dtype: Any, bound: float) -> None:
     q, k, v = (one.astype(dtype) for one in arrays())
     want = batched(*(one.astype(np.float64) for one in (q, k, v)))[0]
     out = tw.attention(q, k, v)
-    assert out.dtype == dtype and near(out.astype(np.float32), want, bound)
+    assert out.dtype == dtype
+    assert near(out.astype(np.float32), want, bound)
     assert near(tw.attention(q, k, v, out_dtype="fp32"), want, 1e-5)
 
 
@@ -116,15 +124,16 @@ def test_fp8_with_scales_of_every_kind() -> None:
     wide = [one.astype(np.float64) for one in (q, k, v)]
     rng = np.random.default_rng(5)
     out = tw.attention(q, k, v)
-    assert out.dtype == ml_dtypes.bfloat16 and near(out.astype(np.float32), batched(*wide)[0], 2e-2)
+    assert out.dtype == ml_dtypes.bfloat16
+    assert near(out.astype(np.float32), batched(*wide)[0], 2e-2)
     for q_scale, k_scale, v_scale, block in (
         (np.float32(0.5), np.float32(2), np.float32(3), None),
         (rng.random(HQ, np.float32), rng.random(HK, np.float32), rng.random((B, HK), np.float32), None),
         (rng.random((B, HQ, 2), np.float32), rng.random((B, HK, 3), np.float32), rng.random((B, HK, 3), np.float32), 4),
     ):
         found = tw.attention(
-            q, k, v, q_scale=np.asarray(q_scale), kv_scales=(np.asarray(k_scale), np.asarray(v_scale)), scale_block=block,
-            out_dtype="fp32",
+            q, k, v, q_scale=np.asarray(q_scale), kv_scales=(np.asarray(k_scale), np.asarray(v_scale)),
+            scale_block=block, out_dtype="fp32",
         )  # fmt: skip
         scaled = []
         for one, scale in zip(wide, (q_scale, k_scale, v_scale), strict=True):
@@ -152,18 +161,30 @@ def test_packed_sequences_are_the_padded_ones() -> None:
     q, k, v = arrays()
     rows, keys = np.array([3, 7]), np.array([11, 4])
     padded, padded_lse = tw.attention(
-        q, k, v, lengths_q=rows.astype(np.int32), lengths_k=keys.astype(np.int32), causal="bottom_right", return_lse=True
+        q,
+        k,
+        v,
+        lengths_q=rows.astype(np.int32),
+        lengths_k=keys.astype(np.int32),
+        causal="bottom_right",
+        return_lse=True,
     )
     starts_q, starts_k = (np.concatenate([[0], np.cumsum(one)]).astype(np.int32) for one in (rows, keys))
-    packed = [np.concatenate([array[b, : count[b]] for b in range(B)]) for array, count in ((q, rows), (k, keys), (v, keys))]
+    packed = [
+        np.concatenate([array[b, : count[b]] for b in range(B)]) for array, count in ((q, rows), (k, keys), (v, keys))
+    ]
     found, lse = tw.attention(*packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", return_lse=True)
     assert (found.shape, lse.shape) == ((10, HQ, DV), (HQ, 10))
     for b in range(B):
         want, want_lse = plain(q[b, : rows[b]], k[b, : keys[b]], v[b, : keys[b]], causal="bottom_right")
         mine = slice(starts_q[b], starts_q[b + 1])
-        assert near(found[mine], want) and near(lse[:, mine], want_lse)
-        assert near(padded[b, : rows[b]], want) and near(padded_lse[b, :, : rows[b]], want_lse)
-    longest = tw.attention(*packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", longest_q=7, longest_k=11)
+        assert near(found[mine], want)
+        assert near(lse[:, mine], want_lse)
+        assert near(padded[b, : rows[b]], want)
+        assert near(padded_lse[b, :, : rows[b]], want_lse)
+    longest = tw.attention(
+        *packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", longest_q=7, longest_k=11
+    )
     assert (longest == found).all()
 
 
@@ -219,7 +240,9 @@ def test_prefill_from_a_pool() -> None:
     packed = np.concatenate([q[0, :3], q[1]])
     shared = np.array([*table[0], *table[0][:2], table[1][0]], np.int32)
     indptr, last = np.array([0, 3, 6], np.int32), np.array([3, 4], np.int32)
-    found = tw.attention(packed, pool_k, pool_v, starts_q=starts, page_table=(indptr, shared, last), causal="bottom_right")
+    found = tw.attention(
+        packed, pool_k, pool_v, starts_q=starts, page_table=(indptr, shared, last), causal="bottom_right"
+    )
     assert near(found[:3], plain(q[0, :3], k[0], v[0], causal="bottom_right")[0])
     keys = [np.concatenate([one[0, :8], one[1, :4]]) for one in (k, v)]
     assert near(found[3:], plain(q[1], *keys, causal="bottom_right")[0])
@@ -234,7 +257,8 @@ def test_splits_change_nothing_but_the_last_digits(splits: int) -> None:
     sink = np.float32([0.5, -1, 2, 0])
     want, want_lse = tw.attention(q, k, v, causal=True, sink=sink, return_lse=True)
     found, lse = tw.attention(q, k, v, causal=True, sink=sink, return_lse=True, splits=splits)
-    assert np.abs(found - want).max() < 2e-6 and np.abs(lse - want_lse).max() < 2e-6
+    assert np.abs(found - want).max() < 2e-6
+    assert np.abs(lse - want_lse).max() < 2e-6
 
 
 def test_dropout_is_told_by_seed_and_offset() -> None:
@@ -278,7 +302,8 @@ def test_rows_go_behind_those_of_a_cache(kind: str, pages: bool) -> None:
         cache_k, cache_v = (one.reshape(8, 4, HK, -1) for one in (cache_k, cache_v))
         more = {"page_table": table}
     given = tw.append_kv(cache_k, cache_v, k, v, lengths=lengths, rotary=(cos, sin, kind), q=q, **more)
-    assert given[0] is cache_k and given[1] is cache_v
+    assert given[0] is cache_k
+    assert given[1] is cache_v
     for b in range(B):
         for t in range(3):
             place = int(lengths[b]) + t
@@ -310,7 +335,9 @@ def test_tensors_of_pytorch() -> None:
     q, k, v = (torch.from_numpy(one).transpose(1, 2) for one in arrays())
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     found, lse = tw.attention(q, k, v, causal=True, layout="bhsd", return_lse=True)
-    assert isinstance(found, torch.Tensor) and isinstance(lse, torch.Tensor)
+    assert isinstance(found, torch.Tensor)
+    assert isinstance(lse, torch.Tensor)
     assert (found - want).abs().max() < 1e-5
     half = tw.attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), causal=True, layout="bhsd")
-    assert half.dtype == torch.bfloat16 and (half.float() - want).abs().max() < 0.05
+    assert half.dtype == torch.bfloat16
+    assert (half.float() - want).abs().max() < 0.05

@@ -85,7 +85,9 @@ def _present(node: Node) -> dict[str, Array]:
         old = node.arrays[f"past_{name}"].transpose(0, 2, 1, 3)
         caches[name] = np.concatenate([old, np.full(new[name].shape, np.nan, old.dtype)], 1)
     lengths = np.full(len(new["k"]), past, np.int32)
-    tw.append_kv(caches["k"], caches["v"], np.ascontiguousarray(new["k"]), np.ascontiguousarray(new["v"]), lengths=lengths)
+    tw.append_kv(
+        caches["k"], caches["v"], np.ascontiguousarray(new["k"]), np.ascontiguousarray(new["v"]), lengths=lengths
+    )
     return caches
 
 
