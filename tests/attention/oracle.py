@@ -70,6 +70,8 @@ def batched(q: Array, k: Array, v: Array, **more: Any) -> tuple[Array, Array]:
     """The same of a batch; what has four dimensions is cut for each sequence."""
     found = []
     for b in range(len(q)):
-        mine = {name: one[b if one.shape[0] > 1 else 0] if name in ("mask", "bias") else one for name, one in more.items()}
+        mine = {
+            name: one[b if one.shape[0] > 1 else 0] if name in ("mask", "bias") else one for name, one in more.items()
+        }
         found.append(plain(q[b], k[b], v[b], **mine))
     return np.stack([one for one, _ in found]), np.stack([one for _, one in found])

@@ -1,4 +1,4 @@
-"""The float64 reference: against PyTorch's plain path, against sums written out, and its generator against its paper."""
+"""The float64 reference: against PyTorch's plain path and sums written out; its generator against its paper."""
 
 from __future__ import annotations
 
