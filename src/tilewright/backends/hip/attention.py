@@ -32,6 +32,10 @@ _MULTIPLY = ("v_mfma_", "v_smfmac_")
 _START = 5e-6
 _LOOP_RATE = 5e11  # products of the loops a second
 _SHARE = 0.4  # of the data sheet's rate that a well filled kernel reaches
+_LOOPS = {
+    "header": "attention_loops.h", "kernel": "AttentionLoopsKernel", "fields": {},
+    "route": "", "pipeline": "", "shared": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ class HipAttention(KernelsDefaults):
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         if not isinstance(spec.schedule, CkTileAttentionSchedule):
-            return {"header": "attention_loops.h", "kernel": "AttentionLoopsKernel", "fields": {}}
-        return _context(spec)
+            return _LOOPS
+        return {**_context(spec), "shared": False}
 
     def shared_example(self, arch: str) -> KernelSpec | None:
         spec = example_kernel(arch)
