@@ -12,6 +12,8 @@
 #include <tilewright/hip/attention_launch.h>
 #include <tilewright/gpu/types.h>
 
+#include <type_traits>
+
 // The C++ type of an element to the device, its size to the host.
 #ifndef TW_ELEMENT
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -164,7 +166,8 @@ template <class Config> struct CkTileAttention : PlainKernel, Limits {
   static Answer broken(const tw_attention_args *args) {
     if (const Answer common = broken_attention<Config>(args); common.code) return common;
     if (no_rows(*args)) return {};
-    for (auto *rule : {broken_features, broken_edges, broken_alignment, broken_limits})
+    Answer (*const rules[])(const tw_attention_args &) = {broken_features, broken_edges, broken_alignment, broken_limits};
+    for (auto *rule : rules)
       if (const Answer found = rule(*args); found.code) return found;
     return {};
   }

@@ -4,7 +4,13 @@
 
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/fmha/kernel/fmha_fwd_splitkv_combine_kernel.hpp>
+#include <ck_tile/ops/fmha/pipeline/block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp>
+#include <ck_tile/ops/reduce/block/block_reduce.hpp>
+// Every wave reads the LSE of all parts from LDS, then writes the parts' weights over them: CK Tile has no barrier between,
+// so a wave that is ahead spoils what others still read.  Reductions lie between the two; here each begins with one.
+#define block_tile_reduce_sync(...) (ck_tile::block_sync_lds(), ck_tile::block_tile_reduce_sync(__VA_ARGS__))
 #include <ck_tile/ops/fmha/pipeline/block_fmha_fwd_splitkv_combine_pipeline.hpp>
+#undef block_tile_reduce_sync
 
 namespace tw::hip {
 
