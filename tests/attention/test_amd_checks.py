@@ -1,4 +1,4 @@
-"""The check that AMD attention kernels carry in C says what `supports` says in Python: the host's half, compiled alone."""
+"""The check that AMD attention kernels carry in C says what `supports` says: the host's half, compiled alone."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_pools_of_profiles_hold_what_their_profile_allows(pool: str) -> None:
 
 
 def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
-    """119 blocks of qr_async at head size 64 with two paddings each; those of today's headers are fewer, and say why."""
+    """119 blocks of qr_async at head size 64 with two paddings each; what these headers lack says why."""
     signature = replace(PLAIN, head_qk=64, head_v=64)
     found = specs(signature, "gfx942", "ck_default")
     assert len(found) == 2 * 119

@@ -166,7 +166,8 @@ template <class Config> struct CkTileAttention : PlainKernel, Limits {
   static Answer broken(const tw_attention_args *args) {
     if (const Answer common = broken_attention<Config>(args); common.code) return common;
     if (no_rows(*args)) return {};
-    Answer (*const rules[])(const tw_attention_args &) = {broken_features, broken_edges, broken_alignment, broken_limits};
+    Answer (*const rules[])(const tw_attention_args &) = {broken_features, broken_edges, broken_alignment,
+                                                          broken_limits};
     for (auto *rule : rules)
       if (const Answer found = rule(*args); found.code) return found;
     return {};
