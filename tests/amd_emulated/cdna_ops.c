@@ -261,6 +261,41 @@ int tw_buffer(wave *w, const memory_op *op) {
   return OK;
 }
 
+/* ---- global memory, at any address: the hardware takes every alignment, the emulator only that of words ---- */
+
+typedef struct access {
+  memory_op op;
+  int32_t length; /* of the instruction, in bytes */
+  int32_t lanes, addr, data;
+  int32_t saddr; /* a scalar pair to which the 32-bit register `addr` is added; or -1: `addr` is a pair */
+  int32_t offset, in_acc;
+} access;
+
+int tw_memory(wave *w, const access *x) {
+  uint64_t exec = exec_of(w);
+  uint32_t *file = x->in_acc ? w->acc : w->vgpr;
+  size_t unit = x->op.bytes < 4 ? (size_t)x->op.bytes : 4;
+  for (int lane = 0; lane < x->lanes; ++lane) {
+    if (!(exec >> lane & 1)) continue;
+    uint64_t at = w->vgpr[x->addr * x->lanes + lane];
+    if (x->saddr >= 0) at += w->sgpr[x->saddr] | (uint64_t)w->sgpr[x->saddr + 1] << 32;
+    else at |= (uint64_t)w->vgpr[(x->addr + 1) * x->lanes + lane] << 32;
+    uint8_t *memory = (uint8_t *)(at + (uint64_t)(int64_t)x->offset);
+    for (int byte = 0; byte < x->op.bytes; byte += 4) {
+      uint32_t *reg = file + (x->data + byte / 4) * x->lanes + lane, value = 0;
+      if (x->op.store) {
+        value = x->op.half == 2 ? *reg >> 16 : *reg;
+        memcpy(memory + byte, &value, unit);
+      } else {
+        memcpy(&value, memory + byte, unit);
+        put_loaded(reg, &x->op, value);
+      }
+    }
+  }
+  set_pc(w, pc_of(w) + (uint64_t)x->length);
+  return OK;
+}
+
 /* Global atomics: address from a register pair, or a scalar pair plus an offset register. */
 int tw_global_atomic(wave *w, const memory_op *op) {
   uint64_t code = word(w, 0) | (uint64_t)word(w, 1) << 32, exec = exec_of(w);
