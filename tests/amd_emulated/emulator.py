@@ -118,6 +118,7 @@ SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one
 # Of 8 to 128 bits, in bytes; negative from the high half of a register.
 DS_WRITES = {30: 1, 31: 2, 13: 4, 77: 8, 222: 12, 223: 16, 84: -1, 85: -2}
 DS_READS = (*range(54, 61), *range(118, 121), 226, 227, 254, 255)
+DS_BPERMUTE = 63
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
 
@@ -232,6 +233,8 @@ class Checkout:
             return self._lookup("flat" if code >> 14 & 3 == 0 else "global", code >> 18 & 0x7F, target)
         if code >> 26 == 0x36 and (code >> 17 & 0xFF) in (226, 227):  # ds_read_b64_tr_b8, _b16
             return "tw_read_transposed", ctypes.c_int32((code >> 17 & 0xFF) - 225)
+        if code >> 26 == 0x36 and (code >> 17 & 0xFF) == DS_BPERMUTE:
+            return "tw_bpermute", ctypes.c_int32(0)
         if code >> 26 == 0x36 and code >> 25 & 1 and (code >> 17 & 0xFF) not in DS_READS:
             if (code >> 17 & 0xFF) not in DS_WRITES:
                 raise EmulationError(f"local memory and accumulation registers: {code:08x} is not modelled")
