@@ -15,6 +15,7 @@ from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.cli import _sweep
 from tilewright.cli.main import build_app
+from tilewright.dispatch import kernels as dispatched
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.measure import winner
 from tilewright.dispatch.results import OK, Results
@@ -157,6 +158,44 @@ def test_a_table_grows_and_another_s_file_is_left_alone(tmp_path: Path, flag: st
     assert "[results-file]" in done.stderr
     assert out.read_text() == "mine\n"
     assert own.results.count() == before, "told before anything was measured"
+
+
+def test_where_nothing_can_be_written_nothing_is_built_or_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said before the work, and with a remedy that helps: the place that was named, not another one's setting."""
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something was built")
+
+    monkeypatch.setattr(forge, "Builder", never)
+    file, plain = problems(tmp_path / "p.json", 4), tmp_path / "plain"
+    plain.write_text("a file")
+    (tmp_path / "d.csv").mkdir()
+    impossible = ("/proc/self/x.csv", str(plain / "x.csv"), str(tmp_path / "no" / "x.csv"), str(tmp_path / "d.csv"),
+                  str(tmp_path / ("long" * 80 + ".csv")))  # fmt: skip
+    for path in impossible:
+        done = shell("bench", "gemm", *QUICK, "--problems", file, "--output", path)
+        assert done.exit_code in (1, 2), done.output
+        assert "[output-folder]" in done.stderr or "[table-folder]" in done.stderr, done.stderr
+        assert "remedy: " in done.stderr
+    for path in ("/proc/self/x.db", str(plain / "x.db")):
+        done = shell("bench", "gemm", *QUICK, "--problems", file, "--store", path)
+        assert done.exit_code == 2, done.output
+        assert "[records-unwritable]" in done.stderr
+        assert "name another with --store" in done.stderr
+        assert "TILEWRIGHT_CACHE_DIR" not in done.stderr
+    for mine in (("--problems", file, "--store", str(tmp_path / "s.db")), ("--m", "4", "--n", "4", "--k", "4")):
+        with monkeypatch.context() as patched:
+            records = measured.Records(plain / "cache")
+            patched.setitem(measured._known, settings.current().cache_dir, records)
+            patched.setattr(dispatched, "kernels", never)
+            done = shell("bench", "gemm", *QUICK, *mine, "--save")
+        assert done.exit_code == 2, done.output
+        assert "[records-unwritable]" in done.stderr
+        assert "TILEWRIGHT_CACHE_DIR" in done.stderr, "which is what helps here"
+    (tmp_path / "s.db").unlink()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["d.csv", "p.json", "plain"]
 
 
 def test_what_cannot_be_measured_at_all_is_an_error(tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ def _bench(
     with registry_for(target, threads, strict) as registry:
         problem = problem_of(op, given, registry.arch).problem
         rounds = rounds or 9
+        if save:
+            _demand_store()
         for record, stage in _measured(registry, op, problem, field, rounds=rounds, flush=flush, save=save, jobs=jobs):
             found.append(record)
             if not json:
@@ -183,6 +185,13 @@ def _demand_set(**options: Path | str | None) -> None:
                 value=f"--{name}",
                 remedy="give --problems too, or leave it out",
             )
+
+
+def _demand_store() -> None:
+    """Where nothing can be remembered, that is said before anything is built."""
+    from tilewright.dispatch.records import records
+
+    records().demand_writable()
 
 
 def _measured(

@@ -346,14 +346,25 @@ class Records:
             return self.results.put(results, choices, newest=newest)
         except Unreadable as error:
             if error.foreign:
-                raise StoreError(
-                    f"the measurement records {self.path} cannot be used ({error}), and are not written over",
-                    rule="records-unreadable",
-                    value=str(self.path),
-                    remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
-                ) from error
+                raise self._foreign(error) from error
             self._set_aside(error)
             return self.results.put(results, choices, newest=newest)
+
+    def demand_writable(self) -> None:
+        """Say now what would keep a choice from being stored later; a damaged store would only be set aside."""
+        try:
+            self.results.demand_writable()
+        except Unreadable as error:
+            if error.foreign:
+                raise self._foreign(error) from error
+
+    def _foreign(self, error: Unreadable) -> StoreError:
+        return StoreError(
+            f"the measurement records {self.path} cannot be used ({error}), and are not written over",
+            rule="records-unreadable",
+            value=str(self.path),
+            remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
+        )
 
     def forget(self, which: Callable[[Record], bool]) -> int:
         """Remove records; the answer counts them."""
