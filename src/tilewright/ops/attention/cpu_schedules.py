@@ -44,7 +44,7 @@ class CpuDecodeSchedule:
     serves: ClassVar[tuple[str, ...]] = ("forward",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": SHAPES["tile"]}
 
     def label(self) -> str:
         return f"decode_{self.tile[0]}x{self.tile[1]}"
