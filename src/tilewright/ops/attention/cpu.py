@@ -129,7 +129,7 @@ _SET = 8  # tiles of rows that share what is packed
 
 def _tiled(arch: Arch, vectors: int, deep: int, keys: int, tiles: int = _SET) -> CpuTiledSchedule:
     rows = vectors * lanes(arch)
-    return CpuTiledSchedule((rows * tiles, keys), (rows, deep))
+    return CpuTiledSchedule((rows * tiles, keys // deep * deep), (rows, deep))
 
 
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[CpuSchedule]:
@@ -147,7 +147,7 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
             for keys in (32, 64, 96, 128, 192, 256) if far else (64, 128, 256):
                 for tiles in (2, 4, 8, 16) if far else (8,):
                     yield _tiled(arch, vectors, deep, keys, tiles)
-        for rows in (1, 2, 4, 8) if far else (most // 2, most):
+        for rows in [one for one in (1, 2, 4, 8) if one <= most] if far else (most // 2, most):
             for keys in (16, 32, 64, 128, 256) if far else (32, 64, 128):
                 yield CpuDecodeSchedule((rows, keys))
     yield LoopsSchedule()

@@ -3,6 +3,7 @@
 // Lanes are elements of a head.  The rows of all query heads of a head of keys are one small matrix; each block of keys
 // is multiplied with all of them while it is near, and while keys are read the values of the block are asked for.
 #pragma once
+#include <tilewright/cpu/attention_careful.h>
 #include <tilewright/cpu/attention_plan.h>
 #include <tilewright/cpu/attention_softmax.h>
 #include <tilewright/cpu/pack.h>
@@ -312,8 +313,14 @@ template <class Config> struct AttentionDecode {
       int64_t head = all.head(kv_head, r), i = all.row(r);
       float share = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
       O *to = o_row<O>(x, s, head, i);
-      for (int64_t n = 0; n < z.vectors; ++n)
-        store_from_float(to + place(n, x.head_v, lanes), load_f(out + (r * z.vectors + n) * lanes) * share, x.head_v);
+      vf doubt{};  // a NaN anywhere stays
+      for (int64_t n = 0; n < z.vectors; ++n) {
+        vf found = load_f(out + (r * z.vectors + n) * lanes) * share;
+        doubt += found - found;
+        store_from_float(to + place(n, x.head_v, lanes), found, x.head_v);
+      }
+      float all_of = sum_lanes(doubt);
+      if (all_of != all_of && sum[r] == sum[r]) Careful<Config>::row(x, s, kv_head, head, i, top[r], sum[r], to);
       if constexpr (Config::lse) *lse_at(x, s, head, i) = natural_lse(top[r], sum[r]);
     }
   }
