@@ -6,21 +6,30 @@ behind a sequence are poisoned (harness.py).
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.attention import harness
 from tests.attention.drawing import ATTENTION, Kind, gapped, problem
-from tests.attention.harness import prove
-from tests.built import Built
+from tests.attention.harness import BINDING, POISON, Fenced, prove
+from tests.built import Built, why_not_run
+from tests.kernels.fenced_pages import Pages
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.cpu import lanes
 from tilewright.ops.attention.cpu_schedules import CpuDecodeSchedule, CpuTiledSchedule
 from tilewright.ops.base import KernelSpec
+from tilewright.runtime import samples
+from tilewright.runtime.devices import HOST, device
+from tilewright.runtime.dlpack import extent
+from tilewright.runtime.loader import Kernel
 
 pytestmark = pytest.mark.usefixtures("needs_compiler")
 
@@ -106,3 +115,98 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, case: tuple[str, st
     kernel = built[spec]
     for number, one in enumerate(drawings(spec, case[2])):
         prove(kernel, one, number, 1 + number % 3)
+
+
+class Guarded(Fenced):
+    """An operand between two pages nobody may touch, against one of them."""
+
+    def __init__(self, operand: Any, at_end: bool) -> None:
+        steps = tuple(one // operand.itemsize for one in operand.strides)
+        low, high = (int(operand.ctypes.data) + one for one in extent(operand.shape, steps, operand.itemsize))
+        self.size = high - low
+        self.memory, self.start = Pages(at_end)(self.size, operand.itemsize)
+        self.memory[:] = POISON
+        self.memory[self.start : self.start + self.size] = np.ctypeslib.as_array(
+            (ctypes.c_uint8 * self.size).from_address(low)
+        )
+        offset = self.start + (int(operand.ctypes.data) - low if self.size else 0)
+        self.view = np.ndarray(operand.shape, operand.dtype, self.memory.data, offset, operand.strides)
+        self.before = self.memory.copy()
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_nothing_beyond_an_operand_is_read(at_end: bool, built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads written in assembly are seen here, which sanitizers do not instrument."""
+    monkeypatch.setattr(harness, "Fenced", partial(Guarded, at_end=at_end))
+    for spec, case in zip(SPECS, CASES, strict=True):
+        if why_not_run(spec.arch):
+            continue
+        for number, one in enumerate(drawings(spec, case[2], 5)):
+            prove(built[spec], one, number)
+
+
+def outcome(kernel: Kernel, one: AttentionProblem, made: samples.Sample, threads: int) -> bytes:
+    samples.poison_results(BINDING, made)
+    samples.runner(BINDING, kernel, one, made, device(HOST), threads)()
+    return b"".join(made.operands[NAMES.index(name)].tobytes() for name in ("out", "lse"))
+
+
+NAMES = [slot.name for slot in BINDING.slots]
+
+
+@pytest.mark.parametrize("case", [0, 2, 7, 9])
+def test_the_result_is_the_same_on_any_number_of_threads(case: int, built: Built) -> None:
+    """Keys in parts and rows in sets follow from the problem, not from who is there to compute them."""
+    spec, has = SPECS[case], CASES[case][2]
+    kernel = built[spec]
+    several = 0
+    for number, one in enumerate(drawings(spec, has)):
+        made = BINDING.sample(one, number)
+        found = {outcome(kernel, one, made, threads) for threads in (1, 2, 3, 8)}
+        assert len(found) == 1, one.describe()
+        several += one.keys > 1024
+    assert several, "some problem has keys enough for parts"
+
+
+@pytest.mark.parametrize("case", [0, 1, 3, 8, 9])
+def test_a_value_that_nobody_sees_does_not_count(case: int, built: Built) -> None:
+    """Infinity and NaN in values reach the rows that see them, and no others: 0 times infinity is no number."""
+    spec, has = SPECS[case], CASES[case][2]
+    kernel, draw, looked = built[spec], random.Random(5), 0
+    for number, one in enumerate(one.dense() for one in drawings(spec, has)):
+        made = BINDING.sample(one, number)
+        values = made.operands[NAMES.index("v")]
+        flat = values.reshape(-1, *values.shape[-2:])
+        if not len(flat):
+            continue
+        for place, value in ((0, np.inf), (len(flat) // 2, -np.inf), (len(flat) - 1, np.nan)):
+            flat[place, :, draw.randrange(values.shape[-1])] = value
+        outcome(kernel, one, made, 2)
+        check = BINDING.check(one, made)
+        assert check.ok, f"{one.describe()}: {check.detail}"
+        looked += 1
+    assert looked > PROBLEMS // 2
+
+
+def test_a_decode_kernel_refuses_many_rows_in_c_and_here(built: Built) -> None:
+    spec = next(one for one in SPECS if one.schedule.pipeline == "decode" and not why_not_run(one.arch))
+    has = CASES[SPECS.index(spec)][2]
+    for rows in (16, 17):
+        one = replace(next(drawings(spec, has)).dense(), heads_q=4, heads_kv=1, rows=rows, bias_shape=(), mask_shape=(),
+                      bias="none", q_strides=(), k_strides=(), v_strides=(), o_strides=(), page_count=0)  # fmt: skip
+        (stage,) = BINDING.dense(one).stages
+        refused = built[spec].refusal(stage.args)
+        said = [why.rule for why in ATTENTION.supports(replace(spec, signature=one.signature), one)]
+        assert bool(refused) == (said == ["cpu-rows"]) == (rows > 16), refused
+
+
+def test_the_drawings_have_what_they_promise() -> None:
+    """So that the proofs above are no proofs of easy problems."""
+    found = [one for spec, case in zip(SPECS, CASES, strict=True) for one in drawings(spec, case[2])]
+    assert any(one.keys > 1024 and one.batch * one.heads_kv < 48 for one in found), "parts of the keys"
+    assert any(one.rows > 64 and one.heads_q > one.heads_kv for one in found), "several tiles of a group"
+    assert any(one.head_qk % 8 and one.head_v != one.head_qk for one in found)
+    assert any(one != one.dense() for one in found)
+    assert any(one.window_left >= 0 and one.sink_keys for one in found)
+    assert any(one.keys == 0 and one.rows for one in found)
+    assert {spec.arch for spec in SPECS} >= {"generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16"}

@@ -66,9 +66,10 @@ def _registers(signature: AttentionSignature, schedule: CpuSchedule, arch: Arch)
         yield Violation("cpu-vector", message, f"use {below or width} or {below + width}")
         return
     vectors = rows // width
-    need = deep * vectors + vectors + 1
+    spare = 1 if "fma" in arch.features else 2  # what is broadcast; and a product, where it is not added at once
+    need = deep * vectors + vectors + spare
     if need > arch.vector_registers:
-        most = (arch.vector_registers - vectors - 1) // vectors
+        most = (arch.vector_registers - vectors - spare) // vectors
         yield Violation(
             "cpu-registers",
             f"warp tile {rows}x{deep} needs {need} vector registers, {arch.name} has {arch.vector_registers}",
@@ -121,15 +122,16 @@ def generic_schedule(signature: AttentionSignature, arch: Arch) -> AttentionSche
     return LoopsSchedule()
 
 
-# Vectors of rows, and keys at once, of the register blocks worth having, best first, by vector registers.
-_BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {32: ((3, 8), (2, 8), (2, 12), (1, 8)), 16: ((2, 4), (3, 4), (1, 8))}
+# Vectors of rows, and keys at once, of the register blocks worth having, best first: with 32 registers, with 16, and
+# where products and sums are apart.
+_WIDE, _NARROW, _PLAIN = ((3, 8), (2, 8), (2, 12), (1, 8)), ((3, 4), (2, 4), (1, 8)), ((2, 4), (1, 8))
 _DEFAULT_KEYS = 128
 _SET = 8  # tiles of rows that share what is packed
 
 
 def _tiled(arch: Arch, vectors: int, deep: int, keys: int, tiles: int = _SET) -> CpuTiledSchedule:
     rows = vectors * lanes(arch)
-    return CpuTiledSchedule((rows * tiles, keys), (rows, deep))
+    return CpuTiledSchedule((rows * tiles, keys // deep * deep), (rows, deep))
 
 
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[CpuSchedule]:
@@ -137,7 +139,8 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
 
     Asked for `default`, `full` and `profiler`; the other pools are rules over these (`pools.py`).
     """
-    blocks, most = _BLOCKS[arch.vector_registers], min(MOST_PASS, lanes(arch))
+    most = min(MOST_PASS, lanes(arch))
+    blocks = _WIDE if arch.vector_registers >= 32 else _NARROW if "fma" in arch.features else _PLAIN
     if signature.family == "forward" and pool == "default":
         yield _tiled(arch, *blocks[0], _DEFAULT_KEYS)
         yield CpuDecodeSchedule((most, 64))
@@ -147,7 +150,7 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
             for keys in (32, 64, 96, 128, 192, 256) if far else (64, 128, 256):
                 for tiles in (2, 4, 8, 16) if far else (8,):
                     yield _tiled(arch, vectors, deep, keys, tiles)
-        for rows in (1, 2, 4, 8) if far else (most // 2, most):
+        for rows in [one for one in (1, 2, 4, 8) if one <= most] if far else (most // 2, most):
             for keys in (16, 32, 64, 128, 256) if far else (32, 64, 128):
                 yield CpuDecodeSchedule((rows, keys))
     yield LoopsSchedule()

@@ -1,8 +1,11 @@
 // The decode pipeline, for a few rows and many keys: the cache is read once, where it lies, at the speed of memory.
 //
-// Lanes are elements of a head.  The rows of all query heads of a head of keys are one small matrix; each block of keys
+// Lanes are elements of a head (in pairs of bf16 where the ISA multiplies such: a value's even elements, then its odd
+// ones).  The rows of all query heads of a head of keys are one small matrix; each block of keys
 // is multiplied with all of them while it is near, and while keys are read the values of the block are asked for.
 #pragma once
+#include <tilewright/cpu/attention_careful.h>
+#include <tilewright/cpu/attention_micro.h>
 #include <tilewright/cpu/attention_plan.h>
 #include <tilewright/cpu/attention_softmax.h>
 #include <tilewright/cpu/pack.h>
@@ -34,15 +37,16 @@ template <class Config> struct AttentionDecode {
   // ---- sizes -------------------------------------------------------------------------------
   struct Sizes {
     int64_t rows, pass, q_vectors, vectors;  // rows there may be, rows at once, vectors of a query and of a value
-    int64_t row_words, slot_words, part_words;
+    int64_t short_words, slot_words, part_words;
 
     TW_INLINE explicit Sizes(const tw_attention_args &x) {
       int64_t there = x.heads_q / x.heads_kv * x.rows;
       pass = there > 4 ? pass_most : there > 1 ? middle : 1;
       rows = up(most(1, there), pass);
-      q_vectors = (x.head_qk + whole - 1) / whole, vectors = (x.head_v + lanes - 1) / lanes;
+      q_vectors = (x.head_qk + whole - 1) / whole, vectors = (x.head_v + whole - 1) / whole * step;
       part_words = rows * (vectors * lanes + 2);
-      slot_words = up(part_words + rows * (q_vectors * lanes + block + 1) + 6 * block + 4 * lanes + 16, 16);
+      short_words = (x.head_qk < whole || x.head_v < whole ? 3 * block : 0) * int64_t(whole * sizeof(K)) / 4;
+      slot_words = up(part_words + rows * (q_vectors * lanes + block + 1) + 6 * (block + lanes) + 16, 16) + short_words;
     }
   };
   static TW_INLINE Parts parts(const tw_attention_args &x) {
@@ -60,11 +64,14 @@ template <class Config> struct AttentionDecode {
     const K **k, **v, **next;  // where keys and values of a block are, and keys of the next
     uint32_t *q;
     float *scores, *shrink, *top, *sum, *out;  // by row; the last three are what a part leaves
+    K *k_short, *next_short, *v_short;         // copies of rows that are shorter than a vector
     TW_INLINE Slot(const Sizes &z, uint32_t *words) {
-      k = reinterpret_cast<const K **>(words), v = k + block + lanes, next = v + block;
+      k = reinterpret_cast<const K **>(words), v = k + block + lanes, next = v + block + lanes;
       q = reinterpret_cast<uint32_t *>(next + block + lanes);
       scores = reinterpret_cast<float *>(q + z.rows * z.q_vectors * lanes);
       shrink = scores + z.rows * block, top = shrink + z.rows, sum = top + z.rows, out = sum + z.rows;
+      v_short = reinterpret_cast<K *>(words + z.slot_words - z.short_words);
+      k_short = v_short + block * whole, next_short = k_short + block * whole;
     }
   };
 
@@ -73,8 +80,13 @@ template <class Config> struct AttentionDecode {
   static TW_INLINE int64_t place(int64_t n, int64_t size, int64_t each) {
     return least(n * each, most(0, size - each));
   }
-  static TW_INLINE vu words_of(const K *row, int64_t n, int64_t size) {
-    return size >= whole ? D::along_k(row + place(n, size, whole)) : words_along_edge<D>(row, size);
+  // Rows shorter than a vector are copied, so that whole vectors may be read.
+  static __attribute__((noinline)) void copy_short(const K **rows, int64_t count, int64_t size, K *to) {
+    for (int64_t j = 0; j < count; ++j, to += whole) {
+      __builtin_memset(to, 0, whole * sizeof(K));
+      __builtin_memcpy(to, rows[j], size_t(size) * sizeof(K));
+      rows[j] = to;
+    }
   }
   static void pack_query(const tw_attention_args &x, const Q *from, int64_t vectors, uint32_t *to) {
     vf factor = splat(step == 1 ? float(x.scale) * log2_e : 1.0f);
@@ -133,11 +145,12 @@ template <class Config> struct AttentionDecode {
       }
       for (int64_t n = 0; n < q_vectors; ++n) {
         vu row[Rows];
+        int64_t at = place(n, size, whole);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) row[r] = load_u(q + (r * q_vectors + n) * lanes);
 #pragma GCC unroll 8
         for (int k = 0; k < some; ++k) {
-          vu words = held(words_of(key[k], n, size));
+          vu words = held(D::along_k(key[k] + at));
 #pragma GCC unroll 8
           for (int r = 0; r < Rows; ++r) part[k][r] = D::mac(part[k][r], row[r], words);
         }
@@ -201,7 +214,9 @@ template <class Config> struct AttentionDecode {
     for (int64_t j = 0; j < wide; j += lanes) {
       vf e = vexp2(load_f(scores + j) - less);
       total += e;
-      store_f(scores + j, e);
+      // Weights are not negative: rounding is adding half and cutting.
+      if constexpr (step == 1) store_f(scores + j, e);
+      else store_narrow(reinterpret_cast<uint16_t *>(scores) + j, (vu(e) + 0x8000u) >> 16);
     }
     shrink = vexp2(splat(top) - less)[0];
     sum = sum * shrink + sum_lanes(total);
@@ -212,8 +227,6 @@ template <class Config> struct AttentionDecode {
   static TW_INLINE void ask_for(const K *row, int64_t first, int64_t last) {
     for (int64_t at = first; at < last; at += 64) __builtin_prefetch(reinterpret_cast<const char *>(row) + at, 0, 2);
   }
-
-  static __attribute__((noinline)) vf short_row(const K *row, int64_t size) { return load_as_float(row, size); }
 
   // ---- values --------------------------------------------------------------------------------
   // Rows rows of weights times `keys` values, Vectors vectors of them from the n-th on.  On the way keys of the next
@@ -226,23 +239,30 @@ template <class Config> struct AttentionDecode {
     vf sums[Rows][Vectors];
     int64_t at[Vectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) at[v] = place(n + v, size, lanes);
+    for (int v = 0; v < Vectors; v += step) at[v] = place((n + v) / step, size, whole);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) sums[r][v] = load_f(out + (r * vectors + n + v) * lanes) * shrink[r];
-    for (int64_t j = 0; j < keys; ++j) {
-      const K *row = values[j];
-      ask_for(next[j], first, last);
-      vf value[Vectors];
+    for (int64_t j = 0; j < keys; j += step) {
+      vu value[Vectors];
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v)
-        value[v] = vf(held(vu(size >= lanes ? load_as_float(row + at[v]) : short_row(row, size))));
+      for (int v = 0; v < Vectors; v += step) {
+        vu one = D::along_k(values[j] + at[v]);
+        if constexpr (step == 2) {
+          vu two = D::along_k(values[j + 1] + at[v]);
+          value[v + 1] = held(one >> 16 | (two & 0xffff0000u));
+          one = (one & 0xffffu) | two << 16;
+        }
+        value[v] = held(one);
+      }
+#pragma GCC unroll 2
+      for (int t = 0; t < step; ++t) ask_for(next[j + t], first, last);
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r) {
-        vf weight = splat(weights[r * block + j]);
+        vu weight = splat(reinterpret_cast<const word_any *>(weights + r * block)[j / step]);
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sums[r][v] += weight * value[v];
+        for (int v = 0; v < Vectors; ++v) sums[r][v] = D::mac(sums[r][v], weight, value[v]);
       }
     }
 #pragma GCC unroll 8
@@ -257,7 +277,7 @@ template <class Config> struct AttentionDecode {
       add_values<Rows, Vectors>(t.v, keys, n, z.vectors, size, t.scores + r * block, t.shrink + r,
                                 t.out + r * z.vectors * lanes, t.next, first, last);
     }
-    if constexpr (Vectors > 1) all_values<Rows, Vectors / 2>(t, z, keys, size, r, n, ahead);
+    if constexpr (Vectors > step) all_values<Rows, Vectors / 2>(t, z, keys, size, r, n, ahead);
   }
 
   // ---- a block of keys, an item ------------------------------------------------------------------
@@ -281,6 +301,7 @@ template <class Config> struct AttentionDecode {
     constexpr int64_t count = lanes / Rows;
     constexpr int wide = sums_most / Rows > 8 ? 8 : sums_most / Rows < 1 ? 1 : sums_most / Rows;
     for (int64_t j = keys; j < keys + lanes; ++j) t.k[j] = t.k[keys - 1];
+    t.v[keys] = t.v[keys - 1];
     float factor = float(x.scale) * log2_e;
     for (int64_t j = 0; j < keys; j += count) {
       for (int64_t l = j; l < least(j + count, keys); ++l) ask_for(t.v[l], 0, x.head_v * int64_t(sizeof(K)));
@@ -312,8 +333,19 @@ template <class Config> struct AttentionDecode {
       int64_t head = all.head(kv_head, r), i = all.row(r);
       float share = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
       O *to = o_row<O>(x, s, head, i);
-      for (int64_t n = 0; n < z.vectors; ++n)
-        store_from_float(to + place(n, x.head_v, lanes), load_f(out + (r * z.vectors + n) * lanes) * share, x.head_v);
+      vf doubt{};  // a NaN anywhere stays
+      float line[whole];
+      for (int64_t n = 0; n < z.vectors; ++n) {
+        vf found = load_f(out + (r * z.vectors + n) * lanes) * share;
+        doubt += found - found;
+        for (int l = 0; l < lanes; ++l) line[(n % step) + l * step] = found[l];
+        if ((n + 1) % step) continue;
+        int64_t at = place(n / step, x.head_v, whole);
+        for (int t = 0; t < whole && t < x.head_v; t += lanes)
+          store_from_float(to + at + t, load_f(line + t), x.head_v - t);
+      }
+      float all_of = sum_lanes(doubt);
+      if (all_of != all_of && sum[r] == sum[r]) Careful<Config>::row(x, s, kv_head, head, i, top[r], sum[r], to);
       if constexpr (Config::lse) *lse_at(x, s, head, i) = natural_lse(top[r], sum[r]);
     }
   }
@@ -332,15 +364,22 @@ template <class Config> struct AttentionDecode {
       int64_t from = most(low, seen.from[segment]), to = least(high, seen.to[segment]);
       for (int64_t j = from; j < to; j += block) {
         int64_t keys = least(block, to - j);
-        if (j == from) k.list(j, j + keys, t.k);
+        if (j == from) {
+          k.list(j, j + keys, t.k);
+          if (x.head_qk < whole) copy_short(t.k, keys, x.head_qk, t.k_short);
+        }
         v.list(j, j + keys, t.v);
+        if (x.head_v < whole) copy_short(t.v, keys, x.head_v, t.v_short);
         int64_t after = least(block, to - j - keys), more = after < keys ? 0 : x.head_qk * int64_t(sizeof(K));
         k.list(j + keys, j + keys + after, t.next);
+        if (x.head_qk < whole) copy_short(t.next, after, x.head_qk, t.next_short);
         if (z.pass == 1) one_block<1>(x, s, all, z, t, item.kv_head, j, keys, more);
         else if (z.pass == middle) one_block<middle>(x, s, all, z, t, item.kv_head, j, keys, more);
         else one_block<pass_most>(x, s, all, z, t, item.kv_head, j, keys, more);
         const K **done = t.k;
+        K *done_short = t.k_short;
         t.k = t.next, t.next = done;
+        t.k_short = t.next_short, t.next_short = done_short;
       }
     }
     if (p.count == 1) return finish(x, s, all, z, item.kv_head, t.top, t.sum, t.out);

@@ -4,6 +4,7 @@
 // query heads of the group.  Keys and values of fp32 that lie close are read where they are; others are copied, widened
 // where the ISA has no product for them, in chunks that stay in the second-level cache.
 #pragma once
+#include <tilewright/cpu/attention_careful.h>
 #include <tilewright/cpu/attention_micro.h>
 #include <tilewright/cpu/attention_plan.h>
 #include <tilewright/cpu/attention_touch.h>
@@ -113,14 +114,22 @@ template <class Config> struct AttentionTiled {
     for (int64_t v = 0; v < rows.width; v += lanes) {
       vf sum = load_f(t.sum + v), share = select(vi(sum == 0.0f), vf{}, 1.0f / sum);
       int64_t live = least(lanes, rows.count - v);
+      vi wrong{};
       for (int64_t d = 0; d < x.head_v; d += lanes) {
         vu square[lanes];
-        for (int64_t l = 0; l < lanes; ++l)
+        for (int64_t l = 0; l < lanes; ++l) {
           square[l] = d + l < z.depth ? vu(load_f(t.out + (d + l) * rows.width + v) * share) : vu{};
+          wrong |= vi(vf(square[l]) != vf(square[l]));
+        }
         turn_square(square);
         for (int64_t l = 0; l < lanes && l < live; ++l)
           store_from_float(o_row<O>(x, s, rows.head[v + l], rows.row[v + l]) + d, vf(square[l]), x.head_v - d);
       }
+      wrong &= vi(sum == sum);
+      for (int64_t l = 0; l < lanes && l < live; ++l)
+        if (wrong[l])
+          Careful<Config>::row(x, s, rows.head[v + l] / (x.heads_q / x.heads_kv), rows.head[v + l], rows.row[v + l],
+                               t.before[v + l], t.sum[v + l], o_row<O>(x, s, rows.head[v + l], rows.row[v + l]));
       if constexpr (Config::lse)
         for (int64_t l = v; l < v + live; ++l)
           *lse_at(x, s, rows.head[l], rows.row[l]) = natural_lse(t.before[l], t.sum[l]);
