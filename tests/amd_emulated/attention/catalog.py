@@ -99,6 +99,8 @@ def _others() -> list[Case]:
         Case("paged", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=128, lse=True, **TABLE)),
         Case("paged, packed rows, bf16", _of("bf16", 3, 4, 70, 300, 64, heads_kv=2, page_size=64, packed=True,
                                              total_rows=100, **TABLE, **LAST)),
+        Case("pages of 16", _of("fp16", 3, 4, 20, 100, 64, heads_kv=2, page_size=16, **TABLE)),
+        Case("split keys in pages of 16", _of("bf16", 3, 4, 1, 100, 64, heads_kv=2, page_size=16, **TABLE, **split)),
         Case("append, halves", _of("fp16", 2, 4, 5, 70, 64, rotary="half", **append)),
         Case("append to pages, interleaved, bf16", _of("bf16", 2, 4, 70, 200, 64, rotary="interleaved", rotary_size=32,
                                                        page_size=64, **{**TABLE, **append})),

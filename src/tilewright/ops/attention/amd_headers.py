@@ -259,7 +259,7 @@ def _resources(one: Instance, arch: Arch) -> Iterator[Violation]:
     if registers(one) > own - BESIDE:
         yield Violation(
             "amd-attention-registers",
-            f"a lane holds {registers(one)} registers of sums, scores and q; it has {own} where a SIMD has {waves} waves, "
+            f"a lane holds {registers(one)} registers of sums, scores and q; it has {own} with {waves} waves a SIMD, "
             f"and over {own - BESIDE} it spills",
             "use a smaller tile, more waves, or block_per_cu 1",
         )

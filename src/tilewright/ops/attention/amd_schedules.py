@@ -183,6 +183,18 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
     for pipeline in pipelines:
         for pad in _pads(where, pipeline):
             yield replace(_fitted(base, pipeline), pad=pad)
+    if signature.lookup == "table":
+        yield from (replace(one, pad=pad) for one in _of_pages(base) for pad in _pads(where, one.pipeline))
+
+
+def _of_pages(base: CkTileAttentionSchedule) -> Iterator[CkTileAttentionSchedule]:
+    """Fewer keys a step, for pages that hold no more: a page must be whole steps."""
+    _, n0, k0, n1, _, k0max = base.tile
+    for fewer in (64, 32, 16):
+        if fewer < n0:
+            yield replace(
+                base, tile=(64, fewer, k0, n1, min(32, fewer), k0max), warp_grid=(4, 1, 1), warp_tile=(16, 16, 16)
+            )
 
 
 _SWEEP_PADS: Mapping[str, tuple[Pads, ...]] = {
