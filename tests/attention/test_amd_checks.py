@@ -107,7 +107,8 @@ def _strided(p: AttentionProblem, dice: random.Random) -> AttentionProblem:
     wide = row + gap
     rows = p.rows if name in "qo" else p.keys
     apart = batch and (p.page_size if p.pages != "none" and name in "kv" else max(1, rows)) * wide
-    return replace(p, **{f"{name}_strides": (apart, wide, head)}, aligned=dice.random() < 0.8)
+    change: dict[str, Any] = {f"{name}_strides": (apart, wide, head), "aligned": dice.random() < 0.8}
+    return replace(p, **change)
 
 
 def arguments(p: AttentionProblem) -> Any:

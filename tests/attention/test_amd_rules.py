@@ -123,6 +123,7 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-dealt", ASYNC, {"tile": (128, 16, 16, 128, 16, 128), "warp": (16,) * 9}),
     ("amd-attention-dealt", QR, {"hdim_v": 192, "tile": (128, 128, 32, 192, 32, 128)}),
     ("amd-attention-lds", ASYNC, {"tile": (128, 256, 64, 128, 64, 128)}),
+    ("amd-attention-registers", ASYNC, {"tile": (256, 128, 32, 128, 32, 128)}),
     ("amd-attention-splits", COMBINE, {"max_splits_log2": 8}),
     ("amd-attention-append-tile", APPEND, {"tile": (128, 64, 128, 128, 32, 128)}),
     ("amd-attention-append-tile", APPEND, {"hdim_q": 256}),

@@ -17,6 +17,7 @@ from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.hip.ck_tile import chosen, included
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Needs, Sign, has_part, named, profile, read_part
 from tilewright.dtypes import dtype
+from tilewright.errors import ToolchainError
 from tilewright.ops.attention import amd_headers
 from tilewright.ops.attention.amd import ck_tile_rules
 from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule, default, instance, route
@@ -49,6 +50,13 @@ class AttentionProfile:
 
 @lru_cache(maxsize=8)
 def attention_profile(version: str = DEFAULT) -> AttentionProfile:
+    if not has_part(PACKAGE, f"attention.{version}.json"):
+        raise ToolchainError(
+            f"attention kernels are not written for CK Tile headers of {version}",
+            rule="headers-lack",
+            value=version,
+            remedy=f"use headers of {DEFAULT} (`tilewright toolchain install rocm`), or loops",
+        )
     return read_part(PACKAGE, f"attention.{version}.json", AttentionProfile)
 
 

@@ -20,6 +20,7 @@ MULTIPLYING = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")
 LOG_SPLITS = (3, 4, 5, 6, 7)
 APPEND_TILE = 64  # rows of Q and new keys of a block
 APPEND_HEADS = (32, 64, 128, 256)
+BESIDE = 40  # registers for addresses, fragments and the like
 _AGE = "CK Tile headers of mid-2025"
 
 
@@ -71,6 +72,30 @@ def width_k(one: Instance) -> int:
     if one.pipeline not in LOADED:
         return 4 // one.bytes
     return min(16 // one.bytes, one.tile[1] * one.tile[2] // threads(one))
+
+
+def occupancy(one: Instance) -> int:
+    """Blocks of four waves a compute unit is to hold: registers are shared out by it.  Where nobody says, CK Tile's."""
+    if one.block_per_cu > 0:
+        return one.block_per_cu
+    size = one.tile[5]
+    biased = one.bias == "bias" and (one.pipeline in LOADED or one.padding[1])
+    if size <= 32:
+        return 1 if one.pipeline not in LOADED and biased and one.mask != "no" else 2
+    if size <= 64:
+        return 2 if one.pipeline not in LOADED and biased else 3
+    if size <= (128 if one.pipeline in LOADED else 192):
+        return 1 if biased else 2
+    return 1
+
+
+def registers(one: Instance) -> int:
+    """Registers of a lane that hold sums, scores, weights and rows of Q; the rest is beside them."""
+    m0, n0, _, n1, _, k0max = one.tile
+    lanes = threads(one)
+    scores = m0 * n0 // lanes
+    rows = 0 if one.pipeline == "qs" else m0 * sub_head(k0max) * one.bytes // 4 // lanes
+    return m0 * n1 // lanes + scores + scores * one.bytes // 4 + rows
 
 
 def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
@@ -226,6 +251,17 @@ def _resources(one: Instance, arch: Arch) -> Iterator[Violation]:
             "amd-attention-lds",
             f"a block stages {lds_bytes(one)} bytes, {arch.name} has {arch.scratch_bytes}",
             "use fewer keys a step",
+        )
+    if one.family not in MULTIPLYING or not arch.simd_registers:
+        return
+    waves = max(occupancy(one), -(-threads(one) // WAVE // max(1, arch.simds)))
+    own = min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+    if registers(one) > own - BESIDE:
+        yield Violation(
+            "amd-attention-registers",
+            f"a lane holds {registers(one)} registers of sums, scores and q; it has {own} with {waves} waves a SIMD, "
+            f"and over {own - BESIDE} it spills",
+            "use a smaller tile, more waves, or block_per_cu 1",
         )
 
 

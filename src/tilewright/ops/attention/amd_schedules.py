@@ -139,7 +139,8 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
         return CkTileAttentionSchedule(pipeline, (64, 64 if qk <= 64 else 128, 32, v, 32, qk), (4, 1, 1), (16, 16, 16))
     if qk <= 32:
         return CkTileAttentionSchedule(pipeline, (128, 64, 16, v, 32, qk), (2, 1, 1))
-    return CkTileAttentionSchedule(pipeline, (128, 64 if qk <= 64 else 128, 32, v, 32, qk))
+    alone = 1 if v > 128 else 0  # its sums leave registers for one block
+    return CkTileAttentionSchedule(pipeline, (128, 64 if qk <= 64 else 128, 32, v, 32, qk), block_per_cu=alone)
 
 
 def _fitted(one: CkTileAttentionSchedule, pipeline: str) -> CkTileAttentionSchedule:
@@ -182,6 +183,18 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
     for pipeline in pipelines:
         for pad in _pads(where, pipeline):
             yield replace(_fitted(base, pipeline), pad=pad)
+    if signature.lookup == "table":
+        yield from (replace(one, pad=pad) for one in _of_pages(base) for pad in _pads(where, one.pipeline))
+
+
+def _of_pages(base: CkTileAttentionSchedule) -> Iterator[CkTileAttentionSchedule]:
+    """Fewer keys a step, for pages that hold no more: a page must be whole steps."""
+    _, n0, k0, n1, _, k0max = base.tile
+    for fewer in (64, 32, 16):
+        if fewer < n0:
+            yield replace(
+                base, tile=(64, fewer, k0, n1, min(32, fewer), k0max), warp_grid=(4, 1, 1), warp_tile=(16, 16, 16)
+            )
 
 
 _SWEEP_PADS: Mapping[str, tuple[Pads, ...]] = {

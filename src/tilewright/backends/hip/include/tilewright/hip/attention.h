@@ -29,10 +29,6 @@ template <int bytes> struct AttentionElement {
   char at[bytes];
 };
 
-enum class AttentionRoute { forward, split, combine, paged, append, prefill };
-
-template <class Config> struct AttentionDevice;  // of the header of a route, in the device's pass
-
 #if defined(__HIP_DEVICE_COMPILE__)
 template <class Config> constexpr int attention_occupancy = AttentionDevice<Config>::Kernel::kBlockPerCu;
 #else

@@ -8,6 +8,12 @@ namespace tw::hip {
 template <class Config> constexpr bool windowed = Config::mask == AttentionMask::window;
 template <class Config> constexpr bool paged = Config::pages != AttentionPages::none;
 
+// Which of CK Tile's kernels one is.
+enum class AttentionRoute { forward, split, combine, paged, append, prefill };
+
+// What a kernel is to CK Tile: in the header of its route, for the device's pass.
+template <class Config, AttentionRoute = Config::route> struct AttentionDevice;
+
 // Steps in elements: from row to row, from head to head, from sequence (or page) to the next.
 struct Steps {
   int row, head, batch;

@@ -9,7 +9,7 @@
 
 namespace tw::hip {
 
-template <class Config> struct AttentionDevice {
+template <class Config> struct AttentionDevice<Config, AttentionRoute::append> {
   using T = typename Config::Element;
   static constexpr auto rotary = Config::rotary == AttentionRotary::none ? ck_tile::RotaryEmbeddingEnum::NONE
                                  : Config::rotary == AttentionRotary::interleaved

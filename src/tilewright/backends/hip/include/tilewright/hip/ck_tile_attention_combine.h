@@ -14,7 +14,7 @@
 
 namespace tw::hip {
 
-template <class Config> struct AttentionDevice {
+template <class Config> struct AttentionDevice<Config, AttentionRoute::combine> {
   using Types = AttentionTypes<Config>;
   using Traits = ck_tile::TileFmhaFwdSplitKVCombineTraits<Config::pad_rows, Config::pad_head_v, Config::lse, false,
                                                           Config::log_splits, Config::blocks_per_cu>;

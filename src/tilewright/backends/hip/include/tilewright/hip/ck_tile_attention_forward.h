@@ -7,7 +7,7 @@
 
 namespace tw::hip {
 
-template <class Config> struct AttentionDevice {
+template <class Config> struct AttentionDevice<Config, AttentionRoute::forward> {
   using Types = AttentionTypes<Config>;
   using T = typename Config::Element;
   using Traits =

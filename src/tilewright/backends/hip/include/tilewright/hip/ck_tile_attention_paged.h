@@ -8,7 +8,7 @@
 
 namespace tw::hip {
 
-template <class Config> struct AttentionDevice {
+template <class Config> struct AttentionDevice<Config, AttentionRoute::paged> {
   using Types = AttentionTypes<Config>;
   using T = typename Config::Element;
   using Traits = ck_tile::TileFmhaFwdPagedKVTraits<Config::pad_rows, Config::pad_keys, Config::pad_head_qk,

@@ -8,7 +8,7 @@
 
 namespace tw::hip {
 
-template <class Config> struct AttentionDevice {
+template <class Config> struct AttentionDevice<Config, AttentionRoute::split> {
   using Types = AttentionTypes<Config>;
   using T = typename Config::Element;
   // Parts may end anywhere, and their LSE is always left.
