@@ -223,23 +223,19 @@ class AttentionProblem:
 
 
 def _seen(rows: int, keys: int, align: str, left: int, right: int, sinks: int) -> int:
-    """Pairs of one sequence and head, in closed form but for sinks, which are few."""
-    if left < 0 and right < 0:
-        return rows * keys
+    """Pairs of one sequence and head, in closed form."""
     shift = keys - rows if align == "bottom_right" else 0
 
-    def below(limit: int) -> int:
-        """Pairs with key < row + limit: a staircase cut to 0 .. keys."""
-        first, last = limit, limit + rows - 1  # keys of the first and of the last row, uncut
-        full = max(0, min(rows, last - keys + 1))  # rows that see all
-        rest = min(last, keys) if full < rows else 0
-        least = max(first, 1)
-        stairs = (least + rest) * (rest - least + 1) // 2 if rest >= least else 0
-        return full * keys + stairs
+    def below(limit: int, cut: int) -> int:
+        """Pairs with key < row + limit and key < cut: a staircase."""
+        stairs = max(0, min(rows, cut - limit))  # rows above those that see all
+        low, high = max(limit, 0), stairs - 1 + limit
+        return (rows - stairs) * cut + ((low + high) * (high - low + 1) // 2 if high >= low else 0)
 
-    upper = below(shift + right + 1) if right >= 0 else rows * keys
-    hidden = below(shift - left) if left >= 0 else 0
-    return max(0, upper - min(hidden, upper)) + (rows * min(sinks, keys) if left >= 0 else 0)
+    upper = below(shift + right + 1, keys) if right >= 0 else rows * keys
+    if left < 0:
+        return upper
+    return upper - below(shift - left, keys) + below(shift - left, min(sinks, keys))
 
 
 @lru_cache(maxsize=4096)  # a selection asks for it once a candidate

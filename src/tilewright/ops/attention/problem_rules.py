@@ -107,9 +107,6 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
             yield Violation(f"{name}-shape", message, f"give sizes of {full}, or 1 where it repeats")
     if p.bias != "tensor" and p.bias_shape:
         yield Violation("bias-shape", f"bias_shape with bias {p.bias}", "use bias tensor, or leave the shape out")
-    if p.packed and p.family in ("forward", "split", "combine") and p.total_rows > p.batch * p.rows:
-        message = f"{p.total_rows} packed rows in {p.batch} sequences of at most {p.rows}"
-        yield Violation("packed-rows", message, "make `rows` the longest")
     for name in OPERANDS:
         strides: Sizes = getattr(p, f"{name}_strides")
         if len(strides) != 3:

@@ -456,8 +456,8 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
         touched = {name: np.zeros(_slots(p), bool) for name in "kv"}
         caches = {name: unvectorised(p, name, made[f"cache_{name}"]) for name in "kv"}
         for index in range(p.batch):
-            old = int(given["lengths_k"][index])
-            count = int(given["lengths_q"][index]) if p.lengths_q else p.rows
+            old = int(given["lengths"][index])
+            count = int(given["lengths_new"][index]) if p.lengths_q else p.rows
             places = old + np.arange(count)
             where = _places(p, given, index, places)
             for name in "kv":

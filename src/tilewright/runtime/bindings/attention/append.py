@@ -12,8 +12,8 @@ from tilewright.runtime.bindings.attention.stages import (
     CACHE_K,
     CACHE_V,
     COS,
-    LENGTHS_K,
-    LENGTHS_Q,
+    LENGTHS,
+    LENGTHS_NEW,
     Q_OUT,
     SIN,
     TABLE,
@@ -45,10 +45,10 @@ def build(call: Call) -> Request:
         if (cache.heads, cache.size) != (mine.heads, mine.size):
             message = f"cache_{name} has {cache.heads} heads of {cache.size}, and {name} {mine.heads} of {mine.size}"
             raise bad("shape-cache", message, (cache.heads, cache.size), "give a cache for such heads")
-    table(call.view(LENGTHS_K), 1, (said["batch"],))
+    table(call.view(LENGTHS), 1, (said["batch"],))
     said["lengths_k"] = True
-    if call.views[LENGTHS_Q] is not None:
-        table(call.view(LENGTHS_Q), 1, (said["batch"],))
+    if call.views[LENGTHS_NEW] is not None:
+        table(call.view(LENGTHS_NEW), 1, (said["batch"],))
         said["lengths_q"] = True
     call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
     _rotary(call)

@@ -176,7 +176,7 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
             "page-lookup", "append_kv finds pages by a block table", "indptr", "give page_table as (batch, pages)"
         )
     operands = _placed(
-        q=given["q"], k=k, v=v, lengths_k=given["lengths"], lengths_q=given["lengths_new"],
+        q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
         page_table=given["page_table"], cos=cos, sin=sin, cache_k=cache_k, cache_v=cache_v, q_out=given["q_out"],
     )  # fmt: skip
     attributes = Attributes(family="append", layout=layout, kv_layout=kv_layout, rotary=kind)

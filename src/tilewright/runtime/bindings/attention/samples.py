@@ -25,6 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Generator = np.random.Generator
 NAMES = [one.name for one in SLOTS]
 SOFTCAP, DROPOUT = 5.0, 0.2
+_APPENDED = {"lengths_k": "lengths", "lengths_q": "lengths_new"}  # the names of append's tables
 
 
 def _random(generator: Generator, shape: Sizes, dtype: str) -> Array:
@@ -55,7 +56,8 @@ def _shape_of(p: AttentionProblem, name: str) -> Sizes:
 
 
 def _split_total(generator: Generator, total: int, count: int, most: int) -> Array:
-    """Lengths of `count` sequences, none over `most`, that come to `total`."""
+    """Lengths of `count` sequences, none over `most`, that come to `total` where they can."""
+    total = min(total, count * most)
     lengths = np.full(count, total // max(1, count), np.int64)
     lengths[: total - int(lengths.sum())] += 1
     for one in range(count - 1):
@@ -175,7 +177,7 @@ def _forward_operands(p: AttentionProblem, generator: Generator) -> dict[str, An
 
 
 def _append_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
-    made: dict[str, Any] = _tables(p, generator)
+    made: dict[str, Any] = {_APPENDED.get(name, name): one for name, one in _tables(p, generator).items()}
     made["k"] = _random(generator, (p.batch, p.rows, p.heads_kv, p.head_qk), p.dtype_q)
     made["v"] = _random(generator, (p.batch, p.rows, p.heads_kv, p.head_v), p.dtype_q)
     if p.turns_q:

@@ -24,6 +24,8 @@ SLOTS = (
     Slot("starts_k", optional=True, holds=f"{_STARTS} to the rows of k, no sequence over longest_k"),
     Slot("lengths_q", optional=True, holds="0 to the rows a sequence of q has room for"),
     Slot("lengths_k", optional=True, holds="0 to the keys a sequence has room for"),
+    Slot("lengths", optional=True, holds="0 to what leaves room for the new rows, in the cache and in rotary tables"),
+    Slot("lengths_new", optional=True, holds="0 to the rows that are given"),
     Slot("page_table", optional=True, holds="numbers of pages there are, from 0"),
     Slot("page_indptr", optional=True, holds=f"{_STARTS} to the number of page indices"),
     Slot("page_last", optional=True, holds="1 to the slots of a page"),
@@ -44,8 +46,9 @@ SLOTS = (
     Slot("q_out", written=True, optional=True, twin="q"),
 )  # fmt: skip
 (
-    Q, K, V, MASK, BIAS, ALIBI, SINK, STARTS_Q, STARTS_K, LENGTHS_Q, LENGTHS_K, TABLE, INDPTR, LAST, Q_SCALE, K_SCALE,
-    V_SCALE, SEED, COS, SIN, GIVEN_PARTS, GIVEN_LSE, OUT, LSE, PARTS, PART_LSE, CACHE_K, CACHE_V, Q_OUT,
+    Q, K, V, MASK, BIAS, ALIBI, SINK, STARTS_Q, STARTS_K, LENGTHS_Q, LENGTHS_K, LENGTHS, LENGTHS_NEW, TABLE, INDPTR,
+    LAST, Q_SCALE, K_SCALE, V_SCALE, SEED, COS, SIN, GIVEN_PARTS, GIVEN_LSE, OUT, LSE, PARTS, PART_LSE, CACHE_K,
+    CACHE_V, Q_OUT,
 ) = range(len(SLOTS))  # fmt: skip
 
 SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low", "offset_high")
@@ -239,7 +242,7 @@ def append(problem: AttentionProblem, lying: Lying | None = None) -> StageReques
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.rows, keys=p.keys, head_qk=p.head_qk,
         head_v=p.head_v, rotary=p.rotary_size,
     )  # fmt: skip
-    slots = {"k": K, "v": V, "cache_k": CACHE_K, "cache_v": CACHE_V, "lengths": LENGTHS_K}
+    slots = {"k": K, "v": V, "cache_k": CACHE_K, "cache_v": CACHE_V, "lengths": LENGTHS}
     for name, size in (("k", p.head_qk), ("v", p.head_v)):
         new = getattr(lying, f"new_{name}") or (p.rows * p.heads_kv * size, p.heads_kv * size, size)
         setattr(args, f"{name}_strides", Strides(*new))
@@ -248,7 +251,7 @@ def append(problem: AttentionProblem, lying: Lying | None = None) -> StageReques
         slots |= {"q": Q, "q_out": Q_OUT}
         args.q_strides, args.q_out_strides = Strides(*p.q_strides), Strides(*p.o_strides)
     if p.lengths_q:
-        slots["lengths_new"] = LENGTHS_Q
+        slots["lengths_new"] = LENGTHS_NEW
     if p.pages != "none":
         slots["pages.table"] = TABLE
     _page_args(args, p, lying)

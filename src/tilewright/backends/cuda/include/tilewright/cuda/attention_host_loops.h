@@ -10,7 +10,10 @@ template <class Config> struct HostAttentionLoops {
   static constexpr int64_t clear_bytes = 0;
   static Answer broken(const Args &) { return {}; }
   static int64_t workspace(const Args &) { return 0; }
-  static constexpr LaunchShape shape() { return LaunchShape{unsigned(AttentionLoopsShape::threads)}; }
+  static constexpr LaunchShape shape() {
+    return LaunchShape{unsigned(AttentionLoopsShape::threads),
+                       unsigned(AttentionLoopsShape::shared_floats<Config> * 4)};
+  }
 
   static int run(const Args &x, const Loaded::Place &place, void *, void *stream) {
     Args told = x;

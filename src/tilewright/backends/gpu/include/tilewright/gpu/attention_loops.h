@@ -9,6 +9,10 @@ namespace tw {
 
 struct AttentionLoopsShape {
   static constexpr int threads = 128;
+  // Floats of shared memory: a row of q, and weights of a chunk of keys.
+  template <class Config> static constexpr int shared_floats =
+      Config::family == AttentionFamily::forward || Config::family == AttentionFamily::split ? Config::head_qk + threads
+                                                                                             : 0;
   static constexpr int64_t most_blocks = 1 << 20;
 
   template <class Config> static int64_t units(const typename attention_args_of<Config::family>::type &x) {
@@ -270,16 +274,16 @@ template <class Config> struct AttentionAppend {
 };
 
 template <class Config>
-TW_GPU void attention_loops(const typename attention_args_of<Config::family>::type &x, long long units) {
+TW_GPU void attention_loops(const typename attention_args_of<Config::family>::type &x, long long units, float *shared) {
   if constexpr (Config::family == AttentionFamily::combine) {
     for (long long unit = blockIdx.x; unit < units; unit += gridDim.x) attention_combine_row<Config>(x, unit);
   } else if constexpr (Config::family == AttentionFamily::append) {
     for (long long unit = blockIdx.x; unit < units; unit += gridDim.x) AttentionAppend<Config>(x, unit).run();
   } else {
-    __shared__ float q[Config::head_qk], weights[AttentionLoopsShape::threads];
+    float *weights = shared + Config::head_qk;
     for (long long unit = blockIdx.x; unit < units; unit += gridDim.x) {
       AttentionLoops<Config> loops(x, unit);
-      if (loops.row < loops.s.rows) loops.run(q, weights);
+      if (loops.row < loops.s.rows) loops.run(shared, weights);
     }
   }
 }

@@ -10,7 +10,9 @@ namespace tw::hip {
 template <class Config> __global__ void __launch_bounds__(AttentionLoopsShape::threads)
     attention_loops_block(const typename attention_args_of<Config::family>::type x, long long units) {
 #ifdef TW_ON_GPU  // checks of the host's half are compiled without
-  attention_loops<Config>(x, units);
+  constexpr int floats = AttentionLoopsShape::shared_floats<Config>;
+  __shared__ float shared[floats > 0 ? floats : 1];
+  attention_loops<Config>(x, units, shared);
 #endif
 }
 
