@@ -60,10 +60,14 @@ def wrong(emulator: Emulator, schedule: Any, *problems: AttentionProblem, multip
     return found
 
 
-def drawn(rng: random.Random, like: AttentionProblem) -> AttentionProblem:
-    """A problem of the same signature: lengths, heads, windows and strides of any kind, each a few tiles at most."""
-    rows = rng.choice((1, 2, 7, 63, 64, 65, 128, 150, 200))
-    keys = rng.choice((0, 1, 15, 64, 65, 97, 128, 129, 250))
+ROWS, KEYS = (1, 2, 7, 63, 64, 65, 128, 150, 200), (0, 1, 15, 64, 65, 97, 128, 129, 250)
+
+
+def drawn(
+    rng: random.Random, like: AttentionProblem, sizes: tuple[tuple[int, ...], tuple[int, ...]] = (ROWS, KEYS)
+) -> AttentionProblem:
+    """A problem of the same signature: lengths, heads and windows of any kind, each a few tiles at most."""
+    rows, keys = map(rng.choice, sizes)
     heads_kv, group, batch = rng.choice((1, 2)), rng.choice((1, 1, 2, 3)), rng.choice((1, 2, 4))
     more: dict[str, Any] = {}
     if like.bounded:

@@ -25,7 +25,7 @@ UNIT_SHARED, BLOCK_SHARED = 233472, 1024  # bytes of shared memory of a multipro
 # Registers of a multiplying thread, by warpgroups (and blocks that share a multiprocessor), and what it needs beside
 # scores, weights and results: places, rows, what the compiler keeps.
 REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
-BESIDE_REGISTERS = 26
+BESIDE_REGISTERS, FEATURE_REGISTERS = 26, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,13 @@ def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch)
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of two bytes."""
-    return signature.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + BESIDE_REGISTERS
+    s, held = signature, BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(signature) + signature.dropout)
+    return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
+
+
+def changed(signature: AttentionSignature) -> bool:
+    """Whether something is done to scores between the products and the softmax."""
+    return signature.softcap or signature.bias != "none" or signature.masked
 
 
 # Warpgroups and keys of a tile, the usual one first; most stages.
@@ -86,7 +92,7 @@ _TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
     32: ((3, 128, 4), (2, 128, 4), (2, 176, 3), (3, 96, 4)),
     64: ((3, 128, 4), (2, 128, 4), (2, 176, 3), (3, 96, 4), (2, 192, 3)),
     96: ((2, 128, 3), (2, 144, 2), (3, 64, 4), (2, 96, 3)),
-    128: ((2, 128, 2), (2, 176, 2), (2, 160, 2), (2, 112, 3), (2, 64, 4)),
+    128: ((2, 128, 3), (2, 176, 2), (2, 160, 2), (2, 112, 3), (2, 64, 4)),
     160: ((2, 96, 2), (2, 112, 2), (2, 64, 3)),
     192: ((2, 96, 2), (2, 112, 2), (2, 64, 3), (2, 128, 2)),
     256: ((2, 80, 2), (2, 64, 2), (2, 48, 3)),
@@ -107,6 +113,9 @@ def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSche
     """The tiles of a head size; windows and sequences that differ are dealt as blocks come free."""
     tiles = _TILES.get(max(signature.head_qk, signature.head_v), ())
     uneven = signature.mask != "none" or signature.packed
+    if changed(signature) or signature.dropout:  # long code for each column, and registers of its own
+        narrow = 64 if signature.head_v < 256 else 48
+        tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
     for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
         made = WsSchedule("ws", keys, warpgroups, stages)
         made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
@@ -117,6 +126,8 @@ def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSche
 def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
     """One warpgroup, and as many stages as fit: what counts is how much is under way."""
     tiles = _DECODE.get(max(signature.head_qk, signature.head_v), ())
+    if changed(signature) or signature.dropout:
+        tiles = tuple(dict.fromkeys((min(keys, 64), together) for keys, together in tiles))
     for keys, together in tiles if wide else tiles[:_FEW]:
         made = WsSchedule("decode", keys, 1, 2, together)
         yield replace(made, stages=min(8, most_stages(signature, made, arch)))

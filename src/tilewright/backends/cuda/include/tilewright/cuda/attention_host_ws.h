@@ -77,6 +77,7 @@ template <class Config> struct HostAttentionWs {
     t.fold = float(S::scored ? log2_e : x.scale * log2_e);
     if (t.fold < 0) t.fold = -t.fold, t.flip = 1;
     if (t.fold == 0) t.fold = 1e-37f;
+    t.cap = float(x.softcap), t.over_cap = x.softcap > 0 ? float(1 / x.softcap) : 0.0f;
     t.group = int(x.heads_q / x.heads_kv);
     t.by_group = divider(t.group);
     t.heads = int(S::Packed ? x.heads_kv : x.heads_q);

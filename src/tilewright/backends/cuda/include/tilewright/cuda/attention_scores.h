@@ -62,7 +62,9 @@ template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs
 }
 
 // x -> cap * tanh(x / cap), as 1 - 2 / (e^2x + 1).
-TW_GPU float capped(float x, float cap) { return cap * (1.0f - 2.0f / (exp2_fast(x / cap * 2.88539008f) + 1.0f)); }
+TW_GPU float capped(float x, float cap, float over_cap) {
+  return cap - 2.0f * cap * reciprocal_fast(exp2_fast(x * over_cap * 2.88539008f) + 1.0f);
+}
 
 // Scale, soft cap, bias and mask, of scores as the multiplication leaves them.
 template <class S, class Config> TW_GPU void add_to_scores(float (&s)[S::BN / 2], const AttentionWsArgs &x,
@@ -94,7 +96,7 @@ template <class S, class Config> TW_GPU void add_to_scores(float (&s)[S::BN / 2]
         float &one = s[i * 4 + r * 2 + c];
         one *= x.scale;
         if constexpr (Config::softcap)
-          if (a.softcap > 0) one = capped(one, float(a.softcap));
+          if (x.cap > 0) one = capped(one, x.cap, x.over_cap);
         if constexpr (Config::bias == AttentionBias::alibi) one -= slope * fabsf(middle - float(at));
         if constexpr (Config::bias == AttentionBias::tensor)
           if (there) one += to_float(bias[at * a.bias_strides[3]]);

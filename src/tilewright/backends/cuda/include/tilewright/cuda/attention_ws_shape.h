@@ -14,17 +14,18 @@ constexpr int unbounded_window = 1 << 30;
 
 struct AttentionWsArgs {
   tw_attention_args x;
-  float scale, fold;  // of scores; and log2(e), with the scale in it where nothing comes between them
-  int flip;           // that scale is negative: of scores with the other sign, `fold` is positive
-  int heads, group;   // heads that items have; query heads of one head of keys
-  Divider by_group;   // of packed heads
-  int left, right;    // of the window
-  int row_tiles;      // of the longest sequence
-  int together;       // heads of sequences whose keys stay in the second-level cache
-  int items;          // 0: sequences differ, and the device counts
-  int loose;          // behind the last key of a sequence lie other numbers than the copy engine's zeros
-  int page_rows;      // of a box: as many as divide pages and tiles
-  unsigned *flags;    // the next item and how many blocks are done, zero before a launch and after it
+  float scale, fold;    // of scores; and log2(e), with the scale in it where nothing comes between them
+  int flip;             // that scale is negative: of scores with the other sign, `fold` is positive
+  float cap, over_cap;  // of scores, 0 where there is none; and 1 / cap
+  int heads, group;     // heads that items have; query heads of one head of keys
+  Divider by_group;     // of packed heads
+  int left, right;      // of the window
+  int row_tiles;        // of the longest sequence
+  int together;         // heads of sequences whose keys stay in the second-level cache
+  int items;            // 0: sequences differ, and the device counts
+  int loose;            // behind the last key of a sequence lie other numbers than the copy engine's zeros
+  int page_rows;        // of a box: as many as divide pages and tiles
+  unsigned *flags;      // the next item and how many blocks are done, zero before a launch and after it
 };
 
 struct AttentionItem {
@@ -47,10 +48,9 @@ template <class Config> struct AttentionWs {
   static constexpr int q_bytes = blocks_d * BM * 128, k_bytes = blocks_d * BN * 128, v_bytes = blocks_v * BN * 128;
   static constexpr int threads = 128 * (W + 1), together = Config::together;
   // Of 65536 registers: those who feed need few.
-  static constexpr int feeding_registers = W == 3 ? 32 : 40, multiplying_registers = W == 3          ? 160
-                                                                                     : W == 2        ? 232
-                                                                                     : together == 2 ? 216
-                                                                                                     : 240;
+  static constexpr bool alone = W == 1 && together == 1;
+  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : 40;
+  static constexpr int multiplying_registers = alone ? 240 : W == 3 ? 160 : W == 2 ? 232 : 216;
   static constexpr int slots = 2;  // of items that were told
   static constexpr int beside = 1024 + slots * int(sizeof(AttentionItem)) + 8 * (4 * Stages + 2 * slots + 2);
   static constexpr int shared_bytes = q_bytes + Stages * (k_bytes + v_bytes) + beside;

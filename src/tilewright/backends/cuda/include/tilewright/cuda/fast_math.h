@@ -11,4 +11,11 @@ TW_GPU float exp2_fast(float x) {
   return y;
 }
 
+// 1 / x.
+TW_GPU float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 }  // namespace tw
