@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -374,8 +375,11 @@ def _predict(
         return
     shown = table("predicted us", "estimated us", "kernel", fold=["kernel"], right=["predicted us", "estimated us"])
     for row in rows:
-        shown.add_row(f"{row['predicted'] * 1e6:.1f}", f"{row['estimated'] * 1e6:.1f}", row["kernel"])
+        predicted = "-" if row["predicted"] is None else f"{row['predicted'] * 1e6:.1f}"
+        shown.add_row(predicted, f"{row['estimated'] * 1e6:.1f}", row["kernel"])
     show(shown)
+    if any(row["predicted"] is None for row in rows):
+        say("-: not asked, its estimate is too far from the lowest")
 
 
 def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict[str, Any]]:
@@ -400,6 +404,7 @@ def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict
         )
     rows = zip(told.seconds.tolist(), guesses, specs, strict=True)
     return [
-        {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds, "estimated": guess}
-        for seconds, guess, spec in sorted(rows, key=lambda one: one[0])
-    ]
+        {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds if math.isfinite(seconds) else None,
+         "estimated": guess}
+        for seconds, guess, spec in sorted(rows, key=lambda one: one[:2])
+    ]  # fmt: skip
