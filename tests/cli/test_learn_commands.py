@@ -219,10 +219,10 @@ def test_what_a_model_has_seen_and_where_it_is_silent_is_said(here: Path) -> Non
 
 
 def test_a_model_of_a_device_that_is_not_here_says_what_it_would_there() -> None:
-    words = ("gemm", "--m", "512", "--n", "512", "--k", "512", "--datatype", "bf16", "--layout", "rcr")
+    words = ["gemm", "--m", "512", "--n", "512", "--k", "512", "--datatype", "bf16", "--layout", "rcr"]
     if machine("sm_90a"):
         pytest.skip("such a device is here")
-    words += ("--model", str(SHIPPED / "gemm-h200.twmodel"))
+    words += ["--model", str(SHIPPED / "gemm-h200.twmodel")]
     found = [one["predicted"] for one in data("predict", *words)["kernels"]]
     asked = [one for one in found if one is not None]
     assert len(asked) > 5
