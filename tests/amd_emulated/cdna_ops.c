@@ -325,20 +325,37 @@ int tw_global_atomic(wave *w, const memory_op *op) {
   return OK;
 }
 
-/* ---- local memory written from accumulation registers, which the emulator takes for vector registers ---- */
-/* `what` is the count of bytes, negative where the high half of the register is meant. */
-int tw_write_local(wave *w, const int32_t *what) {
-  uint32_t low = word(w, 0), high = word(w, 1), offset = low & 0xffff;
-  int addr = (int)(high & 0xff), data = (int)(high >> 8 & 0xff), bytes = *what < 0 ? -*what : *what;
-  const uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
+/* ---- local memory: only active lanes have an address, and an access outside it is an error ---- */
+
+typedef struct local_op {
+  memory_op op;
+  int32_t count; /* two accesses in one instruction, or one */
+  int32_t step;  /* bytes of an offset's unit: of two accesses each has an offset of eight bits */
+} local_op;
+
+int tw_local(wave *w, const local_op *x) {
+  uint32_t low = word(w, 0), high = word(w, 1);
+  int addr = (int)(high & 0xff), dst = (int)(high >> 24), bytes = x->op.bytes, words = bytes < 4 ? 1 : bytes / 4;
+  uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
+  size_t unit = bytes < 4 ? (size_t)bytes : 4;
   uint64_t exec = exec_of(w);
   for (int lane = 0; lane < LANES; ++lane) {
     if (!(exec >> lane & 1)) continue;
-    uint64_t at = (uint64_t)w->vgpr[addr * LANES + lane] + offset;
-    if (at + (uint64_t)bytes > w->lds_bytes) return BAD_LDS;
-    for (int i = 0; i < bytes; i += 4) {
-      uint32_t value = file[(data + i / 4) * LANES + lane] >> (*what < 0 ? 16 : 0);
-      memcpy(w->lds + at + i, &value, bytes < 4 ? (size_t)bytes : 4);
+    uint64_t base = w->vgpr[addr * LANES + lane];
+    for (int i = 0; i < x->count; ++i) {
+      uint64_t at = base + (x->count == 1 ? low & 0xffff : (low >> 8 * i & 0xff) * (uint32_t)x->step);
+      if (at + (uint64_t)bytes > w->lds_bytes) return BAD_LDS;
+      int first = x->op.store ? (int)(high >> (8 + 8 * i) & 0xff) : dst + i * words;
+      for (int j = 0; j < words; ++j) {
+        uint32_t *reg = file + (first + j) * LANES + lane, value = 0;
+        if (x->op.store) {
+          value = x->op.half == 2 ? *reg >> 16 : *reg;
+          memcpy(w->lds + at + 4 * j, &value, unit);
+        } else {
+          memcpy(&value, w->lds + at + 4 * j, unit);
+          put_loaded(reg, &x->op, value);
+        }
+      }
     }
   }
   set_pc(w, pc_of(w) + 8);

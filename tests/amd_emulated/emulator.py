@@ -85,6 +85,10 @@ class Access(ctypes.Structure):
     )
 
 
+class LocalOp(ctypes.Structure):
+    _fields_ = (("op", MemoryOp), ("count", ctypes.c_int32), ("step", ctypes.c_int32))
+
+
 def compile_c(source: Path, *flags: str, name: str = "") -> Path:
     """A shared library from a C file of this folder, kept in the system's temporary folder by content."""
     compiler = next((one for one in ("clang", "cc", "gcc") if shutil.which(one)), None)
@@ -115,9 +119,16 @@ MFMA_CODES = range(0x2D, 0x80)
 RDNA3_INVALIDATE = (0x38 << 8 | 43, 0x38 << 8 | 44)  # buffer_gl0_inv, buffer_gl1_inv
 RDNA4_INVALIDATE = (0xEE << 10 | 43, 0xEE << 10 | 44, 0xEE << 10 | 79)  # global_inv, global_wb, global_wbinv
 SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one of 16 bytes
-# Of 8 to 128 bits, in bytes; negative from the high half of a register.
-DS_WRITES = {30: 1, 31: 2, 13: 4, 77: 8, 222: 12, 223: 16, 84: -1, 85: -2}
-DS_READS = (*range(54, 61), *range(118, 121), 226, 227, 254, 255)
+# Local memory: bytes, store, sign, half, accesses; reads of bytes that leave the other half of a register among them.
+LOCAL = {
+    30: (1, 1, 0, 0, 1), 31: (2, 1, 0, 0, 1), 13: (4, 1, 0, 0, 1), 77: (8, 1, 0, 0, 1), 222: (12, 1, 0, 0, 1),
+    223: (16, 1, 0, 0, 1), 84: (1, 1, 0, 2, 1), 85: (2, 1, 0, 2, 1), 14: (4, 1, 0, 0, 2), 15: (4, 1, 0, 0, 2),
+    78: (8, 1, 0, 0, 2), 79: (8, 1, 0, 0, 2), 54: (4, 0, 0, 0, 1), 55: (4, 0, 0, 0, 2), 56: (4, 0, 0, 0, 2),
+    57: (1, 0, 1, 0, 1), 58: (1, 0, 0, 0, 1), 59: (2, 0, 1, 0, 1), 60: (2, 0, 0, 0, 1), 86: (1, 0, 0, 1, 1),
+    87: (1, 0, 0, 2, 1), 88: (1, 0, 1, 1, 1), 89: (1, 0, 1, 2, 1), 90: (2, 0, 0, 1, 1), 91: (2, 0, 0, 2, 1),
+    118: (8, 0, 0, 0, 1), 119: (8, 0, 0, 0, 2), 120: (8, 0, 0, 0, 2), 254: (12, 0, 0, 0, 1), 255: (16, 0, 0, 0, 1),
+}  # fmt: skip
+FAR_APART = (15, 79, 56, 120)  # of these two accesses an offset counts 64 elements
 DS_BPERMUTE = 63
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
@@ -161,6 +172,11 @@ def _moved(store: bool, what: str) -> MemoryOp | None:
         return None
     size = narrow.get(kind) or (int(words[2]) // 8 if words and words[2] else 4 * int(words[1] or 1) if words else 0)
     return MemoryOp(size, int(store), int(kind in ("SBYTE", "SSHORT", "I8", "I16")), half, 0)
+
+
+def local_of(op: int) -> LocalOp:
+    size, *rest, count = LOCAL[op]
+    return LocalOp(MemoryOp(size, *rest, 0), count, size * (64 if op in FAR_APART else 1))
 
 
 def family_of(target: str) -> str:
@@ -235,10 +251,10 @@ class Checkout:
             return "tw_read_transposed", ctypes.c_int32((code >> 17 & 0xFF) - 225)
         if code >> 26 == 0x36 and (code >> 17 & 0xFF) == DS_BPERMUTE:
             return "tw_bpermute", ctypes.c_int32(0)
-        if code >> 26 == 0x36 and code >> 25 & 1 and (code >> 17 & 0xFF) not in DS_READS:
-            if (code >> 17 & 0xFF) not in DS_WRITES:
-                raise EmulationError(f"local memory and accumulation registers: {code:08x} is not modelled")
-            return "tw_write_local", ctypes.c_int32(DS_WRITES[code >> 17 & 0xFF])
+        if code >> 26 == 0x36 and (code >> 17 & 0xFF) in LOCAL:
+            return "tw_local", local_of(code >> 17 & 0xFF)
+        if code >> 26 == 0x36 and code >> 25 & 1:
+            raise EmulationError(f"local memory and accumulation registers: {code:08x} is not modelled")
         if code >> 23 == 0x17D:
             names = {int(one.value): one.name for one in emu.irc.SOP1Op}
             kind = {"S_GETPC_B64": 0, "S_SETPC_B64": 1, "S_SWAPPC_B64": 2}.get(names.get(code >> 8 & 0xFF, ""))

@@ -30,6 +30,7 @@ def near(found: Any, want: Array, bound: float = 1e-5) -> bool:
     return bool(np.allclose(np.asarray(found, np.float64), want, rtol=bound, atol=bound))
 
 
+SINK = np.array([0.5, -1, 2, 0], np.float32)
 SLOPES = (2.0 ** -np.arange(1, HQ + 1)).astype(np.float32)
 
 
@@ -41,7 +42,7 @@ SLOPES = (2.0 ** -np.arange(1, HQ + 1)).astype(np.float32)
         ({"causal": "bottom_right", "window": (3, None)}, {"causal": "bottom_right", "window": (3, -1)}),
         ({"window": (2, 1)}, {"window": (2, 1)}),
         ({"window": (1, 0), "sink": 2}, {"window": (1, 0), "sink_keys": 2}),
-        ({"sink": np.float32([0.5, -1, 2, 0])}, {"sink": np.float32([0.5, -1, 2, 0])}),
+        ({"sink": SINK}, {"sink": SINK}),
         ({"alibi": SLOPES}, {"alibi": SLOPES}),
         ({"alibi": SLOPES, "causal": True}, {"alibi": SLOPES, "causal": "top_left"}),
         ({"softcap": 0.8, "scale": 0.5}, {"softcap": 0.8, "scale": 0.5}),
@@ -254,9 +255,8 @@ def test_prefill_from_a_pool() -> None:
 @pytest.mark.parametrize("splits", [2, 3, 16])
 def test_splits_change_nothing_but_the_last_digits(splits: int) -> None:
     q, k, v = arrays()
-    sink = np.float32([0.5, -1, 2, 0])
-    want, want_lse = tw.attention(q, k, v, causal=True, sink=sink, return_lse=True)
-    found, lse = tw.attention(q, k, v, causal=True, sink=sink, return_lse=True, splits=splits)
+    want, want_lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True)
+    found, lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True, splits=splits)
     assert np.abs(found - want).max() < 2e-6
     assert np.abs(lse - want_lse).max() < 2e-6
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext, ops
-from tilewright.codegen.folder import write_if_changed
+from tilewright.codegen.folder import demand_room, write_if_changed
 from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, storable
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.engine import columns_of
@@ -164,15 +164,16 @@ def demand_writable(path: Path) -> None:
         )
     if path.suffix == ".parquet":
         _arrow()
-    if path.exists():
-        read(path)  # another's file is left alone
-    elif not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise RequestError(
             f"{path.parent} is no folder",
             rule="table-folder",
             value=str(path.parent),
             remedy="make it, or name another",
         )
+    demand_room(path)
+    if path.exists():
+        read(path)  # another's file is left alone
 
 
 # -- and back ------------------------------------------------------------------------------------------------
