@@ -1,4 +1,4 @@
-"""One library in a process of its own, for conv_cpu.py; see _gemm_worker.py.
+"""One library in a process of its own, for conv_cpu.py; see _cpu_worker.py.
 
 python benchmarks/_conv_worker.py torch|tilewright     started by conv_cpu.py, not by hand
 """
@@ -6,16 +6,13 @@ python benchmarks/_conv_worker.py torch|tilewright     started by conv_cpu.py, n
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from _gemm_worker import Call, serve
+from _cpu_worker import Call, OwnSide, Peers, serve
 
 from tilewright.ops.conv import ConvProblem
-from tilewright.runtime.bindings import binding
-from tilewright.runtime.samples import poison_results, runner
 
 
 def problem_of(shape: dict[str, Any]) -> ConvProblem:
@@ -66,48 +63,19 @@ class TorchPeer:
         return found
 
 
-class Tilewright:
-    """Ours, in two forms: `call` is the kernel with everything prepared, `conv` the call a user makes."""
+class Tilewright(OwnSide):
+    op = "conv"
 
-    def __init__(self, threads: int, options: dict[str, Any]) -> None:
-        import tilewright as tw
+    def problem_of(self, shape: dict[str, Any]) -> ConvProblem:
+        return problem_of(shape)
 
-        self._tw, self._threads, self._mode = tw, threads, options["mode"]
-        tw.settings.configure(threads=threads, cache_dir=options["store"], measure=self._mode == "measured")
-        from tilewright.dispatch.registry import default_registry
-
-        self._registry = default_registry()
-
-    def versions(self) -> dict[str, str]:
-        return {"tilewright": self._tw.__version__}
-
-    def calls(self, shape: dict[str, Any], seed: int) -> dict[str, Call]:
-        from tilewright.runtime import host
+    def user_call(self, problem: ConvProblem, sample: Any) -> Call:
         from tilewright.runtime.calls import NEVER, caller
 
-        problem, conv = problem_of(shape), binding("conv")
-        if self._mode == "measured":
-            self._registry.measure(problem)
-        self.chosen = self._registry.select(problem)
-        sample = conv.sample(problem, seed)
-        kernel = self._registry.kernel(self.chosen.spec)
-        found: dict[str, Call] = {
-            "call": runner(conv, kernel, problem, sample, host.device(), self._threads),
-            "conv": partial(caller("conv").run, self._registry, sample.operands, (), sample.attributes, NEVER),
-        }
-        for form, call in found.items():
-            poison_results(conv, sample)
-            call()
-            check = conv.check(problem, sample)
-            if not check.ok:
-                raise ArithmeticError(f"{form} of {self.chosen.name}: {check.detail}")
-        return found
-
-    def about(self) -> dict[str, str]:
-        return {"kernel": self.chosen.name, "tier": self.chosen.tier}
+        return partial(caller("conv").run, self._registry, sample.operands, (), sample.attributes, NEVER)
 
 
-PEERS: dict[str, Callable[[int, dict[str, Any]], Any]] = {"torch": TorchPeer, "tilewright": Tilewright}
+PEERS: Peers = {"torch": TorchPeer, "tilewright": Tilewright}
 
 if __name__ == "__main__":
     serve(sys.argv[1], PEERS)

@@ -78,10 +78,10 @@ def driver_version() -> str:
     return done.stdout.partition("\n")[0].strip()
 
 
-def write(place: Path, result: dict[str, Any], indent: int | None = 1) -> None:
+def write(place: Path, result: dict[str, Any]) -> None:
     """As JSON; compressed where the name ends so."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result, indent=indent) + "\n"
+    text = json.dumps(result, indent=1) + "\n"
     if place.suffix == ".gz":
         place.write_bytes(gzip.compress(text.encode(), mtime=0))
     else:

@@ -23,6 +23,7 @@ from _cuda_timing import Clock, Run, spread
 from _h200_bench import GEMM, SHORT, Kernels
 from _h200_operands import Operands, Wrong, problem_of
 from _h200_random import FAMILIES, Drawn, random_problems
+from _packed_sweep import PackedSweep
 
 from tilewright.backends.base import backend
 from tilewright.ops.base import KernelSpec
@@ -47,8 +48,8 @@ class RandomBench(Kernels):
         if options.sweep:
             self.far = SWEEP_FAR
         self.rows: list[Row] = []
-        self.swept: list[Row] = []
-        self.specs: dict[str, KernelSpec] = {}
+        self.swept = PackedSweep("gemm", arch, options.rounds, dry=self.dry)
+        self.swept_peers: list[Row] = []
         self.without: list[str] = []
         self.lt = None if self.dry else self._tuned_peer()
         self.also = json.loads(options.also.read_text(encoding="utf-8")) if options.also else []
@@ -137,13 +138,10 @@ class RandomBench(Kernels):
             self._sweep_row(drawn, ready, medians)
 
     def _sweep_row(self, drawn: Drawn, ready: dict[str, tuple[KernelSpec, Run]], medians: dict[str, float]) -> None:
-        self.specs |= {name: spec for name, (spec, _) in ready.items()}
-        order = list(self.specs)
-        times = [[order.index(name), round(seconds * 1e6, 3)] for name, seconds in medians.items()]
-        about = {"family": drawn.family, "m": drawn.m, "n": drawn.n, "k": drawn.k, "batch": drawn.batch}
+        for name, seconds in medians.items():
+            self.swept.add(wanted_of(drawn), ready[name][0], seconds)
         peers = {name: round(self.rows[-1]["seconds"][name] * 1e6, 3) for name in PEERS & set(self.rows[-1]["seconds"])}
-        about |= {"dtype": drawn.dtype, "layout": drawn.layout, "peers": peers}
-        self.swept.append(about | {"microseconds": times})
+        self.swept_peers.append({"problem": drawn.name, "family": drawn.family, "microseconds": peers})
 
     def _row(self, drawn: Drawn, names: dict[str, str], times: dict[str, list[float]]) -> None:
         row: Row = {"family": drawn.family, "shape": drawn.name, "layout": drawn.layout, "dtype": drawn.dtype}
@@ -189,9 +187,8 @@ class RandomBench(Kernels):
         if not self.options.sweep:
             return
         kept = {key: head[key] for key in ("command", "date", "machine", "versions", "seed", "distribution")}
-        specs = [spec.to_dict() for spec in self.specs.values()]
-        kept |= {"pruned": f"estimates over {self.far} of the best", "specs": specs, "rows": self.swept}
-        write(self.options.sweep, kept, indent=None)
+        kept |= {"pruned": f"estimates over {self.far} of the best", "peers": self.swept_peers}
+        self.swept.write(self.options.sweep, kept)
 
 
 def wanted_of(drawn: Drawn) -> GemmProblem:

@@ -1,6 +1,6 @@
 """One checkout of Tilewright in a process of its own, through its public calls only; started by trees.py, not by hand.
 
-Takes requests as JSON lines and answers as JSON lines, as _gemm_worker.py does; nothing here may need more than
+Takes requests as JSON lines and answers as JSON lines, as _cpu_worker.py does; nothing here may need more than
 `tw.gemm`, `tw.settings` and `tw.GemmProblem`, so that old and new trees are asked the same.
 """
 

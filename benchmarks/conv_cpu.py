@@ -15,7 +15,6 @@ before a shape is timed.  bf16 is compared with our own fp32 on the same problem
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import secrets
 import shlex
@@ -25,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from _conv_shapes import DIRECTIONS, FIXED, QUICK, SPECIAL, Shape, as_message, random_shapes
-from _machine import RESULTS, ROOT, installed, provenance
-from gemm_cpu import Entrant, Worker, geometric_mean, race, ratio
+from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, written
+from _machine import installed, provenance
 
 WORKER = Path(__file__).parent / "_conv_worker.py"
 DTYPES = ("fp32", "bf16")
@@ -41,7 +40,7 @@ class Bench:
         self.workers: dict[str, Worker] = {}
         try:
             for name in ("tilewright", *(["torch"] if installed("torch") else [])):
-                self.workers[name] = Worker(name, options.threads, extra, script=WORKER)
+                self.workers[name] = Worker(name, options.threads, extra, WORKER)
         except BaseException:
             self.end()
             raise
@@ -154,35 +153,16 @@ def tell(found: dict[str, dict[str, Any]]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Convolution beside PyTorch.")
-    parser.add_argument("--quick", action="store_true", help="a few shapes, few rounds, nothing written")
-    parser.add_argument("--dtypes", default="fp32", help="comma-separated: fp32,bf16")
+    parser = parser_of("Convolution beside PyTorch.", "w7", Usual("fp32", 42, 0.02, 0.002))
     parser.add_argument("--directions", default=",".join(DIRECTIONS), help="comma-separated")
-    parser.add_argument("--threads", type=int, default=2, help="of each library")
     parser.add_argument("--cpu-time", action="store_true", help="CPU time of one thread: for a machine others work on")
-    parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape (11; 3 if quick)")
-    parser.add_argument("--shapes", default="", help="only shapes whose name matches, e.g. 'w7'")
-    parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed instead of the list")
-    parser.add_argument("--count", type=int, default=42, help="of random problems")
-    parser.add_argument("--mode", choices=("select", "measured"), default="select", help="measured: tune first")
-    parser.add_argument("--turn", type=float, default=0.02, help="seconds of one turn")
-    parser.add_argument("--pause", type=float, default=0.002, help="seconds between turns")
-    parser.add_argument("--store", type=Path, default=ROOT / "build" / "benchmark-store", help="kernel store")
-    parser.add_argument("--output", type=Path, help="result file; a run of everything has one by itself")
-    parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
     options = parser.parse_args()
-    options.dtypes, options.directions = options.dtypes.split(","), options.directions.split(",")
-    for name, given, known in (("dtypes", options.dtypes, DTYPES), ("directions", options.directions, DIRECTIONS)):
-        for one in given:
-            if one not in known:
-                parser.error(f"--{name}: {one!r} is none of {', '.join(known)}")
+    options.dtypes = listed(parser, "dtypes", options.dtypes, DTYPES)
+    options.directions = listed(parser, "directions", options.directions, DIRECTIONS)
     if options.cpu_time:
         options.threads = 1
     options.rounds = options.rounds or (3 if options.quick else 11)
-    whole = not options.quick and not options.shapes and options.directions == list(DIRECTIONS)
-    if options.output is None and whole:
-        options.output = RESULTS / ("conv_cpu.json" if options.random is None else "conv_cpu_random.json")
-    return options
+    return kept(options, "conv_cpu", whole=options.directions == list(DIRECTIONS))
 
 
 def asked(options: argparse.Namespace) -> list[tuple[Shape, str, str]]:
@@ -225,10 +205,7 @@ def main() -> None:
         }
         if options.random is not None:
             method |= {"drawn_with": options.random, "count": options.count}
-        result = {"benchmark": "conv_cpu", **head, "method": method, "summary": found, "rows": rows}
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        print(f"written to {options.output}")
+        written(options.output, {"benchmark": "conv_cpu", **head, "method": method, "summary": found, "rows": rows})
     if options.check and not all(one["met"] for one in found.values()):
         raise SystemExit(1)
 

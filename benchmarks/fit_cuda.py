@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import gzip
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +28,8 @@ import numpy as np
 
 from tilewright import ops
 from tilewright.backends.cuda import gemm_estimate as model
-from tilewright.ops.gemm import GemmProblem
+from tilewright.learn import packed
+from tilewright.learn.data import collect
 
 Constants = dict[str, float]
 Seconds: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -56,26 +55,10 @@ class Shape:
         return str(self.problem.describe())
 
 
-def read_sweep(data: Mapping[str, Any]) -> list[Shape]:
-    """Of random problems, whose rows name kernels by their number, and of the fixed shapes, which name them."""
-    op, given = ops.op("gemm"), data["specs"]
-    named = given.items() if isinstance(given, dict) else enumerate(given)
-    specs = {name: op.spec_from_dict(one) for name, one in named}
-    found = []
-    for row in data["rows"]:
-        taken = {name: seconds for name, seconds in row.get("seconds", {}).items() if name in specs}
-        taken |= {number: micro / 1e6 for number, micro in row.get("microseconds", ())}
-        if len(taken) < 2:
-            continue
-        kernels = tuple(specs[name] for name in taken)
-        signature = kernels[0].signature
-        problem = GemmProblem(
-            row["m"], row["n"], row["k"], row["dtype"], dtype_c=signature.dtype_c, layout=row["layout"],
-            batch=row.get("batch", 1),
-        )  # fmt: skip
-        seconds = np.array(list(taken.values()), dtype=np.float64)
-        found.append(Shape(problem, kernels, seconds, row.get("family", "")))
-    return found
+def read_sweep(path: Path) -> list[Shape]:
+    """The problems of a packed sweep; kernels that this version does not know are left out."""
+    found = collect(ops.op("gemm"), packed.read(path), held=())
+    return [Shape(one.problem, one.specs, one.seconds, one.family) for one in found.groups if len(one.specs) > 1]
 
 
 def of_the_pool(shape: Shape) -> Shape:
@@ -86,10 +69,7 @@ def of_the_pool(shape: Shape) -> Shape:
 
 
 def sweeps(paths: Sequence[Path], every: bool) -> list[Shape]:
-    found: list[Shape] = []
-    for path in paths:
-        raw = path.read_bytes()
-        found += read_sweep(json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw))
+    found = [one for path in paths for one in read_sweep(path)]
     return [one for shape in found if len((one := shape if every else of_the_pool(shape)).kernels) > 1]
 
 
@@ -273,7 +253,7 @@ def tell(title: str, shapes: Sequence[Shape], found: Sequence[float]) -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sweep", type=Path, nargs="*", help="files of gemm_h200.py --sweep")
+    parser.add_argument("sweep", type=Path, nargs="*", help="files of gemm_h200.py --sweep or sweep_h200.py")
     parser.add_argument("--judge", type=Path, nargs="+", default=[], help="such files that nothing is fitted to")
     parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model; 0 fits nothing")
     parser.add_argument("--hold-out", action="store_true", help="also fit halves, each judged by the other's shapes")

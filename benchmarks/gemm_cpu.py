@@ -18,25 +18,17 @@ our own fp32 on the same shape, and beside it with PyTorch's.
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import os
 import re
 import secrets
 import shlex
-import signal
 import statistics
-import subprocess
 import sys
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, written
 from _gemm_shapes import FAMILIES, QUICK, Shape, as_message, random_shapes, shapes_for
-from _machine import RESULTS, ROOT, installed, provenance
-
-from tilewright import settings
+from _machine import installed, provenance
 
 WORKER = Path(__file__).parent / "_gemm_worker.py"
 DTYPES = ("fp32", "bf16", "fp16", "int8")
@@ -48,105 +40,6 @@ TARGETS = {
     "int8": ("our fp32", 1.2),
 }
 FLOOR = 0.8  # no fp32 shape under this
-SLOW_SECONDS = 0.5  # a peer this slow is timed in few rounds: its place is clear
-SLOW_ROUNDS = 3
-HOPELESS_SECONDS = 1.0
-
-
-class Worker:
-    """A library's process; stopped except while it answers."""
-
-    def __init__(
-        self,
-        name: str,
-        threads: int,
-        options: dict[str, Any],
-        script: Path = WORKER,
-        variables: dict[str, str] | None = None,
-    ) -> None:
-        # Our own process needs no BLAS threads: there NumPy only computes references.
-        blas = "1" if name == "tilewright" else str(threads)
-        usual = {"OMP_NUM_THREADS": blas, "OPENBLAS_NUM_THREADS": blas, "MKL_NUM_THREADS": blas}
-        variables = usual | (variables or {})
-        self.name = name
-        self._process = subprocess.Popen(
-            [sys.executable, str(script), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=settings.child_environment(variables),
-        )
-        self.versions = self.ask({"do": "start", "threads": threads, **options})
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the {self.name} process died with exit code {self._process.wait()} on {request}")
-        os.kill(self._process.pid, signal.SIGSTOP)
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise SystemExit(f"{self.name} on {request}: {answer['error']}")
-        return answer
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-@dataclass
-class Entrant:
-    """One thing that is timed on a shape: a library and the form of the call."""
-
-    label: str
-    worker: Worker
-    key: str
-    repeats: int = 1
-    rounds: int = 0
-    samples: list[float] = field(default_factory=list)
-
-    def turn(self) -> float:
-        return float(self.worker.ask({"do": "time", "key": self.key, "repeats": self.repeats})["seconds"])
-
-    def calibrate(self, options: argparse.Namespace) -> None:
-        took = self.turn()
-        self.repeats = max(1, min(100_000, round(options.turn / max(took, 1e-7))))
-        self.rounds = options.rounds if took < SLOW_SECONDS else min(options.rounds, SLOW_ROUNDS)
-        if took > HOPELESS_SECONDS:  # seconds a call: the first turn says enough
-            self.rounds, self.samples = 1, [took]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
-
-
-def race(entrants: list[Entrant], options: argparse.Namespace) -> None:
-    """Rounds of turns; nobody always follows the same neighbour."""
-    for one in entrants:
-        one.calibrate(options)
-    for number in range(options.rounds):
-        shift = number % len(entrants)
-        for one in (*entrants[shift:], *entrants[:shift]):
-            if len(one.samples) < one.rounds:
-                time.sleep(options.pause)
-                one.samples.append(one.turn())
-
-
-def ratio(over: Entrant, ours: Entrant) -> dict[str, float]:
-    """The other's time over ours: of the medians, and how far single rounds stray from that."""
-    paired = sorted(a / b for a, b in zip(over.samples, ours.samples, strict=False))
-    low, _, high = statistics.quantiles(paired, n=4, method="inclusive") if len(paired) > 1 else paired * 3
-    return {
-        "ratio": over.median / ours.median,
-        "low": paired[0],
-        "quartile_1": low,
-        "quartile_3": high,
-        "high": paired[-1],
-    }
 
 
 class Bench:
@@ -160,7 +53,7 @@ class Bench:
         self.workers: dict[str, Worker] = {}
         try:
             for name in names:
-                self.workers[name] = Worker(name, options.threads, extra)
+                self.workers[name] = Worker(name, options.threads, extra, WORKER)
         except BaseException:
             self.end()
             raise
@@ -210,10 +103,6 @@ class Bench:
         if dtype != "fp32":
             row["over_our_fp32"] = ratio(by_label["our fp32"], call)
         return row
-
-
-def geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def digest_of(rows: list[dict[str, Any]], key: str) -> dict[str, Any]:
@@ -306,30 +195,11 @@ def tell(found: dict[str, Any]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="GEMM beside NumPy and PyTorch.")
-    parser.add_argument("--quick", action="store_true", help="a few shapes, few rounds, nothing written")
-    parser.add_argument("--dtypes", default=",".join(DTYPES), help="comma-separated: fp32,bf16,fp16,int8")
-    parser.add_argument("--threads", type=int, default=2, help="of each library")
-    parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape (15; 5 if quick)")
-    parser.add_argument("--shapes", default="", help="only shapes whose name matches, e.g. 'rcr .*4096'")
-    parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed instead of the list")
-    parser.add_argument("--count", type=int, default=60, help="of random problems")
-    parser.add_argument("--mode", choices=("select", "measured"), default="select", help="measured: tune first")
-    parser.add_argument("--turn", type=float, default=0.03, help="seconds of one turn")
-    parser.add_argument("--pause", type=float, default=0.003, help="seconds between turns")
-    parser.add_argument("--store", type=Path, default=ROOT / "build" / "benchmark-store", help="kernel store")
-    parser.add_argument("--output", type=Path, help="result file; a run of everything has one by itself")
-    parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
+    parser = parser_of("GEMM beside NumPy and PyTorch.", "rcr .*4096", Usual(",".join(DTYPES), 60, 0.03, 0.003))
     options = parser.parse_args()
-    options.dtypes = options.dtypes.split(",")
-    for one in options.dtypes:
-        if one not in DTYPES:
-            parser.error(f"--dtypes: {one!r} is none of {', '.join(DTYPES)}")
+    options.dtypes = listed(parser, "dtypes", options.dtypes, DTYPES)
     options.rounds = options.rounds or (5 if options.quick else 15)
-    whole = not options.quick and not options.shapes and options.dtypes == list(DTYPES)
-    if options.output is None and whole:
-        options.output = RESULTS / ("gemm_cpu.json" if options.random is None else "gemm_cpu_random.json")
-    return options
+    return kept(options, "gemm_cpu", whole=options.dtypes == list(DTYPES))
 
 
 def asked(options: argparse.Namespace) -> list[tuple[Shape, str]]:
@@ -375,10 +245,8 @@ def main() -> None:
         if families:
             method |= {"drawn_with": options.random, "count": options.count}
             found = {**found, "families": families}
-        result = {"benchmark": "gemm_cpu", **head, "method": method, "floor": FLOOR, "summary": found, "rows": rows}
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        print(f"written to {options.output}")
+        written(options.output, {"benchmark": "gemm_cpu", **head, "method": method, "floor": FLOOR,
+                                 "summary": found, "rows": rows})  # fmt: skip
     if options.check and not all(one["met"] for one in found.values()):
         raise SystemExit(1)
 

@@ -2,7 +2,7 @@
 
     python benchmarks/gemm_h200.py                      everything: bf16 and fp16, cold and warm, default and measured
     python benchmarks/gemm_h200.py --quick              a dozen shapes, bf16, cold
-    python benchmarks/gemm_h200.py --sweep sweep.json   every default kernel on every shape (for fit_cuda.py)
+    python benchmarks/gemm_h200.py --sweep F.json.gz    every default kernel on every shape (for fit_cuda.py)
     python benchmarks/gemm_h200.py --random SEED        problems nobody tuned for (_h200_random.py says from what)
     python benchmarks/gemm_h200.py --kernels PART...    the kernels whose names contain a part, beside cuBLAS
     python benchmarks/gemm_h200.py --dry-run            a rehearsal without a GPU: nothing of it means anything
@@ -29,6 +29,7 @@ from _h200_operands import Operands, problem_of
 from _h200_race import RandomBench
 from _h200_random import FAMILIES, LAYOUTS
 from _h200_shapes import FP8, QUICK, SHAPES, Shape, group_of, name_of
+from _packed_sweep import PackedSweep
 
 from tilewright.backends.cuda import driver
 from tilewright.ops.base import KernelSpec
@@ -145,12 +146,17 @@ class Bench(Kernels):
     def sweep(self, shapes: Sequence[Shape], place: Path) -> None:
         problems = [rcr(shape, dtype) for dtype in self.options.dtypes for shape in shapes]
         self.build(problems, every=True)
-        specs = {spec.name: spec.to_dict() for one in problems for spec in self.candidates(one)}
-        result = provenance(self.options, self.clock) | {"specs": specs, "rows": []}
-        for dtype in self.options.dtypes:
-            for shape in shapes:
-                result["rows"].append(self.sweep_shape(shape, dtype))
-                write(place, result)  # a run cut short keeps what it has
+        kept = PackedSweep("gemm", self.registry.target, self.options.rounds, dry=self.dry)
+        peers: list[dict[str, Any]] = []
+        about = provenance(self.options, self.clock) | {"peers": peers}
+        for problem in problems:
+            row = self.sweep_shape((problem.m, problem.n, problem.k), problem.dtype_a)
+            for spec in self.candidates(problem):
+                if spec.name in row["seconds"]:
+                    kept.add(problem, spec, row["seconds"][spec.name])
+            cublas = {"cublas": round(row["seconds"]["cublas"] * 1e6, 3)}
+            peers.append({"problem": problem.describe(), "microseconds": cublas, "once": row["looked_at_once"]})
+            kept.write(place, about)  # a run cut short keeps what it has
 
     def named(self, shapes: Sequence[Shape], parts: Sequence[str], place: Path | None) -> None:
         """The kernels whose names contain one of the parts, from the smallest pool that has any."""
@@ -209,7 +215,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--families", nargs="+", choices=families, default=list(FAMILIES), help="of random ones")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="of random ones")
     parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no random problem begins after these")
-    parser.add_argument("--sweep", type=Path, metavar="OUT.json", help="times of every default kernel, cold")
+    parser.add_argument("--sweep", type=Path, metavar="OUT.json.gz", help="times of every default kernel, cold")
     also = "further tma_ws kernels in the race of random ones: [[m, n, stages or 0, [cluster], way], ...]"
     parser.add_argument("--also", type=Path, metavar="IN.json", help=also)
     parser.add_argument("--kernels", nargs="+", metavar="PART", help="time the kernels with such a name, cold")

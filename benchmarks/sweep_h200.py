@@ -34,17 +34,14 @@ import torch
 from _cuda_timing import Clock, GraphClock, HostClock, Run
 from _h200_operands import OUTPUT_ROUNDING, Operands, Wrong, problem_of
 from _h200_random import FAMILIES, LAYOUTS, Drawn, draw_one
+from _packed_sweep import PackedSweep
 
 from tilewright import ops
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
-from tilewright.dispatch.measure import versions_of
-from tilewright.dispatch.records import machine
-from tilewright.dispatch.results import OK, KernelRow, Result
 from tilewright.errors import TilewrightError
-from tilewright.learn import packed
-from tilewright.ops.base import KernelSpec, plain
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import engine
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime.loader import load_kernel
@@ -166,11 +163,8 @@ class Sweep:
     def __init__(self, options: argparse.Namespace, clock: Clock, target: str) -> None:
         self.options, self.clock, self.target = options, clock, target
         self.dry = isinstance(clock, HostClock)
-        self.machine = machine(target) or {"model": "rehearsal", "fingerprint": "0" * 16}
-        self.results: list[Result] = []
-        self.again: list[Result] = []
+        self.first, self.again = (PackedSweep("gemm", target, options.rounds) for _ in range(2))
         self.wrong: list[str] = []
-        self.method = {"kind": "graph replays in turn, median", "l2": "cold", "rounds": options.rounds}
 
     def ready(self, problem: GemmProblem, specs: list[KernelSpec]) -> dict[KernelSpec, Run]:
         operands = Fused(problem, self.clock.device)
@@ -199,22 +193,11 @@ class Sweep:
         near = [one for one, seconds in medians.items() if seconds <= NEAR * best]
         rounds = self.options.rounds * (2 if best < SHORT else 1)
         medians |= timed(near, rounds)
-        self.results += [self.result(problem, one, seconds) for one, seconds in medians.items()]
+        for one, seconds in medians.items():
+            self.first.add(problem, one, seconds)
         if self.options.again is not None:
-            self.again += [self.result(problem, one, seconds) for one, seconds in timed(near, rounds).items()]
-
-    def result(self, problem: GemmProblem, spec: KernelSpec, seconds: float) -> Result:
-        return Result(
-            "gemm", plain(GEMM.measured_as(problem)), self.machine, 0,
-            KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict()), OK, seconds, method=self.method,
-            versions=self.versions(spec), date=0.0,
-        )  # fmt: skip
-
-    def versions(self, spec: KernelSpec) -> dict[str, str]:
-        known: dict[str, str] | None = getattr(self, "_versions", None)
-        if known is None:
-            known = self._versions = versions_of(spec)
-        return known
+            for one, seconds in timed(near, rounds).items():
+                self.again.add(problem, one, seconds)
 
     def adopted(self, wanted: dict[str, KernelSpec], folder: Path) -> set[str]:
         """Kernels that were built elsewhere, as DIGEST.so."""
@@ -225,9 +208,9 @@ class Sweep:
 
     def save(self) -> None:
         about = {"command": self.options.command, "torch": torch.__version__}
-        packed.write(self.options.output, "gemm", self.results, about)
+        self.first.write(self.options.output, about)
         if self.options.again is not None:
-            packed.write(self.options.again, "gemm", self.again, about)
+            self.again.write(self.options.again, about)
 
     def run(self) -> None:
         options, started = self.options, time.perf_counter()
@@ -265,7 +248,7 @@ class Sweep:
             forge.stop()
             self.save()
         took = time.perf_counter() - started
-        print(f"{len(self.results)} times in {took:.0f} s, of which {waited:.0f} s waiting for compilers")
+        print(f"{len(self.first.results)} times in {took:.0f} s, of which {waited:.0f} s waiting for compilers")
 
 
 def parsed() -> argparse.Namespace:

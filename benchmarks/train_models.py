@@ -30,6 +30,7 @@ from tilewright.ops.base import KernelSpec
 GEMM = ops.op("gemm")
 # Sweeps of kernels as they are now count more than those of kernels that were changed since.
 NEWEST, NEWEST_WEIGHT = ("91550719", "47950413"), 4.0
+AGAIN = "_again"  # a second measurement of the near kernels of a sweep
 SWEEPS = Path(__file__).parent / "results" / "sweeps"
 SHIPPED = Path(models.__file__).parent / "models"
 # Name: the sweeps by a pattern, and the arch whose kernels it is for.
@@ -80,9 +81,24 @@ def train(name: str) -> None:
     groups = tuple(replace(one, weight=NEWEST_WEIGHT if one.problem in newest else 1.0) for one in data.groups)
     made = training.train(replace(data, groups=groups))
     made.card = replace(made.card, data={**made.card.data, "sources": [one.name for one in files]})
+    if now:
+        made.card = replace(made.card, metrics={**made.card.metrics, "unseen": unseen(files, now, target)})
     write(name, made)
     size = (SHIPPED / f"{name}{models.ENDING}").stat().st_size
     tell(f"{name}, {size >> 10} KiB, cross-validation", made.card.metrics["cross_validation"])
+
+
+def unseen(files: Sequence[Path], now: Sequence[Path], target: str) -> dict[str, Any]:
+    """How good the same training is on its newest sweeps, which it gets none of here."""
+    before = training.train(data_of([one for one in files if one not in now], target))
+    first = [one for one in now if AGAIN not in one.name]
+    found = {}
+    for path in sorted(first, key=lambda one: NEWEST.index(next(seed for seed in NEWEST if seed in one.name))):
+        again = path.with_name(path.name.replace(packed.ENDING, f"{AGAIN}{packed.ENDING}"))
+        seed = next(seed for seed in NEWEST if seed in path.name)
+        found[seed] = judged(before, [path, *([again] if again in now else [])], target, int(seed))
+    main = found.pop(NEWEST[0])
+    return {**main, "others": list(found.values()), "how": "by the same training without the sweeps that are judged by"}
 
 
 def kind(problem: Any) -> str:
@@ -90,23 +106,29 @@ def kind(problem: Any) -> str:
 
 
 def judge(name: str, files: list[Path], seed: int) -> None:
-    """By a sweep, and by a second measurement of its near kernels where there is one; into the card."""
+    """By a sweep it has not seen; into the card."""
     path = SHIPPED / f"{name}{models.ENDING}"
     made = models.read(path.read_bytes(), path.name)
-    first = data_of(files[:1], MODELS[name][1], held=())
-    found: dict[str, Any] = {"seed": seed, "problems": len(first.groups)}
-    second = data_of(files[1:], MODELS[name][1], held=()) if files[1:] else None
-    for word, chosen in (("model", evaluate.by_model(made, first)), ("estimate", evaluate.by_estimate(first))):
-        judged = chosen if second is None else evaluate.again(chosen, first, second)
-        kinds = sorted({kind(one.problem) for one in judged})
-        found[word] = {
-            "all": evaluate.score(judged).to_dict(),
-            **{each: evaluate.score([one for one in judged if kind(one.problem) == each]).to_dict() for each in kinds},
-        }
-        for each, numbers in found[word].items():
-            tell(f"{word}, {each}", numbers)
+    found = judged(made, files, MODELS[name][1], seed)
     made.card = replace(made.card, metrics={**made.card.metrics, "unseen": found})
     write(name, made)
+
+
+def judged(made: models.Model, files: Sequence[Path], target: str, seed: int) -> dict[str, Any]:
+    """By a sweep, and by a second measurement of its near kernels where there is one."""
+    first = data_of(files[:1], target, held=())
+    found: dict[str, Any] = {"seed": seed, "problems": len(first.groups)}
+    second = data_of(files[1:], target, held=()) if files[1:] else None
+    for word, chosen in (("model", evaluate.by_model(made, first)), ("estimate", evaluate.by_estimate(first))):
+        lots = chosen if second is None else evaluate.again(chosen, first, second)
+        kinds = sorted({kind(one.problem) for one in lots})
+        found[word] = {
+            "all": evaluate.score(lots).to_dict(),
+            **{each: evaluate.score([one for one in lots if kind(one.problem) == each]).to_dict() for each in kinds},
+        }
+        for each, numbers in found[word].items():
+            tell(f"{seed}: {word}, {each}", numbers)
+    return found
 
 
 def tell(title: str, numbers: dict[str, Any]) -> None:

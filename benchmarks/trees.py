@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from _cpu_race import Entrant, Worker, race, ratio
 from _gemm_shapes import Shape, as_message, random_shapes
 from _machine import RESULTS, ROOT, provenance
-from gemm_cpu import Entrant, Worker, race, ratio
 
 WORKER = Path(__file__).parent / "_tree_worker.py"
 DTYPES = ("fp32", "bf16", "fp16", "int8")

@@ -199,10 +199,10 @@ def test_the_stored_page_says_what_the_stored_result_says() -> None:
 
 
 def test_a_sweep_can_be_read(fit_cuda: ModuleType, tmp_path: Path) -> None:
-    place = tmp_path / "sweep.json"
+    place = tmp_path / "sweep.json.gz"
     done = script("gemm_h200.py", "--dry-run", "--shape", "64", "64", "64", "--sweep", str(place), "--rounds", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    shapes = fit_cuda.read_sweep(json.loads(place.read_text(encoding="utf-8")))
+    shapes = fit_cuda.read_sweep(place)
     assert [one.name for one in shapes] == ["gemm m=64 n=64 k=64 bf16_rcr"]
     assert len(shapes[0].kernels) == len(shapes[0].seconds) > 10
 

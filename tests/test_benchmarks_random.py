@@ -114,12 +114,13 @@ def test_a_rehearsal_tells_every_family_and_leaves_a_sweep(tmp_path: Path) -> No
     told = {(one["family"], one["ratio"]) for one in data["summary"]}
     assert {(one, "measured_over_cublas") for one in (*families, "all")} <= told
     kept = json.loads(gzip.decompress(sweep.read_bytes()))
-    assert any(one["schedule"].get("turned") and one["schedule"]["tile"][0] == 144 for one in kept["specs"])
+    assert any(one["schedule"].get("turned") and one["schedule"]["tile"][0] == 144 for one in kept["kernels"])
+    assert [one["family"] for one in kept["about"]["peers"]] == families * 2
     command = [sys.executable, str(BENCHMARKS / "fit_cuda.py"), "--judge", str(sweep), "--looks", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "12 shapes (others): regret" in done.stdout
-    assert "tall" in done.stdout
+    assert "decode" in done.stdout
 
 
 @pytest.mark.usefixtures("beside")

@@ -18,7 +18,18 @@ import pytest
 from tests.amd_emulated import code_object
 from tests.amd_emulated.catalog import cases
 from tests.amd_emulated.code_object import CodeObject, KernelInfo, Segment
-from tests.amd_emulated.emulator import HERE, EmulationError, Launch, MfmaShape, Wave, compile_c, refuse
+from tests.amd_emulated.emulator import (
+    HERE,
+    Access,
+    EmulationError,
+    Launch,
+    MemoryOp,
+    MfmaShape,
+    Wave,
+    _moved,
+    compile_c,
+    refuse,
+)
 from tests.amd_emulated.workers import TooLong, Workers
 
 NO_COMPILER = not any(shutil.which(one) for one in ("clang", "cc", "gcc"))
@@ -205,3 +216,44 @@ def test_accumulation_registers_are_written_to_local_memory(ops: Any, what: int)
         start = int(addresses[3, lane]) + 32
         assert np.array_equal(local[start : start + size], held[lane])
     assert int(np.count_nonzero(local)) <= 64 * size
+
+
+@needs_c
+@pytest.mark.parametrize("lanes", [64, 32])
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_global_memory_is_read_and_written_at_any_address(ops: Any, size: int, lanes: int) -> None:
+    """Compilers load two bytes at odd addresses: the hardware takes them, a word-indexed memory does not."""
+    rng = np.random.default_rng(size)
+    memory, scalars = rng.integers(0, 256, 4096, dtype=np.uint8), np.zeros(260, np.uint32)
+    registers = np.zeros((64, lanes), np.uint32)
+    places = rng.permutation(2048 // size)[:lanes] * size + 3
+    registers[4] = places
+    base = int(memory.ctypes.data) - 16
+    scalars[6], scalars[7], scalars[126], scalars[127] = base & 0xFFFFFFFF, base >> 32, 0xFFFFFFFF, 0xFFFFFFFF
+    wave = _wave(registers, scalars)
+    words = max(1, size // 4)
+    load = Access(MemoryOp(size, 0, 0, 0, 0), 8, lanes, 4, 8, 6, 16, 0)
+    assert ops.tw_memory(ctypes.byref(wave), ctypes.byref(load)) == 0
+    assert int(scalars[256]) == 8
+    held = np.ascontiguousarray(registers[8 : 8 + words].T).view(np.uint8)[:, :size]
+    assert np.array_equal(held, [memory[one : one + size] for one in places])
+    before = memory.copy()
+    registers[8 : 8 + words] ^= 0xFFFFFFFF
+    store = Access(MemoryOp(size, 1, 0, 0, 0), 8, lanes, 4, 8, 6, 16, 0)
+    assert ops.tw_memory(ctypes.byref(wave), ctypes.byref(store)) == 0
+    for one in places:
+        before[one : one + size] ^= 0xFF
+    assert np.array_equal(memory, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("UBYTE", (1, 0, 0)), ("SSHORT", (2, 1, 0)), ("SHORT_D16_HI", (2, 0, 2)), ("SBYTE_D16", (1, 1, 1)),
+        ("DWORD", (4, 0, 0)), ("DWORDX3", (12, 0, 0)), ("I8", (1, 1, 0)), ("U16", (2, 0, 0)), ("D16_HI_I8", (1, 1, 2)),
+        ("D16_B16", (2, 0, 1)), ("B96", (12, 0, 0)), ("B128", (16, 0, 0)), ("LDS_DWORD", None), ("TR_B64", None),
+    ],
+)  # fmt: skip
+def test_loads_are_known_by_their_names(name: str, wanted: tuple[int, int, int] | None) -> None:
+    found = _moved(False, name)
+    assert (found and (found.bytes, found.sign, found.half)) == wanted

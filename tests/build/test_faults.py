@@ -81,6 +81,41 @@ def test_ninja_does_not_go_on_for_a_dead_process(store: Store, use_stub: UseStub
     assert_whole_and_clean(store)
 
 
+def _lives(pid: int) -> bool:
+    """One that ended and waits for somebody to hear of it does not count."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="who is alive is read from /proc")
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("count", [1, 2], ids=["alone", "by ninja"])
+def test_compilers_end_with_the_process_that_started_them(
+    store: Store, use_stub: UseStub, tmp_path: Path, count: int, sign: signal.Signals
+) -> None:
+    """And so do their own programs: what does the work is a child of the compiler's driver."""
+    pids = tmp_path / "pids"
+    use_stub(f"sleep 600 & echo $$ $! >> {pids}; wait")
+    specs = SPECS[:count]
+    builder = in_child(lambda: Builder().build_one(specs[0]) if count == 1 else Builder().build_many(specs))
+    deadline = time.monotonic() + 60
+    while len(started := pids.read_text().split() if pids.exists() else []) < 2 * count:
+        assert time.monotonic() < deadline, "the compilers have not begun"
+        time.sleep(0.005)
+    os.kill(builder, sign)
+    wait_code(builder)
+    deadline = time.monotonic() + 20
+    while living := [int(one) for one in started if _lives(int(one))]:
+        if time.monotonic() > deadline:
+            for one in living:
+                os.kill(one, signal.SIGKILL)
+            raise AssertionError(f"{len(living)} of {len(started)} processes went on for nobody")
+        time.sleep(0.01)
+    assert_whole_and_clean(store)
+
+
 @pytest.mark.parametrize("repetition", range(4))
 def test_eight_processes_on_a_cold_store_compile_each_kernel_once(
     store: Store, use_stub: UseStub, repetition: int

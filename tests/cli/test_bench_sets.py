@@ -118,6 +118,27 @@ def test_the_incumbent_stays_unless_it_is_measurably_slower() -> None:
     assert winner([(1.03, 0.0), (1.0, 0.0)]) == 1
     assert winner([(1.08, 0.09), (1.0, 0.09)]) == 0, "their spread says that they are equal"
     assert winner([(1.2, 9.0), (1.0, 9.0)]) == 1, "but not any spread"
+    assert winner([(1.09, None), (1.0, None)]) == 0, "what is not known may be the noise"
+    assert winner([(1.09, None), (1.0, 0.0)]) == 0
+    assert winner([(1.2, None), (1.0, None)]) == 1
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_too_few_rounds_have_no_spread_and_do_not_say_it_is_nothing(tmp_path: Path, own: measured.Records) -> None:
+    sizes = ("--m", "4", "--n", "4", "--k", "4")
+    for words in (("--problems", problems(tmp_path / "p.json", 4), "--save"), (*sizes, "--save")):
+        done = bench(*words, "--json", "--rounds", "3")
+        found = json.loads(done.stdout)
+        record = found[0] if isinstance(found, list) else found
+        assert [one["spread"] for one in record["timings"]] == [None] * len(record["timings"])
+        assert [one.spread for one in own.results.all()] == [None] * own.results.count()
+        assert " - " in bench(*words, "--rounds", "3").stdout
+        assert {one.spread for each in own.all() for one in each.timings} == {None}, "nor does what is remembered"
+    done = bench(*sizes, "--json", "--rounds", "4")
+    assert all(one["spread"] is not None for one in json.loads(done.stdout)["timings"])
+    carried = tmp_path / "r.json"
+    assert shell("records", "export", str(carried)).exit_code == 0
+    assert json.loads(shell("records", "diff", str(carried), "--json").stdout) == []
 
 
 @pytest.mark.usefixtures("needs_compiler")

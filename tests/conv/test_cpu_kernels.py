@@ -17,7 +17,7 @@ from tests.built import Built
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.cpu import dot_step, lanes
+from tilewright.ops.conv.cpu import dot_step
 from tilewright.ops.conv.cpu_schedules import (
     CpuImplicitSchedule,
     CpuLanesSchedule,
@@ -26,6 +26,7 @@ from tilewright.ops.conv.cpu_schedules import (
 )
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import ConvSignature, accumulator, default_output
+from tilewright.ops.vectors import lanes
 from tilewright.runtime import samples
 from tilewright.runtime.bindings import binding as binding_of
 from tilewright.runtime.devices import device_of

@@ -26,6 +26,7 @@ from tilewright.ops.gemm.schedule import (
     CpuStreamSchedule,
 )
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
+from tilewright.ops.vectors import lanes
 
 BLOCKS = {  # rows, vectors: the shapes of the pools, and the smallest
     32: ((8, 3), (14, 2), (5, 2), (1, 1), (28, 1), (6, 4)),
@@ -89,7 +90,7 @@ def spec(
         epilogue=epilogue,
         num_d=num_d,
     )
-    step, width = cpu.dot_step(signature, facts), cpu.lanes(facts)
+    step, width = cpu.dot_step(signature, facts), lanes(facts)
     schedule: CpuSchedule = CpuLoopsSchedule()
     if pipeline in cpu.STREAMS:
         most = cpu.GEMV_MAX if pipeline == "gemv" else (5, 19, 40)[block % 3]

@@ -10,6 +10,7 @@ from tilewright.arch import arch as facts_of
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.vectors import lanes
 
 
 def _around(*marks: int) -> list[int]:
@@ -18,7 +19,7 @@ def _around(*marks: int) -> list[int]:
 
 def sizes(spec: KernelSpec) -> tuple[list[int], list[int], list[int]]:
     """Sizes worth trying along m, n and k."""
-    h, width = spec.schedule, cpu.lanes(facts_of(spec.arch))
+    h, width = spec.schedule, lanes(facts_of(spec.arch))
     step = cpu.dot_step(spec.signature, facts_of(spec.arch))
     if h.pipeline == "loops":
         return _around(1, 7), _around(1, width, 2 * width), _around(1, 5, 17)

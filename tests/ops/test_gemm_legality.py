@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.arch import all_archs
 from tilewright.errors import IllegalSpecError
-from tilewright.ops import KernelSpec, fused, op
+from tilewright.ops import KernelSpec, fused, op, rules, vectors
 from tilewright.ops.base import demand_legal
 from tilewright.ops.gemm import (
     CkTileSchedule,
@@ -52,7 +52,7 @@ def with_warp_tile(spec: KernelSpec, rows: int, columns: int, step: int = 1) -> 
 
 def stream(**changes: Any) -> KernelSpec:
     """A legal gemv spec with some of its schedule changed."""
-    width, step = cpu.lanes(all_archs()[ARCH]), cpu.dot_step(SIGNATURE, all_archs()[ARCH])
+    width, step = vectors.lanes(all_archs()[ARCH]), cpu.dot_step(SIGNATURE, all_archs()[ARCH])
     base = CpuStreamSchedule("gemv", (1, width * 8, width * step * 8), (1, width, step))
     return KernelSpec("gemm", SIGNATURE, dataclasses.replace(base, **changes), ARCH)
 
@@ -154,10 +154,11 @@ UNSERVED: dict[str, tuple[Breaker, GemmProblem]] = {
 def rules_in_the_source() -> set[str]:
     """The first argument of every Violation(...) and need(...) in the modules that say no."""
     found: set[str] = set()
-    for module in (legality, cpu, dtype_rules, problem, fused):
+    for module in (legality, rules, cpu, vectors, dtype_rules, problem, fused):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                index = {"Violation": 0, "_known": 0, "need": 1}.get(node.func.id)
+            if isinstance(node, ast.Call):
+                name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                index = {"Violation": 0, "known": 0, "need": 1}.get(name)
                 if index is not None and index < len(node.args):
                     rule = node.args[index]
                     if isinstance(rule, ast.Constant) and isinstance(rule.value, str):
@@ -201,7 +202,7 @@ def test_a_kernel_says_why_it_cannot_serve(rule: str) -> None:
 
 def test_a_family_without_kernels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = dataclasses.replace(all_archs()[ARCH], name="stranger", family="abacus")
-    monkeypatch.setattr(legality, "all_archs", lambda: {"stranger": stranger})
+    monkeypatch.setattr(rules, "all_archs", lambda: {"stranger": stranger})
     violations = GEMM.check(dataclasses.replace(legal("packed"), arch="stranger"))
     assert [one.rule for one in violations] == ["family"]
     assert violations[0].remedy

@@ -192,6 +192,85 @@ def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
     _check_tampering(file)
 
 
+QUICK = {"trees": 20, "leaves": 15, "least_rows": 3, "folds": 3}
+
+
+def lucky(count: int, seed: int) -> list[Result]:
+    """Times that are chance alone: nothing can be learned from them, only remembered."""
+    draw = np.random.default_rng(seed)
+    return [replace(one, seconds=1e-5 * float(np.exp(draw.normal()))) for one in results(count, seed)]
+
+
+def test_a_model_that_goes_on_is_not_judged_by_what_its_start_has_seen() -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn.train import Settings, train
+
+    quick = Settings(**QUICK, far=1e9)
+    seen, more = collect(GEMM, lucky(40, 5)), collect(GEMM, lucky(80, 6))
+    first = train(seen, quick)
+    assert len(first.card.data["seen"].split()) == len(seen.groups)
+    remembered = evaluate.score(evaluate.by_model(first, seen)).mean
+    honest = first.card.metrics["cross_validation"]["mean"]
+    assert remembered > honest + 0.1, "the trees have the answers of what they have seen"
+    again = train(seen, quick, start=first)
+    assert again.card.metrics["cross_validation"] == first.card.metrics["cross_validation"]
+    assert again.card.sigma == pytest.approx(first.card.sigma)
+    assert "without the trees it goes on from, whose model has seen all but 0" in again.card.metrics["judged"]
+    # Some are new: those alone count, and the start has a say in them.
+    both = train(collect(GEMM, [*lucky(40, 5), *lucky(80, 6)]), quick, start=first)
+    assert both.card.metrics["cross_validation"]["problems"] == len(more.groups)
+    assert f"on {len(more.groups)} problems" in both.card.metrics["judged"]
+    assert both.card.metrics["cross_validation"]["mean"] < remembered - 0.1
+    assert set(both.card.data["seen"].split()) == {*seen.seen, *more.seen}
+    assert both.card.data["start"]["digest"] == seen.digest
+    # One of an older version does not say what it has seen.
+    first.card = replace(first.card, data={name: value for name, value in first.card.data.items() if name != "seen"})
+    unknown = train(more, quick, start=first)
+    assert "does not say what it has seen" in unknown.card.metrics["judged"]
+    assert unknown.card.data["seen"] is None
+    fresh = train(more, quick)
+    assert unknown.card.metrics["cross_validation"]["problems"] == fresh.card.metrics["cross_validation"]["problems"]
+
+
+def test_a_model_that_goes_on_knows_what_its_start_knew() -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn.train import Settings, train
+
+    rows = results(60)
+    bf16 = [one for one in rows if one.problem["dtype_a"] == "bf16"]
+    first, quick = train(collect(GEMM, rows), Settings(**QUICK)), Settings(**QUICK)
+    small = [one for one in rows if one not in bf16 and one.problem["m"] < 3000]
+    made = train(collect(GEMM, small), quick, start=first)
+    assert set(made.card.signatures) >= set(first.card.signatures)
+    assert (made.low <= first.low).all()
+    assert (made.high >= first.high).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"op": "conv"}, "is for conv, not gemm"),
+        ({"targets": ("generic",)}, "is not for x86_64_v3"),
+        ({"devices": ({"model": "Another CPU", "arch": TARGET},)}, "on another device than these data (model A CPU"),
+        ({"data": {"holdout": "0" * 16}}, "was kept from other problems"),
+        ({"vocabulary": {}}, "does not know"),
+    ],
+    ids=["op", "target", "device", "holdout", "words"],
+)
+def test_nothing_goes_on_from_a_model_of_another_kind(changed: dict[str, Any], said: str) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn.train import Settings, train
+
+    data, quick = collect(GEMM, results(30)), Settings(**{**QUICK, "trees": 2})
+    start = train(data, quick)
+    start.card = replace(start.card, **changed)
+    with pytest.raises(RequestError) as caught:
+        train(data, quick, start=start)
+    assert caught.value.rule == "warm-start"
+    assert said in caught.value.message
+    assert caught.value.remedy
+
+
 def test_packed_results_are_read_back_and_the_same_results_are_the_same_file(tmp_path: Path) -> None:
     file = tmp_path / "some.json.gz"
     rows = results(6)

@@ -18,6 +18,18 @@ _CALLER = caller(BINDING.op)
 _PASS = "passthrough"
 
 
+def _geometry(stride: Any, padding: Any, dilation: Any, groups: int, layout: str) -> tuple[Any, ...]:
+    """What the three directions are told alike, in the order of a call's attributes."""
+    return (
+        fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
+        whole_number("groups", groups), layout,
+    )  # fmt: skip
+
+
+def _run(operands: Any, attributes: tuple[Any, ...], target: str, copy: str) -> Any:
+    return _CALLER.run(registry_for(target), operands, (), attributes, copy)
+
+
 def conv(
     x: Any,
     w: Any,
@@ -49,12 +61,9 @@ def conv(
     and summed in fp32 (int8: int32).  The result has the dtype of `out`, else `out_dtype`, else of the operands (int32
     for int8).  A batch of 0 gives an empty result; a window that does not fit the padded input is an error.
     """
-    attributes = (
-        "forward", fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
-        whole_number("groups", groups), layout, None, epilogue, out_dtype, False,
-    )  # fmt: skip
-    registry = registry_for(target_of(x, target))
-    return _CALLER.run(registry, bound("forward", x, w, bias, ds, out), (), attributes, copy)
+    geometry = _geometry(stride, padding, dilation, groups, layout)
+    attributes = ("forward", *geometry, None, epilogue, out_dtype, False)
+    return _run(bound("forward", x, w, bias, ds, out), attributes, target_of(x, target), copy)
 
 
 def conv_backward_data(
@@ -78,13 +87,10 @@ def conv_backward_data(
     `input_shape` is the shape of x in the order of `layout`; several have a convolution with the same result where
     strides are over 1.  `deterministic` asks for the same bits in every run.
     """
-    attributes = (
-        "backward_data", fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
-        whole_number("groups", groups), layout, fixed("input_shape", input_shape), _PASS, out_dtype,
-        bool(deterministic),
-    )  # fmt: skip
-    registry = registry_for(target_of(dy, target))
-    return _CALLER.run(registry, bound("backward_data", dy, w, None, (), out), (), attributes, copy)
+    geometry = _geometry(stride, padding, dilation, groups, layout)
+    shape = fixed("input_shape", input_shape)
+    attributes = ("backward_data", *geometry, shape, _PASS, out_dtype, bool(deterministic))
+    return _run(bound("backward_data", dy, w, None, (), out), attributes, target_of(dy, target), copy)
 
 
 def conv_backward_weight(
@@ -108,13 +114,10 @@ def conv_backward_weight(
     `weight_shape` is the shape of w in the order of `layout`.  Of a batch of 0 it is 0.  `deterministic` asks for the
     same bits in every run.
     """
-    attributes = (
-        "backward_weight", fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
-        whole_number("groups", groups), layout, fixed("weight_shape", weight_shape), _PASS, out_dtype,
-        bool(deterministic),
-    )  # fmt: skip
-    registry = registry_for(target_of(x, target))
-    return _CALLER.run(registry, bound("backward_weight", x, dy, None, (), out), (), attributes, copy)
+    geometry = _geometry(stride, padding, dilation, groups, layout)
+    shape = fixed("weight_shape", weight_shape)
+    attributes = ("backward_weight", *geometry, shape, _PASS, out_dtype, bool(deterministic))
+    return _run(bound("backward_weight", x, dy, None, (), out), attributes, target_of(x, target), copy)
 
 
 # PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.

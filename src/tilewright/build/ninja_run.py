@@ -10,13 +10,14 @@ import os
 import selectors
 import shlex
 import shutil
-import subprocess
+import signal
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tilewright.build.children import Child
 from tilewright.build.diagnose import Outcome
 from tilewright.errors import ToolchainError
 from tilewright.settings import child_environment
@@ -55,16 +56,9 @@ def run_one(one: Compile, work: Path, environment: Mapping[str, str]) -> Outcome
     started = time.perf_counter()
     try:
         # Through a pipe: on a full disk, a file would lose the very words that say so.
-        done = subprocess.run(
-            one.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=child_environment(environment),
-            cwd=work,
-            check=False,
-        )
-        code, log = done.returncode, done.stdout.decode("utf-8", errors="replace")
+        with Child(one.argv, work, child_environment(environment)) as child:
+            log = child.words.read().decode("utf-8", errors="replace")
+            code = child.wait()
     except OSError as error:
         code, log = 127, f"{one.argv[0]}: {error.strerror}\n"
     return Outcome(code, log, time.perf_counter() - started)
@@ -107,53 +101,35 @@ def run_many(
     (work / "build.ninja").write_text(build_file(compiles), encoding="utf-8")
     ends = work / "ends"
     ends.touch()
-    # Ninja dies by its broken pipe when we are killed, so that it does not go on for nobody.
-    process = subprocess.Popen(
-        [ninja_binary(), "-k", "0", "-j", str(jobs), "-f", "build.ninja"],
-        cwd=work,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=child_environment({"NINJA_STATUS": "[%f/%t] ", **environment}),
-    )
+    command = [ninja_binary(), "-k", "0", "-j", str(jobs), "-f", "build.ninja"]
+    variables = child_environment({"NINJA_STATUS": "[%f/%t] ", **environment})
     said = bytearray()
     open_indexes = set(range(len(compiles)))
-    try:
-        assert process.stdout is not None  # asked for by PIPE
-        with ends.open("rb") as reports:
-            for ended in _ticks(process, process.stdout, said):
-                for index, code in _reports(reports):
-                    if index in open_indexes:
-                        open_indexes.discard(index)
-                        yield index, Outcome(code, _text(work / f"{index}.log"), _seconds(work, index))
-                if ended:
-                    break
-    finally:
-        if process.poll() is None:
-            process.terminate()  # ninja passes it on to its compilers
-            try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-    code = process.returncode
+    # Asked to end, ninja ends its compilers, each of which has a process group of its own.
+    with Child(command, work, variables, signal.SIGTERM) as ninja, ends.open("rb") as reports:
+        for ended in _ticks(ninja, said):
+            for index, code in _reports(reports):
+                if index in open_indexes:
+                    open_indexes.discard(index)
+                    yield index, Outcome(code, _text(work / f"{index}.log"), _seconds(work, index))
+            if ended:
+                break
+        code = ninja.wait()
     for index in sorted(open_indexes):
         # Its own report is missing: ninja was killed, or the disk is full.
         words = _text(work / f"{index}.log") + said.decode("utf-8", errors="replace")
         yield index, Outcome(code or 1, words, _seconds(work, index))
 
 
-def _ticks(process: subprocess.Popen[bytes], stdout: IO[bytes], said: bytearray) -> Iterator[bool]:
+def _ticks(ninja: Child, said: bytearray) -> Iterator[bool]:
     """A False for each time something may have ended, then one True when ninja itself has."""
     with selectors.DefaultSelector() as selector:
-        selector.register(stdout, selectors.EVENT_READ)
+        selector.register(ninja.words, selectors.EVENT_READ)
         while True:
             if selector.select(_WAKE_SECONDS):
-                data = os.read(stdout.fileno(), 1 << 16)
+                data = os.read(ninja.words.fileno(), 1 << 16)
                 if not data:
-                    process.wait()
+                    ninja.wait()
                     yield True
                     return
                 said += data

@@ -14,7 +14,7 @@ import typer
 
 from tilewright.cli._ops import flag_of
 from tilewright.cli._problems import demand_memory, kernel_of, problem_of
-from tilewright.cli.common import print_json, say, show, table
+from tilewright.cli.common import print_json, say, share, show, table
 from tilewright.errors import RequestError, StoreError, TilewrightError
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ def _show(found: Found) -> None:
         best = record.winner
         shown.add_row(
             f"{best.seconds * 1e6:.1f}", f"{problem.flops / best.seconds / 1e9:.1f}", str(len(record.timings)),
-            f"{best.spread * 100:.1f}%", problem.describe(), best.name,
+            share(best.spread), problem.describe(), best.name,
         )  # fmt: skip
     if found:
         show(shown)

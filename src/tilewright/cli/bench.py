@@ -22,6 +22,7 @@ from tilewright.cli.common import (
     print_json,
     progress,
     say,
+    share,
     show,
     table,
 )
@@ -241,7 +242,7 @@ def _show(record: Record, problem: Any) -> None:
             "*" if one.digest == record.choice else "",
             f"{one.seconds * 1e6:.1f}",
             f"{problem.flops / one.seconds / 1e9:.1f}",
-            f"{one.spread * 100:.1f}%",
+            share(one.spread),
             f"{one.error:.3f}",
             f"{best / one.seconds:.2f}",
             one.name,

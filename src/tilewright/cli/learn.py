@@ -145,6 +145,8 @@ def train(
         return
     score = made.card.metrics["cross_validation"]
     _show_scores({made.card.name: score})
+    if "judged" in made.card.metrics:
+        say(f"judged {made.card.metrics['judged']}")
     for why, count in found.left_out.items():
         say(f"left out: {count} rows, {why}")
     say(f"{found.rows} rows of {len(found.groups)} problems; {path.stat().st_size / 1024:.0f} KiB written to {path}")

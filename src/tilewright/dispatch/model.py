@@ -86,7 +86,7 @@ class Model:
         """Why it says nothing of kernels like this one on a device; empty where it does."""
         if spec.arch not in self.card.targets:
             return f"it was trained for {', '.join(self.card.targets)}"
-        if not any(_same(one, device) for one in self.card.devices):
+        if not any(same_device(one, device) for one in self.card.devices):
             known = "; ".join(", ".join(f"{name} {value}" for name, value in one.items()) for one in self.card.devices)
             return f"this device is none it knows ({known})"
         new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
@@ -140,7 +140,8 @@ def rough(parts: Sequence[float], problem: Any) -> float:
     return start + byte * float(problem.bytes) + operation * float(problem.flops)
 
 
-def _same(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
+def same_device(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
+    """Whether a device is the one of a card: in the words that the card has."""
     return bool(known) and all(device.get(name) == value for name, value in known.items())
 
 

@@ -79,7 +79,7 @@ class Timing:
     name: str
     spec: Mapping[str, Any]
     seconds: float  # median
-    spread: float  # interquartile range over the median
+    spread: float | None  # interquartile range over the median; None where too few rounds tell none
     error: float  # largest error over its bound
 
 
@@ -116,7 +116,8 @@ _SHAPE: dict[str, type | tuple[type, ...]] = {
     "method": Mapping, "versions": Mapping, "machine": Mapping, "date": (int, float),
 }  # fmt: skip
 _TIMING_SHAPE: dict[str, type | tuple[type, ...]] = {
-    "digest": str, "name": str, "spec": Mapping, "seconds": (int, float), "spread": (int, float), "error": (int, float),
+    "digest": str, "name": str, "spec": Mapping, "seconds": (int, float), "spread": (int, float, type(None)),
+    "error": (int, float),
 }  # fmt: skip
 
 
@@ -240,7 +241,7 @@ class Records:
         if mine is None:
             return None
         timings = tuple(
-            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread or 0.0,
+            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread,
                    one.error or 0.0)
             for one in known
         )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend
-from tilewright.dispatch.results import OK, Result, canonical
+from tilewright.dispatch.results import OK, Result, canonical, problem_digest
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.engine import engine
@@ -22,6 +22,7 @@ from tilewright.tune.problem_sets import held_out, leaking
 Array = np.ndarray[Any, Any]
 
 LEAST_PROBLEMS = 20  # fewer teach nothing that can be judged
+_SHORT = 8  # hex digits: of ten thousand problems, one in a hundred sweeps has two alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Data:
     targets: tuple[str, ...]
     devices: tuple[dict[str, Any], ...]
     left_out: dict[str, int]  # reason to number of rows
+    holdout: str = ""  # digest of the problems that were held out
 
     @property
     def rows(self) -> int:
@@ -78,6 +80,11 @@ class Data:
     def words(self) -> dict[str, list[str]]:
         specs = list({spec.digest: spec for group in self.groups for spec in group.specs}.values())
         return vocabulary(specs, kernel_columns(self.op.schedules))
+
+    @cached_property
+    def seen(self) -> tuple[str, ...]:
+        """What each group's problem is known by, short: on cards, which say what a model was trained on."""
+        return tuple(problem_digest(self.op.name, _plain(one.problem))[:_SHORT] for one in self.groups)
 
     def frame(self) -> Frame:
         return Frame(engine(self.op), self.op.schedules, self.words)
@@ -146,7 +153,12 @@ def collect(
             continue
         groups.append(_group(problem, threads, rows))
     targets = sorted({spec.arch for group in groups for spec in group.specs})
-    return Data(op, tuple(groups), tuple(targets), tuple(devices.values()), left_out)
+    return Data(op, tuple(groups), tuple(targets), tuple(devices.values()), left_out, _digest_of(kept))
+
+
+def _digest_of(problems: Sequence[Any]) -> str:
+    texts = sorted(canonical(_plain(one)) for one in problems)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[: 2 * _SHORT]
 
 
 def _spec(op: Op, one: Result) -> KernelSpec | None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Card, Model, rough
+from tilewright.dispatch.model import Card, Model, rough, same_device
 from tilewright.errors import RequestError
-from tilewright.learn.data import Array, Data, demand_enough, matrix, near, rough_of
+from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, demand_enough, matrix, near, rough_of
 from tilewright.learn.evaluate import Score, choices, score
 from tilewright.ops.features import Frame
 from tilewright.runtime.trees import NODE, Forest
@@ -54,7 +54,8 @@ def lightgbm() -> Any:
 def train(data: Data, settings: Settings | None = None, start: Model | None = None) -> Model:
     """A model of all the data; its card has what cross-validation by problem says of such models.
 
-    `start` is a model to go on from: its trees stay, and new ones learn what it still gets wrong.
+    `start` is a model to go on from: its trees stay, and new ones learn what it still gets wrong.  It is judged by
+    problems that neither has seen; where the data have too few of these, by models of these data alone.
     """
     settings = settings or Settings()
     demand_enough(data)
@@ -68,19 +69,78 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     y = np.concatenate([np.log(one.seconds / rough(guess, one.problem)) for one in asked.groups])
     before = np.zeros(len(y)) if start is None else start.forest.score(x)
     rows = _Rows(x, y - before, groups, _weights(asked, settings))
-    folds = _folds(groups, settings)
-    out = np.empty(len(y))
-    for fold in range(settings.folds):
-        test = folds[groups] == fold
-        made = _fit(rows.of(~test), frame, settings)
-        out[test] = before[test] + made.score(x[test])
+    honest = _Honest.of(asked, start)
+    alone = rows if honest.started else replace(rows, y=y)
+    out = _by_others(alone, frame, settings) + (before if honest.started else 0.0)
     forest = _fit(rows, frame, settings)
     if start is not None:
         forest = joined(start.forest, forest)
-    sigma = float(np.sqrt(np.average((out - y) ** 2, weights=rows.weights)))
-    card = _card(data, frame, forest, score(choices(asked, out)), settings)
+    judged = honest.groups[groups]
+    sigma = float(np.sqrt(np.average((out - y)[judged] ** 2, weights=rows.weights[judged])))
+    card = _card(data, frame, forest, score(choices(honest.kept(asked), out[judged])), settings)
     card = replace(card, sigma=sigma, rough=guess, far=far)
-    return Model(card, forest, x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
+    low, high = x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64)
+    if start is not None:
+        card, low, high = _continued(card, start, honest), np.minimum(low, start.low), np.maximum(high, start.high)
+    return Model(card, forest, low, high)
+
+
+def _by_others(rows: _Rows, frame: Frame, settings: Settings) -> Array:
+    """Of each row, what a forest says that has seen nothing of its problem."""
+    folds = _folds(rows.groups, settings)
+    out = np.empty(len(rows.y))
+    for fold in range(settings.folds):
+        test = folds[rows.groups] == fold
+        out[test] = _fit(rows.of(~test), frame, settings).score(rows.x[test])
+    return out
+
+
+@dataclass(frozen=True)
+class _Honest:
+    """What a model can be judged by: problems that its start has not seen, or all of them without the start's trees."""
+
+    groups: Array  # which groups count
+    started: bool  # whether the trees of the start have a say
+    told: str = ""
+
+    @classmethod
+    def of(cls, data: Data, start: Model | None) -> _Honest:
+        every = np.ones(len(data.groups), bool)
+        if start is None:
+            return cls(every, started=True)
+        known = _seen_by(start)
+        fresh = every if known is None else np.array([one not in known for one in data.seen])
+        if known is not None and fresh.sum() >= LEAST_PROBLEMS:
+            return cls(fresh, True, f"on {int(fresh.sum())} problems that the model it goes on from has not seen")
+        why = (
+            "does not say what it has seen" if known is None else f"has seen all but {int(fresh.sum())} of the problems"
+        )
+        return cls(every, False, f"without the trees it goes on from, whose model {why}: it may be better than this")
+
+    def kept(self, data: Data) -> Data:
+        return replace(data, groups=tuple(one for one, kept in zip(data.groups, self.groups, strict=True) if kept))
+
+
+def _seen_by(model: Model) -> frozenset[str] | None:
+    """The problems a model was trained on; None of one that does not say."""
+    seen = model.card.data.get("seen")
+    return frozenset(seen.split()) if isinstance(seen, str) else None
+
+
+def _continued(card: Card, start: Model, honest: _Honest) -> Card:
+    """The card of a model that goes on from another: it knows what both know, and says how it was judged."""
+    known, new = _seen_by(start), frozenset(str(card.data["seen"]).split())
+    before = {name: start.card.data.get(name) for name in ("digest", "rows", "problems", "start")}
+    data = {**card.data, "start": before, "seen": None if known is None else " ".join(sorted(known | new))}
+    devices = [*start.card.devices, *(one for one in card.devices if one not in start.card.devices)]
+    return replace(
+        card,
+        targets=tuple(sorted({*start.card.targets, *card.targets})),
+        devices=tuple(devices),
+        signatures=tuple(sorted({*start.card.signatures, *card.signatures})),
+        data=data,
+        metrics={**card.metrics, "judged": honest.told},
+    )
 
 
 def far_of(data: Data) -> float:
@@ -184,6 +244,8 @@ def joined(one: Forest, other: Forest) -> Forest:
 
 def _demand_continues(start: Model, data: Data) -> None:
     """A model goes on with data of its own kind only."""
+    if data.op.name != start.card.op:
+        raise _other_start(start, f"is for {start.card.op}, not {data.op.name}", f"name a model for {data.op.name}")
     for name, words in data.words.items():
         new = [one for one in words if one not in start.card.vocabulary.get(name, ())]
         if new:
@@ -194,13 +256,20 @@ def _demand_continues(start: Model, data: Data) -> None:
                 remedy="train a new model on all the data",
             )
     strange = [one for one in data.targets if one not in start.card.targets]
-    if data.op.name != start.card.op or strange:
-        raise RequestError(
-            f"the model {start.card.name} is not for {data.op.name} on {', '.join(data.targets)}",
-            rule="warm-start",
-            value=start.card.name,
-            remedy="train a new model",
-        )
+    if strange:
+        raise _other_start(start, f"is not for {', '.join(strange)}", "train a new model, or name a target: --target")
+    for one in data.devices:
+        if not any(same_device(known, one) for known in start.card.devices):
+            told = ", ".join(f"{name} {one[name]}" for name in _WORDS if name in one)
+            raise _other_start(start, f"was trained on another device than these data ({told})", "train a new model")
+    holdout = start.card.data.get("holdout", data.holdout)
+    if holdout != data.holdout:
+        raise _other_start(start, "was kept from other problems than these are", "train a new model on all the data")
+
+
+def _other_start(start: Model, why: str, remedy: str) -> RequestError:
+    message = f"the model {start.card.name} {why}: nothing can go on from it"
+    return RequestError(message, rule="warm-start", value=start.card.name, remedy=remedy)
 
 
 def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Settings) -> Card:
@@ -221,6 +290,7 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
         sigma=0.0,
         data={
             "digest": data.digest, "rows": data.rows, "problems": len(data.groups), "left_out": dict(data.left_out),
+            "holdout": data.holdout, "seen": " ".join(sorted(set(data.seen))),
         },
         metrics={"cross_validation": found.to_dict(), "settings": plain(settings)},
         versions={"tilewright": __version__, "lightgbm": lightgbm().__version__},

@@ -27,6 +27,7 @@ from tilewright.ops.conv.cpu_schedules import (
 from tilewright.ops.conv.problem import ConvProblem, minimal_filtering
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
+from tilewright.ops.vectors import block_rules, dot_step_of, lanes
 
 SCHEDULES: tuple[type[ConvSchedule], ...] = (
     CpuImplicitSchedule,
@@ -52,16 +53,9 @@ EXACT_PRODUCTS = 1024  # of bytes, whose sum fp32 holds exactly
 TILE_LIMIT = 1 << 22  # elements of a cache block
 
 
-def lanes(arch: Arch) -> int:
-    """32-bit accumulators in one vector."""
-    return arch.vector_bytes // 4
-
-
 def dot_step(signature: ConvSignature, arch: Arch) -> int:
     """k elements one multiply-accumulate instruction of an implicit GEMM eats: the warp tile's k."""
-    if signature.dtype == "int8":
-        return 4 if "vnni" in arch.features else 2 if "fma" in arch.features else 1
-    return 2 if signature.dtype == "bf16" and "bf16" in arch.features else 1
+    return dot_step_of(arch, signature.dtype)
 
 
 def signature_rules(signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
@@ -86,37 +80,15 @@ def _direction(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> I
 def _registers(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
     if isinstance(schedule, LoopsSchedule):
         return
-    width = lanes(arch)
-    rows, columns, step = schedule.warp_tile
-    one_vector = isinstance(schedule, CpuLanesSchedule)
-    if columns % width or (one_vector and columns != width):
-        below = columns // width * width
-        yield Violation(
-            "cpu-vector",
-            f"warp_tile_n {columns} and the {width} lanes of a {arch.name} vector",
-            f"use {width}" if one_vector else f"use {below or width} or {below + width}",
-        )
+    if isinstance(schedule, CpuLanesSchedule) and schedule.warp_tile[1] != lanes(arch):
+        message = f"warp_tile_n {schedule.warp_tile[1]}: {schedule.pipeline} works on single vectors of {arch.name}"
+        yield Violation("cpu-vector", message, f"use {lanes(arch)}")
         return
-    expected = dot_step(signature, arch) if isinstance(schedule, CpuImplicitSchedule) else 1
-    if step != expected:
-        yield Violation(
-            "cpu-dot-step",
-            f"warp_tile_k {step}, but {schedule.pipeline} of {signature.dtype} on {arch.name} takes {expected} at once",
-            f"use warp_tile_k {expected}",
-        )
-    vectors = columns // width
-    # One more register holds what is broadcast where the ISA cannot fold it into the multiply.
-    spare = 1 if "avx512" in arch.features else 2
-    need = rows * vectors + vectors + spare
-    if need > arch.vector_registers:
-        most = (arch.vector_registers - vectors - spare) // vectors
-        yield Violation(
-            "cpu-registers",
-            f"warp tile {rows}x{columns} needs {need} vector registers, {arch.name} has {arch.vector_registers}",
-            f"use at most {most} rows of {columns}" if most > 0 else f"use fewer than {columns} columns",
-        )
-    if schedule.pipeline == "lanes_weight" and rows > MAX_TAPS:
-        yield Violation("cpu-taps", f"warp_tile_m {rows} is over {MAX_TAPS}", f"use 1 to {MAX_TAPS}")
+    step = dot_step(signature, arch) if isinstance(schedule, CpuImplicitSchedule) else 1
+    what = f"{schedule.pipeline} of {signature.dtype}"
+    yield from block_rules(schedule.warp_tile, step, what, arch)
+    if schedule.pipeline == "lanes_weight" and schedule.warp_tile[0] > MAX_TAPS:
+        yield Violation("cpu-taps", f"warp_tile_m {schedule.warp_tile[0]} is over {MAX_TAPS}", f"use 1 to {MAX_TAPS}")
 
 
 def _tiles(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:

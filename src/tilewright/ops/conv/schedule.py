@@ -1,12 +1,7 @@
 """What schedules of every family share, and the floor.
 
-A schedule is a frozen dataclass with the fields its kernels read, `pipeline` among them, and a `label()` for its part
-of a kernel's name.  Rules and tables read these class attributes, of which the last may be missing:
-
-    pipelines    the values of `pipeline` it is for
-    words        field to the values it may have, where it is a word
-    may_be_zero  number fields that may be 0; others are 1 or more
-    axis_names   names of the elements of fields that hold tuples
+A schedule is a frozen dataclass with the fields its kernels read, `pipeline` among them, a `label()` for its part of a
+kernel's name, and the class attributes that `ops.rules` names.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.arch import Arch
 from tilewright.ops.base import Violation
+from tilewright.ops.rules import accumulator as accumulator  # noqa: PLC0414  specs and problems name it
 
 OP = "conv"
 VARIANTS = ("forward", "backward_data", "backward_weight")
@@ -50,10 +51,6 @@ class ConvSignature:
         if self.epilogue != "PassThrough":
             parts.append(self.epilogue + (f"_d{self.num_d}" if self.num_d else ""))
         return "_".join(parts)
-
-
-def accumulator(dtype: str) -> str:
-    return "int32" if dtype == "int8" else "fp32"
 
 
 def default_output(dtype: str) -> str:

@@ -21,6 +21,7 @@ from tilewright.ops.gemm.schedule import (
     Shape,
 )
 from tilewright.ops.gemm.spec import GemmSignature
+from tilewright.ops.vectors import block_rules, dot_step_of, lanes
 
 PIPELINES = ("packed", "direct", "gemv", "stream", "preshuffle", "loops")
 STREAMS = CpuStreamSchedule.pipelines  # that read one operand as a handful of vectors
@@ -34,20 +35,9 @@ MAX_UNROLL = 8
 PACK_LIMIT = 8 << 20  # bytes of one packed block: what an L2 of today may hold
 
 
-def lanes(arch: Arch) -> int:
-    """32-bit accumulators in one vector."""
-    return arch.vector_bytes // 4
-
-
 def dot_step(signature: GemmSignature, arch: Arch) -> int:
     """k elements one multiply-accumulate instruction eats: the warp tile's k."""
-    if signature.dtype_a == "int8":
-        if "vnni" in arch.features:
-            return 4
-        return 2 if "fma" in arch.features else 1
-    if signature.dtype_a == signature.dtype_b == "bf16" and "bf16" in arch.features:
-        return 2
-    return 1
+    return dot_step_of(arch, signature.dtype_a, signature.dtype_b)
 
 
 def dot_bytes(signature: GemmSignature, arch: Arch) -> int:
@@ -78,34 +68,7 @@ def _pipeline(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> It
 def _registers(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
     if not isinstance(schedule, (CpuPackedSchedule, CpuDirectSchedule)):
         return
-    width = lanes(arch)
-    rows, columns, step = schedule.warp_tile
-    if columns % width:
-        below = columns // width * width
-        yield Violation(
-            "cpu-vector",
-            f"warp_tile_n {columns} is not a multiple of the {width} lanes of a {arch.name} vector",
-            f"use {below or width} or {below + width}",
-        )
-        return
-    expected = dot_step(signature, arch)
-    if step != expected:
-        yield Violation(
-            "cpu-dot-step",
-            f"warp_tile_k {step}, but {signature.dtype_a} on {arch.name} multiplies {expected} k elements at once",
-            f"use warp_tile_k {expected}",
-        )
-    vectors = columns // width
-    # One more register holds the broadcast element of A where the ISA cannot fold it into the multiply.
-    spare = 1 if "avx512" in arch.features else 2
-    need = rows * vectors + vectors + spare
-    if need > arch.vector_registers:
-        most = (arch.vector_registers - vectors - spare) // vectors
-        yield Violation(
-            "cpu-registers",
-            f"warp tile {rows}x{columns} needs {need} vector registers, {arch.name} has {arch.vector_registers}",
-            f"use at most {most} rows of {columns}" if most > 0 else f"use fewer than {columns} columns",
-        )
+    yield from block_rules(schedule.warp_tile, dot_step(signature, arch), signature.dtype_a, arch)
 
 
 def _packed_rules(signature: GemmSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:

@@ -10,13 +10,10 @@ from tilewright.dtypes import dtype
 from tilewright.ops.base import Violation, settle
 from tilewright.ops.fused import epilogue_violations
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
+from tilewright.ops.rules import accumulator as accumulator  # noqa: PLC0414  specs and problems name it
 
 # Sizes up to this bound keep every byte offset inside 63 bits.
 MAX_SIZE = 1 << 40
-
-
-def accumulator(dtype_a: str) -> str:
-    return "int32" if dtype_a == "int8" else "fp32"
 
 
 def default_output(dtype_a: str, dtype_b: str) -> str:

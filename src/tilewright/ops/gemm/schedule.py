@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.errors import UnknownNameError, nearest
+from tilewright.ops import rules
 
 Shape = tuple[int, int, int]
 Pair = tuple[int, int]
@@ -311,13 +311,4 @@ SCHEDULES: Mapping[str, tuple[type[Any], ...]] = {
 
 def schedule_class(arch: str, pipeline: object) -> type[Any]:
     """The family a pipeline of an arch belongs to."""
-    by_pipeline = {name: one for one in SCHEDULES.get(arch_by_name(arch).family, ()) for name in one.pipelines}
-    found = by_pipeline.get(pipeline) if isinstance(pipeline, str) else None
-    if found is None:
-        raise UnknownNameError(
-            f"{pipeline!r} is not a gemm pipeline of {arch}",
-            rule="pipeline-name",
-            value=pipeline,
-            remedy=nearest(str(pipeline), list(by_pipeline)),
-        )
-    return found
+    return rules.schedule_class("gemm", arch, SCHEDULES.get(arch_by_name(arch).family, ()), pipeline)

@@ -208,11 +208,7 @@ template <class S, class Config> TW_GPU void conv_band(const TensorMap &map_a, c
              const __grid_constant__ tw::ConvBandArgs x) { \
     tw::conv_band<tw::ConvBand<Config>, Config>(a, b, e, d, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::Blocks::threads) \
-      Symbol##_blocks(const __grid_constant__ tw::BlocksArgs x) { \
-    tw::move_blocks<Config>(x, blockIdx.x * (long long)tw::Blocks::threads + threadIdx.x, \
-                            gridDim.x * (long long)tw::Blocks::threads); \
-  }
+  TW_DEVICE_CONV_BLOCKS(Config, Symbol)
 #else
 #define TW_DEVICE_CONV_BAND(Config, Symbol)
 #endif

@@ -56,3 +56,11 @@ template <class Config> TW_GPU void move_blocks(const BlocksArgs &x, long long t
 
 #endif
 }  // namespace tw
+
+// The kernel that moves them, beside a convolution's own: Symbol_blocks.
+#define TW_DEVICE_CONV_BLOCKS(Config, Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::Blocks::threads) \
+      Symbol##_blocks(const __grid_constant__ tw::BlocksArgs x) { \
+    tw::move_blocks<Config>(x, blockIdx.x * (long long)tw::Blocks::threads + threadIdx.x, \
+                            gridDim.x * (long long)tw::Blocks::threads); \
+  }

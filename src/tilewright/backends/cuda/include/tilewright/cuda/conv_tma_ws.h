@@ -180,11 +180,7 @@ template <class S, class Config> TW_GPU void conv_tma_ws(const TensorMap &map_a,
              const __grid_constant__ tw::ConvWsArgs x) { \
     tw::conv_tma_ws<tw::ConvWs<Config>, Config>(a, b, e, d, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::Blocks::threads) \
-      Symbol##_blocks(const __grid_constant__ tw::BlocksArgs x) { \
-    tw::move_blocks<Config>(x, blockIdx.x * (long long)tw::Blocks::threads + threadIdx.x, \
-                            gridDim.x * (long long)tw::Blocks::threads); \
-  }
+  TW_DEVICE_CONV_BLOCKS(Config, Symbol)
 #else
 #define TW_DEVICE_CONV_TMA_WS(Config, Symbol)
 #endif

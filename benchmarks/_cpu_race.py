@@ -1,0 +1,183 @@
+"""Libraries in processes of their own, taking turns on the CPU: what gemm_cpu.py, conv_cpu.py and trees.py share.
+
+A library that is not in turn is stopped, so that its waiting threads cost nobody a core.  A ratio is the median of the
+peer over our median: above 1 we are faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _machine import RESULTS, ROOT
+
+from tilewright import settings
+
+SLOW_SECONDS = 0.5  # a peer this slow is timed in few rounds: its place is clear
+SLOW_ROUNDS = 3
+HOPELESS_SECONDS = 1.0
+
+
+class Worker:
+    """A library's process; stopped except while it answers."""
+
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        options: dict[str, Any],
+        script: Path,
+        variables: dict[str, str] | None = None,
+    ) -> None:
+        # Our own process needs no BLAS threads: there NumPy only computes references.
+        blas = "1" if name == "tilewright" else str(threads)
+        usual = {"OMP_NUM_THREADS": blas, "OPENBLAS_NUM_THREADS": blas, "MKL_NUM_THREADS": blas}
+        variables = usual | (variables or {})
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, str(script), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=settings.child_environment(variables),
+        )
+        self.versions = self.ask({"do": "start", "threads": threads, **options})
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the {self.name} process died with exit code {self._process.wait()} on {request}")
+        os.kill(self._process.pid, signal.SIGSTOP)
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise SystemExit(f"{self.name} on {request}: {answer['error']}")
+        return answer
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@dataclass
+class Entrant:
+    """One thing that is timed on a shape: a library and the form of the call."""
+
+    label: str
+    worker: Worker
+    key: str
+    repeats: int = 1
+    rounds: int = 0
+    samples: list[float] = field(default_factory=list)
+
+    def turn(self) -> float:
+        return float(self.worker.ask({"do": "time", "key": self.key, "repeats": self.repeats})["seconds"])
+
+    def calibrate(self, options: argparse.Namespace) -> None:
+        took = self.turn()
+        self.repeats = max(1, min(100_000, round(options.turn / max(took, 1e-7))))
+        self.rounds = options.rounds if took < SLOW_SECONDS else min(options.rounds, SLOW_ROUNDS)
+        if took > HOPELESS_SECONDS:  # seconds a call: the first turn says enough
+            self.rounds, self.samples = 1, [took]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+
+def race(entrants: list[Entrant], options: argparse.Namespace) -> None:
+    """Rounds of turns; nobody always follows the same neighbour."""
+    for one in entrants:
+        one.calibrate(options)
+    for number in range(options.rounds):
+        shift = number % len(entrants)
+        for one in (*entrants[shift:], *entrants[:shift]):
+            if len(one.samples) < one.rounds:
+                time.sleep(options.pause)
+                one.samples.append(one.turn())
+
+
+def ratio(over: Entrant, ours: Entrant) -> dict[str, float]:
+    """The other's time over ours: of the medians, and how far single rounds stray from that."""
+    paired = sorted(a / b for a, b in zip(over.samples, ours.samples, strict=False))
+    low, _, high = statistics.quantiles(paired, n=4, method="inclusive") if len(paired) > 1 else paired * 3
+    return {
+        "ratio": over.median / ours.median,
+        "low": paired[0],
+        "quartile_1": low,
+        "quartile_3": high,
+        "high": paired[-1],
+    }
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+# -- what is asked, and what is kept -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Usual:
+    """Where nobody says otherwise."""
+
+    dtypes: str  # comma-separated
+    count: int  # of random problems
+    turn: float  # seconds
+    pause: float
+
+
+def parser_of(about: str, example: str, usual: Usual) -> argparse.ArgumentParser:
+    """The options every race has."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--quick", action="store_true", help="a few shapes, few rounds, nothing written")
+    parser.add_argument("--dtypes", default=usual.dtypes, help="comma-separated")
+    parser.add_argument("--threads", type=int, default=2, help="of each library")
+    parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape; 0 means as usual")
+    parser.add_argument("--shapes", default="", help=f"only shapes whose name matches, e.g. '{example}'")
+    parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed instead of the list")
+    parser.add_argument("--count", type=int, default=usual.count, help="of random problems")
+    parser.add_argument("--mode", choices=("select", "measured"), default="select", help="measured: tune first")
+    parser.add_argument("--turn", type=float, default=usual.turn, help="seconds of one turn")
+    parser.add_argument("--pause", type=float, default=usual.pause, help="seconds between turns")
+    parser.add_argument("--store", type=Path, default=ROOT / "build" / "benchmark-store", help="kernel store")
+    parser.add_argument("--output", type=Path, help="result file; a run of everything has one by itself")
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
+    return parser
+
+
+def listed(parser: argparse.ArgumentParser, name: str, given: str, known: Sequence[str]) -> list[str]:
+    """The words of a comma-separated option, each of them one that is known."""
+    found = given.split(",")
+    for one in found:
+        if one not in known:
+            parser.error(f"--{name}: {one!r} is none of {', '.join(known)}")
+    return found
+
+
+def kept(options: argparse.Namespace, name: str, *, whole: bool) -> argparse.Namespace:
+    """A run of everything has a result file by itself."""
+    if options.output is None and whole and not options.quick and not options.shapes:
+        options.output = RESULTS / f"{name}{'' if options.random is None else '_random'}.json"
+    return options
+
+
+def written(path: Path, result: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {path}")

@@ -1,0 +1,162 @@
+"""What the legality of every op shares: how a spec is asked, and the rules that hold whatever a kernel computes.
+
+An op's `legality.py` brings what only it knows:
+
+    LEGALITY = Legality("gemm", FAMILIES, SCHEDULES.__getitem__, (names, words, positive, ...), problem_violations)
+    check, problem_check = LEGALITY.check, LEGALITY.problem_check
+
+A rule is a function of signature, schedule and arch that yields violations, so that one spec can be told everything
+that is wrong with it.  Where one of the `...-name` rules or `positive` is broken, a family's arithmetic would only echo
+it and is not asked.
+
+Schedules have these class attributes, of which the last may be missing:
+
+    pipelines    the values of `pipeline` it is for
+    words        field to the values it may have, where it is a word
+    may_be_zero  number fields that may be 0; others are 1 or more
+    axis_names   names of the elements of fields that hold tuples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
+
+from tilewright.arch import Arch, all_archs
+from tilewright.arch import arch as arch_by_name
+from tilewright.dtypes import DTYPES
+from tilewright.errors import UnknownNameError, nearest
+from tilewright.ops.base import KernelSpec, Violation
+
+Rule = Callable[[Any, Any, Arch], Iterable[Violation]]
+Kinds = Sequence[type[Any]]  # dataclasses of schedules
+
+
+class Family(Protocol):
+    """What a module for a family of archs says of legality."""
+
+    RULES: Sequence[Rule]
+
+    def signature_rules(self, signature: Any, arch: Arch) -> Iterable[Violation]:
+        """Why the arch has no kernel for the signature, whatever its schedule."""
+
+
+def known(rule: str, what: str, value: str, among: Collection[str]) -> Iterator[Violation]:
+    """A name must be one of those there are."""
+    if value not in among:
+        yield Violation(rule, f"{what} {value!r} is not known", nearest(value, list(among)))
+
+
+def known_dtypes(signature: Any, names: Iterable[str]) -> Iterator[Violation]:
+    """The fields of a signature that name element types."""
+    for field in names:
+        yield from known("dtype-name", field, getattr(signature, field), DTYPES)
+
+
+def words(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
+    for field, values in schedule.words.items():
+        yield from known("schedule-name", field, getattr(schedule, field), values)
+
+
+@lru_cache(maxsize=64)
+def _numbers(kind: Any) -> tuple[tuple[str, int | None, str, int], ...]:
+    """Field, place in it, name for people and least value of every number of a schedule."""
+    found: list[tuple[str, int | None, str, int]] = []
+    hints, named = get_type_hints(kind), getattr(kind, "axis_names", {})
+    for one in fields(kind):
+        least = 0 if one.name in kind.may_be_zero else 1
+        if hints[one.name] is int:
+            found.append((one.name, None, one.name, least))
+        elif get_origin(hints[one.name]) is tuple and get_args(hints[one.name])[0] is int:
+            axes = named.get(one.name) or tuple(map(str, range(len(get_args(hints[one.name])))))
+            found.extend((one.name, place, f"{one.name}_{axis}", least) for place, axis in enumerate(axes))
+    return tuple(found)
+
+
+def positive(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
+    kind: Any = type(schedule)
+    for field, place, name, least in _numbers(kind):
+        value = getattr(schedule, field)
+        number = value if place is None else value[place]
+        if number < least:
+            yield Violation("positive", f"{name} is {number}", f"use {least} or more")
+
+
+def accumulator(dtype: str) -> str:
+    """What products of an element type are summed in."""
+    return "int32" if dtype == "int8" else "fp32"
+
+
+def accumulates(dtype: str, dtype_acc: str) -> Iterator[Violation]:
+    expected = accumulator(dtype)
+    if dtype_acc != expected:
+        message = f"{dtype} accumulates in {expected}, not {dtype_acc}"
+        yield Violation("accumulator", message, f"use dtype_acc {expected}")
+
+
+def other_signature(spec: KernelSpec, problem: Any) -> list[Violation]:
+    """What a kernel says to a problem of another signature; empty for its own."""
+    if spec.signature == problem.signature:
+        return []
+    return [Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}", "")]
+
+
+def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[Any]:
+    """The one of an arch's dataclasses that a pipeline belongs to."""
+    by_pipeline: dict[str, type[Any]] = {}
+    for kind in kinds:
+        names: tuple[str, ...] = getattr(kind, "pipelines", ())
+        by_pipeline |= dict.fromkeys(names, kind)
+    found = by_pipeline.get(pipeline) if isinstance(pipeline, str) else None
+    if found is None:
+        raise UnknownNameError(
+            f"{pipeline!r} is not a {op} pipeline of {arch}",
+            rule="pipeline-name",
+            value=pipeline,
+            remedy=nearest(str(pipeline), list(by_pipeline)),
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Legality:
+    """The rules of one op: those of all families, each family's own, and what a problem must be."""
+
+    op: str
+    families: Mapping[str, Family]
+    schedules: Callable[[str], Kinds]  # of a family, by its name
+    common: Sequence[Rule]
+    problem_violations: Callable[[Any], list[Violation]]
+
+    def check(self, spec: KernelSpec) -> list[Violation]:
+        """Every rule the spec breaks; empty means legal."""
+        arch = all_archs().get(spec.arch)
+        if arch is None:
+            message = f"{spec.arch!r} is not a known arch"
+            return [Violation("arch-name", message, nearest(spec.arch, list(all_archs())))]
+        family = self.families.get(arch.family)
+        if family is None:
+            return [self._no_family(arch)]
+        kinds = self.schedules(arch.family)
+        if type(spec.schedule) not in kinds:
+            mine = ", ".join(one.__name__ for one in kinds)
+            return [Violation("schedule-family", f"{arch.name} has no {type(spec.schedule).__name__}", f"use {mine}")]
+        found = [one for rule in self.common for one in rule(spec.signature, spec.schedule, arch)]
+        if any(one.rule.endswith("-name") or one.rule == "positive" for one in found):
+            return found
+        return found + [one for rule in family.RULES for one in rule(spec.signature, spec.schedule, arch)]
+
+    def problem_check(self, problem: Any, arch: str) -> list[Violation]:
+        """Why no kernel of the arch could serve the problem; empty means it is legal."""
+        found = self.problem_violations(problem)
+        if found:
+            return found
+        facts = arch_by_name(arch)
+        family = self.families.get(facts.family)
+        return [self._no_family(facts)] if family is None else list(family.signature_rules(problem.signature, facts))
+
+    def _no_family(self, arch: Arch) -> Violation:
+        remedy = f"use an arch of {', '.join(self.families)}"
+        return Violation("family", f"{self.op} has no kernels for {arch.family} yet", remedy)

@@ -1,0 +1,53 @@
+"""The sweeps that ship are in one form, and each is read by the script whose pattern takes it."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tilewright.dispatch.results import Result, canonical
+from tilewright.learn import packed
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+FILES = sorted((BENCHMARKS / "results" / "sweeps").iterdir())
+
+
+def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module(name)
+
+
+def pairs(rows: list[Result]) -> set[tuple[str, str]]:
+    return {(canonical(one.problem), one.kernel.digest) for one in rows}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda one: one.name)
+def test_a_sweep_is_read_by_whoever_takes_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = loaded("train_models", monkeypatch)
+    rows = packed.read(path)
+    assert rows
+    assert all(one.kernel.digest for one in rows), "it has kernels that this version does not know"
+    taken = {name: target for name, (pattern, target) in training.MODELS.items() if path.match(pattern)}
+    for name, target in taken.items():
+        assert any(one.kernel.arch == target for one in rows), f"it teaches {name} nothing"
+    kind = path.name.partition("_")[0]
+    assert bool(taken) != (kind in ("estimate", "judge")), "either a model learns from it, or it says whom it is for"
+    if training.AGAIN in path.name:
+        first = packed.read(path.with_name(path.name.replace(training.AGAIN, "")))
+        assert pairs(rows) <= pairs(first), "it measures again what was not measured"
+    if kind == "estimate":
+        shapes = loaded("fit_cuda", monkeypatch).read_sweep(path)
+        assert len(shapes) > 50
+        assert {len(one.kernels) == len(one.seconds) for one in shapes} == {True}
+
+
+def test_every_sweep_of_a_model_that_ships_is_still_taken_by_its_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    import json
+
+    training = loaded("train_models", monkeypatch)
+    for name, (pattern, _) in training.MODELS.items():
+        card = json.loads((training.SHIPPED / f"{name}.card.json").read_text(encoding="utf-8"))
+        assert card["data"]["sources"] == [one.name for one in FILES if one.match(pattern)], f"{name} is out of date"
