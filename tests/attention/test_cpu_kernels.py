@@ -18,9 +18,10 @@ import pytest
 
 from tests.attention import harness
 from tests.attention.drawing import ATTENTION, Kind, gapped, problem
-from tests.attention.harness import BINDING, POISON, Fenced, prove
+from tests.attention.harness import BINDING, Fenced, prove
 from tests.built import Built, why_not_run
 from tests.kernels.fenced_pages import Pages
+from tests.kernels.harness import POISON
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.cpu import lanes
@@ -30,6 +31,7 @@ from tilewright.runtime import samples
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.dlpack import extent
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.requests import Sample
 
 pytestmark = pytest.mark.usefixtures("needs_compiler")
 
@@ -49,7 +51,7 @@ def schedule(pipeline: str, arch_name: str) -> Any:
 
 # Pipeline, ISA level, and the seed of what the kernel has (drawing.kind); together they have both pipelines at every
 # level, every element type, and every feature somewhere: a test below says so.
-CASES = (
+CASES: tuple[tuple[str, str, Kind], ...] = (
     ("tiled", "x86_64_v4", {"dtype_q": "fp32", "mask": "window"}),
     ("tiled", "x86_64_v4", {"dtype_q": "fp32", "mask": "generic", "bias": "tensor", "masked": True, "sink": True}),
     ("tiled", "x86_64_v4_bf16", {"dtype_q": "bf16", "mask": "window", "pages": "strided", "lookup": "table"}),
@@ -145,7 +147,7 @@ def test_nothing_beyond_an_operand_is_read(at_end: bool, built: Built, monkeypat
             prove(built[spec], one, number)
 
 
-def outcome(kernel: Kernel, one: AttentionProblem, made: samples.Sample, threads: int) -> bytes:
+def outcome(kernel: Kernel, one: AttentionProblem, made: Sample, threads: int) -> bytes:
     samples.poison_results(BINDING, made)
     samples.runner(BINDING, kernel, one, made, device(HOST), threads)()
     return b"".join(made.operands[NAMES.index(name)].tobytes() for name in ("out", "lse"))

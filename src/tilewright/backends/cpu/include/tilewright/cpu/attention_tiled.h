@@ -95,11 +95,14 @@ template <class Config> struct AttentionTiled {
     vf factor = splat(step == 1 ? float(x.scale) * log2_e : 1.0f);
     for (int64_t v = 0; v < rows.width; v += lanes) {
       const Q *line[lanes];
-      for (int l = 0; l < lanes; ++l) line[l] = q_row<Q>(x, s, rows.head[v + l], rows.row[v + l]);
+      for (int l = 0; l < lanes; ++l) {
+        line[l] = q_row<Q>(x, s, rows.head[v + l], rows.row[v + l]);
+        for (int64_t d = 0; d < x.head_qk; d += 64 / sizeof(Q)) __builtin_prefetch(line[l] + d);
+      }
       for (int64_t g = 0; g < z.groups; g += lanes) {
         vu square[lanes];
         for (int l = 0; l < lanes; ++l) square[l] = words_along<D>(line[l] + g * step, x.head_qk - g * step);
-        turn_square(square);
+        transpose(square);
         for (int64_t l = 0; l < lanes && g + l < z.groups; ++l) {
           if constexpr (step == 1) square[l] = vu(vf(square[l]) * factor);
           store_u(t.q + (g + l) * rows.width + v, square[l]);
@@ -112,27 +115,33 @@ template <class Config> struct AttentionTiled {
   static void finish(const tw_attention_args &x, const Sequence &s, const Sizes &z, const Tile &t) {
     const Rows_ &rows = *t.rows;
     for (int64_t v = 0; v < rows.width; v += lanes) {
-      vf sum = load_f(t.sum + v), share = select(vi(sum == 0.0f), vf{}, 1.0f / sum);
+      vf sum = load_f(t.sum + v), share = select(vi(sum == 0.0f), vf{}, 1.0f / sum), doubt{};
       int64_t live = least(lanes, rows.count - v);
-      vi wrong{};
+      O *to[lanes];
+      for (int64_t l = 0; l < lanes; ++l) {
+        to[l] = o_row<O>(x, s, rows.head[v + l], rows.row[v + l]);
+        for (int64_t d = 0; d < x.head_v; d += 64 / sizeof(O)) __builtin_prefetch(to[l] + d, 1);
+      }
       for (int64_t d = 0; d < x.head_v; d += lanes) {
         vu square[lanes];
         for (int64_t l = 0; l < lanes; ++l) {
-          square[l] = d + l < z.depth ? vu(load_f(t.out + (d + l) * rows.width + v) * share) : vu{};
-          wrong |= vi(vf(square[l]) != vf(square[l]));
+          vf found = d + l < z.depth ? load_f(t.out + (d + l) * rows.width + v) * share : vf{};
+          square[l] = vu(found);
+          doubt += found - found;  // a NaN anywhere stays
         }
-        turn_square(square);
-        for (int64_t l = 0; l < lanes && l < live; ++l)
-          store_from_float(o_row<O>(x, s, rows.head[v + l], rows.row[v + l]) + d, vf(square[l]), x.head_v - d);
+        transpose(square);
+        if (d + lanes <= x.head_v)
+          for (int64_t l = 0; l < live; ++l) store_from_float(to[l] + d, vf(square[l]));
+        else
+          for (int64_t l = 0; l < live; ++l) store_from_float(to[l] + d, vf(square[l]), x.head_v - d);
       }
-      wrong &= vi(sum == sum);
-      for (int64_t l = 0; l < lanes && l < live; ++l)
+      vi wrong = vi(doubt != doubt) & vi(sum == sum);
+      for (int64_t l = 0; l < live; ++l) {
+        int64_t head = rows.head[v + l], i = rows.row[v + l];
         if (wrong[l])
-          Careful<Config>::row(x, s, rows.head[v + l] / (x.heads_q / x.heads_kv), rows.head[v + l], rows.row[v + l],
-                               t.before[v + l], t.sum[v + l], o_row<O>(x, s, rows.head[v + l], rows.row[v + l]));
-      if constexpr (Config::lse)
-        for (int64_t l = v; l < v + live; ++l)
-          *lse_at(x, s, rows.head[l], rows.row[l]) = natural_lse(t.before[l], t.sum[l]);
+          Careful<Config>::row(x, s, head / (x.heads_q / x.heads_kv), head, i, t.before[v + l], t.sum[v + l], to[l]);
+        if constexpr (Config::lse) *lse_at(x, s, head, i) = natural_lse(t.before[v + l], t.sum[v + l]);
+      }
     }
   }
 

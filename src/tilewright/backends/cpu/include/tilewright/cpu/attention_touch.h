@@ -20,13 +20,16 @@ template <int Width> struct TileRows {
   void fill(const tw_attention_args &x, const Sequence &s, const Packed &all, int64_t kv_head, int64_t r0, int64_t n) {
     count = n, width = up(n, lanes);
     latest_from = 0, earliest_to = int32_t(s.keys), first = s.keys, end = 0;
+    int64_t i = all.row(r0), of = all.head(kv_head, r0);
     for (int64_t t = 0; t < width; ++t) {
-      int64_t r = r0 + least(t, n - 1), i = all.row(r), a = s.from(x, i), b = s.to(x, i);
-      row[t] = int32_t(i), head[t] = int32_t(all.head(kv_head, r));
+      int64_t a = s.from(x, i), b = s.to(x, i);
+      row[t] = int32_t(i), head[t] = int32_t(of);
       from[t] = int32_t(a), to[t] = int32_t(b);
       if (a > latest_from) latest_from = int32_t(a);
       if (b < earliest_to) earliest_to = int32_t(b);
       first = least(first, a), end = most(end, b);
+      if (t + 1 >= n) continue;
+      if (++i == all.rows) i = 0, ++of;
     }
   }
   TW_INLINE bool all_see(int64_t j0, int64_t j1, int64_t sinks) const {
