@@ -294,3 +294,24 @@ def test_global_memory_is_read_and_written_at_any_address(ops: Any, size: int, l
 def test_loads_are_known_by_their_names(name: str, wanted: tuple[int, int, int] | None) -> None:
     found = _moved(False, name)
     assert (found and (found.bytes, found.sign, found.half)) == wanted
+
+
+@needs_c
+def test_lanes_read_registers_of_all_64_lanes(ops: Any) -> None:
+    """ds_bpermute_b32 v20, v3, v5: of lanes that are switched off nothing is read and nothing written."""
+    rng = np.random.default_rng(64)
+    registers = rng.integers(0, 1 << 32, (32, 64), dtype=np.uint64).astype(np.uint32)
+    source = rng.permutation(64)
+    registers[3] = 4 * source
+    active = rng.random(64) < 0.7
+    before, scalars = registers.copy(), np.zeros(260, np.uint32)
+    mask = int(sum(1 << lane for lane in range(64) if active[lane]))
+    scalars[126], scalars[127] = mask & 0xFFFFFFFF, mask >> 32
+    program = ctypes.create_string_buffer(struct.pack("<II", 63 << 17 | 0x36 << 26, 3 | 5 << 8 | 20 << 24))
+    at = ctypes.addressof(program)
+    scalars[256], scalars[257] = at & 0xFFFFFFFF, at >> 32
+    wave = _wave(registers, scalars)
+    assert ops.tw_bpermute(ctypes.byref(wave), None) == 0
+    wanted = np.where(active, np.where(active[source], before[5][source], 0), before[20])
+    assert np.array_equal(registers[20], wanted)
+    assert int(scalars[256]) | int(scalars[257]) << 32 == at + 8

@@ -12,6 +12,7 @@ from tilewright import settings
 from tilewright.backends.base import op_kernels
 from tilewright.backends.hip import toolchain as hip
 from tilewright.backends.hip.ck_tile import ops_with_profiles, profile_of, read_headers
+from tilewright.backends.hip.profiles import HasProfiles
 from tilewright.errors import ToolchainError
 
 FMHA_TRAITS = """template <bool kDoFp8StaticQuant_, index_t kBlockPerCu_ = -1, bool kSkipMinSeqlenQ_ = false>
@@ -49,7 +50,10 @@ def make_headers(folder: Path, *, newer: bool = False, older: bool = False) -> P
     if not older:
         files["ops/grouped_convolution.hpp"] = "// came with the version"
         for op in ops_with_profiles():
-            needs = op_kernels("hip", op).header_needs("mid-2025")
+            known = op_kernels("hip", op)
+            assert isinstance(known, HasProfiles)
+            needs = known.header_needs("mid-2025")
+            assert needs is not None
             every = (one for each in needs.kinds.values() for one in each)
             files |= {one.removeprefix("ck_tile/"): f"// of {op}" for one in every}
         files["ops/gemm/pipeline/gemm_pipeline_problem.hpp"] = "struct UniversalGemmPipelineProblem;"

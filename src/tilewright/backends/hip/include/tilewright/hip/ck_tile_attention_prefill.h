@@ -7,15 +7,27 @@
 
 namespace tw::hip {
 
+// A window that is walked to from the first key.  CK Tile begins with the first tile the window reaches, but reads the
+// list of pages from its beginning: what lies before the window must be passed by, hidden.
+template <class Mask> struct FromFirstKey : Mask {
+  using Mask::Mask;
+  template <int rows, int keys>
+  CK_TILE_HOST_DEVICE constexpr auto GetTileRangeAlongX(int row, ck_tile::number<rows> of_rows,
+                                                        ck_tile::number<keys> of_keys) const {
+    return ck_tile::make_tuple(0, Mask::GetTileRangeAlongX(row, of_rows, of_keys).at(ck_tile::number<1>{}));
+  }
+};
+
 template <class Config> struct AttentionDevice<Config, AttentionRoute::prefill> {
   using Types = AttentionTypes<Config>;
   using T = typename Config::Element;
   using Traits =
       ck_tile::TileFmhaTraits<Config::pad_rows, Config::pad_keys, Config::pad_head_qk, Config::pad_head_v,
                               Config::softcap, Types::bias, false, Config::lse, false, false, Config::blocks_per_cu>;
-  using Problem = ck_tile::BlockFmhaPipelineProblem<T, T, T, float, float, T, uint8_t, float, T, float,
-                                                    typename Config::Out, typename Types::Shape, true,
-                                                    typename Types::Variant, typename Types::Mask, Traits>;
+  using Problem =
+      ck_tile::BlockFmhaPipelineProblem<T, T, T, float, float, T, uint8_t, float, T, float, typename Config::Out,
+                                        typename Types::Shape, true, typename Types::Variant,
+                                        FromFirstKey<typename Types::Mask>, Traits>;
   using Kernel = ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel<
       typename Config::template Pipeline<Problem>,
       typename Types::template Store<typename Config::Out, Config::pad_rows, Config::pad_head_v>>;
