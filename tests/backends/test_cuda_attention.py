@@ -1,0 +1,70 @@
+"""Attention kernels compiled for an H200 without one: wgmma and TMA are there, and beside what they should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.built import Built
+from tests.emulated_hopper.test_attention import like
+from tilewright.arch import arch
+from tilewright.backends.base import backend
+from tilewright.backends.cuda import places
+from tilewright.inspect import demand_promises
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia import schedules
+from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
+
+ATTENTION = op("attention")
+# The tiles that hold the most registers, of each number of warpgroups.
+CASES: dict[str, tuple[AttentionProblem, WsSchedule | CombineSchedule]] = {
+    "three_warpgroups": (like(64, lse=False, window_right=0), WsSchedule("ws", 128, 3, 4, dealing="dynamic")),
+    "wide": (like(128, lse=False), WsSchedule("ws", 176, 2, 2)),
+    "decode_pages": (
+        like(128, family="split", splits=2, pages="strided", lookup="table", lengths_k=True),
+        WsSchedule("decode", 64, 1, 2, 2),
+    ),
+    "combine": (like(128, family="combine", splits=2, dtype_out="bf16"), CombineSchedule(4)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_code_is_as_promised(built: Built, name: str) -> None:
+    first, schedule = CASES[name]
+    spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
+    assert ATTENTION.check(spec) == []
+    found = demand_promises(backend("cuda").inspect(built.artifact(spec).path, spec))
+    assert found.keeps_promises is not False
+    (main,) = found.functions
+    assert main.resources is not None
+    assert main.instructions is not None
+    assert main.resources.shared_bytes + main.resources.dynamic_shared_bytes <= arch("sm_90a").scratch_bytes
+
+
+def test_exponentials_run_beside_the_product_of_values(built: Built) -> None:
+    """Between the wait for scores and that for values: a compiler that draws the second up makes the kernel slow."""
+    if places.tool("nvdisasm") is None:
+        pytest.skip("no nvdisasm, which writes the listing")
+    first, schedule = CASES["wide"]
+    spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
+    text = backend("cuda").listing(built.artifact(spec).path)
+    loop = text[text.index("DEPBAR.LE gsb0, 0x1") :]
+    beside = loop[: loop.index("DEPBAR.LE gsb0, 0x0")]
+    assert isinstance(schedule, WsSchedule)
+    assert beside.count("MUFU.EX2") >= schedule.tile_n // 2  # of each of two rows a fourth
+
+
+@pytest.mark.parametrize("pool", ["default", "full"])
+@pytest.mark.parametrize("head", [32, 64, 96, 128, 160, 192, 256])
+def test_what_the_pools_propose_is_legal(pool: str, head: int) -> None:
+    """No proposal is there only to be refused; features narrow what is proposed."""
+    for first in (
+        like(head),
+        like(head, window_right=0, packed=True),
+        like(head, softcap=True, bias="alibi", dropout=True),
+        like(head, family="split", splits=2),
+    ):
+        proposed = list(schedules(pool, first.signature, arch("sm_90a")))
+        assert len(proposed) > 1
+        for one in proposed:
+            assert ATTENTION.check(KernelSpec("attention", first.signature, one, "sm_90a")) == [], (first, one)
