@@ -19,7 +19,7 @@ import pytest
 
 from tests import amd_toolchain
 from tests.amd_emulated import needs
-from tests.amd_emulated.attention.catalog import Case, cases
+from tests.amd_emulated.attention.catalog import Case, cases, drawn
 from tests.amd_emulated.conftest import checkout
 from tests.amd_emulated.workers import ROOT, Workers
 from tilewright.backends.base import backend
@@ -28,6 +28,7 @@ from tilewright.errors import ToolchainError
 from tilewright.ops.base import plain
 
 SEED = int(os.environ.get("TILEWRIGHT_SEED") or random.SystemRandom().randrange(1 << 20))
+DRAWN = 6  # problems beside those of the catalogue
 Row = dict[str, Any]
 
 
@@ -84,7 +85,7 @@ def executor() -> Iterator[Executor]:
 def test_kernel(case: Case, executor: Executor) -> None:
     spec = case.spec
     library = Builder().build_one(spec).path
-    problems = [plain(one) for one in (case.problem, *case.more)]
+    problems = [plain(one) for one in (case.problem, *case.more, *drawn(case, SEED, DRAWN))]
     request = {"spec": spec.to_dict(), "library": str(library), "problems": problems, "seed": SEED}
     results = executor.ask(case.arch, request)
     wrong = [one for one in results if one["detail"]]

@@ -59,6 +59,25 @@ def test_what_a_row_sees_and_how_it_is_weighed(call: dict[str, Any], want: dict[
     assert near(lse, exact_lse)
 
 
+class Opaque:
+    """An array that says nothing of itself but through DLPack."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_the_usual_scale_is_known_of_any_array() -> None:
+    """Found by the fuzzer: of what has no attribute `shape` it was 1."""
+    q, k, v = arrays()
+    assert near(tw.attention(Opaque(q), k, v), batched(q, k, v)[0])
+
+
 @pytest.mark.parametrize("shape", [(SQ, SK), (HQ, SQ, SK), (B, 1, SQ, SK), (B, HQ, 1, SK), (1, 1, SQ, 1), (B, 1, 1, 1)])
 def test_masks_and_biases_broadcast(shape: tuple[int, ...]) -> None:
     q, k, v = arrays()

@@ -90,7 +90,7 @@ def drawn(
         more["mask_shape"] = tuple(rng.choice((1, size)) for size in (batch, heads_kv * group, rows, keys or 1))
     if like.bias == "tensor":
         more["bias_shape"] = tuple(rng.choice((1, size)) for size in (batch, heads_kv * group, rows, keys or 1))
-    if like.family == "split":
+    if like.family in ("split", "combine"):
         more["splits"] = rng.choice((2, 3, 8))
     more |= {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "rows": rows, "keys": keys}
     more |= {one: getattr(like, one) - 8 * rng.choice((0, 0, 1, 3)) for one in ("head_qk", "head_v")}

@@ -11,7 +11,7 @@ import pytest
 from tests.emulated_hopper.attentions import drawn, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia_schedules import WsSchedule
+from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem_rules import problem_violations
 
 SEED, COUNT = 1211, 9
@@ -36,6 +36,8 @@ CASES = {
     "decode": (WsSchedule("decode", 64, 1, 2, 2), like(128, window_right=0, align="bottom_right")),
     "decode_packed": (WsSchedule("decode", 64, 1, 2), like(64, packed=True, dropout=True, window_right=0)),
     "split": (WsSchedule("decode", 32, 1, 2, dealing="dynamic"), like(64, family="split", splits=2, sink=True)),
+    "combine": (CombineSchedule(4), like(128, family="combine", splits=2, dtype_out="bf16")),
+    "combine_packed": (CombineSchedule(2), like(192, family="combine", splits=2, packed=True)),
     "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
     "prefill_from_pages": (
         WsSchedule("ws", 64, 2, 2),

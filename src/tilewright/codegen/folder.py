@@ -20,6 +20,7 @@ HEAD = 600
 _REMEDIES = {
     errno.ENOSPC: "free some space or choose a folder on another disk",
     errno.EDQUOT: "free some of your quota or choose a folder on another disk",
+    errno.ENOENT: "make the folder, or choose another",
     errno.ENOTDIR: "choose a path that is not a file",
     errno.EEXIST: "choose a path that is not a file",
     errno.ENAMETOOLONG: "choose a folder with a shorter path",

@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -35,6 +36,11 @@ FORMAT = 2
 ENDING = ".twmodel"
 MOST_BYTES = 16 << 20
 _ARRAYS = ("nodes", "roots", "depths", "low", "high")
+# What reading a file that is none of ours, or was damaged, may end in.
+_DAMAGE = (
+    ValueError, LookupError, TypeError, EOFError, OverflowError, MemoryError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
@@ -243,7 +249,7 @@ def read(data: bytes, source: str) -> Model:
         return _model(head, arrays)
     except TilewrightError:
         raise
-    except (ValueError, LookupError, TypeError, EOFError, RecursionError, zipfile.BadZipFile, RuntimeError) as error:
+    except _DAMAGE as error:
         told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise ModelError(
             f"{source} is no model that can be used: {told}",

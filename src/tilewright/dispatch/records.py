@@ -145,6 +145,8 @@ def read_record(data: Any) -> Record:
                      if isinstance(data, Mapping) else data, _SHAPE)  # fmt: skip
     timings = tuple(Timing(**_shaped("a timing", one, _TIMING_SHAPE)) for one in values["timings"])
     record = Record(**{**values, "timings": timings})
+    if any(one.seconds <= 0 for one in timings):
+        raise ValueError("a timing has no time")
     if all(one.digest != record.choice for one in timings):
         raise ValueError("its choice is none of the timings")
     return record

@@ -244,7 +244,9 @@ class Results:
                 value=str(self.path),
                 remedy="wait for it, or end it, and try again; nothing was written",
             )
-        if _of_sqlite(error) and ("not a database" in text or "malformed" in text):
+        if isinstance(error, UnicodeDecodeError) or (
+            _of_sqlite(error) and ("not a database" in text or "malformed" in text)
+        ):
             return Unreadable(text)
         if _of_sqlite(error) and "full" in text:
             return StoreError(
@@ -464,8 +466,8 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 
 def _of_sqlite(error: Exception) -> bool:
-    """Whether SQLite raised it; asked without importing it."""
-    return type(error).__module__ == "sqlite3"
+    """Whether SQLite raised it; asked without importing it.  Of a damaged file its very words may be unreadable."""
+    return type(error).__module__ == "sqlite3" or isinstance(error, UnicodeDecodeError)
 
 
 def _of_choice(choice: Choice) -> tuple[str, list[Any]]:

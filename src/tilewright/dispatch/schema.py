@@ -15,6 +15,7 @@ SCHEMA = 1
 # Statements that bring a schema to the next one, by its number.
 STEPS: Mapping[int, str] = {}
 
+MAGIC = b"SQLite format 3\0"  # how every SQLite file begins
 APPLICATION = 0x54574C52  # "TWLR": tells our files from other people's databases
 
 TABLES = """

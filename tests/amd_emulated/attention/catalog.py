@@ -5,7 +5,8 @@ A case is a problem; the kernel is the first of the default pool that serves it,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import random
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
@@ -42,6 +43,45 @@ class Case:
         made = [KernelSpec("attention", p.signature, one, self.arch) for one in proposed if one.pipeline != "loops"]
         serving = [one for one in made if not legality.check(one) and not legality.supports(one, p)]
         return serving[self.pick]
+
+
+def drawn(case: Case, seed: int, count: int) -> list[AttentionProblem]:
+    """Problems of the case's signature that its kernel serves, of sizes, heads, windows and pages drawn by the seed."""
+    dice, spec = random.Random(f"attention {seed} {case.label}"), case.spec
+    found: list[AttentionProblem] = []
+    for _ in range(60 * count):
+        one = _neighbour(case.problem, dice)
+        fits = one.signature == case.problem.signature and not legality.problem_check(one, case.arch)
+        if fits and not legality.supports(spec, one):
+            found.append(one)
+        if len(found) == count:
+            break
+    return found
+
+
+def _neighbour(p: AttentionProblem, dice: random.Random) -> AttentionProblem:
+    group, heads = dice.choice((1, 1, 2, 3)), dice.choice((1, 2))
+    change: dict[str, Any] = {"batch": dice.randint(1, 3), "heads_q": heads * group, "heads_kv": heads}
+    change["rows"] = dice.choice((1, dice.randint(1, 20), dice.randint(1, 180)))
+    change["keys"] = dice.choice((1, dice.randint(1, 70), dice.randint(1, 300)))
+    if p.family == "append":
+        change["keys"] += change["rows"]
+    if p.family == "combine":
+        change |= {"keys": 0, "heads_kv": 0, "splits": dice.randint(1, 8)}
+    elif p.family == "split":
+        change["splits"] = dice.randint(1, 5)
+    if p.bounded:
+        change["align"] = dice.choice(("top_left", "bottom_right"))
+        change["window_left"] = dice.choice((-1, 0, dice.randint(0, 100)))
+        change["window_right"] = dice.choice((0, dice.randint(0, 60)))
+    if p.page_size > 1:
+        change["page_size"] = dice.choice((16, 32, 64, 128))
+    if p.packed:
+        change["total_rows"] = dice.randint(1, change["batch"] * change["rows"])
+        most = change["batch"] * change["keys"] if p.pages == "none" else 0
+        change["total_keys"] = dice.randint(min(1, most), most)
+    loose = dict.fromkeys(("q_strides", "k_strides", "v_strides", "o_strides", "bias_shape"), ())
+    return replace(p, **{**loose, **change, "page_count": 0})
 
 
 def _of(dtype: str, batch: int, heads: int, rows: int, keys: int, size: int, **more: Any) -> AttentionProblem:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import attention_estimate
-from tilewright.ops.attention.nvidia_schedules import WsSchedule, shared_bytes
+from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule, shared_bytes
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.base import KernelSpec
 
@@ -45,9 +45,20 @@ def _ws(spec: KernelSpec) -> Fields:
     }
 
 
+def _combine(spec: KernelSpec) -> Fields:
+    h: CombineSchedule = spec.schedule
+    return {"warps": h.warps}
+
+
 _WS = Pipeline("attention_ws.h", "attention_host_ws.h", "TW_DEVICE_ATTENTION_WS", "HostAttentionWs", _ws)
 _LOOPS = ("attention_loops.h", "attention_host_loops.h", "TW_DEVICE_ATTENTION_LOOPS", "HostAttentionLoops")
-PIPELINES = {"ws": _WS, "decode": _WS, "loops": Pipeline(*_LOOPS, lambda spec: {})}
+_COMBINE = ("attention_combine.h", "attention_host_combine.h", "TW_DEVICE_ATTENTION_COMBINE", "HostAttentionCombine")
+PIPELINES = {
+    "combine": Pipeline(*_COMBINE, _combine),
+    "ws": _WS,
+    "decode": _WS,
+    "loops": Pipeline(*_LOOPS, lambda spec: {}),
+}
 
 
 class CudaAttention(KernelsDefaults):

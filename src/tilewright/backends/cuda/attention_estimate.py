@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
-from tilewright.ops.attention.nvidia_schedules import WsSchedule
+from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec
@@ -31,6 +31,9 @@ LOOP_KEY = 3e-8  # of one key after another on one warp
 def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
     if isinstance(spec.schedule, WsSchedule):
         return _ws(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, CombineSchedule):
+        read = 4.0 * problem.splits * problem.head_v * problem.heads_q * problem.batch * problem.rows
+        return START + read / MEMORY
     longest = problem.keys if problem.family in ("forward", "split") else 1
     return START + max(problem.flops / 2 / LOOP_MACS, longest * LOOP_KEY, problem.bytes / MEMORY * 4)
 

@@ -2,6 +2,7 @@
 
 ws       sm_90a: the copy engine feeds wgmma, softmax beside multiplications; rows of 16 bytes
 decode   the same with the query heads of one head of keys packed into a tile of rows
+combine  parts put together, a block for a row of one head
 loops    the floor: any size, stride, element type and feature; also parts put together, and appended rows
 """
 
@@ -16,6 +17,7 @@ from tilewright.ops.attention.nvidia_schedules import (
     HEADS_QK,
     HEADS_V,
     REGISTERS,
+    CombineSchedule,
     WsSchedule,
     available_bytes,
     registers,
@@ -30,7 +32,7 @@ from tilewright.ops.base import Violation
 __all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "schedules", "signature_rules"]
 
 USUAL = "bf16"
-SCHEDULES: tuple[type[AttentionSchedule], ...] = (WsSchedule, LoopsSchedule)
+SCHEDULES: tuple[type[AttentionSchedule], ...] = (WsSchedule, CombineSchedule, LoopsSchedule)
 INPUTS = ("bf16", "fp16")
 LINE_BYTES = 16  # what the copy engine asks of addresses and strides
 MOST = 1 << 30  # rows, keys, and rows of heads: places are int32
@@ -87,12 +89,21 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
 
 
 MAX_STAGES = 16
-RULES = (_signature, _ws_signature, _ws_tile)
+
+
+def _combine(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    if isinstance(schedule, CombineSchedule) and schedule.warps not in (1, 2, 4, 8):
+        yield Violation("nv-warps", f"{schedule.warps} warps share the parts of a row", "use 1, 2, 4 or 8")
+
+
+RULES = (_signature, _ws_signature, _ws_tile, _combine)
 
 
 def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
     p = problem
+    if isinstance(schedule, CombineSchedule) and 0 not in (p.batch, p.rows) and p.head_v % 4:
+        yield _violation("nv-alignment", "rows of the parts are no whole 16 bytes")
     if not isinstance(schedule, WsSchedule) or 0 in (p.batch, p.rows):
         return
     if max(p.rows, p.keys, p.total_rows, p.total_keys, p.sink_keys) >= MOST:

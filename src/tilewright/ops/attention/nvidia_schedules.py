@@ -2,12 +2,13 @@
 
 WsSchedule   sm_90a: the copy engine feeds wgmma, warp-specialised and persistent.  `ws` keeps tiles of query rows of
              one head; `decode` packs the query heads of one head of keys into a tile, for few rows
+CombineSchedule   parts of such put together
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -52,6 +53,22 @@ class WsSchedule:
         said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
         said += f"_together{self.together}" if self.together > 1 else ""
         return said + ("_dynamic" if self.dealing == "dynamic" else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CombineSchedule:
+    """Parts put together: a block for a row of one head, whose warps share the parts."""
+
+    pipeline: str = field(default="combine", init=False)
+    warps: int
+
+    pipelines: ClassVar[tuple[str, ...]] = ("combine",)
+    serves: ClassVar[tuple[str, ...]] = ("combine",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        return f"combine_warps{self.warps}"
 
 
 def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int, int]:
@@ -141,4 +158,6 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
         if signature.family == "forward":
             yield from ws(signature, arch, wide)
         yield from decode(signature, arch, wide)
+    if signature.family == "combine":
+        yield from map(CombineSchedule, (4,) if pool == "default" else (1, 2, 4, 8))
     yield LoopsSchedule()

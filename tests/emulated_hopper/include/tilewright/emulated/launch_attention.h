@@ -3,6 +3,8 @@
 #include <tilewright/emulated/launch_multistage.h>
 
 #include <tilewright/cuda/attention.h>
+#include <tilewright/cuda/attention_combine.h>
+#include <tilewright/cuda/attention_host_combine.h>
 #include <tilewright/cuda/attention_host_loops.h>
 #include <tilewright/cuda/attention_host_ws.h>
 #include <tilewright/cuda/attention_loops.h>

@@ -119,7 +119,8 @@ template <class S, class Config> struct Attender {
       give_back(shared.empty_k(keys.stage)), keys.next();
       if (i == tiles.count - 1 && !S::Packed) give_back(shared.empty_q());
       judge(s, item, tiles.at(i), seen, dropout, softmax, factor);
-      wgmma_wait<0>();
+      hold(s);  // exponentials before the wait, which they run beside
+      wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
       hold(o);
       give_back(shared.empty_v(values.stage)), values.next();
       round(p, s);
