@@ -23,18 +23,18 @@ from tilewright.backends.base import backend
 from tilewright.dispatch import model as models
 from tilewright.ops.engine import engine
 
-GEMM = ops.op("gemm")
 MANY = 300
 
 
 def asked(one: models.Model, seed: int, count: int, least: int) -> dict[str, Any]:
     """Questions of random problems; kernels are repeated until there are `least` of them."""
-    target = one.card.targets[0]
+    op, target = ops.op(one.card.op), one.card.targets[0]
+    given = {"datatype": "bf16"} if op.name == "gemm" else {}
     kind = "cpu" if target.startswith("x86") else "cuda"
     device, taken, sizes = dict(one.card.devices[0]), [], []
-    for values in engine(GEMM).random(seed, count, kind):
-        problem = GEMM.problem({**values, "datatype": "bf16"})
-        specs = [spec for spec in GEMM.candidates(problem.signature, target) if not GEMM.supports(spec, problem)]
+    for values in engine(op).random(seed, count, kind):
+        problem = op.problem({**values, **given})
+        specs = [spec for spec in op.candidates(op.signature_of(problem), target) if not op.supports(spec, problem)]
         specs = (specs * (1 + least // len(specs)))[: max(least, len(specs))]
         guesses = [backend(kind).estimate(spec, problem, 2) for spec in specs]
         units = int(one.high[-1])

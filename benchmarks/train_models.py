@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,30 @@ from tilewright.learn import train as training
 from tilewright.learn.data import Data, collect
 from tilewright.ops.base import KernelSpec
 
-GEMM = ops.op("gemm")
 # Sweeps of kernels as they are now count more than those of kernels that were changed since.
 NEWEST, NEWEST_WEIGHT = ("91550719", "47950413"), 4.0
 AGAIN = "_again"  # a second measurement of the near kernels of a sweep
 SWEEPS = Path(__file__).parent / "results" / "sweeps"
 SHIPPED = Path(models.__file__).parent / "models"
-# Name: the sweeps by a pattern, and the arch whose kernels it is for.
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a model is made from."""
+
+    op: str
+    pattern: str  # of sweeps
+    target: str  # the arch whose kernels it is for
+    settings: training.Settings
+
+
+# A CPU's few kernels a problem need few trees, and times of a machine that is never quiet want a broader look.
+FEW = training.Settings(trees=150, leaves=31, sharp=5.0)
 MODELS = {
-    "gemm-h200": ("h200_*.json.gz", "sm_90a"),
-    "gemm-zen4-avx512": ("cpu_*.json.gz", "x86_64_v4_bf16"),
-    "gemm-zen4-avx2": ("cpu_*.json.gz", "x86_64_v3"),
+    "gemm-h200": Recipe("gemm", "h200_*.json.gz", "sm_90a", training.Settings(trees=240, leaves=63)),
+    "gemm-zen4-avx512": Recipe("gemm", "cpu_*.json.gz", "x86_64_v4_bf16", FEW),
+    "gemm-zen4-avx2": Recipe("gemm", "cpu_*.json.gz", "x86_64_v3", FEW),
+    "conv-zen4-avx512": Recipe("conv", "conv_*.json.gz", "x86_64_v4_bf16", FEW),
 }
 
 
@@ -48,7 +61,7 @@ def of_the_pool(data: Data) -> Data:
     def inside(spec: KernelSpec) -> bool:
         key = (spec.signature, spec.arch)
         if key not in pools:
-            pools[key] = {one.digest for one in GEMM.candidates(*key)}
+            pools[key] = {one.digest for one in data.op.candidates(*key)}
         return spec.digest in pools[key]
 
     groups = []
@@ -60,9 +73,9 @@ def of_the_pool(data: Data) -> Data:
     return replace(data, groups=tuple(groups))
 
 
-def data_of(files: Sequence[Path], target: str, *, held: Sequence[Any] | None = None) -> Data:
-    rows: list[Result] = [row for path in files for row in packed.read(path) if row.kernel.arch == target]
-    return of_the_pool(collect(GEMM, rows, held=held))
+def data_of(files: Sequence[Path], recipe: Recipe, *, held: Sequence[Any] | None = None) -> Data:
+    rows: list[Result] = [row for path in files for row in packed.read(path) if row.kernel.arch == recipe.target]
+    return of_the_pool(collect(ops.op(recipe.op), rows, held=held))
 
 
 def write(name: str, made: models.Model) -> None:
@@ -73,35 +86,46 @@ def write(name: str, made: models.Model) -> None:
 
 
 def train(name: str) -> None:
-    pattern, target = MODELS[name]
-    files = sorted(SWEEPS.glob(pattern))
-    data = data_of(files, target)
-    now = [one for one in files if any(seed in one.name for seed in NEWEST)]
-    newest = {one.problem for one in data_of(now, target).groups}
-    groups = tuple(replace(one, weight=NEWEST_WEIGHT if one.problem in newest else 1.0) for one in data.groups)
-    made = training.train(replace(data, groups=groups))
+    recipe = MODELS[name]
+    files = sorted(SWEEPS.glob(recipe.pattern))
+    data = newest_first(files, recipe)
+    made = training.train(data, recipe.settings)
     made.card = replace(made.card, data={**made.card.data, "sources": [one.name for one in files]})
-    if now:
-        made.card = replace(made.card, metrics={**made.card.metrics, "unseen": unseen(files, now, target)})
+    found, guessed = made.card.metrics["cross_validation"], evaluate.score(evaluate.by_estimate(data)).to_dict()
+    tell(f"{name}, cross-validation", found)
+    if found["mean"] <= guessed["mean"]:
+        tell(f"{name} is not written: the estimate is better", guessed)
+        return
+    if any(seed in one.name for one in files for seed in NEWEST):
+        made.card = replace(made.card, metrics={**made.card.metrics, "unseen": unseen(files, recipe)})
     write(name, made)
-    size = (SHIPPED / f"{name}{models.ENDING}").stat().st_size
-    tell(f"{name}, {size >> 10} KiB, cross-validation", made.card.metrics["cross_validation"])
+    print(f"{name}: {(SHIPPED / f'{name}{models.ENDING}').stat().st_size >> 10} KiB")
 
 
-def unseen(files: Sequence[Path], now: Sequence[Path], target: str) -> dict[str, Any]:
-    """How good the same training is on its newest sweeps, which it gets none of here."""
-    before = training.train(data_of([one for one in files if one not in now], target))
-    first = [one for one in now if AGAIN not in one.name]
-    found = {}
-    for path in sorted(first, key=lambda one: NEWEST.index(next(seed for seed in NEWEST if seed in one.name))):
-        again = path.with_name(path.name.replace(packed.ENDING, f"{AGAIN}{packed.ENDING}"))
-        seed = next(seed for seed in NEWEST if seed in path.name)
-        found[seed] = judged(before, [path, *([again] if again in now else [])], target, int(seed))
-    main = found.pop(NEWEST[0])
-    return {**main, "others": list(found.values()), "how": "by the same training without the sweeps that are judged by"}
+def newest_first(files: Sequence[Path], recipe: Recipe) -> Data:
+    """The rows of sweeps, those of kernels as they are now with more weight."""
+    data = data_of(files, recipe)
+    now = data_of([one for one in files if any(seed in one.name for seed in NEWEST)], recipe)
+    newest = {one.problem for one in now.groups}
+    return replace(
+        data,
+        groups=tuple(replace(one, weight=NEWEST_WEIGHT if one.problem in newest else 1.0) for one in data.groups),
+    )
+
+
+def unseen(files: Sequence[Path], recipe: Recipe) -> dict[str, Any]:
+    """How good the same training is on each of its newest sweeps when it gets nothing of that one."""
+    found = []
+    for seed in NEWEST:
+        mine = [one for one in files if seed in one.name]
+        before = training.train(newest_first([one for one in files if one not in mine], recipe), recipe.settings)
+        found.append(judged(before, sorted(mine, key=lambda one: AGAIN in one.name), recipe, int(seed)))
+    return {**found[0], "others": found[1:], "how": "by the same training without the sweep that is judged by"}
 
 
 def kind(problem: Any) -> str:
+    if problem.op != "gemm":
+        return str(problem.variant)
     return str("fused" if problem.variant == "multi_d" else problem.dtype_a)
 
 
@@ -109,16 +133,16 @@ def judge(name: str, files: list[Path], seed: int) -> None:
     """By a sweep it has not seen; into the card."""
     path = SHIPPED / f"{name}{models.ENDING}"
     made = models.read(path.read_bytes(), path.name)
-    found = judged(made, files, MODELS[name][1], seed)
+    found = judged(made, files, MODELS[name], seed)
     made.card = replace(made.card, metrics={**made.card.metrics, "unseen": found})
     write(name, made)
 
 
-def judged(made: models.Model, files: Sequence[Path], target: str, seed: int) -> dict[str, Any]:
+def judged(made: models.Model, files: Sequence[Path], recipe: Recipe, seed: int) -> dict[str, Any]:
     """By a sweep, and by a second measurement of its near kernels where there is one."""
-    first = data_of(files[:1], target, held=())
+    first = data_of(files[:1], recipe, held=())
     found: dict[str, Any] = {"seed": seed, "problems": len(first.groups)}
-    second = data_of(files[1:], target, held=()) if files[1:] else None
+    second = data_of(files[1:], recipe, held=()) if files[1:] else None
     for word, chosen in (("model", evaluate.by_model(made, first)), ("estimate", evaluate.by_estimate(first))):
         lots = chosen if second is None else evaluate.again(chosen, first, second)
         kinds = sorted({kind(one.problem) for one in lots})

@@ -14,7 +14,11 @@ from tilewright.dispatch.results import Result
 from tilewright.learn import packed
 from tilewright.tune import problem_sets
 
-GEMM = ops.op("gemm")
+# Of each op a problem that every model of it knows.
+KNOWN = {
+    "gemm": {"m": 512, "n": 512, "k": 512, "datatype": "bf16", "layout": "rcr"},
+    "conv": {"batch": 2, "channels": 64, "filters": 64, "size": "28x28", "window": "3x3", "padding": "1x1"},
+}
 SHIPPED = Path(models.__file__).parent / "models"
 SWEEPS = Path(__file__).parents[2] / "benchmarks" / "results" / "sweeps"
 NAMES = sorted(one.name.removesuffix(models.ENDING) for one in SHIPPED.glob(f"*{models.ENDING}"))
@@ -55,12 +59,13 @@ def test_each_was_made_from_the_sweeps_here_and_from_nothing_that_is_held_out(na
     from tilewright.learn.data import collect
 
     rows = measured(name)
-    held = problem_sets.held_out(GEMM)
+    op = ops.op(shipped(name).card.op)
+    held = problem_sets.held_out(op)
     assert len(held) == 300
     fields = {json.dumps(dict(row.problem), sort_keys=True): row.problem for row in rows}
-    problems = [GEMM.problem_from_dict(dict(one)) for one in fields.values()]
-    leaking = set(problem_sets.leaking(GEMM, problems, held))
-    data = collect(GEMM, rows)
+    problems = [op.problem_from_dict(dict(one)) for one in fields.values()]
+    leaking = set(problem_sets.leaking(op, problems, held))
+    data = collect(op, rows)
     used = {one.problem for one in data.groups}
     assert used
     assert not used & leaking
@@ -78,7 +83,7 @@ def test_each_decides_on_its_device_and_nowhere_else(
 ) -> None:
     one = shipped(name)
     device = dict(one.card.devices[0])
-    problem = GEMM.problem({"m": 512, "n": 512, "k": 512, "datatype": "bf16", "layout": "rcr"})
+    problem = ops.op(one.card.op).problem(KNOWN[one.card.op])
     with settings.override(cache_dir=tmp_path, models=True):
         for known, tier in ((device, "model"), ({**device, "model": "another"}, "rule"), ({}, "rule")):
             monkeypatch.setattr(learned, "machine", lambda *_, known=known: known)
