@@ -386,6 +386,25 @@ int tw_read_transposed(wave *w, const int32_t *element_bytes) {
   return OK;
 }
 
+/* ---- registers of other lanes ----
+ * ds_bpermute_b32 over all 64 lanes (those of RDNA, which the emulator knows, are 32): each lane names the lane it reads
+ * by four times its number, and one that is switched off gives 0.  Local memory is not touched. */
+int tw_bpermute(wave *w, const int32_t *unused) {
+  uint32_t low = word(w, 0), high = word(w, 1), read[LANES];
+  int addr = (int)(high & 0xff), data = (int)(high >> 8 & 0xff), dst = (int)(high >> 24);
+  uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
+  uint64_t exec = exec_of(w);
+  (void)unused;
+  for (int lane = 0; lane < LANES; ++lane) {
+    uint32_t from = (w->vgpr[addr * LANES + lane] + (low & 0xffff)) / 4 % LANES;
+    read[lane] = exec >> from & 1 ? file[data * LANES + (int)from] : 0;
+  }
+  for (int lane = 0; lane < LANES; ++lane)
+    if (exec >> lane & 1) file[dst * LANES + lane] = read[lane];
+  set_pc(w, pc_of(w) + 8);
+  return OK;
+}
+
 /* ---- program counter as data ---- */
 
 enum { GETPC, SETPC, SWAPPC };

@@ -129,6 +129,7 @@ LOCAL = {
     118: (8, 0, 0, 0, 1), 119: (8, 0, 0, 0, 2), 120: (8, 0, 0, 0, 2), 254: (12, 0, 0, 0, 1), 255: (16, 0, 0, 0, 1),
 }  # fmt: skip
 FAR_APART = (15, 79, 56, 120)  # of these two accesses an offset counts 64 elements
+DS_BPERMUTE = 63
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
 
@@ -248,6 +249,8 @@ class Checkout:
             return self._lookup("flat" if code >> 14 & 3 == 0 else "global", code >> 18 & 0x7F, target)
         if code >> 26 == 0x36 and (code >> 17 & 0xFF) in (226, 227):  # ds_read_b64_tr_b8, _b16
             return "tw_read_transposed", ctypes.c_int32((code >> 17 & 0xFF) - 225)
+        if code >> 26 == 0x36 and (code >> 17 & 0xFF) == DS_BPERMUTE:
+            return "tw_bpermute", ctypes.c_int32(0)
         if code >> 26 == 0x36 and (code >> 17 & 0xFF) in LOCAL:
             return "tw_local", local_of(code >> 17 & 0xFF)
         if code >> 26 == 0x36 and code >> 25 & 1:

@@ -30,6 +30,7 @@ def near(found: Any, want: Array, bound: float = 1e-5) -> bool:
     return bool(np.allclose(np.asarray(found, np.float64), want, rtol=bound, atol=bound))
 
 
+SINK = np.array([0.5, -1, 2, 0], np.float32)
 SLOPES = (2.0 ** -np.arange(1, HQ + 1)).astype(np.float32)
 
 
@@ -41,7 +42,7 @@ SLOPES = (2.0 ** -np.arange(1, HQ + 1)).astype(np.float32)
         ({"causal": "bottom_right", "window": (3, None)}, {"causal": "bottom_right", "window": (3, -1)}),
         ({"window": (2, 1)}, {"window": (2, 1)}),
         ({"window": (1, 0), "sink": 2}, {"window": (1, 0), "sink_keys": 2}),
-        ({"sink": np.float32([0.5, -1, 2, 0])}, {"sink": np.float32([0.5, -1, 2, 0])}),
+        ({"sink": SINK}, {"sink": SINK}),
         ({"alibi": SLOPES}, {"alibi": SLOPES}),
         ({"alibi": SLOPES, "causal": True}, {"alibi": SLOPES, "causal": "top_left"}),
         ({"softcap": 0.8, "scale": 0.5}, {"softcap": 0.8, "scale": 0.5}),
@@ -56,6 +57,25 @@ def test_what_a_row_sees_and_how_it_is_weighed(call: dict[str, Any], want: dict[
     assert near(out, exact)
     assert (lse.shape, lse.dtype) == ((B, HQ, SQ), np.float32)
     assert near(lse, exact_lse)
+
+
+class Opaque:
+    """An array that says nothing of itself but through DLPack."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_the_usual_scale_is_known_of_any_array() -> None:
+    """Found by the fuzzer: of what has no attribute `shape` it was 1."""
+    q, k, v = arrays()
+    assert near(tw.attention(Opaque(q), k, v), batched(q, k, v)[0])
 
 
 @pytest.mark.parametrize("shape", [(SQ, SK), (HQ, SQ, SK), (B, 1, SQ, SK), (B, HQ, 1, SK), (1, 1, SQ, 1), (B, 1, 1, 1)])
@@ -254,9 +274,8 @@ def test_prefill_from_a_pool() -> None:
 @pytest.mark.parametrize("splits", [2, 3, 16])
 def test_splits_change_nothing_but_the_last_digits(splits: int) -> None:
     q, k, v = arrays()
-    sink = np.float32([0.5, -1, 2, 0])
-    want, want_lse = tw.attention(q, k, v, causal=True, sink=sink, return_lse=True)
-    found, lse = tw.attention(q, k, v, causal=True, sink=sink, return_lse=True, splits=splits)
+    want, want_lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True)
+    found, lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True, splits=splits)
     assert np.abs(found - want).max() < 2e-6
     assert np.abs(lse - want_lse).max() < 2e-6
 

@@ -74,7 +74,8 @@ def test_it_is_what_the_words_say(seed: int) -> None:
     said: dict[str, Any] = {"sink_keys": draw.choice((0, 2)), "softcap": draw.choice((0.0, 1.5))}
     p = AttentionProblem(
         1, 4, rows, keys, 8, 2, 5, window_left=window[0], window_right=right,
-        align="top_left" if causal is False else causal, sink_keys=said["sink_keys"], softcap=said["softcap"] > 0,
+        align="bottom_right" if causal == "bottom_right" else "top_left", sink_keys=said["sink_keys"],
+        softcap=said["softcap"] > 0,
         bias=draw.choice(("none", "tensor", "alibi")), sink=draw.random() < 0.5,
         mask_shape=draw.choice(((), (1, 1, rows, keys), (1, 4, rows, keys))),
     )  # fmt: skip

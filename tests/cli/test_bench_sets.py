@@ -15,6 +15,7 @@ from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.cli import _sweep
 from tilewright.cli.main import build_app
+from tilewright.dispatch import kernels as dispatched
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.measure import winner
 from tilewright.dispatch.results import OK, Results
@@ -118,6 +119,27 @@ def test_the_incumbent_stays_unless_it_is_measurably_slower() -> None:
     assert winner([(1.03, 0.0), (1.0, 0.0)]) == 1
     assert winner([(1.08, 0.09), (1.0, 0.09)]) == 0, "their spread says that they are equal"
     assert winner([(1.2, 9.0), (1.0, 9.0)]) == 1, "but not any spread"
+    assert winner([(1.09, None), (1.0, None)]) == 0, "what is not known may be the noise"
+    assert winner([(1.09, None), (1.0, 0.0)]) == 0
+    assert winner([(1.2, None), (1.0, None)]) == 1
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_too_few_rounds_have_no_spread_and_do_not_say_it_is_nothing(tmp_path: Path, own: measured.Records) -> None:
+    sizes = ("--m", "4", "--n", "4", "--k", "4")
+    for words in (("--problems", problems(tmp_path / "p.json", 4), "--save"), (*sizes, "--save")):
+        done = bench(*words, "--json", "--rounds", "3")
+        found = json.loads(done.stdout)
+        record = found[0] if isinstance(found, list) else found
+        assert [one["spread"] for one in record["timings"]] == [None] * len(record["timings"])
+        assert [one.spread for one in own.results.all()] == [None] * own.results.count()
+        assert " - " in bench(*words, "--rounds", "3").stdout
+        assert {one.spread for each in own.all() for one in each.timings} == {None}, "nor does what is remembered"
+    done = bench(*sizes, "--json", "--rounds", "4")
+    assert all(one["spread"] is not None for one in json.loads(done.stdout)["timings"])
+    carried = tmp_path / "r.json"
+    assert shell("records", "export", str(carried)).exit_code == 0
+    assert json.loads(shell("records", "diff", str(carried), "--json").stdout) == []
 
 
 @pytest.mark.usefixtures("needs_compiler")
@@ -136,6 +158,44 @@ def test_a_table_grows_and_another_s_file_is_left_alone(tmp_path: Path, flag: st
     assert "[results-file]" in done.stderr
     assert out.read_text() == "mine\n"
     assert own.results.count() == before, "told before anything was measured"
+
+
+def test_where_nothing_can_be_written_nothing_is_built_or_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said before the work, and with a remedy that helps: the place that was named, not another one's setting."""
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something was built")
+
+    monkeypatch.setattr(forge, "Builder", never)
+    file, plain = problems(tmp_path / "p.json", 4), tmp_path / "plain"
+    plain.write_text("a file")
+    (tmp_path / "d.csv").mkdir()
+    impossible = ("/proc/self/x.csv", str(plain / "x.csv"), str(tmp_path / "no" / "x.csv"), str(tmp_path / "d.csv"),
+                  str(tmp_path / ("long" * 80 + ".csv")))  # fmt: skip
+    for path in impossible:
+        done = shell("bench", "gemm", *QUICK, "--problems", file, "--output", path)
+        assert done.exit_code in (1, 2), done.output
+        assert "[output-folder]" in done.stderr or "[table-folder]" in done.stderr, done.stderr
+        assert "remedy: " in done.stderr
+    for path in ("/proc/self/x.db", str(plain / "x.db")):
+        done = shell("bench", "gemm", *QUICK, "--problems", file, "--store", path)
+        assert done.exit_code == 2, done.output
+        assert "[records-unwritable]" in done.stderr
+        assert "name another with --store" in done.stderr
+        assert "TILEWRIGHT_CACHE_DIR" not in done.stderr
+    for mine in (("--problems", file, "--store", str(tmp_path / "s.db")), ("--m", "4", "--n", "4", "--k", "4")):
+        with monkeypatch.context() as patched:
+            records = measured.Records(plain / "cache")
+            patched.setitem(measured._known, settings.current().cache_dir, records)
+            patched.setattr(dispatched, "kernels", never)
+            done = shell("bench", "gemm", *QUICK, *mine, "--save")
+        assert done.exit_code == 2, done.output
+        assert "[records-unwritable]" in done.stderr
+        assert "TILEWRIGHT_CACHE_DIR" in done.stderr, "which is what helps here"
+    (tmp_path / "s.db").unlink()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["d.csv", "p.json", "plain"]
 
 
 def test_what_cannot_be_measured_at_all_is_an_error(tmp_path: Path) -> None:

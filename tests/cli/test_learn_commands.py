@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from tilewright import ops, settings
 from tilewright.backends.base import backend
 from tilewright.cli.main import build_app
+from tilewright.dispatch import model as models
 from tilewright.dispatch import results as stored
 from tilewright.dispatch.records import machine
 from tilewright.ops.base import plain
@@ -22,6 +23,7 @@ from tilewright.tune import export, problem_sets
 
 GEMM = ops.op("gemm")
 TARGET = "generic"
+SHIPPED = Path(models.__file__).parent / "models"
 
 
 def shell(*words: str, status: int = 0) -> Result:
@@ -157,3 +159,75 @@ def test_a_file_that_is_no_model_is_not_written_over(here: Path) -> None:
     assert done.exit_code == 2, done.output
     assert mine.read_text() == "mine"
     assert "[model-name]" in shell("train", "gemm", "--data", seen, "--output", str(here / "m.bin"), status=1).stderr
+
+
+def test_a_picture_is_not_written_over_another_s_file(here: Path) -> None:
+    model, table = str(SHIPPED / "gemm-zen4-avx2.twmodel"), here / "t.csv"
+    export.write(table, measured("random:12:3"))
+    words = ("evaluate", "gemm", model, "--data", str(table), "--plot")
+    mine = here / "mine.svg"
+    mine.write_text("mine")
+    assert "[foreign-file]" in shell(*words, str(mine), status=1).stderr
+    assert mine.read_text() == "mine"
+    problems = here / "problems.json"
+    problems.write_text("[]")
+    assert "[plot-name]" in shell(*words, str(problems), status=1).stderr
+    assert problems.read_text() == "[]"
+    assert "[output-folder]" in shell(*words, str(here / "no" / "p.svg"), status=2).stderr
+    shell(*words, str(here / "p.svg"))
+    shell(*words, str(here / "p.svg"))
+
+
+def test_nothing_to_pack_is_an_error_and_writes_nothing(here: Path) -> None:
+    seen = store(here / "seen.db", "random:11:2")
+    done = shell("pack", "conv", "--data", seen, "--output", str(here / "c.json.gz"), status=1)
+    assert "[too-little-data]" in done.stderr
+    assert not (here / "c.json.gz").exists()
+    assert "[output-folder]" in shell("pack", "gemm", "--data", seen, "--output", str(here / "x" / "c.json.gz"),
+                                      status=2).stderr  # fmt: skip
+
+
+def test_a_place_for_a_model_is_looked_at_before_training(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn import train as training
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("it was trained")
+
+    monkeypatch.setattr(training, "train", never)
+    seen = store(here / "seen.db", "random:11:36")
+    (here / "plain").write_text("a file")
+    (here / "mine.twmodel").write_text("mine")
+    for name in ("m.bin", "plain/m.twmodel", "mine.twmodel"):
+        done = CliRunner().invoke(build_app(), ["learn", "train", "gemm", "--data", seen, "--output", str(here / name)])
+        assert done.exit_code in (1, 2), done.output
+        assert "remedy: " in done.stderr
+
+
+def test_what_a_model_has_seen_and_where_it_is_silent_is_said(here: Path) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    seen, model = store(here / "seen.db", "random:11:36"), here / "m.twmodel"
+    data("train", "gemm", "--data", seen, "--trees", "2", "--output", str(model))
+    table = here / "both.csv"
+    export.write(table, [*measured("random:11:36", 9), *measured("random:12:24")])
+    assert data("evaluate", "gemm", str(model), "--data", str(table))["seen_in_training"] == 9
+    assert "it has seen 9 of the 33 problems in training" in shell(
+        "evaluate", "gemm", str(model), "--data", str(table)).stderr  # fmt: skip
+    elsewhere = SHIPPED / "gemm-h200.twmodel"
+    done = shell("compare", "gemm", str(model), str(elsewhere), "--data", str(table))
+    assert f"{elsewhere}: 33 problems: dispatch would go by the estimate: it was trained for sm_90a" in done.stderr
+
+
+def test_a_model_of_a_device_that_is_not_here_says_what_it_would_there() -> None:
+    words = ["gemm", "--m", "512", "--n", "512", "--k", "512", "--datatype", "bf16", "--layout", "rcr"]
+    if machine("sm_90a"):
+        pytest.skip("such a device is here")
+    words += ["--model", str(SHIPPED / "gemm-h200.twmodel")]
+    found = [one["predicted"] for one in data("predict", *words)["kernels"]]
+    asked = [one for one in found if one is not None]
+    assert len(asked) > 5
+    assert asked == sorted(asked)
+    assert found == [*asked, *[None] * (len(found) - len(asked))], "those it was not asked about come last"
+    done = shell("predict", *words)
+    assert "inf" not in done.stdout.split()
+    assert "-: not asked" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,27 @@ def test_a_kernel_edited_under_its_digest_is_a_change_that_frozen_refuses(file: 
     file.write_text(edited)
     assert "[lock-frozen]" in lock(file, *SIZES, "--frozen", status=1).stderr
     assert file.read_text() == edited
+
+
+def test_a_choice_that_a_lock_made_is_explained_again_with_the_lock(file: Path) -> None:
+    other = pinned_to_another(file)
+    registry = Registry(TARGET)
+    with settings.override(lock=str(file), frozen=True):
+        words = shlex.split(registry.explain(PROBLEM).replay)
+    assert words[words.index("--lock") + 1] == str(file)
+    assert "--frozen" in words
+    done = CliRunner().invoke(build_app(), [*words[1:], "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["chosen"]["kernel"] == other.name
+    assert "--lock" not in registry.explain(PROBLEM).replay
+
+
+def test_a_pin_with_other_fields_is_told_in_our_words(file: Path) -> None:
+    pinned_to_another(file)
+    data = json.loads(file.read_text())
+    for changed in ({**data["pins"][0], "extra": 1}, {"op": "gemm", "digest": data["pins"][0]["digest"]}):
+        file.write_text(json.dumps({**data, "pins": [changed]}))
+        with pytest.raises(RequestError) as caught:
+            locks.read(file)
+        assert caught.value.rule == "lock-file"
+        assert "has other fields than a pin" in caught.value.message

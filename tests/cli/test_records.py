@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -212,4 +213,44 @@ def test_a_store_or_table_that_cannot_be_read_changes_nothing(tmp_path: Path, na
     done = shell("merge", str(tmp_path / name))
     assert done.exit_code == 1, done.output
     assert "s-file]" in done.stderr
+    assert len(listed()) == 3
+
+
+def test_a_store_is_known_by_what_it_holds_whatever_its_name(tmp_path: Path, three: Records) -> None:
+    three.results.close()
+    named = tmp_path / "sweep.sqlite"
+    named.write_bytes(three.path.read_bytes())
+    assert json.loads(shell("diff", str(named), "--json").stdout) == []
+    with settings.override(cache_dir=tmp_path / "there"):
+        assert json.loads(shell("merge", str(named), "--json").stdout)["taken"] == 3
+
+
+def test_a_table_has_no_choices_to_compare_and_the_remedy_works(tmp_path: Path) -> None:
+    table, file = tmp_path / "all.csv", tmp_path / "all.json"
+    assert shell("export", str(table)).exit_code == 0
+    done = shell("diff", str(table))
+    assert done.exit_code == 1
+    assert "[records-file]" in done.stderr
+    assert "records export FILE.json" in done.stderr
+    assert shell("export", str(file)).exit_code == 0
+    assert shell("diff", str(file)).exit_code == 0
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for command in ("merge", "diff"):
+        done = shell(command, str(tmp_path / "pipe"))
+        assert done.exit_code == 1
+        assert "it is no regular file" in done.stderr
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1e-6])
+def test_a_record_without_a_time_is_left_out(tmp_path: Path, seconds: float) -> None:
+    file = tmp_path / "some.json"
+    data = record(50).to_dict()
+    data["timings"][0]["seconds"] = seconds
+    file.write_text(json.dumps({"schema": 1, "records": [data]}))
+    done = shell("merge", str(file))
+    assert done.exit_code == 1
+    assert "a timing has no time" in done.stderr
     assert len(listed()) == 3

@@ -32,6 +32,17 @@ def sizes(store: Results) -> list[int]:
     return sorted(one.problem["size"] for one in store.all())
 
 
+def test_what_was_put_has_reached_the_disk(tmp_path: Path) -> None:
+    """A row that was told survives a power cut: a transaction ends when the disk has it, in new stores and old ones."""
+    for _ in range(2):
+        store = Results(tmp_path / "r.db")
+        store.put([result(1)])
+        with store.writing() as connection:
+            assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        store.close()
+
+
 # -- asking ----------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import ops
-from tilewright.dispatch.results import FAILURES, OK, Choice, KernelRow, Result, Results
+from tilewright.dispatch.results import FAILURES, OK, Choice, KernelRow, Result, Results, canonical, digest_of
 from tilewright.ops.base import plain
 from tilewright.ops.gemm import GemmProblem
 
@@ -32,7 +32,8 @@ def kernels() -> list[KernelRow]:
     found = [KernelRow(one.digest, one.name, one.arch, one.to_dict())
              for arch, count in (("x86_64_v3", 5), ("generic", 1))
              for one in op.candidates(signature, arch)[:count]]  # fmt: skip
-    return [*found, KernelRow("bad" * 20, HOSTILE[0], "x86_64_v3", {"arch": "x86_64_v3", "odd": True})]
+    odd = {"arch": "x86_64_v3", "odd": True}
+    return [*found, KernelRow(digest_of(canonical(odd)), HOSTILE[0], "x86_64_v3", odd)]
 
 
 def problem(sizes: tuple[int, int, int]) -> GemmProblem:

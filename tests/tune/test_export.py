@@ -99,6 +99,13 @@ BROKEN: dict[str, tuple[str, str]] = {
     "a time that is none": ("0.002", "fast"),
     "no time": ("0.002", ""),
     "an endless time": ("0.002", "inf"),
+    "a time before it began": ("0.002", "-0.002"),
+    "no time at all": ("0.002", "0.0"),
+    "a date that is none": (",7.5,", ",nan,"),
+    "no date": (",7.5,", ",,"),
+    "more threads than there are": (",2,", ",1e300,"),
+    "more elements than there are": (",15,", ",1e300,"),
+    "another kernel's spec": ('""generic""', '""x86_64_v3""'),
     "a spec that is no JSON": ('""schema""', "schema"),
     "threads": (",2,", ",many,"),
 }

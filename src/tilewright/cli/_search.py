@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.cli.common import say, show, table
+from tilewright.cli.common import say, share, show, table
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def tell(found: Sequence[Found], search: Search) -> None:
         trace, regret = one.trace, one.regret
         shown.add_row(
             "-" if trace.found is None else f"{trace.found * 1e6:.1f}", str(trace.tried), str(trace.size),
-            str(trace.known), _share(regret.store), _share(regret.again),
+            str(trace.known), share(regret.store), share(regret.again),
             "0" if not regret.unseen else "?" if regret.better is None else f"{regret.better:.1f}",
             one.item.problem.describe(),
         )  # fmt: skip
@@ -86,7 +86,3 @@ def tell(found: Sequence[Found], search: Search) -> None:
         "measured here; luck: how far another search of as many such kernels would end behind the fastest of these, on "
         "average; left faster: kernels not measured that are expected to be faster (known of a search by chance)"
     )
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value * 100:.1f}%"

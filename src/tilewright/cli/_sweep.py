@@ -14,7 +14,7 @@ import typer
 
 from tilewright.cli._ops import flag_of
 from tilewright.cli._problems import demand_memory, kernel_of, problem_of
-from tilewright.cli.common import print_json, say, show, table
+from tilewright.cli.common import print_json, say, share, show, table
 from tilewright.errors import RequestError, StoreError, TilewrightError
 
 if TYPE_CHECKING:
@@ -153,13 +153,19 @@ def sweep(
     told = Told()
     # Looked at first: what was measured for dispatch before there was a store is taken over.
     records().refresh()
-    store = Results(kept.store) if kept.store is not None else records().results
+    elsewhere = "name another with --store"
+    store = Results(kept.store, instead=elsewhere) if kept.store is not None else records().results
     with _readable(store), _crews(cluster, registry.target, how) as crews:
         specs_of = which.specs_of(op, registry.target)
         servable = _servable(registry, asked, told, here=not cluster)
         sweeps = [Sweep(op, registry.target, store, how, crew) for crew in crews]
         works = [(one, one.plan(servable, specs_of)) for one in sweeps]
         _tell_work(works, store, told)
+        # Before anything is built.
+        if any(work.total for _, work in works):
+            store.demand_writable()
+        if kept.save:
+            records().demand_writable()
         searched = [] if search is None else _search.run(registry, works, search, told)
         if search is None:
             _run(works, told)
@@ -334,7 +340,7 @@ def _show(found: Found) -> None:
         best = record.winner
         shown.add_row(
             f"{best.seconds * 1e6:.1f}", f"{problem.flops / best.seconds / 1e9:.1f}", str(len(record.timings)),
-            f"{best.spread * 100:.1f}%", problem.describe(), best.name,
+            share(best.spread), problem.describe(), best.name,
         )  # fmt: skip
     if found:
         show(shown)

@@ -22,6 +22,7 @@ from tilewright.cli.common import (
     print_json,
     progress,
     say,
+    share,
     show,
     table,
 )
@@ -126,6 +127,8 @@ def _bench(
     with registry_for(target, threads, strict) as registry:
         problem = problem_of(op, given, registry.arch).problem
         rounds = rounds or 9
+        if save:
+            _demand_store()
         for record, stage in _measured(registry, op, problem, field, rounds=rounds, flush=flush, save=save, jobs=jobs):
             found.append(record)
             if not json:
@@ -182,6 +185,13 @@ def _demand_set(**options: Path | str | None) -> None:
                 value=f"--{name}",
                 remedy="give --problems too, or leave it out",
             )
+
+
+def _demand_store() -> None:
+    """Where nothing can be remembered, that is said before anything is built."""
+    from tilewright.dispatch.records import records
+
+    records().demand_writable()
 
 
 def _measured(
@@ -241,7 +251,7 @@ def _show(record: Record, problem: Any) -> None:
             "*" if one.digest == record.choice else "",
             f"{one.seconds * 1e6:.1f}",
             f"{problem.flops / one.seconds / 1e9:.1f}",
-            f"{one.spread * 100:.1f}%",
+            share(one.spread),
             f"{one.error:.3f}",
             f"{best / one.seconds:.2f}",
             one.name,

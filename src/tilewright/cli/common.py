@@ -115,6 +115,11 @@ def short_name(name: str, room: int = 32) -> str:
     return f"{name[: room - 9]}\u2026{name[-8:]}"
 
 
+def share(value: float | None) -> str:
+    """A share for a table; what is not known is a dash."""
+    return "-" if value is None else f"{value * 100:.1f}%"
+
+
 def show(table: Table) -> None:
     """Print a table without the blanks that fill its lines."""
     out = console()

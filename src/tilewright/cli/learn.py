@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,6 +135,8 @@ def train(
 
     training.lightgbm()  # told before anything is read
     asked = ops.op(op)
+    if output is not None:
+        _demand_model_file(output)
     found = _data(asked, data, target, to_train=True)
     made = training.train(
         found, training.Settings(trees=trees, leaves=leaves, seed=seed), None if start is None else model_of(start)
@@ -159,11 +162,9 @@ def card_of(made: Model) -> dict[str, Any]:
     return {**found, "devices": [dict(one) for one in made.card.devices]}
 
 
-def _write(path: Path, made: Model) -> None:
-    """The model, and its card beside it for people; a file that is no model is left alone."""
-    import json
-
-    from tilewright.codegen.folder import write_if_changed
+def _demand_model_file(path: Path) -> None:
+    """Said before the work: where no model can be written; a file that is none is left alone."""
+    from tilewright.codegen.folder import demand_room, output_error
     from tilewright.dispatch import model
 
     if path.suffix != model.ENDING:
@@ -173,9 +174,23 @@ def _write(path: Path, made: Model) -> None:
             value=str(path),
             remedy=f"name it {path.stem}{model.ENDING}",
         )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise output_error(path.parent, error) from None
+    demand_room(path)
     if path.exists():
         model_of(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _write(path: Path, made: Model) -> None:
+    """The model, and its card beside it for people."""
+    import json
+
+    from tilewright.codegen.folder import write_if_changed
+    from tilewright.dispatch import model
+
+    _demand_model_file(path)
     model.write(path, made)
     card = json.dumps(card_of(made), indent=1, sort_keys=True, default=dict) + "\n"
     write_if_changed(path.with_suffix(".card.json"), card.encode())
@@ -189,6 +204,8 @@ def pack(
 ) -> None:
     """Put what was measured into one small file, to ship it or to train from it elsewhere."""
     from tilewright import ops
+    from tilewright.codegen.folder import demand_room
+    from tilewright.dispatch.results import OK
     from tilewright.learn import packed
 
     if not output.name.endswith(packed.ENDING):
@@ -198,9 +215,18 @@ def pack(
             value=str(output),
             remedy=f"name it {output.name.partition('.')[0]}{packed.ENDING}",
         )
+    demand_room(output)
     if output.exists():
         packed.read(output)  # a file that is none of ours is left alone
-    count = packed.write(output, ops.op(op).name, results(ops.op(op), data, target))
+    found = results(ops.op(op), data, target)
+    if not any(one.status == OK and one.seconds for one in found):
+        raise RequestError(
+            f"there are no times of {op} to pack",
+            rule="too-little-data",
+            value=len(found),
+            remedy="measure some: `tilewright bench OP --problems validation`, or name other files with --data",
+        )
+    count = packed.write(output, ops.op(op).name, found)
     say(f"{count} times, {output.stat().st_size / 1024:.0f} KiB written to {output}")
 
 
@@ -226,6 +252,8 @@ def evaluate(
     from tilewright.learn.plot import scatter
 
     made = _of_op(model_of(model), op)
+    if plot is not None:
+        _demand_picture(plot)
     found = _data(ops.op(op), data, target, to_train=False)
     _demand_some(found)
     choices, guesses = judged.by_model(made, found), judged.by_estimate(found)
@@ -241,12 +269,30 @@ def evaluate(
     _tell(scores, found, made, silent, json=json)
 
 
+def _demand_picture(path: Path) -> None:
+    """Said before the work: a file that is there and no picture of ours is left alone."""
+    from tilewright.codegen.folder import demand_room, foreign
+    from tilewright.learn.plot import MARK
+
+    if path.suffix != ".svg":
+        raise RequestError(
+            f"{path.name!r} is no name of a picture", rule="plot-name", value=str(path), remedy="end it in .svg"
+        )
+    demand_room(path)
+    if path.exists():
+        with path.open("rb") as file:
+            if file.read(len(MARK)) != MARK.encode():
+                raise foreign(path)
+
+
 def _tell(scores: dict[str, Score], data: Data, made: Model, silent: dict[str, int], *, json: bool) -> None:
     seen = data.digest == made.card.data.get("digest")
+    known = training_problems(made)
+    again = None if known is None else sum(one in known for one in data.seen)
     if json:
         print_json(
             {**{name: one.to_dict() for name, one in scores.items()}, "rows": data.rows, "left_out": data.left_out,
-             "trained_on_these": seen, "silent": silent}
+             "trained_on_these": seen, "seen_in_training": again, "silent": silent}
         )  # fmt: skip
         return
     _show_scores({name: one.to_dict() for name, one in scores.items()})
@@ -254,6 +300,14 @@ def _tell(scores: dict[str, Score], data: Data, made: Model, silent: dict[str, i
         say(f"{count} problems: dispatch would go by the estimate: {why}")
     if seen:
         say("these are the rows it was trained on: they say nothing of other problems")
+    elif again:
+        say(f"it has seen {again} of the {len(data.groups)} problems in training: of those it says nothing new")
+
+
+def training_problems(made: Model) -> frozenset[str] | None:
+    from tilewright.learn.train import seen_by
+
+    return seen_by(made)
 
 
 def _of_op(made: Model, op: str) -> Model:
@@ -285,8 +339,11 @@ def compare(
     scores["estimate"] = judged.score(judged.by_estimate(found)).to_dict()
     if json:
         print_json({"scores": scores, "rows": found.rows, "left_out": found.left_out})
-    else:
-        _show_scores(scores)
+        return
+    _show_scores(scores)
+    for name, one in made.items():
+        for why, count in judged.unspoken(one, found).items():
+            say(f"{name}: {count} problems: dispatch would go by the estimate: {why}")
 
 
 def _show_scores(scores: dict[str, Any]) -> None:
@@ -318,8 +375,11 @@ def _predict(
         return
     shown = table("predicted us", "estimated us", "kernel", fold=["kernel"], right=["predicted us", "estimated us"])
     for row in rows:
-        shown.add_row(f"{row['predicted'] * 1e6:.1f}", f"{row['estimated'] * 1e6:.1f}", row["kernel"])
+        predicted = "-" if row["predicted"] is None else f"{row['predicted'] * 1e6:.1f}"
+        shown.add_row(predicted, f"{row['estimated'] * 1e6:.1f}", row["kernel"])
     show(shown)
+    if any(row["predicted"] is None for row in rows):
+        say("-: not asked, its estimate is too far from the lowest")
 
 
 def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict[str, Any]]:
@@ -332,7 +392,9 @@ def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict
     specs = [one for one in registry.candidates(stage) if not op.supports(one, stage)]
     threads = threads_of(target, thread_count())
     guesses = estimates_of(specs, asked, threads).tolist()
-    told = models.ask([made], specs, asked, units_of(target, threads), guesses, machine(target)) if specs else None
+    # Where there is no such device, what the model would say on its own.
+    where = machine(target) or dict(made.card.devices[0])
+    told = models.ask([made], specs, asked, units_of(target, threads), guesses, where) if specs else None
     if told is None or told.seconds is None:
         raise RequestError(
             told.why_not if told is not None else f"no kernel serves {stage.describe()} as it is",
@@ -342,6 +404,7 @@ def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict
         )
     rows = zip(told.seconds.tolist(), guesses, specs, strict=True)
     return [
-        {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds, "estimated": guess}
-        for seconds, guess, spec in sorted(rows, key=lambda one: one[0])
-    ]
+        {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds if math.isfinite(seconds) else None,
+         "estimated": guess}
+        for seconds, guess, spec in sorted(rows, key=lambda one: one[:2])
+    ]  # fmt: skip

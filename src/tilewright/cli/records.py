@@ -189,7 +189,7 @@ def merge(
     """Add what another machine measured; of two about the same thing the newer one counts."""
     from tilewright.tune.export import FORMATS
 
-    if file.suffix in (".db", *FORMATS):
+    if _is_store(file) or file.suffix in FORMATS:
         _merge_results(file, json=json)
         return
     found, wrong = _read(file)
@@ -210,7 +210,7 @@ def _merge_results(file: Path, *, json: bool) -> None:
     from tilewright.tune import export as tables
 
     choices: list[Choice] = []
-    if file.suffix != ".db":
+    if not _is_store(file):
         found = tables.read(file)
     elif not file.is_file():
         raise _unusable(file, "there is no such store")
@@ -229,13 +229,28 @@ def _merge_results(file: Path, *, json: bool) -> None:
         say(f"{taken} results taken, {len(found) - taken} were there as new or newer")
 
 
+def _is_store(file: Path) -> bool:
+    """By its name, or by how it begins: `bench --store` takes any name."""
+    from tilewright.dispatch.schema import MAGIC
+
+    if file.suffix == ".db":
+        return True
+    try:
+        if not file.is_file():  # a pipe is read once
+            return False
+        with file.open("rb") as one:
+            return one.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False  # whoever reads it says why not
+
+
 def _read(file: Path) -> tuple[list[Record], list[str]]:
     """The records of a file that `export` wrote, and what is wrong with those that cannot be read."""
     from tilewright import jsontext
     from tilewright.dispatch.records import SCHEMA, read_record
 
     try:
-        data: Any = jsontext.loads(file.read_bytes())
+        data: Any = jsontext.loads(jsontext.read(file))
         if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("records"), list):
             raise ValueError(f"it is no list of records of schema {SCHEMA}")
     except (OSError, ValueError) as error:
@@ -263,8 +278,16 @@ def _side(file: Path) -> list[Record]:
     """The records of one side of a comparison: a store, or what `export` wrote."""
     from tilewright.dispatch.records import Records
     from tilewright.dispatch.results import Unreadable
+    from tilewright.tune.export import FORMATS
 
-    if file.suffix != ".db":
+    if file.suffix in FORMATS:
+        raise RequestError(
+            f"{file} is a table: it holds what was measured, and no choices to compare",
+            rule="records-file",
+            value=str(file),
+            remedy="give what `tilewright records export FILE.json` wrote, or a store (.db)",
+        )
+    if not _is_store(file):
         found, wrong = _read(file)
         for text in wrong[:10]:
             say(f"{file}: left out, {text}")

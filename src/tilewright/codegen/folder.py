@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ HEAD = 600
 _REMEDIES = {
     errno.ENOSPC: "free some space or choose a folder on another disk",
     errno.EDQUOT: "free some of your quota or choose a folder on another disk",
+    errno.ENOENT: "make the folder, or choose another",
     errno.ENOTDIR: "choose a path that is not a file",
     errno.EEXIST: "choose a path that is not a file",
     errno.ENAMETOOLONG: "choose a folder with a shorter path",
@@ -98,7 +100,7 @@ def write_if_changed(path: Path, data: bytes) -> bool:
         pass  # it is new
     except OSError as error:
         raise output_error(path, error) from None
-    part = path.with_name(f".{path.name[:120]}.{os.getpid()}-{threading.get_ident()}{TEMPORARY}")
+    part = _part(path)
     try:
         part.write_bytes(data)
         part.replace(path)
@@ -107,6 +109,27 @@ def write_if_changed(path: Path, data: bytes) -> bool:
             part.unlink(missing_ok=True)
         raise output_error(path, error) from None
     return True
+
+
+def demand_room(path: Path) -> None:
+    """Say now what would keep `path` from being written later, after long work: nothing is left of the attempt."""
+    try:
+        if stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116  Path.exists hides some errors and not others
+            raise RequestError(f"{path} is a folder", rule="output-folder", value=str(path), remedy="name a file in it")
+    except FileNotFoundError:
+        pass  # it is new
+    except OSError as error:
+        raise output_error(path, error) from None
+    part = _part(path)
+    try:
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise output_error(path, error) from None
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name[:120]}.{os.getpid()}-{threading.get_ident()}{TEMPORARY}")
 
 
 @contextmanager

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SCHEMA = 2
 ALONE = ""  # instead of a family: the pin speaks for its problem alone
 
+_WRITTEN = {"op", "target", "family", "problem", "digest"}  # what a file has of a pin; its kernel stands apart
+
 Key = tuple[str, str, str]  # op, target, digest of the problem
 Family = tuple[str, str, str, str]  # op, target, name of the family, the signature as text
 Estimate = Callable[["KernelSpec", Any], float]  # of a kernel on a problem, in seconds
@@ -98,7 +100,7 @@ def read(path: Path) -> dict[Key, Pin]:
             f"the lock file {path} cannot be used: {getattr(error, 'strerror', '') or error}",
             rule="lock-file",
             value=str(path),
-            remedy="write it with `tilewright lock`, or set TILEWRIGHT_LOCK to another one, or to none",
+            remedy="write it with `tilewright lock`, or name another or none (--lock, --file, TILEWRIGHT_LOCK)",
         ) from None
     return {one.key: one for one in found}
 
@@ -107,6 +109,8 @@ def _pin(data: Any, kernels: Mapping[str, Any]) -> Pin:
     kernel = kernels.get(data.get("digest", "")) if isinstance(data, dict) else None
     if not isinstance(kernel, dict):
         raise ValueError(f"{data!r:.60} is no pin with a kernel")
+    if set(data) != _WRITTEN:
+        raise ValueError(f"{data!r:.60} has other fields than a pin")
     one = Pin(kernel=kernel.get("name", ""), spec=kernel.get("spec", {}), **data)
     texts = all(isinstance(each, str) for each in (one.op, one.target, one.family, one.digest, one.kernel))
     if not texts or not isinstance(one.problem, dict) or not isinstance(one.spec, dict):
@@ -180,7 +184,7 @@ class Locked:
                 "signature, and this process is frozen",
                 rule="lock-missing",
                 value=problem.describe(),
-                remedy="lock it too (`tilewright lock`), or unset TILEWRIGHT_FROZEN",
+                remedy="lock it too (`tilewright lock`), or do without --frozen (TILEWRIGHT_FROZEN)",
             )
         return None
 
@@ -228,7 +232,7 @@ class Locked:
             f"{problem.describe()}, and this process is frozen: {'; '.join(reasons[:3])}",
             rule="lock-missing",
             value=problem.describe(),
-            remedy="lock it too (`tilewright lock`), or unset TILEWRIGHT_FROZEN",
+            remedy="lock it too (`tilewright lock`), or do without --frozen (TILEWRIGHT_FROZEN)",
         )
 
     def _stale(self, found: Pin, problem: Any, why: str) -> NoKernelError:

@@ -75,11 +75,15 @@ def _winner(entrants: Sequence[_Entrant]) -> _Entrant:
     return entrants[winner([(one.median, one.spread) for one in entrants])]
 
 
-def winner(times: Sequence[tuple[float, float]]) -> int:
-    """The first of medians with spreads (the incumbent leads them) that is not measurably slower than the fastest."""
+def winner(times: Sequence[tuple[float, float | None]]) -> int:
+    """The first of medians with spreads (the incumbent leads them) that is not measurably slower than the fastest.
+
+    Where a spread is not known, any noise there may be is allowed for.
+    """
     best, spread = min(times, key=lambda one: one[0])
     for index, (median, own) in enumerate(times):
-        noise = min(NOISE_CEILING, max(NOISE_FLOOR, (own + spread) / 2))
+        both = NOISE_CEILING if own is None or spread is None else (own + spread) / 2
+        noise = min(NOISE_CEILING, max(NOISE_FLOOR, both))
         if median <= best * (1 + noise):
             return index
     raise AssertionError("the fastest is not slower than itself")

@@ -79,7 +79,7 @@ class Timing:
     name: str
     spec: Mapping[str, Any]
     seconds: float  # median
-    spread: float  # interquartile range over the median
+    spread: float | None  # interquartile range over the median; None where too few rounds tell none
     error: float  # largest error over its bound
 
 
@@ -116,7 +116,8 @@ _SHAPE: dict[str, type | tuple[type, ...]] = {
     "method": Mapping, "versions": Mapping, "machine": Mapping, "date": (int, float),
 }  # fmt: skip
 _TIMING_SHAPE: dict[str, type | tuple[type, ...]] = {
-    "digest": str, "name": str, "spec": Mapping, "seconds": (int, float), "spread": (int, float), "error": (int, float),
+    "digest": str, "name": str, "spec": Mapping, "seconds": (int, float), "spread": (int, float, type(None)),
+    "error": (int, float),
 }  # fmt: skip
 
 
@@ -144,6 +145,8 @@ def read_record(data: Any) -> Record:
                      if isinstance(data, Mapping) else data, _SHAPE)  # fmt: skip
     timings = tuple(Timing(**_shaped("a timing", one, _TIMING_SHAPE)) for one in values["timings"])
     record = Record(**{**values, "timings": timings})
+    if any(one.seconds <= 0 for one in timings):
+        raise ValueError("a timing has no time")
     if all(one.digest != record.choice for one in timings):
         raise ValueError("its choice is none of the timings")
     return record
@@ -240,7 +243,7 @@ class Records:
         if mine is None:
             return None
         timings = tuple(
-            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread or 0.0,
+            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread,
                    one.error or 0.0)
             for one in known
         )  # fmt: skip
@@ -345,14 +348,25 @@ class Records:
             return self.results.put(results, choices, newest=newest)
         except Unreadable as error:
             if error.foreign:
-                raise StoreError(
-                    f"the measurement records {self.path} cannot be used ({error}), and are not written over",
-                    rule="records-unreadable",
-                    value=str(self.path),
-                    remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
-                ) from error
+                raise self._foreign(error) from error
             self._set_aside(error)
             return self.results.put(results, choices, newest=newest)
+
+    def demand_writable(self) -> None:
+        """Say now what would keep a choice from being stored later; a damaged store would only be set aside."""
+        try:
+            self.results.demand_writable()
+        except Unreadable as error:
+            if error.foreign:
+                raise self._foreign(error) from error
+
+    def _foreign(self, error: Unreadable) -> StoreError:
+        return StoreError(
+            f"the measurement records {self.path} cannot be used ({error}), and are not written over",
+            rule="records-unreadable",
+            value=str(self.path),
+            remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
+        )
 
     def forget(self, which: Callable[[Record], bool]) -> int:
         """Remove records; the answer counts them."""

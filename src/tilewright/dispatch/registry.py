@@ -417,7 +417,7 @@ class Registry:
             raise RequestError(f"strict is {strict!r}", rule="strict", value=strict, remedy="give True or False")
         op = op_of(problem)
         parts = tuple(self._explain_stage(one, count, strict, where) for one in self.stages(problem))
-        words = tuple(op.words(problem))
+        words = (*op.words(problem), *_lock_words(settings.current()))
         if len(parts) == 1:
             return replace(parts[0], problem=problem, arguments=words)
         chosen = [one.selection for one in parts if isinstance(one.selection, Selection)]
@@ -585,3 +585,8 @@ def default_registry(target: str | None = None) -> Registry:
         with _defaults_lock:
             found = _defaults.setdefault(name, made)
     return found
+
+
+def _lock_words(now: settings.Settings) -> list[str]:
+    """What a command must be told of the lock file in force, to choose the same again."""
+    return [*(["--lock", now.lock] if now.lock else []), *(["--frozen"] if now.lock and now.frozen else [])]

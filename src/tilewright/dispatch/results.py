@@ -11,13 +11,14 @@ that is no store, is never written.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ OK = "ok"
 # Why a kernel has no time on a problem.
 FAILURES = ("wrong", "crashed", "timeout", "refused", "build-failed")
 STATUSES = (OK, *FAILURES)
+_ELSEWHERE = "set TILEWRIGHT_CACHE_DIR to another one"  # what helps where the usual place does not do
 PATIENCE = 30.0  # seconds until another process's transaction counts as stuck
 
 # The index is named: however many kernels a problem has, its fastest is the first entry.
@@ -134,9 +136,9 @@ def stamp(path: Path) -> tuple[Any, ...] | None:
 class Results:
     """One store.  Threads share it; a forked child opens it anew."""
 
-    def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
+    def __init__(self, path: Path, *, patience: float = PATIENCE, instead: str = _ELSEWHERE) -> None:
         self.path = path
-        self._patience = patience
+        self._patience, self._instead = patience, instead
         self._lock = threading.RLock()
         self._open: tuple[int, sqlite3.Connection, bool] | None = None  # process, connection, writable
         self._ids: dict[tuple[str, str], int] = {}
@@ -171,7 +173,10 @@ class Results:
         import sqlite3
 
         if write:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # a file where a folder is meant: opening says so
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.parent.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if self.path.exists() and not self.path.is_file():  # reading a pipe would never end
             raise Unreadable("it is no regular file", foreign=True)
         # A folder that nobody may write cannot hold what readers share: then nobody changes the file either.
@@ -239,7 +244,9 @@ class Results:
                 value=str(self.path),
                 remedy="wait for it, or end it, and try again; nothing was written",
             )
-        if _of_sqlite(error) and ("not a database" in text or "malformed" in text):
+        if isinstance(error, UnicodeDecodeError) or (
+            _of_sqlite(error) and ("not a database" in text or "malformed" in text)
+        ):
             return Unreadable(text)
         if _of_sqlite(error) and "full" in text:
             return StoreError(
@@ -252,8 +259,13 @@ class Results:
             f"the measurement records {self.path} cannot be written: {getattr(error, 'strerror', '') or text}",
             rule="records-unwritable",
             value=str(self.path),
-            remedy="mend the place, or set TILEWRIGHT_CACHE_DIR to another one",
+            remedy=f"mend the place, or {self._instead}",
         )
+
+    def demand_writable(self) -> None:
+        """Say now what would keep results from being stored later; the store is there afterwards."""
+        with self.writing():
+            pass
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -454,8 +466,8 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 
 def _of_sqlite(error: Exception) -> bool:
-    """Whether SQLite raised it; asked without importing it."""
-    return type(error).__module__ == "sqlite3"
+    """Whether SQLite raised it; asked without importing it.  Of a damaged file its very words may be unreadable."""
+    return type(error).__module__ == "sqlite3" or isinstance(error, UnicodeDecodeError)
 
 
 def _of_choice(choice: Choice) -> tuple[str, list[Any]]:

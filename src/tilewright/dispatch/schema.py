@@ -15,6 +15,7 @@ SCHEMA = 1
 # Statements that bring a schema to the next one, by its number.
 STEPS: Mapping[int, str] = {}
 
+MAGIC = b"SQLite format 3\0"  # how every SQLite file begins
 APPLICATION = 0x54574C52  # "TWLR": tells our files from other people's databases
 
 TABLES = """
@@ -73,11 +74,10 @@ def of(connection: sqlite3.Connection) -> int:
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """A store with its tables, made or brought forward by whoever comes first."""
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = FULL")  # what is told was stored: a power cut takes nothing back
     if of(connection) == SCHEMA:
-        connection.execute("PRAGMA synchronous = NORMAL")
         return
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("BEGIN IMMEDIATE")
     try:
         found = of(connection)  # others may have been faster

@@ -8,6 +8,7 @@ from html import escape
 
 from tilewright.learn.evaluate import Choice
 
+MARK = '<svg xmlns="http://www.w3.org/2000/svg"'  # how a picture of ours begins
 _SIZE, _EDGE = 640, 60
 _COLOURS = ("#1b6ca8", "#c0392b", "#27824a", "#8e44ad", "#b9770e", "#34495e", "#0e8c8c", "#a04070")
 
@@ -24,7 +25,7 @@ def scatter(found: Sequence[Choice], title: str) -> str:
 
     families = sorted({one.family for one in found})
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_SIZE} {_SIZE}" font-size="12">',
+        f'{MARK} viewBox="0 0 {_SIZE} {_SIZE}" font-size="12">',
         f'<rect width="{_SIZE}" height="{_SIZE}" fill="white"/>',
         f'<text x="{_EDGE}" y="24" font-size="15">{escape(title)}: fastest measured against chosen</text>',
         f'<line x1="{_EDGE}" y1="{_SIZE - _EDGE}" x2="{_SIZE - _EDGE}" y2="{_EDGE}" stroke="#999"/>',

@@ -108,7 +108,7 @@ class _Honest:
         every = np.ones(len(data.groups), bool)
         if start is None:
             return cls(every, started=True)
-        known = _seen_by(start)
+        known = seen_by(start)
         fresh = every if known is None else np.array([one not in known for one in data.seen])
         if known is not None and fresh.sum() >= LEAST_PROBLEMS:
             return cls(fresh, True, f"on {int(fresh.sum())} problems that the model it goes on from has not seen")
@@ -121,7 +121,7 @@ class _Honest:
         return replace(data, groups=tuple(one for one, kept in zip(data.groups, self.groups, strict=True) if kept))
 
 
-def _seen_by(model: Model) -> frozenset[str] | None:
+def seen_by(model: Model) -> frozenset[str] | None:
     """The problems a model was trained on; None of one that does not say."""
     seen = model.card.data.get("seen")
     return frozenset(seen.split()) if isinstance(seen, str) else None
@@ -129,7 +129,7 @@ def _seen_by(model: Model) -> frozenset[str] | None:
 
 def _continued(card: Card, start: Model, honest: _Honest) -> Card:
     """The card of a model that goes on from another: it knows what both know, and says how it was judged."""
-    known, new = _seen_by(start), frozenset(str(card.data["seen"]).split())
+    known, new = seen_by(start), frozenset(str(card.data["seen"]).split())
     before = {name: start.card.data.get(name) for name in ("digest", "rows", "problems", "start")}
     data = {**card.data, "start": before, "seen": None if known is None else " ".join(sorted(known | new))}
     devices = [*start.card.devices, *(one for one in card.devices if one not in start.card.devices)]

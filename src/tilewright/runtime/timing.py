@@ -105,6 +105,9 @@ class EventStopwatch:
                 memory.free()
 
 
+LEAST_FOR_SPREAD = 4  # samples: fewer have no quartiles
+
+
 def flush_bytes(cache_bytes: int) -> int:
     """Enough to replace everything in a cache, whatever its replacement policy; never nothing."""
     return max(2 * cache_bytes, 8 << 20)
@@ -123,10 +126,10 @@ class Contestant:
         return statistics.median(self.samples)
 
     @property
-    def spread(self) -> float:
-        """Interquartile range over the median."""
-        if len(self.samples) < 4 or self.median <= 0:
-            return 0.0
+    def spread(self) -> float | None:
+        """Interquartile range over the median; None where there are too few samples to tell."""
+        if len(self.samples) < LEAST_FOR_SPREAD or self.median <= 0:
+            return None
         low, _, high = statistics.quantiles(self.samples, n=4)
         return (high - low) / self.median
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext, ops
-from tilewright.codegen.folder import write_if_changed
-from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, storable
+from tilewright.codegen.folder import demand_room, write_if_changed
+from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, digest_of, storable
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.engine import columns_of
 
@@ -25,6 +24,7 @@ _NUMBERS = ("latency_ms", "tflops", "non_zero", "error")
 _TOLD = ("status", "reason", "spread", "noise", "threads", "digest", "device", "date")
 _WHOLE = ("op", "problem", "spec", "machine", "method", "versions")
 FORMATS = (".csv", ".parquet")
+_MOST = float(1 << 62)  # what a whole number of the store holds, and more
 
 
 def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
@@ -164,15 +164,16 @@ def demand_writable(path: Path) -> None:
         )
     if path.suffix == ".parquet":
         _arrow()
-    if path.exists():
-        read(path)  # another's file is left alone
-    elif not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise RequestError(
             f"{path.parent} is no folder",
             rule="table-folder",
             value=str(path.parent),
             remedy="make it, or name another",
         )
+    demand_room(path)
+    if path.exists():
+        read(path)  # another's file is left alone
 
 
 # -- and back ------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def read(path: Path) -> list[Result]:
     for index, row in enumerate(table):
         try:
             found.append(_result(row, seen))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise _bad(path, f"row {index + 1}: {told}") from None
     return found
@@ -229,17 +230,25 @@ def _result(row: Mapping[str, Any], seen: _Seen) -> Result:
     status = row["status"]
     if status not in STATUSES:
         raise ValueError(f"its status is {status!r}")
-    milliseconds = _number(row["latency_ms"])
-    if (status == OK) != (milliseconds is not None):
+    milliseconds, date = _number(row["latency_ms"]), _number(row["date"])
+    if (status == OK) != (milliseconds is not None) or milliseconds == 0:
         raise ValueError(f"a time of {row['latency_ms']!r} with the status {status}")
-    non_zero = _number(row["non_zero"])
-    kernel = KernelRow(_text(row["digest"]), _text(row["kernel"]), str(whole["spec"].get("arch", "")), whole["spec"])
+    if date is None:
+        raise ValueError("it has no date")
+    non_zero, reason = _number(row["non_zero"]), row["reason"] or ""
     return Result(
-        _text(row["op"]), whole["problem"], whole["machine"], int(row["threads"]), kernel, status,
-        None if milliseconds is None else milliseconds / 1e3, _number(row["spread"]), _number(row["error"]),
-        None if non_zero is None else int(non_zero), _number(row["noise"]), row["reason"] or "", whole["method"],
-        whole["versions"], float(row["date"]),
+        _text(row["op"]), whole["problem"], whole["machine"], int(_demand(row["threads"])), _kernel(row, whole["spec"]),
+        status, None if milliseconds is None else milliseconds / 1e3, _number(row["spread"]), _number(row["error"]),
+        None if non_zero is None else int(non_zero), _number(row["noise"]), str(reason), whole["method"],
+        whole["versions"], date,
     )  # fmt: skip
+
+
+def _kernel(row: Mapping[str, Any], spec: Mapping[str, Any]) -> KernelRow:
+    digest = _text(row["digest"])
+    if digest != digest_of(canonical(spec)):
+        raise ValueError(f"its digest {digest[:12]} is not that of its spec")
+    return KernelRow(digest, _text(row["kernel"]), str(spec.get("arch", "")), spec)
 
 
 def _text(value: Any) -> str:
@@ -261,9 +270,12 @@ def _object(name: str, text: Any, seen: _Seen) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    if value is None or value == "":
-        return None
+    return None if value is None or value == "" else _demand(value)
+
+
+def _demand(value: Any) -> float:
+    """A number as measurements have them: none is negative, and each fits what stores it."""
     found = float(value)
-    if not math.isfinite(found):
-        raise ValueError(f"{value!r} is no number")
+    if not 0 <= found < _MOST:  # NaN is none either
+        raise ValueError(f"{value!r} is no number of a measurement")
     return found

@@ -311,6 +311,7 @@ class Process:
 FIRST_ROUNDS = 4  # fewer have no spread, and without that nobody knows the noise
 CERTAIN = 2.0  # standard errors that keep two kernels apart
 UNKNOWN_NOISE = 0.1  # of one round, where there are not enough rounds to tell
+UNKNOWN_SPREAD = 1.35 * UNKNOWN_NOISE  # between the quartiles of that
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tilewright.dispatch import learned
 from tilewright.dispatch.results import OK
 from tilewright.errors import RequestError
 from tilewright.ops.base import plain
-from tilewright.tune.search import Halving, Random, Seen, Space, Strategy, Trial, strategy
+from tilewright.tune.search import UNKNOWN_SPREAD, Halving, Random, Seen, Space, Strategy, Trial, strategy
 from tilewright.tune.sweep import Item, Sweep, Work
 
 if TYPE_CHECKING:
@@ -288,4 +288,4 @@ def _by_chance(trace: Trace, way: Random) -> bool:
 def _seen(row: Result | None, rounds: int) -> Seen:
     if row is None or row.status != OK or row.seconds is None:
         return Seen(None, 0.0, rounds)
-    return Seen(row.seconds, row.spread or 0.0, rounds)
+    return Seen(row.seconds, UNKNOWN_SPREAD if row.spread is None else row.spread, rounds)

@@ -214,9 +214,9 @@ class Sweep:
             return None
         order = {one.digest: index for index, one in enumerate(item.specs)} | {incumbent: -1}
         ranked = sorted(found, key=lambda one: order[one.kernel.digest])
-        best = ranked[winner([(one.seconds or 0.0, one.spread or 0.0) for one in ranked])]
+        best = ranked[winner([(one.seconds or 0.0, one.spread) for one in ranked])]
         timings = tuple(
-            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread or 0.0,
+            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread,
                    one.error or 0.0)
             for one in found
         )  # fmt: skip

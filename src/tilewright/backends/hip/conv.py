@@ -35,7 +35,13 @@ class HipConv(KernelsDefaults):
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         if isinstance(spec.schedule, LoopsSchedule):
-            return {"header": "conv_loops.h", "kernel": "ConvLoopsKernel", "fields": {}, "shared": False}
+            return {
+                "header": "conv_loops.h",
+                "kernel": "ConvLoopsKernel",
+                "numbers": {},
+                "switches": {},
+                "shared": False,
+            }
         context = _context(spec)
         return {**context, "shared": False, "includes": context["pipeline"]["includes"]}
 
@@ -95,11 +101,21 @@ def _context(spec: KernelSpec) -> dict[str, Any]:
         "pipeline": named(names.pipelines, "pipeline", h.pipeline, version),
         "store": named(names.stores, "store", h.store, version),
         "scheduler": named(names.schedulers, "scheduler", h.scheduler, version),
-        "fields": _fields(spec, product),
+        "numbers": _numbers(spec, product),
+        "switches": {
+            "a_rows": product.signature.layout[0] == "r",
+            "b_rows": product.signature.layout[1] == "r",
+            "pad_m": True,
+            "pad_n": True,
+            "pad_k": True,
+            "preshuffle": False,
+            "persistent": False,
+            "pointwise": h.special == "pointwise",
+        },
     }
 
 
-def _fields(spec: KernelSpec, product: KernelSpec) -> dict[str, Any]:
+def _numbers(spec: KernelSpec, product: KernelSpec) -> dict[str, Any]:
     """Numbers of a Config: what GEMM's has under the same names, and the widths in which operands are read."""
     h, s, g = spec.schedule, product.signature, product.schedule
     turn = shape.turn(s, g)
@@ -121,17 +137,7 @@ def _fields(spec: KernelSpec, product: KernelSpec) -> dict[str, Any]:
         "lds_bytes": shape.lds_bytes(s, g),
     }  # fmt: skip
     numbers["read_a"], numbers["read_b"] = loads(spec.signature, h)
-    switches = {
-        "a_rows": s.layout[0] == "r",
-        "b_rows": s.layout[1] == "r",
-        "pad_m": True,
-        "pad_n": True,
-        "pad_k": True,
-        "preshuffle": False,
-        "persistent": False,
-        "pointwise": h.special == "pointwise",
-    }
-    return {**numbers, **{name: str(on).lower() for name, on in switches.items()}}
+    return numbers
 
 
 KERNELS = HipConv()

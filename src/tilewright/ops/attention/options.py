@@ -124,6 +124,8 @@ def words(problem: AttentionProblem) -> list[str]:
     for one in fields(p):
         name, value = one.name, getattr(p, one.name)
         bare = one.default if name in least else getattr(usual, name)
+        if name.endswith("_strides"):
+            bare = p.dense_strides(name[0])
         if name in required or name in ("window_left", "window_right", "align", "aligned") or value == bare:
             continue
         flag = f"--{names.get(name, name).replace('_', '-')}"

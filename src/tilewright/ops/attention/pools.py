@@ -191,12 +191,14 @@ def words_of(signature: AttentionSignature) -> str:
 def signatures_of(text: str) -> Iterator[AttentionSignature]:
     """What `proposals` can be asked for, legal or not, with whose label the text begins: the label read back."""
     for family, q, kv, output in product(FAMILIES, INPUTS, INPUTS, OUTPUTS):
+        some = settled(AttentionSignature(family, q, kv, output))
+        if not text.startswith(some.label().rpartition("_h")[0]):
+            continue
         for qk, v in product(HEADS, HEADS):
-            plain = settled(AttentionSignature(family, q, kv, output, qk, v))
+            plain = settled(replace(some, head_qk=qk, head_v=v))
             if text.startswith(plain.label()):
-                yield from (
-                    one for one in _with_features(plain, text[len(plain.label()) :]) if text.startswith(one.label())
-                )
+                found = _with_features(plain, text[len(plain.label()) :])
+                yield from (one for one in found if text.startswith(one.label()))
 
 
 def _with_features(plain: AttentionSignature, rest: str) -> Iterator[AttentionSignature]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.conv.schedule import MNK, SHAPES, ConvSchedule, LoopsSchedule
+from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
 Shape = tuple[int, int, int]
@@ -120,16 +120,16 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedul
             yield _made(signature, arch, row, (widest, widest, stored), split_k=split)
     for row in rows[1:3]:
         yield _made(signature, arch, row, (widest, widest, stored), special="pointwise", split_k=16 if weight else 1)
-    for vector in narrower(widest):
+    for vector in _narrower(widest):
         for row in (rows[1], rows[-2]):
             yield _made(signature, arch, row, (vector, vector, stored), split_k=16 if weight else 1)
     if signature.variant != "backward_weight":  # few channels: a filter is read in wider loads than pixels
         yield _made(signature, arch, rows[3], (1, widest, stored))
 
 
-def narrower(widest: int) -> tuple[int, ...]:
+def _narrower(widest: int) -> tuple[int, ...]:
     """Vectors below the widest: half, quarter, one."""
-    return tuple(one for one in (widest // 2, widest // 4, 1) if one >= 1) if widest > 4 else (widest // 2, 1)
+    return tuple(dict.fromkeys(max(1, one) for one in (widest // 2, widest // 4, 1)))
 
 
 def strategies(signature: ConvSignature) -> tuple[Shape, ...]:
@@ -198,6 +198,3 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     if warp_tiles(signature, arch) and "wmma" not in arch.features:
         yield from _default(signature, arch) if pool == "default" else _swept(pool, signature, arch)
     yield LoopsSchedule()
-
-
-__all__ = ["MNK", "CkTileConvSchedule", "example_schedule", "schedules", "strategies", "warp_tiles"]

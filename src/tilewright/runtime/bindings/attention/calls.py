@@ -122,10 +122,6 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
     _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
     seed, halves = _seed(dropout, given["seed"])
     k_scale, v_scale = _pair("kv_scales", given["kv_scales"])
-    if scale is None:
-        shape: tuple[Any, ...] = tuple(getattr(q, "shape", ()))
-        size = int(shape[-1]) if shape else 1
-        scale = 1.0 / math.sqrt(size) if size else 1.0
     operands = _placed(
         q=q, k=k, v=v, mask=given["mask"], bias=given["bias"], alibi=given["alibi"], sink=sink,
         starts_q=given["starts_q"], starts_k=given["starts_k"], lengths_q=given["lengths_q"],
@@ -134,12 +130,17 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
     )  # fmt: skip
     attributes = Attributes(
         family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_keys=sink_keys,
-        softcap=softcap is not None, dropout=bool(dropout), page_size=_optional("page_size", given["page_size"]),
+        scaled=scale is not None, softcap=softcap is not None, dropout=bool(dropout),
+        page_size=_optional("page_size", given["page_size"]),
         longest=(_optional("longest_q", given["longest_q"]), _optional("longest_k", given["longest_k"])),
         scale_block=_optional("scale_block", given["scale_block"]), splits=_optional("splits", given["splits"]),
         lse=bool(given["return_lse"]), out_dtype=given["out_dtype"],
     )  # fmt: skip
-    return operands, (scale, 0.0 if softcap is None else softcap, dropout, *halves), tuple(attributes)
+    return (
+        operands,
+        (1.0 if scale is None else scale, 0.0 if softcap is None else softcap, dropout, *halves),
+        tuple(attributes),
+    )
 
 
 def _optional(name: str, value: Any) -> int:

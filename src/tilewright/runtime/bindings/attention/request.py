@@ -62,6 +62,7 @@ class Attributes(NamedTuple):
     align: str = "top_left"
     window: tuple[int, int] = (-1, -1)
     sink_keys: int = 0
+    scaled: bool = False
     softcap: bool = False
     dropout: bool = False
     page_size: int = 0
@@ -134,6 +135,7 @@ def _forward(call: Call) -> Request:
     call.problem |= _shape_words(call, lie)
     _scores(call)
     problem = AttentionProblem(**call.problem)
+    call.lying["scaled"] = a.scaled
     out = call.views[OUT]
     shape = _as_given((*rows.outer, problem.heads_q, problem.head_v), a.layout, packed)
     if out is not None:

@@ -68,6 +68,7 @@ class Lying:
     scales: Mapping[str, Sizes] = field(default_factory=dict)  # of q, k and v: strides of sequence, head, block
     table: int = 0  # entries of a row of the page table; of all, with indptr
     seeded: bool = False  # seed and offset lie in memory
+    scaled: bool = True  # the scale is a number of the call; else it is 1 / sqrt(head)
     new_k: Sizes = ()  # of rows that are appended
     new_v: Sizes = ()
     rotary: tuple[int, int] = (0, 0)  # rows of the tables, and from one to the next
@@ -155,7 +156,7 @@ def forward(problem: AttentionProblem, lying: Lying | None = None, between: bool
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.rows, keys=p.keys, head_qk=p.head_qk,
         head_v=p.head_v, total_rows=p.total_rows, total_keys=p.total_keys, window_left=p.window_left,
         window_right=p.window_right, bottom_right=int(p.align == "bottom_right"), sink_keys=p.sink_keys,
-        splits=max(1, p.splits) if p.family == "split" else 1, scale=1.0,
+        splits=max(1, p.splits) if p.family == "split" else 1, scale=p.head_qk**-0.5,
     )  # fmt: skip
     for name in ("q", "k", "v", "o"):
         setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
@@ -208,7 +209,7 @@ def _scale_args(args: AttentionArgs, p: AttentionProblem, lying: Lying, slots: d
 
 
 def _scalars(p: AttentionProblem, lying: Lying) -> tuple[Scalar, ...]:
-    found = [Scalar(_ARGS.scale.offset, 0)]
+    found = [Scalar(_ARGS.scale.offset, 0)] if lying.scaled else []
     if p.softcap:
         found.append(Scalar(_ARGS.softcap.offset, 1))
     if p.dropout:
