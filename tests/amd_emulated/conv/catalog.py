@@ -10,6 +10,7 @@ from tests.amd_emulated.conv.drawing import Drawn, Lie
 from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT
 from tests.amd_emulated.number_formats import ORDINARY
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, Shape
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, accumulator
 
@@ -29,6 +30,30 @@ def loops(
     result = out or ("int32" if dtype == "int8" else dtype)
     signature = ConvSignature(variant, rank, dtype, accumulator(dtype), result, dtype_d or result, epilogue, num_d)
     return KernelSpec("conv", signature, LoopsSchedule(), gpu)
+
+
+def ck_tile(
+    gpu: str,
+    what: tuple[str, int, str],  # direction, dimensions, element type
+    pipeline: str,
+    vectors: Shape,
+    *,
+    step: Shape = (32, 32, 16),  # of the matrix instruction
+    deep: int = 32,
+    scheduler: str = "intrawave",
+    store: str = "cshuffle",
+    split_k: int = 1,
+    special: str = "any",
+    fused: tuple[str, int] = ("PassThrough", 0),
+) -> KernelSpec:
+    """A tile of 64 x 64, by four waves."""
+    variant, rank, dtype = what
+    result = "int32" if dtype == "int8" else dtype
+    signature = ConvSignature(variant, rank, dtype, accumulator(dtype), result, result, *fused)
+    schedule = CkTileConvSchedule(
+        pipeline, (64, 64, deep), step, (2, 2, 1), vectors, scheduler, store, split_k, special
+    )  # fmt: skip
+    return KernelSpec("conv", signature, schedule, gpu)
 
 
 G2, G3, G4, R3, R4 = "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"
@@ -52,12 +77,24 @@ def cases() -> tuple[Case, ...]:
         ("loops backward_data fp32 on gfx1201", loops(R4, DATA, 2, "fp32")),
         ("loops backward_weight bf16 on gfx1100", loops(R3, WEIGHT, 2, "bf16")),
         ("loops Gelu 3D bf16", loops(G3, FORWARD, 3, "bf16", epilogue="Gelu", num_d=1)),
-    ]
+        ("compv3 forward fp16, bias and residual",
+         ck_tile(G3, (FORWARD, 2, "fp16"), "compv3", (8, 8, 8), fused=("Relu", 2))),
+        ("compv4 forward 3D bf16, odd channels", ck_tile(G2, (FORWARD, 3, "bf16"), "compv4", (1, 1, 1))),
+        ("mem forward int8", ck_tile(G4, (FORWARD, 2, "int8"), "mem", (4, 4, 4), deep=64)),
+        ("compv3 forward fp16, pointwise", ck_tile(G3, (FORWARD, 2, "fp16"), "compv3", (8, 8, 8), special="pointwise")),
+        ("mem backward_data fp16", ck_tile(G3, (DATA, 2, "fp16"), "mem", (4, 4, 8), scheduler="interwave")),
+        ("compv4 backward_data 3D bf16", ck_tile(G4, (DATA, 3, "bf16"), "compv4", (1, 1, 1), store="direct")),
+        ("compv4 backward_weight bf16, split",
+         ck_tile(G3, (WEIGHT, 2, "bf16"), "compv4", (2, 2, 8), split_k=4)),
+        ("compv3 backward_weight 3D fp32",
+         ck_tile(G2, (WEIGHT, 3, "fp32"), "compv3", (1, 1, 4), step=(32, 32, 8), deep=16)),
+    ]  # fmt: skip
     return tuple(Case(label, one) for label, one in found)
 
 
 def problems(spec: KernelSpec, seed: int) -> Iterator[tuple[str, Drawn]]:
-    """What each is meant to show, and the problem; sizes are as odd as they can be."""
+    """What each is meant to show, and the problem; sizes are as odd as the kernel's loads allow."""
+    wide = max(getattr(spec.schedule, "vectors", (1, 1))[:2])
     s, rank = spec.signature, spec.signature.spatial
     values = {**dict.fromkeys(READ[s.variant], ORDINARY), "d": ORDINARY}
     kinds = ("channel", "full")[: s.num_d]
@@ -74,6 +111,7 @@ def problems(spec: KernelSpec, seed: int) -> Iterator[tuple[str, Drawn]]:
             "after": ones,
         }
         fields.update(more)
+        channels, filters = channels * wide, filters * wide
         return Drawn(batch, groups, channels, filters, d_kinds=kinds, values=values, seed=seed, **fields)
 
     yield "a window that keeps the size", one(2, 1, 8, 5)
@@ -82,6 +120,7 @@ def problems(spec: KernelSpec, seed: int) -> Iterator[tuple[str, Drawn]]:
     yield "a depth multiplier, dilation", one(1, 4, 1, 3, dilation=(1,) * (rank - 1) + (2,))
     yield "pointwise, strides that leave pixels out", one(2, 2, 6, 4, window=ones, before=none, after=none,
                                                          stride=(3, 2, 2)[:rank])  # fmt: skip
+    yield "pointwise, every pixel", one(2, 2, 6, 4, window=ones, before=none, after=none)
     yield "padding wider than the window", one(1, 1, 3, 4, window=(2,) * rank, before=(3,) * rank, after=(2,) * rank)
     last, first = tuple(range(rank + 2)), (0, rank + 1, *range(1, rank + 1))
     lies = {
