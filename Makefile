@@ -7,7 +7,7 @@
 #   make lint    only the static part of `make test`
 #   make format  write Python and C++ as `make lint` wants them
 #   make test-amd-emulated   build AMD kernels and execute them in tinygrad's emulator (docs/amd.md says how);
-#                with SEED=n COUNT=m kernels and problems drawn by the seed, JOBS=j at a time
+#                with SEED=n COUNT=m kernels and problems drawn by the seed, JOBS=j at a time, of the op OP
 #   make bench   every benchmark of this machine's CPU; results land in benchmarks/results/
 #   make clean   remove what these commands made
 # PYTHON picks the interpreter, PYTEST_ARGS adds options (make test PYTEST_ARGS="-k filter").
@@ -57,15 +57,16 @@ test-amd: $(DEV)
 	@$(INSTALL_ROCM)
 	TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
 
-# Needs TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.  Without SEED the catalog; with one COUNT kernels drawn
+# Needs TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.  Without SEED the catalog; with one COUNT kernels of OP drawn
 # by it, JOBS at a time (a run that was stopped goes on where it was), or only the one that ONLY names.
 EMULATED := TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m
 COUNT ?= 300
+OP ?= gemm
 test-amd-emulated: $(DEV)
 	@$(BIN)/python -m tests.amd_emulated.needs
 	@$(INSTALL_ROCM)
 ifdef SEED
-	@$(EMULATED) tests.amd_emulated.random_run $(SEED) $(COUNT) --document docs/amd.md \
+	@$(EMULATED) tests.amd_emulated.random_run $(SEED) $(COUNT) --op $(OP) --document docs/amd.md \
 	  $(if $(JOBS),--jobs $(JOBS)) $(addprefix --only ,$(ONLY))
 else
 	@$(EMULATED) pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \

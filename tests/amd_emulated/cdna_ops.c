@@ -261,6 +261,41 @@ int tw_buffer(wave *w, const memory_op *op) {
   return OK;
 }
 
+/* ---- global memory, at any address: the hardware takes every alignment, the emulator only that of words ---- */
+
+typedef struct access {
+  memory_op op;
+  int32_t length; /* of the instruction, in bytes */
+  int32_t lanes, addr, data;
+  int32_t saddr; /* a scalar pair to which the 32-bit register `addr` is added; or -1: `addr` is a pair */
+  int32_t offset, in_acc;
+} access;
+
+int tw_memory(wave *w, const access *x) {
+  uint64_t exec = exec_of(w);
+  uint32_t *file = x->in_acc ? w->acc : w->vgpr;
+  size_t unit = x->op.bytes < 4 ? (size_t)x->op.bytes : 4;
+  for (int lane = 0; lane < x->lanes; ++lane) {
+    if (!(exec >> lane & 1)) continue;
+    uint64_t at = w->vgpr[x->addr * x->lanes + lane];
+    if (x->saddr >= 0) at += w->sgpr[x->saddr] | (uint64_t)w->sgpr[x->saddr + 1] << 32;
+    else at |= (uint64_t)w->vgpr[(x->addr + 1) * x->lanes + lane] << 32;
+    uint8_t *memory = (uint8_t *)(at + (uint64_t)(int64_t)x->offset);
+    for (int byte = 0; byte < x->op.bytes; byte += 4) {
+      uint32_t *reg = file + (x->data + byte / 4) * x->lanes + lane, value = 0;
+      if (x->op.store) {
+        value = x->op.half == 2 ? *reg >> 16 : *reg;
+        memcpy(memory + byte, &value, unit);
+      } else {
+        memcpy(&value, memory + byte, unit);
+        put_loaded(reg, &x->op, value);
+      }
+    }
+  }
+  set_pc(w, pc_of(w) + (uint64_t)x->length);
+  return OK;
+}
+
 /* Global atomics: address from a register pair, or a scalar pair plus an offset register. */
 int tw_global_atomic(wave *w, const memory_op *op) {
   uint64_t code = word(w, 0) | (uint64_t)word(w, 1) << 32, exec = exec_of(w);
@@ -290,20 +325,37 @@ int tw_global_atomic(wave *w, const memory_op *op) {
   return OK;
 }
 
-/* ---- local memory written from accumulation registers, which the emulator takes for vector registers ---- */
-/* `what` is the count of bytes, negative where the high half of the register is meant. */
-int tw_write_local(wave *w, const int32_t *what) {
-  uint32_t low = word(w, 0), high = word(w, 1), offset = low & 0xffff;
-  int addr = (int)(high & 0xff), data = (int)(high >> 8 & 0xff), bytes = *what < 0 ? -*what : *what;
-  const uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
+/* ---- local memory: only active lanes have an address, and an access outside it is an error ---- */
+
+typedef struct local_op {
+  memory_op op;
+  int32_t count; /* two accesses in one instruction, or one */
+  int32_t step;  /* bytes of an offset's unit: of two accesses each has an offset of eight bits */
+} local_op;
+
+int tw_local(wave *w, const local_op *x) {
+  uint32_t low = word(w, 0), high = word(w, 1);
+  int addr = (int)(high & 0xff), dst = (int)(high >> 24), bytes = x->op.bytes, words = bytes < 4 ? 1 : bytes / 4;
+  uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
+  size_t unit = bytes < 4 ? (size_t)bytes : 4;
   uint64_t exec = exec_of(w);
   for (int lane = 0; lane < LANES; ++lane) {
     if (!(exec >> lane & 1)) continue;
-    uint64_t at = (uint64_t)w->vgpr[addr * LANES + lane] + offset;
-    if (at + (uint64_t)bytes > w->lds_bytes) return BAD_LDS;
-    for (int i = 0; i < bytes; i += 4) {
-      uint32_t value = file[(data + i / 4) * LANES + lane] >> (*what < 0 ? 16 : 0);
-      memcpy(w->lds + at + i, &value, bytes < 4 ? (size_t)bytes : 4);
+    uint64_t base = w->vgpr[addr * LANES + lane];
+    for (int i = 0; i < x->count; ++i) {
+      uint64_t at = base + (x->count == 1 ? low & 0xffff : (low >> 8 * i & 0xff) * (uint32_t)x->step);
+      if (at + (uint64_t)bytes > w->lds_bytes) return BAD_LDS;
+      int first = x->op.store ? (int)(high >> (8 + 8 * i) & 0xff) : dst + i * words;
+      for (int j = 0; j < words; ++j) {
+        uint32_t *reg = file + (first + j) * LANES + lane, value = 0;
+        if (x->op.store) {
+          value = x->op.half == 2 ? *reg >> 16 : *reg;
+          memcpy(w->lds + at + 4 * j, &value, unit);
+        } else {
+          memcpy(&value, w->lds + at + 4 * j, unit);
+          put_loaded(reg, &x->op, value);
+        }
+      }
     }
   }
   set_pc(w, pc_of(w) + 8);
@@ -330,6 +382,25 @@ int tw_read_transposed(wave *w, const int32_t *element_bytes) {
     }
   for (int lane = 0; lane < LANES; ++lane)
     for (int half = 0; half < 2; ++half) memcpy(file + (dst + half) * LANES + lane, turned[lane] + 4 * half, 4);
+  set_pc(w, pc_of(w) + 8);
+  return OK;
+}
+
+/* ---- registers of other lanes ----
+ * ds_bpermute_b32 over all 64 lanes (those of RDNA, which the emulator knows, are 32): each lane names the lane it reads
+ * by four times its number, and one that is switched off gives 0.  Local memory is not touched. */
+int tw_bpermute(wave *w, const int32_t *unused) {
+  uint32_t low = word(w, 0), high = word(w, 1), read[LANES];
+  int addr = (int)(high & 0xff), data = (int)(high >> 8 & 0xff), dst = (int)(high >> 24);
+  uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
+  uint64_t exec = exec_of(w);
+  (void)unused;
+  for (int lane = 0; lane < LANES; ++lane) {
+    uint32_t from = (w->vgpr[addr * LANES + lane] + (low & 0xffff)) / 4 % LANES;
+    read[lane] = exec >> from & 1 ? file[data * LANES + (int)from] : 0;
+  }
+  for (int lane = 0; lane < LANES; ++lane)
+    if (exec >> lane & 1) file[dst * LANES + lane] = read[lane];
   set_pc(w, pc_of(w) + 8);
   return OK;
 }

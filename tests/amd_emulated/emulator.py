@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import mmap
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -30,7 +31,12 @@ from tests.amd_emulated.code_object import CodeObject, KernelInfo, parse, unbund
 
 HERE = Path(__file__).parent
 MODELLED = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")  # GPUs whose instructions are known here
-LANES, EXEC, POISON = 64, 126, 0x7FC5A5A5  # POISON: a NaN, also as two halves, and no plausible address or index
+LANES, EXEC, M0, POISON = (
+    64,
+    126,
+    124,
+    0x7FC5A5A5,
+)  # POISON: a NaN, also as two halves, and no plausible address or index
 MOST_INSTRUCTIONS = 20_000_000
 MOST_THREADS = 1024
 MOST_CODE = 1 << 19  # bytes; each instruction takes a step and, of new kinds, a compiled function
@@ -72,6 +78,17 @@ class MemoryOp(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int32) for name in ("bytes", "store", "sign", "half", "atomic"))
 
 
+class Access(ctypes.Structure):
+    _fields_ = (
+        ("op", MemoryOp),
+        *((name, ctypes.c_int32) for name in ("length", "lanes", "addr", "data", "saddr", "offset", "in_acc")),
+    )
+
+
+class LocalOp(ctypes.Structure):
+    _fields_ = (("op", MemoryOp), ("count", ctypes.c_int32), ("step", ctypes.c_int32))
+
+
 def compile_c(source: Path, *flags: str, name: str = "") -> Path:
     """A shared library from a C file of this folder, kept in the system's temporary folder by content."""
     compiler = next((one for one in ("clang", "cc", "gcc") if shutil.which(one)), None)
@@ -102,9 +119,17 @@ MFMA_CODES = range(0x2D, 0x80)
 RDNA3_INVALIDATE = (0x38 << 8 | 43, 0x38 << 8 | 44)  # buffer_gl0_inv, buffer_gl1_inv
 RDNA4_INVALIDATE = (0xEE << 10 | 43, 0xEE << 10 | 44, 0xEE << 10 | 79)  # global_inv, global_wb, global_wbinv
 SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one of 16 bytes
-# Of 8 to 128 bits, in bytes; negative from the high half of a register.
-DS_WRITES = {30: 1, 31: 2, 13: 4, 77: 8, 222: 12, 223: 16, 84: -1, 85: -2}
-DS_READS = (*range(54, 61), *range(118, 121), 226, 227, 254, 255)
+# Local memory: bytes, store, sign, half, accesses; reads of bytes that leave the other half of a register among them.
+LOCAL = {
+    30: (1, 1, 0, 0, 1), 31: (2, 1, 0, 0, 1), 13: (4, 1, 0, 0, 1), 77: (8, 1, 0, 0, 1), 222: (12, 1, 0, 0, 1),
+    223: (16, 1, 0, 0, 1), 84: (1, 1, 0, 2, 1), 85: (2, 1, 0, 2, 1), 14: (4, 1, 0, 0, 2), 15: (4, 1, 0, 0, 2),
+    78: (8, 1, 0, 0, 2), 79: (8, 1, 0, 0, 2), 54: (4, 0, 0, 0, 1), 55: (4, 0, 0, 0, 2), 56: (4, 0, 0, 0, 2),
+    57: (1, 0, 1, 0, 1), 58: (1, 0, 0, 0, 1), 59: (2, 0, 1, 0, 1), 60: (2, 0, 0, 0, 1), 86: (1, 0, 0, 1, 1),
+    87: (1, 0, 0, 2, 1), 88: (1, 0, 1, 1, 1), 89: (1, 0, 1, 2, 1), 90: (2, 0, 0, 1, 1), 91: (2, 0, 0, 2, 1),
+    118: (8, 0, 0, 0, 1), 119: (8, 0, 0, 0, 2), 120: (8, 0, 0, 0, 2), 254: (12, 0, 0, 0, 1), 255: (16, 0, 0, 0, 1),
+}  # fmt: skip
+FAR_APART = (15, 79, 56, 120)  # of these two accesses an offset counts 64 elements
+DS_BPERMUTE = 63
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
 
@@ -134,12 +159,24 @@ def _buffer_of(name: str) -> MemoryOp | None:
     action, _, what = word.partition("_")
     if action not in ("LOAD", "STORE") or "FORMAT" in what:
         return None
+    return _moved(action == "STORE", what)
+
+
+def _moved(store: bool, what: str) -> MemoryOp | None:
+    """What a load or store moves, by the last words of its name, as CDNA or RDNA spell it; None of others."""
     half = 2 if "D16_HI" in what else 1 if "D16" in what else 0
-    kind = what.replace("_D16_HI", "").replace("_D16", "")
-    size = {"UBYTE": 1, "SBYTE": 1, "BYTE": 1, "USHORT": 2, "SSHORT": 2, "SHORT": 2}.get(kind, 0)
-    if not size:
-        size = 4 * int(kind.removeprefix("DWORD").removeprefix("X") or "1")
-    return MemoryOp(size, int(action == "STORE"), int(kind in ("SBYTE", "SSHORT")), half, 0)
+    kind = what.replace("D16_HI", "").replace("D16", "").strip("_")
+    narrow = {"UBYTE": 1, "SBYTE": 1, "BYTE": 1, "USHORT": 2, "SSHORT": 2, "SHORT": 2}
+    words = re.fullmatch(r"DWORD(?:X([234]))?|[UIB](8|16|32|64|96|128)", kind)
+    if kind not in narrow and not words:
+        return None
+    size = narrow.get(kind) or (int(words[2]) // 8 if words and words[2] else 4 * int(words[1] or 1) if words else 0)
+    return MemoryOp(size, int(store), int(kind in ("SBYTE", "SSHORT", "I8", "I16")), half, 0)
+
+
+def local_of(op: int) -> LocalOp:
+    size, *rest, count = LOCAL[op]
+    return LocalOp(MemoryOp(size, *rest, 0), count, size * (64 if op in FAR_APART else 1))
 
 
 def family_of(target: str) -> str:
@@ -212,10 +249,12 @@ class Checkout:
             return self._lookup("flat" if code >> 14 & 3 == 0 else "global", code >> 18 & 0x7F, target)
         if code >> 26 == 0x36 and (code >> 17 & 0xFF) in (226, 227):  # ds_read_b64_tr_b8, _b16
             return "tw_read_transposed", ctypes.c_int32((code >> 17 & 0xFF) - 225)
-        if code >> 26 == 0x36 and code >> 25 & 1 and (code >> 17 & 0xFF) not in DS_READS:
-            if (code >> 17 & 0xFF) not in DS_WRITES:
-                raise EmulationError(f"local memory and accumulation registers: {code:08x} is not modelled")
-            return "tw_write_local", ctypes.c_int32(DS_WRITES[code >> 17 & 0xFF])
+        if code >> 26 == 0x36 and (code >> 17 & 0xFF) == DS_BPERMUTE:
+            return "tw_bpermute", ctypes.c_int32(0)
+        if code >> 26 == 0x36 and (code >> 17 & 0xFF) in LOCAL:
+            return "tw_local", local_of(code >> 17 & 0xFF)
+        if code >> 26 == 0x36 and code >> 25 & 1:
+            raise EmulationError(f"local memory and accumulation registers: {code:08x} is not modelled")
         if code >> 23 == 0x17D:
             names = {int(one.value): one.name for one in emu.irc.SOP1Op}
             kind = {"S_GETPC_B64": 0, "S_SETPC_B64": 1, "S_SWAPPC_B64": 2}.get(names.get(code >> 8 & 0xFF, ""))
@@ -261,6 +300,11 @@ class Checkout:
             step.data, step.native = ctypes.addressof(data), self._address(function)
             return self._native_name(words[0], function)
         try:
+            access = self._access(pc, target)
+            if access is not None:
+                self.kept.append(access)
+                step.data, step.native = ctypes.addressof(access), self._address("tw_memory")
+                return "tw_memory"
             (program, runtime), inst = emu._decode_at(pc, family_of(target))
         except EmulationError:
             raise
@@ -275,6 +319,28 @@ class Checkout:
         self.kept.append(runtime)
         step.compiled = ctypes.cast(runtime.fxn, ctypes.c_void_p).value
         return str(emu._op_name(inst))
+
+    def _access(self, pc: int, target: str) -> Access | None:
+        """A load or store of global memory; the checkout rounds its address down to a whole word."""
+        family = family_of(target)
+        inst = self.emu.decode_inst(ctypes.string_at(pc, 16), family)
+        kind = type(inst).__name__
+        space, _, rest = str(self.emu._op_name(inst)).partition("_")
+        action, _, what = rest.partition("_")
+        if kind not in ("FLAT", "GLOBAL", "VFLAT", "VGLOBAL") or action not in ("LOAD", "STORE"):
+            return None
+        moved = _moved(action == "STORE", what)
+        if moved is None:
+            return None
+        raw = {name: inst._raw >> one.lo & one.mask for name, one in type(inst)._fields}
+        width = 24 if "ioffset" in raw else 13
+        offset = raw.get("ioffset", raw.get("offset", 0))
+        offset -= (offset >> (width - 1)) << width
+        data = raw.get("data", raw.get("vsrc")) if moved.store else raw["vdst"]
+        saddr = raw["saddr"] if space == "GLOBAL" and raw["saddr"] < M0 else -1
+        lanes = LANES if family == "cdna" else LANES // 2
+        addr = raw.get("addr", raw.get("vaddr"))
+        return Access(moved, inst.size(), lanes, addr, data, saddr, offset, raw.get("acc", 0))
 
     def _native_name(self, code: int, function: str) -> str:
         if function == "tw_mfma":

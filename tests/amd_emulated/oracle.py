@@ -1,8 +1,10 @@
-"""What a GEMM must give, from the bits of its operands: in float64, from scratch.
+"""What kernels that sum products must give, from the bits of their operands: in float64, from scratch.
 
-Nothing here comes from the product, so that no mistake can be on both sides.
+Nothing here comes from the product, so that no mistake can be on both sides.  An op makes its `Sums` by its own
+definition (`product` below is that of a GEMM); what is done to sums, and how results are judged, is the same for all.
 
-How far from the float64 value a right element may be.  With u = 2^-24, S = |A||B| elementwise and k products a sum:
+How far from the float64 value a right element may be.  With u = 2^-24, S the sum of the products' sizes (of a GEMM
+|A||B|) and k products a sum:
 
 1. Products of two-byte and one-byte floats have at most 22 significant bits: exact in fp32.  Those of fp32 are
    rounded once.  A sum of k terms in fp32, in any order and in any parts, makes at most k - 1 roundings on the way
@@ -46,17 +48,25 @@ SLOPES = {"Relu": 1.0, "Gelu": 1.13, "FastGelu": 1.13, "Silu": 1.1, "Sigmoid": 0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """E = epilogue(alpha A.B + beta C, D0, D1): operands as bits with their formats, batch first."""
+class Sums:
+    """Sums of products, in the shape of the result."""
 
-    a: Array
-    b: Array
-    c: Array | None
-    ds: Sequence[Array]  # each broadcasts to E
-    format_a: Format
-    format_b: Format
-    format_e: Format  # of C and E
+    value: Array
+    sizes: Array  # sums of the products' sizes; of whole numbers the size of the sum
+    count: int  # products a sum, at most
+    whole: bool  # products of integers
+    exact: bool  # no order of additions rounds
+    open: Array | bool = False  # sums of which nothing is promised
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What happens to sums: epilogue(alpha sum + beta C, D0, D1), rounded once.  C and Ds are bits that broadcast."""
+
+    of: Format  # of the result and C
     format_d: Format
+    c: Array | None = None
+    ds: Sequence[Array] = ()
     alpha: float = 1.0
     beta: float = 0.0
     epilogue: str = "PassThrough"
@@ -79,46 +89,51 @@ class Judgement:
     open: int = 0
 
 
-def expected(given: Terms) -> Expected:
+def product(a: Array, format_a: Format, b: Array, format_b: Format) -> Sums:
+    """A GEMM's sums, from matrices of bits, batch first."""
     with np.errstate(all="ignore"):
-        return _expected(given)
+        left, right = decode(a, format_a), decode(b, format_b)
+        total, whole = np.matmul(left, right), format_a.is_int
+        sizes = np.abs(total) if whole else np.matmul(finite(left), finite(right))
+        return Sums(total, sizes, left.shape[-1], whole, not whole and exact(left, right, sizes))
 
 
-def _expected(given: Terms) -> Expected:
-    a, b = decode(given.a, given.format_a), decode(given.b, given.format_b)
-    k, whole = a.shape[-1], given.format_a.is_int
-    alpha, beta = float(given.alpha), float(given.beta)
-    total = np.matmul(a, b)
-    sizes = np.abs(total) if whole else np.matmul(_finite(a), _finite(b))
-    lost = sizes > (2.0**31 - 1 if whole else MOST)
-    x, size = alpha * total, abs(alpha) * sizes
-    slip = 1.01 * U if whole else 0.0 if _exact(a, b, sizes) else 1.01 * (k + 3) * U
+def expected(sums: Sums, after: After) -> Expected:
+    with np.errstate(all="ignore"):
+        return _expected(sums, after)
+
+
+def _expected(sums: Sums, after: After) -> Expected:
+    alpha, beta, k = float(after.alpha), float(after.beta), sums.count
+    lost = sums.open | (sums.sizes > (2.0**31 - 1 if sums.whole else MOST))
+    x, size = alpha * sums.value, abs(alpha) * sums.sizes
+    slip = 1.01 * U if sums.whole else 0.0 if sums.exact else 1.01 * (k + 3) * U
     error = slip * size + 3.03 * U * (0.0 if alpha == 1 and not beta else 1.0) * size + (k + 2) * TINY * abs(alpha)
     # The float64 product itself is not exact.
     error = error + 2.0**-50 * size
     if beta:
-        assert given.c is not None
-        c = decode(given.c, given.format_e)
-        x, size = x + beta * c, size + np.abs(beta) * _finite(c)
-        error = error + 3.03 * U * abs(beta) * _finite(c)
+        assert after.c is not None
+        c = decode(after.c, after.of)
+        x, size = x + beta * c, size + np.abs(beta) * finite(c)
+        error = error + 3.03 * U * abs(beta) * finite(c)
     most = size
-    for one in given.ds:
-        d = decode(one, given.format_d)
-        if given.epilogue == "MultiDMultiply":
-            x, size, error = x * d, size * _finite(d), (error + 1.01 * U * size) * _finite(d)
+    for one in after.ds:
+        d = decode(one, after.format_d)
+        if after.epilogue == "MultiDMultiply":
+            x, size, error = x * d, size * finite(d), (error + 1.01 * U * size) * finite(d)
         else:
-            x, size = x + d, size + _finite(d)
+            x, size = x + d, size + finite(d)
             error = error + 1.01 * U * size
         most = np.maximum(most, size)
-    if given.format_e.is_int:
+    if after.of.is_int:
         error = 1e-12 * (1.0 + size)
-    if given.epilogue in SLOPES:
-        error = SLOPES[given.epilogue] * error + 16 * U * np.maximum(1.0, np.abs(x))
-        x = _activated(given.epilogue, x)
+    if after.epilogue in SLOPES:
+        error = SLOPES[after.epilogue] * error + 16 * U * np.maximum(1.0, np.abs(x))
+        x = _activated(after.epilogue, x)
     shape = np.broadcast_shapes(x.shape, size.shape)
-    left = lost | ((most > MOST) & (not given.format_e.is_int))
+    left = lost | ((most > MOST) & (not after.of.is_int))
     whole_x, whole_error, whole_left = (np.broadcast_to(one, shape) for one in (x, error, left))
-    return Expected(whole_x, whole_error, whole_left, given.format_e)
+    return Expected(whole_x, whole_error, whole_left, after.of)
 
 
 def judge(found: Expected, bits: Array) -> Judgement:
@@ -164,15 +179,16 @@ def judge(found: Expected, bits: Array) -> Judgement:
     )
 
 
-def _finite(x: Array) -> Array:
+def finite(x: Array) -> Array:
+    """Sizes of numbers; 0 of what is infinite or NaN."""
     return np.abs(np.where(np.isfinite(x), x, 0.0))
 
 
-def _exact(a: Array, b: Array, sizes: Array) -> bool:
+def exact(a: Array, b: Array, sizes: Array) -> bool:
     """Whether every product is a whole multiple of one number, and no sum of sizes reaches 2^24 of them."""
     grain = 1.0
     for one in (a, b):
-        step = _grain(_finite(one))
+        step = _grain(finite(one))
         if not step:
             return False
         grain *= step

@@ -26,6 +26,12 @@ class Facts:
     count: int
     compiler: str
     emulator: str
+    op: str = "gemm"
+
+    @property
+    def of_op(self) -> str:
+        """What tells the ops of one seed apart."""
+        return "" if self.op == "gemm" else f" of {self.op}"
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -43,7 +49,7 @@ def section(facts: Facts, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     right = sum(row["verdict"] == RIGHT for row in rows)
     elements = sum(one.get("elements", 0) for one in problems if one["verdict"] == RIGHT)
     opened = sum(one.get("open", 0) for one in problems if one["verdict"] == RIGHT)
-    yield f"### Seed {facts.seed}, {facts.count} kernels"
+    yield f"### Seed {facts.seed}, {facts.count} kernels{facts.of_op}"
     yield ""
     if len(rows) < facts.count:
         yield f"- **unfinished**: {len(rows)} of {facts.count} were executed when the run was stopped"
@@ -98,6 +104,7 @@ def write(document: Path, facts: Facts, rows: Sequence[dict[str, Any]]) -> None:
     if not end:
         raise SystemExit(f"{document} lacks the marks {BEGIN!r} and {END!r}")
     kept = [one for one in re.split(r"(?m)^(?=### Seed )", inside) if one.strip()]
-    kept = [one.strip() for one in kept if not one.startswith(f"### Seed {facts.seed},")]
+    mine = re.compile(rf"### Seed {facts.seed}, \d+ kernels{re.escape(facts.of_op)}\n")
+    kept = [one.strip() for one in kept if not mine.match(one)]
     body = "\n\n".join([*kept, "\n".join(section(facts, rows))])
     document.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")

@@ -16,13 +16,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.amd_emulated import needs, random_report
-from tests.amd_emulated.drawing import Drawn, Entry, draw, modelled, plain
+from tests.amd_emulated.proving import Entry, Problem, modelled, proven, proving
 from tests.amd_emulated.results import emulator_version
 from tests.amd_emulated.workers import ROOT, TooLong, Workers
 from tilewright.arch import all_archs
@@ -98,13 +99,13 @@ def _outcomes(entry: Entry, library: Path, workers: Workers) -> Iterator[dict[st
         yield {**_outcome(entry.spec, library, one, must_serve, workers), "problem": one.to_dict()}
 
 
-def _outcome(spec: KernelSpec, library: Path, one: Drawn, must_serve: bool, workers: Workers) -> dict[str, Any]:
+def _outcome(spec: KernelSpec, library: Path, one: Problem, must_serve: bool, workers: Workers) -> dict[str, Any]:
     try:
         return workers.prove_drawn(spec, library, one, must_serve, PROBLEM_SECONDS)
     except AssertionError as error:
         return {"label": one.label(), "verdict": WRONG, "detail": str(error)}
     except TooLong as error:
-        smaller = plain(spec, one.seed)
+        smaller = proving(spec.op).plain(spec, one.seed)
         why = f"{one.label()} did not end in {PROBLEM_SECONDS:.0f} s; {smaller.label()} in its stead"
         if one == smaller:
             return {"label": one.label(), "verdict": WRONG, "detail": str(error)}
@@ -114,15 +115,14 @@ def _outcome(spec: KernelSpec, library: Path, one: Drawn, must_serve: bool, work
 
 def make_row(entry: Entry, key: str, workers: Workers) -> dict[str, Any]:
     spec, started = entry.spec, time.perf_counter()
-    s, h = spec.signature, spec.schedule
     row: dict[str, Any] = {
         "index": entry.index,
         "digest": digest(entry, key),
         "name": spec.name,
         "pool": entry.pool,
         "arch": spec.arch,
-        "inputs": s.dtype_a if s.dtype_a == s.dtype_b else f"{s.dtype_a} x {s.dtype_b}",
-        "pipeline": h.pipeline,
+        "inputs": proving(spec.op).inputs(spec),
+        "pipeline": spec.schedule.pipeline,
         "spec": json.loads(spec.to_json()),
         "rules": dict(entry.rules),
         "problems": [],
@@ -142,14 +142,14 @@ def make_row(entry: Entry, key: str, workers: Workers) -> dict[str, Any]:
     return row
 
 
-def _work(todo: Iterator[int], lock: threading.Lock, seed: int, rows: Rows) -> None:
+def _work(todo: Iterator[int], lock: threading.Lock, draw: Callable[[int], Entry], rows: Rows) -> None:
     workers, made = Workers(needs.checkout()), 0
     while True:
         with lock:
             index = next(todo, None)
         if index is None:
             break
-        entry = draw(seed, index)
+        entry = draw(index)
         key = Builder().key_of(entry.spec).key
         held = rows.rows.get(index)
         if held is None or held["digest"] != digest(entry, key):
@@ -163,15 +163,15 @@ def _work(todo: Iterator[int], lock: threading.Lock, seed: int, rows: Rows) -> N
     workers.close()
 
 
-def run(seed: int, indices: list[int], jobs: int, path: Path) -> list[dict[str, Any]]:
-    """The rows of the indices, made or found."""
-    rows, lock, todo = Rows(path), threading.Lock(), iter(indices)
+def run(name: str, seed: int, indices: list[int], jobs: int, path: Path) -> list[dict[str, Any]]:
+    """The rows of an op's indices, made or found."""
+    rows, lock, todo, draw = Rows(path), threading.Lock(), iter(indices), partial(proving(name).draw, seed)
     builder = Builder()
     archs = {one for one in modelled() if all_archs()[one].family == "cdna"}  # the others have nothing to share
     with builder.store.workspace() as work:  # what all compiles share, once for all
         for arch in sorted(archs):
-            prepare([(backend("hip").toolchain(), arch, "gemm")] * len(indices), builder.store, work)
-    team = [threading.Thread(target=_work, args=(todo, lock, seed, rows)) for _ in range(jobs)]
+            prepare([(backend("hip").toolchain(), arch, name)] * len(indices), builder.store, work)
+    team = [threading.Thread(target=_work, args=(todo, lock, draw, rows)) for _ in range(jobs)]
     for one in team:
         one.start()
     for one in team:
@@ -181,7 +181,8 @@ def run(seed: int, indices: list[int], jobs: int, path: Path) -> list[dict[str, 
 
 def _ruled(row: dict[str, Any]) -> dict[str, Any]:
     """A row with the rule that refuses its kernel now, where it was wrong and one does."""
-    broken = [one.rule for one in op("gemm").check(op("gemm").spec_from_dict(row["spec"]))]
+    of = op(row["spec"]["op"])
+    broken = [one.rule for one in of.check(of.spec_from_dict(row["spec"]))]
     return {**row, "now_refused": ", ".join(broken)} if broken and row["verdict"] != RIGHT else row
 
 
@@ -189,6 +190,7 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw AMD kernels by seed, build and execute them.")
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int)
+    parser.add_argument("--op", choices=proven(), default="gemm")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", type=int, action="append", help="an index to repeat; the document is left alone")
     parser.add_argument("--so-far", action="store_true", help="write what an unfinished run has, and execute nothing")
@@ -214,19 +216,20 @@ def main() -> int:
     if said:
         print(f"AMD kernels are not executed, and nothing was changed: {said}", file=sys.stderr)
         return 2
-    indices, path = given.only or list(range(given.count)), given.results / f"amd_random_{given.seed}.jsonl"
+    of_op = "" if given.op == "gemm" else f"_{given.op}"
+    indices, path = given.only or list(range(given.count)), given.results / f"amd_random{of_op}_{given.seed}.jsonl"
     if given.so_far:
         held = Rows(path).rows
         found = [held[index] for index in indices if index in held]
     else:
-        found = run(given.seed, indices, max(1, given.jobs), path)
+        found = run(given.op, given.seed, indices, max(1, given.jobs), path)
     wrong = [one for one in found if one["verdict"] != RIGHT]
-    print(f"seed {given.seed}: {len(found)} kernels, {len(found) - len(wrong)} right, {len(wrong)} wrong")
+    print(f"{given.op}, seed {given.seed}: {len(found)} kernels, {len(found) - len(wrong)} right, {len(wrong)} wrong")
     for one in wrong:
         print(f"  index {one['index']} {one['name']}: {one.get('detail', '')}")
-        print(f"    again: make test-amd-emulated SEED={given.seed} ONLY={one['index']}")
+        print(f"    again: make test-amd-emulated OP={given.op} SEED={given.seed} ONLY={one['index']}")
     if given.document and not given.only and (len(found) == given.count or given.so_far):
-        facts = random_report.Facts(given.seed, given.count, compiler, emulator_version(needs.checkout()))
+        facts = random_report.Facts(given.seed, given.count, compiler, emulator_version(needs.checkout()), given.op)
         random_report.write(given.document, facts, [_ruled(one) for one in found])
     return 1 if wrong or len(found) < len(indices) else 0
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.amd_emulated import code_object
-from tests.amd_emulated.drawing import draw_axes, modelled
+from tests.amd_emulated.gemm.drawing import draw_axes
+from tests.amd_emulated.proving import modelled
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend
 from tilewright.ops import op

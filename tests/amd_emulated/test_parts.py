@@ -18,7 +18,20 @@ import pytest
 from tests.amd_emulated import code_object
 from tests.amd_emulated.catalog import cases
 from tests.amd_emulated.code_object import CodeObject, KernelInfo, Segment
-from tests.amd_emulated.emulator import HERE, EmulationError, Launch, MfmaShape, Wave, compile_c, refuse
+from tests.amd_emulated.emulator import (
+    HERE,
+    LOCAL,
+    Access,
+    EmulationError,
+    Launch,
+    MemoryOp,
+    MfmaShape,
+    Wave,
+    _moved,
+    compile_c,
+    local_of,
+    refuse,
+)
 from tests.amd_emulated.workers import TooLong, Workers
 
 NO_COMPILER = not any(shutil.which(one) for one in ("clang", "cc", "gcc"))
@@ -184,24 +197,100 @@ def test_a_worker_that_does_not_answer_is_ended() -> None:
     assert silent.poll() is not None
 
 
-@needs_c
-@pytest.mark.parametrize("what", [1, 2, 4, 8, 16, -1, -2])
-def test_accumulation_registers_are_written_to_local_memory(ops: Any, what: int) -> None:
-    registers = np.random.default_rng(8).integers(0, 1 << 32, (256, 64), dtype=np.uint64).astype(np.uint32)
-    addresses = np.zeros((256, 64), np.uint32)
-    addresses[3] = np.arange(64, dtype=np.uint32)[::-1] * 16
-    local, scalars, size = np.zeros(2048, np.uint8), np.zeros(260, np.uint32), abs(what)
-    scalars[126:128] = 0xFFFFFFFF
-    # The address in v3, data from a5 on, 32 bytes on.
-    program = ctypes.create_string_buffer(struct.pack("<II", 1 << 25 | 32, 5 << 8 | 3))
+def _local(ops: Any, op: int, words: tuple[int, int], registers: Any, memory: Any, exec_mask: int) -> int:
+    """One instruction on local memory: addresses in v3; data in accumulation registers if bit 25 says so."""
+    scalars = np.zeros(260, np.uint32)
+    scalars[126], scalars[127] = exec_mask & 0xFFFFFFFF, exec_mask >> 32
+    program = ctypes.create_string_buffer(struct.pack("<II", *words))
     at = ctypes.addressof(program)
     scalars[256], scalars[257] = at & 0xFFFFFFFF, at >> 32
     wave = Wave(
-        scalars.ctypes.data, addresses.ctypes.data, registers.ctypes.data, local.ctypes.data, local.size
-    )  # fmt: skip
-    assert ops.tw_write_local(ctypes.byref(wave), ctypes.byref(ctypes.c_int32(what))) == 0
-    held = np.ascontiguousarray(registers[5:9].T).view(np.uint8)[:, (2 if what < 0 else 0) :][:, :size]
-    for lane in range(64):
-        start = int(addresses[3, lane]) + 32
-        assert np.array_equal(local[start : start + size], held[lane])
-    assert int(np.count_nonzero(local)) <= 64 * size
+        scalars.ctypes.data, registers[0].ctypes.data, registers[1].ctypes.data, memory.ctypes.data, memory.size
+    )
+    return int(ops.tw_local(ctypes.byref(wave), ctypes.byref(local_of(op))))
+
+
+@needs_c
+@pytest.mark.parametrize("accumulates", [0, 1])
+@pytest.mark.parametrize("op", LOCAL)
+def test_local_memory_is_read_and_written_by_active_lanes_alone(ops: Any, op: int, accumulates: int) -> None:
+    rng = np.random.default_rng(op)
+    size, store, sign, half, count = LOCAL[op]
+    registers = rng.integers(0, 1 << 32, (2, 32, 64), dtype=np.uint64).astype(np.uint32)
+    places = rng.permutation(64) * 16
+    active = rng.random(64) < 0.5
+    registers[0, 3] = np.where(active, places, 0xA7061400)  # nobody may look where the others point
+    memory = rng.integers(0, 256, 1 << 17, dtype=np.uint8)
+    offsets = (32, 33) if count == 2 else (48,)
+    unit = local_of(op).step if count == 2 else 1
+    low = sum(one << 8 * i for i, one in enumerate(offsets)) | op << 17 | accumulates << 25 | 0x36 << 26
+    before, old = registers.copy(), memory.copy()
+    mask = int(sum(1 << lane for lane in range(64) if active[lane]))
+    assert _local(ops, op, (low, 3 | 5 << 8 | 12 << 16 | 20 << 24), registers, memory, mask) == 0
+    words = max(1, size // 4)
+    for lane in np.nonzero(active)[0]:
+        for i, offset in enumerate(offsets):
+            at = int(places[lane]) + offset * unit
+            first = (5, 12)[i] if store else 20 + i * words
+            held = np.ascontiguousarray(before[accumulates, first : first + words, lane]).view(np.uint8)
+            if store:
+                old[at : at + size] = held[(2 if half == 2 else 0) :][:size]
+                continue
+            found = int.from_bytes(bytes(memory[at : at + min(size, 4)]), "little", signed=bool(sign))
+            wanted = {0: found, 1: (int(held.view(np.uint32)[0]) & 0xFFFF0000) | found & 0xFFFF,
+                      2: (int(held.view(np.uint32)[0]) & 0xFFFF) | found << 16}[half]  # fmt: skip
+            assert int(registers[accumulates, first, lane]) == wanted & 0xFFFFFFFF
+            last = memory[at + 4 * (words - 1) :][:4].view(np.uint32)[0]
+            assert words == 1 or registers[accumulates, first + words - 1, lane] == last
+    assert np.array_equal(memory, old)
+    assert np.array_equal(registers[:, :, ~active], before[:, :, ~active])
+
+
+@needs_c
+def test_an_access_outside_local_memory_is_an_error(ops: Any) -> None:
+    registers, memory = np.zeros((2, 32, 64), np.uint32), np.zeros(64, np.uint8)
+    words = (54 << 17 | 0x36 << 26, 3 | 20 << 24)
+    registers[0, 3, 7] = 61
+    assert _local(ops, 54, words, registers, memory, 1 << 7) == 2
+    assert _local(ops, 54, words, registers, memory, 1 << 6) == 0
+
+
+@needs_c
+@pytest.mark.parametrize("lanes", [64, 32])
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_global_memory_is_read_and_written_at_any_address(ops: Any, size: int, lanes: int) -> None:
+    """Compilers load two bytes at odd addresses: the hardware takes them, a word-indexed memory does not."""
+    rng = np.random.default_rng(size)
+    memory, scalars = rng.integers(0, 256, 4096, dtype=np.uint8), np.zeros(260, np.uint32)
+    registers = np.zeros((64, lanes), np.uint32)
+    places = rng.permutation(2048 // size)[:lanes] * size + 3
+    registers[4] = places
+    base = int(memory.ctypes.data) - 16
+    scalars[6], scalars[7], scalars[126], scalars[127] = base & 0xFFFFFFFF, base >> 32, 0xFFFFFFFF, 0xFFFFFFFF
+    wave = _wave(registers, scalars)
+    words = max(1, size // 4)
+    load = Access(MemoryOp(size, 0, 0, 0, 0), 8, lanes, 4, 8, 6, 16, 0)
+    assert ops.tw_memory(ctypes.byref(wave), ctypes.byref(load)) == 0
+    assert int(scalars[256]) == 8
+    held = np.ascontiguousarray(registers[8 : 8 + words].T).view(np.uint8)[:, :size]
+    assert np.array_equal(held, [memory[one : one + size] for one in places])
+    before = memory.copy()
+    registers[8 : 8 + words] ^= 0xFFFFFFFF
+    store = Access(MemoryOp(size, 1, 0, 0, 0), 8, lanes, 4, 8, 6, 16, 0)
+    assert ops.tw_memory(ctypes.byref(wave), ctypes.byref(store)) == 0
+    for one in places:
+        before[one : one + size] ^= 0xFF
+    assert np.array_equal(memory, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("UBYTE", (1, 0, 0)), ("SSHORT", (2, 1, 0)), ("SHORT_D16_HI", (2, 0, 2)), ("SBYTE_D16", (1, 1, 1)),
+        ("DWORD", (4, 0, 0)), ("DWORDX3", (12, 0, 0)), ("I8", (1, 1, 0)), ("U16", (2, 0, 0)), ("D16_HI_I8", (1, 1, 2)),
+        ("D16_B16", (2, 0, 1)), ("B96", (12, 0, 0)), ("B128", (16, 0, 0)), ("LDS_DWORD", None), ("TR_B64", None),
+    ],
+)  # fmt: skip
+def test_loads_are_known_by_their_names(name: str, wanted: tuple[int, int, int] | None) -> None:
+    found = _moved(False, name)
+    assert (found and (found.bytes, found.sign, found.half)) == wanted

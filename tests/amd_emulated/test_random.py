@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.amd_emulated import drawing, oracle, random_report, random_run, report
+from tests.amd_emulated import oracle, random_report, random_run, report
+from tests.amd_emulated.gemm import drawing
 from tests.amd_emulated.number_formats import FORMATS, KINDS, WHOLE, Array, decode, draw, encode_small
 from tilewright.ops import op
 
@@ -76,28 +77,31 @@ def _single(values: Array) -> Array:
     return values.astype(np.float32).view(np.uint32)
 
 
-def _terms(rng: np.random.Generator, kind: str, **more: Any) -> oracle.Terms:
+def _factors(rng: np.random.Generator, kind: str) -> tuple[Array, Array]:
+    a, b = (draw(rng, shape, FORMATS["fp16"], kind) for shape in ((2, 17, 50), (2, 50, 9)))
+    return a, b
+
+
+def _expected(a: Array, b: Array, **more: Any) -> oracle.Expected:
     half, single = FORMATS["fp16"], FORMATS["fp32"]
-    a, b = (draw(rng, shape, half, kind) for shape in ((2, 17, 50), (2, 50, 9)))
-    fields: dict[str, Any] = {"c": None, "ds": (), "format_e": single, "format_d": single, **more}
-    return oracle.Terms(a, b, format_a=half, format_b=half, **fields)
+    return oracle.expected(oracle.product(a, half, b, half), oracle.After(single, single, **more))
 
 
-def _by_hand(terms: oracle.Terms) -> Array:
+def _by_hand(a: Array, b: Array) -> Array:
     """The sums in fp32, product for product."""
-    a, b = (one.view(np.float16).astype(np.float32) for one in (terms.a, terms.b))
+    left, right = (one.view(np.float16).astype(np.float32) for one in (a, b))
     total = np.zeros((2, 17, 9), np.float32)
     for k in range(50):
-        total = total + a[:, :, k : k + 1] * b[:, k : k + 1, :]
+        total = total + left[:, :, k : k + 1] * right[:, k : k + 1, :]
     return total
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_oracle_takes_right_sums_and_no_others(kind: str) -> None:
-    terms = _terms(np.random.default_rng(3), kind)
+    a, b = _factors(np.random.default_rng(3), kind)
     with np.errstate(all="ignore"):
-        right = _by_hand(terms)
-    found = oracle.expected(terms)
+        right = _by_hand(a, b)
+    found = _expected(a, b)
     taken = oracle.judge(found, right.view(np.uint32))
     assert taken.ok, taken.detail
     wrong = right.copy()
@@ -109,10 +113,10 @@ def test_the_oracle_takes_right_sums_and_no_others(kind: str) -> None:
 
 
 def test_whole_numbers_leave_no_room_at_all() -> None:
-    terms = _terms(np.random.default_rng(4), WHOLE)
-    right = _by_hand(terms)
+    a, b = _factors(np.random.default_rng(4), WHOLE)
+    right = _by_hand(a, b)
     off = np.nextafter(right, np.float32(np.inf))
-    found = oracle.expected(terms)
+    found = _expected(a, b)
     assert oracle.judge(found, right.view(np.uint32)).ok
     assert not oracle.judge(found, np.where(right > 8, off + off * 2.0**-22, right).view(np.uint32)).ok
 
@@ -134,8 +138,9 @@ def test_fused_work_and_factors_are_in_the_oracle() -> None:
     rng, single = np.random.default_rng(5), FORMATS["fp32"]
     c, d = (draw(rng, shape, single, "ordinary") for shape in ((2, 17, 9), (1, 1, 9)))
     for epilogue in ("MultiDAdd", "MultiDMultiply", "Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh"):
-        terms = _terms(np.random.default_rng(6), "ordinary", c=c, ds=(d,), alpha=0.5, beta=-2.0, epilogue=epilogue)
-        x = 0.5 * _by_hand(terms).astype(np.float64) - 2.0 * c.view(np.float32).astype(np.float64)
+        a, b = _factors(np.random.default_rng(6), "ordinary")
+        found = _expected(a, b, c=c, ds=(d,), alpha=0.5, beta=-2.0, epilogue=epilogue)
+        x = 0.5 * _by_hand(a, b).astype(np.float64) - 2.0 * c.view(np.float32).astype(np.float64)
         more = d.view(np.float32).astype(np.float64)
         x = x * more if epilogue == "MultiDMultiply" else x + more
         erf = np.vectorize(math.erf)
@@ -147,8 +152,8 @@ def test_fused_work_and_factors_are_in_the_oracle() -> None:
             "Sigmoid": 1 / (1 + np.exp(-x)),
             "Tanh": np.tanh(x),
         }.get(epilogue, x)
-        assert oracle.judge(oracle.expected(terms), _single(value)).ok, epilogue
-        assert not oracle.judge(oracle.expected(terms), _single(value + 0.01)).ok, epilogue
+        assert oracle.judge(found, _single(value)).ok, epilogue
+        assert not oracle.judge(found, _single(value + 0.01)).ok, epilogue
 
 
 def test_draws_are_legal_served_and_the_same_again() -> None:
@@ -238,12 +243,13 @@ def test_whole_numbers_are_exact_and_held_in_range(output: str) -> None:
     held = np.clip(sums, -128, 127).astype(np.int8).view(np.uint8) if output == "int8" else (
         sums.astype(np.int32).view(np.uint32) if output == "int32" else _single(sums)
     )  # fmt: skip
-    found = oracle.expected(oracle.Terms(a, b, None, (), byte, byte, of, of))
+    product = oracle.product(a, byte, b, byte)
+    found = oracle.expected(product, oracle.After(of, of))
     assert oracle.judge(found, held).ok
     other = held.copy()
     other[0, 2, 3] ^= 1 << (0 if of.is_int else 4)
     assert not oracle.judge(found, other).ok
-    parts = oracle.expected(oracle.Terms(a, b, None, (), byte, byte, of, of, alpha=0.25))
+    parts = oracle.expected(product, oracle.After(of, of, alpha=0.25))
     if output == "int32":
         assert oracle.judge(parts, np.rint(sums / 4).astype(np.int32).view(np.uint32)).ok
         assert not oracle.judge(parts, np.floor(sums / 4).astype(np.int32).view(np.uint32)).ok

@@ -13,8 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.amd_emulated import drawing, drawn_run
+from tests.amd_emulated import execution
 from tests.amd_emulated.proof import Call, Result, prove
+from tests.amd_emulated.proving import proving
 from tests.amd_emulated.session import Session
 from tilewright.ops import op
 from tilewright.runtime.loader import Kernel, load_kernel
@@ -33,7 +34,7 @@ def answer(request: dict[str, Any], sessions: dict[str, Session]) -> dict[str, A
     session = sessions[spec.arch]
     kernel = load_kernel(Path(request["library"]), spec)
     if "drawn" in request:
-        return _drawn(kernel, drawing.from_dict(request["drawn"]), session, request["must_serve"])
+        return _drawn(kernel, request["drawn"], session, request["must_serve"])
     results = []
     for index, one in enumerate(request["calls"]):
         call = Call(**one)
@@ -44,12 +45,14 @@ def answer(request: dict[str, Any], sessions: dict[str, Session]) -> dict[str, A
     return {"results": [asdict(one) for one in results], "instructions": dict(session.instructions)}
 
 
-def _drawn(kernel: Kernel, one: drawing.Drawn, session: Session, must_serve: bool) -> dict[str, Any]:
-    session.device.random.seed(one.seed)
+def _drawn(kernel: Kernel, data: dict[str, Any], session: Session, must_serve: bool) -> dict[str, Any]:
+    of_op = proving(kernel.spec.op)
+    problem = of_op.problem(data)
+    session.device.random.seed(problem.seed)
     try:
-        found = drawn_run.run(kernel, one, session, must_serve)
+        found = execution.run(kernel, of_op.prepare(kernel.spec, problem), problem.label(), session, must_serve)
     except Exception as error:
-        found = drawn_run.Outcome(one.label(), drawn_run.WRONG, f"{type(error).__name__}: {error}")
+        found = execution.Outcome(problem.label(), execution.WRONG, f"{type(error).__name__}: {error}")
     return asdict(found)
 
 

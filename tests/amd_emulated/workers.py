@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.amd_emulated.drawing import Drawn
 from tests.amd_emulated.proof import Call
+from tests.amd_emulated.proving import Problem
 from tilewright.ops.base import KernelSpec
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ class Workers:
         return self.ask(spec, {"library": str(library), "seed": seed, "calls": given})
 
     def prove_drawn(
-        self, spec: KernelSpec, library: Path, one: Drawn, must_serve: bool, limit: float
+        self, spec: KernelSpec, library: Path, one: Problem, must_serve: bool, limit: float
     ) -> dict[str, Any]:
         """The outcome of one drawn problem."""
         request = {"library": str(library), "seed": one.seed, "drawn": one.to_dict(), "must_serve": must_serve}

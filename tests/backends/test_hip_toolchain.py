@@ -9,11 +9,13 @@ import pytest
 
 from tests import amd_toolchain
 from tilewright import settings
-from tilewright.backends.hip import gemm as hip_gemm
+from tilewright.backends.base import op_kernels
 from tilewright.backends.hip import toolchain as hip
-from tilewright.backends.hip.ck_tile import profile_of, read_headers
+from tilewright.backends.hip.ck_tile import ops_with_profiles, profile_of, read_headers
 from tilewright.errors import ToolchainError
 
+FMHA_TRAITS = """template <bool kDoFp8StaticQuant_, index_t kBlockPerCu_ = -1, bool kSkipMinSeqlenQ_ = false>
+struct TileFmhaTraits {};"""
 VERSION = "HIP version: 6.4.43482-0f2d60242\nAMD clang version 19.0.0git\nTarget: x86_64\nInstalledDir: /somewhere\n"
 
 
@@ -46,11 +48,12 @@ def make_headers(folder: Path, *, newer: bool = False, older: bool = False) -> P
     }
     if not older:
         files["ops/grouped_convolution.hpp"] = "// came with the version"
-        needs = hip_gemm.KERNELS.header_needs("mid-2025")
-        assert needs is not None
-        every = (one for each in needs.kinds.values() for one in each)
-        files |= {one.removeprefix("ck_tile/"): "// of GEMM" for one in every}
+        for op in ops_with_profiles():
+            needs = op_kernels("hip", op).header_needs("mid-2025")
+            every = (one for each in needs.kinds.values() for one in each)
+            files |= {one.removeprefix("ck_tile/"): f"// of {op}" for one in every}
         files["ops/gemm/pipeline/gemm_pipeline_problem.hpp"] = "struct UniversalGemmPipelineProblem;"
+        files["ops/fmha/pipeline/tile_fmha_traits.hpp"] = FMHA_TRAITS
     for name, text in files.items():
         path = folder / "ck_tile" / name
         path.parent.mkdir(parents=True, exist_ok=True)

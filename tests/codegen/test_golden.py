@@ -13,6 +13,7 @@ import pytest
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.ops import KernelSpec
+from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 from tilewright.ops.gemm import (
@@ -88,6 +89,12 @@ SPECS = {
     ),
     "conv_hip_loops": KernelSpec(
         "conv", ConvSignature("backward_data", 2, "bf16", "fp32", "bf16", "bf16"), LoopsSchedule(), "gfx1100"
+    ),
+    "conv_hip_compv4": KernelSpec(
+        "conv",
+        ConvSignature("backward_weight", 3, "bf16", "fp32", "fp32", "fp32"),
+        CkTileConvSchedule("compv4", (128, 128, 32), (32, 32, 16), (2, 2, 1), (8, 8, 4), split_k=16),
+        "gfx942",
     ),
 }  # fmt: skip
 SUFFIXES = {"cuda": "cu", "hip": "hpp"}

@@ -62,18 +62,21 @@ int launch(const LaunchConfig *c, void *function, void **arguments, void **) {
 int encode(void *to, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,
            const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int, int fill) {
   static const int bytes_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
-  if (rank != 3 || type < 0 || type > 11 || interleave || fill || uintptr_t(address) % 16) return 1;
+  if (rank < 3 || rank > 4 || type < 0 || type > 11 || interleave || fill || uintptr_t(address) % 16) return 1;
   Map m{};
   m.bytes = uint8_t(bytes_of[type]);
   m.swizzle = uint8_t(swizzle);
   m.type = uint8_t(type);
   m.mark = map_mark;
+  m.rank = uint8_t(rank);
   m.address = uint64_t(uintptr_t(address));
-  for (int i = 0; i < 3; ++i) {
+  if (rank == 4 && box[3] != 1) return 1;
+  for (uint32_t i = 0; i < rank; ++i) {
     if (!sizes[i] || sizes[i] > uint64_t(1) << 32 || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
-    m.sizes[i] = sizes[i], m.box[i] = uint16_t(box[i]);
-    if (i < 2 && (strides[i] % 16 || strides[i] >= uint64_t(1) << 40)) return 1;
-    if (i < 2) m.strides[i] = strides[i];
+    m.sizes[i] = sizes[i];
+    if (i < 3) m.box[i] = uint16_t(box[i]);
+    if (i + 1 < rank && (strides[i] % 16 || strides[i] >= uint64_t(1) << 40)) return 1;
+    if (i + 1 < rank) m.strides[i] = strides[i];
   }
   const uint32_t row = box[0] * uint32_t(m.bytes);
   if (row % 16 || swizzle < 0 || swizzle > 3 || (swizzle && row > 16u << swizzle)) return 1;

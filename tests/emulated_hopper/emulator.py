@@ -1,4 +1,4 @@
-"""Kernels of GEMM and convolutions compiled for the host over emulated instructions, and run there.
+"""Kernels of GEMM, convolutions and attention compiled for the host over emulated instructions, and run there.
 
 The generated file, the pipeline's header and the host half are the real ones; only the headers that spell out
 instructions are replaced (`include/`).  Each call runs in a process of its own: a kernel that runs wild takes no
@@ -41,6 +41,8 @@ def _compile(command: list[str]) -> None:
 
 def _launch(spec: KernelSpec) -> tuple[str, str]:
     """The header that makes a kernel's functions known, and what it must be told."""
+    if spec.op == "attention":
+        return "launch_attention", ""
     if spec.op == "conv":
         beside = "".join(f" TW_EMULATED_FUNCTION(Symbol##{one})" for one in PIPELINES[spec.schedule.pipeline].beside)
         return "launch_conv", f"#define TW_CONV_BESIDE(Symbol){beside}\n"

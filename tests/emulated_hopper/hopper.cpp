@@ -134,11 +134,14 @@ void between() {
 
 void execute(Block &b, int group, Product &p) {
   p.executed = true;
+  for (int t = 0; p.registers && t < 128; ++t)
+    if (memcmp(p.left[t], p.words[t], sizeof p.words[t])) fault("registers of a wgmma were changed while it ran");
   static float sums[64 * 256];
   static int32_t whole[64 * 256];
   OperandReader reader{b.base(), window, shared_bytes, [](const std::string &why) { fault(why); }};
   if (p.kind == int8_element) multiply_integers(reader, p.columns, p.a, p.b, whole);
-  else multiply_floats(reader, p.kind, p.columns, p.major_a, p.major_b, p.a, p.b, sums);
+  else
+    multiply_floats(reader, p.kind, p.columns, p.major_a, p.major_b, p.a, p.b, p.registers ? p.words : nullptr, sums);
   for (int t = 0; t < 128; ++t) {
     Thread &thread = threads[b.first + size_t(group * 128 + t)];
     uint32_t *values = nullptr;
@@ -433,16 +436,24 @@ static void to_blocks(Copy c, uint32_t mask) {
       queue(c);
     }
 }
-void wait_for_kernel_before() { me().block->waited = true; }
-void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t mask) {
+static void queue_box(Copy c, void *to, uint32_t mask = 0) {
   if (early && !me().block->waited) fault("a copy of what the kernel before may not have written yet");
-  Copy c{true, map_at(map), {x, y, z}, {}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
-  if (c.map.pixels) fault("a box of a map of pixels");
   c.bytes = c.map.box[0] * c.map.box[1] * c.map.box[2] * uint32_t(c.map.bytes);
   c.offset = offset_of(to, c.bytes, "a copy");
-  if (x * c.map.bytes % 16) fault("a copy of a box that does not begin at a multiple of 16 bytes");
+  if (c.at[0] * c.map.bytes % 16) fault("a copy of a box that does not begin at a multiple of 16 bytes");
   if ((window + c.offset) % 128) fault("a copy to an address that is not a multiple of 128");
   to_blocks(c, mask);
+}
+void wait_for_kernel_before() { me().block->waited = true; }
+void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t mask) {
+  Copy c{true, map_at(map), {x, y, z}, {}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
+  if (c.map.pixels || c.map.rank != 3) fault("a box of a map of other dimensions");
+  queue_box(c, to, mask);
+}
+void copy_rows(const void *map, void *word, void *to, int x, int y, int z, int w) {
+  Copy c{true, map_at(map), {x, y, z, w}, {}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
+  if (c.map.pixels || c.map.rank != 4) fault("rows of a map of other dimensions");
+  queue_box(c, to);
 }
 void copy_pixels(const void *map, void *word, void *to, const int *at, const int *tap, uint32_t mask) {
   Copy c{true, map_at(map), {}, {}, nullptr, 0, 0, offset_of(word, 8, "a barrier"), nullptr};
@@ -501,18 +512,25 @@ void wait_stores(int left) {
 }
 
 void wgmma_fence() { me().fenced = true; }
-void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add) {
+static void issue(Element kind, int columns, int major_a, int major_b, void *sums, const uint32_t *left, uint64_t a,
+                  uint64_t b, int add) {
   Thread &t = me();
   if (!t.fenced) fault("wgmma before wgmma.fence");
   const int group = t.index / 128;
   Warpgroup &g = t.block->groups[size_t(group)];
-  Product mine{kind, columns, major_a, major_b, add != 0, 0, a, b, false, {}};
+  Product mine{};
+  mine.kind = kind, mine.columns = columns, mine.major_a = major_a, mine.major_b = major_b, mine.add = add != 0;
+  mine.a = a, mine.b = b, mine.registers = left != nullptr;
   if (t.issued == g.first + g.products.size()) g.products.push_back(mine);
   Product &p = g.products[t.issued - g.first];
   if (p.kind != kind || p.columns != columns || p.major_a != major_a || p.major_b != major_b || p.add != mine.add ||
-      p.a != a || p.b != b)
+      p.a != a || p.b != b || p.registers != mine.registers)
     fault("wgmma with other operands than the rest of its warpgroup");
   p.sums[t.index % 128] = sums;
+  if (left) {
+    p.left[t.index % 128] = left;
+    memcpy(p.words[t.index % 128], left, sizeof p.words[0]);
+  }
   Accumulator *held = nullptr;
   for (Accumulator &one : t.accumulators)
     if (one.real == sums) held = &one;
@@ -527,6 +545,12 @@ void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint
   ++t.issued;
   ++scheduler.progress;
   if (++p.issued == 128 && (mode == eager || (mode == chance && dice(2)))) execute_to(*t.block, group, t.issued);
+}
+void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add) {
+  issue(kind, columns, major_a, major_b, sums, nullptr, a, b, add);
+}
+void wgmma_registers(Element kind, int columns, int major_b, void *sums, const uint32_t *a, uint64_t b, int add) {
+  issue(kind, columns, 0, major_b, sums, a, 0, b, add);
 }
 void wgmma_commit() { me().committed.push_back(me().issued); }
 void wgmma_wait(int left) {

@@ -23,6 +23,7 @@ void barrier_arrive(void *word, uint32_t bytes, int rank);  // rank -1: this blo
 void barrier_wait(void *word, uint32_t phase);
 
 void copy_box(const void *map, void *word, void *to, int x, int y, int z, uint32_t blocks);  // blocks 0: this one
+void copy_rows(const void *map, void *word, void *to, int x, int y, int z, int w);
 void copy_pixels(const void *map, void *word, void *to, const int *at, const int *tap, uint32_t blocks);
 void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t blocks);
 void store_box(const void *map, const void *from, int x, int y, int z);
@@ -31,6 +32,8 @@ void wait_stores(int left);
 
 void wgmma_fence();
 void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add);
+// A from registers: four words a thread, which stay as they are until the product is done.
+void wgmma_registers(Element kind, int columns, int major_b, void *sums, const uint32_t *a, uint64_t b, int add);
 void wgmma_commit();
 void wgmma_wait(int left);
 

@@ -26,6 +26,9 @@ struct Product {
   uint64_t a, b;
   bool executed;
   void *sums[128];
+  bool registers;             // A comes from these
+  const uint32_t *left[128];  // where each thread keeps them
+  uint32_t words[128][4];     // and what they were when it issued
 };
 struct Accumulator {
   void *real;

@@ -64,12 +64,21 @@ inline float element(Element kind, const char *p) {
   return from_e4m3(uint8_t(two));
 }
 
+// Row i, column k of A as fragments hold it: a thread has two rows, 8 apart, and four bytes of each 16 along k.
+inline const char *in_registers(const uint32_t (*words)[4], int i, int k, int size) {
+  const int byte = k * size, thread = i / 16 * 32 + i % 8 * 4 + byte % 16 / 4;
+  return reinterpret_cast<const char *>(&words[thread][i % 16 / 8 + byte / 16 * 2]) + byte % 4;
+}
+
+// `words`: A from the registers of 128 threads, two elements of two bytes in each; null: from shared memory.
 inline void multiply_floats(const OperandReader &read, Element kind, int columns, int major_a, int major_b, uint64_t a,
-                            uint64_t b, float *sums) {
+                            uint64_t b, const uint32_t (*words)[4], float *sums) {
   const int size = kind == tf32_element ? 4 : kind == bf16_element || kind == fp16_element ? 2 : 1, deep = 32 / size;
   static float left[64][32], right[32][256];
   for (int k = 0; k < deep; ++k) {
-    for (int i = 0; i < 64; ++i) left[i][k] = element(kind, read.at(a, major_a, i, k, size));
+    for (int i = 0; i < 64; ++i)
+      left[i][k] =
+          words ? element(kind, in_registers(words, i, k, size)) : element(kind, read.at(a, major_a, i, k, size));
     for (int j = 0; j < columns; ++j) right[k][j] = element(kind, read.at(b, major_b, j, k, size));
   }
   for (int i = 0; i < 64; ++i) {

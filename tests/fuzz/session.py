@@ -22,7 +22,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tilewright as tw
-from tests.fuzz import calls, convolutions, memory, problems
+from tests.fuzz import attentions, calls, convolutions, memory, problems
 from tests.fuzz.drawing import Kind, examples
 from tests.fuzz.running import Runner, Wrong
 from tests.kernels import catalog
@@ -51,8 +51,8 @@ def specs() -> tuple[KernelSpec, ...]:
 
 
 def registry_of(found: tuple[KernelSpec, ...]) -> Registry:
-    """Those, and the floors that convolutions are drawn for."""
-    registry = Registry(specs=(*found, *convolutions.specs()))
+    """Those, and the floors that convolutions and attentions are drawn for."""
+    registry = Registry(specs=(*found, *convolutions.specs(), *attentions.specs()))
     registry.build()
     return registry
 
@@ -185,17 +185,27 @@ def fuzz(runner: Runner, kinds: list[Kind], options: argparse.Namespace, found: 
             if not options.seconds or time.monotonic() < end:
                 found.run(lambda one: convolutions.run(runner, one), call)
 
+        @seed(number)
+        @settings(plain, max_examples=max(1, count // 3))
+        @given(attentions.attentions())
+        def round_of_attentions(call: Any) -> None:
+            if not options.seconds or time.monotonic() < end:
+                found.run(lambda one: attentions.run(runner, one), call)
+
         round_of_calls()
         round_of_questions()
         round_of_convolutions()
+        round_of_attentions()
 
 
 def replay(runner: Runner, text: str) -> None:
     runner.told(text)
-    names = {**vars(memory), **vars(calls), **vars(problems), **vars(convolutions)}
+    names = {**vars(memory), **vars(calls), **vars(problems), **vars(convolutions), **vars(attentions)}
     example = eval(text, {**names, "array": np.array})  # what this program printed before
     if isinstance(example, calls.Example):
         runner.run(example)
+    elif isinstance(example, attentions.AttentionCall):
+        attentions.run(runner, example)
     elif isinstance(example, convolutions.ConvCall):
         convolutions.run(runner, example)
     else:

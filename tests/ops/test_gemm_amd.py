@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tilewright.arch import all_archs
-from tilewright.ops import KernelSpec, op
+from tilewright.ops import KernelSpec, ck_tile_rules, op
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_shape, amd_signature, dtype_rules
 from tilewright.ops.gemm.problem import accumulator
@@ -215,7 +215,7 @@ UNSERVED: dict[str, list[Unserved]] = {
 def rules_in_the_source() -> set[str]:
     return {
         node.args[0].value
-        for module in (amd, amd_signature, dtype_rules)
+        for module in (amd, amd_signature, ck_tile_rules, dtype_rules)
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

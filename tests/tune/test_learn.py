@@ -24,7 +24,7 @@ from tilewright.learn.data import collect, demand_enough, matrix, near
 from tilewright.ops.base import plain
 from tilewright.ops.engine import engine
 from tilewright.ops.features import Frame, kernel_columns, vocabulary
-from tilewright.runtime.trees import NODE, Forest
+from tilewright.runtime.trees import NODE, Forest, by_sets
 from tilewright.tune import problem_sets
 
 GEMM = ops.op("gemm")
@@ -76,6 +76,39 @@ def test_c_and_numpy_score_as_a_walk_does(seed: int, count: int) -> None:
     expected = [walked(one, row) for row in rows]
     np.testing.assert_allclose(one.score(rows), expected, rtol=1e-12)
     np.testing.assert_allclose(one._by_numpy(rows), expected, rtol=1e-12)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 5, 63, 64, 65, 130, 256, 257, 600]))
+@settings(max_examples=30, deadline=None)
+def test_by_sets_kernels_score_as_rows_do(seed: int, count: int) -> None:
+    """Two features of the problem, two of the kernel, two of both and the units; some kernels of those at hand."""
+    one = forest(seed, deep=1 + seed % 8)
+    sets = by_sets(one, 7)
+    assert sets is not None
+    draw = np.random.default_rng(seed + 1)
+    problem, units = draw.normal(size=2).astype(np.float32), float(np.float32(draw.normal()))
+    kernel, both = draw.normal(size=(2, count)).astype(np.float32), draw.normal(size=(2, count))
+    both[:, :: max(1, count // 3)] = np.nan
+    # A value that is a threshold goes left.
+    both[0, 0] = one.nodes["threshold"][one.nodes["feature"] == 4].min(initial=0.5)
+    asked = np.flatnonzero(draw.random(count) < 0.8)
+    rows = np.empty((count, 7), np.float32)
+    rows[:, :2], rows[:, 2:4], rows[:, 4:6], rows[:, 6] = problem, kernel.T, both.T, units
+    found = sets.ask(problem, sets.ranks(2, kernel), both, asked, units)
+    np.testing.assert_array_equal(found, one.score(rows[asked]))
+    np.testing.assert_allclose(found, [walked(one, row) for row in rows[asked]], rtol=1e-12)
+
+
+def test_forests_that_sets_cannot_hold_are_walked() -> None:
+    assert by_sets(forest(3, deep=9, trees=30), 7) is None
+    one = next(found for seed in range(9) if len((found := forest(seed, trees=1)).nodes) > 6)
+    nodes = one.nodes.copy()
+    first, second = np.flatnonzero(nodes["left"] != np.arange(len(nodes)))[-2:]
+    nodes["left"][first] = nodes["left"][second]  # they share their children, and others have no parent
+    shared = replace(one, nodes=nodes)
+    assert shared.wrong(7) == "", "a walk ends"
+    assert by_sets(shared, 7) is None
+    assert by_sets(replace(forest(3), roots=forest(3).roots[::-1].copy()), 7) is None
 
 
 def spoiled(name: str) -> Forest:
@@ -145,6 +178,34 @@ def test_features_are_finite_named_and_the_same_for_a_kernel_in_any_company() ->
     strange = replace(specs[0], schedule=replace(specs[0].schedule))
     assert frame.unknown_words(strange) == []
     assert Frame(engine(GEMM), GEMM.schedules, {}).unknown_words(specs[0])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_a_shipped_model_says_is_what_its_forest_says_of_whole_rows(seed: int) -> None:
+    """Asked by sets, from what is kept of kernels, or by rows made for the purpose: the same seconds."""
+    for model in models._shipped():
+        op, target = ops.op(model.card.op), model.card.targets[0]
+        kind = "cpu" if target.startswith("x86") else "cuda"
+        units, device = int(model.high[-1]), model.card.devices[0]
+        spoken = 0
+        for values in engine(op).random(seed, 12, kind):
+            given = {"datatype": "bf16"} if op.name == "gemm" else {}
+            problem = op.measured_as(op.problem({**values, **given}))
+            specs = [one for one in op.candidates(problem.signature, target) if not op.supports(one, problem)]
+            if len(specs) < 2:
+                continue
+            estimates = [backend(kind).estimate(one, problem, 2) for one in specs]
+            for _ in range(2):  # what is kept is used the second time
+                told = models.ask([model], specs, problem, units, estimates, device)
+                if told.seconds is None:
+                    continue
+                spoken += 1
+                near = model.near(np.array(estimates))
+                rows = model.frame.rows([specs[one] for one in near], problem, units)
+                plain_way = models.rough(model.card.rough, problem) * np.exp(model.forest._by_numpy(rows))
+                np.testing.assert_allclose(told.seconds[near], plain_way, rtol=1e-12)
+                assert np.isinf(np.delete(told.seconds, near)).all()
+        assert spoken, f"{model.card.name} was asked of nothing it knows"
 
 
 def test_data_leaves_out_what_is_held_out_and_says_how_much() -> None:

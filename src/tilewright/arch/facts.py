@@ -46,6 +46,8 @@ class Arch:
     register_granule: int = 0  # warps get vector registers in multiples of this
     warp_grids: tuple[Shape, ...] = ()
     warp_tiles: Mapping[str, tuple[Shape, ...]] | None = None  # by dtype key
+    # What CK Tile's dispatcher has of attention for it: `dtypes` and `pipelines`, in its words.
+    attention: Mapping[str, tuple[str, ...]] | None = None
     # What data sheets promise, by the model's name: `memory` bytes a second, and operations a second by element type.
     data_sheets: Mapping[str, Mapping[str, float]] | None = None
 
@@ -89,6 +91,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "frozenset[str]": lambda value: frozenset(_names(value)),
     "tuple[Shape, ...]": _shapes,
     "Mapping[str, Mapping[str, float]] | None": _sheets,
+    "Mapping[str, tuple[str, ...]] | None": lambda value: {what: _names(one) for what, one in value.items()},
     "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(one) for dtype, one in value.items()},
 }
 _FIELDS = {one.name: _READERS[str(one.type)] for one in fields(Arch)}

@@ -29,8 +29,8 @@ from tilewright import events, ops, settings
 from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.engine import engine
-from tilewright.ops.features import ALIGNED, Frame
-from tilewright.runtime.trees import Forest
+from tilewright.ops.features import ALIGNED, MOST_POOLS, Frame, Pool
+from tilewright.runtime.trees import BySets, Forest, by_sets
 
 FORMAT = 2
 ENDING = ".twmodel"
@@ -68,11 +68,21 @@ class Card:
         return f"{self.op}-{'-'.join(self.targets)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question to a model is about, beside kernels."""
+
+    problem: Any
+    units: int
+    features: Array  # the problem's
+
+
 class Model:
     """A card and its forest."""
 
     def __init__(self, card: Card, forest: Forest, low: Array, high: Array) -> None:
         self.card, self.forest, self.low, self.high = card, forest, low, high
+        self._ranks: dict[int, tuple[Pool, Array]] = {}  # of kernels' own features, as the forest asks for them
 
     @cached_property
     def frame(self) -> Frame:
@@ -80,13 +90,41 @@ class Model:
         return Frame(engine(op), op.schedules, self.card.vocabulary)
 
     @cached_property
+    def _by_sets(self) -> BySets | None:
+        return by_sets(self.forest, len(self.card.columns))
+
+    @cached_property
     def _signatures(self) -> frozenset[str]:
         return frozenset(self.card.signatures)
 
     @cached_property
-    def _ranged(self) -> Array:
-        """Which features of a problem have a range it speaks in; alignment beyond what it has seen is nothing new."""
-        return np.array([not name.startswith(ALIGNED) for name in self.frame.problem_columns])
+    def _range(self) -> tuple[Array, Array]:
+        """In which of a problem's features it speaks; alignment beyond what it has seen is nothing new."""
+        names = self.frame.problem_columns
+        free = np.array([name.startswith(ALIGNED) for name in names], bool)
+        low, high = self.low[: len(names)] - 1e-6, self.high[: len(names)] + 1e-6
+        return np.where(free, -np.inf, low), np.where(free, np.inf, high)
+
+    def told(
+        self, specs: Sequence[KernelSpec], problem: Any, units: int, estimates: Array, device: Mapping[str, Any]
+    ) -> Array | str:
+        """The seconds it predicts; or why it says nothing."""
+        silent = self.silent(specs[0], device)
+        if silent:
+            return silent
+        pool = self.frame.pool(specs, units)
+        # The kernels of a selection have one signature, and perhaps several archs.
+        silent = next((text for one in pool.archs[1:] if (text := self.silent(one, device))), "")
+        if silent:
+            return silent
+        if not np.isfinite(estimates).all():
+            return "an estimate is no number"
+        near = self.near(estimates)
+        new = next((pool.new[one] for one in near.tolist() if one in pool.new), ()) if pool.new else ()
+        if new:
+            return f"it has not seen {', '.join(new)}"
+        asked = Asked(problem, units, self.frame.of_problem(problem))
+        return self.outside(asked) or self.seconds(asked, pool, near)
 
     def silent(self, spec: KernelSpec, device: Mapping[str, Any]) -> str:
         """Why it says nothing of kernels like this one on a device; empty where it does."""
@@ -98,14 +136,12 @@ class Model:
         new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
         return f"it has not seen {', '.join(new)}" if new else ""
 
-    def outside(self, rows: Array) -> str:
+    def outside(self, asked: Asked) -> str:
         """Which feature of a problem lies beyond its training; empty where none does."""
-        count = len(self.frame.problem_columns)
-        first = rows[0, :count]
-        far = self._ranged & ((first < self.low[:count] - 1e-6) | (first > self.high[:count] + 1e-6))
-        if not far.any():
-            return self._other_units(float(rows[0, -1]))
-        at = int(np.argmax(far))
+        (low, high), first = self._range, asked.features
+        if not ((first < low) | (first > high)).any():
+            return self._other_units(asked.units)
+        at = int(np.argmax((first < low) | (first > high)))
         range_ = f"{self.low[at]:.3g} to {self.high[at]:.3g}"
         return f"{self.card.columns[at]} is {first[at]:.3g}, and it was trained on {range_}"
 
@@ -122,12 +158,24 @@ class Model:
         """The places of the kernels it is asked about."""
         return np.flatnonzero(estimates <= self.card.far * estimates.min())
 
-    def seconds(self, problem: Any, rows: Array, near: Array, count: int) -> Array:
+    def seconds(self, asked: Asked, pool: Pool, near: Array) -> Array:
         """Of all kernels; those it was not asked about take for ever."""
-        found = np.full(count, np.inf)
+        found = np.full(len(pool.specs), np.inf)
         with np.errstate(all="ignore"):
-            found[near] = rough(self.card.rough, problem) * np.exp(self.forest.score(rows))
+            found[near] = rough(self.card.rough, asked.problem) * np.exp(self._scores(asked, pool, near))
         return found
+
+    def _scores(self, asked: Asked, pool: Pool, near: Array) -> Array:
+        sets = self._by_sets
+        if sets is None:
+            return self.forest.score(self.frame.rows([pool.specs[one] for one in near], asked.problem, asked.units))
+        kept = self._ranks.get(id(pool))
+        if kept is None:
+            if len(self._ranks) >= MOST_POOLS:
+                self._ranks.clear()
+            kept = self._ranks[id(pool)] = pool, sets.ranks(len(asked.features), pool.block.T)
+        both = self.frame.of_both(pool, asked.problem, asked.units)
+        return sets.ask(asked.features, kept[1], both, near, asked.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,27 +352,15 @@ def ask(
     device: Mapping[str, Any],
 ) -> Verdict:
     """What the first model that knows these kernels says; else why none does."""
-    guessed, archs = np.asarray(estimates, np.float64), list({one.arch: one for one in specs}.values())
+    guessed = np.asarray(estimates, np.float64)
     whys: dict[bool, str] = {}
     for model in models:
         if model.card.op != problem.op:
             continue
-        # The kernels of a selection have one signature, and perhaps several archs.
-        silent = next((text for one in archs if (text := model.silent(one, device))), "")
-        if not silent and not np.isfinite(guessed).all():
-            silent = "an estimate is no number"
-        if not silent:
-            near = model.near(guessed)
-            asked = [specs[one] for one in near]
-            new = next((words for one in asked if (words := model.frame.unknown_words(one))), [])
-            silent = f"it has not seen {', '.join(new)}" if new else ""
-        if not silent:
-            rows = model.frame.rows(asked, problem, units)
-            silent = model.outside(rows)
-            if not silent:
-                seconds = model.seconds(problem, rows, near, len(specs))
-                return Verdict(seconds, model.card.sigma, model.card.name)
+        told = model.told(specs, problem, units, guessed, device)
+        if not isinstance(told, str):
+            return Verdict(told, model.card.sigma, model.card.name)
         # What a model for this arch lacks says more than that another is for another.
-        mine = any(one.arch in model.card.targets for one in archs)
-        whys[mine] = whys.get(mine) or f"the model {model.card.name} says nothing: {silent}"
+        mine = any(one.arch in model.card.targets for one in specs)
+        whys[mine] = whys.get(mine) or f"the model {model.card.name} says nothing: {told}"
     return Verdict(why_not=whys.get(True) or whys.get(False, ""))

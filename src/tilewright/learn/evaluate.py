@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Model
+from tilewright.dispatch.model import Asked, Model
 from tilewright.learn.data import Array, Data, matrix, near
 
 
@@ -115,7 +115,7 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
         why = next((text for spec in one.specs if (text := model.silent(spec, known))), "")
         why = why or (f"it has not seen {words[0]}" if words else "")
         if not why:
-            outside = model.outside(model.frame.rows(one.specs, one.problem, one.units))
+            outside = model.outside(Asked(one.problem, one.units, model.frame.of_problem(one.problem)))
             why = f"{outside.partition(' is ')[0]} beyond its training" if outside else ""
         if why:
             found[why] = found.get(why, 0) + 1

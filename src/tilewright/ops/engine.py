@@ -63,12 +63,13 @@ class Engine(Protocol):
 
     def problem_features(self, problem: Any) -> Sequence[float]: ...
 
-    def interactions(self, problem: Any, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
-        """What follows from problem and kernels, an array a name; `kernels` has an array a flat field.
+    def interactions(self, problem: Any, kernels: Mapping[str, Any], units: int) -> Any:
+        """What follows from problem and kernels, an array a name (or one of all); `kernels` has an array a flat field.
 
         Also one a name of `kernel_feature_names`, where the op has these and `kernel_features(spec)`: what it works out
         of a kernel alone, once.  Where it has `signature_words(signature)`, a model must have seen each of these words;
-        else it must have seen the signature.
+        else it must have seen the signature.  Where it has `kernel_terms(kernels, units)`, a mapping, `kernels` has
+        these too: what follows from the kernels alone, worked out once, since they are asked about again and again.
         """
 
 

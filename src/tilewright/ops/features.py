@@ -3,7 +3,8 @@
     problem       what the op says of the problem                         (`Engine.problem_features`)
     kernel        every flat field of the schedule that is a number, a switch or a word, and what the op works out of
                   a kernel alone                                          (`Engine.kernel_features`, where it has it)
-    interaction   what the op works out of both, for all kernels at once   (`Engine.interactions`)
+    interaction   what the op works out of both, for all kernels at once   (`Engine.interactions`; what it needs of the
+                  kernels alone is worked out once for them:               `Engine.kernel_terms`, where it has it)
     hardware      units the work is dealt to
 
 Nothing of the analytic estimate is among them: it may change without a model knowing.
@@ -14,6 +15,7 @@ Words become numbers by a vocabulary that a model keeps; a word it has not seen 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +41,8 @@ def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
 
 
 ABSENT = -1.0
+MOST_ROWS, MOST_POOLS = 1 << 16, 256  # kept of kernels, and of candidates that are asked about together
+ALIKE = 8  # kept of candidates that begin and end with the same kernels
 UNITS = "units"
 ALIGNED = "aligned_"  # how the names of features begin that say what sizes are multiples of
 
@@ -83,6 +87,17 @@ def vocabulary(specs: Sequence[KernelSpec], columns: Sequence[str]) -> dict[str,
     return {name: sorted(words) for name, words in sorted(found.items())}
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a model sees of some kernels alone."""
+
+    specs: Sequence[KernelSpec]
+    archs: Sequence[KernelSpec]  # one of each arch
+    block: Array  # a row a kernel
+    fields: Mapping[str, Any]  # a column a name, and what the op works out of them for its interactions
+    new: Mapping[int, Sequence[str]]  # words that the vocabulary lacks, by the kernel's place
+
+
 class Frame:
     """The columns of a model for one op, filled for any kernels and problem."""
 
@@ -90,11 +105,12 @@ class Frame:
         self._part, self.words = part, dict(words)
         self._kernel = kernel_columns(schedules)
         self._own: tuple[str, ...] = tuple(getattr(part, "kernel_feature_names", ()))
-        self._known: dict[tuple[str, ...], tuple[Array, dict[str, Array]]] = {}
-        self._new: dict[str, list[str]] = {}  # words of a kernel, by its digest, that the vocabulary lacks
+        self._rows: dict[str, tuple[list[float], list[str]]] = {}  # by the digest of a kernel
+        self._pools: dict[tuple[int, ...], tuple[Pool, ...]] = {}
         self.problem_columns = part.problem_feature_names
+        self.kernel_columns = (*self._kernel, *self._own)
         self.columns: tuple[str, ...] = (
-            *part.problem_feature_names, *self._kernel, *self._own, *part.interaction_names, UNITS,
+            *part.problem_feature_names, *self.kernel_columns, *part.interaction_names, UNITS,
         )  # fmt: skip
 
     def signature_words(self, signature: Any) -> tuple[str, ...]:
@@ -104,45 +120,63 @@ class Frame:
 
     def unknown_words(self, spec: KernelSpec) -> list[str]:
         """Words of a kernel that the vocabulary lacks: nothing learned says anything of it."""
-        known = self._new.get(spec.digest)
+        return self._row(spec)[1]
+
+    def _row(self, spec: KernelSpec) -> tuple[list[float], list[str]]:
+        """A kernel's own columns, and its words that the vocabulary lacks; worked out once."""
+        known = self._rows.get(spec.digest)
         if known is None:
-            pairs = zip(self._kernel, values(spec, self._kernel), strict=True)
-            known = [value for name, value in pairs if isinstance(value, str) and value not in self.words.get(name, ())]
-            self._new[spec.digest] = known
+            pairs = list(zip(self._kernel, values(spec, self._kernel), strict=True))
+            row = [_number(value, self.words.get(name, ())) for name, value in pairs]
+            if self._own:
+                row += [float(one) for one in self._part.kernel_features(spec)]  # type: ignore[attr-defined]
+            new = [value for name, value in pairs if isinstance(value, str) and value not in self.words.get(name, ())]
+            if len(self._rows) >= MOST_ROWS:
+                self._rows.clear()
+            known = self._rows[spec.digest] = (row, new)
         return known
 
-    def _kernels(self, specs: Sequence[KernelSpec]) -> tuple[Array, dict[str, Array]]:
-        """The kernels' own columns, kept: the candidates of a signature are asked for again and again."""
-        key = tuple(one.digest for one in specs)
-        known = self._known.get(key)
-        if known is None:
-            names = (*self._kernel, *self._own)
-            rows = [self._kernel_row(spec) for spec in specs]
-            block = np.array(rows, np.float32).reshape(len(rows), len(names))
-            # Copies, in which neighbours lie side by side.
-            known = (block, {name: block[:, index].astype(np.float64) for index, name in enumerate(names)})
-            if len(self._known) > 256:
-                self._known.clear()
-            self._known[key] = known
-        return known
+    def pool(self, specs: Sequence[KernelSpec], units: int) -> Pool:
+        """Kept: the candidates of a signature are asked about again and again, and are the same objects then."""
+        specs = specs if isinstance(specs, list) else list(specs)
+        key = (units, len(specs), id(specs[0]), id(specs[-1]))
+        kept = self._pools.get(key, ())
+        for known in kept:  # lists of the same objects compare fast
+            if known.specs == specs:
+                return known
+        if len(self._pools) >= MOST_POOLS:
+            self._pools.clear()
+        found = self._pool(list(specs), units)
+        self._pools[key] = (found, *kept)[:ALIKE]
+        return found
 
-    def _kernel_row(self, spec: KernelSpec) -> list[float]:
-        pairs = zip(self._kernel, values(spec, self._kernel), strict=True)
-        found = [_number(value, self.words.get(name, ())) for name, value in pairs]
-        return [*found, *(float(one) for one in self._part.kernel_features(spec))] if self._own else found  # type: ignore[attr-defined]
+    def _pool(self, specs: Sequence[KernelSpec], units: int) -> Pool:
+        found = [self._row(spec) for spec in specs]
+        block = np.array([row for row, _ in found], np.float32).reshape(len(specs), len(self.kernel_columns))
+        # Copies, in which neighbours lie side by side.
+        fields: dict[str, Any] = dict(zip(self.kernel_columns, block.T.astype(np.float64), strict=True))
+        terms = getattr(self._part, "kernel_terms", None)
+        if terms is not None:
+            fields |= terms(fields, units)
+        archs = list({one.arch: one for one in specs}.values())
+        return Pool(specs, archs, block, fields, {at: new for at, (_, new) in enumerate(found) if new})
+
+    def of_problem(self, problem: Any) -> Array:
+        return np.array(self._part.problem_features(problem), np.float32)
+
+    def of_both(self, pool: Pool, problem: Any, units: int) -> Array:
+        """A row a feature, a column a kernel."""
+        found = np.asarray(self._part.interactions(problem, pool.fields, units), np.float64)
+        return np.ascontiguousarray(found.reshape(len(self._part.interaction_names), len(pool.specs)))
 
     def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int) -> Array:
         """One row a kernel."""
-        block, columns = self._kernels(specs)
-        of_problem = np.asarray(self._part.problem_features(problem), np.float32)
-        both = self._part.interactions(problem, columns, units)
+        pool, of_problem = self.pool(specs, units), self.of_problem(problem)
         out = np.empty((len(specs), len(self.columns)), np.float32)
         first = len(of_problem)
+        then = first + pool.block.shape[1]
         out[:, :first] = of_problem
-        out[:, first : first + block.shape[1]] = block
-        at = first + block.shape[1]
-        for one in both:
-            out[:, at] = one
-            at += 1
-        out[:, at] = units
+        out[:, first:then] = pool.block
+        out[:, then:-1] = self.of_both(pool, problem, units).T
+        out[:, -1] = units
         return out

@@ -1,4 +1,9 @@
-"""A forest of regression trees, scored by a small library of our own; without a compiler, by NumPy."""
+"""A forest of regression trees, scored by a small library of our own; without a compiler, by NumPy.
+
+The kernels of a selection are asked about by sets (`BySets`): trees share decisions, so a decision (a feature, and one
+of its thresholds) is a set of bits, one a kernel, that is worked out once, and a node of a tree takes two operations on
+sets, for up to 256 kernels.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,12 @@ from tilewright.errors import TilewrightError
 Array = np.ndarray[Any, Any]
 
 NODE = np.dtype([("threshold", np.float32), ("feature", np.int32), ("left", np.int32), ("value", np.float32)])
+SPLIT = np.dtype([("decision", np.uint16), ("at", np.uint16), ("left", np.uint16)])
 MOST_DEEP = 64
-_VERSION = 2
+_DEEP, MOST_DECISIONS = 8, 1 << 16  # by sets
+TREE = np.dtype([("splits", np.uint8, _DEEP), ("deep", np.int32), ("first_value", np.int32)])
+_SET = 32  # bytes of a set of rows
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,100 @@ class Forest:
         return np.asarray(self.base + self.nodes["value"][at].astype(np.float64).sum(axis=1))
 
 
+class _Tables(ctypes.Structure):
+    """`Shared` of native/trees.cpp."""
+
+    _fields_ = [
+        ("trees", ctypes.c_void_p), ("tree_count", ctypes.c_int64), ("splits", ctypes.c_void_p),
+        ("values", ctypes.c_void_p), ("thresholds", ctypes.c_void_p), ("first", ctypes.c_void_p),
+        ("base", ctypes.c_double),
+    ]  # fmt: skip
+
+
+class _Question(ctypes.Structure):
+    """`Question` of native/trees.cpp."""
+
+    _fields_ = [
+        ("problem", ctypes.c_void_p), ("kernel", ctypes.c_void_p), ("both", ctypes.c_void_p),
+        ("asked", ctypes.c_void_p), ("problem_count", ctypes.c_int64), ("kernel_count", ctypes.c_int64),
+        ("both_count", ctypes.c_int64), ("stride", ctypes.c_int64), ("count", ctypes.c_int64),
+        ("units", ctypes.c_float),
+    ]  # fmt: skip
+
+
+class BySets:
+    """A forest that kernels of one problem are asked about: rows of the problem, the kernel, both, and the units."""
+
+    def __init__(self, native: ctypes.CDLL, arrays: tuple[Array, ...], base: float) -> None:
+        self._native, self._arrays = native, arrays  # the library reads these
+        trees, *rest = (one.ctypes.data for one in arrays)
+        self._tables = _Tables(trees, len(arrays[0]), *rest, base)
+        self._at, self._room = ctypes.addressof(self._tables), (len(arrays[3]) + 2) * _SET
+
+    def ranks(self, feature: int, values: Array) -> Array:
+        """How many of a feature's thresholds lie below values: a row a feature, from one on."""
+        values = np.ascontiguousarray(values, np.float32)
+        found = np.empty(values.shape, np.uint16)
+        self._native.tw_trees_ranks(self._at, feature, len(values), values.ctypes.data, values.shape[1],
+                                    found.ctypes.data)  # fmt: skip
+        return found
+
+    def ask(self, problem: Array, kernel: Array, both: Array, asked: Array, units: float) -> Array:
+        """Scores of the kernels `asked`, by place.
+
+        `problem` are numbers (float32), `kernel` is ranks and `both` numbers (float64), each with a row a feature and a
+        column a kernel.
+        """
+        out, room = np.empty(len(asked), np.float64), np.empty(self._room, np.uint8)
+        question = _Question(
+            problem.ctypes.data, kernel.ctypes.data, both.ctypes.data, asked.ctypes.data, len(problem), len(kernel),
+            len(both), kernel.shape[1], len(asked), units,
+        )  # fmt: skip
+        place = room.ctypes.data
+        self._native.tw_trees_ask(self._at, ctypes.addressof(question), place + -place % _SET, out.ctypes.data)
+        return out
+
+
+def by_sets(forest: Forest, width: int) -> BySets | None:
+    """The same forest over so many features; None without a compiler, and for one that is too large for it."""
+    native = _library()
+    nodes, roots = forest.nodes, forest.roots
+    own, left = np.arange(len(nodes)), nodes["left"].astype(np.int64)
+    leaf = left == own
+    sizes = np.diff(np.r_[roots, len(nodes)])
+    if native is None or not len(roots) or roots[0] or (sizes <= 0).any():
+        return None
+    tree = np.repeat(np.arange(len(roots)), sizes)
+    # Trees lie one behind another, and every node but the roots has one parent.
+    parents = np.bincount(np.r_[left[~leaf], left[~leaf] + 1], minlength=len(nodes))
+    if (tree[left + ~leaf] != tree).any() or (parents != ~np.isin(own, roots)).any():
+        return None
+    level, number, now = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64), roots.astype(np.int64)
+    for depth in range(_DEEP + 1):
+        level[now] = depth
+        inner = now[~leaf[now]]
+        number[left[inner]], number[left[inner] + 1] = number[inner], number[inner] + (1 << depth)
+        now = np.r_[left[inner], left[inner] + 1]
+    pairs = np.stack([nodes["feature"], nodes["threshold"]], axis=1)[~leaf]
+    decisions, which = np.unique(pairs.astype(np.float64), axis=0, return_inverse=True)
+    if len(decisions) > MOST_DECISIONS or len(now):  # deeper than that
+        return None
+    splits = np.zeros(len(pairs), SPLIT)
+    splits["decision"], splits["at"] = which.reshape(-1), (own - roots[tree])[~leaf]
+    splits["left"] = (left - roots[tree])[~leaf]
+    splits = splits[np.lexsort((level[~leaf], tree[~leaf]))]
+    trees = np.zeros(len(roots), TREE)
+    np.add.at(trees["splits"], (tree[~leaf], level[~leaf]), 1)
+    trees["deep"] = np.maximum.reduceat(level, roots)
+    room = np.r_[0, np.cumsum(1 << trees["deep"].astype(np.int64))]
+    trees["first_value"] = room[:-1]
+    values = np.zeros(room[-1], np.float32)
+    values[(room[tree] + number)[leaf]] = nodes["value"][leaf]
+    first = np.searchsorted(decisions[:, 0], np.arange(width + 1)).astype(np.int32)
+    arrays = (trees, splits, values, np.ascontiguousarray(decisions[:, 1], np.float32), first)
+    return BySets(native, arrays, forest.base)
+
+
 _lock = threading.Lock()
 _loaded: list[ctypes.CDLL | None] = []
 
@@ -97,7 +200,7 @@ def _built() -> ctypes.CDLL | None:
     text = resources.files("tilewright.runtime").joinpath("native/trees.cpp").read_text(encoding="utf-8")
     try:
         found = ctypes.CDLL(
-            str(build_source(Source("tilewright_trees.cpp", text, "c++"), runnable_host_archs()[-1].name).path)
+            str(build_source(Source("tilewright_trees.cpp", text, "c++"), runnable_host_archs()[0].name).path)
         )
         found.tw_trees_abi_version.restype = ctypes.c_int64
         if found.tw_trees_abi_version() != _VERSION:
@@ -105,6 +208,10 @@ def _built() -> ctypes.CDLL | None:
         score, pointer, size = found.tw_trees_score, ctypes.c_void_p, ctypes.c_int64
         score.argtypes = (pointer, pointer, pointer, size, pointer, size, size, ctypes.c_double, pointer)
         score.restype = None
+        found.tw_trees_ranks.argtypes = (pointer, size, size, pointer, size, pointer)
+        found.tw_trees_ranks.restype = None
+        found.tw_trees_ask.argtypes = (pointer, pointer, pointer, pointer)
+        found.tw_trees_ask.restype = None
     except (TilewrightError, OSError, AttributeError) as error:
         events.emit(events.Warned("trees", f"learned selection takes a millisecond longer: {error}"))
         return None

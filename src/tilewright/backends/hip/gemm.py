@@ -17,9 +17,9 @@ from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.hip import gemm_estimate
 from tilewright.backends.hip.ck_tile import chosen, included
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Needs, Sign, has_part, named, profile, read_part
+from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import amd_shape as shape
-from tilewright.ops.gemm.amd_signature import ck_tile_rules
+from tilewright.ops.ck_tile_rules import ck_tile_rules
 from tilewright.ops.gemm.schedule import CkTileSchedule, GpuLoopsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 

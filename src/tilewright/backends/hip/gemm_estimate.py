@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arch import Arch, all_archs
+from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.schedule import GpuLoopsSchedule
 
 CLOCK = 2.0e9

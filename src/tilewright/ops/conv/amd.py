@@ -1,19 +1,43 @@
-"""Convolution on AMD GPUs: what is legal, and the schedules worth proposing.
+"""Convolution on AMD GPUs: what is legal, and what a legal kernel was not made for.
 
-loops   the floor: any size, stride and element type
+compv3, compv4, mem   CDNA: the matrix product of GEMM's CK Tile kernels with another way in.  Rows are pixels, k taps
+                      and channels, found by the lanes themselves; groups are a batch.  Channels side by side
+loops                 the floor: any size, stride and element type, on every GPU
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from tilewright.arch import Arch
+from tilewright.ops import ck_tile_rules as product_rules
+from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import Violation
-from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, schedules
+from tilewright.ops.conv.amd_shape import (
+    as_product,
+    lane_vectors,
+    loads,
+    multiplied,
+    native_store,
+    residues,
+    walking_registers,
+)
+from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
-SCHEDULES: tuple[type[ConvSchedule], ...] = (LoopsSchedule,)
+__all__ = ["RULES", "SCHEDULES", "ck_tile_rules", "generic_schedule", "limits", "schedules", "signature_rules"]
+
+USUAL = "fp16"
+SCHEDULES: tuple[type[ConvSchedule], ...] = (CkTileConvSchedule, LoopsSchedule)
+MAX_BYTES = product_rules.MAX_BYTES  # offsets inside an operand are 32-bit
+MAX_SIZE = 1 << 30
+MAX_THREADS = product_rules.MAX_THREADS
+MAX_GROUPS = (1 << 16) - 1
+MAX_RESIDUES = 512
+_REMEDY = "use another kernel of the pool"
 
 
 def signature_rules(signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
@@ -21,26 +45,159 @@ def signature_rules(signature: ConvSignature, arch: Arch) -> Iterator[Violation]
     yield from dtype_rules(signature)
 
 
+def ck_tile_rules(signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
+    """Which products CK Tile's headers have on the arch."""
+    yield from product_rules.ck_tile_rules(multiplied(signature), arch)
+
+
 def _signature(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
     yield from signature_rules(signature, arch)
 
 
-RULES = (_signature,)
+def _product(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    """What the matrix product allows."""
+    if not isinstance(schedule, CkTileConvSchedule) or next(dtype_rules(signature), None) is not None:
+        return
+    yield from ck_tile_rules(signature, arch)
+    yield from product_rules.instance_rules(*as_product(signature, schedule), arch)
+
+
+def _vectors(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, CkTileConvSchedule) or not product_rules.is_whole(as_product(signature, schedule)[1]):
+        return
+    for what, width, most in zip("AB", schedule.vectors, lane_vectors(signature, schedule), strict=False):
+        if width & (width - 1) or width * shape.bytes_of(signature.dtype) > shape.NATIVE_BYTES:
+            widest = shape.NATIVE_BYTES // shape.bytes_of(signature.dtype)
+            yield Violation("amd-vector", f"{what} is read {width} at a time", f"use a power of two up to {widest}")
+        elif width > most:
+            message = f"{what} is read {width} at a time, and a lane has {most} neighbours of its tile"
+            yield Violation("amd-vector", message, f"use {most}, or a larger tile")
+    stored, widest = schedule.vectors[2], native_store(signature, schedule)
+    if stored & (stored - 1) or stored > widest:
+        message = f"{stored} results leave at a time by the {schedule.store} store"
+        yield Violation("amd-vector", message, f"use a power of two up to {widest}")
+
+
+def _split(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if isinstance(schedule, CkTileConvSchedule) and schedule.split_k > 1 and signature.variant != "backward_weight":
+        message = f"split_k {schedule.split_k} of {signature.variant}: its k is short"
+        yield Violation("amd-split-k", message, "use split_k 1, or backward_weight")
+
+
+def _registers(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    """Beside what the product takes: where a lane reads."""
+    if (
+        not isinstance(schedule, CkTileConvSchedule)
+        or not product_rules.is_whole(as_product(signature, schedule)[1])
+        or not arch.accumulator_registers
+    ):
+        return
+    product = as_product(signature, schedule)
+    held = shape.registers(*product) + walking_registers(signature, schedule)
+    room = product_rules.register_room(product[1], arch)
+    if held > room and shape.registers(*product) <= room:  # else the product's rule has said it
+        tile = "x".join(map(str, schedule.tile))
+        message = (
+            f"tile {tile} with vectors {schedule.vectors[:2]} wants {held} registers of a lane; over {room} it spills"
+        )
+        yield Violation("amd-registers", message, "use a smaller tile, more waves or wider vectors")
+
+
+RULES = (_signature, _product, _vectors, _split, _registers)
 
 
 def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """Problems a legal kernel was not made for; the kernel's check in C says the same."""
-    yield from ()
+    """Problems a legal kernel was not made for; the kernel's check in C says the same (hip/conv.h)."""
+    if not isinstance(schedule, CkTileConvSchedule) or (not problem.batch and problem.variant != "backward_weight"):
+        return
+    if not problem.channels_last:
+        yield Violation("amd-channels-last", "channels do not lie side by side", _REMEDY)
+        return
+    if min((*problem.x_strides, *problem.w_strides, *problem.y_strides)) < 0:
+        yield Violation("amd-strides", "an operand is laid out backwards", _REMEDY)
+        return
+    yield from _layout(schedule, problem)
+    yield from _reads(schedule, problem)
+    yield from _sizes(schedule, problem)
+
+
+def _even(strides: Sizes, shape_: Sizes) -> bool:
+    """Whether pixels lie at equal distances, images too; a stride along one pixel says nothing."""
+    apart = strides[-2]
+    for axis in range(len(shape_) - 3, 0, -1):
+        apart *= shape_[axis + 1]
+        if shape_[axis] > 1 and strides[axis] != apart:
+            return False
+    return shape_[0] < 2 or strides[0] == apart * shape_[1]
+
+
+def _layout(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    p = problem
+    if p.variant != "backward_data" and (
+        p.w_strides[-2] != p.group_channels or not _even(p.w_strides, (1, *p.w_shape[1:]))
+    ):
+        yield Violation("amd-dense", "the taps of a filter do not lie side by side", _REMEDY)
+    if p.variant == "backward_weight" and not _even(p.y_strides, p.y_shape):
+        yield Violation("amd-dense", "the pixels of y do not lie at equal distances", _REMEDY)
+    if schedule.special != "pointwise":
+        return
+    if {*p.window, *p.stride} != {1} or any(p.before) or p.out != p.size:
+        message = "the kernel is for windows of one tap, without stride or padding"
+        yield Violation("amd-pointwise", message, _REMEDY)
+    elif not _even(*((p.y_strides, p.y_shape) if p.variant == "backward_data" else (p.x_strides, p.x_shape))):
+        yield Violation("amd-dense", "the pixels that are read do not lie at equal distances", _REMEDY)
+
+
+def _reads(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """Operands are read in whole accesses only; the result and D tensors may lie as they like."""
+    p = problem
+    a, b = loads(p.signature, schedule)
+    x = ("x", p.group_channels, p.x_strides[:-1])
+    y = ("y", p.group_filters, p.y_strides[:-1])
+    # forward reads a filter as one row.
+    w = ("w", p.group_channels, p.w_strides[:-1])
+    row = ("w", p.group_channels * prod(p.window), p.w_strides[:1])
+    of_a, of_b = {"forward": (x, row), "backward_data": (y, w), "backward_weight": (y, x)}[p.variant]
+    for (what, extent, strides), width in ((of_a, a), (of_b, b)):
+        if width > 1 and not p.aligned:
+            message = f"an operand's address is no multiple of 16 bytes, and {what} is read {width} elements at a time"
+            yield Violation("amd-alignment", message, "align it, or use a kernel with narrower vectors")
+        if extent % width or any(one % width for one in strides):
+            message = (
+                f"{what} is read {width} elements at a time; {extent} of them and strides {strides} are no multiples"
+            )
+            yield Violation("amd-alignment", message, "use a kernel with narrower vectors")
+
+
+def _sizes(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    p, size = problem, shape.bytes_of(problem.dtype)
+    written = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
+    for name, channels in (("x", p.group_channels), ("w", p.group_channels), ("y", p.group_filters)):
+        pairs = zip(getattr(p, f"{name}_shape")[:-1], getattr(p, f"{name}_strides")[:-1], strict=True)
+        span = (sum((count - 1) * stride for count, stride in pairs) + channels) * size
+        if name != written and span >= MAX_BYTES:
+            message = f"{name} of one group spans {span} bytes, and offsets are 32-bit"
+            yield Violation("amd-operand-size", message, "split the problem")
+    reach = [
+        max(pixels + before, window * dilation, out * stride)
+        for pixels, before, window, dilation, out, stride in zip(
+            p.size, p.before, p.window, p.dilation, p.out, p.stride, strict=True
+        )
+    ]
+    m, n, k = p.gemm
+    if max(*reach, m, n, k) >= MAX_SIZE:
+        message = f"rows, columns, depth ({m}, {n}, {k}) or an axis of {max(reach)} pixels with its padding"
+        yield Violation("amd-size", f"{message}: 2^30 and more are not counted", "split the problem")
+        return
+    tiles = -(-m // schedule.tile[0]) * -(-n // schedule.tile[1])
+    if tiles * shape.threads(as_product(p.signature, schedule)[1]) >= MAX_THREADS:
+        yield Violation("amd-tiles", f"{tiles} tiles make a launch of 2^32 threads or more", _REMEDY)
+    if p.groups > MAX_GROUPS:
+        yield Violation("amd-groups", f"{p.groups} groups, and a launch has at most {MAX_GROUPS}", _REMEDY)
+    if p.variant == "backward_data" and residues(p) > MAX_RESIDUES:
+        yield Violation("amd-residues", f"strides make more than {MAX_RESIDUES} residues of pixels", _REMEDY)
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:
     """The floor: serves every problem of the signature."""
     return LoopsSchedule()
-
-
-def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
-    """What the pool proposes for one signature; some of it may be illegal.
-
-    Asked for `default`, `full` and `profiler`; the other pools are rules over these (`pools.py`).
-    """
-    yield LoopsSchedule()

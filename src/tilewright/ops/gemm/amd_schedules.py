@@ -8,7 +8,7 @@ from itertools import product
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm.amd_signature import ck_tile_rules, tile_key
+from tilewright.ops.ck_tile_rules import ck_tile_rules, tile_key
 from tilewright.ops.gemm.schedule import AmdSchedule, CkTileSchedule, GpuLoopsSchedule, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 

@@ -31,10 +31,10 @@ KERNEL = (
     "register_m", "register_n", "ring_bytes", "way_out",
 )  # fmt: skip
 INTERACTION = (
-    "log2_tiles", "rounds", "last_round", "full_m", "full_n", "full_register_m", "full_register_n", "log2_steps",
-    "log2_parts", "log2_busiest", "machine_fill", "log2_fetched", "fetched_over_bytes", "flow_over_work",
-    "memory_over_work", "tiles_m", "tiles_n", "through_a_sheet", "copied_first",
-    "log2_in_flight",
+    "log2_tiles", "log2_steps", "log2_parts", "log2_busiest", "machine_fill", "log2_fetched", "fetched_over_bytes",
+    "memory_over_work", "log2_in_flight",  # logarithms up to here, taken at once
+    "rounds", "last_round", "full_m", "full_n", "full_register_m", "full_register_n", "tiles_m", "tiles_n",
+    "flow_over_work", "through_a_sheet", "copied_first",
 )  # fmt: skip
 
 # What activations cost beside a product: nothing, a comparison, transcendental functions.
@@ -106,49 +106,65 @@ def kernel_features(spec: KernelSpec) -> Sequence[float]:
     )  # fmt: skip
 
 
-def interactions(p: GemmProblem, kernels: Mapping[str, Array], units: int) -> Sequence[Array]:
+def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
+    """What interactions need of the kernels alone."""
     block_m, block_n, block_k, over_m, over_n = (
         kernels[name] for name in ("block_m", "block_n", "block_k", "cluster_blocks_m", "cluster_blocks_n")
     )
-    tiles_m, tiles_n = np.ceil(p.m / (block_m * over_m)), np.ceil(p.n / (block_n * over_n))
-    tiles = np.maximum(1.0, tiles_m * tiles_n * p.batch)
-    all_steps = np.maximum(1.0, np.ceil(p.k / block_k))
     blocks = over_m * over_n * kernels["shares_k"]
     # Clusters that run at a time: multiprocessors lie in groups, so larger clusters leave some idle.
     room = np.maximum(1.0, np.floor(units * np.where(blocks > 2, 10 / 11, 1.0) / blocks) * kernels["held"])
+    volume = block_m * block_n * block_k
+    splits, streams = kernels["splits"] > 0, kernels["streams"] > 0
+    return {
+        "spans": np.stack([block_m * over_m, block_n * over_n, kernels["register_m"], kernels["register_n"]]),
+        "room": room,
+        "volume": volume,
+        "fetched": (block_m * over_m + block_n * over_n) * block_k,
+        "flow": np.log2((block_m + block_n) * block_k / volume * 64.0),
+        "flying": room * blocks * kernels["ring_bytes"],
+        "rings": kernels["ring_bytes"] > 0,
+        "split": splits if splits.any() else None,
+        "streamed": streams if streams.any() else None,
+    }
+
+
+def interactions(p: GemmProblem, kernels: Mapping[str, Any], units: int) -> Array:
+    room, split, streamed = kernels["room"], kernels["split"], kernels["streamed"]
+    sizes = np.array([[p.m], [p.n], [p.m], [p.n]], np.float64)
+    cells = np.ceil(sizes / kernels["spans"])
+    tiles = np.maximum(1.0, cells[0] * cells[1] * p.batch)
+    all_steps = np.maximum(1.0, np.ceil(p.k / kernels["block_k"]))
     parts = _parts(tiles, all_steps, room, kernels)
-    steps = np.ceil(all_steps / parts)
-    waves = tiles * np.where(kernels["splits"] > 0, parts, 1.0) / room
-    rounds = np.where(kernels["streams"] > 0, np.maximum(waves, 1 / all_steps), np.ceil(waves))
-    macs = float(max(1, p.m * p.n * p.k * p.batch))
-    work = rounds * steps * block_m * block_n * block_k  # of the busiest block
-    taken = (block_m + block_n) * block_k
-    fetched = tiles * all_steps * (block_m * over_m + block_n * over_n) * block_k
-    size = DTYPES[p.dtype_a].bytes
+    waves = tiles / room if split is None else tiles * np.where(split, parts, 1.0) / room
+    rounds = np.ceil(waves)
+    if streamed is not None:
+        rounds = np.where(streamed, np.maximum(waves, 1 / all_steps), rounds)
+    rounds = np.maximum(rounds, 1e-3)
+    deep = np.ceil(all_steps / parts) * rounds
+    work = deep * kernels["volume"]  # of the busiest block
+    fetched = tiles * all_steps * kernels["fetched"]
+    macs, moved = float(max(1, p.m * p.n * p.k * p.batch)), max(1, p.bytes)
+    out: Array = np.empty((len(INTERACTION), len(room)))
+    out[0] = tiles
+    out[1] = deep
+    out[2] = parts
+    out[3] = work
+    np.divide(macs / units, work, out=out[4])
+    out[5] = fetched
+    np.multiply(fetched, DTYPES[p.dtype_a].bytes / moved, out=out[6])
+    np.divide(moved / units, work, out=out[7])
+    np.add(np.minimum(waves, 1.0) * kernels["flying"], 1.0, out=out[8])
+    np.log2(out[:9], out=out[:9])
+    np.minimum(waves, 64.0, out=out[9])
+    np.divide(waves, rounds, out=out[10])
+    np.divide(sizes, np.maximum(1.0, cells * kernels["spans"]), out=out[11:15])
+    np.minimum(cells[:2], 64.0, out=out[15:17])
+    out[17] = kernels["flow"]
     # Results of small tiles leave from the registers where their rows begin at whole words, else through a sheet.
-    sheet = kernels["way_out"] > (1.0 if p.c_stride % 2 == 0 else 0.0)
-    return (
-        np.log2(tiles),
-        np.minimum(64.0, waves),
-        waves / np.maximum(rounds, 1e-3),
-        p.m / np.maximum(1.0, tiles_m * block_m * over_m),
-        p.n / np.maximum(1.0, tiles_n * block_n * over_n),
-        p.m / (np.ceil(max(1, p.m) / kernels["register_m"]) * kernels["register_m"]),
-        p.n / (np.ceil(max(1, p.n) / kernels["register_n"]) * kernels["register_n"]),
-        np.log2(steps * np.maximum(rounds, 1e-3)),
-        np.log2(parts),
-        np.log2(work),
-        np.log2(macs / (work * units)),
-        np.log2(fetched),
-        np.log2(fetched * size / max(1, p.bytes)),
-        np.log2(taken / (block_m * block_n * block_k) * 64.0),
-        np.log2(max(1, p.bytes) / (work * units)),
-        np.minimum(64.0, tiles_m),
-        np.minimum(64.0, tiles_n),
-        sheet,
-        (kernels["ring_bytes"] > 0) * _copied_first(p),
-        np.log2(np.minimum(waves, 1.0) * room * blocks * kernels["ring_bytes"] + 1.0),
-    )
+    out[18] = kernels["way_out"] > (1.0 if p.c_stride % 2 == 0 else 0.0)
+    np.multiply(kernels["rings"], _copied_first(p), out=out[19])
+    return out
 
 
 def _copied_first(p: GemmProblem) -> float:
@@ -157,11 +173,12 @@ def _copied_first(p: GemmProblem) -> float:
     return float((p.a_stride * a % 16 > 0) + (p.b_stride * b % 16 > 0))
 
 
-def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Array]) -> Array:
+def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Any]) -> Array:
     """Into how many parts the k of a tile is cut: as split_k kernels decide (cuda/deal.h), or as the kernel says."""
-    wanted = np.maximum(1.0, np.floor(room / tiles))
-    most = np.where(steps < 8, 1.0, np.floor(steps / 4))
-    wanted = np.minimum(wanted, most)
-    wanted = np.where(kernels["splits"] > 0, np.ceil(steps / np.ceil(steps / wanted)), 1.0)
-    found: Array = np.maximum(1.0, np.minimum(steps, wanted * kernels["shares_k"]))
+    shares: Array = kernels["shares_k"]
+    if kernels["split"] is not None:
+        wanted = np.maximum(1.0, np.floor(room / tiles))
+        wanted = np.minimum(wanted, np.where(steps < 8, 1.0, np.floor(steps / 4)))
+        shares = np.where(kernels["split"], np.ceil(steps / np.ceil(steps / wanted)), 1.0) * shares
+    found: Array = np.maximum(1.0, np.minimum(steps, shares))
     return found

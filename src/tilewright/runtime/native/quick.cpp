@@ -18,7 +18,7 @@
 
 namespace {
 
-constexpr int most_operands = 16, most_dimensions = 6, most_scalars = 32, most_loops = 4, most_held = 8,
+constexpr int most_operands = 32, most_dimensions = 6, most_scalars = 32, most_loops = 4, most_held = 8,
               most_facts = 128, most_questions = 4;
 constexpr int64_t most_bytes = 2048;  // of one kernel's arguments
 

@@ -1,6 +1,7 @@
-// Scores rows of features with a forest of regression trees.  A tree is walked as deep as its deepest leaf by several
-// rows at once: no branch depends on the data, and the loads of one row hide those of the others.
+// Scores rows of features with a forest of regression trees: row by row walks for any forest, and whole blocks of rows
+// at once for forests of small trees whose features take few thresholds.
 #include <stdint.h>
+#include <string.h>
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
 
@@ -17,9 +18,171 @@ struct Node {
 
 constexpr int together = 16;
 
+// A forest by sets of rows.  Trees share decisions: a decision is a feature and one of its thresholds, and what a block of
+// rows says to it is worked out once, as a set of bits.  The inner nodes of a tree lie level by level.
+struct Split {
+  uint16_t decision;
+  uint16_t at;    // the node's place in its tree
+  uint16_t left;  // its children's places: this and the next
+};
+
+constexpr int most_deep = 8;
+
+// A leaf has a number: bit d says whether the way to it goes right at level d.
+struct Tree {
+  uint8_t splits[most_deep];  // of a level; those of a tree lie behind those of the tree before
+  int32_t deep;
+  int32_t first_value;  // of 1 << deep
+};
+
+struct Shared {
+  const Tree *trees;
+  int64_t tree_count;
+  const Split *splits;
+  const float *values;
+  const float *thresholds;  // of the decisions: ascending, feature by feature
+  const int32_t *first;     // of a feature's; one more than features
+  double base;
+};
+
+// The columns of a row, in order: `problem` that all rows share, `kernel` by rank, `both` as numbers, and the units.
+struct Question {
+  const float *problem;
+  const uint16_t *kernel;  // a row of `stride` kernels a feature
+  const double *both;      // the same
+  const int64_t *asked;    // which kernels
+  int64_t problem_count, kernel_count, both_count, stride, count;
+  float units;
+};
+
+constexpr int most_nodes = (2 << most_deep) - 1;  // of a tree
+
+// How many of a feature's thresholds lie below a value; of what is no number, none does.  Halves, without a branch that
+// depends on the value.
+inline int rank_of(const Shared &forest, int64_t feature, float value) {
+  const float *at = forest.thresholds + forest.first[feature];
+  const float *begin = at;
+  int32_t left = forest.first[feature + 1] - forest.first[feature];
+  if (left == 0) return 0;
+  while (left > 1) {
+    const int32_t half = left / 2;
+    at += at[half - 1] < value ? half : 0;
+    left -= half;
+  }
+  return (int)(at - begin) + (*at < value);
+}
+
+// A byte's bits as bytes.
+struct Spread {
+  uint64_t of[256];
+  constexpr Spread() : of() {
+    for (int byte = 0; byte < 256; ++byte)
+      for (int bit = 0; bit < 8; ++bit) of[byte] |= (uint64_t)(byte >> bit & 1) << 8 * bit;
+  }
+};
+constexpr Spread spread;
+
+// Sets of the rows of a block of 64 * words.
+template <int words> struct Rows {
+  typedef uint64_t Bits __attribute__((vector_size(8 * words)));
+  Bits bits;
+};
+
+template <int words> struct Block {
+  static constexpr int most = 64 * words;
+  using Set = Rows<words>;
+
+  // Rows that go right, by decision: those whose rank is above the threshold's number.
+  static void decide(const Shared &forest, int64_t feature, const int *ranks, Set *right) {
+    const int32_t count = forest.first[feature + 1] - forest.first[feature];
+    Set *mine = right + forest.first[feature];
+    memset(mine, 0, (size_t)count * sizeof *mine);
+    // Rank 0 goes right nowhere; its rows are put where something else is, which comes back.
+    Set *ranked = mine - 1;
+    const Set before = *ranked;
+    // Rows in turns of a word each: a row need not wait for its neighbour, which often has the same rank.
+    for (int bit = 0; bit < 64; ++bit)
+      for (int word = 0; word < words; ++word)
+        ((uint64_t *)&ranked[ranks[64 * word + bit]])[word] |= (uint64_t)1 << bit;
+    *ranked = before;
+    for (int32_t t = count - 1; t > 0; --t) mine[t - 1].bits |= mine[t].bits;
+  }
+
+  // All rows agree.
+  static void agree(const Shared &forest, int64_t feature, float value, Set *right) {
+    const int32_t count = forest.first[feature + 1] - forest.first[feature];
+    const int rank = rank_of(forest, feature, value);
+    memset(right + forest.first[feature], 255, (size_t)rank * sizeof *right);
+    memset(right + forest.first[feature] + rank, 0, (size_t)(count - rank) * sizeof *right);
+  }
+
+  static void fill(const Shared &forest, const Question &asked, const int64_t *kernels, int rows, Set *right) {
+    int ranks[most] = {};
+    int64_t feature = asked.problem_count;
+    for (int64_t f = 0; f < asked.kernel_count; ++f, ++feature) {
+      if (forest.first[feature] == forest.first[feature + 1]) continue;  // no tree asks for it
+      const uint16_t *row = asked.kernel + f * asked.stride;
+      for (int i = 0; i < rows; ++i) ranks[i] = row[kernels[i]];
+      decide(forest, feature, ranks, right);
+    }
+    for (int64_t f = 0; f < asked.both_count; ++f, ++feature) {
+      if (forest.first[feature] == forest.first[feature + 1]) continue;
+      const double *row = asked.both + f * asked.stride;
+      for (int i = 0; i < rows; ++i) ranks[i] = rank_of(forest, feature, (float)row[kernels[i]]);
+      decide(forest, feature, ranks, right);
+    }
+  }
+
+  // Each row's number: its bits, gathered from the sets of rows that go right at each level.
+  static void number(const Set *levels, int deep, int rows, uint8_t *out) {
+    for (int first = 0; first < rows; first += 8) {
+      uint64_t found = 0;
+      for (int level = 0; level < deep; ++level)
+        found |= spread.of[((const uint8_t *)&levels[level])[first / 8]] << level;
+      memcpy(out + first, &found, 8);
+    }
+  }
+
+  // Every node's rows, from the root on; then each row's leaf.
+  static void score(const Shared &forest, const Set *right, int rows, double *out) {
+    const Split *split = forest.splits;
+    Set sets[most_nodes], levels[most_deep];
+    uint8_t numbers[most];
+    memset(&sets[0], 255, sizeof sets[0]);
+    for (const Tree *tree = forest.trees; tree < forest.trees + forest.tree_count; ++tree) {
+      for (int level = 0; level < tree->deep; ++level) {
+        typename Set::Bits gone = {};
+        for (const Split *end = split + tree->splits[level]; split < end; ++split) {
+          const typename Set::Bits here = sets[split->at].bits, there = here & right[split->decision].bits;
+          sets[split->left].bits = here ^ there;
+          sets[split->left + 1].bits = there;
+          gone |= there;
+        }
+        levels[level].bits = gone;
+      }
+      number(levels, tree->deep, rows, numbers);
+      const float *values = forest.values + tree->first_value;
+      for (int i = 0; i < rows; ++i) out[i] += values[numbers[i]];
+    }
+  }
+
+  static void ask(const Shared &forest, const Question &asked, void *room, double *out) {
+    Set *right = (Set *)room + 1;
+    const int64_t units = asked.problem_count + asked.kernel_count + asked.both_count;
+    for (int64_t f = 0; f < asked.problem_count; ++f) agree(forest, f, asked.problem[f], right);
+    agree(forest, units, asked.units, right);
+    for (int64_t begin = 0; begin < asked.count; begin += most) {
+      const int rows = asked.count - begin < most ? (int)(asked.count - begin) : most;
+      for (int i = 0; i < rows; ++i) out[begin + i] = forest.base;
+      fill(forest, asked, asked.asked + begin, rows, right);
+      score(forest, right, rows, out + begin);
+    }
+  }
+};
+
 }  // namespace
 
-SHOWN int64_t tw_trees_abi_version() { return 2; }
+SHOWN int64_t tw_trees_abi_version() { return 3; }
 
 // out[r] = base + sum over trees; `roots` are the indices of the trees' first nodes, `depths` how deep they are.
 SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t *depths, int64_t trees,
@@ -43,4 +206,18 @@ SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t
       for (int i = 0; i < together && first + i < count; ++i) out[first + i] += nodes[at[i]].value;
     }
   }
+}
+
+// ranks[f * count + i] of values[f * count + i], for the features from `feature` on.
+SHOWN void tw_trees_ranks(const Shared *forest, int64_t feature, int64_t features, const float *values, int64_t count,
+                          uint16_t *ranks) {
+  for (int64_t f = 0; f < features; ++f)
+    for (int64_t i = 0; i < count; ++i)
+      ranks[f * count + i] = (uint16_t)rank_of(*forest, feature + f, values[f * count + i]);
+}
+
+// out[i] = base + sum over trees, of the kernel asked.asked[i]; `room` has 32 bytes a decision and 32 more, aligned so.
+SHOWN void tw_trees_ask(const Shared *forest, const Question *asked, void *room, double *out) {
+  if (asked->count <= 64) Block<1>::ask(*forest, *asked, room, out);
+  else Block<4>::ask(*forest, *asked, room, out);
 }

@@ -9,6 +9,7 @@
 #include "../../../hopper.h"
 
 #define __device__
+#define __host__
 #define __forceinline__ inline
 #define __global__
 #define __launch_bounds__(...)

@@ -91,6 +91,14 @@ TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int 
                "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
+// Rows of a map of four dimensions: from column x of row y on, of head z in sequence or page w.
+TW_GPU void tma_load_rows(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
 TW_GPU void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // All but the newest `Left` stores have read their shared memory.
 template <int Left> TW_GPU void tma_wait_read() {

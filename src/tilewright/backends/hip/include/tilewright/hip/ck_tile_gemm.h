@@ -38,7 +38,8 @@ using ck_tile::TailNumber;
 //   operand(...)   the window of A or B as a pipeline takes it
 template <class Config> struct CkTile;
 
-template <class Config> struct Device {
+// The product of a tile, whatever its operands are windows of.
+template <class Config> struct Product {
   using Shape =
       ck_tile::TileGemmShape<ck_tile::sequence<Config::tile_m, Config::tile_n, Config::tile_k>,
                              ck_tile::sequence<Config::warp_grid_m, Config::warp_grid_n, Config::warp_grid_k>,
@@ -103,6 +104,16 @@ template <class Config> struct Device {
       return Turns{}.template operator()<hot(variant), tail(variant)>(a, same, b, same, turns, lds...);
     }
   }
+};
+
+template <class Config> struct Device : Product<Config> {
+  using Base = Product<Config>;
+  using Base::as_ck_tile;
+  using Base::lds_bytes;
+  using Base::stage_bytes;
+  using typename Base::Partitioner;
+  using typename Base::Pipeline;
+  using typename Base::Store;
 
   // A matrix in memory, and the block's first tile of it; `padded`: reads past the end of a row are zeros.
   template <int rows, int columns, bool padded, int width, class T>
@@ -149,12 +160,12 @@ template <class Config> struct Device {
     const auto *b = static_cast<const typename Config::B *>(x.b) + z * x.b_batch;
     const auto of_a = window_a(x, a + (Config::a_rows ? first : int64_t(first) * x.a_stride), depth, m);
     const auto of_b = window_b(x, b + (Config::b_rows ? int64_t(first) * x.b_stride : first), depth, n);
-    const auto &all = sums<variant>(CkTile<Config>::operand(of_a), CkTile<Config>::operand(of_b), turns,
-                                    static_cast<void *>(lds), more...);
+    const auto &all = Base::template sums<variant>(CkTile<Config>::operand(of_a), CkTile<Config>::operand(of_b), turns,
+                                                   static_cast<void *>(lds), more...);
     // With two groups of waves, the first has the sums of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
-      if constexpr (Config::split_k > 1) Store::leave(x, all, Part<Config>{x, part}, {z, m, n}, lds);
-      else Store::leave(x, all, Finished<Config>{x}, {z, m, n}, lds);
+      if constexpr (Config::split_k > 1) Store::leave(x.m, all, Part<Config>{x, part}, {z, m, n}, lds);
+      else Store::leave(x.m, all, Finished<Config>{x}, {z, m, n}, lds);
     }
   }
 
@@ -188,7 +199,7 @@ template <class Config> struct Device {
     }
   }
 
-  static __device__ void finish(const Launch &x) { add_parts<Config>(x); }
+  static __device__ void finish(const Launch &x) { add_parts<Config>(x, Finished<Config>{x}); }
 };
 
 }  // namespace tw::hip

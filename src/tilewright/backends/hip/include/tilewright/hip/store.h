@@ -26,8 +26,8 @@ template <class T, int width> struct Together {
   typedef Word<T> type __attribute__((ext_vector_type(width)));
 };
 
-// `width` neighbours of a row of E, whole where the row does not end before.
-template <class Config> struct Finished {
+// How results are made of sums, and how neighbours of a row move: whole where they are aligned and all there.
+template <class Config> struct Leaving {
   using Sum = typename Config::Acc;
   using C = typename Config::C;
   using D = typename Config::D;
@@ -35,35 +35,6 @@ template <class Config> struct Finished {
   static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
   using Real = std::conditional_t<exact, double, float>;
 
-  const Launch &x;
-
-  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
-    if (column >= x.n) return;
-    const int count = x.n - column < width ? int(x.n - column) : width;
-    Real value[width], other[width];
-    const Real alpha = Real(x.alpha), beta = Real(x.beta);
-#pragma unroll
-    for (int j = 0; j < width; ++j) value[j] = alpha * Real(sums[j]);
-    if (x.beta != 0) {
-      load(other, static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column, 1, x.wide & wide_c, count);
-#pragma unroll
-      for (int j = 0; j < width; ++j) value[j] += beta * other[j];
-    }
-#pragma unroll
-    for (int t = 0; t < Config::num_d; ++t) {
-      load(other,
-           static_cast<const D *>(x.d[t]) + z * x.d_batch[t] + row * x.d_stride[t] + column * x.d_column_stride[t],
-           x.d_column_stride[t], x.wide & (wide_d << t), count);
-#pragma unroll
-      for (int j = 0; j < width; ++j) value[j] = multiplies ? value[j] * other[j] : value[j] + other[j];
-    }
-    C result[width];
-#pragma unroll
-    for (int j = 0; j < width; ++j) round_to(activate<Config::epilogue>(value[j]), result[j]);
-    store(static_cast<C *>(x.e) + z * x.e_batch + row * x.e_stride + column, result, x.wide & wide_e, count);
-  }
-
- private:
   template <class T> static TW_GPU Real real(T one) {
     if constexpr (exact) return Real(one);
     else return to_float(one);
@@ -83,26 +54,72 @@ template <class Config> struct Finished {
     for (int j = 0; j < width; ++j) to[j] = j < count ? real(from[j * step]) : Real(0);
   }
 
-  template <int width> static TW_GPU void store(C *to, const C (&from)[width], bool wide, int count) {
+  template <int width> static TW_GPU void combine(Real (&value)[width], const Real (&other)[width]) {
+#pragma unroll
+    for (int j = 0; j < width; ++j) value[j] = multiplies ? value[j] * other[j] : value[j] + other[j];
+  }
+
+  // Activation, one rounding, and away.
+  template <int width> static TW_GPU void store(C *to, const Real (&value)[width], bool wide, int count) {
+    C result[width];
+#pragma unroll
+    for (int j = 0; j < width; ++j) round_to(activate<Config::epilogue>(value[j]), result[j]);
     if constexpr (width > 1) {
       if (wide && count == width) {
         typename Together<C, width>::type all;
 #pragma unroll
-        for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(Word<C>, from[j]);
+        for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(Word<C>, result[j]);
         *reinterpret_cast<typename Together<C, width>::type *>(to) = all;
         return;
       }
     }
 #pragma unroll
     for (int j = 0; j < width; ++j)
-      if (j < count) to[j] = from[j];
+      if (j < count) to[j] = result[j];
   }
 };
 
-// The sums of one part of k.  Rows are as long as whole accesses want, so none ends early.
-template <class Config> struct Part {
-  using Sum = typename Config::Acc;
+// `width` neighbours of a row of E, whole where the row does not end before.
+template <class Config> struct Finished : private Leaving<Config> {
+  using Base = Leaving<Config>;
+  using typename Base::C;
+  using typename Base::D;
+  using typename Base::Real;
+  using typename Base::Sum;
+
   const Launch &x;
+  TW_GPU explicit Finished(const Launch &launch) : x(launch) {}
+
+  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
+    if (column >= x.n) return;
+    const int count = x.n - column < width ? int(x.n - column) : width;
+    Real value[width], other[width];
+    const Real alpha = Real(x.alpha), beta = Real(x.beta);
+#pragma unroll
+    for (int j = 0; j < width; ++j) value[j] = alpha * Real(sums[j]);
+    if (x.beta != 0) {
+      Base::load(other, static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column, 1, x.wide & wide_c,
+                 count);
+#pragma unroll
+      for (int j = 0; j < width; ++j) value[j] += beta * other[j];
+    }
+#pragma unroll
+    for (int t = 0; t < Config::num_d; ++t) {
+      Base::load(
+          other,
+          static_cast<const D *>(x.d[t]) + z * x.d_batch[t] + row * x.d_stride[t] + column * x.d_column_stride[t],
+          x.d_column_stride[t], x.wide & (wide_d << t), count);
+      Base::combine(value, other);
+    }
+    Base::store(static_cast<C *>(x.e) + z * x.e_batch + row * x.e_stride + column, value, x.wide & wide_e, count);
+  }
+};
+
+// The sums of one part of k.  Rows are as long as whole accesses want, so none ends early.  A Launched says where the
+// sums of a launch are: GEMM's Launch, or that of another op with such a product inside.
+template <class Config, class Launched = Launch> struct Part {
+  using Sum = typename Config::Acc;
+  const Launched &x;
   int64_t part;
 
   TW_GPU Sum *at(int64_t z, int64_t row, int64_t column) const {
@@ -207,8 +224,7 @@ template <class Config> struct Direct {
   using T = Turns<Config>;
   static constexpr int lds_bytes = 0;
 
-  template <class Sums, class Out>
-  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, Corner at, void *) {
+  template <class Sums, class Out> static TW_GPU void leave(int rows, const Sums &sums, Out out, Corner at, void *) {
     using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
     const auto own = Sums::get_tile_distribution().calculate_index();
@@ -217,21 +233,21 @@ template <class Config> struct Direct {
     for (int turn = 0; turn < T::count; ++turn) {
       typename Config::Acc held[T::held];
       T::take(turn, sums.get_thread_buffer(), held);
-      each<Encoding>(x, held, out, {at.z, at.m + T::m_of(turn) * T::band_m, at.n + T::n_of(turn) * T::band_n},
+      each<Encoding>(rows, held, out, {at.z, at.m + T::m_of(turn) * T::band_m, at.n + T::n_of(turn) * T::band_n},
                      std::make_integer_sequence<int, T::held>());
     }
   }
 
  private:
   template <class Encoding, class Out, int... i>
-  static TW_GPU void each(const Launch &x, const typename Config::Acc (&held)[T::held], Out out, Corner at,
+  static TW_GPU void each(int rows, const typename Config::Acc (&held)[T::held], Out out, Corner at,
                           std::integer_sequence<int, i...>) {
-    (one<place_of<Encoding>(i).row, place_of<Encoding>(i).column>(x, held[i], out, at), ...);
+    (one<place_of<Encoding>(i).row, place_of<Encoding>(i).column>(rows, held[i], out, at), ...);
   }
   template <int down, int right, class Out>
-  static TW_GPU void one(const Launch &x, typename Config::Acc sum, Out out, Corner at) {
+  static TW_GPU void one(int rows, typename Config::Acc sum, Out out, Corner at) {
     const typename Config::Acc alone[1] = {sum};
-    if (!Config::pad_m || at.m + down < x.m) out(alone, at.z, at.m + down, at.n + right);
+    if (!Config::pad_m || at.m + down < rows) out(alone, at.z, at.m + down, at.n + right);
   }
 };
 
@@ -247,7 +263,7 @@ template <class Config> struct Shuffled {
   static_assert(columns % width == 0, "rows are not whole accesses");
 
   template <class Sums, class Out>
-  static TW_GPU void leave(const Launch &x, const Sums &sums, Out out, Corner at, void *lds) {
+  static TW_GPU void leave(int all_rows, const Sums &sums, Out out, Corner at, void *lds) {
     using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
     const auto own = Sums::get_tile_distribution().calculate_index();
@@ -263,7 +279,7 @@ template <class Config> struct Shuffled {
                     std::make_integer_sequence<int, T::held>());
       __syncthreads();
       away<Encoding>(
-          x, block, out,
+          all_rows, block, out,
           {at.z, at.m + T::m_of(turn) * T::band_m + T::part_of(turn) * slab, at.n + T::n_of(turn) * T::band_n});
     }
   }
@@ -292,7 +308,7 @@ template <class Config> struct Shuffled {
   }
 
   // What all waves put there, in rows.
-  template <class Encoding, class Out> static TW_GPU void away(const Launch &x, const Sum *block, Out out, Corner at) {
+  template <class Encoding, class Out> static TW_GPU void away(int all_rows, const Sum *block, Out out, Corner at) {
     constexpr int pieces = columns / width, all = rows * pieces;
     const int thread = int(threadIdx.x);
 #pragma unroll 2
@@ -300,7 +316,7 @@ template <class Config> struct Shuffled {
       const int row = piece / pieces, column = piece % pieces * width;
       // Slabs of one warp tile are apart in E.
       const int to = at.m + (T::parts == 1 ? row : row / slab * Config::warp_tile_m + row % slab);
-      if (Config::pad_m && to >= x.m) continue;
+      if (Config::pad_m && to >= all_rows) continue;
       Sum sums[width];
       const Sum *from = block + row * columns + (column ^ turned<Encoding>(row));
       constexpr int wide = width < 4 ? width : 4;
@@ -316,7 +332,7 @@ template <class Config> struct Shuffled {
 };
 
 // Adds the parts of a split k in their order: pieces of a row side by side, rows below each other, then the batch.
-template <class Config> TW_GPU void add_parts(const Launch &x) {
+template <class Config, class Launched, class Out> TW_GPU void add_parts(const Launched &x, Out out) {
   using Sum = typename Config::Acc;
   constexpr int width = out_width<Config>, wide = 4;
   const int across = x.finish_across;  // a power of two
@@ -326,7 +342,7 @@ template <class Config> TW_GPU void add_parts(const Launch &x) {
   for (int64_t row = int64_t(blockIdx.y) * (finish_threads / across) + threadIdx.x / across; row < x.m; row += step) {
     Sum sums[width] = {};
     for (int part = 0; part < x.parts; ++part) {
-      const Sum *from = Part<Config>{x, part}.at(z, row, column);
+      const Sum *from = Part<Config, Launched>{x, part}.at(z, row, column);
 #pragma unroll
       for (int j = 0; j < width; j += wide) {
         const auto some = *reinterpret_cast<const typename Together<Sum, wide>::type *>(from + j);
@@ -334,7 +350,7 @@ template <class Config> TW_GPU void add_parts(const Launch &x) {
         for (int i = 0; i < wide; ++i) sums[j + i] += __builtin_bit_cast(Sum, uint32_t(some[i]));
       }
     }
-    Finished<Config>{x}(sums, z, row, column);
+    out(sums, z, row, column);
   }
 }
 

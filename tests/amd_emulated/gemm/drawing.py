@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tests.amd_emulated.emulator import MODELLED
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
+from tests.amd_emulated.proving import Entry, modelled
 from tilewright.arch import all_archs
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -80,18 +80,6 @@ class Drawn:
 
 def from_dict(data: dict[str, Any]) -> Drawn:
     return Drawn(**{**data, "d_kinds": tuple(data["d_kinds"])})
-
-
-@dataclass(slots=True)
-class Entry:
-    """One row of a seed."""
-
-    index: int
-    pool: str
-    spec: KernelSpec
-    problems: list[Drawn]
-    refused: list[Drawn]  # the kernel must say no
-    rules: Counter[str]  # what was drawn before and refused
 
 
 def draw(seed: int, index: int) -> Entry:
@@ -332,9 +320,3 @@ def lay(spec: KernelSpec, one: Drawn) -> dict[str, Lay]:
             line, column = int(lines > 1), int(length > 1)
             found[name] = Lay(1 if shared else one.batch, lines, length, line, apart, column, size, off, s.dtype_d)
     return found
-
-
-def modelled() -> tuple[str, ...]:
-    """Archs that are emulated and known to the product; those that have the loops alone count less."""
-    known = [all_archs()[one] for one in MODELLED if one in all_archs()]
-    return tuple(one.name for one in known for _ in range(4 if one.family == "cdna" else 1))

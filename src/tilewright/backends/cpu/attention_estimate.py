@@ -1,0 +1,87 @@
+"""How long attention takes on the CPU, about: enough to order kernels that nobody measured.
+
+The model counts cycles of the busiest thread: vector multiply-adds with lanes that hold no row, exponentials, what is
+packed, what a tile costs however short its keys, and bytes from memory.  The constants were fitted to single-thread
+runs on an AVX-512 server core that starts one such multiply-add a cycle; only their proportions matter.
+"""
+
+from __future__ import annotations
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.cpu import dot_step, lanes
+from tilewright.ops.attention.cpu_schedules import CpuDecodeSchedule, CpuSchedule, CpuTiledSchedule
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.base import KernelSpec
+
+CYCLES_PER_SECOND = 3.7e9
+CALL, WAKE = 1500.0, 3500.0  # cycles of any call; more when a team is woken
+MEMORY = 7.0  # bytes a cycle one core gets from memory
+LOOP = 1.8  # cycles of a product in plain loops
+WEIGHT, TOUCH = 15.0, 12.0  # a vector of scores made weights; met by a bias, a mask, a cap
+TILE, TURN = 1500.0, 3.0  # a tile of rows; a vector of it turned around, there and back
+PACK = 2.5  # a vector of a key or value packed
+FOLD = 3.0  # a product of lanes summed up
+BLOCK, ROW = 150.0, 60.0  # a block of keys of a decode kernel; and each row in it
+SMALL = 1 << 19  # products below which a thread is not woken
+ITEMS = 48  # below, keys are shared among threads
+
+
+def _up(x: int, multiple: int) -> int:
+    return -(-x // multiple) * multiple
+
+
+def seconds(spec: KernelSpec, problem: AttentionProblem, threads: int) -> float:
+    schedule: CpuSchedule = spec.schedule
+    arch = arch_by_name(spec.arch)
+    team = max(1, min(threads, problem.flops // 2 // SMALL + 1))
+    if isinstance(schedule, CpuTiledSchedule):
+        cycles = _tiled(schedule, problem, arch, team)
+    elif isinstance(schedule, CpuDecodeSchedule):
+        cycles = _decode(schedule, problem, arch, team)
+    else:
+        cycles = (LOOP * problem.flops / 2 + problem.bytes / 2) / max(1, threads)
+    return (CALL + (WAKE if team > 1 else 0.0) + cycles) / CYCLES_PER_SECOND
+
+
+def _touches(problem: AttentionProblem) -> int:
+    return (problem.bias != "none") + bool(problem.mask_shape) + 3 * problem.softcap
+
+
+def _tiled(schedule: CpuTiledSchedule, problem: AttentionProblem, arch: Arch, team: int) -> float:
+    p, width, step = problem, lanes(arch), dot_step(problem.signature, arch)
+    wide, group = schedule.warp_tile[0], p.heads_q // p.heads_kv
+    rows = p.total_rows / max(1, p.batch) if p.packed else p.rows
+    apart = p.bounded and rows >= wide
+    vectors = group * _up(int(rows), width) // width if apart else _up(int(group * rows), width) // width
+    tiles = p.batch * p.heads_kv * -(-vectors * width // wide)
+    lines = p.batch * p.heads_kv * vectors  # vectors of rows
+    seen = p.pairs / max(1, p.batch * p.heads_q * rows)  # keys a row sees
+    walked = min(float(p.keys), seen + (wide / 2 if apart else rows if p.bounded else 0))
+    each = (p.head_qk + _up(p.head_v, schedule.warp_tile[1])) / step * 1.06 + WEIGHT + TOUCH * _touches(p)
+    cycles = lines * walked * each + tiles * TILE + lines * (p.head_qk + p.head_v) * TURN
+    if p.dtype_kv != "fp32" or p.pages != "none" or max(p.k_strides[1], p.v_strides[1]) > 512:
+        sets = max(1, min(tiles // (4 * team), -(-tiles * wide // schedule.tile[0])) if tiles > 4 * team else tiles)
+        cycles += sets * walked * (p.head_qk + p.head_v) / width * PACK
+    parts = max(1, min(ITEMS // max(1, tiles), p.keys // 512))
+    return cycles / max(1, min(team, tiles * parts))
+
+
+def _decode(schedule: CpuDecodeSchedule, problem: AttentionProblem, arch: Arch, team: int) -> float:
+    p, width, step = problem, lanes(arch), dot_step(problem.signature, arch)
+    rows = p.rows * (p.heads_q // p.heads_kv)
+    at_once = 1
+    while at_once < min(rows, schedule.tile[0]):
+        at_once *= 2
+    live, heads = _up(max(1, rows), at_once), p.batch * p.heads_kv
+    keys = p.total_keys / max(1, p.batch) if p.packed and p.pages == "none" else p.keys
+    seen = min(float(keys), p.pairs / max(1, p.batch * p.heads_q * p.rows) + p.rows)
+    narrow = 0.0 if p.dtype_kv == "fp32" else 2.0  # widening a vector of values
+    dots = -(-p.head_qk // (width * step)) + FOLD
+    values = -(-p.head_v // width) * (1.0 + narrow / at_once)
+    each = live * (dots + values + (WEIGHT + TOUCH * _touches(p)) / width)
+    cycles = heads * seen * each + heads * (seen / schedule.tile[1] + 1) * (BLOCK + ROW * live)
+    moved = heads * seen * (p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes
+    parts = max(1, min(ITEMS // max(1, heads), int(seen) // 256))
+    return max(cycles, moved / MEMORY) / max(1, min(team, heads * parts))

@@ -1,0 +1,128 @@
+// What the feeding warp of attention does: it tells which item comes, and has the copy engine bring its rows, then keys
+// and values tile by tile as stages come free.
+#pragma once
+#include <tilewright/cuda/attention_items.h>
+#include <tilewright/cuda/tma.h>
+
+namespace tw {
+
+// Rows of queries, stages of keys and values, from a multiple of 1024 bytes on; items that were told; barriers.  Kept as
+// one place: registers are dear.
+template <class S> struct SharedAttention {
+  char *base;
+  TW_GPU SharedAttention() {
+    char *raw = dynamic_shared();
+    base = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
+  }
+  TW_GPU char *q() const { return base; }
+  TW_GPU char *k(int stage) const { return base + S::q_bytes + stage * S::k_bytes; }
+  TW_GPU char *v(int stage) const { return base + S::q_bytes + S::Stages * S::k_bytes + stage * S::v_bytes; }
+  TW_GPU AttentionItem &item(int slot) const {
+    return reinterpret_cast<AttentionItem *>(base + S::q_bytes + S::Stages * (S::k_bytes + S::v_bytes))[slot];
+  }
+  TW_GPU Barrier &full_k(int stage) const { return barrier(stage); }
+  TW_GPU Barrier &empty_k(int stage) const { return barrier(S::Stages + stage); }
+  TW_GPU Barrier &full_v(int stage) const { return barrier(2 * S::Stages + stage); }
+  TW_GPU Barrier &empty_v(int stage) const { return barrier(3 * S::Stages + stage); }
+  TW_GPU Barrier &told(int slot) const { return barrier(4 * S::Stages + slot); }
+  TW_GPU Barrier &heard(int slot) const { return barrier(4 * S::Stages + S::slots + slot); }
+  TW_GPU Barrier &full_q() const { return barrier(4 * S::Stages + 2 * S::slots); }
+  TW_GPU Barrier &empty_q() const { return barrier(4 * S::Stages + 2 * S::slots + 1); }
+
+  TW_GPU void init() const {
+    for (int i = 0; i < S::Stages; ++i) {
+      full_k(i).init(1), full_v(i).init(1);
+      empty_k(i).init(S::W), empty_v(i).init(S::W);
+    }
+    for (int i = 0; i < S::slots; ++i) told(i).init(1), heard(i).init(S::W);
+    full_q().init(1), empty_q().init(S::W);
+    fence_barriers();
+  }
+
+ private:
+  TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(&item(S::slots))[number]; }
+};
+
+template <class S> TW_GPU void tell(const SharedAttention<S> &shared, Ring<S::slots> &slot, const AttentionItem &item) {
+  shared.heard(slot.stage).wait(slot.phase ^ 1);
+  if (threadIdx.x % 32 == 0) {
+    shared.item(slot.stage) = item;
+    shared.told(slot.stage).arrive();
+  }
+  slot.next();
+}
+
+// Tiles of keys and values; the whole warp comes along.
+template <class S> struct TileFeeder {
+  const TensorMap &map_k, &map_v;
+  const AttentionWsArgs &x;
+  const SharedAttention<S> &shared;
+  Ring<S::Stages> ring;
+
+  TW_GPU void feed(const AttentionItem &item, const KeyTiles &tiles) {
+    const int head = S::Packed ? item.head : x.by_group.quotient(item.head);
+    for (int i = 0; i < tiles.count; ++i, ring.next()) {
+      const int key = tiles.at(i) * S::BN;
+      shared.empty_k(ring.stage).wait(ring.phase ^ 1);
+      bring<S::blocks_d>(map_k, &shared.full_k(ring.stage), shared.k(ring.stage), S::k_bytes, item, key, head);
+      shared.empty_v(ring.stage).wait(ring.phase ^ 1);
+      bring<S::blocks_v>(map_v, &shared.full_v(ring.stage), shared.v(ring.stage), S::v_bytes, item, key, head);
+    }
+    __syncwarp();
+  }
+
+ private:
+  template <int Blocks> TW_GPU void bring(const TensorMap &map, Barrier *full, char *to, int bytes,
+                                          const AttentionItem &item, int key, int head) const {
+    const int lane = int(threadIdx.x % 32);
+    if (lane == 0) full->expect(bytes);
+    if constexpr (S::Paged) {
+      __syncwarp();
+      // Boxes divide pages and tiles; those behind the last key are of a page that does not exist, which is zeros.
+      const int size = int(x.x.pages.size);
+      for (int at = lane * x.page_rows; at < S::BN; at += 32 * x.page_rows) {
+        const int page = (key + at) / size, slot = key + at - page * size;
+        const int there = key + at < item.keys ? int(page_of(x.x.pages, item.sequence, page)) : int(x.x.pages.count);
+#pragma unroll
+        for (int j = 0; j < Blocks; ++j)
+          tma_load_rows(&map, full, to + j * S::BN * 128 + at * 128, j * 64, slot, head, there);
+      }
+    } else if (lane == 0) {
+      const int z = x.x.starts_k ? 0 : item.sequence;
+#pragma unroll
+      for (int j = 0; j < Blocks; ++j)
+        tma_load_rows(&map, full, to + j * S::BN * 128, j * 64, item.first_key + key, head, z);
+    }
+  }
+};
+
+template <class S> TW_GPU void feed_attention(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
+                                              const AttentionWsArgs &x, const SharedAttention<S> &shared) {
+  AttentionOrder<S> order(x);
+  TileFeeder<S> tiles{map_k, map_v, x, shared, {}};
+  Ring<S::slots> slot;
+  Ring<1> rows;
+  AttentionItem item;
+  while (order.next(item)) {
+    tell<S>(shared, slot, item);
+    const KeyTiles seen = tiles_of<S>(x, item);
+    if (seen.count == 0) continue;
+    if (!S::Packed) {
+      if (threadIdx.x % 32 == 0) {
+        shared.empty_q().wait(rows.phase ^ 1);
+        shared.full_q().expect(S::q_bytes);
+#pragma unroll
+        for (int j = 0; j < S::blocks_d; ++j)
+          tma_load_rows(&map_q, &shared.full_q(), shared.q() + j * S::BM * 128, j * 64,
+                        item.first_row + item.tile * S::BM, item.head, x.x.starts_q ? 0 : item.sequence);
+      }
+      rows.next();
+    }
+    tiles.feed(item, seen);
+  }
+  item.tile = -1;
+  tell<S>(shared, slot, item);
+  order.end();
+}
+
+}  // namespace tw

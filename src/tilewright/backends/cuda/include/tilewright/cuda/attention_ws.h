@@ -1,0 +1,220 @@
+// Attention by the ws pipeline: warps that feed and warpgroups that multiply, persistent.
+//
+// A warpgroup's scores of the next tile are multiplied while it weighs values with those of the tile before; and where
+// there are several warpgroups they take turns, so that the exponentials of one run beside the products of another.
+#pragma once
+#include <tilewright/cuda/attention_ws_shape.h>
+
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/attention_feed.h>
+#include <tilewright/cuda/attention_leave.h>
+#include <tilewright/cuda/attention_scores.h>
+#include <tilewright/cuda/wgmma_registers.h>
+
+namespace tw {
+
+template <class S> using Scores = float[S::BN / 2];
+template <class S> using Results = float[S::DV / 2];
+template <class S> using Weights = uint32_t[S::BN / 16][4];  // of 16 keys each
+
+// 64 rows of queries times a tile of keys.
+template <class S> TW_GPU void multiply_keys(Scores<S> &s, const char *q, const char *k) {
+  const uint64_t at_q = operand(q), at_k = operand(k);
+#pragma unroll
+  for (int i = 0; i < S::D / 16; ++i)
+    Wgmma<S::BN, typename S::T, 0, 0>::run(s, at_q + i / 4 * (S::BM * 128 / 16) + i % 4 * 2,
+                                           at_k + i / 4 * (S::BN * 128 / 16) + i % 4 * 2, i > 0);
+}
+// Weights times a tile of values, on top of what was there.
+template <class S> TW_GPU void multiply_values(Results<S> &o, Weights<S> &p, const char *v) {
+  const uint64_t at_v = operand(v, 1024, S::BN * 128);
+#pragma unroll
+  for (int i = 0; i < S::BN / 16; ++i)
+    WgmmaRegisters<S::DV, typename S::T, 1>::run(o, p[i], at_v + i * (16 * 128 / 16), 1);
+}
+
+// A multiplying warpgroup.
+template <class S, class Config> struct Attender {
+  const AttentionWsArgs &x;
+  const SharedAttention<S> &shared;
+  int who;
+  Ring<S::Stages> keys, values;
+  Ring<S::slots> slot;
+  Ring<1> rows;
+
+  TW_GPU Attender(const AttentionWsArgs &args, const SharedAttention<S> &memory)
+      : x(args), shared(memory), who(int(threadIdx.x) / 128 - 1) {}
+
+  TW_GPU void run() {
+    if (S::W > 1 && who == S::W - 1) named_arrive(1, 256);  // the first turn is the first one's
+    const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
+    while (true) {
+      shared.told(slot.stage).wait(slot.phase);
+      const AttentionItem &item = shared.item(slot.stage);  // read again where it is needed
+      if (item.tile < 0) break;
+      attend(item, dropout);
+      meet();
+      give_back(shared.heard(slot.stage));
+      slot.next();
+    }
+  }
+
+ private:
+  TW_GPU void meet() const { named_barrier(4 + who, 128); }
+  TW_GPU void take_turn() const {
+    if (S::W > 1) named_barrier(1 + who, 256);
+  }
+  TW_GPU void give_turn() const {
+    if (S::W > 1) named_arrive(who == S::W - 1 ? 1 : 2 + who, 256);
+  }
+  TW_GPU void give_back(Barrier &empty) const {
+    if (threadIdx.x % 128 == 0) empty.arrive();
+  }
+
+  TW_GPU void attend(const AttentionItem &item, const Dropout &dropout) {
+    const KeyTiles tiles = tiles_of<S>(x, item);
+    Softmax softmax;
+    Results<S> o;
+#pragma unroll
+    for (int i = 0; i < S::DV / 2; ++i) o[i] = 0;
+    if (tiles.count > 0) walk(item, tiles, dropout, softmax, o);
+    leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
+  }
+
+  TW_GPU void walk(const AttentionItem &item, const KeyTiles &tiles, const Dropout &dropout, Softmax &softmax,
+                   Results<S> &o) {
+    const WholeTiles seen = wholly_seen<S>(x, item, who);
+    const char *q = shared.q() + who * 64 * 128;
+    Scores<S> s;
+    Weights<S> p;
+    float factor[2];
+    if constexpr (S::Packed) carry_rows(item);
+    else shared.full_q().wait(rows.phase), rows.next();
+    shared.full_k(keys.stage).wait(keys.phase);
+    hold(s);
+    wgmma_fence();
+    multiply_keys<S>(s, q, shared.k(keys.stage));
+    wgmma_commit();
+    wgmma_wait<0>();
+    hold(s);
+    give_back(shared.empty_k(keys.stage)), keys.next();
+    if (tiles.count == 1 && !S::Packed) give_back(shared.empty_q());
+    judge(s, item, tiles.at(0), seen, dropout, softmax, factor);
+    round(p, s);
+    clear_behind(item, tiles.at(0) * S::BN);
+#pragma unroll 1
+    for (int i = 1; i < tiles.count; ++i) {
+      shared.full_k(keys.stage).wait(keys.phase);
+      take_turn();
+      hold(s), hold(o);
+      wgmma_fence();
+      multiply_keys<S>(s, q, shared.k(keys.stage));
+      wgmma_commit();
+      shared.full_v(values.stage).wait(values.phase);
+      multiply_values<S>(o, p, shared.v(values.stage));
+      wgmma_commit();
+      give_turn();
+      wgmma_wait<1>();
+      hold(s);
+      give_back(shared.empty_k(keys.stage)), keys.next();
+      if (i == tiles.count - 1 && !S::Packed) give_back(shared.empty_q());
+      judge(s, item, tiles.at(i), seen, dropout, softmax, factor);
+      hold(s);  // exponentials before the wait, which they run beside
+      wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
+      hold(o);
+      give_back(shared.empty_v(values.stage)), values.next();
+      round(p, s);
+#pragma unroll
+      for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+    }
+    shared.full_v(values.stage).wait(values.phase);
+    hold(o);
+    wgmma_fence();
+    multiply_values<S>(o, p, shared.v(values.stage));
+    wgmma_commit();
+    wgmma_wait<0>();
+    hold(o);
+    give_back(shared.empty_v(values.stage)), values.next();
+  }
+
+  // Scores as they come from the multiplication become weights.
+  TW_GPU void judge(Scores<S> &s, const AttentionItem &item, int tile, const WholeTiles &seen, const Dropout &dropout,
+                    Softmax &softmax, float (&factor)[2]) const {
+    const int key = tile * S::BN;
+    if constexpr (S::scored) add_to_scores<S, Config>(s, x, item, rows_of_thread<S>(x, item, who), key);
+    else if (x.flip) negate<S>(s);
+    if (tile < seen.low || tile >= seen.high) hide<S>(s, x, item, rows_of_thread<S>(x, item, who), key);
+    weigh<S>(s, x.fold, softmax, factor);
+    if constexpr (Config::dropout) drop<S>(s, x, item, rows_of_thread<S>(x, item, who), dropout, key);
+  }
+  TW_GPU void round(Weights<S> &p, const Scores<S> &s) const {
+#pragma unroll
+    for (int i = 0; i < S::BN / 16; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) p[i][j] = pair(typename S::T{}, s[i * 8 + j * 2], s[i * 8 + j * 2 + 1]);
+  }
+
+  // Values behind the last key are whatever lies there: a weight of 0 does not make 0 of a NaN.
+  TW_GPU void clear_behind(const AttentionItem &item, int key) const {
+    const int there = item.keys - key;
+    if (!x.loose || there >= S::BN) return;
+    shared.full_v(values.stage).wait(values.phase);
+    char *v = shared.v(values.stage);
+    const int pieces = (S::BN - there) * 8;
+    for (int i = int(threadIdx.x % 128); i < pieces * S::blocks_v; i += 128)
+      *reinterpret_cast<uint4 *>(v + i / pieces * S::BN * 128 + there * 128 + i % pieces * 16) = uint4{0, 0, 0, 0};
+    fence_async_proxy();
+    meet();
+  }
+  // Query rows of several heads, side by side in one tile: the copy engine does not know such boxes.
+  TW_GPU void carry_rows(const AttentionItem &item) const {
+    meet();  // the rows of the item before were read by everybody
+    constexpr int pieces = S::blocks_d * 8;
+    const int in_all = rows_in_all<S>(x, item);
+    const tw_attention_strides &at = x.x.q_strides;
+    for (int i = int(threadIdx.x % 128); i < 64 * pieces; i += 128) {
+      const int line = who * 64 + i / pieces, piece = i % pieces, row = item.tile * S::BM + line;
+      uint4 value{0, 0, 0, 0};
+      if (row < in_all && piece * 8 < x.x.head_qk) {
+        const int position = position_of<S>(x, row);
+        const int64_t head = item.head * x.group + row - position * x.group;
+        value = *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
+                                                 (item.first_row + position) * at.row + head * at.head + piece * 8);
+      }
+      *reinterpret_cast<uint4 *>(shared.q() + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) = value;
+    }
+    fence_async_proxy();
+    meet();
+  }
+};
+
+template <class S, class Config> TW_GPU void attention_ws(const TensorMap &map_q, const TensorMap &map_k,
+                                                          const TensorMap &map_v, const AttentionWsArgs &x) {
+  const SharedAttention<S> shared;
+  if (threadIdx.x == 0) {
+    if (!S::Packed) tma_prefetch(&map_q);
+    tma_prefetch(&map_k);
+    tma_prefetch(&map_v);
+    shared.init();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    give_registers<S::feeding_registers>();
+    if (threadIdx.x < 32) feed_attention<S>(map_q, map_k, map_v, x, shared);
+  } else {
+    take_registers<S::multiplying_registers>();
+    Attender<S, Config>(x, shared).run();
+  }
+}
+
+}  // namespace tw
+
+#define TW_DEVICE_ATTENTION_WS(Config, Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::AttentionWs<Config>::threads, tw::AttentionWs<Config>::together) \
+      Symbol(const __grid_constant__ tw::TensorMap q, const __grid_constant__ tw::TensorMap k, \
+             const __grid_constant__ tw::TensorMap v, const __grid_constant__ tw::AttentionWsArgs x) { \
+    tw::attention_ws<tw::AttentionWs<Config>, Config>(q, k, v, x); \
+  }
+#else
+#define TW_DEVICE_ATTENTION_WS(Config, Symbol)
+#endif

@@ -1,0 +1,119 @@
+/* The arguments of attention kernels.  The Python mirror is tilewright/runtime/bindings/attention/args.py. */
+#ifndef TILEWRIGHT_ATTENTION_ARGS_H
+#define TILEWRIGHT_ATTENTION_ARGS_H
+
+#include <tilewright/abi.h>
+
+/* In elements; the elements of a head lie side by side.  Element d of head h in row i of sequence b is at
+ * b * batch + (start + i) * row + h * head + d, where start is starts[b] of packed rows and 0 of others (packed rows
+ * have a batch stride of 0).  In pages, `batch` is from page to page and `row` from slot to slot of one. */
+typedef struct tw_attention_strides {
+  int64_t batch, row, head;
+} tw_attention_strides;
+
+/* fp32 factors of an operand: of head h, in the block of row i of sequence b, at
+ * b * batch + h * head + i / block_rows * block.  Null: 1.  Rows count from the start of their sequence. */
+typedef struct tw_attention_scales {
+  const void *at;
+  int64_t batch, head, block, block_rows;
+} tw_attention_scales;
+
+/* Keys and values in pages.  Logical page p of sequence b is table[b * stride + p] or, where indptr is given,
+ * table[indptr[b] + p]; all of int32.  With indptr the sequence has (pages - 1) * size + last[b] keys, else lengths_k[b].
+ * A page is `size` slots by heads by a head's elements, anywhere in memory by the strides of k and v; or vectorised, with
+ * vec = 16 / bytes of an element and d elements a head:
+ *
+ *   k  (page, head, d / vec, slot, vec)     v  (page, head, slot / vec, d, vec)
+ *
+ * where strides tell of pages and heads only. */
+typedef struct tw_attention_pages {
+  const void *table, *indptr, *last;
+  int64_t stride; /* entries of the table: of one sequence, or with indptr of all */
+  int64_t size;   /* slots of a page */
+  int64_t count;  /* pages there are: entries are below it */
+} tw_attention_pages;
+
+/* forward   o = dropout(softmax(s)) v,  s = cap(scale * q . k) + bias, of the keys a row sees
+ * split     the same of a part of the keys, `splits` parts beside each other; `combine` puts them together
+ *
+ * Sizes.  `rows` and `keys` are those of every sequence or, where they differ, of the longest.  Sequence b has
+ * lengths_q[b] rows where that is given, else starts_q[b + 1] - starts_q[b] where rows are packed, else `rows`; keys
+ * likewise, or as its pages say.  Rows behind a sequence's last are not written.  What lies behind its last key, in pages
+ * or not, may be anything, NaN too, and so may entries of tables there.  Head h reads the keys of head
+ * h / (heads_q / heads_kv).
+ *
+ * What is seen.  With delta = keys - rows of the sequence where `bottom_right` is set, else 0, row i sees key j where
+ * j >= i + delta - window_left or j < sink_keys, and j <= i + delta + window_right; a negative window is unbounded, and
+ * without any the whole row is.  A mask of bytes hides key j of row i where it is 0.  A row that sees no key (and has no
+ * sink logit) is 0, its lse minus infinity.
+ *
+ * Scores.  cap(x) = softcap * tanh(x / softcap) where softcap > 0.  Then a bias tensor is added, or ALiBi's
+ * -slope * |i + delta' - j|; delta' is delta, or keys - rows where no window is bounded.  `sink` has one logit a query
+ * head: one more column of the softmax, with no value.  lse is the natural logarithm of the sum of exponentials, sink
+ * included, in fp32.  `scales` multiply the elements of q, k and v.
+ *
+ * Dropout.  With probability `dropout` an entry of the softmax counts as 0, others are divided by the chance to stay:
+ * <tilewright/philox.h> says which.  seed and offset are 64-bit numbers in halves of 32 bits, low half first, each as a
+ * double; or they are read from `seed_at` (two of uint64) where that is given, as late as when the kernel runs.
+ *
+ * Splits.  Which keys a part takes is the kernel's own affair: every key is in one part.  A split kernel writes o of
+ * fp32, normalised in its part, and its lse, at the part times o_split and lse_split; a part without keys is 0 and minus
+ * infinity.  The sink logit is in part 0.  Other kernels have splits = 1. */
+typedef struct tw_attention_args {
+  int64_t batch, heads_q, heads_kv, rows, keys, head_qk, head_v;
+  int64_t total_rows, total_keys; /* rows and keys there is memory for, over all sequences that are packed; else 0 */
+  const void *q, *k, *v;
+  void *o;
+  void *lse; /* fp32; null where the kernel gives none */
+  tw_attention_strides q_strides, k_strides, v_strides, o_strides;
+  int64_t lse_batch, lse_head;       /* rows lie side by side, and begin at starts_q[b] where they are packed */
+  const void *starts_q, *starts_k;   /* int32, batch + 1 of each; null where rows are not packed */
+  const void *lengths_q, *lengths_k; /* int32, batch of each; null where all have the same, or starts say it */
+  tw_attention_pages pages;
+  int64_t window_left, window_right, bottom_right, sink_keys;
+  const void *sink; /* fp32, one a query head */
+  const void *mask; /* bytes */
+  const void *bias;
+  int64_t mask_strides[4], bias_strides[4]; /* sequence, head, row, key; 0 repeats */
+  const void *alibi;                        /* fp32 slopes */
+  int64_t alibi_batch, alibi_head;
+  tw_attention_scales q_scales, k_scales, v_scales;
+  const void *seed_at;
+  int64_t splits, o_split, lse_split;
+  double scale, softcap, dropout, seed[2], offset[2];
+} tw_attention_args;
+
+/* o and lse of parts: with weights w_s = exp(lse_s - lse), lse the logarithm of the sum of exp(lse_s), o is the sum of
+ * w_s * part_s.  All parts minus infinity: 0, and minus infinity.  Parts are of fp32. */
+typedef struct tw_attention_combine_args {
+  int64_t batch, heads_q, rows, head_v, splits, total_rows;
+  const void *parts, *part_lse;
+  void *o;
+  void *lse; /* null where the kernel gives none */
+  tw_attention_strides part_strides, o_strides;
+  int64_t part_split, part_lse_split, part_lse_batch, part_lse_head;
+  int64_t lse_batch, lse_head;
+  const void *starts_q, *lengths_q;
+} tw_attention_combine_args;
+
+/* New keys and values behind those a cache holds: row i of sequence b becomes its key lengths[b] + i.  lengths_new[b]
+ * rows are new where that is given, else `rows`; lengths + new is at most `keys` of a cache without pages, and what the
+ * table has pages for.  k (and q, into q_out, which may be q, where given) is turned by its place p = lengths[b] + i: of each head the
+ * first rotary elements, in pairs (2 i, 2 i + 1) or, by halves, (i, i + rotary / 2):
+ *
+ *   a' = a cos - b sin,  b' = b cos + a sin,  with cos and sin of row p, column i
+ *
+ * v is copied. */
+typedef struct tw_attention_append_args {
+  int64_t batch, heads_q, heads_kv, rows, keys, head_qk, head_v;
+  const void *k, *v;
+  const void *q; /* null where none is turned */
+  void *q_out, *cache_k, *cache_v;
+  tw_attention_strides k_strides, v_strides, q_strides, q_out_strides, cache_k_strides, cache_v_strides;
+  const void *lengths, *lengths_new; /* int32 */
+  tw_attention_pages pages;
+  const void *cos, *sin; /* a row for each place */
+  int64_t rotary, table_rows, table_stride;
+} tw_attention_append_args;
+
+#endif

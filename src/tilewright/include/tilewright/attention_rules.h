@@ -1,0 +1,293 @@
+// What every attention kernel knows and refuses, whatever its backend: which rows and keys a sequence has, which keys a
+// row sees, where a key lies in pages.
+//
+// The Config of a kernel has what its signature says (ops/attention/spec.py):
+//   Q, KV, O       element types; O is fp32 in a split kernel
+//   Aux            of the bias tensor, or of the tables of rotary embeddings
+//   family, mask, bias, pages, lookup, scales, rotary       the enums below
+//   masked, softcap, dropout, lse, sink, packed             switches
+//   head_qk, head_v   the largest heads it holds; those of a launch are in its arguments
+#pragma once
+#include <tilewright/attention_args.h>
+#include <tilewright/philox.h>
+#include <tilewright/say.h>
+
+namespace tw {
+
+enum class AttentionFamily { forward, split, combine, append };
+enum class AttentionMask { none, window, generic };  // generic: a window, and first keys that are always seen
+enum class AttentionBias { none, tensor, alibi };
+enum class AttentionPages { none, strided, vectorised };
+enum class AttentionLookup { none, table, indices };
+enum class AttentionScales { none, tensor, head, block };
+enum class AttentionRotary { none, interleaved, half };
+
+// The arguments of a family.
+template <AttentionFamily family> struct attention_args_of {
+  using type = tw_attention_args;
+};
+template <> struct attention_args_of<AttentionFamily::combine> {
+  using type = tw_attention_combine_args;
+};
+template <> struct attention_args_of<AttentionFamily::append> {
+  using type = tw_attention_append_args;
+};
+
+// -- geometry ----------------------------------------------------------------------------------------------------------
+
+TW_BOTH int64_t table_entry(const void *table, int64_t index) { return static_cast<const int32_t *>(table)[index]; }
+
+struct Span {
+  int64_t begin, end;
+  TW_BOTH int64_t size() const { return end > begin ? end - begin : 0; }
+};
+
+// Rows and keys of a sequence, and where they begin among the packed ones.
+struct AttentionSequence {
+  int64_t index, first_row, rows, first_key, keys;
+};
+
+template <class Args> TW_BOTH void rows_of(const Args &x, AttentionSequence &s) {
+  s.first_row = x.starts_q ? table_entry(x.starts_q, s.index) : 0;
+  s.rows = x.lengths_q  ? table_entry(x.lengths_q, s.index)
+           : x.starts_q ? table_entry(x.starts_q, s.index + 1) - s.first_row
+                        : x.rows;
+}
+TW_BOTH int64_t pages_of(const tw_attention_pages &p, int64_t sequence) {
+  return table_entry(p.indptr, sequence + 1) - table_entry(p.indptr, sequence);
+}
+TW_BOTH AttentionSequence sequence_of(const tw_attention_args &x, int64_t index) {
+  AttentionSequence s{index, 0, 0, 0, 0};
+  rows_of(x, s);
+  s.first_key = x.starts_k ? table_entry(x.starts_k, index) : 0;
+  if (x.pages.indptr) {
+    const int64_t pages = pages_of(x.pages, index);
+    s.keys = pages > 0 ? (pages - 1) * x.pages.size + table_entry(x.pages.last, index) : 0;
+  } else {
+    s.keys = x.lengths_k  ? table_entry(x.lengths_k, index)
+             : x.starts_k ? table_entry(x.starts_k, index + 1) - s.first_key
+                          : x.keys;
+  }
+  return s;
+}
+TW_BOTH bool window_bounded(const tw_attention_args &x) { return x.window_left >= 0 || x.window_right >= 0; }
+// How far keys are ahead of rows where the window is laid.
+TW_BOTH int64_t window_shift(const tw_attention_args &x, const AttentionSequence &s) {
+  return x.bottom_right ? s.keys - s.rows : 0;
+}
+TW_BOTH int64_t alibi_shift(const tw_attention_args &x, const AttentionSequence &s) {
+  return x.bottom_right || !window_bounded(x) ? s.keys - s.rows : 0;
+}
+// The keys of the window around a row; the first `sinks_of` of the sequence are seen besides, as far as its end.
+TW_BOTH Span window_of(const tw_attention_args &x, const AttentionSequence &s, int64_t row) {
+  const int64_t middle = row + window_shift(x, s);
+  Span seen{0, s.keys};
+  if (x.window_left >= 0 && middle - x.window_left > 0) seen.begin = middle - x.window_left;
+  if (x.window_right >= 0 && middle + x.window_right + 1 < s.keys) seen.end = middle + x.window_right + 1;
+  if (seen.end < 0) seen.end = 0;
+  if (seen.begin > seen.end) seen.begin = seen.end;
+  return seen;
+}
+// Keys before the window that are seen: the first of these many.
+TW_BOTH int64_t sinks_before(const tw_attention_args &x, const Span &seen) {
+  return x.sink_keys < seen.begin ? x.sink_keys : seen.begin;
+}
+
+// -- pages -------------------------------------------------------------------------------------------------------------
+
+TW_BOTH int64_t page_of(const tw_attention_pages &p, int64_t sequence, int64_t logical) {
+  return table_entry(p.table, (p.indptr ? table_entry(p.indptr, sequence) : sequence * p.stride) + logical);
+}
+// Where a key's head begins, in elements; and its slot, where that lies inside the vectors of a page.
+struct KeyPlace {
+  int64_t at, page_slot;
+};
+template <AttentionPages layout> TW_BOTH KeyPlace in_page(const tw_attention_pages &pages,
+                                                          const tw_attention_strides &strides, int64_t sequence,
+                                                          int64_t key, int64_t head_kv) {
+  const int64_t page = page_of(pages, sequence, key / pages.size), slot = key % pages.size;
+  const int64_t at = page * strides.batch + head_kv * strides.head;
+  return {layout == AttentionPages::strided ? at + slot * strides.row : at, slot};
+}
+template <AttentionPages layout> TW_BOTH KeyPlace key_place(const tw_attention_args &x,
+                                                            const tw_attention_strides &strides,
+                                                            const AttentionSequence &s, int64_t key, int64_t head_kv) {
+  if constexpr (layout != AttentionPages::none) return in_page<layout>(x.pages, strides, s.index, key, head_kv);
+  else return {s.index * strides.batch + (s.first_key + key) * strides.row + head_kv * strides.head, 0};
+}
+// Where a new key goes in a cache.
+template <AttentionPages layout> TW_BOTH KeyPlace cache_place(const tw_attention_append_args &x,
+                                                              const tw_attention_strides &strides, int64_t sequence,
+                                                              int64_t key, int64_t head_kv) {
+  if constexpr (layout != AttentionPages::none) return in_page<layout>(x.pages, strides, sequence, key, head_kv);
+  else return {sequence * strides.batch + key * strides.row + head_kv * strides.head, 0};
+}
+// Element d of a key, and of a value, that lies at such a place.
+template <AttentionPages layout, int bytes> TW_BOTH int64_t k_element(const KeyPlace &p, int64_t page_size, int64_t d) {
+  constexpr int64_t vec = 16 / bytes;
+  if constexpr (layout == AttentionPages::vectorised) return p.at + (d / vec * page_size + p.page_slot) * vec + d % vec;
+  else return p.at + d;
+}
+template <AttentionPages layout, int bytes> TW_BOTH int64_t v_element(const KeyPlace &p, int64_t head_v, int64_t d) {
+  constexpr int64_t vec = 16 / bytes;
+  if constexpr (layout == AttentionPages::vectorised)
+    return p.at + (p.page_slot / vec * head_v + d) * vec + p.page_slot % vec;
+  else return p.at + d;
+}
+
+TW_BOTH float scale_at(const tw_attention_scales &s, int64_t sequence, int64_t head, int64_t row) {
+  if (!s.at) return 1.0f;
+  const int64_t block = s.block_rows > 0 ? row / s.block_rows * s.block : 0;
+  return static_cast<const float *>(s.at)[sequence * s.batch + head * s.head + block];
+}
+
+// -- dropout -----------------------------------------------------------------------------------------------------------
+
+TW_BOTH uint64_t whole_of(const double (&halves)[2]) {
+  return uint64_t(uint32_t(int64_t(halves[0]))) | uint64_t(uint32_t(int64_t(halves[1]))) << 32;
+}
+TW_BOTH Dropout dropout_of(const tw_attention_args &x) {
+  if (!x.seed_at) return Dropout::of(x.dropout, whole_of(x.seed), whole_of(x.offset));
+  const uint64_t *at = static_cast<const uint64_t *>(x.seed_at);
+  return Dropout::of(x.dropout, at[0], at[1]);
+}
+
+// -- what is refused ---------------------------------------------------------------------------------------------------
+
+// Nothing is written; kernels need not think of it.
+template <class Args> bool no_rows(const Args &x) { return x.batch == 0 || x.heads_q == 0 || x.rows == 0; }
+
+template <class Config> Answer broken_pages(const tw_attention_pages &p) {
+  if (Config::pages == AttentionPages::none) return {};
+  if (p.size < 1 || p.count < 0) return {TW_BAD_ARGS, "a page has no slots, or there are fewer pages than none"};
+  if (Config::lookup == AttentionLookup::table && p.stride < 0)
+    return {TW_BAD_ARGS, "the stride of the page table is negative"};
+  if (Config::pages == AttentionPages::vectorised && p.size % (16 / int64_t(sizeof(typename Config::KV))))
+    return {TW_DIVISIBILITY, "slots of a vectorised page are no multiple of 16 bytes of elements"};
+  return {};
+}
+
+template <class Config> Answer broken_attention(const tw_attention_args *args) {
+  if (!args) return {TW_BAD_ARGS, "args is null"};
+  const tw_attention_args &x = *args;
+  if (x.batch < 0 || x.rows < 0 || x.keys < 0) return {TW_BAD_ARGS, "a size is negative"};
+  if (x.heads_q < 1 || x.heads_kv < 1 || x.heads_q % x.heads_kv)
+    return {TW_BAD_ARGS, "the query heads are no multiple of the heads of keys"};
+  if (x.head_qk < 1 || x.head_v < 1) return {TW_BAD_ARGS, "a head has no elements"};
+  if (x.head_qk > Config::head_qk || x.head_v > Config::head_v)
+    return {TW_LIMIT, "a head is larger than those the kernel is made for"};
+  if (x.splits < 1 || (Config::family == AttentionFamily::forward && x.splits != 1))
+    return {TW_BAD_ARGS, "the number of splits is not one the kernel takes"};
+  if (Config::mask == AttentionMask::none && (window_bounded(x) || x.sink_keys > 0))
+    return {TW_BAD_ARGS, "a window is given and the kernel has none"};
+  if (Config::mask == AttentionMask::window && x.sink_keys > 0)
+    return {TW_BAD_ARGS, "sink keys are given and the kernel has none"};
+  if (x.sink_keys < 0) return {TW_BAD_ARGS, "the number of sink keys is negative"};
+  if (!(x.softcap >= 0) || (!Config::softcap && x.softcap != 0)) return {TW_BAD_ARGS, "the soft cap is not one of it"};
+  if (!(x.dropout >= 0 && x.dropout < 1)) return {TW_BAD_ARGS, "the chance of dropout is not in 0 to 1"};
+  return broken_pages<Config>(x.pages);
+}
+
+template <class Config> Answer broken_combine(const tw_attention_combine_args *args) {
+  if (!args) return {TW_BAD_ARGS, "args is null"};
+  const tw_attention_combine_args &x = *args;
+  if (x.batch < 0 || x.rows < 0 || x.heads_q < 1) return {TW_BAD_ARGS, "a size is negative, or there is no head"};
+  if (x.head_v < 1 || x.splits < 1) return {TW_BAD_ARGS, "a head has no elements, or there is no split"};
+  if (x.head_v > Config::head_v) return {TW_LIMIT, "a head is larger than those the kernel is made for"};
+  return {};
+}
+
+template <class Config> Answer broken_append(const tw_attention_append_args *args) {
+  if (!args) return {TW_BAD_ARGS, "args is null"};
+  const tw_attention_append_args &x = *args;
+  if (x.batch < 0 || x.rows < 0 || x.keys < 0) return {TW_BAD_ARGS, "a size is negative"};
+  if (x.heads_q < 1 || x.heads_kv < 1 || x.head_qk < 1 || x.head_v < 1)
+    return {TW_BAD_ARGS, "there is no head, or none of its elements"};
+  if (x.head_qk > Config::head_qk || x.head_v > Config::head_v)
+    return {TW_LIMIT, "a head is larger than those the kernel is made for"};
+  if (x.rotary < 0 || x.rotary % 2 || x.rotary > x.head_qk)
+    return {TW_BAD_ARGS, "the rotary elements are not pairs of a head's"};
+  if (Config::rotary == AttentionRotary::none && x.rotary) return {TW_BAD_ARGS, "the kernel turns nothing"};
+  return broken_pages<Config>(x.pages);
+}
+
+// The same for whichever family.
+template <class Config> Answer broken_of(const typename attention_args_of<Config::family>::type *args) {
+  if constexpr (Config::family == AttentionFamily::combine) return broken_combine<Config>(args);
+  else if constexpr (Config::family == AttentionFamily::append) return broken_append<Config>(args);
+  else return broken_attention<Config>(args);
+}
+
+// What tables hold, where the host can read them: TW_OK, or which table is wrong.
+inline int wrong_rows(const void *starts, const void *lengths, int64_t batch, int64_t most, int64_t total,
+                      int starts_at, int lengths_at) {
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t there = most;
+    if (starts) {
+      const int64_t first = table_entry(starts, b), next = table_entry(starts, b + 1);
+      if (first < 0 || next < first || next > total) return starts_at;
+      there = next - first;
+    }
+    if (there > most) return starts_at;
+    if (lengths && (table_entry(lengths, b) < 0 || table_entry(lengths, b) > there)) return lengths_at;
+  }
+  return TW_OK;
+}
+template <class Config> int wrong_pages(const tw_attention_pages &p, int64_t sequence, int64_t keys, int table_at) {
+  for (int64_t logical = 0; logical * p.size < keys; ++logical) {
+    const int64_t page = page_of(p, sequence, logical);
+    if (page < 0 || page >= p.count) return table_at;
+  }
+  return TW_OK;
+}
+template <class Config> int wrong_tables(const tw_attention_args &x) {
+  using A = tw_attention_args;
+  if (const int wrong = wrong_rows(x.starts_q, x.lengths_q, x.batch, x.rows, x.total_rows, TW_DATA_IN(A, starts_q),
+                                   TW_DATA_IN(A, lengths_q)))
+    return wrong;
+  if (Config::pages == AttentionPages::none)
+    return wrong_rows(x.starts_k, x.lengths_k, x.batch, x.keys, x.total_keys, TW_DATA_IN(A, starts_k),
+                      TW_DATA_IN(A, lengths_k));
+  for (int64_t b = 0; b < x.batch; ++b) {
+    if (x.pages.indptr) {
+      const int64_t first = table_entry(x.pages.indptr, b), next = table_entry(x.pages.indptr, b + 1);
+      if (first < 0 || next < first || next > x.pages.stride) return TW_DATA_IN(A, pages.indptr);
+      const int64_t last = table_entry(x.pages.last, b);
+      if (next > first && (last < 1 || last > x.pages.size)) return TW_DATA_IN(A, pages.last);
+    }
+    const int64_t keys = sequence_of(x, b).keys;
+    if (keys < 0 || keys > x.keys) return x.pages.indptr ? TW_DATA_IN(A, pages.indptr) : TW_DATA_IN(A, lengths_k);
+    if (const int wrong = wrong_pages<Config>(x.pages, b, keys, TW_DATA_IN(A, pages.table))) return wrong;
+  }
+  return TW_OK;
+}
+
+// Of an append: old and new rows fit, and their pages are there.
+template <class Config> int wrong_places(const tw_attention_append_args &x) {
+  using A = tw_attention_append_args;
+  for (int64_t b = 0; b < x.batch; ++b) {
+    const int64_t old = table_entry(x.lengths, b), more = x.lengths_new ? table_entry(x.lengths_new, b) : x.rows;
+    if (more < 0 || more > x.rows) return TW_DATA_IN(A, lengths_new);
+    if (old < 0 || old + more > x.keys || (x.rotary && old + more > x.table_rows)) return TW_DATA_IN(A, lengths);
+    if (Config::pages == AttentionPages::none) continue;
+    for (int64_t page = old / x.pages.size; page * x.pages.size < old + more; ++page) {
+      const int64_t found = page_of(x.pages, b, page);
+      if (found < 0 || found >= x.pages.count) return TW_DATA_IN(A, pages.table);
+    }
+  }
+  return TW_OK;
+}
+
+// Of a combination: the tables of its rows.
+template <class Config> int wrong_sequences(const tw_attention_combine_args &x) {
+  using A = tw_attention_combine_args;
+  return wrong_rows(x.starts_q, x.lengths_q, x.batch, x.rows, x.total_rows, TW_DATA_IN(A, starts_q),
+                    TW_DATA_IN(A, lengths_q));
+}
+template <class Config> int wrong_of(const typename attention_args_of<Config::family>::type &x) {
+  if constexpr (Config::family == AttentionFamily::combine) return wrong_sequences<Config>(x);
+  else if constexpr (Config::family == AttentionFamily::append) return wrong_places<Config>(x);
+  else return wrong_tables<Config>(x);
+}
+
+}  // namespace tw

@@ -1,0 +1,300 @@
+"""Attention on AMD GPUs: what is legal, and the schedules worth proposing.
+
+CK Tile's kernels where it has them (`amd_schedules.py`; rules of its dispatcher in `amd_rules.py`, of its headers in
+`amd_headers.py`), and under them on every GPU the loops that CUDA has too.  Pools beside the usual ones go by the names
+of the dispatcher's profiles (`amd_profiles.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from tilewright.arch import Arch
+from tilewright.dtypes import dtype
+from tilewright.ops.attention import amd_headers, amd_profiles, amd_rules
+from tilewright.ops.attention import amd_schedules as made
+from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule, route
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
+from tilewright.ops.attention.spec import AttentionSignature, settled, signature_violations
+from tilewright.ops.base import Violation
+
+USUAL = "fp16"
+SCHEDULES: tuple[type[AttentionSchedule], ...] = (LoopsSchedule, CkTileAttentionSchedule)
+POOLS = {one.name: one.summary for one in amd_profiles.PROFILES.values() if "bwd" not in one.name}
+
+WIDTH = 8  # elements of a whole load
+MOST = (1 << 31) - 1  # of a size or stride
+MOST_BYTES = (1 << 31) - 65536  # of what a block reaches of one head
+MOST_BLOCKS = 65535  # of a grid, but for its first axis
+MOST_PLACES = 65536  # that ALiBi's distances of 16 bits tell apart
+COMBINE_ROWS = 8  # of a block
+
+
+def signature_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
+    """Why the arch has no kernel for a signature, whatever its schedule."""
+    yield from signature_violations(signature)
+
+
+def ck_tile_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
+    """Why CK Tile has no kernel for a signature, whatever its schedule."""
+    s = signature
+    if "mfma" not in arch.features or not arch.accumulator_registers or arch.attention is None:
+        yield Violation(
+            "amd-attention-arch",
+            f"CK Tile's attention on {arch.name}: these headers multiply with the matrix instructions of gfx90a and up",
+            "use loops, or gfx90a, gfx942 or gfx950",
+        )
+        return
+    if s.family != "combine" and (s.dtype_kv != s.dtype_q):
+        yield Violation("amd-attention-dtype", f"keys of {s.dtype_kv} with queries of {s.dtype_q}", "use one type")
+    if s.family == "forward" and s.dtype_out != s.dtype_q:
+        yield Violation("amd-attention-dtype", f"results of {s.dtype_out} of {s.dtype_q}", f"use {s.dtype_q}")
+    if s.masked:
+        yield Violation(
+            "amd-attention-mask", "CK Tile knows no boolean mask", "give a bias that is minus infinity where it hides"
+        )
+    if (s.bias == "tensor" or s.rotary != "none") and s.dtype_aux != s.dtype_q:
+        what = "a bias" if s.bias == "tensor" else "rotary tables"
+        yield Violation("amd-attention-aux", f"{what} of {s.dtype_aux} with {s.dtype_q}", f"use {s.dtype_q}")
+    if s.packed and s.bias == "tensor":
+        yield Violation(
+            "amd-attention-packed-bias", "CK Tile lays the bias of packed rows by their packed places", "pad the rows"
+        )
+    if s.pages == "vectorised":
+        yield Violation("amd-attention-pages", "vectorised pages: these headers know linear ones", "use linear pages")
+    if s.family == "split" and s.lookup == "indices":
+        yield Violation("amd-attention-pages", "split kernels find pages by a table", "give a block table")
+    if s.family == "forward" and s.lookup == "indices" and not s.packed:
+        yield Violation("amd-attention-pages", "pages by indices go with packed rows", "pack the rows")
+
+
+def _legal(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from signature_rules(signature, arch)
+    if not isinstance(schedule, CkTileAttentionSchedule):
+        return
+    found = list(ck_tile_rules(signature, arch))
+    yield from found
+    if any(one.rule == "amd-attention-arch" for one in found):
+        return
+    one = made.instance(signature, schedule, arch.name)
+    of_words = list(amd_rules.violations(one, arch))
+    yield from of_words
+    if not any(each.rule == "amd-attention-lengths" for each in of_words):
+        yield from amd_headers.violations(one, arch)
+    yield from _heads(signature, schedule)
+
+
+def _heads(signature: AttentionSignature, schedule: CkTileAttentionSchedule) -> Iterator[Violation]:
+    where, h = route(signature), schedule
+    if where in ("combine", "append"):
+        return
+    if h.tile[3] < signature.head_v:
+        yield Violation("amd-attention-n1", f"tile_n1 {h.tile[3]} under heads of {signature.head_v}", "use a larger")
+    if h.pipeline == "qs" and signature.packed:
+        yield Violation(
+            "amd-attention-qs-packed", "qs with packed keys: a sequence without keys would be walked", "use qr"
+        )
+    if signature.packed and not (h.pad[0] and (h.pad[1] or where == "split")):
+        yield Violation(
+            "amd-attention-packed-pads", "packed rows without edge code of rows and keys", "pad rows and keys"
+        )
+    if where in ("split", "paged") and not h.pad[1]:
+        yield Violation(
+            "amd-attention-paged-pads",
+            f"{where} without edge code of keys: parts and last pages end anywhere",
+            "pad the keys",
+        )
+
+
+RULES = (_legal,)
+
+
+# -- what a legal kernel was not made for ---------------------------------------------------------------
+
+
+def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[Violation]:
+    """Problems a legal kernel was not made for; the kernel's check in C says the same."""
+    if not isinstance(schedule, CkTileAttentionSchedule) or not (problem.batch and problem.rows and problem.heads_q):
+        return
+    where = route(problem.signature)
+    if where == "combine":
+        yield from _combine_limits(schedule, problem)
+    elif where == "append":
+        yield from _append_limits(schedule, problem)
+    else:
+        yield from _features(schedule, problem, where)
+        yield from _edges(schedule, problem, where)
+        yield from _alignment(schedule, problem)
+        yield from _spans(schedule, problem, where)
+
+
+def _features(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Iterator[Violation]:
+    if p.lengths_q:
+        yield Violation("amd-lengths", "rows have lengths: CK Tile takes them packed, or all", "pack the rows")
+    if p.lengths_k and not p.packed and where == "forward":
+        yield Violation("amd-lengths", "keys have lengths: CK Tile takes them packed, or all", "pack them")
+    if p.packed and where in ("paged", "split") and p.pages != "none" and not p.lengths_k:
+        yield Violation("amd-lengths", "packed rows over pages without lengths of keys", "give lengths_k")
+    if p.bias == "tensor" and p.bias_shape[3] != p.keys:
+        yield Violation("amd-bias", "a bias that repeats along keys", "spread it out along keys")
+    if p.bias == "alibi" and where != "split" and p.rows + p.keys > MOST_PLACES:
+        yield Violation("amd-alibi", f"ALiBi over {p.rows} rows and {p.keys} keys in 16 bits", "use loops")
+    if where == "prefill" and p.page_size != 1:
+        yield Violation("amd-pages", f"a pool of pages of {p.page_size} slots: these headers know 1", "use a table")
+    elif where != "prefill" and p.pages != "none" and p.page_size % h.tile[1]:
+        yield Violation(
+            "amd-pages",
+            f"pages of {p.page_size} slots are no multiple of tile_n0 {h.tile[1]}",
+            f"use pages of a multiple of {h.tile[1]}, or a kernel with a smaller tile_n0",
+        )
+
+
+def _edges(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Iterator[Violation]:
+    rows, keys, head_qk, head_v = h.pad
+    if not rows and (p.packed or p.rows % h.tile[0]):
+        yield Violation("amd-rows", f"{p.rows} rows are no multiple of tile_m0 {h.tile[0]}", "use a padded kernel")
+    if not keys and where != "split" and (p.packed or p.lengths_k or p.keys % h.tile[1]):
+        yield Violation("amd-keys", f"{p.keys} keys are no multiple of tile_n0 {h.tile[1]}", "use a padded kernel")
+    if p.keys == 0 and not p.bounded and (not keys or h.pipeline == "qs"):
+        yield Violation("amd-keys", f"no keys, and {h.pipeline} has no code for none here", "use a padded kernel")
+    if not head_qk and p.head_qk != h.tile[5]:
+        yield Violation("amd-heads", f"heads of {p.head_qk} are not tile_k0max {h.tile[5]}", "use a padded kernel")
+    if not head_v and p.head_v != h.tile[3]:
+        yield Violation("amd-heads", f"heads of {p.head_v} are not tile_n1 {h.tile[3]}", "use a padded kernel")
+
+
+def _whole(*strides: tuple[int, ...]) -> bool:
+    return not any(one % WIDTH for each in strides for one in each)
+
+
+def _alignment(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Violation]:
+    loaded = h.pipeline in amd_headers.LOADED
+    for what, padded, head, strides in (
+        ("q and k", h.pad[2], p.head_qk, (p.q_strides, p.k_strides)),
+        ("v and o", h.pad[3], p.head_v, (p.v_strides, p.o_strides)),
+    ):
+        if (not loaded or not padded) and (head % WIDTH or not _whole(*strides) or not p.aligned):
+            yield Violation(
+                "amd-alignment",
+                f"{what}: heads of {head}, strides and addresses are not all multiples of 16 bytes",
+                "align them, or use qr with edge code of heads",
+            )
+
+
+def _spans(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Iterator[Violation]:
+    strides = (*p.q_strides, *p.k_strides, *p.v_strides, *p.o_strides)
+    if max(*strides, p.keys, p.rows) > MOST or min(strides) < 0:
+        yield Violation("amd-operand-size", "a stride is negative, or 2^31 elements or more", "split the problem")
+        return
+    size, out = dtype(p.dtype_q).bytes, dtype(p.dtype_out).bytes
+    rows = p.rows + h.tile[0]
+    keys = p.page_count if where == "prefill" else p.page_size if p.pages != "none" else p.keys + h.tile[1]
+    place = 0 if where == "prefill" else 1
+    reach = (rows * p.q_strides[1] * size, rows * p.o_strides[1] * out, keys * p.k_strides[place] * size,
+             keys * p.v_strides[place] * size)  # fmt: skip
+    if max(reach) >= MOST_BYTES:
+        yield Violation("amd-operand-size", "one head of an operand spans 2 GiB or more", "split the problem")
+    tiles = -(-p.rows // h.tile[0]) * max(1, p.splits if where == "split" else 1)
+    if max(p.batch, p.heads_q, tiles) > MOST_BLOCKS:
+        yield Violation("amd-tiles", "more sequences, heads or tiles than a launch has blocks for", "split the problem")
+
+
+def _combine_limits(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Violation]:
+    if p.lengths_q:
+        yield Violation("amd-lengths", "rows have lengths: CK Tile takes them packed, or all", "pack the rows")
+    if p.splits > 1 << h.max_splits_log2:
+        yield Violation(
+            "amd-splits", f"{p.splits} parts, and the kernel is for {1 << h.max_splits_log2}", "use a larger one"
+        )
+    if not h.pad[0] and (p.packed or p.rows % COMBINE_ROWS):
+        yield Violation("amd-rows", f"{p.rows} rows are no multiple of {COMBINE_ROWS}", "use a padded kernel")
+    if not h.pad[3]:
+        if p.head_v % h.tile[3]:
+            yield Violation("amd-heads", f"heads of {p.head_v} are no multiple of {h.tile[3]}", "use a padded kernel")
+        elif not _whole(p.o_strides) or not p.aligned:
+            yield Violation("amd-alignment", "o is not all multiples of 16 bytes", "use a padded kernel")
+    if max(p.batch, p.heads_q) > MOST_BLOCKS:
+        yield Violation("amd-tiles", "more sequences or heads than a launch has blocks for", "split the problem")
+
+
+def _append_limits(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Violation]:
+    if p.lengths_q:
+        yield Violation("amd-lengths", "sequences have different numbers of new rows: CK Tile takes one", "use loops")
+    if p.rotary != "none" and p.rotary_size % 16:
+        yield Violation("amd-rotary", f"{p.rotary_size} rotary elements are no multiple of 16", "use loops")
+    if p.pages != "none" and p.page_size < h.tile[1]:
+        yield Violation("amd-pages", f"pages of {p.page_size} slots, and a block writes {h.tile[1]}", "use loops")
+    if not h.pad[0] and p.turns_q and p.rows % h.tile[0]:
+        yield Violation("amd-rows", f"{p.rows} rows are no multiple of tile_m0 {h.tile[0]}", "use a padded kernel")
+    for head, padded, tile in ((p.head_qk, h.pad[2], h.tile[2]), (p.head_v, h.pad[3], h.tile[3])):
+        if not padded and head != tile:
+            yield Violation("amd-heads", f"heads of {head} are no whole tile of {tile}", "use a padded kernel")
+    strides = (p.k_strides, p.v_strides, *((p.q_strides,) if p.turns_q else ()))
+    if p.head_qk % WIDTH or p.head_v % WIDTH or not _whole(*strides) or not p.aligned:
+        yield Violation("amd-alignment", "heads, a stride or an address are no multiple of 16 bytes", "use loops")
+    if max(p.batch, p.heads_q) > MOST_BLOCKS:
+        yield Violation("amd-tiles", "more sequences or heads than a launch has blocks for", "split the problem")
+
+
+# -- pools ----------------------------------------------------------------------------------------------
+
+
+def generic_schedule(signature: AttentionSignature, arch: Arch) -> AttentionSchedule:
+    """The floor: serves every problem of the signature."""
+    return LoopsSchedule()
+
+
+def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
+    """What a pool proposes for one signature; some of it may be illegal.
+
+    `default` has the blocks CK Tile's authors chose, `full` and `profiler` every block; the pools of the dispatcher's
+    profiles what it enumerates.
+    """
+    if next(ck_tile_rules(signature, arch), None) is None:
+        if pool in POOLS:
+            yield from _profile(pool, signature, arch)
+            return
+        yield from made.default(signature, arch) if pool == "default" else made.full(signature, arch)
+    yield LoopsSchedule()
+
+
+def _profile(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttentionSchedule]:
+    chosen = amd_profiles.profile(pool)
+    if chosen.allows(made.computed(signature, arch.name)):
+        for one in made.enumerated(signature, arch, chosen.receipt):
+            if chosen.allows(made.instance(signature, one, arch.name)):
+                yield one
+
+
+def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
+    """What the dispatcher enumerates: element types of the arch, head sizes, and features of each family."""
+    chosen = amd_profiles.profile(pool)
+    kinds = [one for one in (arch.attention or {}).get("dtypes", ()) if one in ("fp16", "bf16")]
+    sizes = ((32, 32), (64, 64), (96, 96), (128, 128), (160, 160), (192, 128), (192, 192), (256, 256))
+    seen: set[AttentionSignature] = set()
+    for kind, (qk, v), has in product(kinds, sizes, _feature_sets()):
+        types: dict[str, Any] = {"dtype_q": kind, "dtype_kv": kind, "dtype_out": kind, "dtype_aux": kind}
+        one = settled(AttentionSignature(**types, head_qk=qk, head_v=v, **has))
+        if one not in seen and chosen.allows(made.computed(one, arch.name)):
+            seen.add(one)
+            yield one
+
+
+def _feature_sets() -> Iterator[dict[str, Any]]:
+    for mask, packed, lse in product(("none", "window"), (False, True), (False, True)):
+        plain: dict[str, Any] = {"family": "forward", "mask": mask, "packed": packed, "lse": lse}
+        yield from ({**plain, "bias": bias} for bias in ("none", "alibi"))
+        yield {**plain, "softcap": True}
+        if not packed:
+            yield {**plain, "bias": "tensor"}
+        yield {**plain, "pages": "strided", "lookup": "table"}
+        if packed:
+            yield {**plain, "pages": "strided", "lookup": "indices"}
+        yield {**plain, "family": "split"}
+        yield {**plain, "family": "split", "pages": "strided", "lookup": "table"}
+        yield {**plain, "family": "combine"}
+    for rotary, pages in product(("none", "interleaved", "half"), ("none", "strided")):
+        yield {"family": "append", "rotary": rotary, "pages": pages, "lookup": "none" if pages == "none" else "table"}

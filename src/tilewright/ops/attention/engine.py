@@ -1,0 +1,249 @@
+"""Attention's part of the tile engine: problem sets of real models and by seed, families, neighbours."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from tilewright.ops.attention import features
+from tilewright.ops.attention.models import DECODERS, ENCODERS, LATENT
+from tilewright.ops.attention.options import problem as problem_of
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.spec import OP
+from tilewright.ops.engine import ProblemSet, Values
+
+# Two problems are neighbours where they have heads, windows and features in common, and each of their lengths and the
+# batch is within this factor of the other's.
+NEAR = 1.08
+HOLDOUT_SEED = 20261115
+HOLDOUT = 240
+
+PREFILL = (512, 2048, 8192)
+CONTEXTS = (1024, 8192, 32768)
+BATCHES = (1, 8, 64)
+
+
+# -- random ones ---------------------------------------------------------------------------------------------------
+
+FAMILIES = ("prefill", "decode", "encoder", "packed", "paged", "window", "chunk", "odd")
+HEADS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 1), (7, 1))  # query heads a head of keys
+SIZES = (64, 128, 128, 128, 96, 192, 256, 80)
+# Most rows and keys, and the most products; batches are brought down to it.
+LIMITS = {"cpu": (2048, 8192, 2e9), "gpu": (16384, 131072, 2e12)}
+
+
+def _between(draw: random.Random, low: int, high: int) -> int:
+    return round(math.exp(draw.uniform(math.log(low), math.log(high))))
+
+
+def _one(draw: random.Random, family: str, device: str) -> Values:
+    most_rows, most_keys, most = LIMITS[device]
+    group = draw.choice(HEADS)[0]
+    heads_kv, size = draw.choice((1, 2, 4, 8, 16) if device == "gpu" else (1, 2, 4)), draw.choice(SIZES)
+    rows = _between(draw, 64, most_rows)
+    keys, batch = rows, _between(draw, 1, 64)
+    said: dict[str, Any] = {"window": "-1,0"}
+    if family in ("decode", "paged"):
+        rows, keys, batch = draw.choice((1, 1, 1, 2, 4, 8)), _between(draw, 256, most_keys), _between(draw, 1, 256)
+        said = {"lengths_k": True}
+    if family == "paged":
+        said |= {"pages": "strided", "page_size": draw.choice((1, 16, 64, 128, 256))}
+    if family == "chunk":  # a prompt's next piece behind what is cached
+        keys = _between(draw, rows, most_keys)
+        said["align"] = "bottom_right"
+    if family == "encoder":
+        said = {}
+    if family == "window":
+        said = {"window": f"{draw.choice((128, 512, 1024, 4096)) - 1},0"}
+    if family == "odd":
+        rows, keys = rows | 1, max(1, _between(draw, 16, most_rows) | 1)
+        size, said = draw.choice((8, 40, 72, 104, 136)), draw.choice(({}, {"window": "-1,0"}))
+    work = heads_kv * group * rows * keys * 2 * size
+    while batch > 1 and batch * work > most:
+        batch = (batch + 1) // 2
+    while heads_kv * group * rows * keys * 2 * size > most and max(rows, keys) > 64:
+        rows, keys = (max(1, rows * 3 // 4) if rows > 8 else rows), max(64, keys * 3 // 4)
+    if family == "packed":
+        said |= {"packed": True, "total_rows": max(1, batch * rows // 2), "total_keys": max(1, batch * keys // 2)}
+    return {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "rows": rows, "keys": keys,
+            "head_qk": size, "head_v": size, **said}  # fmt: skip
+
+
+def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
+    """Families in turn."""
+    draw = random.Random(seed)
+    for index in range(count):
+        yield _one(draw, FAMILIES[index % len(FAMILIES)], device)
+
+
+# -- sets ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _holdout() -> list[Values]:
+    """Half for each kind of device."""
+    return [*drawn(HOLDOUT_SEED, HOLDOUT // 2, "cpu"), *drawn(HOLDOUT_SEED + 1, HOLDOUT - HOLDOUT // 2, "gpu")]
+
+
+def _kind(p: AttentionProblem) -> tuple[Any, ...]:
+    return (p.family, p.heads_q, p.heads_kv, p.head_qk, p.head_v, p.window_left, p.window_right, p.align, p.packed,
+            p.pages, p.lookup, p.page_size, p.mask, p.bias)  # fmt: skip
+
+
+def _sizes(p: AttentionProblem) -> tuple[int, ...]:
+    return p.batch, p.rows, p.keys, p.total_rows, p.total_keys
+
+
+def _close(one: Sequence[int], other: Sequence[int]) -> bool:
+    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(one, other, strict=True))
+
+
+@lru_cache(maxsize=1)
+def _held() -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+    """The sizes of the holdout by what neighbours have in common."""
+    found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
+    for one in map(problem_of, _holdout()):
+        found.setdefault(_kind(one), []).append(_sizes(one))
+    return found
+
+
+def _apart(make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
+    """A set without the holdout's problems and their neighbours, each problem once."""
+
+    def made() -> list[Values]:
+        found: dict[AttentionProblem, Values] = {}
+        for one in make():
+            problem = problem_of(one)
+            if not any(_close(_sizes(problem), each) for each in _held().get(_kind(problem), ())):
+                found.setdefault(problem, one)
+        return list(found.values())
+
+    return made
+
+
+def _prefill() -> Iterator[Values]:
+    for model in DECODERS.values():
+        for rows in PREFILL:
+            yield model.values(1, rows, rows)
+            yield model.values(max(1, 8192 // rows), rows, rows)
+            if model.window and model.window < rows:
+                yield model.values(1, rows, rows, local=True)
+
+
+def _decode(pages: bool) -> Callable[[], Iterator[Values]]:
+    more: dict[str, Any] = {"lengths_k": True, **({"pages": "strided", "page_size": 16} if pages else {})}
+
+    def made() -> Iterator[Values]:
+        for model in DECODERS.values():
+            for keys in CONTEXTS:
+                for batch in BATCHES:
+                    yield {**model.values(batch, 1, keys, **more), "window": ""}
+
+    return made
+
+
+def _latent() -> Iterator[Values]:
+    for keys in CONTEXTS:
+        for batch in BATCHES:
+            more: dict[str, Any] = {"lengths_k": True, "pages": "strided", "page_size": 64}
+            yield {**LATENT.values(batch, 1, keys, **more), "window": ""}
+
+
+def _encoder() -> Iterator[Values]:
+    for heads, size, rows in ENCODERS.values():
+        for batch in (1, 8, 32):
+            yield {"batch": batch, "heads_q": heads, "heads_kv": heads, "rows": rows, "keys": rows, "head_qk": size,
+                   "head_v": size}  # fmt: skip
+
+
+def _long() -> Iterator[Values]:
+    for name in ("llama3_8b", "llama3_70b", "gemma3_27b"):
+        model = DECODERS[name]
+        for rows in (32768, 65536, 131072):
+            yield model.values(1, rows, rows)
+            yield model.values(1, 1024, rows)
+            if model.window:
+                yield model.values(1, rows, rows, local=True)
+
+
+def _serving() -> Iterator[Values]:
+    """Mixes of lengths from 16 to 16384, log-uniform: packed prompts, and pages for what is decoded."""
+    draw = random.Random(7_300)
+    for name in ("llama3_8b", "llama3_70b", "mistral_7b", "qwen2_7b"):
+        model = DECODERS[name]
+        for batch in (8, 32, 128):
+            lengths = [_between(draw, 16, 16384) for _ in range(batch)]
+            packed: dict[str, Any] = {"packed": True, "total_rows": sum(lengths), "total_keys": sum(lengths)}
+            yield model.values(batch, max(lengths), max(lengths), **packed)
+            yield {**model.values(batch, 1, max(lengths), lengths_k=True, pages="strided", page_size=16), "window": ""}
+
+
+def _sets() -> Iterator[ProblemSet]:
+    named: tuple[tuple[str, str, Callable[[], Iterable[Values]]], ...] = (
+        ("prefill", "Prompts of named decoders, causal, and their local layers", _prefill),
+        ("decode", "One token a sequence of named decoders over padded caches", _decode(False)),
+        ("decode_paged", "One token a sequence of named decoders over pages of 16", _decode(True)),
+        ("mla", "The latent decode step of DeepSeek V3 over pages of 64", _latent),
+        ("encoder", "BERT, vision transformers, diffusion and speech: rows see everything", _encoder),
+        ("long", "Contexts of 32k to 128k, prompts and their pieces", _long),
+        ("serving", "Mixes of lengths from 16 to 16384 by seed: packed prompts and paged decode", _serving),
+        ("mixed", "Families in turn by seed, half for each kind of device",
+         lambda: [*drawn(9_000, 200, "cpu"), *drawn(9_001, 200, "gpu")]),
+        ("validation", "Sixteen of all kinds, quick to measure, by seed", lambda: drawn(9_500, 16, "cpu")),
+    )  # fmt: skip
+    for key, purpose, make in named:
+        yield ProblemSet(key, purpose, _apart(make))
+    yield ProblemSet("holdout", f"{HOLDOUT} of all families by seed: no model is trained on them", _holdout,
+                     holdout=True)  # fmt: skip
+
+
+class AttentionEngine:
+    """Attention behind the contract of `tilewright.ops.engine.Engine`."""
+
+    op = OP
+    problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _sets()}
+    columns = ("family", "batch", "heads_q", "heads_kv", "rows", "keys", "head_qk", "head_v", "dtype_q", "dtype_kv",
+               "dtype_out", "align", "window_left", "window_right", "packed", "pages", "page_size",
+               "splits")  # fmt: skip
+
+    @property
+    def configs(self) -> Any:
+        return resources.files(__package__).joinpath("configs")
+
+    def random(self, seed: int, count: int, device: str) -> Sequence[Values]:
+        return list(drawn(seed, count, "cpu" if device == "cpu" else "gpu"))
+
+    def family(self, problem: AttentionProblem) -> str:
+        """By the numbers alone, so that a problem from anywhere has one."""
+        p = problem
+        if p.family != "forward":
+            return p.family
+        if p.rows <= 8:
+            return "paged" if p.pages != "none" else "decode"
+        if p.packed:
+            return "packed"
+        if p.pages != "none" or (p.rows < p.keys and p.align == "bottom_right"):
+            return "chunk"
+        if p.window_left >= 0:
+            return "window"
+        return "prefill" if p.window_right == 0 else "encoder"
+
+    def near(self, one: AttentionProblem, other: AttentionProblem) -> bool:
+        """Whatever the types, the numbers and what else is added to scores."""
+        return _kind(one) == _kind(other) and _close(_sizes(one), _sizes(other))
+
+    problem_feature_names = features.PROBLEM
+    interaction_names = features.INTERACTION
+
+    def problem_features(self, problem: AttentionProblem) -> Sequence[float]:
+        return features.problem_features(problem)
+
+    def interactions(self, problem: AttentionProblem, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
+        return features.interactions(problem, kernels, units)
+
+
+ENGINE = AttentionEngine()

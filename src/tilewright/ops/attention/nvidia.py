@@ -1,0 +1,136 @@
+"""Attention on NVIDIA GPUs: what is legal, and what a legal kernel was not made for.
+
+ws       sm_90a: the copy engine feeds wgmma, softmax beside multiplications; rows of 16 bytes
+decode   the same with the query heads of one head of keys packed into a tile of rows
+combine  parts put together, a block for a row of one head
+loops    the floor: any size, stride, element type and feature; also parts put together, and appended rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.arch import Arch
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.nvidia_schedules import (
+    COLUMNS,
+    HEADS_QK,
+    HEADS_V,
+    REGISTERS,
+    CombineSchedule,
+    WsSchedule,
+    available_bytes,
+    registers,
+    schedules,
+    shared_bytes,
+)
+from tilewright.ops.attention.problem import AttentionProblem, Sizes
+from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
+from tilewright.ops.attention.spec import AttentionSignature, signature_violations
+from tilewright.ops.base import Violation
+
+__all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "schedules", "signature_rules"]
+
+USUAL = "bf16"
+SCHEDULES: tuple[type[AttentionSchedule], ...] = (WsSchedule, CombineSchedule, LoopsSchedule)
+INPUTS = ("bf16", "fp16")
+LINE_BYTES = 16  # what the copy engine asks of addresses and strides
+MOST = 1 << 30  # rows, keys, and rows of heads: places are int32
+
+
+def signature_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
+    """Why the arch has no kernel for a signature, whatever its schedule."""
+    yield from signature_violations(signature)
+    if "fp8_e4m3fnuz" in (signature.dtype_q, signature.dtype_kv):
+        yield Violation("dtype-input", "NVIDIA GPUs have no kernels for fp8_e4m3fnuz", "use fp8_e4m3")
+
+
+def _signature(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from signature_rules(signature, arch)
+
+
+def _ws_signature(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, WsSchedule):
+        return
+    s = signature
+    if not {"wgmma", "tma"} <= arch.features:
+        message = f"{schedule.pipeline} needs wgmma and TMA, which {arch.name} has not"
+        yield Violation("nv-arch", message, "use target sm_90a, or the loops pipeline")
+    if s.dtype_q not in INPUTS or s.dtype_kv != s.dtype_q:
+        message = f"{schedule.pipeline} of {s.dtype_q} queries and {s.dtype_kv} keys"
+        yield Violation("nv-inputs", message, "use bf16 or fp16 for both, or the loops pipeline")
+    if s.pages == "vectorised":
+        yield Violation("nv-pages", "the copy engine reads rows, not vectors of slots", "use strided pages")
+    if s.head_qk not in HEADS_QK or s.head_v not in HEADS_V:
+        message = f"heads of {s.head_qk} and {s.head_v}"
+        yield Violation("nv-heads", message, f"use {', '.join(map(str, HEADS_V))}, or the loops pipeline")
+
+
+def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, WsSchedule):
+        return
+    h = schedule
+    if h.tile_n not in COLUMNS:
+        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not one wgmma wide in whole 16s", "use 64 or 128")
+    allowed = REGISTERS.get((h.warpgroups, h.together))
+    if allowed is None:
+        message = f"{h.warpgroups} multiplying warpgroups, {h.together} blocks of a multiprocessor"
+        yield Violation("nv-warpgroups", message, "use 1 to 3 and one block, or 1 and two blocks")
+    elif registers(signature, h) > allowed:
+        message = f"results, scores and weights take {registers(signature, h)} of {allowed} registers"
+        yield Violation("nv-registers", message, "use a smaller tile_n or fewer warpgroups")
+    if h.stages > MAX_STAGES:
+        yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
+    shared = shared_bytes(signature, h)
+    available = available_bytes(h, arch)
+    if shared > available:
+        message = f"rows and stages take {shared} of {available} bytes of shared memory"
+        yield Violation("nv-shared-memory", message, "use fewer stages or a smaller tile_n")
+
+
+MAX_STAGES = 16
+
+
+def _combine(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    if isinstance(schedule, CombineSchedule) and schedule.warps not in (1, 2, 4, 8):
+        yield Violation("nv-warps", f"{schedule.warps} warps share the parts of a row", "use 1, 2, 4 or 8")
+
+
+RULES = (_signature, _ws_signature, _ws_tile, _combine)
+
+
+def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[Violation]:
+    """Problems a legal kernel was not made for; the kernel's check in C says the same."""
+    p = problem
+    if isinstance(schedule, CombineSchedule) and 0 not in (p.batch, p.rows) and p.head_v % 4:
+        yield _violation("nv-alignment", "rows of the parts are no whole 16 bytes")
+    if not isinstance(schedule, WsSchedule) or 0 in (p.batch, p.rows):
+        return
+    if max(p.rows, p.keys, p.total_rows, p.total_keys, p.sink_keys) >= MOST:
+        yield _violation("nv-size", "2^30 or more rows or keys")
+    if p.rows * p.heads_q * p.batch * max(1, p.splits) >= MOST:
+        yield _violation("nv-size", "2^30 or more rows of heads")
+    out = DTYPES[p.dtype_out].bytes
+    if p.head_v * out % LINE_BYTES:
+        yield _violation("nv-alignment", "a head's results are no whole 16 bytes")
+    if schedule.pipeline == "decode" and p.head_qk % 8:
+        yield _violation("nv-alignment", "a head's elements are no whole 16 bytes")
+    read = all(_readable(p.shape(one), getattr(p, f"{one}_strides"), DTYPES[p.dtype_q].bytes) for one in "qkv")
+    if not p.aligned or not read or any(one * out % LINE_BYTES for one in p.o_strides):
+        yield _violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes, or 0")
+
+
+def _readable(shape: Sizes, strides: Sizes, size: int) -> bool:
+    """Strides of what there is more than one of."""
+    if 0 in shape[:2]:
+        return True
+    return all(n == 1 or (one > 0 and one * size % LINE_BYTES == 0) for n, one in zip(shape, strides, strict=False))
+
+
+def _violation(rule: str, message: str) -> Violation:
+    return Violation(rule, message, "use another kernel of the pool")
+
+
+def generic_schedule(signature: AttentionSignature, arch: Arch) -> AttentionSchedule:
+    """The floor: serves every problem of the signature."""
+    return LoopsSchedule()

@@ -1,0 +1,163 @@
+"""The schedules of attention on NVIDIA GPUs.
+
+WsSchedule   sm_90a: the copy engine feeds wgmma, warp-specialised and persistent.  `ws` keeps tiles of query rows of
+             one head; `decode` packs the query heads of one head of keys into a tile, for few rows
+CombineSchedule   parts of such put together
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
+from tilewright.ops.attention.spec import AttentionSignature
+
+ROWS = 64  # of a warpgroup
+LINE = 128  # bytes of one swizzled row
+COLUMNS = (16, 32, *range(48, 257, 16))  # keys of a tile: the widths of wgmma, in whole steps of the values
+HEADS_QK = (32, 64, 96, 128, 160, 192, 256)
+HEADS_V = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for with weights in registers
+BESIDE = 1024 + 2 * 32 + 8 * 6  # alignment, items that were told and their barriers: cuda/attention_ws_shape.h
+STAGE_BARRIERS = 8 * 4
+UNIT_SHARED, BLOCK_SHARED = 233472, 1024  # bytes of shared memory of a multiprocessor, and what a block takes itself
+# Registers of a multiplying thread, by warpgroups (and blocks that share a multiprocessor), and what it needs beside
+# scores, weights and results: places, rows, what the compiler keeps.
+REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
+BESIDE_REGISTERS, FEATURE_REGISTERS = 26, 16
+
+
+@dataclass(frozen=True, slots=True)
+class WsSchedule:
+    """Warps that feed and warpgroups that multiply; each keeps 64 rows, their scores and results in registers."""
+
+    pipeline: str
+    tile_n: int  # keys of a tile
+    warpgroups: int  # that multiply
+    stages: int  # tiles of keys and values under way
+    together: int = 1  # blocks of a multiprocessor
+    dealing: str = "striped"  # of items to blocks; dynamic: whoever is done takes the next
+
+    pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode")
+    serves: ClassVar[tuple[str, ...]] = ("forward", "split")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "dealing": ("striped", "dynamic")}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tile_m(self) -> int:
+        return ROWS * self.warpgroups
+
+    def label(self) -> str:
+        said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
+        said += f"_together{self.together}" if self.together > 1 else ""
+        return said + ("_dynamic" if self.dealing == "dynamic" else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CombineSchedule:
+    """Parts put together: a block for a row of one head, whose warps share the parts."""
+
+    pipeline: str = field(default="combine", init=False)
+    warps: int
+
+    pipelines: ClassVar[tuple[str, ...]] = ("combine",)
+    serves: ClassVar[tuple[str, ...]] = ("combine",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        return f"combine_warps{self.warps}"
+
+
+def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int, int]:
+    """Of the rows of queries, and of a stage of keys and values."""
+    deep, wide = (-(-one // ROWS) for one in (signature.head_qk, signature.head_v))
+    return deep * schedule.tile_m * LINE, (deep + wide) * schedule.tile_n * LINE
+
+
+def shared_bytes(signature: AttentionSignature, schedule: WsSchedule) -> int:
+    """cuda/attention_ws_shape.h."""
+    rows, stage = tile_bytes(signature, schedule)
+    return rows + schedule.stages * (stage + STAGE_BARRIERS) + BESIDE
+
+
+def available_bytes(schedule: WsSchedule, arch: Arch) -> int:
+    """Shared memory that a block may ask for; each that shares a multiprocessor costs some more."""
+    return arch.scratch_bytes if schedule.together == 1 else UNIT_SHARED // schedule.together - BLOCK_SHARED
+
+
+def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> int:
+    rows, stage = tile_bytes(signature, schedule)
+    return max(1, (available_bytes(schedule, arch) - BESIDE - rows) // (stage + STAGE_BARRIERS))
+
+
+def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
+    """What a multiplying thread holds: results, scores, and these again as weights of two bytes."""
+    s, held = signature, BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(signature) + signature.dropout)
+    return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
+
+
+def changed(signature: AttentionSignature) -> bool:
+    """Whether something is done to scores between the products and the softmax."""
+    return signature.softcap or signature.bias != "none" or signature.masked
+
+
+# Warpgroups and keys of a tile, the usual one first; most stages.
+_TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
+    32: ((3, 128, 4), (2, 128, 4), (2, 176, 3), (3, 96, 4)),
+    64: ((3, 128, 4), (2, 128, 4), (2, 176, 3), (3, 96, 4), (2, 192, 3)),
+    96: ((2, 128, 3), (2, 144, 2), (3, 64, 4), (2, 96, 3)),
+    128: ((2, 128, 3), (2, 176, 2), (2, 160, 2), (2, 112, 3), (2, 64, 4)),
+    160: ((2, 96, 2), (2, 112, 2), (2, 64, 3)),
+    192: ((2, 96, 2), (2, 112, 2), (2, 64, 3), (2, 128, 2)),
+    256: ((2, 80, 2), (2, 64, 2), (2, 48, 3)),
+}
+_FEW = 2  # tiles of a head in `default`
+_DECODE: dict[int, tuple[tuple[int, int], ...]] = {  # keys of a tile, blocks of a multiprocessor
+    32: ((128, 2), (64, 2), (128, 1)),
+    64: ((128, 2), (64, 2), (128, 1)),
+    96: ((64, 2), (128, 1)),
+    128: ((64, 2), (128, 1), (64, 1)),
+    160: ((64, 1), (32, 2)),
+    192: ((64, 1), (32, 2)),
+    256: ((64, 1), (32, 1)),
+}
+
+
+def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
+    """The tiles of a head size; windows and sequences that differ are dealt as blocks come free."""
+    tiles = _TILES.get(max(signature.head_qk, signature.head_v), ())
+    uneven = signature.mask != "none" or signature.packed
+    if changed(signature) or signature.dropout:  # long code for each column, and registers of its own
+        narrow = 64 if signature.head_v < 256 else 48
+        tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
+    for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
+        made = WsSchedule("ws", keys, warpgroups, stages)
+        made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
+        for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
+            yield replace(made, dealing=dealing)
+
+
+def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
+    """One warpgroup, and as many stages as fit: what counts is how much is under way."""
+    tiles = _DECODE.get(max(signature.head_qk, signature.head_v), ())
+    if changed(signature) or signature.dropout:
+        tiles = tuple(dict.fromkeys((min(keys, 64), together) for keys, together in tiles))
+    for keys, together in tiles if wide else tiles[:_FEW]:
+        made = WsSchedule("decode", keys, 1, 2, together)
+        yield replace(made, stages=min(8, most_stages(signature, made, arch)))
+    if wide or signature.mask != "none":
+        yield from (replace(one, pipeline="decode") for one in list(ws(signature, arch, False))[:1])
+
+
+def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
+    if {"wgmma", "tma"} <= arch.features and signature.family in WsSchedule.serves:
+        wide = pool != "default"
+        if signature.family == "forward":
+            yield from ws(signature, arch, wide)
+        yield from decode(signature, arch, wide)
+    if signature.family == "combine":
+        yield from map(CombineSchedule, (4,) if pool == "default" else (1, 2, 4, 8))
+    yield LoopsSchedule()

@@ -1,0 +1,136 @@
+"""What describes an attention on a command line, and back.
+
+A window is written as left,right with -1 for no bound; shapes as 1x8x128x128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from tilewright.dtypes import dtype
+from tilewright.errors import ProblemError
+from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
+from tilewright.ops.attention.spec import normal_family
+from tilewright.ops.base import Option
+from tilewright.ops.encodings import element_type
+
+OPTIONS = (
+    Option("batch", "Sequences."),
+    Option("heads_q", "Query heads."),
+    Option("rows", "Queries of a sequence; of the longest where they differ."),
+    Option("keys", "Keys of a sequence; of the longest where they differ."),
+    Option("head_qk", "Elements of a head of queries and keys."),
+    Option("heads_kv", "Heads of keys and values; as many as query heads where not said.", 0),
+    Option("head_v", "Elements of a head of values; as those of keys where not said.", 0),
+    Option("family", "forward, split, combine or append.", "forward", str, normal=normal_family),
+    Option("datatype", "Element type of q: fp32, fp16, bf16 or fp8_e4m3.", "fp32", str, normal=element_type),
+    Option("kv_datatype", "Element type of k and v; by default that of q.", "", str, normal=element_type),
+    Option("output", "Element type of the result; by default that of q.", "", str, normal=element_type),
+    Option("causal", "Rows see keys up to their own: top_left, or bottom_right.", "", str),
+    Option("window", "Keys a row sees around its own, as left,right; -1 for no bound.", "", str),
+    Option("align", "Where the window lies: top_left or bottom_right.", "", str),
+    Option("sink_keys", "First keys that the window does not hide.", 0),
+    Option("bias", "What is added to scores: none, tensor or alibi.", "none", str),
+    Option("aux_datatype", "Element type of a bias, or of rotary tables.", "", str, normal=element_type),
+    Option("bias_shape", "Of a bias: 1x1x128x128; 1 where it repeats.", "", str),
+    Option("mask_shape", "Of a boolean mask, likewise; none where not said.", "", str),
+    Option("softcap", "Scores go through a soft cap.", False, bool),
+    Option("dropout", "With dropout.", False, bool),
+    Option("lse", "Logarithms of the sums are a result too.", False, bool),
+    Option("sink", "With a learned logit a head.", False, bool),
+    Option("packed", "Sequences lie one behind the other.", False, bool),
+    Option("total_rows", "Rows of all packed sequences.", 0),
+    Option("total_keys", "Keys of all packed sequences.", 0),
+    Option("lengths_q", "A table says how many rows each sequence has.", False, bool),
+    Option("lengths_k", "A table says how many keys each sequence has.", False, bool),
+    Option("pages", "How keys lie in pages: none, strided or vectorised.", "none", str),
+    Option("lookup", "How pages are found: table, or indices.", "", str),
+    Option("page_size", "Keys of a page.", 0),
+    Option("page_count", "Pages there are.", 0),
+    Option("scales_q", "Scales of q: none, tensor, head or block.", "none", str),
+    Option("scales_kv", "Scales of k and v.", "none", str),
+    Option("scale_block", "Rows that share a scale.", 0),
+    Option("splits", "Parts of the keys that are walked beside each other; 0: by rule.", 0),
+    Option("rotary", "How append turns k: none, interleaved or half.", "none", str),
+    Option("rotary_size", "Elements of a head that are turned.", 0),
+    Option("turns_q", "Append turns q too.", False, bool),
+    Option("q_strides", "Element strides of q as sequence x row x head; dense by default.", "", str),
+    Option("k_strides", "Of k, or of its pages.", "", str),
+    Option("v_strides", "Of v.", "", str),
+    Option("o_strides", "Of the result.", "", str),
+)
+# Options under another name than the field of the problem they mean.
+_NAMES = {"datatype": "dtype_q", "kv_datatype": "dtype_kv", "output": "dtype_out", "aux_datatype": "dtype_aux"}
+_SHAPES = ("bias_shape", "mask_shape", *(f"{one}_strides" for one in OPERANDS))
+
+
+def _wrong(name: str, value: object, remedy: str) -> ProblemError:
+    return ProblemError(f"{name} is {value!r:.60}", rule="option-value", value=value, remedy=remedy)
+
+
+def _sizes(name: str, text: str) -> Sizes:
+    if not text:
+        return ()
+    try:
+        return tuple(int(one) for one in str(text).lower().split("x"))
+    except ValueError:
+        raise _wrong(name, text, "write whole numbers with an x between, such as 1x8x128x128") from None
+
+
+def _window(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Window and alignment of `--causal`, `--window` and `--align`."""
+    causal, text, align = given["causal"], given["window"], given["align"]
+    if causal and causal not in (*ALIGNMENTS, "true"):
+        raise _wrong("causal", causal, "use top_left or bottom_right")
+    if causal and text:
+        raise _wrong("window", text, "leave --causal out: 'left,0' is a causal window")
+    if causal:
+        return {"window_right": 0, "align": align or ("top_left" if causal == "true" else causal)}
+    if not text:
+        return {"align": align or "top_left"}
+    try:
+        left, right = (int(one) for one in text.split(","))
+    except ValueError:
+        raise _wrong("window", text, "write two whole numbers, such as 128,0; -1 for no bound") from None
+    return {"window_left": left, "window_right": right, "align": align or "top_left"}
+
+
+def problem(values: Mapping[str, Any]) -> AttentionProblem:
+    given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
+    for name in _NAMES:
+        if given[name]:
+            dtype(given[name])
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in ("causal", "window", "align"):
+            continue
+        made[_NAMES.get(name, name)] = _sizes(name, value) if name in _SHAPES else value
+    made["family"] = normal_family(made["family"])
+    made["lookup"] = made["lookup"] or ("none" if made["pages"] == "none" else "table")
+    return AttentionProblem(**made, **_window(given))
+
+
+def words(problem: AttentionProblem) -> list[str]:
+    """What `tilewright run attention` needs to meet this problem again."""
+    p = problem
+    required = ("batch", "heads_q", "rows", "keys", "head_qk")
+    found = [word for name in required for word in (f"--{name.replace('_', '-')}", str(getattr(p, name)))]
+    names = {field: option for option, field in _NAMES.items()}
+    least = {one.name: getattr(p, one.name) for one in fields(p) if one.name in (*required, "family", "dtype_q",
+             "pages", "lookup", "packed", "bias", "rotary")}  # fmt: skip
+    usual = AttentionProblem(**least)
+    for one in fields(p):
+        name, value = one.name, getattr(p, one.name)
+        bare = one.default if name in least else getattr(usual, name)
+        if name.endswith("_strides"):
+            bare = p.dense_strides(name[0])
+        if name in required or name in ("window_left", "window_right", "align", "aligned") or value == bare:
+            continue
+        flag = f"--{names.get(name, name).replace('_', '-')}"
+        text = "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        found += [flag] if isinstance(value, bool) else [flag, text]
+    if p.bounded:
+        found += [f"--window={p.window_left},{p.window_right}"]
+    return found + (["--align", p.align] if p.align != "top_left" else [])

@@ -1,0 +1,260 @@
+"""Named generators of attention specs: which signatures an axis means, and the pools of the arch families.
+
+Every pool is a rule.  A family says what `default`, `full` and `profiler` have; the others follow:
+
+    default      without the floor, where another kernel is legal
+    full-tests   a fifth of what is legal of `full`, evenly from each kind of kernel, at least one of each
+    tiny         the first of each pipeline of `full-tests`
+    tests        `default` and `tiny`
+
+A family may have pools of its own beside these, with signatures of their own (`legality.py` says how).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.dtypes import dtype
+from tilewright.ops.attention import legality
+from tilewright.ops.attention.schedule import AttentionSchedule
+from tilewright.ops.attention.spec import (
+    BIASES,
+    FAMILIES,
+    HEADS,
+    INPUTS,
+    LOOKUPS,
+    MASKS,
+    OP,
+    OUTPUTS,
+    PAGES,
+    ROTARIES,
+    SCALES,
+    AttentionSignature,
+    default_output,
+    head_class,
+    normal_family,
+    settled,
+)
+from tilewright.ops.base import Axis, KernelSpec, Violation
+from tilewright.ops.encodings import element_type, element_types
+from tilewright.ops.pooling import Pools, demand_known
+
+_USUAL_POOLS = ("tiny", "tests", "default", "full-tests", "full", "profiler")
+NAMES = (
+    *_USUAL_POOLS,
+    *dict.fromkeys(name for one in legality.FAMILIES.values() for name in getattr(one, "POOLS", ())),
+)
+SHARE = 5  # one in so many of `full` is in `full-tests`
+
+
+def kind(schedule: AttentionSchedule) -> tuple[Any, ...]:
+    """What kernels must differ in to be of different kinds: words and switches, not numbers."""
+    values = ((one.name, getattr(schedule, one.name)) for one in dataclasses.fields(schedule))  # type: ignore[arg-type]
+    return tuple((name, value) for name, value in values if isinstance(value, (str, bool)))
+
+
+class Family:
+    """A family's module with the pools that are rules over its own."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._legal = lru_cache(maxsize=64)(self._find_legal)
+
+    def signature_rules(self, signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
+        found: Iterator[Violation] = self._module.signature_rules(signature, arch)
+        return found
+
+    def generic_schedule(self, signature: AttentionSignature, arch: Arch) -> AttentionSchedule:
+        found: AttentionSchedule = self._module.generic_schedule(signature, arch)
+        return found
+
+    def schedules(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
+        if pool in ("full-tests", "tiny"):
+            yield from self._few(pool, signature, arch)
+        elif pool in ("default", "tests"):
+            default = self._default(signature, arch)
+            yield from default
+            if pool == "tests":
+                yield from (one for one in self._few("tiny", signature, arch) if one not in default)
+        elif pool in ("full", "profiler") or pool in getattr(self._module, "POOLS", ()):
+            yield from self._module.schedules(pool, signature, arch)
+
+    def _default(self, signature: AttentionSignature, arch: Arch) -> list[AttentionSchedule]:
+        floor = self.generic_schedule(signature, arch)
+        every = list(dict.fromkeys(self._module.schedules("default", signature, arch)))
+        fast = [one for one in every if one != floor]
+        return fast if any(map(partial(_is_legal, signature, arch.name), fast)) else every
+
+    def _find_legal(self, signature: AttentionSignature, arch: str) -> tuple[AttentionSchedule, ...]:
+        proposed = dict.fromkeys(self._module.schedules("full", signature, arch_by_name(arch)))
+        return tuple(filter(partial(_is_legal, signature, arch), proposed))
+
+    def _few(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
+        kinds: dict[Any, list[AttentionSchedule]] = {}
+        for one in self._legal(signature, arch.name):
+            kinds.setdefault(kind(one), []).append(one)
+        chosen = [one for each in kinds.values() for one in each[::SHARE]]
+        if pool == "tiny":
+            chosen = list({one.pipeline: one for one in reversed(chosen)}.values())[::-1]
+        yield from chosen
+
+
+def _is_legal(signature: AttentionSignature, arch: str, schedule: AttentionSchedule) -> bool:
+    return not legality.check(KernelSpec(OP, signature, schedule, arch))
+
+
+POOLS = Pools(OP, {name: Family(module) for name, module in legality.FAMILIES.items()}, legality.check, names=NAMES)
+
+# What a kernel has beyond the plain softmax, as one word each: `causal` is a window, and so on.
+FEATURES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    **{one: {"mask": one} for one in MASKS[1:]},
+    **{f"{one}": {"bias": one} for one in BIASES[2:]},
+    "bias": {"bias": "tensor"},
+    **{one: {one: True} for one in ("masked", "softcap", "dropout", "lse", "sink", "packed")},
+    **{f"pages_{one}_{how}": {"pages": one, "lookup": how} for one in PAGES[1:] for how in LOOKUPS[1:]},
+    **{f"scales_{one}": {"scales": one} for one in SCALES[1:]},
+    **{f"rotary_{one}": {"rotary": one} for one in ROTARIES[1:]},
+}
+_FEATURE_ALIASES = {"causal": "window", "paged": "pages_strided_table", "none": "plain"}
+
+
+def normal_features(name: str, _arch: object = None) -> str:
+    """Features joined by +, each under its proper name; what is not known is let be."""
+    return "+".join(_FEATURE_ALIASES.get(one, one) for one in str(name).lower().replace("-", "_").split("+"))
+
+
+def normal_heads(name: str, _arch: object = None) -> str:
+    """128 is 128x128; heads of no kernel are rounded up to some."""
+    try:
+        sizes = [head_class(int(one)) for one in str(name).lower().split("x")]
+    except ValueError:
+        return str(name)
+    return f"{sizes[0]}x{sizes[-1]}"
+
+
+AXES = (
+    Axis("families", "--family", "forward, split, combine or append.", normal=normal_family),
+    Axis("datatypes", "--datatype", "Element type of q, k and v; q:kv where they differ.", normal=element_types),
+    Axis("heads", "--heads", "Elements of a head the kernel holds: 128, or 192x128.", normal=normal_heads),
+    Axis("features", "--features", "What it has, joined by +: window+lse, packed+bias, ...", normal=normal_features),
+    Axis("outputs", "--output", "Element type of the result.", normal=element_type),
+    Axis("auxiliary", "--aux-datatype", "Element type of a bias or of rotary tables.", normal=element_type),
+)
+
+
+def _types(name: str) -> tuple[str, str]:
+    q, _, kv = name.partition(":")
+    return q, kv or q
+
+
+def signatures(
+    families: Sequence[str],
+    datatypes: Sequence[str],
+    heads: Sequence[str],
+    features: Sequence[str],
+    outputs: Sequence[str] = (),
+    auxiliary: Sequence[str] = (),
+) -> Iterator[AttentionSignature]:
+    """Every signature of the given axes, each once."""
+    seen: set[AttentionSignature] = set()
+    for family, types, size, words, aux in product(families, datatypes, heads, features, auxiliary or ("",)):
+        q, kv = _types(types)
+        qk, v = (int(one) for one in size.split("x"))
+        has = {name: value for word in words.split("+") for name, value in FEATURES[word].items()}
+        for output in outputs or (default_output(q),):
+            one = settled(AttentionSignature(family, q, kv, output, qk, v, dtype_aux=aux or "fp32", **has))
+            if one not in seen:
+                seen.add(one)
+                yield one
+
+
+def words_of(signature: AttentionSignature) -> str:
+    """The word of the axis `features` that means exactly this signature's."""
+    s = signature
+    found = [one for one in (s.mask, "bias" if s.bias == "tensor" else s.bias) if one != "none"]
+    found += [one for one in ("masked", "softcap", "dropout", "lse", "sink", "packed") if getattr(s, one)]
+    found += [f"pages_{s.pages}_{s.lookup}"] if s.pages != "none" else []
+    found += [f"scales_{s.scales}"] if s.scales != "none" else []
+    found += [f"rotary_{s.rotary}"] if s.rotary != "none" else []
+    return "+".join(found) or "plain"
+
+
+def signatures_of(text: str) -> Iterator[AttentionSignature]:
+    """What `proposals` can be asked for, legal or not, with whose label the text begins: the label read back."""
+    for family, q, kv, output in product(FAMILIES, INPUTS, INPUTS, OUTPUTS):
+        some = settled(AttentionSignature(family, q, kv, output))
+        if not text.startswith(some.label().rpartition("_h")[0]):
+            continue
+        for qk, v in product(HEADS, HEADS):
+            plain = settled(replace(some, head_qk=qk, head_v=v))
+            if text.startswith(plain.label()):
+                found = _with_features(plain, text[len(plain.label()) :])
+                yield from (one for one in found if text.startswith(one.label()))
+
+
+def _with_features(plain: AttentionSignature, rest: str) -> Iterator[AttentionSignature]:
+    """Signatures of the words that a label's rest may begin with."""
+    found = {settled(plain)}
+    for word, has in FEATURES.items():
+        types = OUTPUTS if word == "bias" or word.startswith("rotary") else ("",)
+        for aux in types:
+            said = f"_{word}_{aux}" if aux else f"_{word}"
+            if said in rest:
+                more = {**has, **({"dtype_aux": aux} if aux else {})}
+                found |= {settled(replace(one, **more)) for one in found}
+    yield from sorted(found, key=lambda one: one.label())
+
+
+def axes_of(signature: AttentionSignature) -> dict[str, tuple[Any, ...]]:
+    """The axes under which pools propose exactly this signature."""
+    s = signature
+    return {
+        "families": (s.family,),
+        "datatypes": (s.dtype_q if s.dtype_kv == s.dtype_q else f"{s.dtype_q}:{s.dtype_kv}",),
+        "heads": (f"{s.head_qk}x{s.head_v}",),
+        "features": (words_of(s),),
+        "outputs": (s.dtype_out,),
+        "auxiliary": (s.dtype_aux,),
+    }
+
+
+def proposals(
+    pool: str,
+    arch: str,
+    *,
+    families: Sequence[str] = (),
+    datatypes: Sequence[str] = (),
+    heads: Sequence[str] = (),
+    features: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    auxiliary: Sequence[str] = (),
+) -> Iterator[KernelSpec]:
+    """What a pool proposes for an arch, before legality.
+
+    With nothing given: forward, heads of 128, plain and causal, of the type the arch's family usually computes with; or
+    what the pool is for, where it has signatures of its own.  Names are checked here, before the first proposal.
+    """
+    family = legality.FAMILIES.get(arch_by_name(arch).family)
+    own: Callable[[str, Arch], Iterator[AttentionSignature]] | None = getattr(family, "pool_signatures", None)
+    if own is not None and pool in getattr(family, "POOLS", ()) and not any((families, datatypes, heads, features)):
+        return POOLS.proposals(pool, arch, own(pool, arch_by_name(arch)))
+    families = [normal_family(one) for one in families] or ["forward"]
+    datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
+    heads = [normal_heads(one) for one in heads] or ["128x128"]
+    features = [normal_features(one) for one in features] or ["plain", "window"]
+    demand_known("family-name", "family of attention", families, FAMILIES)
+    demand_known("feature-name", "feature", [word for one in features for word in one.split("+")], list(FEATURES))
+    known = [f"{qk}x{v}" for qk, v in product(HEADS, HEADS)]
+    demand_known("kernel-heads", "size of heads that kernels are made for", heads, known)
+    for name in (*outputs, *auxiliary, *(one for both in datatypes for one in _types(both))):
+        dtype(name)
+    return POOLS.proposals(pool, arch, signatures(families, datatypes, heads, features, outputs, auxiliary))

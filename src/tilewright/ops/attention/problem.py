@@ -1,0 +1,266 @@
+"""Attention as the user has it at run time: sizes, what a row sees, strides, dtypes, where keys lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import ClassVar
+
+from tilewright.dtypes import dtype
+from tilewright.ops.attention.spec import OP, AttentionSignature, default_output, head_class, settled
+from tilewright.ops.base import settle
+
+Sizes = tuple[int, ...]
+ALIGNMENTS = ("top_left", "bottom_right")
+OPERANDS = ("q", "k", "v", "o")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionProblem:
+    """`rows` and `keys` are those of every sequence, or of the longest where they differ.
+
+    Strides are in elements, in the order sequence (or page), row, head; empty ones mean dense rows of heads ("bshd").
+    A window of -1 is unbounded.  A split or combine problem is a stage of a forward one; `splits` 0 means nobody said.
+    Of `append`, k and v are the cache, o is q once it is turned; new rows of k and v have strides of their own.
+    """
+
+    op: ClassVar[str] = OP
+
+    batch: int
+    heads_q: int
+    rows: int  # queries of a sequence; of `append`: new rows
+    keys: int  # of `append`: rows a sequence has room for
+    head_qk: int
+    heads_kv: int = 0  # as many as query heads where not said
+    head_v: int = 0  # as large as those of keys where not said
+    family: str = "forward"
+    dtype_q: str = "fp32"
+    dtype_kv: str = ""
+    dtype_out: str = ""
+    align: str = "top_left"  # where the window is laid; matters only where it is bounded
+    window_left: int = -1
+    window_right: int = -1
+    sink_keys: int = 0  # first keys that a window bounded on the left does not hide
+    bias: str = "none"
+    dtype_aux: str = ""  # of the bias tensor or of rotary tables
+    bias_shape: Sizes = ()  # sequences, heads, rows, keys; 1 where it repeats
+    mask_shape: Sizes = ()  # of a boolean mask, likewise; empty where there is none
+    softcap: bool = False
+    dropout: bool = False
+    lse: bool = False
+    sink: bool = False
+    packed: bool = False
+    total_rows: int = 0  # of all packed sequences
+    total_keys: int = 0
+    lengths_q: bool = False  # sequences are shorter than their room, and a table says how long
+    lengths_k: bool = False
+    pages: str = "none"
+    lookup: str = "none"
+    page_size: int = 0
+    page_count: int = 0  # pages there are
+    scales_q: str = "none"
+    scales_kv: str = "none"
+    scale_block: int = 0  # rows that share a scale, of scales by block
+    splits: int = 0
+    rotary: str = "none"
+    rotary_size: int = 0  # elements of a head that are turned
+    turns_q: bool = False
+    q_strides: Sizes = ()
+    k_strides: Sizes = ()
+    v_strides: Sizes = ()
+    o_strides: Sizes = ()
+    aligned: bool = True  # q, k, v and o begin at multiples of 16 bytes
+
+    def __post_init__(self) -> None:
+        settle(self)
+        self._fill()
+        put = object.__setattr__
+        if self.window_left < 0 and self.sink_keys > 0:
+            put(self, "sink_keys", 0)
+        if not self.bounded:
+            put(self, "align", "top_left")
+        for name in OPERANDS:
+            if not getattr(self, f"{name}_strides"):
+                put(self, f"{name}_strides", self.dense_strides(name))
+
+    def _fill(self) -> None:
+        """What is not said has its default."""
+        plain_total = self.packed and self.family != "append"
+        for name, value in (
+            ("heads_kv", self.heads_q),
+            ("head_v", self.head_qk),
+            ("dtype_kv", self.dtype_q),
+            ("dtype_out", "fp32" if self.family == "split" else default_output(self.dtype_q)),
+            ("dtype_aux", "fp32"),
+            ("bias_shape", (1, 1, self.rows, self.keys) if self.bias == "tensor" else ()),
+            ("total_rows", self.batch * self.rows if plain_total else 0),
+            ("total_keys", self.batch * self.keys if plain_total and self.pages == "none" else 0),
+            ("page_size", 16 if self.pages != "none" else 0),
+            ("rotary_size", self.head_qk if self.rotary != "none" else 0),
+        ):
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
+        if self.pages != "none" and not self.page_count:
+            object.__setattr__(self, "page_count", self.batch * self.sequence_pages)
+
+    # -- shapes ------------------------------------------------------------------------------------
+
+    @property
+    def sequence_pages(self) -> int:
+        """Pages of the longest sequence."""
+        return -(-self.keys // max(1, self.page_size))
+
+    def shape(self, name: str) -> Sizes:
+        """Sequences (or pages), rows and heads of an operand, and a head's elements."""
+        turned = name == "o" and self.family == "append"
+        size = self.head_qk if name in "qk" or turned else self.head_v
+        if name in "qo":
+            rows = (1, self.total_rows) if self.packed else (self.batch, self.rows)
+            return (*rows, self.heads_q, size)
+        if self.pages != "none":
+            return (self.page_count, self.page_size, self.heads_kv, size)
+        keys = (1, self.total_keys) if self.packed and self.family != "append" else (self.batch, self.keys)
+        return (*keys, self.heads_kv, size)
+
+    def dense_strides(self, name: str) -> Sizes:
+        _, rows, heads, size = self.shape(name)
+        if name in "kv" and self.pages == "vectorised":
+            return (rows * heads * size, 0, rows * size)
+        batch = 0 if self.packed and name in "qo" else 0 if self._packed_keys and name in "kv" else rows * heads * size
+        return (batch, heads * size, size)
+
+    @property
+    def _packed_keys(self) -> bool:
+        return self.packed and self.pages == "none" and self.family != "append"
+
+    @property
+    def lse_shape(self) -> Sizes:
+        return (self.heads_q, self.total_rows) if self.packed else (self.batch, self.heads_q, self.rows)
+
+    # -- what a row sees ---------------------------------------------------------------------------
+
+    @property
+    def bounded(self) -> bool:
+        return self.window_left >= 0 or self.window_right >= 0
+
+    @property
+    def mask(self) -> str:
+        return "none" if not self.bounded else "generic" if self.sink_keys else "window"
+
+    @property
+    def scales(self) -> str:
+        """The finest of those of q, k and v."""
+        order = ("none", "tensor", "head", "block")
+        return max((self.scales_q, self.scales_kv), key=lambda one: order.index(one) if one in order else 0)
+
+    @property
+    def pairs(self) -> int:
+        """Rows and keys that see each other, over sequences and heads; of different lengths about as many."""
+        rows = self.total_rows // max(1, self.batch) if self.packed else self.rows
+        keys = self.total_keys // max(1, self.batch) if self._packed_keys else self.keys
+        return self.batch * self.heads_q * _seen(rows, keys, self.align, self.window_left, self.window_right,
+                                                 self.sink_keys)  # fmt: skip
+
+    # -- the contract of a problem -----------------------------------------------------------------
+
+    @property
+    def signature(self) -> AttentionSignature:
+        return _signature(self)
+
+    @property
+    def flops(self) -> int:
+        """Products and sums of both multiplications, of the pairs that see each other."""
+        if self.family == "append":
+            return 3 * self.batch * self.rows * (self.heads_kv + self.heads_q * self.turns_q) * self.rotary_size
+        if self.family == "combine":
+            return 2 * self.splits * prod(self.shape("o"))
+        return 2 * self.pairs * (self.head_qk + self.head_v)
+
+    @property
+    def bytes(self) -> int:
+        """Each operand read once, the result written once; of pages those that hold keys."""
+        element = {"q": dtype(self.dtype_q).bytes, "o": dtype(self.dtype_out).bytes}
+        element["k"] = element["v"] = dtype(self.dtype_kv).bytes
+        parts = 4 * self.splits * prod(self.shape("o"))
+        if self.family == "combine":
+            return parts + prod(self.shape("o")) * element["o"]
+        if self.family == "append":
+            new = self.batch * self.rows * self.heads_kv * (self.head_qk + self.head_v) * element["k"]
+            return 2 * new + (2 * prod(self.shape("q")) * element["q"] if self.turns_q else 0)
+        keys = self.total_keys if self._packed_keys else self.batch * self.keys
+        read = keys * self.heads_kv * (self.head_qk + self.head_v) * element["k"] + prod(self.shape("q")) * element["q"]
+        written = parts if self.family == "split" else prod(self.shape("o")) * element["o"]
+        more = prod(self.bias_shape) * dtype(self.dtype_aux).bytes if self.bias_shape else 0
+        more += prod(self.mask_shape) if self.mask_shape else 0
+        return read + written + more
+
+    def dense(self) -> AttentionProblem:
+        """The same problem with dense operands."""
+        return replace(self, q_strides=(), k_strides=(), v_strides=(), o_strides=(), aligned=True)
+
+    def part(self, splits: int) -> AttentionProblem:
+        """The stage that makes `splits` parts of the keys; what it writes is dense."""
+        return replace(self, family="split", splits=splits, dtype_out="fp32", lse=False, o_strides=())
+
+    def combined(self, splits: int) -> AttentionProblem:
+        """The stage that puts parts together."""
+        return AttentionProblem(
+            self.batch, self.heads_q, self.rows, 0, self.head_v, family="combine", dtype_q="fp32",
+            dtype_out=self.dtype_out, lse=self.lse, packed=self.packed, total_rows=self.total_rows,
+            lengths_q=self.lengths_q, splits=splits, o_strides=self.o_strides,
+        )  # fmt: skip
+
+    def describe(self) -> str:
+        heads = str(self.heads_q) if self.heads_q == self.heads_kv else f"{self.heads_q}/{self.heads_kv}"
+        size = str(self.head_qk) if self.head_qk == self.head_v else f"{self.head_qk}/{self.head_v}"
+        said = f"attention {self.signature.label()} b={self.batch} h={heads} s={self.rows}x{self.keys} d={size}"
+        if self.bounded:
+            said += f" window={self.window_left},{self.window_right} {self.align}"
+        for name, value in (("sinks", self.sink_keys), ("splits", self.splits), ("page", self.page_size)):
+            said += f" {name}={value}" if value else ""
+        return said
+
+
+def _seen(rows: int, keys: int, align: str, left: int, right: int, sinks: int) -> int:
+    """Pairs of one sequence and head, in closed form."""
+    shift = keys - rows if align == "bottom_right" else 0
+
+    def below(limit: int, cut: int) -> int:
+        """Pairs with key < row + limit and key < cut: a staircase."""
+        stairs = max(0, min(rows, cut - limit))  # rows above those that see all
+        low, high = max(limit, 0), stairs - 1 + limit
+        return (rows - stairs) * cut + ((low + high) * (high - low + 1) // 2 if high >= low else 0)
+
+    upper = below(shift + right + 1, keys) if right >= 0 else rows * keys
+    if left < 0:
+        return upper
+    return upper - below(shift - left, keys) + below(shift - left, min(sinks, keys))
+
+
+@lru_cache(maxsize=4096)  # a selection asks for it once a candidate
+def _signature(problem: AttentionProblem) -> AttentionSignature:
+    p = problem
+    return settled(
+        AttentionSignature(
+            family=p.family,
+            dtype_q=p.dtype_q,
+            dtype_kv=p.dtype_kv,
+            dtype_out=p.dtype_out,
+            head_qk=head_class(p.head_qk),
+            head_v=head_class(p.head_v),
+            mask=p.mask,
+            bias=p.bias,
+            dtype_aux=p.dtype_aux,
+            masked=bool(p.mask_shape),
+            softcap=p.softcap,
+            dropout=p.dropout,
+            lse=p.lse,
+            sink=p.sink,
+            packed=p.packed,
+            pages=p.pages,
+            lookup=p.lookup,
+            scales=p.scales,
+            rotary=p.rotary,
+        )
+    )

@@ -1,0 +1,138 @@
+"""What makes an attention one that some kernel can compute, on whatever target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tilewright.dtypes import DTYPES
+from tilewright.errors import nearest
+from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
+from tilewright.ops.attention.spec import MOST_HEAD, SCALES, WORDS, signature_violations
+from tilewright.ops.base import Violation
+
+MAX_SIZE = 1 << 31  # of one dimension: places are int32 in tables
+MAX_SPAN = 1 << 60  # elements: byte offsets are 64-bit
+MOST_SPLITS = 128
+MOST_PAGE = 1024
+
+
+def problem_violations(problem: AttentionProblem) -> list[Violation]:
+    """Every rule that is broken; those on numbers only where the names are right."""
+    found = list(_names(problem)) or list(_sizes(problem))
+    if not found:
+        found = [*_heads(problem), *_windows(problem), *_tables(problem), *_shapes(problem)]
+    return found or [*signature_violations(problem.signature), *_spans(problem)]
+
+
+def _names(p: AttentionProblem) -> Iterator[Violation]:
+    for name, known in WORDS.items():
+        value = p.scales_kv if name == "scales" else getattr(p, name)
+        if value not in known:
+            yield Violation(f"{name}-name", f"{name} {value!r} is not known", nearest(str(value), list(known)))
+    if p.scales_q not in SCALES:
+        yield Violation("scales-name", f"scales {p.scales_q!r} are not known", nearest(p.scales_q, list(SCALES)))
+    if p.align not in ALIGNMENTS:
+        yield Violation("align-name", f"align {p.align!r} is not known", nearest(p.align, list(ALIGNMENTS)))
+    for name in ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux"):
+        if getattr(p, name) not in DTYPES:
+            value = getattr(p, name)
+            yield Violation("dtype-name", f"{value!r} is not an element type", nearest(value, list(DTYPES)))
+
+
+def _sizes(p: AttentionProblem) -> Iterator[Violation]:
+    for name in ("batch", "rows", "keys", "total_rows", "total_keys", "page_count", "sink_keys", "splits"):
+        size = getattr(p, name)
+        if size < 0:
+            yield Violation("size-negative", f"{name} is {size}", "use 0 or more")
+        elif size >= MAX_SIZE:
+            yield Violation("size-huge", f"{name} is {size}, over {MAX_SIZE - 1}", "split the problem")
+    for name in ("heads_q", "heads_kv", "head_qk", "head_v"):
+        if getattr(p, name) < 1:
+            yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")
+    if p.splits > MOST_SPLITS:
+        yield Violation("splits", f"{p.splits} splits, and parts are put together of at most {MOST_SPLITS}",
+                        f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
+    if p.family in ("split", "combine") and p.splits < 1:
+        yield Violation("splits", f"a {p.family} of {p.splits} parts", "use 1 or more")
+
+
+def _heads(p: AttentionProblem) -> Iterator[Violation]:
+    if p.heads_q % p.heads_kv:
+        below = p.heads_q // p.heads_kv * p.heads_kv
+        yield Violation(
+            "heads-divide",
+            f"{p.heads_q} query heads do not share {p.heads_kv} heads of keys evenly",
+            f"use {below or p.heads_kv} or {below + p.heads_kv} query heads, or a divisor of {p.heads_q} for keys",
+        )
+    for name in ("head_qk", "head_v"):
+        if getattr(p, name) > MOST_HEAD:
+            message = f"{name} is {getattr(p, name)}, and heads have at most {MOST_HEAD} elements"
+            yield Violation("head-size", message, f"use 1 to {MOST_HEAD}")
+    if p.rotary_size % 2 or p.rotary_size > p.head_qk or p.rotary_size < 0:
+        message = f"{p.rotary_size} elements of {p.head_qk} are turned"
+        yield Violation("rotary-size", message, f"use an even number up to {p.head_qk}")
+
+
+def _windows(p: AttentionProblem) -> Iterator[Violation]:
+    for name in ("window_left", "window_right"):
+        if getattr(p, name) < -1:
+            yield Violation("window", f"{name} is {getattr(p, name)}", "use 0 or more, or -1 for no bound")
+
+
+def _tables(p: AttentionProblem) -> Iterator[Violation]:
+    if p.pages == "none":
+        return
+    if not 1 <= p.page_size <= MOST_PAGE:
+        yield Violation("page-size", f"a page of {p.page_size} slots", f"use 1 to {MOST_PAGE}")
+        return
+    vector = 16 // DTYPES[p.dtype_kv].bytes
+    if p.pages == "vectorised":
+        if p.page_size % vector:
+            message = f"a vectorised page of {p.page_size} slots of {p.dtype_kv}"
+            yield Violation("page-vector", message, f"use a multiple of {vector} slots, or another layout")
+        if p.head_qk % vector:
+            message = f"vectorised keys of {p.head_qk} elements of {p.dtype_kv}"
+            yield Violation("page-vector", message, f"use heads of a multiple of {vector}, or another layout")
+    if p.packed is False and p.lookup == "indices" and p.family == "append":
+        yield Violation("page-lookup", "append finds pages by a block table only", "give page_table as (batch, pages)")
+
+
+def _shapes(p: AttentionProblem) -> Iterator[Violation]:
+    full = (p.batch, p.heads_q, p.rows, p.keys)
+    for name in ("bias", "mask"):
+        shape: Sizes = getattr(p, f"{name}_shape")
+        if shape and (len(shape) != 4 or any(mine not in (1, size) for mine, size in zip(shape, full, strict=True))):
+            message = f"the {name} of shape {shape} does not broadcast to {full}"
+            yield Violation(f"{name}-shape", message, f"give sizes of {full}, or 1 where it repeats")
+    if p.bias != "tensor" and p.bias_shape:
+        yield Violation("bias-shape", f"bias_shape with bias {p.bias}", "use bias tensor, or leave the shape out")
+    for name in OPERANDS:
+        strides: Sizes = getattr(p, f"{name}_strides")
+        if len(strides) != 3:
+            message = f"{name} has {len(strides)} strides"
+            yield Violation("stride-rank", message, "give three: sequence, row, head; or none if dense")
+    if "block" in (p.scales_q, p.scales_kv) and p.scale_block < 1:
+        yield Violation("scale-block", f"scales for each {p.scale_block} rows", "give scale_block, 1 or more")
+
+
+def _spans(p: AttentionProblem) -> Iterator[Violation]:
+    for name in OPERANDS:
+        shape, strides = p.shape(name), getattr(p, f"{name}_strides")
+        reach = sum(max(0, size - 1) * abs(one) for size, one in zip(shape, strides, strict=False))
+        if max(reach, prod(max(1, one) for one in shape)) >= MAX_SPAN:
+            text = "x".join(map(str, shape))
+            yield Violation("size-huge", f"{name} of {text} spans {reach} elements", "split the problem")
+    if p.family in ("forward", "combine") and overlaps((*p.shape("o"),), (*p.o_strides, 1)):
+        message = f"o is written with strides {p.o_strides} over {p.shape('o')}: different elements share memory"
+        yield Violation("stride-overlap", message, "give strides under which elements are apart")
+
+
+def overlaps(shape: Sizes, strides: Sizes) -> bool:
+    """Unless distinct indices surely name distinct elements."""
+    reach = 0
+    for stride, size in sorted((abs(stride), size) for size, stride in zip(shape, strides, strict=True) if size > 1):
+        if stride <= reach:
+            return 0 not in shape
+        reach += stride * (size - 1)
+    return False

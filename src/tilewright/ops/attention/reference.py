@@ -1,0 +1,497 @@
+"""What attention is, in float64, and how far a kernel may be from it.
+
+One bound for every kernel, from element types, lengths and what kernels do.  With u = 2^-24, of row i and key j:
+
+    e = gamma(d + 4) scale |q|.|k|        the score, a sum of d products in fp32 (of fp8: narrow sums, ops/numerics.py)
+      + 24 u cap                          a soft cap: tanh in fp32
+      + 4 u (|score| + |bias|)            what is added, and the scale
+    r = expm1(e + (8 + 4 |score - top|) u)    the relative error of the weight p: exp in fp32 under a running maximum
+
+The sum of weights and the sum of p v have n keys each and are scaled anew at most once in 16 of them: gamma(2 n + 64).
+Weights are rounded to the type of V on their way into the second product (u_p, and s_p its smallest number over the
+largest weight; of fp8 under a scale of at least 2^8; fp32 is not rounded).  So with P the softmax, R = P r:
+
+    o    (P r) |v| + R P|v| + (u_p + 2 gamma(2 n + 64) + 4 u) P|v| + s_p sum|v|, then rounded to the output type
+    lse  R + gamma(2 n + 64) + 8 u (1 + |lse|)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.numerics import (
+    SMALLEST,
+    U32,
+    Check,
+    after_rounding,
+    compare,
+    gamma,
+    narrow_part,
+    sampled_rows,
+)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Given = Mapping[str, Any]  # operands by name, as a call of the API has them in the layout "bshd"
+
+MOST_PRODUCTS = 4e9  # that a check computes in float64
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of a call."""
+
+    scale: float = 1.0
+    softcap: float = 0.0
+    dropout: float = 0.0
+    seed: int = 0
+    offset: int = 0
+
+
+class Cut(NamedTuple):
+    """One sequence, cut to its lengths, in float64: rows (or keys), heads, elements."""
+
+    number: int
+    first_row: int  # among packed rows
+    q: Array
+    k: Array
+    v: Array
+    mask: Array | None  # heads or 1, rows, keys
+    bias: Array | None
+    slopes: Array | None  # of the query heads
+    sink: Array | None
+
+
+class Exact(NamedTuple):
+    """Values and bounds of a sequence's rows: o of rows, heads, elements; lse of heads, rows."""
+
+    o: Array
+    o_bound: Array
+    lse: Array
+    lse_bound: Array
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------
+
+
+def philox(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
+    """Philox 4x32-10 of arrays of counters (uint64 that hold 32 bits); see include/tilewright/philox.h."""
+    low = np.uint64(0xFFFFFFFF)
+    c0, c1, c2, c3 = (one.astype(np.uint64) for one in counter)
+    k0, k1 = key
+    for _ in range(10):
+        a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1, c2, c3 = (
+            (b >> np.uint64(32)) ^ c1 ^ np.uint64(k0), b & low, (a >> np.uint64(32)) ^ c3 ^ np.uint64(k1), a & low,
+        )  # fmt: skip
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+def dropout_threshold(chance: float) -> int:
+    """The chance in 65536ths."""
+    return min(65535, int(chance * 65536.0 + 0.5))
+
+
+def kept(numbers: Numbers, sequence_head: int, rows: Array, keys: int) -> Array:
+    """Which entries of some rows dropout keeps, times what they are multiplied by."""
+    columns = np.arange(keys, dtype=np.uint64)[None, :]
+    of_rows = rows.astype(np.uint64)[:, None]
+    shape = np.broadcast(of_rows, columns).shape
+    block = columns // np.uint64(32) * np.uint64(4) + columns % np.uint64(8) // np.uint64(2)
+    counter = (
+        np.broadcast_to(block, shape), np.broadcast_to(of_rows, shape), np.full(shape, sequence_head, np.uint64),
+        np.full(shape, numbers.offset & 0xFFFFFFFF, np.uint64),
+    )  # fmt: skip
+    high = (numbers.seed >> 32 ^ numbers.offset >> 32) & 0xFFFFFFFF
+    words = np.stack(philox(counter, (numbers.seed & 0xFFFFFFFF, high)))
+    which = np.broadcast_to((columns % np.uint64(32) // np.uint64(8)).astype(np.int64), shape)
+    word = np.take_along_axis(words, which[None], 0)[0]
+    drawn = word >> (columns % np.uint64(2) * np.uint64(16)) & np.uint64(0xFFFF)
+    threshold = dropout_threshold(numbers.dropout)
+    return np.asarray((drawn >= np.uint64(threshold)) * (65536.0 / (65536.0 - threshold)))
+
+
+# -- sequences ---------------------------------------------------------------------------------------------------------
+
+
+def _wide(array: Any) -> Array:
+    return np.asarray(array).astype(np.float64)
+
+
+def _lengths(p: AttentionProblem, given: Given, index: int) -> tuple[int, int, int, int]:
+    """First row, rows, first key and keys of a sequence."""
+    first_row, rows, first_key, keys = 0, p.rows, 0, p.keys
+    if p.packed:
+        first_row = int(given["starts_q"][index])
+        rows = int(given["starts_q"][index + 1]) - first_row
+    if p.lengths_q:
+        rows = int(given["lengths_q"][index])
+    if p.packed and p.pages == "none":
+        first_key = int(given["starts_k"][index])
+        keys = int(given["starts_k"][index + 1]) - first_key
+    if p.lookup == "indices":
+        pages = int(given["page_indptr"][index + 1]) - int(given["page_indptr"][index])
+        keys = (pages - 1) * p.page_size + int(given["page_last"][index]) if pages else 0
+    elif p.lengths_k:
+        keys = int(given["lengths_k"][index])
+    return first_row, rows, first_key, keys
+
+
+def unvectorised(p: AttentionProblem, name: str, pool: Any) -> Array:
+    """Pages as (page, slot, head, element), whatever their layout."""
+    if p.pages != "vectorised":
+        return np.asarray(pool)
+    if name == "k":  # page, head, d / vec, slot, vec
+        return np.asarray(pool).transpose(0, 3, 1, 2, 4).reshape(p.page_count, p.page_size, p.heads_kv, p.head_qk)
+    # page, head, slot / vec, d, vec
+    return np.asarray(pool).transpose(0, 2, 4, 1, 3).reshape(p.page_count, p.page_size, p.heads_kv, p.head_v)
+
+
+def _keys(p: AttentionProblem, name: str, given: Given, index: int, first: int, count: int) -> Array:
+    """Keys or values of a sequence: count, heads, elements."""
+    if p.pages == "none":
+        return np.asarray(given[name][first : first + count] if p.packed else given[name][index][:count])
+    logical = np.arange(-(-count // p.page_size))
+    if p.lookup == "indices":
+        chosen = np.asarray(given["page_table"])[int(given["page_indptr"][index]) + logical]
+    else:
+        chosen = np.asarray(given["page_table"])[index][logical]
+    found: Array = unvectorised(p, name, given[name])[chosen]
+    return np.asarray(found.reshape(-1, *found.shape[2:])[:count])
+
+
+def _scaled(p: AttentionProblem, name: str, given: Given, index: int, rows: Array) -> Array:
+    """Rows times their scales; an array of scales is (sequences, heads, blocks), 1 where it repeats."""
+    wide = _wide(rows)
+    scales = given.get(f"{name}_scale")
+    if scales is None:
+        return wide
+    one = _wide(scales)
+    one = one.reshape((1,) * (3 - one.ndim) + one.shape) if one.ndim != 1 else one.reshape(1, -1, 1)
+    mine = one[index % one.shape[0]]  # heads or 1, blocks or 1
+    block = np.arange(len(wide)) // max(1, p.scale_block) if mine.shape[1] > 1 else np.zeros(len(wide), np.int64)
+    return np.asarray(wide * mine[:, block].T[:, :, None])
+
+
+def _cut(array: Any, index: int, rows: int, keys: int) -> Array | None:
+    """A mask or bias of one sequence: heads or 1, rows or 1, keys or 1."""
+    if array is None:
+        return None
+    four = np.asarray(array)
+    four = four.reshape((1,) * (4 - four.ndim) + four.shape)
+    mine = four[index if four.shape[0] > 1 else 0]
+    return np.asarray(mine[:, : rows if mine.shape[1] > 1 else 1, : keys if mine.shape[2] > 1 else 1])
+
+
+def sequences(problem: AttentionProblem, given: Given) -> Iterator[Cut]:
+    """The sequences of a forward problem, one after another."""
+    p = problem
+    for index in range(p.batch):
+        first_row, rows, first_key, keys = _lengths(p, given, index)
+        q = given["q"][first_row : first_row + rows] if p.packed else given["q"][index][:rows]
+        slopes = given.get("alibi")
+        if slopes is not None:
+            slopes = np.broadcast_to(_wide(slopes), (p.batch, p.heads_q))[index]
+        yield Cut(
+            index,
+            first_row,
+            _scaled(p, "q", given, index, q),
+            _scaled(p, "k", given, index, _keys(p, "k", given, index, first_key, keys)),
+            _scaled(p, "v", given, index, _keys(p, "v", given, index, first_key, keys)),
+            _cut(given.get("mask"), index, rows, keys),
+            _cut(given.get("bias"), index, rows, keys),
+            slopes,
+            None if given.get("sink") is None else _wide(given["sink"]),
+        )
+
+
+# -- one sequence ------------------------------------------------------------------------------------------------------
+
+
+def seen(problem: AttentionProblem, rows: Array, all_rows: int, keys: int) -> Array:
+    """Which keys some rows of a sequence see by the window alone."""
+    p, middle = problem, rows[:, None] + (keys - all_rows if problem.align == "bottom_right" else 0)
+    column = np.arange(keys)[None, :]
+    found = np.ones((len(rows), keys), bool)
+    if p.window_left >= 0:
+        found &= (column >= middle - p.window_left) | (column < p.sink_keys)
+    if p.window_right >= 0:
+        found &= column <= middle + p.window_right
+    return found
+
+
+def _narrow(p: AttentionProblem) -> bool:
+    return DTYPES[p.dtype_kv].bytes == 1 and DTYPES[p.dtype_q].bytes == 1
+
+
+def _scores(p: AttentionProblem, numbers: Numbers, one: Cut, head: int, rows: Array) -> tuple[Array, Array]:
+    """Scores of some rows of a head with their errors; minus infinity where a key is not seen."""
+    group = p.heads_q // p.heads_kv
+    q, k = one.q[rows, head], one.k[:, head // group]
+    visible = seen(p, rows, len(one.q), len(one.k))
+    with np.errstate(all="ignore"):
+        score = numbers.scale * (q @ k.T)
+        size = abs(numbers.scale) * (np.abs(q) @ np.abs(k).T)
+        error = (gamma(p.head_qk + 4) + (narrow_part(p.head_qk) if _narrow(p) else 0.0)) * size
+        if p.softcap:
+            score = numbers.softcap * np.tanh(score / numbers.softcap)
+            error = error + 24 * U32 * numbers.softcap
+        bias: Any = 0.0
+        if one.bias is not None:
+            mine = one.bias[head if one.bias.shape[0] > 1 else 0]
+            bias = _wide(mine[rows] if mine.shape[0] > 1 else mine)
+        elif one.slopes is not None:
+            shift = len(one.k) - len(one.q) if p.align == "bottom_right" or not p.bounded else 0
+            bias = -one.slopes[head] * np.abs(rows[:, None] + shift - np.arange(len(one.k))[None, :])
+        score = score + bias
+        error = error + 4 * U32 * (np.abs(score) + np.abs(bias))
+        if one.mask is not None:
+            mine = one.mask[head if one.mask.shape[0] > 1 else 0]
+            visible = visible & (mine[rows] if mine.shape[0] > 1 else mine).astype(bool)
+    return np.where(visible, score, -np.inf), np.where(visible & np.isfinite(error), error, 0.0)
+
+
+def _weight_rounding(p: AttentionProblem) -> tuple[float, float]:
+    """u_p and s_p: what rounding weights to the type of V loses."""
+    if p.dtype_kv == "fp32":
+        return 0.0, 0.0
+    if DTYPES[p.dtype_kv].bytes == 1:
+        return DTYPES[p.dtype_kv].unit_roundoff, 2.0**-10 / 256
+    return DTYPES[p.dtype_kv].unit_roundoff, SMALLEST[p.dtype_kv]
+
+
+def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exact:
+    """Some rows of a sequence, every head."""
+    count, group = len(one.k), p.heads_q // p.heads_kv
+    o = np.zeros((len(rows), p.heads_q, p.head_v))
+    o_bound, lse = np.zeros_like(o), np.full((p.heads_q, len(rows)), -np.inf)
+    lse_bound = np.zeros_like(lse)
+    u_p, s_p = _weight_rounding(p)
+    sums = gamma(2 * count + 64)
+    for head in range(p.heads_q):
+        score, error = _scores(p, numbers, one, head, rows)
+        with np.errstate(all="ignore"):
+            sink = -np.inf if one.sink is None else one.sink[head]
+            top = np.maximum(score.max(1, initial=-np.inf), sink)
+            level = np.where(np.isneginf(top), 0.0, top)[:, None]
+            weight = np.exp(score - level)
+            total = weight.sum(1) + np.exp(sink - level[:, 0])
+            some = total != 0  # NaN too
+            share = np.where(some[:, None], weight / np.where(some, total, 1.0)[:, None], 0.0)
+            wrong = np.expm1(error + (8 + 4 * np.where(np.isfinite(score), level - score, 0.0)) * U32)
+            wrong = np.where(share > 0, np.minimum(wrong, 1e30), 0.0)
+            off = (share * wrong).sum(1)
+            if p.dropout:
+                share = share * kept(numbers, one.number * p.heads_q + head, rows, count)
+            v, size = one.v[:, head // group], np.abs(one.v[:, head // group])
+            # A key that is not seen does not count, whatever its value: 0 times infinity is no number.
+            plain = np.where(np.isfinite(v), v, 0.0)
+            value = share @ plain
+            if not np.isfinite(v).all():
+                value = value + _unsound(share, v)
+            level_size = share @ np.where(np.isfinite(v), size, 0.0)
+            bound = (share * wrong) @ np.where(np.isfinite(v), size, 0.0)
+            bound = bound + (off[:, None] + u_p + 2 * sums + 4 * U32) * level_size
+            o[:, head] = np.where(some[:, None], value, 0.0)
+            o_bound[:, head] = bound + s_p * np.where(np.isfinite(v), size, 0.0).sum(0)
+            lse[head] = np.where(some, level[:, 0] + np.log(np.where(some, total, 1.0)), -np.inf)
+            finite = np.where(np.isfinite(lse[head]), np.abs(lse[head]), 0.0)
+            lse_bound[head] = off + sums + 8 * U32 * (1 + finite)
+    return Exact(o, o_bound, lse, lse_bound)
+
+
+def _unsound(share: Array, v: Array) -> Array:
+    """What values that are not finite bring into the rows that see them."""
+    found = np.zeros((len(share), v.shape[1]))
+    for key in np.flatnonzero(~np.isfinite(v).all(1)):
+        weighed = share[:, key : key + 1] * np.where(np.isfinite(v[key]), 0.0, v[key])
+        found = found + np.where((share[:, key : key + 1] != 0) & ~np.isfinite(v[key]), weighed, 0.0)
+    return found
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def _chosen_rows(p: AttentionProblem, rows: int, keys: int) -> Array:
+    """Rows that are checked: all, or of a large problem some."""
+    cost = float(p.batch) * p.heads_q * rows * keys * (p.head_qk + 4.0 * p.head_v)
+    return np.arange(rows)[sampled_rows(rows, cost, MOST_PRODUCTS, 4)]
+
+
+def forward(problem: AttentionProblem, given: Given, numbers: Numbers) -> Iterator[tuple[Cut, Array, Exact]]:
+    """Every sequence with rows of it that were computed."""
+    for one in sequences(problem, given):
+        rows = _chosen_rows(problem, len(one.q), len(one.k))
+        yield one, rows, attend(problem, numbers, one, rows)
+
+
+def _rows_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
+    """Rows of a sequence in a result of o's shape."""
+    return np.asarray(array[one.first_row + rows] if p.packed else array[one.number][rows])
+
+
+def _lse_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
+    return np.asarray(array[:, one.first_row + rows] if p.packed else array[one.number][:, rows])
+
+
+def worst(checks: list[Check]) -> Check:
+    return max(checks, key=lambda one: one.bound_ratio, default=Check(True, 0.0, 0.0))
+
+
+def judgement(problem: AttentionProblem, given: Given, numbers: Numbers) -> Callable[[Given], Check]:
+    """A check of results (`out`, `lse`, or `parts` and `part_lse`) for one set of operands: computed once."""
+    p = problem
+    known = list(forward(p, given, numbers))
+
+    def judge(made: Given) -> Check:
+        checks = []
+        for one, rows, exact in known:
+            o, lse, extra = made.get("out"), made.get("lse"), 0.0
+            bound, lse_bound = exact.o_bound, exact.lse_bound
+            if p.family == "split":
+                o, lse = together(p, made["parts"], made["part_lse"], one, rows)
+                extra = 16 * U32 * float(1 + np.max(np.abs(lse[np.isfinite(lse)]), initial=0.0))
+                bound = 2 * bound + extra * (np.abs(exact.o) + bound + np.max(np.abs(one.v), initial=0.0))
+                lse_bound = 2 * lse_bound + extra
+            else:
+                o = _rows_of(p, np.asarray(o), one, rows)
+                lse = None if not p.lse else _lse_of(p, np.asarray(lse), one, rows)
+            checks.append(compare(o, exact.o, after_rounding(p.dtype_out, exact.o, bound), p.dtype_out))
+            if lse is not None:
+                checks.append(compare(lse, exact.lse, after_rounding("fp32", exact.lse, lse_bound), "fp32"))
+        return worst(checks)
+
+    return judge
+
+
+def merged(parts: Array, sums: Array) -> tuple[Array, Array]:
+    """Parts (split, ..., element) and their lse (split, ...) as one, in float64."""
+    with np.errstate(all="ignore"):
+        top = sums.max(0)
+        level = np.where(np.isneginf(top), 0.0, top)
+        weight = np.exp(sums - level)
+        total = weight.sum(0)
+        some = total != 0
+        value = (np.where(weight[..., None] != 0, weight[..., None] * parts, 0.0)).sum(0)
+        value = np.where(some[..., None], value / np.where(some, total, 1.0)[..., None], 0.0)
+        return value, np.where(some, level + np.log(np.where(some, total, 1.0)), -np.inf)
+
+
+def together(p: AttentionProblem, parts: Any, sums: Any, one: Cut, rows: Array) -> tuple[Array, Array]:
+    """The parts of a sequence's rows put together: o of rows, heads, elements; lse of heads, rows."""
+    wide, logs = _wide(parts), _wide(sums)
+    mine = wide[:, 0, one.first_row + rows] if p.packed else wide[:, one.number][:, rows]
+    log = logs[:, :, one.first_row + rows] if p.packed else logs[:, one.number][:, :, rows]
+    value, lse = merged(mine, log.transpose(0, 2, 1))
+    return value, lse.T
+
+
+def judge_combine(problem: AttentionProblem, given: Given) -> Callable[[Given], Check]:
+    """A check of a combination: its parts are given."""
+    p = problem
+    parts, sums = _wide(given["given_parts"]), _wide(given["given_lse"])
+    known = []
+    for index in range(p.batch):
+        first, rows, _, _ = _lengths(p, given, index)
+        one = Cut(index, first, *(np.zeros((0, 1, 1)),) * 3, None, None, None, None)
+        chosen = np.arange(rows)
+        value, lse = together(p, parts, sums, one, chosen)
+        size, _ = together(p, np.abs(parts), sums, one, chosen)
+        mine = sums[:, :, first : first + rows] if p.packed else sums[:, index][:, :, :rows]
+        with np.errstate(all="ignore"):
+            apart = np.max(np.where(np.isfinite(mine), np.abs(mine - lse[None]), 0.0), axis=0, initial=0.0)
+        known.append((one, chosen, value, size, lse, apart))
+
+    def judge(made: Given) -> Check:
+        checks = []
+        for one, rows, value, size, lse, apart in known:
+            part = gamma(p.splits + 8) + (8 + 4 * apart.T[:, :, None]) * U32
+            bound = after_rounding(p.dtype_out, value, 2 * part * size)
+            checks.append(compare(_rows_of(p, np.asarray(made["out"]), one, rows), value, bound, p.dtype_out))
+            if p.lse:
+                near = np.where(np.isfinite(lse), np.abs(lse), 0.0)
+                limit = after_rounding("fp32", lse, gamma(p.splits + 8) + 8 * U32 * (1 + near + apart))
+                checks.append(compare(_lse_of(p, np.asarray(made["lse"]), one, rows), lse, limit, "fp32"))
+        return worst(checks)
+
+    return judge
+
+
+# -- append ------------------------------------------------------------------------------------------------------------
+
+
+def turned(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: Any) -> tuple[Array, Array]:
+    """Rows (rows, heads, elements) turned by their places, and the bound before rounding."""
+    value, bound = _wide(rows), np.zeros(np.asarray(rows).shape)
+    if problem.rotary == "none":
+        return value, bound
+    half = problem.rotary_size // 2
+    if problem.rotary == "half":
+        a, b = slice(0, half), slice(half, 2 * half)
+    else:
+        a, b = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    c, s = (_wide(one)[places][:, None, :] for one in (cos, sin))
+    p, q = value[:, :, a].copy(), value[:, :, b].copy()
+    value[:, :, a], value[:, :, b] = p * c - q * s, q * c + p * s
+    bound[:, :, a], bound[:, :, b] = (
+        gamma(3) * (np.abs(p * c) + np.abs(q * s)),
+        gamma(3) * (np.abs(q * c) + np.abs(p * s)),
+    )
+    return value, bound
+
+
+def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], Check]:
+    """A check of an append into poisoned caches: new rows are where they belong, and nothing else changed."""
+    p = problem
+    kind = p.dtype_kv
+
+    def judge(made: Given) -> Check:
+        checks = []
+        touched = {name: np.zeros(_slots(p), bool) for name in "kv"}
+        caches = {name: unvectorised(p, name, made[f"cache_{name}"]) for name in "kv"}
+        for index in range(p.batch):
+            old = int(given["lengths"][index])
+            count = int(given["lengths_new"][index]) if p.lengths_q else p.rows
+            places = old + np.arange(count)
+            where = _places(p, given, index, places)
+            for name in "kv":
+                touched[name][where] = True
+                value = _wide(given[name][index][:count])
+                bound = np.zeros_like(value)
+                if name == "k":
+                    value, bound = turned(p, given["k"][index][:count], places, given.get("cos"), given.get("sin"))
+                got = caches[name][where]
+                exact = after_rounding(kind, value, bound) if name == "k" and p.rotary != "none" else np.zeros(())
+                checks.append(compare(got, value, exact, kind))
+            if p.turns_q:
+                value, bound = turned(p, given["q"][index][:count], places, given.get("cos"), given.get("sin"))
+                limit = after_rounding(p.dtype_q, value, bound)
+                checks.append(compare(np.asarray(made["q_out"])[index][:count], value, limit, p.dtype_q))
+        checks += [_untouched(name, caches[name], touched[name]) for name in "kv"]
+        return worst(checks)
+
+    return judge
+
+
+def _slots(p: AttentionProblem) -> tuple[int, int]:
+    return (p.page_count, p.page_size) if p.pages != "none" else (p.batch, p.keys)
+
+
+def _places(p: AttentionProblem, given: Given, index: int, places: Array) -> tuple[Any, Any]:
+    if p.pages == "none":
+        return np.full(len(places), index), places
+    return np.asarray(given["page_table"])[index][places // p.page_size], places % p.page_size
+
+
+def _untouched(name: str, cache: Array, touched: Array) -> Check:
+    """Every other slot holds what samples are poisoned with."""
+    wrong = int(np.count_nonzero(np.ascontiguousarray(cache[~touched]).view(np.uint8) != 0xFF))
+    if not wrong:
+        return Check(True, 0.0, 0.0)
+    return Check(False, float("inf"), float("inf"), f"{wrong} bytes of cache_{name} changed where nothing was appended")

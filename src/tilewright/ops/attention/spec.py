@@ -1,0 +1,160 @@
+"""What an attention kernel computes: its signature.  How is in the families' schedules.
+
+forward   o = dropout(softmax(s)) v, s = cap(scale q.k) + bias, of the keys a row sees; and its lse
+split     the same of parts of the keys, beside each other in fp32, with an lse each
+combine   parts put together
+append    new keys and values written behind those of a cache, k (and q) turned by their places
+
+A signature says what a kernel HAS; what is a number of the call (lengths, strides, window, page size, scale) is read at
+run time.  What a schedule cannot take of these its `limits` says.  Every field is canonical: where a family does not
+read one it has its default, so that equal kernels have equal signatures (`settled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.ops.base import Violation
+
+OP = "attention"
+FAMILIES = ("forward", "split", "combine", "append")
+FLOATS = ("fp32", "fp16", "bf16")
+FP8 = ("fp8_e4m3", "fp8_e4m3fnuz")  # the second where AMD GPUs multiply no other
+INPUTS = (*FLOATS, *FP8)
+OUTPUTS = FLOATS
+MASKS = ("none", "window", "generic")  # generic: a window, and first keys that are seen from everywhere
+BIASES = ("none", "tensor", "alibi")
+PAGES = ("none", "strided", "vectorised")
+LOOKUPS = ("none", "table", "indices")
+SCALES = ("none", "tensor", "head", "block")
+ROTARIES = ("none", "interleaved", "half")
+WORDS = {"family": FAMILIES, "mask": MASKS, "bias": BIASES, "pages": PAGES, "lookup": LOOKUPS, "scales": SCALES,
+         "rotary": ROTARIES}  # fmt: skip
+
+# The heads kernels are made for; those of a problem are rounded up to one of them.
+HEADS = (32, 64, 96, 128, 160, 192, 256, 512, 576)
+MOST_HEAD = HEADS[-1]
+
+_ALIASES = {"fwd": "forward", "fwd_splitkv": "split", "splitkv": "split", "fwd_splitkv_combine": "combine",
+            "fwd_appendkv": "append", "appendkv": "append", "fwd_pagedkv": "forward", "pagedkv": "forward",
+            "batch_prefill": "forward"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSignature:
+    """Kernels with equal signatures are interchangeable."""
+
+    family: str
+    dtype_q: str
+    dtype_kv: str
+    dtype_out: str  # of a split kernel: fp32
+    head_qk: int = 128  # the largest heads the kernel holds, of HEADS
+    head_v: int = 128
+    mask: str = "none"
+    bias: str = "none"
+    dtype_aux: str = "fp32"  # of the bias tensor, or of rotary tables
+    masked: bool = False  # a boolean mask
+    softcap: bool = False
+    dropout: bool = False
+    lse: bool = False
+    sink: bool = False  # a learned logit a head
+    packed: bool = False  # rows (and keys, unless in pages) lie one sequence behind the other
+    pages: str = "none"
+    lookup: str = "none"
+    scales: str = "none"  # the finest of those of q, k and v
+    rotary: str = "none"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What it has beyond the plain softmax, in words."""
+        found = [] if self.mask == "none" else [self.mask]
+        if self.bias != "none":
+            found.append("alibi" if self.bias == "alibi" else f"bias_{self.dtype_aux}")
+        found += [one for one in ("masked", "softcap", "dropout", "lse", "sink", "packed") if getattr(self, one)]
+        if self.pages != "none":
+            found.append(f"pages_{self.pages}_{self.lookup}")
+        if self.scales != "none":
+            found.append(f"scales_{self.scales}")
+        if self.rotary != "none":
+            found.append(f"rotary_{self.rotary}_{self.dtype_aux}")
+        return tuple(found)
+
+    def label(self) -> str:
+        types = self.dtype_q if self.dtype_kv == self.dtype_q else f"{self.dtype_q}_{self.dtype_kv}"
+        if self.dtype_out != self.dtype_q:
+            types += f"_to_{self.dtype_out}"
+        return "_".join((self.family, types, f"h{self.head_qk}x{self.head_v}", *self.features))
+
+
+# What each family does not read has its default.
+_UNREAD: dict[str, tuple[str, ...]] = {
+    "forward": ("rotary",),
+    "split": ("rotary", "lse"),
+    "combine": ("mask", "bias", "masked", "softcap", "dropout", "sink", "pages", "lookup", "scales", "rotary"),
+    "append": ("mask", "bias", "masked", "softcap", "dropout", "lse", "sink", "packed", "scales"),
+}
+_PLAIN = AttentionSignature("forward", "fp32", "fp32", "fp32")
+
+
+def settled(signature: AttentionSignature) -> AttentionSignature:
+    """The signature with defaults where its family reads nothing."""
+    s = signature
+    changed: dict[str, object] = {name: getattr(_PLAIN, name) for name in _UNREAD.get(s.family, ())}
+    if s.family == "split":
+        changed["dtype_out"] = "fp32"
+    if s.family == "combine":
+        changed |= {"dtype_q": "fp32", "dtype_kv": "fp32", "head_qk": s.head_v}
+    if s.family == "append":
+        changed["dtype_out"] = s.dtype_kv
+    s = replace(s, **changed)  # type: ignore[arg-type]
+    if s.bias != "tensor" and s.rotary == "none":
+        s = replace(s, dtype_aux="fp32")
+    return s if s.pages != "none" else replace(s, lookup="none")
+
+
+def head_class(size: int) -> int:
+    """The heads of the kernels that hold heads of a size; the size itself where none does."""
+    return next((one for one in HEADS if one >= size), size)
+
+
+def default_output(dtype: str) -> str:
+    """What comes out when nobody says: the type of q, bf16 for fp8."""
+    return dtype if dtype in OUTPUTS else "bf16"
+
+
+def normal_family(name: str, _arch: object = None) -> str:
+    """The proper name of a family; one that is not known is let be."""
+    folded = str(name).lower().replace("-", "_")
+    return _ALIASES.get(folded, folded)
+
+
+def signature_violations(signature: AttentionSignature) -> Iterator[Violation]:
+    """Which types and features go together, on any target."""
+    s = signature
+    if s.family == "combine":
+        if s.dtype_out not in OUTPUTS:
+            yield Violation("dtype-output", f"attention cannot give {s.dtype_out}", f"use {', '.join(OUTPUTS)}")
+        return
+    if s.dtype_q not in INPUTS:
+        yield Violation("dtype-input", f"{s.dtype_q} is not a type of q", f"use {', '.join(INPUTS)}")
+        return
+    if s.family == "append":
+        if s.dtype_q not in FLOATS or s.dtype_kv != s.dtype_q:
+            message = f"new rows of {s.dtype_q} do not go into a cache of {s.dtype_kv}"
+            yield Violation("dtype-mix", message, f"use one of {', '.join(FLOATS)} for both")
+        return
+    allowed = (s.dtype_q, *FP8) if s.dtype_q in ("fp16", "bf16") else (s.dtype_q,)
+    if s.dtype_kv not in allowed:
+        message = f"keys of {s.dtype_kv} do not go with queries of {s.dtype_q}"
+        yield Violation("dtype-mix", message, f"use {' or '.join(allowed)}")
+    if s.dtype_out not in OUTPUTS:
+        yield Violation("dtype-output", f"attention cannot give {s.dtype_out}", f"use {', '.join(OUTPUTS)}")
+    if s.scales != "none" and not {s.dtype_q, s.dtype_kv} & set(FP8):
+        message = f"scales of {s.scales} with elements of {s.dtype_q}"
+        yield Violation("scales-dtype", message, "only fp8 has scales; give scale= instead")
+    aux = (s.dtype_q, "fp32") if s.dtype_q in FLOATS else ("fp32",)
+    if s.bias == "tensor" and s.dtype_aux not in aux:
+        yield Violation("dtype-bias", f"a bias of {s.dtype_aux} with queries of {s.dtype_q}", f"use {' or '.join(aux)}")
+    if (s.pages == "none") != (s.lookup == "none"):
+        yield Violation("page-lookup", f"pages {s.pages} with lookup {s.lookup}", "use both, or none")

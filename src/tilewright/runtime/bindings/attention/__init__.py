@@ -1,0 +1,76 @@
+"""Attention behind the generic contract of `tilewright.runtime.bindings.Binding`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.spec import OP
+from tilewright.ops.numerics import Check
+from tilewright.runtime.bindings import Binding, BindingDefaults
+from tilewright.runtime.bindings.attention import calls, request, samples, stages
+from tilewright.runtime.requests import Operands, Request, Sample, Slot
+
+__all__ = ["BINDING"]
+
+
+class AttentionBinding(BindingDefaults):
+    op = OP
+    slots: tuple[Slot, ...] = stages.SLOTS
+    scalars: tuple[str, ...] = stages.SCALARS
+
+    def bind(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        causal: Any = False,
+        window: Any = None,
+        scale: Any = None,
+        mask: Any = None,
+        bias: Any = None,
+        alibi: Any = None,
+        softcap: Any = None,
+        sink: Any = None,
+        dropout: Any = 0.0,
+        seed: Any = None,
+        lengths_q: Any = None,
+        lengths_k: Any = None,
+        starts_q: Any = None,
+        starts_k: Any = None,
+        longest_q: Any = None,
+        longest_k: Any = None,
+        page_table: Any = None,
+        page_size: Any = None,
+        kv_layout: Any = None,
+        q_scale: Any = None,
+        kv_scales: Any = None,
+        scale_block: Any = None,
+        splits: Any = None,
+        layout: Any = "bshd",
+        return_lse: bool = False,
+        out: Any = None,
+        out_dtype: Any = None,
+    ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+        given = {name: one for name, one in locals().items() if name not in ("self", "q", "k", "v")}
+        return calls.forward(q, k, v, **given)
+
+    def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
+        return request.build(views, attributes, target)
+
+    def sample(self, problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sample:
+        return samples.sample(problem, seed, exact)
+
+    def dense(self, problem: AttentionProblem) -> Request:
+        return stages.alone(problem)
+
+    def check(self, problem: AttentionProblem, sample: Sample) -> Check:
+        return samples.judge(problem, sample)(sample)
+
+    def judge(self, problem: AttentionProblem, sample: Sample) -> Callable[[Sample], Check]:
+        return samples.judge(problem, sample)
+
+
+BINDING: Binding = AttentionBinding()

@@ -1,0 +1,118 @@
+"""Views of arrays become the request of an append: new rows of keys and values behind those of a cache."""
+
+from __future__ import annotations
+
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.spec import OP
+from tilewright.runtime.arrays import View
+from tilewright.runtime.bindings.attention import stages
+from tilewright.runtime.bindings.attention.operands import Rows, bad, page_shape, rows_of, table, unit_rows
+from tilewright.runtime.bindings.attention.request import Call, demand_legal
+from tilewright.runtime.bindings.attention.stages import (
+    CACHE_K,
+    CACHE_V,
+    COS,
+    LENGTHS,
+    LENGTHS_NEW,
+    Q_OUT,
+    SIN,
+    TABLE,
+    K,
+    Lying,
+    Q,
+    V,
+    dense_strides,
+)  # fmt: skip
+from tilewright.runtime.requests import Request, Result
+
+
+def build(call: Call) -> Request:
+    a, said = call.a, call.problem
+    k, v, cache_k, cache_v = (call.view(slot) for slot in (K, V, CACHE_K, CACHE_V))
+    new = {name: rows_of(one, a.layout, False) for name, one in (("k", k), ("v", v))}
+    said |= {"family": "append", "batch": new["k"].batch, "rows": new["k"].rows, "heads_kv": new["k"].heads,
+             "head_qk": new["k"].size, "head_v": new["v"].size, "dtype_q": k.dtype, "dtype_kv": cache_k.dtype,
+             "rotary": a.rotary, "heads_q": new["k"].heads}  # fmt: skip
+    if new["k"].outer != new["v"].outer or new["k"].heads != new["v"].heads:
+        message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences, rows or heads"
+        raise bad("shape-values", message, v.shape, "give as many values as keys")
+    for one in (v, cache_v):
+        if one.dtype != (k.dtype if one is v else cache_k.dtype):
+            raise bad("dtype-mix", f"{one.what} holds {one.dtype}, and k {k.dtype}", one.dtype, "convert one of them")
+    lie = _caches(call, cache_k, cache_v)
+    for name, cache in lie.items():
+        mine = new[name]
+        if (cache.heads, cache.size) != (mine.heads, mine.size):
+            message = f"cache_{name} has {cache.heads} heads of {cache.size}, and {name} {mine.heads} of {mine.size}"
+            raise bad("shape-cache", message, (cache.heads, cache.size), "give a cache for such heads")
+    table(call.view(LENGTHS), 1, (said["batch"],))
+    said["lengths_k"] = True
+    if call.views[LENGTHS_NEW] is not None:
+        table(call.view(LENGTHS_NEW), 1, (said["batch"],))
+        said["lengths_q"] = True
+    call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
+    _rotary(call)
+    made = _turned_q(call, lie)
+    said |= {f"{name}_strides": lies.strides for name, lies in lie.items()}
+    problem = AttentionProblem(**said)
+    demand_legal(problem, call.target)
+    return Request(OP, (stages.append(problem, Lying(**call.lying)),), made)
+
+
+def _caches(call: Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
+    a, said = call.a, call.problem
+    if call.views[TABLE] is None:
+        lie = {name: rows_of(one, a.kv_layout or a.layout, False) for name, one in (("k", cache_k), ("v", cache_v))}
+        said["keys"] = lie["k"].rows
+        if lie["k"].batch != said["batch"]:
+            message = f"the cache has {lie['k'].batch} sequences and there are rows of {said['batch']}"
+            raise bad("shape-batch", message, cache_k.shape, f"give a cache of {said['batch']} sequences")
+    else:
+        given = table(call.view(TABLE), 2)
+        lie = {name: page_shape(one, name, a.kv_layout) for name, one in (("k", cache_k), ("v", cache_v))}
+        said |= {"pages": "vectorised" if a.kv_layout == "vectorised" else "strided", "lookup": "table",
+                 "page_count": lie["k"].batch, "page_size": lie["k"].rows,
+                 "keys": given.shape[1] * lie["k"].rows}  # fmt: skip
+        if given.shape[0] != said["batch"]:
+            message = f"page_table has {given.shape[0]} rows and there are {said['batch']} sequences"
+            raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
+        call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
+    if lie["k"].outer != lie["v"].outer:
+        raise bad("shape-values", f"cache_v has shape {cache_v.shape} and cache_k {cache_k.shape}", cache_v.shape,
+                  "give caches with room for as many values as keys")  # fmt: skip
+    return lie
+
+
+def _rotary(call: Call) -> None:
+    if call.a.rotary == "none":
+        return
+    cos, sin, said = call.view(COS), call.view(SIN), call.problem
+    if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype or cos.strides != sin.strides:
+        message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
+        raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each place, a column for each pair")
+    for one in (cos, sin):
+        unit_rows(one)
+    if cos.dtype not in ("fp32", said["dtype_q"]):
+        message = f"cos and sin hold {cos.dtype}, and k {said['dtype_q']}"
+        raise bad("rotary-tables", message, cos.dtype, f"give fp32 or {said['dtype_q']}")
+    said["rotary_size"], said["dtype_aux"] = 2 * cos.shape[1], cos.dtype
+    call.lying["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
+
+
+def _turned_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:
+    q, said = call.views[Q], call.problem
+    if q is None:
+        return ()
+    rows = rows_of(q, call.a.layout, False)
+    if rows.outer != (said["batch"], said["rows"]) or rows.size != said["head_qk"] or q.dtype != said["dtype_q"]:
+        message = f"q is {q.dtype} of shape {q.shape}, and k {said['dtype_q']} of {said['rows']} new rows"
+        raise bad("shape-queries", message, q.shape, "give a query for each new key, with heads of its size and type")
+    said["heads_q"], said["turns_q"] = rows.heads, True
+    lie["q"] = rows
+    out = call.views[Q_OUT]
+    lie["o"] = Rows.dense((*rows.outer, rows.heads, rows.size), call.a.layout)
+    if out is not None:
+        lie["o"] = rows_of(out, call.a.layout, False)
+    if out is not None and (out.shape != q.shape or out.dtype != q.dtype):
+        raise bad("shape-out", f"q_out is {out.dtype} of shape {out.shape}", out.shape, "give one like q")
+    return (Result(Q_OUT, q.shape, dense_strides(q.shape), q.dtype),)

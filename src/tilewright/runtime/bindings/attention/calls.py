@@ -1,0 +1,184 @@
+"""Calls as users write them, as operands in their slots, scalars and attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.errors import shown
+from tilewright.runtime.bindings.attention.operands import (
+    LAYOUTS,
+    PAGE_LAYOUTS,
+    bad,
+    known_layout,
+    whole_number,
+)
+from tilewright.runtime.bindings.attention.request import Attributes
+from tilewright.runtime.bindings.attention.stages import SLOTS
+from tilewright.runtime.requests import Operands
+
+_NAMES = tuple(one.name for one in SLOTS)
+_ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
+_HALF = (1 << 32) - 1
+
+
+def _placed(**operands: Any) -> tuple[Any, ...]:
+    return tuple(operands.get(name) for name in _NAMES)
+
+
+def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
+    """Alignment and bounds of `causal` and `window`."""
+    if not (causal is True or causal is False or (isinstance(causal, str) and causal in _ALIGNED)):
+        raise bad(
+            "causal", f"causal is {shown(causal)}", shown(causal), "use True, False, 'top_left' or 'bottom_right'"
+        )
+    left, right = -1, -1
+    align = "top_left" if causal is False else _ALIGNED[causal]
+    if window is not None:
+        if not isinstance(window, (tuple, list)) or len(window) not in (2, 3):
+            raise bad("window", f"window is {shown(window)}", shown(window),
+                      "give (left, right), or (left, right, 'bottom_right')")  # fmt: skip
+        left, right = (-1 if one is None else whole_number("window", one) for one in window[:2])
+        if len(window) == 3:
+            if window[2] not in ("top_left", "bottom_right"):
+                remedy = "use 'top_left' or 'bottom_right'"
+                raise bad("window", f"window lies {shown(window[2])}", shown(window[2]), remedy)
+            align = window[2]
+    if causal is not False:
+        right = 0 if right < 0 else min(right, 0)
+    return align, (left, right)
+
+
+def _sinks(sink: Any) -> tuple[int, Any]:
+    """First keys that stay visible, and logits: a number, an array, or both as a pair."""
+    if sink is None:
+        return 0, None
+    if isinstance(sink, tuple):
+        if len(sink) != 2:
+            raise bad("sink", f"sink is {shown(sink)}", shown(sink), "give (keys, logits)")
+        return whole_number("sink", sink[0]), sink[1]
+    if isinstance(sink, int) or getattr(sink, "shape", None) == ():
+        return whole_number("sink", sink), None
+    return 0, sink
+
+
+def _pages(page_table: Any) -> dict[str, Any]:
+    if isinstance(page_table, (tuple, list)):
+        if len(page_table) != 3:
+            message = f"page_table is {len(page_table)} arrays"
+            raise bad("page-lookup", message, len(page_table), "give a block table, or (indptr, indices, last)")
+        indptr, indices, last = page_table
+        for name, one in (("indptr", indptr), ("indices", indices), ("last", last)):
+            if one is None:
+                raise bad("page-lookup", f"{name} of page_table is None", "None", "give (indptr, indices, last)")
+        return {"page_table": indices, "page_indptr": indptr, "page_last": last}
+    return {"page_table": page_table}
+
+
+def _halves(name: str, value: Any) -> tuple[float, float]:
+    """A number of 64 bits as two of 32; negative ones as their bits."""
+    number = whole_number(name, value)
+    if not -(1 << 63) <= number < 1 << 64:
+        raise bad("seed", f"{name} is {number}, over 64 bits", number, "give a number of 64 bits")
+    return float(number & _HALF), float(number >> 32 & _HALF)
+
+
+def _seed(dropout: Any, seed: Any) -> tuple[Any, tuple[float, float, float, float]]:
+    """An array of seed and offset, or the halves of both."""
+    none = (0.0, 0.0, 0.0, 0.0)
+    if not dropout:
+        return None, none
+    if seed is None:
+        raise bad("seed", f"dropout is {shown(dropout)} and there is no seed", "None",
+                  "give seed=, or (seed, offset): the same pair drops the same entries everywhere")  # fmt: skip
+    if isinstance(seed, (tuple, list)):
+        if len(seed) != 2:
+            raise bad("seed", f"seed is {shown(seed)}", shown(seed), "give (seed, offset)")
+        return None, (*_halves("seed", seed[0]), *_halves("offset", seed[1]))
+    if getattr(seed, "shape", ()) != ():
+        return seed, none
+    return None, (*_halves("seed", seed), 0.0, 0.0)
+
+
+def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not low <= value < high:
+        raise bad(name, f"{name} is {value}", value, remedy)
+
+
+def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+    """`tw.attention`'s call."""
+    layout = known_layout(given["layout"], LAYOUTS)
+    paged = given["page_table"] is not None
+    kv_layout = given["kv_layout"]
+    kv_layout = known_layout(kv_layout or "", PAGE_LAYOUTS) if paged else known_layout(kv_layout or layout, LAYOUTS)
+    align, window = _window(given["causal"], given["window"])
+    sink_keys, sink = _sinks(given["sink"])
+    softcap, dropout, scale = given["softcap"], given["dropout"], given["scale"]
+    if softcap is not None:
+        _in_range(
+            "softcap", softcap, math.ulp(0.0), math.inf, "use a number over 0, or leave it out: 0 makes all scores 0"
+        )
+    _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
+    seed, halves = _seed(dropout, given["seed"])
+    k_scale, v_scale = _pair("kv_scales", given["kv_scales"])
+    operands = _placed(
+        q=q, k=k, v=v, mask=given["mask"], bias=given["bias"], alibi=given["alibi"], sink=sink,
+        starts_q=given["starts_q"], starts_k=given["starts_k"], lengths_q=given["lengths_q"],
+        lengths_k=given["lengths_k"], **_pages(given["page_table"]), q_scale=given["q_scale"], k_scale=k_scale,
+        v_scale=v_scale, seed=seed, out=given["out"],
+    )  # fmt: skip
+    attributes = Attributes(
+        family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_keys=sink_keys,
+        scaled=scale is not None, softcap=softcap is not None, dropout=bool(dropout),
+        page_size=_optional("page_size", given["page_size"]),
+        longest=(_optional("longest_q", given["longest_q"]), _optional("longest_k", given["longest_k"])),
+        scale_block=_optional("scale_block", given["scale_block"]), splits=_optional("splits", given["splits"]),
+        lse=bool(given["return_lse"]), out_dtype=given["out_dtype"],
+    )  # fmt: skip
+    return (
+        operands,
+        (1.0 if scale is None else scale, 0.0 if softcap is None else softcap, dropout, *halves),
+        tuple(attributes),
+    )
+
+
+def _optional(name: str, value: Any) -> int:
+    if value is None:
+        return 0
+    number = whole_number(name, value)
+    if number < 1:
+        raise bad("attention-number", f"{name} is {number}", number, f"use 1 or more, or leave {name} out")
+    return number
+
+
+def _pair(name: str, value: Any) -> tuple[Any, Any]:
+    if value is None:
+        return None, None
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise bad("scales-both", f"{name} is {shown(value)}", shown(value), "give (k_scale, v_scale)")
+    return value[0], value[1]
+
+
+def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+    """`tw.append_kv`'s call."""
+    layout = known_layout(given["layout"], LAYOUTS)
+    paged, kv_layout = given["page_table"] is not None, given["kv_layout"]
+    kv_layout = known_layout(kv_layout or "", PAGE_LAYOUTS) if paged else known_layout(kv_layout or layout, LAYOUTS)
+    rotary, cos, sin = given["rotary"], None, None
+    kind = "none"
+    if rotary is not None:
+        if not isinstance(rotary, (tuple, list)) or len(rotary) != 3 or rotary[2] not in ("interleaved", "half"):
+            raise bad("rotary", f"rotary is {shown(rotary)}", shown(rotary),
+                      "give (cos, sin, 'interleaved') or (cos, sin, 'half')")  # fmt: skip
+        cos, sin, kind = rotary
+    if isinstance(given["page_table"], (tuple, list)):
+        raise bad(
+            "page-lookup", "append_kv finds pages by a block table", "indptr", "give page_table as (batch, pages)"
+        )
+    operands = _placed(
+        q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
+        page_table=given["page_table"], cos=cos, sin=sin, cache_k=cache_k, cache_v=cache_v, q_out=given["q_out"],
+    )  # fmt: skip
+    attributes = Attributes(family="append", layout=layout, kv_layout=kv_layout, rotary=kind)
+    return operands, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), tuple(attributes)

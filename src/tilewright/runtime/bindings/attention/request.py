@@ -1,0 +1,360 @@
+"""Views of arrays become an attention's request: problem, stages, shapes of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.dtypes import DTYPES
+from tilewright.errors import ProblemError
+from tilewright.ops.attention.legality import problem_check
+from tilewright.ops.attention.problem import AttentionProblem, Sizes
+from tilewright.ops.attention.spec import FLOATS, INPUTS, OUTPUTS, default_output
+from tilewright.ops.attention.splits import splits_of
+from tilewright.runtime.arrays import View, conversion_of, output_dtype
+from tilewright.runtime.bindings.attention import stages
+from tilewright.runtime.bindings.attention.operands import (
+    Rows,
+    bad,
+    broadcast,
+    page_shape,
+    rows_of,
+    scale_strides,
+    table,
+)
+from tilewright.runtime.bindings.attention.stages import (
+    ALIBI,
+    BIAS,
+    INDPTR,
+    K_SCALE,
+    LAST,
+    LENGTHS_K,
+    LENGTHS_Q,
+    LSE,
+    MASK,
+    OUT,
+    Q_SCALE,
+    SEED,
+    SINK,
+    STARTS_K,
+    STARTS_Q,
+    TABLE,
+    V_SCALE,
+    K,
+    Lying,
+    Q,
+    V,
+    dense_strides,
+)
+from tilewright.runtime.devices import HOST
+from tilewright.runtime.requests import Request, Result
+
+
+class Attributes(NamedTuple):
+    """What an attention depends on beside its operands."""
+
+    problem: Any = None  # of operands that were made up: it says the rest
+    family: str = "forward"
+    layout: str = "bshd"
+    kv_layout: str = ""
+    align: str = "top_left"
+    window: tuple[int, int] = (-1, -1)
+    sink_keys: int = 0
+    scaled: bool = False
+    softcap: bool = False
+    dropout: bool = False
+    page_size: int = 0
+    longest: tuple[int, int] = (0, 0)  # rows and keys, of packed sequences or pages
+    scale_block: int = 0
+    splits: int = 0
+    lse: bool = False
+    out_dtype: Any = None
+    rotary: str = "none"
+
+
+@dataclass(slots=True)
+class Call:
+    """A call on its way to a request."""
+
+    a: Attributes
+    target: str
+    views: Sequence[View | None]
+    lying: dict[str, Any] = field(default_factory=dict)
+    problem: dict[str, Any] = field(default_factory=dict)
+
+    def view(self, slot: int) -> View:
+        found = self.views[slot]
+        if found is None:
+            name = stages.SLOTS[slot].name
+            remedy = f"give a NumPy array (np.asarray({name}, dtype=np.float32)) or anything with DLPack"
+            raise bad("array-type", f"{name} is None, not an array", "None", remedy)
+        return found
+
+
+def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
+    """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
+    a = Attributes(*given)
+    if a.problem is not None:
+        return made_up(a.problem, target)
+    call = Call(a, target, views)
+    if a.family == "append":
+        from tilewright.runtime.bindings.attention import append
+
+        return append.build(call)
+    return _forward(call)
+
+
+def made_up(problem: AttentionProblem, target: str) -> Request:
+    """The request of operands that `samples` made: dense, or as the problem says."""
+    if problem.family != "forward":
+        return stages.alone(problem)
+    return stages.whole(staged(problem, target), Lying(), stages.results(problem))
+
+
+def staged(problem: AttentionProblem, target: str) -> tuple[AttentionProblem, ...]:
+    splits = splits_of(problem, arch_by_name(target))
+    return (problem,) if splits == 1 else (problem.part(splits), problem.combined(splits))
+
+
+# -- forward -----------------------------------------------------------------------------------------------------------
+
+
+def _forward(call: Call) -> Request:
+    a = call.a
+    q, k, v = (call.view(slot) for slot in (Q, K, V))
+    _demand_dtypes(q, k, v)
+    packed = call.views[STARTS_Q] is not None
+    rows = rows_of(q, a.layout, packed)
+    lie = {"q": rows}
+    _sequences(call, rows, packed)
+    _keys(call, lie, packed)
+    _heads(lie)
+    _tables_given(call)
+    call.problem |= _shape_words(call, lie)
+    _scores(call)
+    problem = AttentionProblem(**call.problem)
+    call.lying["scaled"] = a.scaled
+    out = call.views[OUT]
+    shape = _as_given((*rows.outer, problem.heads_q, problem.head_v), a.layout, packed)
+    if out is not None:
+        if out.shape != shape:
+            message = f"out has shape {out.shape}, and the result has {shape}"
+            raise bad("shape-out", message, out.shape, f"give shape {shape}")
+        lie["o"] = rows_of(out, a.layout, packed)
+    else:
+        lie["o"] = Rows.dense((*rows.outer, problem.heads_q, problem.head_v), a.layout)
+    strides: dict[str, Any] = {f"{name}_strides": one.strides for name, one in lie.items()}
+    odd = q.place is not HOST and any(one.address % 16 for one in (q, k, v, out) if one is not None)
+    problem = replace(problem, **strides, aligned=not odd)
+    demand_legal(problem, call.target)
+    made = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
+    if a.lse:
+        made.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
+    return stages.whole(staged(problem, call.target), Lying(**call.lying), tuple(made))
+
+
+def _demand_dtypes(q: View, k: View, v: View) -> None:
+    for one in (q, k, v):
+        if one.dtype not in INPUTS:
+            held = DTYPES[one.dtype].numpy_name
+            message = f"{one.what} has elements of type {held}, which attention does not take"
+            raise bad("array-dtype", message, held, conversion_of(one, held))
+    if k.dtype != v.dtype:
+        message = f"k holds {k.dtype} and v {v.dtype}"
+        raise bad("dtype-mix", message, v.dtype, f"convert one: both have the same type, such as {k.dtype}")
+
+
+def _sequences(call: Call, rows: Rows, packed: bool) -> None:
+    """Batch, rows and the tables that cut them."""
+    a, said = call.a, call.problem
+    if packed:
+        starts = table(call.view(STARTS_Q), 1)
+        said["batch"] = starts.shape[0] - 1
+        if said["batch"] < 0:
+            raise bad("table-shape", "starts_q is empty", starts.shape, "give one start a sequence, and the end")
+        said["total_rows"], said["packed"] = rows.rows, True
+        said["rows"] = a.longest[0] or rows.rows
+    else:
+        said["batch"], said["rows"] = rows.batch, rows.rows
+        if call.views[STARTS_K] is not None:
+            raise bad("starts-both", "starts_k is given and starts_q is not", "None", "give both, or none of them")
+    lengths = call.views[LENGTHS_Q]
+    if lengths is not None:
+        table(lengths, 1, (said["batch"],))
+        said["lengths_q"] = True
+
+
+def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
+    a, said, k, v = call.a, call.problem, call.view(K), call.view(V)
+    said["dtype_kv"] = k.dtype
+    if call.views[TABLE] is not None:
+        _pages(call, lie)
+    elif packed:
+        if call.views[STARTS_K] is None:
+            remedy = "give starts_k, or keys in pages"
+            raise bad("starts-both", "starts_q is given and starts_k is not", "None", remedy)
+        table(call.view(STARTS_K), 1, (said["batch"] + 1,))
+        lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, True) for one in (k, v))
+        said["total_keys"] = lie["k"].rows
+        said["keys"] = a.longest[1] or lie["k"].rows
+    else:
+        lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, False) for one in (k, v))
+        said["keys"] = lie["k"].rows
+        if lie["k"].batch != said["batch"]:
+            message = f"k has {lie['k'].batch} sequences and q {said['batch']}"
+            raise bad("shape-batch", message, k.shape, f"give keys of {said['batch']} sequences")
+    if lie["k"].outer != lie["v"].outer:
+        message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences or keys"
+        raise bad("shape-values", message, v.shape, "give as many values as keys")
+    lengths = call.views[LENGTHS_K]
+    if lengths is not None and said.get("lookup") != "indices":
+        table(lengths, 1, (said["batch"],))
+        said["lengths_k"] = True
+
+
+def _pages(call: Call, lie: dict[str, Rows]) -> None:
+    """Keys in pages: their layout, and how they are found."""
+    a, said = call.a, call.problem
+    k, v, given = call.view(K), call.view(V), call.view(TABLE)
+    if call.views[STARTS_K] is not None:
+        raise bad("page-starts", "starts_k is given, and keys lie in pages", "starts_k", "leave starts_k out")
+    lie["k"], lie["v"] = (page_shape(one, name, a.kv_layout) for name, one in (("k", k), ("v", v)))
+    said["pages"] = "vectorised" if a.kv_layout == "vectorised" else "strided"
+    said["page_count"], said["page_size"] = lie["k"].batch, lie["k"].rows
+    if a.page_size and a.page_size != said["page_size"]:
+        message = f"page_size is {a.page_size}, and the pages of k have {said['page_size']} slots"
+        raise bad("page-size", message, a.page_size, "give pages of that size, or leave page_size out")
+    if call.views[INDPTR] is not None:
+        table(given, 1)
+        table(call.view(INDPTR), 1, (said["batch"] + 1,))
+        table(call.view(LAST), 1, (said["batch"],))
+        said["lookup"], said["keys"] = "indices", a.longest[1] or given.shape[0] * said["page_size"]
+        call.lying["table"] = given.shape[0]
+        if call.views[LENGTHS_K] is not None:
+            remedy = "leave lengths_k out, or give a block table"
+            raise bad("page-lengths", "lengths_k is given, and last page lengths say the same", "lengths_k", remedy)
+        return
+    table(given, 2)
+    if given.shape[0] != said["batch"]:
+        message = f"page_table has {given.shape[0]} rows and there are {said['batch']} sequences"
+        raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
+    if call.views[LENGTHS_K] is None:
+        raise bad(
+            "page-lengths", "page_table is given without lengths_k", "None", "say how many keys each sequence has"
+        )
+    said["lookup"] = "table"
+    said["keys"] = a.longest[1] or given.shape[1] * said["page_size"]
+    if said["keys"] > given.shape[1] * said["page_size"]:
+        message = f"longest_k is {said['keys']}, and a row of page_table has {given.shape[1]} pages"
+        raise bad("longest", message, said["keys"], f"use up to {given.shape[1] * said['page_size']}")
+    call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
+
+
+def _heads(lie: dict[str, Rows]) -> None:
+    q, k, v = (lie[name] for name in "qkv")
+    if q.size != k.size:
+        message = f"heads of q have {q.size} elements and those of k {k.size}"
+        raise bad("head-size", message, k.size, "give queries and keys with heads of one size; values may differ")
+    if k.heads != v.heads:
+        message = f"k has {k.heads} heads and v {v.heads}"
+        raise bad("shape-values", message, v.heads, "give as many heads of values as of keys")
+
+
+def _tables_given(call: Call) -> None:
+    """Tables that no part of the call reads are a mistake."""
+    for slot, needs in ((INDPTR, TABLE), (LAST, TABLE)):
+        if call.views[slot] is not None and call.views[needs] is None:
+            name = stages.SLOTS[slot].name
+            raise bad(
+                "page-lookup", f"{name} is given without page indices", name, "give page_table=(indptr, indices, last)"
+            )
+
+
+def _shape_words(call: Call, lie: dict[str, Rows]) -> dict[str, Any]:
+    a, q = call.a, call.view(Q)
+    out = call.views[OUT]
+    wanted = None if a.out_dtype is None else output_dtype(a.out_dtype, OUTPUTS)
+    if out is not None and wanted is not None and wanted != out.dtype:
+        message = f"out holds {out.dtype}, but out_dtype asks for {wanted}"
+        raise bad("out-dtype", message, out.dtype, "give one of the two, or make them agree")
+    return {
+        "heads_q": lie["q"].heads, "heads_kv": lie["k"].heads, "head_qk": lie["q"].size, "head_v": lie["v"].size,
+        "dtype_q": q.dtype, "dtype_out": out.dtype if out is not None else wanted or default_output(q.dtype),
+        "align": a.align, "window_left": a.window[0], "window_right": a.window[1], "sink_keys": a.sink_keys,
+        "softcap": a.softcap, "dropout": a.dropout, "lse": a.lse, "splits": a.splits,
+    }  # fmt: skip
+
+
+def _scores(call: Call) -> None:
+    """Mask, bias, slopes, sinks and scales: what changes scores."""
+    said, lying = call.problem, call.lying
+    full = (said["batch"], said["heads_q"], said["rows"], said["keys"])
+    mask, bias, alibi, sink = (call.views[slot] for slot in (MASK, BIAS, ALIBI, SINK))
+    if mask is not None:
+        if mask.dtype not in ("bool", "uint8"):
+            message = f"mask holds {mask.dtype}, and a mask says True where a key is seen"
+            raise bad("mask-dtype", message, mask.dtype, "give bool, or what is added to scores as bias=")
+        said["mask_shape"], lying["mask"] = broadcast(mask, full)
+    if bias is not None and alibi is not None:
+        raise bad("bias-alibi", "bias and alibi are both given", "alibi", "add the slopes to the bias")
+    if bias is not None:
+        if bias.dtype not in FLOATS:
+            raise bad("bias-dtype", f"bias holds {bias.dtype}", bias.dtype, "give fp32 or the type of q; bool as mask=")
+        said["bias"], said["dtype_aux"] = "tensor", bias.dtype
+        said["bias_shape"], lying["bias"] = broadcast(bias, full)
+    if alibi is not None:
+        said["bias"], lying["alibi"] = "alibi", _slopes(alibi, full)
+    if sink is not None:
+        _vector(sink, said["heads_q"], "one logit a query head")
+        said["sink"] = True
+    for name, slot in (("q", Q_SCALE), ("k", K_SCALE), ("v", V_SCALE)):
+        one = call.views[slot]
+        if one is not None:
+            heads = said["heads_q"] if name == "q" else said["heads_kv"]
+            kind, strides = scale_strides(one, said["batch"], heads, call.a.scale_block)
+            rows = said["rows"] if name == "q" else said["keys"]
+            if kind == "block" and one.shape[2] * call.a.scale_block < rows:
+                message = f"{one.what} has {one.shape[2]} blocks of {call.a.scale_block}, and there are {rows} rows"
+                raise bad("scales-shape", message, one.shape, f"give {-(-rows // call.a.scale_block)} blocks")
+            finest = said.get("scales_q" if name == "q" else "scales_kv", "none")
+            order = ("none", "tensor", "head", "block")
+            said["scales_q" if name == "q" else "scales_kv"] = max(finest, kind, key=order.index)
+            lying.setdefault("scales", {})[name] = strides
+    if (call.views[K_SCALE] is None) != (call.views[V_SCALE] is None):
+        raise bad("scales-both", "one of k and v has scales and the other none", "kv_scales", "give both")
+    said["scale_block"] = call.a.scale_block
+    seed = call.views[SEED]
+    if seed is not None:
+        if seed.dtype != "int64" or seed.shape != (2,) or seed.strides != (1,):
+            message = f"seed is {seed.dtype} of shape {seed.shape}"
+            raise bad("seed", message, seed.shape, "give a whole number, (seed, offset), or both as two of int64")
+        lying["seeded"] = True
+
+
+def _vector(view: View, size: int, what: str) -> None:
+    if view.dtype != "fp32" or view.shape != (size,) or (size > 1 and view.strides != (1,)):
+        message = f"{view.what} is {view.dtype} of shape {view.shape} and strides {view.strides}"
+        raise bad(f"{view.what}-shape", message, view.shape, f"give {size} contiguous numbers of fp32: {what}")
+
+
+def _slopes(view: View, full: Sizes) -> tuple[int, int]:
+    if view.dtype != "fp32" or view.shape not in ((full[1],), full[:2]):
+        message = f"alibi is {view.dtype} of shape {view.shape}"
+        raise bad("alibi-shape", message, view.shape, f"give slopes of fp32, ({full[1]},) or ({full[0]}, {full[1]})")
+    return (0, view.strides[0]) if len(view.shape) == 1 else (view.strides[0], view.strides[1])
+
+
+def _as_given(shape: Sizes, layout: str, packed: bool) -> Sizes:
+    """(batch,) rows, heads, size in the order of the layout."""
+    if layout == "bshd":
+        return shape
+    return (*shape[:-3], shape[-2], shape[-3], shape[-1])
+
+
+def demand_legal(problem: AttentionProblem, target: str) -> None:
+    for broken in problem_check(problem, target):
+        raise ProblemError(
+            f"{problem.describe()}: {broken.message}", rule=broken.rule, value=problem, remedy=broken.remedy
+        )

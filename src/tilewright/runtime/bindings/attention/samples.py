@@ -1,0 +1,267 @@
+"""Operands made up for an attention: random values, poisoned results, memory laid out as the problem says.
+
+What no kernel may read (keys behind a sequence's last, unused pages and entries of tables) is NaN, or -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.ops.attention import reference
+from tilewright.ops.attention.problem import AttentionProblem, Sizes
+from tilewright.ops.numerics import Check
+from tilewright.runtime.bindings.attention import stages
+from tilewright.runtime.bindings.attention.request import Attributes
+from tilewright.runtime.bindings.attention.stages import SLOTS
+from tilewright.runtime.dlpack import extent
+from tilewright.runtime.numpy_types import numpy_dtype
+from tilewright.runtime.requests import Sample
+from tilewright.runtime.samples import poison
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Generator = np.random.Generator
+NAMES = [one.name for one in SLOTS]
+SOFTCAP, DROPOUT = 5.0, 0.2
+_APPENDED = {"lengths_k": "lengths", "lengths_q": "lengths_new"}  # the names of append's tables
+
+
+def _random(generator: Generator, shape: Sizes, dtype: str) -> Array:
+    values = generator.standard_normal(shape, dtype=np.float32)
+    return values if dtype == "fp32" else values.astype(numpy_dtype(dtype))
+
+
+def _laid(values: Array, strides: Sizes) -> Array:
+    """The same values in memory of such strides; what lies between is poisoned."""
+    low, high = extent(values.shape, strides, 1)
+    memory = np.empty(high - low, values.dtype)
+    poison(memory)
+    made = np.lib.stride_tricks.as_strided(memory[-low:], values.shape, tuple(one * values.itemsize for one in strides))
+    made[...] = values
+    return made
+
+
+def _strides_of(p: AttentionProblem, name: str) -> Sizes:
+    """Of the array a call takes: packed rows have no dimension of sequences."""
+    batch, row, head = getattr(p, f"{name}_strides")
+    packed = p.packed and (name in "qo" or p.pages == "none") and p.family != "append"
+    return (row, head, 1) if packed else (batch, row, head, 1)
+
+
+def _shape_of(p: AttentionProblem, name: str) -> Sizes:
+    packed = p.packed and (name in "qo" or p.pages == "none") and p.family != "append"
+    return p.shape(name)[1:] if packed else p.shape(name)
+
+
+def _split_total(generator: Generator, total: int, count: int, most: int) -> Array:
+    """Lengths of `count` sequences, none over `most`, that come to `total` where they can."""
+    total = min(total, count * most)
+    lengths = np.full(count, total // max(1, count), np.int64)
+    lengths[: total - int(lengths.sum())] += 1
+    for one in range(count - 1):
+        other = int(generator.integers(one + 1, count))
+        moved = int(generator.integers(0, max(0, min(lengths[one], most - lengths[other])), endpoint=True))
+        lengths[one], lengths[other] = lengths[one] - moved, lengths[other] + moved
+    return lengths
+
+
+def _starts(generator: Generator, total: int, count: int, most: int) -> Array:
+    return np.concatenate([[0], np.cumsum(_split_total(generator, total, count, most))]).astype(np.int32)
+
+
+def _lengths(generator: Generator, count: int, most: int) -> Array:
+    """Most sequences are full; the second is of any length, the third empty."""
+    found = np.full(count, most, np.int32)
+    found[1:2] = generator.integers(0, most, endpoint=True)
+    found[2:3] = 0
+    return found
+
+
+def _tables(p: AttentionProblem, generator: Generator) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    if p.packed and p.family != "append":
+        found["starts_q"] = _starts(generator, p.total_rows, p.batch, p.rows)
+        if p.pages == "none":
+            found["starts_k"] = _starts(generator, p.total_keys, p.batch, p.keys)
+    if p.lengths_q:
+        room = np.diff(found["starts_q"]) if "starts_q" in found else np.full(p.batch, p.rows)
+        found["lengths_q"] = np.minimum(_lengths(generator, p.batch, p.rows), room).astype(np.int32)
+    keys = _lengths(generator, p.batch, p.keys)
+    if p.family == "append":
+        keys = generator.integers(0, max(0, p.keys - p.rows), p.batch, np.int32, endpoint=True)
+    if p.lengths_k or p.family == "append":
+        room = np.diff(found["starts_k"]) if "starts_k" in found else np.full(p.batch, p.keys)
+        found["lengths_k"] = np.minimum(keys, room).astype(np.int32)
+    if p.pages != "none":
+        found |= _page_tables(p, generator, keys + (p.rows if p.family == "append" else 0))
+    return found
+
+
+def _page_tables(p: AttentionProblem, generator: Generator, keys: Array) -> dict[str, Array]:
+    """Pages in no order, each of one sequence where there are enough."""
+    used = -(-keys.astype(np.int64) // p.page_size)
+    total = int(used.sum())
+    if p.page_count >= total:
+        pages = generator.permutation(p.page_count)[:total]
+    else:
+        pages = generator.integers(0, max(1, p.page_count), total)
+    if p.lookup == "indices":
+        last = np.where(used > 0, keys - (used - 1) * p.page_size, 0)
+        indptr = np.concatenate([[0], np.cumsum(used)])
+        table = np.concatenate([pages, [-1]]) if total == 0 else pages
+        return {"page_table": table.astype(np.int32), "page_indptr": indptr.astype(np.int32),
+                "page_last": last.astype(np.int32)}  # fmt: skip
+    table = np.full((p.batch, max(1, p.sequence_pages)), -1, np.int32)
+    at = 0
+    for index, count in enumerate(used):
+        table[index, :count] = pages[at : at + count]
+        at += count
+    return {"page_table": table}
+
+
+def _vectorised(p: AttentionProblem, name: str, pages: Array) -> Array:
+    """(page, slot, head, element) as a vectorised page has them; dense."""
+    vec = 16 // pages.itemsize
+    count, slots, heads, size = pages.shape
+    if name == "k":
+        return np.ascontiguousarray(pages.reshape(count, slots, heads, size // vec, vec).transpose(0, 2, 3, 1, 4))
+    return np.ascontiguousarray(pages.reshape(count, slots // vec, vec, heads, size).transpose(0, 3, 1, 4, 2))
+
+
+def _keys(p: AttentionProblem, name: str, generator: Generator, tables: dict[str, Array]) -> Array:
+    """Keys or values; NaN where no kernel may look."""
+    values = _random(generator, _shape_of(p, name), p.dtype_kv)
+    unused = np.zeros(values.shape[:2] if p.pages != "none" or not p.packed else values.shape[:1], bool)
+    if p.pages != "none":
+        unused[...] = True
+        for index in range(p.batch):
+            keys = reference._lengths(p, tables, index)[3]
+            places = np.arange(keys)
+            first = int(tables["page_indptr"][index]) if p.lookup == "indices" else 0
+            row = tables["page_table"] if p.lookup == "indices" else tables["page_table"][index]
+            unused[row[first + places // p.page_size], places % p.page_size] = False
+    elif p.lengths_k:
+        for index in range(p.batch):
+            _, _, first, keys = reference._lengths(p, tables, index)
+            if p.packed:
+                unused[first + keys : int(tables["starts_k"][index + 1])] = True
+            else:
+                unused[index, keys:] = True
+    poison_rows = np.full(1, np.nan, np.float32).astype(values.dtype)[0]
+    values[unused] = poison_rows
+    if p.pages == "vectorised":
+        return _vectorised(p, name, values)
+    return _laid(values, _strides_of(p, name))
+
+
+def _forward_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
+    tables = _tables(p, generator)
+    made: dict[str, Any] = dict(tables)
+    made["q"] = _laid(_random(generator, _shape_of(p, "q"), p.dtype_q), _strides_of(p, "q"))
+    made["k"], made["v"] = (_keys(p, name, generator, tables) for name in "kv")
+    if p.mask_shape:
+        made["mask"] = generator.random(p.mask_shape) < 0.8
+    if p.bias == "tensor":
+        made["bias"] = _random(generator, p.bias_shape, p.dtype_aux)
+    if p.bias == "alibi":
+        made["alibi"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
+    if p.sink:
+        made["sink"] = _random(generator, (p.heads_q,), "fp32")
+    for name, kind in (("q", p.scales_q), ("k", p.scales_kv), ("v", p.scales_kv)):
+        if kind != "none":
+            shape = stages.scale_shape(p, name)
+            made[f"{name}_scale"] = np.exp(0.5 * generator.standard_normal(shape)).astype(np.float32)
+    return made
+
+
+def _append_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
+    made: dict[str, Any] = {_APPENDED.get(name, name): one for name, one in _tables(p, generator).items()}
+    made["k"] = _random(generator, (p.batch, p.rows, p.heads_kv, p.head_qk), p.dtype_q)
+    made["v"] = _random(generator, (p.batch, p.rows, p.heads_kv, p.head_v), p.dtype_q)
+    if p.turns_q:
+        made["q"] = _laid(_random(generator, p.shape("q"), p.dtype_q), _strides_of(p, "q"))
+        made["q_out"] = _poisoned(p, "o", p.dtype_q)
+    if p.rotary != "none":
+        angle = np.outer(np.arange(p.keys), 10000.0 ** (-np.arange(p.rotary_size // 2) / max(1, p.rotary_size // 2)))
+        kind = numpy_dtype(p.dtype_aux)
+        made["cos"], made["sin"] = np.cos(angle).astype(kind), np.sin(angle).astype(kind)
+    for name in "kv":
+        cache = _poisoned(p, name, p.dtype_kv)
+        made[f"cache_{name}"] = _vectorised(p, name, cache) if p.pages == "vectorised" else cache
+    return made
+
+
+def _poisoned(p: AttentionProblem, name: str, dtype: str) -> Array:
+    strides = _strides_of(p, name)
+    if p.pages == "vectorised" and name in "kv":
+        strides = stages.dense_strides(_shape_of(p, name))
+    made = _laid(np.zeros(_shape_of(p, name), numpy_dtype(dtype)), strides)
+    made.view(f"u{made.itemsize}")[...] = (1 << 8 * made.itemsize) - 1
+    return made
+
+
+def _results(p: AttentionProblem) -> dict[str, Any]:
+    """Poisoned."""
+    if p.family == "append":
+        return {}
+    if p.family == "split":
+        made = dict(
+            zip(("parts", "part_lse"), (np.empty(one, np.float32) for one in stages.part_shapes(p)), strict=True)
+        )
+    else:
+        made = {"lse": np.empty(p.lse_shape, np.float32)} if p.lse else {}
+        made["out"] = _poisoned(p, "o", p.dtype_out)
+    for one in made.values():
+        poison(one)
+    return made
+
+
+def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sample:
+    """Operands as a call takes them; results full of NaN.  The bound holds for any values: `exact` has nothing to
+    change."""
+    p, generator = problem, np.random.default_rng(seed)
+    if p.family == "combine":
+        parts, sums = stages.part_shapes(p)
+        made: dict[str, Any] = {"given_parts": _random(generator, parts, "fp32")}
+        made["given_lse"] = _random(generator, sums, "fp32")
+        made["given_lse"][:, ..., ::7] = -np.inf  # rows that see nothing in any part
+        made["given_lse"][0, ..., ::3] = -np.inf
+        made |= _tables(p, generator)
+    else:
+        made = (_append_operands if p.family == "append" else _forward_operands)(p, generator)
+    made |= _results(p)
+    operands = tuple(made.get(name) for name in NAMES)
+    chosen = seed * 2654435761 % (1 << 32)
+    scalars = (
+        p.head_qk**-0.5,
+        SOFTCAP if p.softcap else 0.0,
+        DROPOUT if p.dropout else 0.0,
+        float(chosen),
+        1.0,
+        7.0,
+        0.0,
+    )
+    return Sample(operands, scalars, tuple(Attributes(problem=p)))
+
+
+def numbers_of(problem: AttentionProblem, scalars: tuple[float, ...]) -> reference.Numbers:
+    """The numbers of a call as the reference takes them."""
+    scale, softcap, dropout, *halves = scalars
+    low, high, offset_low, offset_high = (int(one) for one in halves)
+    return reference.Numbers(
+        scale, softcap if problem.softcap else 0.0, dropout if problem.dropout else 0.0, low | high << 32,
+        offset_low | offset_high << 32,
+    )  # fmt: skip
+
+
+def judge(problem: AttentionProblem, made: Sample) -> Callable[[Sample], Check]:
+    given = {name: one for name, one in zip(NAMES, made.operands, strict=True) if one is not None}
+    if problem.family == "combine":
+        ask = reference.judge_combine(problem, given)
+    elif problem.family == "append":
+        ask = reference.judge_append(problem, given)
+    else:
+        ask = reference.judgement(problem, given, numbers_of(problem, made.scalars))
+    return lambda one: ask(dict(zip(NAMES, one.operands, strict=True)))

@@ -1,0 +1,296 @@
+"""An attention problem as stages: arguments less pointers and scalars, and where those go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.ops.attention.problem import AttentionProblem, Sizes
+from tilewright.ops.attention.spec import OP
+from tilewright.runtime.bindings.attention.args import AppendArgs, AttentionArgs, CombineArgs, Strides
+from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
+
+_STARTS = "numbers that never decrease, from 0"
+SLOTS = (
+    Slot("q", optional=True),  # a combination has none
+    Slot("k", optional=True),
+    Slot("v", optional=True),
+    Slot("mask", optional=True),
+    Slot("bias", optional=True),
+    Slot("alibi", optional=True),
+    Slot("sink", optional=True),
+    Slot("starts_q", optional=True, holds=f"{_STARTS} to the rows of q, no sequence over longest_q"),
+    Slot("starts_k", optional=True, holds=f"{_STARTS} to the rows of k, no sequence over longest_k"),
+    Slot("lengths_q", optional=True, holds="0 to the rows a sequence of q has room for"),
+    Slot("lengths_k", optional=True, holds="0 to the keys a sequence has room for"),
+    Slot("lengths", optional=True, holds="0 to what leaves room for the new rows, in the cache and in rotary tables"),
+    Slot("lengths_new", optional=True, holds="0 to the rows that are given"),
+    Slot("page_table", optional=True, holds="numbers of pages there are, from 0"),
+    Slot("page_indptr", optional=True, holds=f"{_STARTS} to the number of page indices"),
+    Slot("page_last", optional=True, holds="1 to the slots of a page"),
+    Slot("q_scale", optional=True),
+    Slot("k_scale", optional=True),
+    Slot("v_scale", optional=True),
+    Slot("seed", optional=True),
+    Slot("cos", optional=True),
+    Slot("sin", optional=True),
+    Slot("given_parts", optional=True),  # what the stages hand on has slots too, for a stage that is called by itself
+    Slot("given_lse", optional=True),
+    Slot("out", written=True, optional=True),
+    Slot("lse", written=True, optional=True),
+    Slot("parts", written=True, optional=True),
+    Slot("part_lse", written=True, optional=True),
+    Slot("cache_k", written=True, optional=True),
+    Slot("cache_v", written=True, optional=True),
+    Slot("q_out", written=True, optional=True, twin="q"),
+)  # fmt: skip
+(
+    Q, K, V, MASK, BIAS, ALIBI, SINK, STARTS_Q, STARTS_K, LENGTHS_Q, LENGTHS_K, LENGTHS, LENGTHS_NEW, TABLE, INDPTR,
+    LAST, Q_SCALE, K_SCALE, V_SCALE, SEED, COS, SIN, GIVEN_PARTS, GIVEN_LSE, OUT, LSE, PARTS, PART_LSE, CACHE_K,
+    CACHE_V, Q_OUT,
+) = range(len(SLOTS))  # fmt: skip
+
+SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low", "offset_high")
+
+_ARGS: Any = AttentionArgs
+_COMBINE: Any = CombineArgs
+_APPEND: Any = AppendArgs
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """How the smaller operands lie, in elements; what is missing is dense."""
+
+    mask: Sizes = ()  # strides of sequence, head, row, key
+    bias: Sizes = ()
+    alibi: Sizes = (0, 1)  # strides of sequence and head
+    scales: Mapping[str, Sizes] = field(default_factory=dict)  # of q, k and v: strides of sequence, head, block
+    table: int = 0  # entries of a row of the page table; of all, with indptr
+    seeded: bool = False  # seed and offset lie in memory
+    scaled: bool = True  # the scale is a number of the call; else it is 1 / sqrt(head)
+    new_k: Sizes = ()  # of rows that are appended
+    new_v: Sizes = ()
+    rotary: tuple[int, int] = (0, 0)  # rows of the tables, and from one to the next
+
+
+def dense_strides(shape: Sequence[int]) -> Sizes:
+    """Strides in elements of an array whose last index runs fastest; none is under 1."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    return tuple(reversed(strides))
+
+
+def repeated(shape: Sizes) -> Sizes:
+    """Dense strides with 0 where a size is 1: it repeats."""
+    return tuple(0 if size == 1 else step for size, step in zip(shape, dense_strides(shape), strict=True))
+
+
+def scale_shape(problem: AttentionProblem, name: str) -> Sizes:
+    """The shape of an operand's scales: sequences, heads, blocks."""
+    kind = problem.scales_q if name == "q" else problem.scales_kv
+    heads = problem.heads_q if name == "q" else problem.heads_kv
+    if kind == "tensor":
+        return (1, 1, 1)
+    if kind == "head":
+        return (1, heads, 1)
+    rows = problem.rows if name == "q" else problem.keys
+    return (problem.batch, heads, max(1, -(-rows // max(1, problem.scale_block))))
+
+
+def part_shapes(problem: AttentionProblem) -> tuple[Sizes, Sizes]:
+    """Of the parts and their lse, as the stages hand them on."""
+    p = problem
+    return (p.splits, *p.shape("o")[:3], p.head_v), (p.splits, *p.lse_shape)
+
+
+def _pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
+    """Pointers of a struct's fields, by name; `pages.table` is one inside."""
+    found = []
+    for name, slot in slots.items():
+        outer, _, inner = name.partition(".")
+        known = dict(kind._fields_)
+        offset = getattr(kind, outer).offset + (getattr(known[outer], inner).offset if inner else 0)
+        found.append(Pointer(offset, slot))
+    return found
+
+
+def _lse_strides(problem: AttentionProblem) -> tuple[int, int]:
+    p = problem
+    return (0, max(1, p.total_rows)) if p.packed else (max(1, p.heads_q * p.rows), max(1, p.rows))
+
+
+def _tables(problem: AttentionProblem) -> dict[str, int]:
+    """The tables a problem has, by the field that leads there."""
+    p = problem
+    found = {"starts_q": STARTS_Q} if p.packed else {}
+    if p.lengths_q:
+        found["lengths_q"] = LENGTHS_Q
+    if p.family == "combine":
+        return found
+    if p.packed and p.pages == "none":
+        found["starts_k"] = STARTS_K
+    if p.lengths_k:
+        found["lengths_k"] = LENGTHS_K
+    if p.pages != "none":
+        found["pages.table"] = TABLE
+    if p.lookup == "indices":
+        found |= {"pages.indptr": INDPTR, "pages.last": LAST}
+    return found
+
+
+def _page_args(args: Any, problem: AttentionProblem, lying: Lying) -> None:
+    if problem.pages == "none":
+        return
+    args.pages.size, args.pages.count = problem.page_size, problem.page_count
+    entries = problem.sequence_pages * (problem.batch if problem.lookup == "indices" else 1)
+    args.pages.stride = lying.table or entries
+
+
+def forward(problem: AttentionProblem, lying: Lying | None = None, between: bool = False) -> StageRequest:
+    """The kernel of a forward problem, or of the parts of one; `between`: parts go into the workspace."""
+    p, lying = problem, lying or Lying()
+    args = AttentionArgs(
+        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.rows, keys=p.keys, head_qk=p.head_qk,
+        head_v=p.head_v, total_rows=p.total_rows, total_keys=p.total_keys, window_left=p.window_left,
+        window_right=p.window_right, bottom_right=int(p.align == "bottom_right"), sink_keys=p.sink_keys,
+        splits=max(1, p.splits) if p.family == "split" else 1, scale=p.head_qk**-0.5,
+    )  # fmt: skip
+    for name in ("q", "k", "v", "o"):
+        setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
+    args.lse_batch, args.lse_head = _lse_strides(p)
+    slots = {"q": Q, "k": K, "v": V, **_tables(p)}
+    _page_args(args, p, lying)
+    for name, slot, there in (("mask", MASK, p.mask_shape), ("bias", BIAS, p.bias_shape)):
+        if there:
+            slots[name] = slot
+            getattr(args, f"{name}_strides")[:] = getattr(lying, name) or repeated(there)
+    if p.bias == "alibi":
+        slots["alibi"] = ALIBI
+        args.alibi_batch, args.alibi_head = lying.alibi
+    if p.sink:
+        slots["sink"] = SINK
+    _scale_args(args, p, lying, slots)
+    if p.dropout and lying.seeded:
+        slots["seed_at"] = SEED
+    pointers = _pointers(_ARGS, slots)
+    return StageRequest(p, args, (*pointers, *_results_of(args, p, between)), _scalars(p, lying))
+
+
+def _results_of(args: AttentionArgs, p: AttentionProblem, between: bool) -> list[Pointer]:
+    """Where o and lse go; of parts into the workspace or slots of their own."""
+    if p.family != "split":
+        return _pointers(_ARGS, {"o": OUT, **({"lse": LSE} if p.lse else {})})
+    parts, sums = part_shapes(p)
+    args.o_split, args.lse_split = dense_strides(parts)[0], dense_strides(sums)[0]
+    if not between:
+        return _pointers(_ARGS, {"o": PARTS, "lse": PART_LSE})
+    return [Pointer(_ARGS.o.offset, BETWEEN), Pointer(_ARGS.lse.offset, BETWEEN, shift=_bytes(parts))]
+
+
+def _bytes(shape: Sizes) -> int:
+    """Of fp32, to a whole line of memory."""
+    count = 4
+    for size in shape:
+        count *= size
+    return -(-count // 64) * 64
+
+
+def _scale_args(args: AttentionArgs, p: AttentionProblem, lying: Lying, slots: dict[str, int]) -> None:
+    for name, kind, slot in (("q", p.scales_q, Q_SCALE), ("k", p.scales_kv, K_SCALE), ("v", p.scales_kv, V_SCALE)):
+        if kind == "none":
+            continue
+        slots[f"{name}_scales.at"] = slot
+        scales = getattr(args, f"{name}_scales")
+        scales.batch, scales.head, scales.block = lying.scales.get(name) or repeated(scale_shape(p, name))
+        scales.block_rows = p.scale_block if kind == "block" else 0
+
+
+def _scalars(p: AttentionProblem, lying: Lying) -> tuple[Scalar, ...]:
+    found = [Scalar(_ARGS.scale.offset, 0)] if lying.scaled else []
+    if p.softcap:
+        found.append(Scalar(_ARGS.softcap.offset, 1))
+    if p.dropout:
+        found.append(Scalar(_ARGS.dropout.offset, 2, probe=0.5))
+        if not lying.seeded:
+            places = (_ARGS.seed.offset, _ARGS.seed.offset + 8, _ARGS.offset.offset, _ARGS.offset.offset + 8)
+            found += [Scalar(at, index) for index, at in enumerate(places, 3)]
+    return tuple(found)
+
+
+def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
+    p = problem
+    parts, sums = part_shapes(p)
+    strides = dense_strides(parts)
+    args = CombineArgs(
+        batch=p.batch, heads_q=p.heads_q, rows=p.rows, head_v=p.head_v, splits=p.splits, total_rows=p.total_rows,
+        part_strides=Strides(0 if p.packed else strides[1], strides[2], strides[3]),
+        o_strides=Strides(*p.o_strides), part_split=strides[0], part_lse_split=dense_strides(sums)[0],
+    )  # fmt: skip
+    args.part_lse_batch, args.part_lse_head = args.lse_batch, args.lse_head = _lse_strides(p)
+    slots = {"o": OUT, **({"lse": LSE} if p.lse else {}), **_tables(p)}
+    given = [Pointer(_COMBINE.parts.offset, BETWEEN), Pointer(_COMBINE.part_lse.offset, BETWEEN, shift=_bytes(parts))]
+    if not between:
+        given = _pointers(_COMBINE, {"parts": GIVEN_PARTS, "part_lse": GIVEN_LSE})
+    return StageRequest(p, args, (*_pointers(_COMBINE, slots), *given))
+
+
+def append(problem: AttentionProblem, lying: Lying | None = None) -> StageRequest:
+    p, lying = problem, lying or Lying()
+    args = AppendArgs(
+        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.rows, keys=p.keys, head_qk=p.head_qk,
+        head_v=p.head_v, rotary=p.rotary_size,
+    )  # fmt: skip
+    slots = {"k": K, "v": V, "cache_k": CACHE_K, "cache_v": CACHE_V, "lengths": LENGTHS}
+    for name, size in (("k", p.head_qk), ("v", p.head_v)):
+        new = getattr(lying, f"new_{name}") or (p.rows * p.heads_kv * size, p.heads_kv * size, size)
+        setattr(args, f"{name}_strides", Strides(*new))
+        setattr(args, f"cache_{name}_strides", Strides(*getattr(p, f"{name}_strides")))
+    if p.turns_q:
+        slots |= {"q": Q, "q_out": Q_OUT}
+        args.q_strides, args.q_out_strides = Strides(*p.q_strides), Strides(*p.o_strides)
+    if p.lengths_q:
+        slots["lengths_new"] = LENGTHS_NEW
+    if p.pages != "none":
+        slots["pages.table"] = TABLE
+    _page_args(args, p, lying)
+    if p.rotary != "none":
+        slots |= {"cos": COS, "sin": SIN}
+        args.table_rows, args.table_stride = lying.rotary if any(lying.rotary) else (p.keys, p.rotary_size // 2)
+    return StageRequest(p, args, tuple(_pointers(_APPEND, slots)))
+
+
+def results(problem: AttentionProblem) -> tuple[Result, ...]:
+    """What a stage by itself makes, dense."""
+    p = problem
+    if p.family == "split":
+        parts, sums = part_shapes(p)
+        return (
+            Result(PARTS, parts, dense_strides(parts), "fp32"),
+            Result(PART_LSE, sums, dense_strides(sums), "fp32"),
+        )
+    if p.family == "append":
+        return (Result(Q_OUT, p.shape("o"), dense_strides(p.shape("o")), p.dtype_q),) if p.turns_q else ()
+    shape = p.shape("o")[1:] if p.packed else p.shape("o")
+    made = [Result(OUT, shape, dense_strides(shape), p.dtype_out)]
+    if p.lse:
+        made.append(Result(LSE, p.lse_shape, dense_strides(p.lse_shape), "fp32"))
+    return tuple(made)
+
+
+def alone(problem: AttentionProblem) -> Request:
+    """One kernel on dense operands of exactly this problem."""
+    maker = combine if problem.family == "combine" else append if problem.family == "append" else forward
+    return Request(OP, (maker(problem),), results(problem))
+
+
+def whole(stages: Sequence[AttentionProblem], lying: Lying, made: tuple[Result, ...]) -> Request:
+    """The stages of a call (`Op.stages`), with the workspace between them where there are several."""
+    if len(stages) == 1:
+        return Request(OP, (forward(stages[0], lying),), made)
+    part, last = stages
+    parts, sums = part_shapes(part)
+    both = forward(part, lying, between=True), combine(last, between=True)
+    return Request(OP, both, made, between_bytes=_bytes(parts) + _bytes(sums))

@@ -1,0 +1,155 @@
+"""The attention kernels that are executed: every family, element type, kind of mask, bias, length and page.
+
+A case is a problem; the kernel is the first of the default pool that serves it, or the one that is named.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.ops.attention import AttentionProblem, amd, legality
+from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule
+from tilewright.ops.base import KernelSpec
+
+TABLE: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
+POOL: dict[str, Any] = {"pages": "strided", "lookup": "indices", "page_size": 1, "packed": True}
+CAUSAL: dict[str, Any] = {"window_right": 0, "lse": True}
+LAST: dict[str, Any] = {**CAUSAL, "align": "bottom_right"}
+QS = CkTileAttentionSchedule("qs", (128, 64, 32, 64, 32, 64))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is shown by a kernel, and with which problems."""
+
+    shows: str
+    problem: AttentionProblem
+    arch: str = "gfx942"
+    schedule: CkTileAttentionSchedule | None = None
+    pick: int = 0  # of those that serve the problem
+    more: tuple[AttentionProblem, ...] = field(default=())  # of the same signature
+
+    @property
+    def label(self) -> str:
+        return f"{self.shows}, {self.arch}"
+
+    @property
+    def spec(self) -> KernelSpec:
+        p, facts = self.problem, arch_by_name(self.arch)
+        proposed = [self.schedule] if self.schedule is not None else list(amd.schedules("default", p.signature, facts))
+        made = [KernelSpec("attention", p.signature, one, self.arch) for one in proposed if one.pipeline != "loops"]
+        serving = [one for one in made if not legality.check(one) and not legality.supports(one, p)]
+        return serving[self.pick]
+
+
+def drawn(case: Case, seed: int, count: int) -> list[AttentionProblem]:
+    """Problems of the case's signature that its kernel serves, of sizes, heads, windows and pages drawn by the seed."""
+    dice, spec = random.Random(f"attention {seed} {case.label}"), case.spec
+    found: list[AttentionProblem] = []
+    for _ in range(60 * count):
+        one = _neighbour(case.problem, dice)
+        fits = one.signature == case.problem.signature and not legality.problem_check(one, case.arch)
+        if fits and not legality.supports(spec, one):
+            found.append(one)
+        if len(found) == count:
+            break
+    return found
+
+
+def _neighbour(p: AttentionProblem, dice: random.Random) -> AttentionProblem:
+    group, heads = dice.choice((1, 1, 2, 3)), dice.choice((1, 2))
+    change: dict[str, Any] = {"batch": dice.randint(1, 3), "heads_q": heads * group, "heads_kv": heads}
+    change["rows"] = dice.choice((1, dice.randint(1, 20), dice.randint(1, 180)))
+    change["keys"] = dice.choice((1, dice.randint(1, 70), dice.randint(1, 300)))
+    if p.family == "append":
+        change["keys"] += change["rows"]
+    if p.family == "combine":
+        change |= {"keys": 0, "heads_kv": 0, "splits": dice.randint(1, 8)}
+    elif p.family == "split":
+        change["splits"] = dice.randint(1, 5)
+    if p.bounded:
+        change["align"] = dice.choice(("top_left", "bottom_right"))
+        change["window_left"] = dice.choice((-1, 0, dice.randint(0, 100)))
+        change["window_right"] = dice.choice((0, dice.randint(0, 60)))
+    if p.page_size > 1:
+        change["page_size"] = dice.choice((16, 32, 64, 128))
+    if p.packed:
+        change["total_rows"] = dice.randint(1, change["batch"] * change["rows"])
+        most = change["batch"] * change["keys"] if p.pages == "none" else 0
+        change["total_keys"] = dice.randint(min(1, most), most)
+    loose = dict.fromkeys(("q_strides", "k_strides", "v_strides", "o_strides", "bias_shape"), ())
+    return replace(p, **{**loose, **change, "page_count": 0})
+
+
+def _of(dtype: str, batch: int, heads: int, rows: int, keys: int, size: int, **more: Any) -> AttentionProblem:
+    if more.get("bias") == "tensor" or "rotary" in more:
+        more["dtype_aux"] = dtype
+    return AttentionProblem(batch, heads, rows, keys, size, dtype_q=dtype, **more)
+
+
+def cases() -> list[Case]:
+    return [*_forward(), *_others(), *_archs()]
+
+
+def _forward() -> list[Case]:
+    causal = _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL)
+    windows = (
+        _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **LAST),
+        _of("fp16", 1, 2, 130, 70, 64, heads_kv=1, **{**LAST, "window_left": 20, "window_right": 5}),
+        _of("fp16", 1, 2, 130, 70, 64, heads_kv=1, **LAST),  # rows that see nothing
+        _of("fp16", 2, 3, 1, 1, 64, heads_kv=3, **CAUSAL),
+    )
+    packed = _of("fp16", 3, 2, 50, 90, 64, heads_kv=1, packed=True, total_rows=100, total_keys=150, **CAUSAL)
+    biased = _of("fp16", 1, 2, 100, 90, 64, heads_kv=1, bias="tensor", lse=True)
+    return [
+        Case("forward qr_async fp16", _of("fp16", 1, 2, 100, 90, 64, heads_kv=1)),
+        Case("masks, LSE", causal, more=windows),
+        Case("packed lengths", packed),
+        Case("bias", biased),
+        Case("bias, qr", biased, pick=2),
+        Case("ALiBi with a window, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, bias="alibi", **CAUSAL)),
+        Case("ALiBi", _of("fp16", 1, 2, 100, 130, 64, heads_kv=1, bias="alibi", lse=True)),
+        Case("soft cap, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, softcap=True, lse=True)),
+        Case("heads of no whole load, qr", _of("fp16", 1, 2, 70, 130, 40, heads_kv=1, head_v=33)),
+        Case("qs", _of("fp16", 1, 2, 100, 90, 64, heads_kv=1), schedule=QS),
+        Case("heads of 128, bf16", _of("bf16", 1, 2, 130, 140, 128, heads_kv=1, **CAUSAL)),
+        Case("heads of 32", _of("fp16", 1, 2, 100, 90, 32, heads_kv=1)),
+        Case("heads of 96", _of("fp16", 1, 1, 100, 90, 96, lse=True)),
+        Case("heads of 192 and 128, bf16", _of("bf16", 1, 1, 100, 140, 192, head_v=128)),
+        Case("heads of 256", _of("fp16", 1, 1, 100, 140, 256)),
+    ]
+
+
+def _others() -> list[Case]:
+    split: dict[str, Any] = {"family": "split", "splits": 3}
+    plain: dict[str, Any] = {"family": "combine", "dtype_q": "fp32", "dtype_out": "fp16"}
+    after: dict[str, Any] = {**plain, "dtype_out": "bf16"}
+    append: dict[str, Any] = {"family": "append", "turns_q": True, "lengths_k": True, "heads_kv": 2}
+    return [
+        Case("split keys", _of("fp16", 2, 4, 37, 200, 64, heads_kv=2, **split, window_right=0)),
+        Case("split keys in pages", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=64, **TABLE, **split)),
+        Case("split keys, bf16", _of("bf16", 2, 4, 1, 300, 64, heads_kv=1, lengths_k=True, **split)),
+        Case("combine", AttentionProblem(2, 4, 37, 0, 64, splits=3, lse=True, **plain)),
+        Case("combine, packed", AttentionProblem(2, 4, 37, 0, 64, splits=7, lse=True, packed=True,
+                                                 total_rows=50, **plain), pick=1),
+        Case("combine, bf16", AttentionProblem(1, 4, 20, 0, 40, splits=20, **after)),
+        Case("paged", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=128, lse=True, **TABLE)),
+        Case("paged, packed rows, bf16", _of("bf16", 3, 4, 70, 300, 64, heads_kv=2, page_size=64, packed=True,
+                                             total_rows=100, **TABLE, **LAST)),
+        Case("pages of 16", _of("fp16", 3, 4, 20, 100, 64, heads_kv=2, page_size=16, **TABLE)),
+        Case("split keys in pages of 16", _of("bf16", 3, 4, 1, 100, 64, heads_kv=2, page_size=16, **TABLE, **split)),
+        Case("append, halves", _of("fp16", 2, 4, 5, 70, 64, rotary="half", **append)),
+        Case("append to pages, interleaved, bf16", _of("bf16", 2, 4, 70, 200, 64, rotary="interleaved", rotary_size=32,
+                                                       page_size=64, **{**TABLE, **append})),
+        Case("append", _of("fp16", 2, 4, 5, 70, 64, heads_kv=2, family="append", lengths_k=True)),
+        Case("prefill from a pool", _of("fp16", 3, 4, 40, 150, 64, heads_kv=2, total_rows=80, **POOL, **LAST)),
+        Case("prefill from a pool, bf16", _of("bf16", 2, 4, 40, 150, 64, heads_kv=1, total_rows=60, **POOL)),
+    ]  # fmt: skip
+
+
+def _archs() -> list[Case]:
+    problem = _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL)
+    return [Case("forward qr_async", problem, "gfx90a"), Case("forward qr_async", problem, "gfx950")]

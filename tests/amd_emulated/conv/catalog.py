@@ -1,0 +1,98 @@
+"""Convolution kernels that are built and executed on problems of our choice: what a draw might miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.amd_emulated.conv.drawing import Drawn, Lie
+from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT
+from tests.amd_emulated.number_formats import ORDINARY
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.schedule import LoopsSchedule
+from tilewright.ops.conv.spec import ConvSignature, accumulator
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel and why it is here."""
+
+    label: str
+    spec: KernelSpec
+
+
+def loops(
+    gpu: str, variant: str, rank: int, dtype: str, out: str = "", epilogue: str = "PassThrough", num_d: int = 0,
+    dtype_d: str = "",
+) -> KernelSpec:  # fmt: skip
+    result = out or ("int32" if dtype == "int8" else dtype)
+    signature = ConvSignature(variant, rank, dtype, accumulator(dtype), result, dtype_d or result, epilogue, num_d)
+    return KernelSpec("conv", signature, LoopsSchedule(), gpu)
+
+
+G2, G3, G4, R3, R4 = "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"
+
+
+def cases() -> tuple[Case, ...]:
+    found = [
+        ("loops forward fp16", loops(G3, FORWARD, 2, "fp16")),
+        ("loops backward_data fp16", loops(G3, DATA, 2, "fp16")),
+        ("loops backward_weight fp16", loops(G3, WEIGHT, 2, "fp16")),
+        ("loops forward 3D fp32 on gfx90a", loops(G2, FORWARD, 3, "fp32")),
+        ("loops backward_data 3D bf16 to fp32", loops(G2, DATA, 3, "bf16", "fp32")),
+        ("loops backward_weight 3D fp32 on gfx950", loops(G4, WEIGHT, 3, "fp32")),
+        ("loops int8 to int32", loops(G4, FORWARD, 2, "int8")),
+        ("loops int8 to int8, added and cut off", loops(R3, FORWARD, 2, "int8", "int8", "Relu", 1)),
+        ("loops fp16, bias and residual, on gfx1100", loops(R3, FORWARD, 2, "fp16", epilogue="Silu", num_d=2)),
+        (
+            "loops bf16 times D of fp32",
+            loops(R4, FORWARD, 2, "bf16", epilogue="MultiDMultiply", num_d=1, dtype_d="fp32"),
+        ),
+        ("loops backward_data fp32 on gfx1201", loops(R4, DATA, 2, "fp32")),
+        ("loops backward_weight bf16 on gfx1100", loops(R3, WEIGHT, 2, "bf16")),
+        ("loops Gelu 3D bf16", loops(G3, FORWARD, 3, "bf16", epilogue="Gelu", num_d=1)),
+    ]
+    return tuple(Case(label, one) for label, one in found)
+
+
+def problems(spec: KernelSpec, seed: int) -> Iterator[tuple[str, Drawn]]:
+    """What each is meant to show, and the problem; sizes are as odd as they can be."""
+    s, rank = spec.signature, spec.signature.spatial
+    values = {**dict.fromkeys(READ[s.variant], ORDINARY), "d": ORDINARY}
+    kinds = ("channel", "full")[: s.num_d]
+    ones, none = (1,) * rank, (0,) * rank
+    big = (9, 7) if rank == 2 else (4, 5, 3)
+
+    def one(batch: int, groups: int, channels: int, filters: int, **more: Any) -> Drawn:
+        fields: dict[str, Any] = {
+            "size": big,
+            "window": (3,) * rank,
+            "stride": ones,
+            "dilation": ones,
+            "before": ones,
+            "after": ones,
+        }
+        fields.update(more)
+        return Drawn(batch, groups, channels, filters, d_kinds=kinds, values=values, seed=seed, **fields)
+
+    yield "a window that keeps the size", one(2, 1, 8, 5)
+    yield "groups of odd channels, padding of one side", one(1, 3, 5, 7, before=none, after=(2,) * rank)
+    yield "depthwise, a stride", one(2, 11, 1, 1, stride=(2,) * rank)
+    yield "a depth multiplier, dilation", one(1, 4, 1, 3, dilation=(1,) * (rank - 1) + (2,))
+    yield "pointwise, strides that leave pixels out", one(2, 2, 6, 4, window=ones, before=none, after=none,
+                                                         stride=(3, 2, 2)[:rank])  # fmt: skip
+    yield "padding wider than the window", one(1, 1, 3, 4, window=(2,) * rank, before=(3,) * rank, after=(2,) * rank)
+    last, first = tuple(range(rank + 2)), (0, rank + 1, *range(1, rank + 1))
+    lies = {
+        "x": Lie(first, off=1),
+        "w": Lie(last, gaps=(0, 3, *(1,) * rank)),
+        "y": Lie(first, gaps=(0, *(2,) * (rank + 1))),
+    }
+    yield "channels first, gaps, odd addresses", one(2, 2, 3, 5, lies={**lies, "d1": lies["y"]})
+    if rank == 2:
+        yield (
+            "one dimension",
+            one(3, 2, 4, 3, size=(31,), window=(5,), stride=(2,), dilation=(3,), before=(4,), after=(7,)),
+        )
+        yield "no image", one(0, 2, 4, 3)

@@ -1,0 +1,116 @@
+"""What an op says so that its AMD kernels can be drawn, executed and judged.  Nothing else here knows an op.
+
+To have another op's kernels executed:
+
+1. Make a folder named as the op beside `gemm/` and `conv/`, with a module `proving.py` whose `PROVING` has what
+   `Proving` asks for.  Nothing else is told: `python -m tests.amd_emulated.random_run SEED COUNT --op OP` finds it, and
+   so does `make test-amd-emulated SEED=n COUNT=m OP=op`.
+2. A problem is a frozen dataclass of plain values (JSON carries it to the worker and back): sizes, strides, gaps,
+   offsets, kinds of numbers (`number_formats.KINDS`), and `seed`, from which the operands' bits are drawn.
+3. `draw(seed, index)` picks a kernel out of the op's pools and problems for it, from `random.Random(f"... {seed}
+   {index}")` alone: entry `index` must not depend on the count.  `Entry.problems` are those `supports` says yes to,
+   `Entry.refused` some it says no to: the kernel's own check in C must say the same of each.
+4. `prepare(spec, problem)` makes a `Call` in the worker: operands in `fenced.Memory`, drawn by `number_formats.draw`,
+   and the op's ctypes struct with their addresses.  `Call.expected` gives for every result what the float64 definition
+   says and how far off a right element may be (`oracle.Expected`), from the operands' bits and never by the product's
+   code.
+   `oracle.expected` does fused work, rounding and their bounds for whoever has sums of products (`oracle.Sums`); an op
+   that has not (a softmax) makes its own `Expected` with a bound derived in its docstring.
+5. `multiplies` says whether a launch must execute matrix instructions: one that should and does not is wrong.
+
+To execute one kernel while writing it, with no draw:
+
+    workers = Workers(needs.checkout())                   # see conftest.py for what must be at hand
+    library = Builder().build_one(spec).path
+    print(workers.prove_drawn(spec, library, problem, must_serve=True, limit=240.0))
+
+What the emulator lacks (an instruction, scratch, a launch parameter) comes back as the outcome's `detail`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+from tests.amd_emulated.emulator import HERE, MODELLED
+from tests.amd_emulated.fenced import Memory
+from tests.amd_emulated.oracle import Expected
+from tilewright.arch import all_archs
+from tilewright.ops.base import KernelSpec
+
+
+class Problem(Protocol):
+    """Everything about one call, as plain values."""
+
+    @property
+    def seed(self) -> int: ...
+
+    def label(self) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(slots=True)
+class Entry:
+    """One row of a seed."""
+
+    index: int
+    pool: str
+    spec: KernelSpec
+    problems: list[Any]
+    refused: list[Any]  # the kernel must say no
+    rules: Counter[str]  # what was drawn before and refused
+
+
+@dataclass(slots=True)
+class Call:
+    """A problem in memory, ready to be launched."""
+
+    args: ctypes.Structure
+    memory: Mapping[str, Memory]  # all operands
+    written: tuple[str, ...]  # those of them that are results
+    expected: Callable[[], Mapping[str, Expected]]  # of each result, in its shape
+    multiplies: bool  # a launch without a matrix instruction would be wrong
+    packed: Callable[[int], None] | None = None  # puts the address of a packed operand into the arguments
+    keep: list[Any] = field(default_factory=list)  # whatever else must live as long
+
+
+class Proving(Protocol):
+    """An op's part."""
+
+    def draw(self, seed: int, index: int) -> Entry: ...
+
+    def problem(self, data: dict[str, Any]) -> Problem:
+        """What `to_dict` of a problem gave, as a problem."""
+
+    def plain(self, spec: KernelSpec, seed: int) -> Problem:
+        """A small problem every kernel of this kind serves: taken where a drawn one takes the emulator too long."""
+
+    def inputs(self, spec: KernelSpec) -> str:
+        """What is multiplied, in few words: a column of the table."""
+
+    def prepare(self, spec: KernelSpec, problem: Any) -> Call: ...
+
+
+@lru_cache(maxsize=8)
+def proving(op: str) -> Proving:
+    if op not in proven():
+        raise SystemExit(f"no kernels of {op!r} are drawn here: use {' or '.join(proven())}")
+    found: Proving = importlib.import_module(f"tests.amd_emulated.{op}.proving").PROVING
+    return found
+
+
+def proven() -> tuple[str, ...]:
+    """Ops whose kernels can be drawn."""
+    return tuple(sorted(one.parent.name for one in HERE.glob("*/proving.py")))
+
+
+def modelled() -> tuple[str, ...]:
+    """Archs that are emulated and known to the product; those of one kind of kernel count less."""
+    known = [all_archs()[one] for one in MODELLED if one in all_archs()]
+    return tuple(one.name for one in known for _ in range(4 if one.family == "cdna" else 1))

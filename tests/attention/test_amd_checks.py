@@ -1,0 +1,143 @@
+"""The check that AMD attention kernels carry in C says what `supports` says: the host's half, compiled alone."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+from tests.runtime import hosted
+from tilewright.arch import arch
+from tilewright.ops.attention import AttentionProblem, amd, legality
+from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime.bindings import binding
+from tilewright.runtime.loader import Kernel
+
+HALF: dict[str, Any] = {"dtype_q": "fp16", "dtype_aux": "fp16"}
+# A problem for each of CK Tile's kernels; what is drawn stays of its signature.
+PROBLEMS = {
+    "forward": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, lse=True, **HALF),
+    "window": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, window_left=40, window_right=0, **HALF),
+    "alibi": AttentionProblem(2, 4, 128, 128, 64, bias="alibi", **HALF),
+    "bias": AttentionProblem(2, 4, 128, 128, 64, bias="tensor", **HALF),
+    "packed": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, packed=True, **HALF),
+    "paged": AttentionProblem(
+        2, 4, 128, 128, 64, heads_kv=2, pages="strided", lookup="table", page_size=64, lengths_k=True, **HALF
+    ),
+    "prefill": AttentionProblem(
+        2, 4, 128, 128, 64, heads_kv=2, pages="strided", lookup="indices", page_size=1, packed=True, **HALF
+    ),
+    "split": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, family="split", splits=4, **HALF),
+    "combine": AttentionProblem(2, 4, 128, 0, 64, family="combine", splits=4, dtype_q="fp32", dtype_out="fp16"),
+    "append": AttentionProblem(
+        2, 4, 16, 128, 64, heads_kv=2, family="append", rotary="half", turns_q=True, lengths_k=True, **HALF
+    ),
+}
+WHOLE = CkTileAttentionSchedule("qr", (128, 64, 32, 64, 32, 64), pad=(False, False, False, False))
+
+
+def specs_of(name: str) -> list[KernelSpec]:
+    signature = PROBLEMS[name].signature
+    proposed = [*amd.schedules("default", signature, arch("gfx942"))]
+    if name in ("forward", "window", "bias"):
+        proposed += [WHOLE, replace(WHOLE, pipeline="qs")]
+    found = [KernelSpec("attention", signature, one, "gfx942") for one in proposed if one.pipeline != "loops"]
+    return [one for one in found if not legality.check(one)][:6]
+
+
+@lru_cache(maxsize=1)
+def everything() -> list[tuple[str, KernelSpec]]:
+    return [(name, spec) for name in PROBLEMS for spec in specs_of(name)]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Kernel]]:
+    made = hosted.hip_kernels([spec for _, spec in everything()], tmp_path_factory.mktemp("attention"))
+    found: dict[str, list[Kernel]] = {}
+    for (name, _), kernel in zip(everything(), made, strict=True):
+        found.setdefault(name, []).append(kernel)
+    return found
+
+
+def drawn(start: AttentionProblem, dice: random.Random) -> AttentionProblem:
+    """A neighbour of a problem that has its signature."""
+    p = start
+    change: dict[str, Any] = {
+        "rows": dice.choice((0, 1, 8, 100, 128, 256)),
+        "batch": dice.choice((1, 2, 3)),
+        "head_qk": dice.choice((64, 64, 64, 40, 33)),
+    }
+    if p.family != "combine":
+        change["keys"] = dice.choice((0, 1, 90, 128, 4096)) if p.family != "append" else dice.choice((128, 4096))
+        change["head_v"] = dice.choice((64, 64, 64, 40, 33))
+    else:
+        change["head_qk"] = change["head_v"] = dice.choice((64, 64, 40, 33))
+    if dice.random() < 0.2:
+        change["lengths_q"] = True
+    if dice.random() < 0.2 and p.family in ("forward", "split"):
+        change["lengths_k"] = not p.lengths_k
+    if p.pages != "none":
+        change["page_size"] = dice.choice((1, 16, 64, 96, 128))
+    if p.bias == "alibi" and dice.random() < 0.3:
+        change["keys"] = 70000
+    if p.bias == "tensor":
+        change["bias_shape"] = ()
+    if p.family in ("split", "combine"):
+        change["splits"] = dice.choice((1, 4, 9, 100))
+    if p.rotary != "none":
+        change["rotary_size"] = dice.choice((16, 32, 24))
+    if p.packed:
+        change |= {"total_rows": 0, "total_keys": 0}
+    made = replace(p, **change, page_count=0, q_strides=(), k_strides=(), v_strides=(), o_strides=())
+    return _strided(made, dice) if dice.random() < 0.4 else made
+
+
+def _strided(p: AttentionProblem, dice: random.Random) -> AttentionProblem:
+    """Rows and heads further apart than they must be, by whole loads or not."""
+    name = dice.choice("qkvo")
+    batch, row, head = getattr(p, f"{name}_strides")
+    gap = dice.choice((8, 64, 3))
+    if p.family == "combine" and name != "o":
+        return p
+    wide = row + gap
+    rows = p.rows if name in "qo" else p.keys
+    apart = batch and (p.page_size if p.pages != "none" and name in "kv" else max(1, rows)) * wide
+    change: dict[str, Any] = {f"{name}_strides": (apart, wide, head), "aligned": dice.random() < 0.8}
+    return replace(p, **change)
+
+
+def arguments(p: AttentionProblem) -> Any:
+    request = binding("attention").dense(p).stages[0]
+    args = type(request.args).from_buffer_copy(request.args)
+    start = ctypes.addressof(args)
+    for one in request.pointers:  # nothing is read there
+        ctypes.c_void_p.from_address(start + one.offset).value = 0x10000 if p.aligned else 0x10002
+    for scalar in request.scalars:
+        ctypes.c_double.from_address(start + scalar.offset).value = scalar.probe
+    return args
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_check_in_c_agrees(name: str, kernels: dict[str, list[Kernel]]) -> None:
+    dice = random.Random(f"attention checks {name}")
+    answers = set()
+    for _ in range(150):
+        p = drawn(PROBLEMS[name], dice)
+        if p.signature != PROBLEMS[name].signature or legality.problem_check(p, "gfx942"):
+            continue
+        args = arguments(p)
+        for kernel in kernels[name]:
+            reasons = legality.supports(kernel.spec, p)
+            refusal = kernel.refusal(args)
+            assert bool(reasons) == bool(refusal), (kernel.spec.name, p, list(map(str, reasons)), refusal)
+            answers.add(bool(reasons))
+    assert answers == {True, False}, "nothing drawn was served, or all of it"
+
+
+def test_the_compiler_has_nothing_to_say(tmp_path: Any) -> None:
+    assert not hosted.hip_library([spec for _, spec in everything()][:4], tmp_path).said

@@ -1,0 +1,166 @@
+"""What pools propose of attention on AMD GPUs, what is legal of it, and how the dispatcher would choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tilewright.arch import arch
+from tilewright.ops import op
+from tilewright.ops.attention import AttentionProblem, AttentionSignature, amd, legality, pools
+from tilewright.ops.attention.amd_profiles import PROFILES
+from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule, instance, route
+from tilewright.ops.attention.amd_select import first_fit, seqtune
+from tilewright.ops.attention.spec import settled
+from tilewright.ops.base import KernelSpec
+
+CDNA = ("gfx90a", "gfx942", "gfx950")
+PLAIN = AttentionSignature("forward", "fp16", "fp16", "fp16")
+PAGES: dict[str, Any] = {"pages": "strided", "lookup": "table"}
+SIGNATURES = [
+    PLAIN,
+    replace(PLAIN, mask="window", lse=True),
+    replace(PLAIN, dtype_q="bf16", dtype_kv="bf16", dtype_out="bf16", bias="tensor", dtype_aux="bf16"),
+    replace(PLAIN, packed=True, bias="alibi"),
+    replace(PLAIN, softcap=True),
+    replace(PLAIN, **PAGES),
+    replace(PLAIN, pages="strided", lookup="indices", packed=True),
+    settled(replace(PLAIN, family="split")),
+    settled(replace(PLAIN, family="split", **PAGES)),
+    settled(replace(PLAIN, family="combine", lse=True)),
+    settled(replace(PLAIN, family="append", rotary="half", dtype_aux="fp16")),
+    settled(replace(PLAIN, family="append", **PAGES)),
+]
+HEADS = ((32, 32), (64, 64), (96, 96), (128, 128), (160, 160), (192, 128), (192, 192), (256, 256))
+
+
+def specs(signature: AttentionSignature, name: str, pool: str = "default") -> list[KernelSpec]:
+    made = amd.schedules(pool, signature, arch(name))
+    return [KernelSpec("attention", signature, one, name) for one in made]
+
+
+@pytest.mark.parametrize("name", CDNA)
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda one: one.label())
+def test_every_head_size_has_a_kernel(signature: AttentionSignature, name: str) -> None:
+    for head_qk, head_v in HEADS:
+        one = settled(replace(signature, head_qk=head_qk, head_v=head_v))
+        if one.bias != "none" and (head_qk, head_v) == (192, 128):
+            continue  # CK Tile has none
+        legal = [spec for spec in specs(one, name) if not legality.check(spec)]
+        assert any(isinstance(spec.schedule, CkTileAttentionSchedule) for spec in legal), (head_qk, head_v)
+        for spec in legal:
+            assert op("attention").spec_from_dict(spec.to_dict()) == spec
+
+
+@pytest.mark.parametrize("name", ["gfx908", "gfx1100", "gfx1200", "gfx1201", "gfx1250"])
+def test_where_ck_tile_cannot_multiply_there_are_loops(name: str) -> None:
+    assert [spec.schedule.pipeline for spec in specs(PLAIN, name)] == ["loops"]
+    forced = replace(specs(PLAIN, "gfx942")[0], arch=name)
+    assert "amd-attention-arch" in [one.rule for one in legality.check(forced)]
+
+
+# What a signature has that CK Tile has not, and the rule that says so.
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("amd-attention-dtype", {"dtype_kv": "fp8_e4m3"}),
+    ("amd-attention-dtype", {"dtype_out": "fp32"}),
+    ("amd-attention-mask", {"masked": True}),
+    ("amd-attention-aux", {"bias": "tensor"}),
+    ("amd-attention-packed-bias", {"bias": "tensor", "dtype_aux": "fp16", "packed": True}),
+    ("amd-attention-pages", {"pages": "vectorised", "lookup": "table"}),
+    ("amd-attention-pages", {"family": "split", "pages": "strided", "lookup": "indices"}),
+    ("amd-attention-pages", {"pages": "strided", "lookup": "indices"}),
+    ("amd-attention-dropout", {"dropout": True}),
+    ("amd-attention-headers", {"sink": True}),
+    ("amd-attention-headers", {"mask": "generic"}),
+]
+
+
+@pytest.mark.parametrize(("rule", "change"), REFUSED, ids=[f"{one[0][14:]}-{i}" for i, one in enumerate(REFUSED)])
+def test_what_ck_tile_does_not_compute(rule: str, change: dict[str, Any]) -> None:
+    schedule = specs(PLAIN, "gfx942")[0].schedule
+    found = legality.check(KernelSpec("attention", settled(replace(PLAIN, **change)), schedule, "gfx942"))
+    assert rule in [one.rule for one in found]
+    assert all(one.remedy for one in found)
+    floor = KernelSpec(
+        "attention", settled(replace(PLAIN, **change)), amd.generic_schedule(PLAIN, arch("gfx942")), "gfx942"
+    )
+    assert not legality.check(floor)
+
+
+OF_SCHEDULES: list[tuple[str, AttentionSignature, dict[str, Any]]] = [
+    ("amd-attention-n1", replace(PLAIN, head_v=256), {}),
+    ("amd-attention-packed-pads", replace(PLAIN, packed=True), {"pipeline": "qr", "pad": (True, False, True, True)}),
+    ("amd-attention-qs-packed", replace(PLAIN, packed=True), {"pipeline": "qs"}),
+    ("amd-attention-paged-pads", replace(PLAIN, **PAGES), {"pipeline": "qr_pagedkv", "pad": (True, False, True, True)}),
+]
+
+
+@pytest.mark.parametrize(("rule", "signature", "change"), OF_SCHEDULES, ids=[one[0][14:] for one in OF_SCHEDULES])
+def test_schedules_that_do_not_go_with_a_signature(
+    rule: str, signature: AttentionSignature, change: dict[str, Any]
+) -> None:
+    schedule = replace(specs(PLAIN, "gfx942")[0].schedule, **change)
+    found = legality.check(KernelSpec("attention", signature, schedule, "gfx942"))
+    assert rule in [one.rule for one in found]
+
+
+@pytest.mark.parametrize("pool", amd.POOLS)
+def test_pools_of_profiles_hold_what_their_profile_allows(pool: str) -> None:
+    found = list(islice(pools.proposals(pool, "gfx942"), 0, 4000, 97))
+    for spec in found:
+        assert PROFILES[pool].allows(instance(spec.signature, spec.schedule, "gfx942")), spec.name
+    if pool in ("ck_default", "flash_fwd", "pytorch", "aiter_batch", "aiter_group", "aiter_cpp"):
+        assert any(not legality.check(spec) for spec in found)
+
+
+def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
+    """119 blocks of qr_async at head size 64 with two paddings each; what these headers lack says why."""
+    signature = replace(PLAIN, head_qk=64, head_v=64)
+    found = specs(signature, "gfx942", "ck_default")
+    assert len(found) == 2 * 119
+    legal = [spec for spec in found if not legality.check(spec)]
+    assert 0 < len(legal) < len(found)
+    reasons = {one.rule for spec in found for one in legality.check(spec)}
+    assert {"amd-attention-warp-tile", "amd-attention-async-steps"} <= reasons
+
+
+def test_every_route_is_reached() -> None:
+    assert {route(one) for one in SIGNATURES} == {"forward", "paged", "prefill", "split", "combine", "append"}
+
+
+def _tiles(*rows: int) -> list[KernelSpec]:
+    base = specs(PLAIN, "gfx942")[0]
+    return [
+        replace(base, schedule=replace(base.schedule, tile=(m0, *base.schedule.tile[1:]), warp_grid=(m0 // 32, 1, 1)))
+        for m0 in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "blocks", "chosen"),
+    [
+        (128, (64, 128, 256), 128),  # one whole block, though its test wants 64
+        (100, (64, 128, 256), 64),
+        (256, (128, 192, 256), 256),
+        (384, (128, 192, 256), 256),  # the largest comes before whole ones
+        (300, (128, 192), 192),
+    ],
+)
+def test_seqtune(rows: int, blocks: tuple[int, ...], chosen: int) -> None:
+    problem = AttentionProblem(1, 2, rows, 300, 128, dtype_q="fp16")
+    found = seqtune(_tiles(*blocks), problem, legality.supports)
+    assert found is not None
+    assert found.schedule.tile[0] == chosen
+
+
+def test_first_fit_takes_the_smallest() -> None:
+    problem = AttentionProblem(1, 2, 300, 300, 128, dtype_q="fp16")
+    found = first_fit(_tiles(256, 128, 192), problem, legality.supports)
+    assert found is not None
+    assert found.schedule.tile[0] == 128
+    other = AttentionProblem(1, 2, 300, 300, 64, dtype_q="fp16")
+    assert first_fit(_tiles(256, 128), other, legality.supports) is None
+    assert seqtune(_tiles(256, 128), other, legality.supports) is None

@@ -1,0 +1,362 @@
+"""Calls of `tw.attention` and `tw.append_kv` against sums written out: layouts, lengths, pages, splits, results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.attention.oracle import batched, plain
+
+pytestmark = pytest.mark.usefixtures("floor", "needs_compiler")
+
+Array = np.ndarray[Any, Any]
+B, SQ, SK, HQ, HK, D, DV = 2, 7, 11, 4, 2, 16, 24
+
+
+def arrays(seed: int = 0, sq: int = SQ, sk: int = SK) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    return (
+        rng.standard_normal((B, sq, HQ, D), np.float32),
+        rng.standard_normal((B, sk, HK, D), np.float32),
+        rng.standard_normal((B, sk, HK, DV), np.float32),
+    )
+
+
+def near(found: Any, want: Array, bound: float = 1e-5) -> bool:
+    return bool(np.allclose(np.asarray(found, np.float64), want, rtol=bound, atol=bound))
+
+
+SINK = np.array([0.5, -1, 2, 0], np.float32)
+SLOPES = (2.0 ** -np.arange(1, HQ + 1)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        ({}, {}),
+        ({"causal": True}, {"causal": "top_left"}),
+        ({"causal": "bottom_right", "window": (3, None)}, {"causal": "bottom_right", "window": (3, -1)}),
+        ({"window": (2, 1)}, {"window": (2, 1)}),
+        ({"window": (1, 0), "sink": 2}, {"window": (1, 0), "sink_keys": 2}),
+        ({"sink": SINK}, {"sink": SINK}),
+        ({"alibi": SLOPES}, {"alibi": SLOPES}),
+        ({"alibi": SLOPES, "causal": True}, {"alibi": SLOPES, "causal": "top_left"}),
+        ({"softcap": 0.8, "scale": 0.5}, {"softcap": 0.8, "scale": 0.5}),
+    ],
+    ids=str,
+)
+def test_what_a_row_sees_and_how_it_is_weighed(call: dict[str, Any], want: dict[str, Any]) -> None:
+    q, k, v = arrays()
+    out, lse = tw.attention(q, k, v, return_lse=True, **call)
+    exact, exact_lse = batched(q, k, v, **want)
+    assert (out.shape, out.dtype) == ((B, SQ, HQ, DV), np.float32)
+    assert near(out, exact)
+    assert (lse.shape, lse.dtype) == ((B, HQ, SQ), np.float32)
+    assert near(lse, exact_lse)
+
+
+class Opaque:
+    """An array that says nothing of itself but through DLPack."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_the_usual_scale_is_known_of_any_array() -> None:
+    """Found by the fuzzer: of what has no attribute `shape` it was 1."""
+    q, k, v = arrays()
+    assert near(tw.attention(Opaque(q), k, v), batched(q, k, v)[0])
+
+
+@pytest.mark.parametrize("shape", [(SQ, SK), (HQ, SQ, SK), (B, 1, SQ, SK), (B, HQ, 1, SK), (1, 1, SQ, 1), (B, 1, 1, 1)])
+def test_masks_and_biases_broadcast(shape: tuple[int, ...]) -> None:
+    q, k, v = arrays()
+    rng = np.random.default_rng(3)
+    full = (B, HQ, SQ, SK)
+    mask, bias = rng.random(shape) < 0.7, rng.standard_normal(shape, np.float32)
+    found = tw.attention(q, k, v, mask=mask)
+    assert near(found, batched(q, k, v, mask=np.broadcast_to(mask, full))[0])
+    found = tw.attention(q, k, v, bias=bias)
+    assert near(found, batched(q, k, v, bias=np.broadcast_to(bias, full))[0])
+
+
+def test_rows_that_see_nothing_are_0_and_minus_infinity() -> None:
+    q, k, v = arrays()
+    out, lse = tw.attention(q, k, v, mask=np.zeros((1, 1), bool), return_lse=True)
+    assert (out == 0).all()
+    assert np.isneginf(lse).all()
+    out, lse = tw.attention(q, k[:, :0], v[:, :0], return_lse=True)
+    assert out.shape == (B, SQ, HQ, DV)
+    assert (out == 0).all()
+    assert np.isneginf(lse).all()
+    out = tw.attention(q, k[:, :3], v[:, :3], causal="bottom_right")  # rows before the first key
+    assert (out[:, : SQ - 3] == 0).all()
+    assert (out[:, SQ - 3 :] != 0).any(-1).all()
+    assert tw.attention(q[:, :0], k, v).shape == (B, 0, HQ, DV)
+    assert tw.attention(q[:0], k[:0], v[:0]).shape == (0, SQ, HQ, DV)
+
+
+def test_layouts_and_strides() -> None:
+    q, k, v = arrays()
+    want = tw.attention(q, k, v)
+    first = [np.ascontiguousarray(one.transpose(0, 2, 1, 3)) for one in (q, k, v)]
+    found = tw.attention(*first, layout="bhsd")
+    assert found.shape == (B, HQ, SQ, DV)
+    assert (found.transpose(0, 2, 1, 3) == want).all()
+    assert (
+        tw.attention(*(one.transpose(0, 2, 1, 3) for one in (q, k, v)), layout="bhsd").transpose(0, 2, 1, 3) == want
+    ).all()
+    wide = [np.zeros((*one.shape[:-1], one.shape[-1] + 8), np.float32) for one in (q, k, v)]
+    for one, other in zip(wide, (q, k, v), strict=True):
+        one[..., : other.shape[-1]] = other
+    cut = [one[..., : other.shape[-1]] for one, other in zip(wide, (q, k, v), strict=True)]
+    assert (tw.attention(*cut) == want).all()
+    assert (tw.attention(q[::-1], k[::-1], v[::-1])[::-1] == want).all(), "backwards in memory"
+    out = np.full((B, SQ, HQ, DV + 8), 7.0, np.float32)
+    given = tw.attention(q, k, v, out=out[..., :DV])
+    assert (out[..., :DV] == want).all()
+    assert (out[..., DV:] == 7.0).all()
+    assert given.base is out
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)])
+def test_element_types(dtype: Any, bound: float) -> None:
+    q, k, v = (one.astype(dtype) for one in arrays())
+    want = batched(*(one.astype(np.float64) for one in (q, k, v)))[0]
+    out = tw.attention(q, k, v)
+    assert out.dtype == dtype
+    assert near(out.astype(np.float32), want, bound)
+    assert near(tw.attention(q, k, v, out_dtype="fp32"), want, 1e-5)
+
+
+def test_fp8_with_scales_of_every_kind() -> None:
+    q, k, v = (one.astype(ml_dtypes.float8_e4m3fn) for one in arrays())
+    wide = [one.astype(np.float64) for one in (q, k, v)]
+    rng = np.random.default_rng(5)
+    out = tw.attention(q, k, v)
+    assert out.dtype == ml_dtypes.bfloat16
+    assert near(out.astype(np.float32), batched(*wide)[0], 2e-2)
+    for q_scale, k_scale, v_scale, block in (
+        (np.float32(0.5), np.float32(2), np.float32(3), None),
+        (rng.random(HQ, np.float32), rng.random(HK, np.float32), rng.random((B, HK), np.float32), None),
+        (rng.random((B, HQ, 2), np.float32), rng.random((B, HK, 3), np.float32), rng.random((B, HK, 3), np.float32), 4),
+    ):
+        found = tw.attention(
+            q, k, v, q_scale=np.asarray(q_scale), kv_scales=(np.asarray(k_scale), np.asarray(v_scale)),
+            scale_block=block, out_dtype="fp32",
+        )  # fmt: skip
+        scaled = []
+        for one, scale in zip(wide, (q_scale, k_scale, v_scale), strict=True):
+            three = np.asarray(scale, np.float64)
+            three = three.reshape(1, -1, 1) if three.ndim < 2 else three if three.ndim == 3 else three[..., None]
+            rows = np.arange(one.shape[1]) // (block or 1 << 20)
+            full = np.broadcast_to(three, (B, one.shape[2], max(three.shape[2], 1)))[:, :, rows]
+            scaled.append(one * full.transpose(0, 2, 1)[..., None])
+        assert near(found, batched(*scaled)[0], 1e-5)
+    half = tw.attention(arrays()[0].astype(np.float16), k, v, out_dtype="fp32")
+    assert near(half, batched(arrays()[0].astype(np.float16).astype(np.float64), *wide[1:])[0], 1e-5)
+
+
+def test_values_may_lie_inside_of_keys() -> None:
+    """MLA: one latent row is key and, but for its last elements, value."""
+    rng = np.random.default_rng(1)
+    q, latent = rng.standard_normal((B, 1, HQ, 24), np.float32), rng.standard_normal((B, SK, 1, 24), np.float32)
+    assert near(tw.attention(q, latent, latent[..., :16]), batched(q, latent, latent[..., :16])[0])
+
+
+# -- lengths -----------------------------------------------------------------------------------------------------------
+
+
+def test_packed_sequences_are_the_padded_ones() -> None:
+    q, k, v = arrays()
+    rows, keys = np.array([3, 7]), np.array([11, 4])
+    padded, padded_lse = tw.attention(
+        q,
+        k,
+        v,
+        lengths_q=rows.astype(np.int32),
+        lengths_k=keys.astype(np.int32),
+        causal="bottom_right",
+        return_lse=True,
+    )
+    starts_q, starts_k = (np.concatenate([[0], np.cumsum(one)]).astype(np.int32) for one in (rows, keys))
+    packed = [
+        np.concatenate([array[b, : count[b]] for b in range(B)]) for array, count in ((q, rows), (k, keys), (v, keys))
+    ]
+    found, lse = tw.attention(*packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", return_lse=True)
+    assert (found.shape, lse.shape) == ((10, HQ, DV), (HQ, 10))
+    for b in range(B):
+        want, want_lse = plain(q[b, : rows[b]], k[b, : keys[b]], v[b, : keys[b]], causal="bottom_right")
+        mine = slice(starts_q[b], starts_q[b + 1])
+        assert near(found[mine], want)
+        assert near(lse[:, mine], want_lse)
+        assert near(padded[b, : rows[b]], want)
+        assert near(padded_lse[b, :, : rows[b]], want_lse)
+    longest = tw.attention(
+        *packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", longest_q=7, longest_k=11
+    )
+    assert (longest == found).all()
+
+
+def paged(k: Array, v: Array, size: int, order: Array) -> tuple[Array, Array, Array]:
+    """Pools of pages in some order, unused slots NaN; and the block table."""
+    pages = -(-k.shape[1] // size)
+    pools = []
+    for one in (k, v):
+        pool = np.full((B * pages + 2, size, *one.shape[2:]), np.nan, one.dtype)
+        for b in range(B):
+            for p in range(pages):
+                part = one[b, p * size : (p + 1) * size]
+                pool[order[b * pages + p], : len(part)] = part
+        pools.append(pool)
+    return pools[0], pools[1], order[: B * pages].reshape(B, pages).astype(np.int32)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 16])
+def test_pages_in_every_layout(size: int) -> None:
+    q, k, v = arrays()
+    lengths = np.array([SK, 5], np.int32)
+    want = tw.attention(q, k, v, lengths_k=lengths, causal="bottom_right")
+    pages = -(-SK // size)
+    order = np.random.default_rng(2).permutation(B * pages + 2)
+    pool_k, pool_v, table = paged(k, v, size, order)
+    for pool in (pool_k, pool_v):
+        for b in range(B):
+            for place in range(lengths[b], pages * size):
+                pool[table[b, place // size], place % size] = np.nan  # behind the last key anything may lie
+    said: dict[str, Any] = {"lengths_k": lengths, "causal": "bottom_right"}
+    found = tw.attention(q, pool_k, pool_v, page_table=table, page_size=size, **said)
+    assert (found == want).all()
+    turned = [np.ascontiguousarray(one.transpose(0, 2, 1, 3)) for one in (pool_k, pool_v)]
+    assert (tw.attention(q, *turned, page_table=table, kv_layout="heads_first", **said) == want).all()
+    used = -(-lengths // size)
+    indices = np.concatenate([table[b, : used[b]] for b in range(B)]).astype(np.int32)
+    indptr = np.concatenate([[0], np.cumsum(used)]).astype(np.int32)
+    last = (lengths - (used - 1) * size).astype(np.int32)
+    assert (tw.attention(q, pool_k, pool_v, page_table=(indptr, indices, last), causal="bottom_right") == want).all()
+    if size % 4 == 0:
+        slots, vec = size, 4
+        of_k = pool_k.reshape(-1, slots, HK, D // vec, vec).transpose(0, 2, 3, 1, 4)
+        of_v = pool_v.reshape(-1, slots // vec, vec, HK, DV).transpose(0, 3, 1, 4, 2)
+        both = np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)
+        assert (tw.attention(q, *both, page_table=table, kv_layout="vectorised", **said) == want).all()
+
+
+def test_prefill_from_a_pool() -> None:
+    """Packed queries over pages found by indices: what serving does with prompts that share a prefix."""
+    q, k, v = arrays()
+    pool_k, pool_v, table = paged(k, v, 4, np.arange(B * 3 + 2))
+    starts = np.array([0, 3, 10], np.int32)
+    packed = np.concatenate([q[0, :3], q[1]])
+    shared = np.array([*table[0], *table[0][:2], table[1][0]], np.int32)
+    indptr, last = np.array([0, 3, 6], np.int32), np.array([3, 4], np.int32)
+    found = tw.attention(
+        packed, pool_k, pool_v, starts_q=starts, page_table=(indptr, shared, last), causal="bottom_right"
+    )
+    assert near(found[:3], plain(q[0, :3], k[0], v[0], causal="bottom_right")[0])
+    keys = [np.concatenate([one[0, :8], one[1, :4]]) for one in (k, v)]
+    assert near(found[3:], plain(q[1], *keys, causal="bottom_right")[0])
+
+
+# -- splits, dropout ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("splits", [2, 3, 16])
+def test_splits_change_nothing_but_the_last_digits(splits: int) -> None:
+    q, k, v = arrays()
+    want, want_lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True)
+    found, lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True, splits=splits)
+    assert np.abs(found - want).max() < 2e-6
+    assert np.abs(lse - want_lse).max() < 2e-6
+
+
+def test_dropout_is_told_by_seed_and_offset() -> None:
+    q, k, v = arrays()
+    one = tw.attention(q, k, v, dropout=0.5, seed=11)
+    assert (tw.attention(q, k, v, dropout=0.5, seed=(11, 0)) == one).all()
+    assert (tw.attention(q, k, v, dropout=0.5, seed=np.array([11, 0])) == one).all()
+    assert (tw.attention(q, k, v, dropout=0.5, seed=12) != one).any()
+    assert (tw.attention(q, k, v, dropout=0.5, seed=(11, 1)) != one).any()
+    assert (tw.attention(q, k, v, dropout=0.5, seed=11 + (1 << 60)) != one).any(), "all 64 bits count"
+    apart = tw.attention(q[:, 2:5], k, v, dropout=0.5, seed=11)
+    assert (apart != one[:, 2:5]).any(), "rows are counted in their sequence"
+    assert (tw.attention(q, k, v, dropout=0.0) == tw.attention(q, k, v)).all()
+    assert np.abs(tw.attention(q, k, v, dropout=0.5, seed=11, splits=3) - one).max() < 2e-6, "whatever the split"
+
+
+# -- caches ------------------------------------------------------------------------------------------------------------
+
+
+def rotated(x: Array, place: int, cos: Array, sin: Array, kind: str) -> Array:
+    found = x.astype(np.float64).copy()
+    half = cos.shape[1]
+    for i in range(half):
+        a, b = (i, i + half) if kind == "half" else (2 * i, 2 * i + 1)
+        p, q = x[..., a].astype(np.float64), x[..., b].astype(np.float64)
+        found[..., a], found[..., b] = p * cos[place, i] - q * sin[place, i], q * cos[place, i] + p * sin[place, i]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["interleaved", "half"])
+@pytest.mark.parametrize("pages", [False, True])
+def test_rows_go_behind_those_of_a_cache(kind: str, pages: bool) -> None:
+    q, k, v = arrays(sq=3, sk=3)
+    angle = np.outer(np.arange(16), 10.0 ** -np.arange(4)).astype(np.float32)
+    cos, sin = np.cos(angle), np.sin(angle)
+    lengths = np.array([5, 0], np.int32)
+    cache_k, cache_v = (np.full((B, 16, HK, one.shape[-1]), np.nan, np.float32) for one in (k, v))
+    table, more = None, {}
+    if pages:
+        table = np.array([[3, 1, 0, 2], [7, 6, 5, 4]], np.int32)
+        cache_k, cache_v = (one.reshape(8, 4, HK, -1) for one in (cache_k, cache_v))
+        more = {"page_table": table}
+    given = tw.append_kv(cache_k, cache_v, k, v, lengths=lengths, rotary=(cos, sin, kind), q=q, **more)
+    assert given[0] is cache_k
+    assert given[1] is cache_v
+    for b in range(B):
+        for t in range(3):
+            place = int(lengths[b]) + t
+            at: Any = (b, place) if table is None else (table[b, place // 4], place % 4)
+            assert near(cache_k[at], rotated(k[b, t], place, cos, sin, kind))
+            assert (cache_v[at] == v[b, t]).all()
+            assert near(given[2][b, t], rotated(q[b, t], place, cos, sin, kind))
+    assert np.isnan(cache_k).any(-1).sum() == (32 - 6) * HK, "nothing else was written"
+    same = q.copy()
+    tw.append_kv(cache_k, cache_v, k, v, lengths=lengths, rotary=(cos, sin, kind), q=same, q_out=same, **more)
+    assert (same == given[2]).all(), "q may be turned in its place"
+
+
+def test_a_cache_that_grew_is_read() -> None:
+    """Token by token against all at once."""
+    q, k, v = arrays(sq=SK)
+    want = tw.attention(q, k, v, causal=True)
+    cache_k, cache_v = (np.full((B, 16, HK, one.shape[-1]), np.nan, np.float32) for one in (k, v))
+    for t in range(SK):
+        step = slice(t, t + 1)
+        lengths = np.full(B, t, np.int32)
+        tw.append_kv(cache_k, cache_v, k[:, step], v[:, step], lengths=lengths)
+        found = tw.attention(q[:, step], cache_k, cache_v, lengths_k=lengths + np.int32(1), causal="bottom_right")
+        assert np.abs(found - want[:, step]).max() < 2e-6
+
+
+def test_tensors_of_pytorch() -> None:
+    torch: Any = pytest.importorskip("torch")
+    q, k, v = (torch.from_numpy(one).transpose(1, 2) for one in arrays())
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    found, lse = tw.attention(q, k, v, causal=True, layout="bhsd", return_lse=True)
+    assert isinstance(found, torch.Tensor)
+    assert isinstance(lse, torch.Tensor)
+    assert (found - want).abs().max() < 1e-5
+    half = tw.attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), causal=True, layout="bhsd")
+    assert half.dtype == torch.bfloat16
+    assert (half.float() - want).abs().max() < 0.05

@@ -1,0 +1,113 @@
+"""Attention's part of the tile engine: sets are legal, the holdout stays apart, features are numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.attention.drawing import ATTENTION
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.models import DECODERS, ENCODERS
+from tilewright.ops.engine import engine
+from tilewright.ops.features import Frame, vocabulary
+from tilewright.tune import instances, problem_sets
+
+PART = engine(ATTENTION)
+TRAINING = [key for key, one in PART.problem_sets.items() if not one.holdout]
+
+
+@lru_cache(maxsize=64)
+def of(key: str) -> tuple[AttentionProblem, ...]:
+    return tuple(problem_sets.problems(ATTENTION, key, "cpu"))
+
+
+def test_the_sets_that_are_promised() -> None:
+    promised = {"prefill", "decode", "decode_paged", "mla", "encoder", "long", "serving", "mixed", "validation"}
+    assert set(PART.problem_sets) == {*promised, "holdout"}
+    assert len(of("holdout")) == len(set(of("holdout"))) == 240
+    assert {one.rows for one in of("decode_paged")} == {1}
+    assert {(one.head_qk, one.head_v) for one in of("mla")} == {(576, 512)}
+    assert max(one.keys for one in of("long")) == 131072
+    assert {one.packed for one in of("serving")} == {True, False}
+    assert max(one.flops for one in of("validation")) <= 4.1e9, "quick to measure"
+    assert len(DECODERS) >= 15
+    assert len(ENCODERS) >= 10
+
+
+@pytest.mark.parametrize("key", [*TRAINING, "holdout"])
+def test_a_set_holds_legal_problems_each_once(key: str) -> None:
+    found = of(key)
+    assert len(found) == len(set(found)) == len(PART.problem_sets[key])
+    for target in ("x86_64_v3", "sm_90a", "gfx942"):
+        assert all(not ATTENTION.problem_violations(one, target) for one in found)
+
+
+def test_no_training_set_holds_a_held_out_problem_or_its_neighbour() -> None:
+    held: dict[Any, list[Any]] = {}
+    for one in of("holdout"):
+        key = (one.heads_q, one.heads_kv, one.head_qk, one.window_left, one.window_right, one.packed, one.pages)
+        held.setdefault(key, []).append(np.log([one.batch, one.rows, one.keys]))
+    near = math.log(1.0001)
+    for name in TRAINING:
+        assert not problem_sets.leaking(ATTENTION, of(name))
+        for one in of(name):
+            key = (one.heads_q, one.heads_kv, one.head_qk, one.window_left, one.window_right, one.packed, one.pages)
+            for other in held.get(key, ()) if not one.packed and one.pages == "none" else ():
+                assert np.abs(np.log([one.batch, one.rows, one.keys]) - other).max() > near, (name, one)
+
+
+def test_a_leak_is_seen_in_any_type() -> None:
+    held = PART.problem_sets["holdout"].values[0]
+    same = ATTENTION.problem({**held, "datatype": "bf16", "softcap": True})
+    larger = ATTENTION.problem({**held, "batch": held["batch"] * 20})
+    assert problem_sets.leaking(ATTENTION, [same, larger]) == [same]
+
+
+def test_random_ones_are_told_by_their_seed_and_of_every_family() -> None:
+    for device in ("cpu", "cuda"):
+        found = [ATTENTION.problem(one) for one in PART.random(5, 64, device)]
+        assert found == [ATTENTION.problem(one) for one in PART.random(5, 64, device)]
+        assert {PART.family(one) for one in found} >= {"prefill", "decode", "paged", "packed", "window", "chunk"}
+        assert all(one.pairs * (one.head_qk + one.head_v) <= (4e9 if device == "cpu" else 4e12) for one in found)
+
+
+def test_features_are_numbers_that_tell_problems_apart() -> None:
+    p = AttentionProblem(2, 8, 128, 512, 64, 2, window_right=0)
+    names = PART.problem_feature_names
+    assert len(PART.problem_features(p)) == len(names)
+    other: dict[str, Any] = {"log2_batch": {"batch": 4}, "softcap": {"softcap": True}, "lengths_k": {"lengths_k": True},
+                             "bottom_right": {"align": "bottom_right"}, "log2_window": {"window_left": 31},
+                             "head_v": {"head_v": 32}, "splits": {"splits": 4}}  # fmt: skip
+    for name, changed in other.items():
+        made = replace(p.dense(), q_strides=(), k_strides=(), v_strides=(), o_strides=(), **changed)
+        differ = [
+            a for a, b, c in zip(names, PART.problem_features(p), PART.problem_features(made), strict=True) if b != c
+        ]
+        assert name in differ
+    found = PART.interactions(p, {"tile_m": np.array([64.0, 128.0]), "tile_n": np.array([64.0, 0.0])}, 2)
+    assert len(found) == len(PART.interaction_names)
+    assert all(np.isfinite(one).all() and one.shape == (2,) for one in found)
+
+
+def test_configurations_that_ship_hold_legal_kernels() -> None:
+    for target in ("x86_64_v3", "sm_90a", "gfx942"):
+        data = instances.load(ATTENTION, "", target)
+        found = instances.expand(ATTENTION, data, target)
+        assert found.specs, target
+
+
+@pytest.mark.parametrize("arch", ["x86_64_v3", "sm_90a", "gfx942"])
+def test_a_models_rows_are_whole_for_every_kernel(arch: str) -> None:
+    problem = AttentionProblem(2, 8, 128, 512, 128, 2, dtype_q="bf16", window_right=0)
+    specs = list(ATTENTION.candidates(problem.signature, arch))
+    assert specs
+    words = vocabulary(specs, sorted({name for kind in ATTENTION.schedules for name in kind.__dataclass_fields__}))
+    frame = Frame(PART, ATTENTION.schedules, words)
+    rows = frame.rows(specs, problem, 8)
+    assert rows.shape == (len(specs), len(frame.columns))
+    assert np.isfinite(rows).all()

@@ -1,0 +1,224 @@
+"""Every mistake in a call has one clear error: its rule, what is wrong, what would work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.errors import TilewrightError
+
+pytestmark = pytest.mark.usefixtures("floor", "needs_compiler")
+
+RNG = np.random.default_rng(0)
+Q, K, V = (RNG.standard_normal(one, np.float32) for one in ((2, 5, 4, 16), (2, 7, 2, 16), (2, 7, 2, 24)))
+FP8 = [one.astype(ml_dtypes.float8_e4m3fn) for one in (Q, K, V)]
+OUT = np.empty((2, 5, 4, 24), np.float32)
+READ_ONLY = np.empty((2, 5, 4, 24), np.float32)
+READ_ONLY.flags.writeable = False
+POOL_K, POOL_V = RNG.standard_normal((6, 4, 2, 16), np.float32), RNG.standard_normal((6, 4, 2, 24), np.float32)
+TABLE, LENGTHS = np.array([[0, 1], [2, 3]], np.int32), np.array([7, 5], np.int32)
+INDICES = (np.array([0, 2, 3], np.int32), np.array([0, 1, 2], np.int32), np.array([4, 2], np.int32))
+STARTS = np.array([0, 3, 5], np.int32)
+COS = RNG.standard_normal((16, 4), np.float32)
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, np.int32)
+
+
+def attend(**more: Any) -> Any:
+    return tw.attention(*[more.pop(name, usual) for name, usual in (("q", Q), ("k", K), ("v", V))], **more)
+
+
+def paged(**more: Any) -> Any:
+    usual: dict[str, Any] = {"k": POOL_K, "v": POOL_V, "page_table": TABLE, "lengths_k": LENGTHS}
+    return attend(**{**usual, **more})
+
+
+def packed(**more: Any) -> Any:
+    usual: dict[str, Any] = {"q": Q[0], "k": K[0], "v": V[0], "starts_q": STARTS, "starts_k": ints(0, 3, 7)}
+    return attend(**{**usual, **more})
+
+
+def append(**more: Any) -> Any:
+    room = {"cache_k": np.zeros((2, 9, 2, 16), np.float32), "cache_v": np.zeros((2, 9, 2, 24), np.float32)}
+    usual: dict[str, Any] = {**room, "k": K, "v": V, "lengths": ints(0, 2)}
+    given = {**usual, **more}
+    arrays = [given.pop(name) for name in ("cache_k", "cache_v", "k", "v")]
+    return tw.append_kv(*arrays, **given)
+
+
+WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
+    # what is no array, or none of these
+    (attend, {"q": None}, "array-type", "q is None"),
+    (attend, {"k": [[1.0]]}, "array-type", "k is a list"),
+    (attend, {"q": Q[0]}, "array-rank", "q has 3 dimension"),
+    (packed, {"q": Q}, "array-rank", "rows are packed"),
+    # element types
+    (attend, {"q": Q.astype(np.float64)}, "array-dtype", "float64"),
+    (attend, {"q": Q.astype(np.int8), "k": K.astype(np.int8), "v": V.astype(np.int8)}, "array-dtype", "int8"),
+    (attend, {"v": V.astype(np.float16)}, "dtype-mix", "k holds fp32 and v fp16"),
+    (attend, {"k": K.astype(np.float16), "v": V.astype(np.float16)}, "dtype-mix", "keys of fp16"),
+    (attend, {"out_dtype": "int8"}, "dtype-output", "int8"),
+    (attend, {"out_dtype": "fp31"}, "dtype-name", "fp31"),
+    (attend, {"out": OUT, "out_dtype": "fp16"}, "out-dtype", "out holds fp32"),
+    # shapes that disagree
+    (attend, {"k": K[:, :, :, :8]}, "head-size", "16 elements and those of k 8"),
+    (attend, {"v": V[:, :6]}, "shape-values", "differ in sequences or keys"),
+    (attend, {"v": V[:, :, :1]}, "shape-values", "2 heads and v 1"),
+    (attend, {"k": K[:1], "v": V[:1]}, "shape-batch", "1 sequences and q 2"),
+    (attend, {"q": Q[:, :, :3]}, "heads-divide", "3 query heads"),
+    (attend, {"q": np.zeros((1, 1, 1, 600), np.float32), "k": np.zeros((1, 1, 1, 600), np.float32),
+              "v": np.zeros((1, 1, 1, 8), np.float32)}, "head-size", "at most 576"),
+    (attend, {"q": Q[..., :0], "k": K[..., :0]}, "size-positive", "head_qk is 0"),
+    (attend, {"out": np.empty((2, 5, 4, 16), np.float32)}, "shape-out", "(2, 5, 4, 24)"),
+    (attend, {"out": READ_ONLY}, "out-read-only", "read-only"),
+    (attend, {"out": OUT[..., ::-1][..., ::-1][:, ::-1], "q": np.zeros((2, 5, 4, 16), np.float32)[..., ::2]},
+     "array-strides", "stride of 2"),
+    # layouts
+    (attend, {"layout": "sbhd"}, "layout-name", "bshd"),
+    (attend, {"layout": 3}, "layout-name", "int"),
+    (attend, {"kv_layout": "linear"}, "layout-name", "bhsd"),
+    (paged, {"kv_layout": "diagonal"}, "layout-name", "diagonal"),
+    # what is seen
+    (attend, {"causal": "left"}, "causal", "bottom_right"),
+    (attend, {"causal": 1.5}, "causal", "1.5"),
+    (attend, {"window": 3}, "window", "(left, right)"),
+    (attend, {"window": (1.5, 0)}, "attention-number", "window"),
+    (attend, {"window": (-3, 0)}, "window", "-1 for no bound"),
+    (attend, {"window": (1, 0, "middle")}, "window", "top_left"),
+    (attend, {"mask": np.ones((3, 5, 7), bool)}, "mask-shape", "does not broadcast"),
+    (attend, {"mask": np.ones((1, 2, 4, 5, 7), bool)}, "mask-shape", "does not broadcast"),
+    (attend, {"mask": np.ones((5, 7), np.float32)}, "mask-dtype", "bias="),
+    (attend, {"bias": np.ones((5, 6), np.float32)}, "bias-shape", "does not broadcast"),
+    (attend, {"bias": np.ones((5, 7), bool)}, "bias-dtype", "mask="),
+    (attend, {"bias": np.ones((5, 7), np.float16)}, "dtype-bias", "bias of fp16"),
+    (attend, {"bias": np.ones((5, 7), np.float32), "alibi": np.ones(4, np.float32)}, "bias-alibi", "both"),
+    (attend, {"alibi": np.ones(3, np.float32)}, "alibi-shape", "(4,)"),
+    (attend, {"alibi": np.ones(4, np.float16)}, "alibi-shape", "fp16"),
+    (attend, {"sink": np.ones(3, np.float32)}, "sink-shape", "one logit a query head"),
+    (attend, {"sink": (1, 2, 3)}, "sink", "(keys, logits)"),
+    (attend, {"sink": -2, "window": (1, 1)}, "size-negative", "sink_keys is -2"),
+    # numbers
+    (attend, {"softcap": 0.0}, "softcap", "over 0"),
+    (attend, {"softcap": -1}, "softcap", "over 0"),
+    (attend, {"softcap": "5"}, "scalar", "softcap"),
+    (attend, {"scale": "half"}, "scalar", "scale"),
+    (attend, {"dropout": 1.0, "seed": 1}, "dropout", "less than 1"),
+    (attend, {"dropout": -0.1, "seed": 1}, "dropout", "0 or more"),
+    (attend, {"dropout": 0.5}, "seed", "no seed"),
+    (attend, {"dropout": 0.5, "seed": 1 << 70}, "seed", "64 bits"),
+    (attend, {"dropout": 0.5, "seed": "one"}, "attention-number", "seed"),
+    (attend, {"dropout": 0.5, "seed": np.zeros(3, np.int64)}, "seed", "two of int64"),
+    (attend, {"splits": 0}, "attention-number", "1 or more"),
+    (attend, {"splits": 129}, "splits", "at most 128"),
+    (attend, {"splits": 2.0}, "attention-number", "splits"),
+    # lengths and starts
+    (attend, {"lengths_k": np.array([7, 5])}, "table-dtype", "int32"),
+    (attend, {"lengths_k": ints(7)}, "table-shape", "(2,)"),
+    (attend, {"lengths_k": ints(8, 1)}, "operand-values", "lengths_k"),
+    (attend, {"lengths_q": ints(-1, 1)}, "operand-values", "lengths_q"),
+    (attend, {"starts_k": ints(0, 3, 7)}, "starts-both", "starts_q"),
+    (packed, {"starts_k": None}, "starts-both", "starts_k"),
+    (packed, {"starts_q": ints(0, 4, 3)}, "operand-values", "never decrease"),
+    (packed, {"starts_q": ints(0, 3, 6)}, "operand-values", "starts_q"),
+    (packed, {"starts_q": ints(-1, 3, 5)}, "operand-values", "starts_q"),
+    (packed, {"starts_k": ints(0, 3, 9)}, "operand-values", "starts_k"),
+    (packed, {"longest_q": 2}, "operand-values", "longest_q"),
+    (packed, {"starts_k": ints(0, 7)}, "table-shape", "starts_k"),
+    # pages
+    (paged, {"page_table": TABLE.astype(np.int64)}, "table-dtype", "page_table"),
+    (paged, {"page_table": TABLE[:1]}, "table-shape", "2 sequences"),
+    (paged, {"page_table": TABLE[0]}, "table-shape", "page_table"),
+    (paged, {"page_table": ints(0, 1, 2, 6).reshape(2, 2)}, "operand-values", "page_table"),
+    (paged, {"page_table": ints(0, -1, 2, 3).reshape(2, 2)}, "operand-values", "page_table"),
+    (paged, {"lengths_k": ints(9, 1)}, "operand-values", "lengths_k"),
+    (paged, {"lengths_k": None}, "page-lengths", "how many keys"),
+    (paged, {"page_size": 8}, "page-size", "4 slots"),
+    (paged, {"starts_k": ints(0, 3, 7)}, "starts-both", "starts_k"),
+    (paged, {"q": Q[0], "starts_q": STARTS, "starts_k": ints(0, 3, 7)}, "page-starts", "leave starts_k out"),
+    (paged, {"longest_k": 9}, "longest", "up to 8"),
+    (paged, {"k": POOL_K[:, :, :, :8]}, "head-size", "8"),
+    (paged, {"v": POOL_V[:5]}, "shape-values", "differ"),
+    (paged, {"kv_layout": "vectorised"}, "array-rank", "no vectorised page"),
+    (paged, {"page_table": INDICES}, "page-lengths", "last page"),
+    (paged, {"page_table": INDICES[:2]}, "page-lookup", "(indptr, indices, last)"),
+    (paged, {"page_table": (None, *INDICES[1:]), "lengths_k": None}, "page-lookup", "indptr"),
+    (paged, {"page_table": (ints(0, 2, 4), *INDICES[1:]), "lengths_k": None}, "operand-values", "page_indptr"),
+    (paged, {"page_table": (*INDICES[:2], ints(5, 1)), "lengths_k": None}, "operand-values", "page_last"),
+    (paged, {"k": np.zeros((2, 1025, 2, 16), np.float32), "v": np.zeros((2, 1025, 2, 24), np.float32)}, "page-size",
+     "1 to 1024"),
+    # scales
+    (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "kv_scales": np.ones(2, np.float32)}, "scales-both", "(k_scale"),
+    (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "kv_scales": (np.ones(3, np.float32), np.ones(2, np.float32))},
+     "scales-shape", "shape (3,)"),
+    (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "kv_scales": (np.ones(2, np.float32), None)}, "scales-both",
+     "both"),
+    (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "q_scale": np.ones((2, 4, 2), np.float32)}, "scales-shape",
+     "scale_block"),
+    (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "q_scale": np.ones((2, 4, 2), np.float32), "scale_block": 2},
+     "scales-shape", "give 3 blocks"),
+    (attend, {"q_scale": np.ones(1, np.float32)}, "scales-dtype", "only fp8"),
+    # append
+    (append, {"lengths": ints(3, 0)}, "operand-values", "lengths"),
+    (append, {"lengths": ints(0, -1)}, "operand-values", "lengths"),
+    (append, {"lengths": None}, "array-type", "lengths is None"),
+    (append, {"lengths_new": ints(8, 1)}, "operand-values", "lengths_new"),
+    (append, {"k": K.astype(np.float16), "v": V.astype(np.float16)}, "dtype-mix", "fp16"),
+    (append, {"k": K[:1], "v": V[:1], "lengths": ints(0)}, "shape-batch", "2 sequences"),
+    (append, {"k": K[..., :8]}, "shape-cache", "2 heads of 16"),
+    (append, {"v": V[:, :3]}, "shape-values", "differ"),
+    (append, {"rotary": (COS, COS)}, "rotary", "'half'"),
+    (append, {"rotary": (COS, COS, "spiral")}, "rotary", "'half'"),
+    (append, {"rotary": (COS, COS[:, :3], "half")}, "rotary-tables", "two alike"),
+    (append, {"rotary": (COS[:5], COS[:5], "half")}, "operand-values", "lengths"),
+    (append, {"rotary": (np.ones((16, 9), np.float32), np.ones((16, 9), np.float32), "half")}, "rotary-size", "18"),
+    (append, {"q": Q}, "shape-queries", "a query for each new key"),
+    (append, {"page_table": INDICES}, "page-lookup", "block table"),
+    (append, {"cache_k": K.reshape(7, 2, 2, 16).copy(), "cache_v": V.reshape(7, 2, 2, 24).copy(), "page_table": TABLE},
+     "operand-values", "lengths"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "rule", "words"), WRONG, ids=[f"{index}-{one[2]}" for index, one in enumerate(WRONG)]
+)
+def test_a_mistake_has_one_clear_error(call: Any, given: dict[str, Any], rule: str, words: str) -> None:
+    OUT[...] = 7.0
+    with pytest.raises(TilewrightError) as caught:
+        call(**given)
+    error = caught.value
+    assert error.rule == rule, error
+    assert words in f"{error.message}; {error.remedy}", error
+    assert error.remedy
+    assert (OUT == 7.0).all(), "nothing is written"
+
+
+def test_the_usual_calls_are_right() -> None:
+    """What every example above changes one thing of."""
+    for call in (attend, paged, packed, append):
+        call()
+    paged(page_table=INDICES, lengths_k=None)
+
+
+def test_values_that_are_not_finite_stay_where_they_are_seen() -> None:
+    """A NaN among keys is NaN in the rows that see it, and in no other; so is an infinite value."""
+    k, v = K.copy(), V.copy()
+    k[0, 4, 0, 3] = np.nan
+    found = attend(k=k, causal=True)
+    assert np.isnan(found[0, 4:, :2]).all()
+    assert np.isfinite(found[0, :4]).all()
+    assert np.isfinite(found[0, :, 2:]).all()
+    assert np.isfinite(found[1]).all()
+    v[1, 2, 1, 5] = np.inf
+    found = attend(v=v, causal=True)
+    assert np.isposinf(found[1, 2:, 2:, 5]).all()
+    assert np.isfinite(found[1, :2]).all()
+    assert np.isfinite(found[1, :, :2]).all()
+    hidden = np.ones((5, 7), bool)
+    hidden[:, 4] = False
+    assert np.isfinite(attend(k=k, mask=hidden)).all(), "what a mask hides is not looked at"

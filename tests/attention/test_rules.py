@@ -1,0 +1,195 @@
+"""Rules, pools, options and names: each rule has an example that breaks it, what is written is read back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.attention.drawing import ATTENTION, gapped, kind, problem
+from tilewright.arch import all_archs, arch
+from tilewright.errors import TilewrightError
+from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools
+from tilewright.ops.attention.schedule import LoopsSchedule
+from tilewright.ops.attention.spec import HEADS, head_class, settled
+from tilewright.ops.attention.splits import parts, splits_of
+from tilewright.ops.base import KernelSpec, plain
+
+BASE = AttentionProblem(2, 4, 5, 7, 16)
+SIGNATURE = BASE.signature
+ARCHS = ("generic", "x86_64_v3", "sm_90a", "sm_80", "gfx942", "gfx1100")
+
+
+def changed(**fields: Any) -> AttentionProblem:
+    return replace(BASE, q_strides=(), k_strides=(), v_strides=(), o_strides=(), **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"family": "sideways"}, "family-name"),
+        ({"bias": "loud"}, "bias-name"),
+        ({"pages": "folded"}, "pages-name"),
+        ({"lookup": "guess"}, "lookup-name"),
+        ({"rotary": "spiral"}, "rotary-name"),
+        ({"scales_kv": "row"}, "scales-name"),
+        ({"scales_q": "row"}, "scales-name"),
+        ({"align": "middle", "window_right": 0}, "align-name"),
+        ({"dtype_q": "fp31"}, "dtype-name"),
+        ({"batch": -1}, "size-negative"),
+        ({"keys": 1 << 33}, "size-huge"),
+        ({"head_v": -1}, "size-positive"),
+        ({"heads_kv": 3}, "heads-divide"),
+        ({"head_qk": 600}, "head-size"),
+        ({"window_left": -5, "window_right": 0}, "window"),
+        ({"splits": 200}, "splits"),
+        ({"family": "split", "splits": 0}, "splits"),
+        ({"pages": "strided", "lookup": "table", "page_size": 2000}, "page-size"),
+        ({"pages": "vectorised", "lookup": "table", "page_size": 6}, "page-vector"),
+        ({"pages": "vectorised", "lookup": "table", "page_size": 8, "head_qk": 18}, "page-vector"),
+        ({"pages": "strided"}, "page-lookup"),
+        ({"family": "append", "pages": "strided", "lookup": "indices"}, "page-lookup"),
+        ({"mask_shape": (3, 1, 5, 7)}, "mask-shape"),
+        ({"bias": "tensor", "bias_shape": (5, 7)}, "bias-shape"),
+        ({"bias_shape": (1, 1, 5, 7)}, "bias-shape"),
+        ({"dtype_q": "fp8_e4m3", "scales_kv": "block"}, "scale-block"),
+        ({"scales_kv": "head"}, "scales-dtype"),
+        ({"dtype_q": "int8"}, "dtype-input"),
+        ({"dtype_kv": "fp16"}, "dtype-mix"),
+        ({"dtype_out": "int8"}, "dtype-output"),
+        ({"bias": "tensor", "dtype_aux": "bf16"}, "dtype-bias"),
+        ({"family": "append", "dtype_q": "fp8_e4m3"}, "dtype-mix"),
+        ({"family": "append", "rotary": "half", "rotary_size": 7}, "rotary-size"),
+        ({"dtype_q": "fp8_e4m3fnuz", "dtype_kv": "fp8_e4m3fnuz", "dtype_out": "bf16"}, "dtype-input"),
+        ({"o_strides": (1, 1, 1)}, "stride-overlap"),
+        ({"q_strides": (1, 1)}, "stride-rank"),
+    ],
+    ids=str,
+)
+def test_a_problem_that_no_kernel_computes_says_why(fields: dict[str, Any], rule: str) -> None:
+    strides = {name: fields.get(name, ()) for name in ("q_strides", "k_strides", "v_strides", "o_strides")}
+    made = replace(BASE, **{**fields, **strides})
+    found = ATTENTION.problem_violations(made, "generic")
+    assert rule in [one.rule for one in found], found
+    assert all(one.remedy for one in found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"family": "backwards"}, "family-name"),
+        ({"mask": "holes"}, "mask-name"),
+        ({"dtype_q": "fp31"}, "dtype-name"),
+        ({"head_qk": 100}, "kernel-heads"),
+        ({"rotary": "half"}, "unread"),
+        ({"family": "combine"}, "unread"),
+        ({"lookup": "table"}, "unread"),
+        ({"dtype_kv": "fp16"}, "dtype-mix"),
+    ],
+    ids=str,
+)
+def test_a_spec_that_is_none_says_why(fields: dict[str, Any], rule: str) -> None:
+    signature = replace(AttentionSignature("forward", "bf16", "bf16", "bf16"), **fields)
+    found = ATTENTION.check(KernelSpec("attention", signature, LoopsSchedule(), "generic"))
+    assert rule in [one.rule for one in found], found
+
+
+def test_archs_and_schedules_of_others() -> None:
+    assert [one.rule for one in ATTENTION.check(KernelSpec("attention", SIGNATURE, LoopsSchedule(), "z80"))] == [
+        "arch-name"
+    ]
+    with pytest.raises(TilewrightError) as caught:
+        ATTENTION.spec_from_dict(
+            {**ATTENTION.generic_spec(SIGNATURE, "generic").to_dict(), "schedule": {"pipeline": "x"}}
+        )
+    assert caught.value.rule == "pipeline-name"
+
+
+@pytest.mark.parametrize("name", ARCHS)
+@pytest.mark.parametrize("pool", ["default", "tests", "tiny", "full-tests"])
+def test_pools_hold_legal_kernels_of_every_family(name: str, pool: str) -> None:
+    for family in ("forward", "split", "combine", "append"):
+        axes = {"families": (family,), "datatypes": ("bf16",), "features": ("plain", "lse")}
+        found = [one for one in ATTENTION.proposals(pool, name, **axes) if not ATTENTION.check(one)]
+        assert found, (family, pool)
+        assert {one.signature.family for one in found} == {family}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_problem_is_written_and_read_back(seed: int) -> None:
+    draw = random.Random(seed)
+    one = gapped(draw, problem(draw, kind(draw)))
+    assert ATTENTION.problem_from_dict(plain(one)) == one
+    words = ATTENTION.words(one)
+    values: dict[str, Any] = {}
+    options = {f"--{one.name.replace('_', '-')}": one for one in ATTENTION.options}
+    rest = iter([part for word in words for part in (word.split("=", 1) if word.startswith("--window=") else [word])])
+    for word in rest:
+        option = options[word]
+        values[option.name] = True if option.kind is bool else option.kind(next(rest))
+    assert ATTENTION.problem(values) == one, words
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_signature_is_found_by_its_label_and_its_axes(seed: int) -> None:
+    draw = random.Random(seed)
+    signature = problem(draw, kind(draw)).signature
+    assert settled(signature) == signature
+    label = f"{signature.label()}_loops_generic_01234567"
+    assert signature in list(ATTENTION.signatures_of(label))
+    axes = ATTENTION.axes_of(signature)
+    assert {one.signature for one in ATTENTION.proposals("full", "generic", **axes)} == {signature}
+    spec = ATTENTION.generic_spec(signature, "generic")
+    assert ATTENTION.spec_from_dict(spec.to_dict()) == spec
+
+
+def test_what_an_axis_may_be_called() -> None:
+    found = {
+        one.signature for one in ATTENTION.proposals("default", "generic", features=("causal+lse",), heads=("80",))
+    }
+    assert [(one.mask, one.lse, one.head_qk) for one in found] == [("window", True, 96)]
+    for axes, rule in (({"features": ("loud",)}, "feature-name"), ({"families": ("sideways",)}, "family-name"),
+                       ({"heads": ("1000",)}, "kernel-heads"), ({"datatypes": ("fp31",)}, "dtype-name")):  # fmt: skip
+        with pytest.raises(TilewrightError) as caught:
+            list(ATTENTION.proposals("default", "generic", **axes))
+        assert caught.value.rule == rule
+    assert pools.normal_features("Causal+LSE") == "window+lse"
+
+
+def test_heads_are_rounded_up_to_those_kernels_have() -> None:
+    assert [head_class(one) for one in (1, 32, 33, 72, 80, 128, 129, 256, 257, 576)] == [
+        32, 32, 64, 96, 96, 128, 160, 256, 512, 576,
+    ]  # fmt: skip
+    assert head_class(577) == 577
+    assert list(HEADS) == sorted(HEADS)
+
+
+def test_splits_by_the_stated_rule() -> None:
+    """One part where there are blocks enough; as few as fill the last wave else; none too small."""
+    assert parts(blocks=300, keys=1 << 17, compute_units=132) == 1
+    assert parts(blocks=1, keys=300, compute_units=132) == 1, "a part has at least 256 keys"
+    for blocks in (1, 3, 8, 64, 130, 200):
+        for keys in (512, 4096, 131072):
+            count = parts(blocks, keys, 132)
+            assert 1 <= count <= 128
+            assert count == 1 or keys // count >= 256
+    assert parts(8, 131072, 132) == 29, "8 blocks on 264 places: 0.85 full or better"
+    long = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16")
+    assert splits_of(long, arch("x86_64_v3")) == 1
+    assert splits_of(long, arch("sm_90a")) > 1
+    assert splits_of(replace(long, splits=5), arch("x86_64_v3")) == 5
+    assert [one.family for one in ATTENTION.stages(long, "sm_90a")] == ["split", "combine"]
+    assert [one.family for one in ATTENTION.stages(long, "generic")] == ["forward"]
+
+
+def test_every_arch_has_a_floor_for_every_kind() -> None:
+    for name in all_archs():
+        for seed in range(12):
+            draw = random.Random(seed)
+            one = problem(draw, kind(draw))
+            if not ATTENTION.problem_violations(one, name):
+                floor = ATTENTION.generic_spec(one.signature, name)
+                assert ATTENTION.check(floor) == []
+                assert ATTENTION.supports(floor, one) == []

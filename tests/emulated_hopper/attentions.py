@@ -1,0 +1,97 @@
+"""One call of an attention kernel under watch: operands between fences of poison, scratch memory too."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tests.emulated_hopper.convolutions import Fenced
+from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, apart
+from tests.kernels.harness import Scratch
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.attention import AttentionProblem
+from tilewright.runtime.bindings.attention import samples, stages
+from tilewright.runtime.loader import Kernel
+
+ATTENTION = op("attention")
+
+
+def prove(kernel: Kernel, problem: AttentionProblem, seed: int = 0) -> None:
+    """Run it through its table and compare with float64."""
+    made = samples.sample(problem, seed)
+    fenced = [Fenced(one) if one is not None else None for one in made.operands]
+    (stage,) = stages.alone(problem).stages
+    args: Any = stage.args
+    at = ctypes.addressof(args)
+    for pointer in stage.pointers:
+        operand = fenced[pointer.slot]
+        ctypes.c_void_p.from_address(at + pointer.offset).value = operand.address if operand else None
+    for scalar in stage.scalars:
+        ctypes.c_double.from_address(at + scalar.offset).value = made.scalars[scalar.index]
+    refused = kernel.refusal(args)
+    assert not refused, refused
+    scratch = Scratch(kernel.workspace_bytes(args, 1))
+    zeros = scratch.memory[scratch.start : scratch.start + min(kernel.clear_bytes, scratch.size)]
+    zeros[:] = 0
+    assert kernel.launch(at, scratch.address, None) == 0
+    assert scratch.intact(), "launch left its workspace"
+    assert not zeros.any(), "what must be zero is not"
+    assert all(one is None or one.intact() for one in fenced), "launch wrote outside an operand"
+    result = replace(made, operands=tuple(None if one is None else one.view for one in fenced))
+    check = samples.judge(problem, made)(result)
+    assert check.ok, check.detail
+
+
+def wrong(emulator: Emulator, schedule: Any, *problems: AttentionProblem, multiprocessors: int = 3) -> list[str]:
+    """What is wrong with a schedule's kernels: each problem once with a landing of its own, and none may be refused."""
+    found = []
+    for number, one in enumerate(problems):
+        spec = KernelSpec("attention", one.signature, schedule, "sm_90a")
+        assert ATTENTION.check(spec) == [], (spec.name, ATTENTION.check(spec))
+        assert ATTENTION.supports(spec, one) == [], (spec.name, one, ATTENTION.supports(spec, one))
+        kernel = emulator.kernel(spec)
+        mode = (LATE, CHANCE, EAGER)[number % 3]
+        text = apart(kernel, partial(prove, kernel, one, number), mode, number, multiprocessors)
+        if text:
+            found.append(f"{spec.name} {one.describe()} mode {mode}: {text}")
+    return found
+
+
+ROWS, KEYS = (1, 2, 7, 63, 64, 65, 128, 150, 200), (0, 1, 15, 64, 65, 97, 128, 129, 250)
+
+
+def drawn(
+    rng: random.Random, like: AttentionProblem, sizes: tuple[tuple[int, ...], tuple[int, ...]] = (ROWS, KEYS)
+) -> AttentionProblem:
+    """A problem of the same signature: lengths, heads and windows of any kind, each a few tiles at most."""
+    rows, keys = map(rng.choice, sizes)
+    heads_kv, group, batch = rng.choice((1, 2)), rng.choice((1, 1, 2, 3)), rng.choice((1, 2, 4))
+    more: dict[str, Any] = {}
+    if like.bounded:
+        left = rng.choice((0, 1, 40, 64)) if like.sink_keys or rng.random() < 0.4 else -1
+        more = {
+            "window_left": left,
+            "window_right": rng.choice((0, 0, 5)),
+            "align": rng.choice(("top_left", "bottom_right")),
+        }
+    if like.sink_keys:
+        more["sink_keys"] = rng.choice((1, 4, 70))
+    if like.packed:
+        more |= {"total_rows": rng.randint(batch * rows // 2, batch * rows) or 1}
+        more |= {"total_keys": rng.randint(batch * keys // 2, batch * keys)} if like.pages == "none" else {}
+    elif like.pages == "none":
+        more["lengths_q"], more["lengths_k"] = rng.random() < 0.3, rng.random() < 0.3
+    if like.pages != "none":
+        more["page_size"], more["lengths_k"] = rng.choice((1, 3, 16, 48, 64, 128)), like.lookup == "table"
+    if like.mask_shape:
+        more["mask_shape"] = tuple(rng.choice((1, size)) for size in (batch, heads_kv * group, rows, keys or 1))
+    if like.bias == "tensor":
+        more["bias_shape"] = tuple(rng.choice((1, size)) for size in (batch, heads_kv * group, rows, keys or 1))
+    if like.family in ("split", "combine"):
+        more["splits"] = rng.choice((2, 3, 8))
+    more |= {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "rows": rows, "keys": keys}
+    more |= {one: getattr(like, one) - 8 * rng.choice((0, 0, 1, 3)) for one in ("head_qk", "head_v")}
+    return replace(like, q_strides=(), k_strides=(), v_strides=(), o_strides=(), page_count=0, **more)

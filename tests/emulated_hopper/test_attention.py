@@ -1,0 +1,89 @@
+"""Attention on the emulated Hopper GPU: every feature and shape of the ws pipeline, on problems drawn by seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.attentions import drawn, wrong
+from tests.emulated_hopper.emulator import Emulator
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
+from tilewright.ops.attention.problem_rules import problem_violations
+
+SEED, COUNT = 1211, 9
+
+
+def like(head_qk: int, head_v: int = 0, **more: Any) -> AttentionProblem:
+    return AttentionProblem(1, 1, 1, 1, head_qk, head_v=head_v, **{"dtype_q": "bf16", "lse": True, **more})
+
+
+CASES = {
+    "plain": (WsSchedule("ws", 64, 2, 2), like(64)),
+    "wide_tiles": (WsSchedule("ws", 176, 2, 2), like(128, window_right=0)),
+    "three_warpgroups": (WsSchedule("ws", 48, 3, 3, dealing="dynamic"), like(96, dtype_q="fp16", window_right=0)),
+    "heads_apart": (WsSchedule("ws", 96, 2, 2), like(192, 128, window_right=0, dtype_out="fp32")),
+    "large_heads": (WsSchedule("ws", 48, 2, 2), like(256)),
+    "packed": (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
+    "sink_keys": (WsSchedule("ws", 32, 2, 2), like(64, window_left=8, window_right=0, sink_keys=4, sink=True)),
+    "one_warpgroup": (WsSchedule("ws", 64, 1, 2), like(32, lse=False)),
+    "scores": (WsSchedule("ws", 64, 2, 2), like(64, softcap=True, bias="alibi", window_right=0)),
+    "mask_and_bias": (WsSchedule("ws", 48, 2, 2), like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16")),
+    "dropout": (WsSchedule("ws", 48, 2, 2), like(64, dropout=True)),
+    "decode": (WsSchedule("decode", 64, 1, 2, 2), like(128, window_right=0, align="bottom_right")),
+    "decode_packed": (WsSchedule("decode", 64, 1, 2), like(64, packed=True, dropout=True, window_right=0)),
+    "split": (WsSchedule("decode", 32, 1, 2, dealing="dynamic"), like(64, family="split", splits=2, sink=True)),
+    "combine": (CombineSchedule(4), like(128, family="combine", splits=2, dtype_out="bf16")),
+    "combine_packed": (CombineSchedule(2), like(192, family="combine", splits=2, packed=True)),
+    "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
+    "prefill_from_pages": (
+        WsSchedule("ws", 64, 2, 2),
+        like(64, pages="strided", lookup="indices", packed=True, window_right=0),
+    ),
+}  # fmt: skip
+
+
+def problems(name: str, first: AttentionProblem) -> list[AttentionProblem]:
+    rng = random.Random(f"{SEED} {name}")
+    found: list[AttentionProblem] = []
+    while len(found) < COUNT:
+        one = drawn(rng, first)
+        if not problem_violations(one) and one.signature == first.signature and one.rows * one.heads_q < 500:
+            found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
+    schedule, first = CASES[name]
+    assert wrong(emulator, schedule, *problems(name, first)) == []
+
+
+def test_strides_of_every_kind(emulator: Emulator) -> None:
+    """Heads outside of rows, gaps between rows, one sequence only."""
+    one = like(64)
+    outer = replace(one, batch=2, heads_q=2, heads_kv=2, rows=70, keys=90, q_strides=(9216, 64, 4608), o_strides=())
+    gaps = replace(outer, q_strides=(), k_strides=(90 * 144, 144, 72), v_strides=(90 * 160, 160, 80))
+    assert wrong(emulator, WsSchedule("ws", 64, 2, 2), outer, gaps) == []
+
+
+def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emulator) -> None:
+    """Weights are read by wgmma after it was issued: rounding the next ones too early must show."""
+    from tests.emulated_hopper.attentions import ATTENTION, prove
+    from tests.emulated_hopper.emulator import LATE, apart
+    from tilewright.ops import KernelSpec
+
+    one = replace(like(64), rows=70, keys=200)
+    spec = KernelSpec("attention", one.signature, WsSchedule("ws", 64, 2, 2), "sm_90a")
+    assert ATTENTION.supports(spec, one) == []
+
+    def early(text: str) -> str:
+        return text.replace(
+            "give_turn();\n      wgmma_wait<1>();", "give_turn();\n      p[0][0] ^= 1;\n      wgmma_wait<1>();"
+        )
+
+    kernel = emulator.kernel(spec, early, "early", "cuda/attention_ws.h")
+    assert "registers of a wgmma were changed" in apart(kernel, lambda: prove(kernel, one), LATE, 0, 2)

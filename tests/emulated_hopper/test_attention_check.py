@@ -1,0 +1,78 @@
+"""The check in C of attention kernels says what the rules in Python say, on problems drawn by seed."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.attentions import ATTENTION, drawn
+from tests.emulated_hopper.emulator import Emulator
+from tests.emulated_hopper.test_attention import like
+from tilewright.ops import KernelSpec
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia_schedules import WsSchedule, shared_bytes
+from tilewright.ops.attention.problem_rules import problem_violations
+from tilewright.runtime.bindings.attention import stages
+
+SEED, COUNT = 77, 150
+
+
+def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
+    """Strides, heads and addresses that the copy engine may not like, and sizes beyond places of 31 bits."""
+    more: dict[str, Any] = {"aligned": rng.random() < 0.9}
+    name = rng.choice("qkvo")
+    strides = list(getattr(one, f"{name}_strides"))
+    strides[rng.randrange(3)] += rng.choice((0, 0, 4, 8))
+    more[f"{name}_strides"] = tuple(strides)
+    if rng.random() < 0.2:
+        more[rng.choice(("rows", "keys", "batch"))] = rng.choice((1 << 30, (1 << 30) + 5, 1 << 27))
+    if rng.random() < 0.2:
+        more |= {"head_qk": 60, "head_v": 59}
+    return replace(one, **more)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first"),
+    [
+        (WsSchedule("ws", 64, 2, 2), like(64)),
+        (WsSchedule("decode", 64, 1, 2), like(64, dtype_out="fp32")),
+        (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
+        (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
+    ],
+)
+def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: WsSchedule, first: AttentionProblem) -> None:
+    spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
+    kernel, rng, said = emulator.kernel(spec), random.Random(SEED), set()
+    for _ in range(COUNT):
+        one = odd(rng, drawn(rng, first))
+        if problem_violations(one) or one.signature != first.signature:
+            continue
+        (stage,) = stages.alone(one).stages
+        args: Any = stage.args
+        for pointer in stage.pointers:
+            place = 4096 if one.aligned else 4100
+            ctypes.c_void_p.from_address(ctypes.addressof(args) + pointer.offset).value = place
+        refused, rules = kernel.refusal(args), ATTENTION.supports(spec, one)
+        assert bool(refused) == bool(rules), (one, refused, rules)
+        said.add(bool(refused))
+    assert said == {True, False}
+
+
+def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
+    """The rule on shared memory counts as cuda/attention_ws_shape.h does: a launch asks for that much."""
+    for schedule, first in ((WsSchedule("ws", 176, 2, 2), like(128)), (WsSchedule("decode", 32, 1, 5), like(96))):
+        spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
+        expected = shared_bytes(spec.signature, schedule)
+        kernel = emulator.kernel(
+            spec,
+            lambda text, n=expected: text.replace(  # type: ignore[misc]
+                "static_assert(W >= 1", f'static_assert(shared_bytes == {n}, "bytes");\n  static_assert(W >= 1'
+            ),
+            "bytes",
+            "cuda/attention_ws_shape.h",
+        )
+        assert kernel.spec.digest == spec.digest

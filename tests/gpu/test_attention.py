@@ -1,0 +1,98 @@
+"""Attention of every pipeline and feature against float64, on problems drawn by seed, poison around what is seen."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.attentions import drawn
+from tests.emulated_hopper.test_attention import like
+from tilewright import ops
+from tilewright.dispatch import kernels
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.problem_rules import problem_violations
+from tilewright.ops.base import KernelSpec
+from tilewright.runtime import samples
+from tilewright.runtime.bindings import binding
+
+ATTENTION = ops.op("attention")
+SEED, EACH = 1215, 4  # problems a kernel is asked
+ROWS = (1, 3, 16, 64, 127, 128, 129, 300, 1000)
+KEYS = (0, 1, 63, 128, 300, 777, 1024, 3000)
+MOST = 3e8  # products: the reference is computed on the host
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    first: AttentionProblem
+
+    def specs(self, arch: str) -> list[KernelSpec]:
+        """The default kernels of the signature, and the floor."""
+        legal = [one for one in ATTENTION.candidates(self.first.signature, arch) if not ATTENTION.check(one)]
+        floor = ATTENTION.generic_spec(self.first.signature, arch)
+        return list({one.digest: one for one in (*legal, floor)}.values())
+
+    def problems(self, count: int) -> list[AttentionProblem]:
+        rng = random.Random(f"{SEED} {self.name}")
+        found: list[AttentionProblem] = []
+        while len(found) < count:
+            one = drawn(rng, self.first, (ROWS, KEYS))
+            if not problem_violations(one) and one.signature == self.first.signature and one.flops < MOST:
+                found.append(one)
+        return found
+
+
+def _cases() -> list[Case]:
+    found: dict[str, AttentionProblem] = {}
+    for head in (32, 64, 96, 128, 160, 192, 256):
+        found[f"h{head}"] = like(head)
+        found[f"h{head}_causal"] = like(head, window_right=0, align="bottom_right")
+    found |= {
+        "h192x128": like(192, 128, window_right=0),
+        "fp16": like(128, dtype_q="fp16", lse=False, window_right=0),
+        "to_fp32": like(128, dtype_out="fp32"),
+        "packed": like(128, packed=True, window_right=0, align="bottom_right"),
+        "packed_h64": like(64, packed=True),
+        "sinks": like(64, window_left=16, window_right=0, sink_keys=4, sink=True),
+        "softcap_alibi": like(128, softcap=True, bias="alibi", window_right=0),
+        "mask_and_bias": like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16"),
+        "dropout": like(128, dropout=True, window_right=0),
+        "split": like(128, family="split", splits=2),
+        "split_pages": like(128, family="split", splits=2, pages="strided", lookup="table", lengths_k=True),
+        "pages": like(128, pages="strided", lookup="table", lengths_k=True, window_right=0, align="bottom_right"),
+        "pages_by_indices": like(64, pages="strided", lookup="indices", packed=True, window_right=0),
+        "vectorised": like(64, pages="vectorised", lookup="table", lengths_k=True, page_size=16),
+        "fp32": like(64, dtype_q="fp32", window_right=0),
+        "fp8": like(128, dtype_q="fp8_e4m3", scales_q="tensor", scales_kv="head"),
+    }
+    return [Case(*one) for one in found.items()]
+
+
+def answer(kernel: Any, problem: AttentionProblem, seed: int, device: Any) -> str:
+    bound = binding("attention")
+    made = samples.make(bound, problem, seed, device)
+    samples.runner(bound, kernel, problem, made, device, 1)()
+    check = samples.check(bound, problem, made)
+    return "" if check.ok else check.detail
+
+
+@pytest.mark.parametrize("case", _cases(), ids=lambda one: str(one.name))
+def test_every_pipeline(case: Case, arch: str) -> None:
+    from tilewright.runtime import cuda
+
+    found, ran = [], set()
+    for number, spec in enumerate(case.specs(arch)):
+        kernel = kernels.kernel(spec)
+        serving = [one for one in case.problems(3 * EACH) if not ATTENTION.supports(spec, one)]
+        for one in serving[:EACH]:
+            ran.add(spec.schedule.pipeline)
+            text = answer(kernel, one, number, cuda.device())
+            if text:
+                found.append(f"{spec.name} {one.describe()}: {text}")
+    assert found == []
+    assert "loops" in ran
+    assert case.first.dtype_q not in ("bf16", "fp16") or case.first.pages == "vectorised" or len(ran) > 1
