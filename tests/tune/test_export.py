@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,23 @@ def test_any_results_survive_a_table(found: list[Any]) -> None:
     told = [(one.problem["m"], one.status, one.reason) for one in back]
     assert told == [(one.problem["m"], one.status, storable(one.reason)) for one in made]
     assert [one.seconds or 0.0 for one in back] == pytest.approx([one.seconds or 0.0 for one in made])
+
+
+def test_a_table_that_two_add_to_at_once_has_the_rows_of_both(tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+
+    def add(first: int) -> None:
+        for size in range(first, first + 15):
+            export.add(file, [result(size)])
+
+    team = [threading.Thread(target=add, args=(first,)) for first in (1, 101, 201)]
+    for one in team:
+        one.start()
+    for one in team:
+        one.join()
+    assert len(export.read(file)) == 45
+    export.add(file, [result(1, seconds=5e-6)])
+    assert [one.seconds for one in export.read(file) if one.problem["m"] == 1] == [5e-6], "the newer row counts"
 
 
 def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def sweep(
             _remember(works, found)
         if kept.table is not None:
             rows = [row for one, work in works for item in work.asked for row in one.results(item)]
-            export.write(kept.table, export.added(kept.table, rows))
+            export.add(kept.table, rows)
     if json:
         print_json(_as_json(found, searched, search))
     else:

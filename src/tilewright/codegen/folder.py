@@ -133,8 +133,8 @@ def _part(path: Path) -> Path:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Create the folder if need be and hold it against other writers; sweep what a killed one left."""
+def locked(folder: Path) -> Iterator[None]:
+    """Create the folder if need be and hold it against others who do the same: one changes a file of it at a time."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -142,13 +142,20 @@ def held(folder: Path) -> Iterator[None]:
         raise output_error(folder, error) from None
     try:
         _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)  # which also gives the lock back
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """`locked`, for folders that are ours alone: what a killed writer left is swept."""
+    with locked(folder):
         for entry in os.scandir(folder):
             if entry.name.endswith(TEMPORARY):
                 with suppress(OSError):
                     Path(entry.path).unlink()
         yield
-    finally:
-        os.close(descriptor)  # which also gives the lock back
 
 
 def _lock(descriptor: int) -> None:

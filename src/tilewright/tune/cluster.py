@@ -158,7 +158,7 @@ class Cluster:
             value=self.address,
             remedy="install the same Python and Ray here as on the cluster"
             if mismatch
-            else f"make this machine a node of it (`ray start --address {self.address}`) and try again",
+            else f"make this machine a node of it (`ray start --address {self.address}`), or mend the address",
         )
 
     # -- who is there ------------------------------------------------------------------------------------

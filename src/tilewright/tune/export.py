@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext, ops
-from tilewright.codegen.folder import demand_room, write_if_changed
+from tilewright.codegen.folder import demand_room, locked, write_if_changed
 from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, digest_of, storable
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.engine import columns_of
@@ -146,10 +146,11 @@ def _parquet_bytes(table: Sequence[Mapping[str, Any]]) -> bytes:
     return bytes(out.getvalue().to_pybytes())
 
 
-def added(path: Path, results: Iterable[Result]) -> list[Result]:
-    """The results of a table that is there already and new ones, each in the place of one about the same thing."""
-    found = {key_of(one): one for one in read(path)} if path.exists() else {}
-    return list((found | {key_of(one): one for one in results}).values())
+def add(path: Path, results: Iterable[Result]) -> None:
+    """New results into a table, each in the place of one about the same thing; others may do so at the same time."""
+    with locked(path.absolute().parent):
+        found = {key_of(one): one for one in read(path)} if path.exists() else {}
+        write(path, (found | {key_of(one): one for one in results}).values())
 
 
 def key_of(one: Result) -> tuple[Any, ...]:
