@@ -23,7 +23,8 @@ SCORED = 2.0  # how much longer scores take that something is done to
 OVERLAP = 0.25  # of the shorter of both that is not hidden where warpgroups take turns
 UNIT_BYTES = 6e10  # a second that one multiprocessor fetches
 MEMORY = 4e12
-BUSY_STAGES = 4  # tiles under way that keep a multiprocessor's share of memory busy
+BUSY_BYTES = 9.6e4  # under way, that keep a multiprocessor's share of memory busy
+CARRY = 0.6e-6  # rows of packed heads, which threads carry
 LOOP_MACS = 4e11
 LOOP_KEY = 3e-8  # of one key after another on one warp
 
@@ -61,10 +62,10 @@ def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
     if s.bias != "none" or s.masked or s.softcap or s.dropout:
         weigh *= SCORED
     apart = OVERLAP if h.warpgroups > 1 else 1.0
-    fetch = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes / UNIT_BYTES * h.together
-    fetch *= max(1.0, BUSY_STAGES / (h.stages * h.together))
+    stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes * h.together  # of all blocks
+    fetch = stage / UNIT_BYTES * max(1.0, BUSY_BYTES / (h.stages * stage))
     step = max(max(multiply, weigh) + apart * min(multiply, weigh), fetch)
     places = units * h.together
     even = h.dealing == "dynamic" or not p.bounded
     waves = max(1.0, items / places) if even and p.bounded else float(_whole(items, places))
-    return START + max(waves * (steps * step + ITEM), p.bytes / MEMORY)
+    return START + max(waves * (steps * step + ITEM + CARRY * (h.pipeline == "decode")), p.bytes / MEMORY)
