@@ -2,7 +2,7 @@
 
 An op's `legality.py` brings what only it knows:
 
-    LEGALITY = Legality("gemm", FAMILIES, SCHEDULES.__getitem__, (names, words, positive, ...), problem_violations)
+    LEGALITY = Legality(OP, FAMILIES, SCHEDULES.__getitem__, (names, words, positive, ...), problem_violations)
     check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
 A rule is a function of signature, schedule and arch that yields violations, so that one spec can be told everything
