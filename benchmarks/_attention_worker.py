@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from _gemm_worker import Call, serve
+from _cpu_worker import Call, serve
 
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.bindings import binding

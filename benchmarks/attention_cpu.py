@@ -26,8 +26,8 @@ from typing import Any
 
 from _attention_shapes import FAMILIES, FIXED, QUICK, Shape, as_message, random_shapes
 from _attention_worker import COPY_BYTES
+from _cpu_race import Entrant, Worker, geometric_mean, race, ratio
 from _machine import RESULTS, ROOT, installed, provenance
-from gemm_cpu import Entrant, Worker, geometric_mean, race, ratio
 
 WORKER = Path(__file__).parent / "_attention_worker.py"
 DTYPES = ("fp32", "bf16")
