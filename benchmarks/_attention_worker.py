@@ -1,4 +1,4 @@
-"""One library in a process of its own, for attention_cpu.py; see _gemm_worker.py.
+"""One library in a process of its own, for attention_cpu.py; see _cpu_worker.py.
 
 python benchmarks/_attention_worker.py torch|tilewright     started by attention_cpu.py, not by hand
 """
@@ -6,17 +6,14 @@ python benchmarks/_attention_worker.py torch|tilewright     started by attention
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from _cpu_worker import Call, serve
+from _cpu_worker import Call, OwnSide, Peers, serve
 
 from tilewright.ops.attention import AttentionProblem
-from tilewright.runtime.bindings import binding
-from tilewright.runtime.samples import poison_results, runner
 
 COPY_BYTES = 256 << 20  # of the copy that memory is judged by: far beyond any cache
 
@@ -74,51 +71,26 @@ class TorchPeer:
         return found
 
 
-class Tilewright:
-    """Ours, in two forms: `call` is the kernel with everything prepared, `attention` the call a user makes.
+class Tilewright(OwnSide):
+    """Ours; and `copy`: memory copied by as many threads, which decoding is held against."""
 
-    And `copy`: memory copied by as many threads, which decoding is held against.
-    """
+    op = "attention"
 
     def __init__(self, threads: int, options: dict[str, Any]) -> None:
-        import tilewright as tw
-
-        self._tw, self._threads, self._mode = tw, threads, options["mode"]
-        tw.settings.configure(threads=threads, cache_dir=options["store"], measure=self._mode == "measured")
-        from tilewright.dispatch.registry import default_registry
-
-        self._registry = default_registry()
+        super().__init__(threads, options)
         self._copy = _copying(threads)
 
-    def versions(self) -> dict[str, str]:
-        return {"tilewright": self._tw.__version__}
+    def problem_of(self, shape: dict[str, Any]) -> AttentionProblem:
+        return problem_of(shape)
 
-    def calls(self, shape: dict[str, Any], seed: int) -> dict[str, Call]:
-        from tilewright.runtime import host
+    def user_call(self, problem: AttentionProblem, sample: Any) -> Call:
         from tilewright.runtime.calls import NEVER, caller
 
-        problem, attention = problem_of(shape), binding("attention")
-        if self._mode == "measured":
-            self._registry.measure(problem)
-        self.chosen = self._registry.select(problem)
-        sample = attention.sample(problem, seed)
-        kernel = self._registry.kernel(self.chosen.spec)
-        found: dict[str, Call] = {
-            "call": runner(attention, kernel, problem, sample, host.device(), self._threads),
-            "attention": partial(
-                caller("attention").run, self._registry, sample.operands, sample.scalars, sample.attributes, NEVER
-            ),
-        }
-        for form, call in found.items():
-            poison_results(attention, sample)
-            call()
-            check = attention.check(problem, sample)
-            if not check.ok:
-                raise ArithmeticError(f"{form} of {self.chosen.name}: {check.detail}")
-        return {**found, "copy": self._copy}
+        run = caller("attention").run
+        return partial(run, self._registry, sample.operands, sample.scalars, sample.attributes, NEVER)
 
-    def about(self) -> dict[str, str]:
-        return {"kernel": self.chosen.name, "tier": self.chosen.tier}
+    def calls(self, shape: dict[str, Any], seed: int) -> dict[str, Call]:
+        return {**super().calls(shape, seed), "copy": self._copy}
 
 
 def _copying(threads: int) -> Call:
@@ -135,7 +107,7 @@ def _copying(threads: int) -> Call:
     return copy
 
 
-PEERS: dict[str, Callable[[int, dict[str, Any]], Any]] = {"torch": TorchPeer, "tilewright": Tilewright}
+PEERS: Peers = {"torch": TorchPeer, "tilewright": Tilewright}
 
 if __name__ == "__main__":
     serve(sys.argv[1], PEERS)

@@ -5,7 +5,7 @@
     python benchmarks/attention_cpu.py --random SEED      problems nobody tuned for: _attention_shapes.py says from what
     python benchmarks/attention_cpu.py --shapes "decode|d64" --dtypes fp32
 
-Processes, turns and ratios are those of gemm_cpu.py: each library has a process of its own and the same number of
+Processes, turns and ratios are those of _cpu_race.py: each library has a process of its own and the same number of
 threads, and is stopped while it is not in turn.  Where query heads share keys PyTorch is timed with its own sharing and
 with keys repeated beforehand, and the faster of the two is who we are held against.  Results are checked against
 float64 before a shape is timed.  Decoding is held against a copy too: bytes of keys and values a second, over the bytes
@@ -15,7 +15,6 @@ a second that a copy by as many threads reads and writes, in turn with it.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import secrets
 import shlex
@@ -26,8 +25,8 @@ from typing import Any
 
 from _attention_shapes import FAMILIES, FIXED, QUICK, Shape, as_message, random_shapes
 from _attention_worker import COPY_BYTES
-from _cpu_race import Entrant, Worker, geometric_mean, race, ratio
-from _machine import RESULTS, ROOT, installed, provenance
+from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, written
+from _machine import installed, provenance
 
 WORKER = Path(__file__).parent / "_attention_worker.py"
 DTYPES = ("fp32", "bf16")
@@ -156,30 +155,12 @@ def tell(found: dict[str, dict[str, Any]]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Attention beside PyTorch.")
-    parser.add_argument("--quick", action="store_true", help="a few shapes, few rounds, nothing written")
-    parser.add_argument("--dtypes", default=",".join(DTYPES), help="comma-separated: fp32,bf16")
-    parser.add_argument("--threads", type=int, default=2, help="of each library")
-    parser.add_argument("--rounds", type=int, default=0, help="turns of each library a shape (11; 3 if quick)")
-    parser.add_argument("--shapes", default="", help="only shapes whose family and name match, e.g. 'decode|d64'")
-    parser.add_argument("--random", type=int, metavar="SEED", help="problems drawn with this seed instead of the list")
-    parser.add_argument("--count", type=int, default=48, help="of random problems")
-    parser.add_argument("--mode", choices=("select", "measured"), default="select", help="measured: tune first")
-    parser.add_argument("--turn", type=float, default=0.02, help="seconds of one turn")
-    parser.add_argument("--pause", type=float, default=0.002, help="seconds between turns")
-    parser.add_argument("--store", type=Path, default=ROOT / "build" / "benchmark-store", help="kernel store")
-    parser.add_argument("--output", type=Path, help="result file; a run of everything has one by itself")
-    parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
+    usual = Usual(",".join(DTYPES), 48, 0.02, 0.002)
+    parser = parser_of("Attention beside PyTorch.", "decode|d64", usual)
     options = parser.parse_args()
-    options.dtypes = options.dtypes.split(",")
-    for one in options.dtypes:
-        if one not in DTYPES:
-            parser.error(f"--dtypes: {one!r} is none of {', '.join(DTYPES)}")
+    options.dtypes = listed(parser, "dtypes", options.dtypes, DTYPES)
     options.rounds = options.rounds or (3 if options.quick else 11)
-    whole = not options.quick and not options.shapes and options.dtypes == list(DTYPES)
-    if options.output is None and whole:
-        options.output = RESULTS / ("attention_cpu.json" if options.random is None else "attention_cpu_random.json")
-    return options
+    return kept(options, "attention_cpu", whole=options.dtypes == list(DTYPES))
 
 
 def asked(options: argparse.Namespace) -> list[tuple[Shape, str]]:
@@ -222,10 +203,9 @@ def main() -> None:
         method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
         if options.random is not None:
             method |= {"drawn_with": options.random, "count": options.count}
-        result = {"benchmark": "attention_cpu", **head, "method": method, "summary": found, "rows": rows}
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        print(f"written to {options.output}")
+        written(
+            options.output, {"benchmark": "attention_cpu", **head, "method": method, "summary": found, "rows": rows}
+        )
     if options.check and not all(one["met"] for one in found.values()):
         raise SystemExit(1)
 
