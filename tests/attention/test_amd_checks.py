@@ -45,7 +45,7 @@ def specs_of(name: str) -> list[KernelSpec]:
     signature = PROBLEMS[name].signature
     proposed = [*amd.schedules("default", signature, arch("gfx942"))]
     if name in ("forward", "window", "bias"):
-        proposed += [WHOLE, replace(WHOLE, pipeline="qs")]
+        proposed.append(WHOLE)
     found = [KernelSpec("attention", signature, one, "gfx942") for one in proposed if one.pipeline != "loops"]
     return [one for one in found if not legality.check(one)][:6]
 

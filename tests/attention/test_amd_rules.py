@@ -12,7 +12,7 @@ from tilewright.ops.attention import amd_headers, amd_rules
 from tilewright.ops.attention.amd_instance import FAMILIES, Instance, canonical
 
 ASYNC = Instance(
-    "gfx942", pipeline="qr_async", tile=(128, 128, 32, 128, 32, 128), wave=(4, 1, 1, 4, 1, 1, 1, 1, 1), block_per_cu=-1
+    "gfx942", pipeline="qr_async", tile=(128, 128, 32, 128, 32, 128), wave=(4, 1, 1, 4, 1, 1, 1, 1, 1), block_per_cu=1
 )
 QR = replace(ASYNC, pipeline="qr")
 COMBINE = replace(
@@ -99,6 +99,7 @@ def test_every_number_is_tried() -> None:
 HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-headers", NEWEST, {}),
     ("amd-attention-headers", SPLIT, {"pipeline": "qr_nwarp_sshuffle"}),
+    ("amd-attention-headers", QR, {"pipeline": "qs"}),
     ("amd-attention-headers", QR, {"sink": True}),
     ("amd-attention-headers", QR, {"data_type": "fp32"}),
     ("amd-attention-headers", QR, {"data_type": "fp8bf16"}),
@@ -123,7 +124,7 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-dealt", ASYNC, {"tile": (128, 16, 16, 128, 16, 128), "warp": (16,) * 9}),
     ("amd-attention-dealt", QR, {"hdim_v": 192, "tile": (128, 128, 32, 192, 32, 128)}),
     ("amd-attention-lds", ASYNC, {"tile": (128, 256, 64, 128, 64, 128)}),
-    ("amd-attention-registers", ASYNC, {"tile": (256, 128, 32, 128, 32, 128)}),
+    ("amd-attention-registers", ASYNC, {"block_per_cu": 2}),
     ("amd-attention-splits", COMBINE, {"max_splits_log2": 8}),
     ("amd-attention-append-tile", APPEND, {"tile": (128, 64, 128, 128, 32, 128)}),
     ("amd-attention-append-tile", APPEND, {"hdim_q": 256}),

@@ -18,7 +18,6 @@ TABLE: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": Tru
 POOL: dict[str, Any] = {"pages": "strided", "lookup": "indices", "page_size": 1, "packed": True}
 CAUSAL: dict[str, Any] = {"window_right": 0, "lse": True}
 LAST: dict[str, Any] = {**CAUSAL, "align": "bottom_right"}
-QS = CkTileAttentionSchedule("qs", (128, 64, 32, 64, 32, 64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,6 @@ def _forward() -> list[Case]:
         Case("ALiBi", _of("fp16", 1, 2, 100, 130, 64, heads_kv=1, bias="alibi", lse=True)),
         Case("soft cap, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, softcap=True, lse=True)),
         Case("heads of no whole load, qr", _of("fp16", 1, 2, 70, 130, 40, heads_kv=1, head_v=33)),
-        Case("qs", _of("fp16", 1, 2, 100, 90, 64, heads_kv=1), schedule=QS),
         Case("heads of 128, bf16", _of("bf16", 1, 2, 130, 140, 128, heads_kv=1, **CAUSAL)),
         Case("heads of 32", _of("fp16", 1, 2, 100, 90, 32, heads_kv=1)),
         Case("heads of 96", _of("fp16", 1, 1, 100, 90, 96, lse=True)),

@@ -20,7 +20,7 @@ MULTIPLYING = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")
 LOG_SPLITS = (3, 4, 5, 6, 7)
 APPEND_TILE = 64  # rows of Q and new keys of a block
 APPEND_HEADS = (32, 64, 128, 256)
-BESIDE = 40  # registers for addresses, fragments and the like
+BESIDE = 72  # registers for addresses, fragments and the like: with 64 a kernel of bf16 under a window spilled
 _AGE = "CK Tile headers of mid-2025"
 
 
@@ -106,6 +106,8 @@ def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
         )
     if one.pipeline in NEWEST:
         yield Violation("amd-attention-headers", f"{_AGE} have no pipeline {one.pipeline}", "use qr_async")
+    if one.pipeline == "qs":
+        yield Violation("amd-attention-headers", f"pipeline qs of {_AGE} was never executed here", "use qr")
     if one.pipeline == "qr_nwarp_sshuffle":
         yield Violation("amd-attention-headers", f"pipeline {one.pipeline} is not written for {_AGE}", "use qr")
     if one.sink:

@@ -139,7 +139,7 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
         return CkTileAttentionSchedule(pipeline, (64, 64 if qk <= 64 else 128, 32, v, 32, qk), (4, 1, 1), (16, 16, 16))
     if qk <= 32:
         return CkTileAttentionSchedule(pipeline, (128, 64, 16, v, 32, qk), (2, 1, 1))
-    alone = 1 if v > 128 else 0  # its sums leave registers for one block
+    alone = 1 if max(qk, v) > 64 else 0  # sums and scores leave registers for one block
     return CkTileAttentionSchedule(pipeline, (128, 64 if qk <= 64 else 128, 32, v, 32, qk), block_per_cu=alone)
 
 
