@@ -14,8 +14,9 @@ from tests.conv.drawing import convolutions
 from tilewright.arch import all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import RequestError, UnknownNameError
+from tilewright.ops import ruled_pools
 from tilewright.ops.base import KernelSpec, Op, Violation, plain
-from tilewright.ops.conv import amd, cpu, nvidia, pools
+from tilewright.ops.conv import amd, cpu, nvidia
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import VARIANTS, ConvSignature
 
@@ -66,9 +67,9 @@ def test_few_are_real_subsets_of_full(arch: str, variant: str) -> None:
     pipelines = {one.schedule.pipeline for one in legal}
     assert {one.schedule.pipeline for one in tiny} == pipelines
     assert len(tiny) == len(pipelines)
-    assert {pools.kind(one.schedule) for one in tests} == {pools.kind(one.schedule) for one in legal}
-    kinds = len({pools.kind(one.schedule) for one in legal})
-    assert len(tests) <= len(legal) / pools.SHARE + kinds
+    assert {ruled_pools.kind(one.schedule) for one in tests} == {ruled_pools.kind(one.schedule) for one in legal}
+    kinds = len({ruled_pools.kind(one.schedule) for one in legal})
+    assert len(tests) <= len(legal) / ruled_pools.SHARE + kinds
     default = {one for one in specs("default", arch, variants=(variant,)) if not CONV.check(one)}
     assert default
     assert {one for one in specs("tests", arch, variants=(variant,)) if not CONV.check(one)} == default | set(tiny)
@@ -93,7 +94,7 @@ def test_a_subset_is_drawn_evenly_from_every_kind(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cpu, "SCHEDULES", (Made,))
     monkeypatch.setattr(cpu, "schedules", lambda pool, signature, arch: iter(every))
     monkeypatch.setattr(cpu, "RULES", ())
-    family, signature = pools.Family(cpu), ConvProblem(1, 1, 1, (1,), (1,)).signature
+    family, signature = ruled_pools.RuledFamily("conv", cpu, CONV.check), ConvProblem(1, 1, 1, (1,), (1,)).signature
     arch = arch_by_name(CPU)
     few: list[Any] = list(family.schedules("full-tests", signature, arch))
     assert len(few) == 4 * 5

@@ -1,30 +1,20 @@
 """Named generators of attention specs: which signatures an axis means, and the pools of the arch families.
 
-Every pool is a rule.  A family says what `default`, `full` and `profiler` have; the others follow:
-
-    default      without the floor, where another kernel is legal
-    full-tests   a fifth of what is legal of `full`, evenly from each kind of kernel, at least one of each
-    tiny         the first of each pipeline of `full-tests`
-    tests        `default` and `tiny`
-
-A family may have pools of its own beside these, with signatures of their own (`legality.py` says how).
+Pools are rules (`ops.ruled_pools`).  A family may have some of its own beside the usual ones, with signatures of
+their own (`legality.py` says how).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
 from itertools import product
-from types import ModuleType
 from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import dtype
 from tilewright.ops.attention import legality
-from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import (
     BIASES,
     FAMILIES,
@@ -43,75 +33,13 @@ from tilewright.ops.attention.spec import (
     normal_family,
     settled,
 )
-from tilewright.ops.base import Axis, KernelSpec, Violation
+from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.encodings import element_type, element_types
-from tilewright.ops.pooling import Pools, demand_known
+from tilewright.ops.pooling import demand_known
+from tilewright.ops.ruled_pools import ruled_pools
 
-_USUAL_POOLS = ("tiny", "tests", "default", "full-tests", "full", "profiler")
-NAMES = (
-    *_USUAL_POOLS,
-    *dict.fromkeys(name for one in legality.FAMILIES.values() for name in getattr(one, "POOLS", ())),
-)
-SHARE = 5  # one in so many of `full` is in `full-tests`
-
-
-def kind(schedule: AttentionSchedule) -> tuple[Any, ...]:
-    """What kernels must differ in to be of different kinds: words and switches, not numbers."""
-    values = ((one.name, getattr(schedule, one.name)) for one in dataclasses.fields(schedule))  # type: ignore[arg-type]
-    return tuple((name, value) for name, value in values if isinstance(value, (str, bool)))
-
-
-class Family:
-    """A family's module with the pools that are rules over its own."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
-        self._legal = lru_cache(maxsize=64)(self._find_legal)
-
-    def signature_rules(self, signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
-        found: Iterator[Violation] = self._module.signature_rules(signature, arch)
-        return found
-
-    def generic_schedule(self, signature: AttentionSignature, arch: Arch) -> AttentionSchedule:
-        found: AttentionSchedule = self._module.generic_schedule(signature, arch)
-        return found
-
-    def schedules(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
-        if pool in ("full-tests", "tiny"):
-            yield from self._few(pool, signature, arch)
-        elif pool in ("default", "tests"):
-            default = self._default(signature, arch)
-            yield from default
-            if pool == "tests":
-                yield from (one for one in self._few("tiny", signature, arch) if one not in default)
-        elif pool in ("full", "profiler") or pool in getattr(self._module, "POOLS", ()):
-            yield from self._module.schedules(pool, signature, arch)
-
-    def _default(self, signature: AttentionSignature, arch: Arch) -> list[AttentionSchedule]:
-        floor = self.generic_schedule(signature, arch)
-        every = list(dict.fromkeys(self._module.schedules("default", signature, arch)))
-        fast = [one for one in every if one != floor]
-        return fast if any(map(partial(_is_legal, signature, arch.name), fast)) else every
-
-    def _find_legal(self, signature: AttentionSignature, arch: str) -> tuple[AttentionSchedule, ...]:
-        proposed = dict.fromkeys(self._module.schedules("full", signature, arch_by_name(arch)))
-        return tuple(filter(partial(_is_legal, signature, arch), proposed))
-
-    def _few(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
-        kinds: dict[Any, list[AttentionSchedule]] = {}
-        for one in self._legal(signature, arch.name):
-            kinds.setdefault(kind(one), []).append(one)
-        chosen = [one for each in kinds.values() for one in each[::SHARE]]
-        if pool == "tiny":
-            chosen = list({one.pipeline: one for one in reversed(chosen)}.values())[::-1]
-        yield from chosen
-
-
-def _is_legal(signature: AttentionSignature, arch: str, schedule: AttentionSchedule) -> bool:
-    return not legality.check(KernelSpec(OP, signature, schedule, arch))
-
-
-POOLS = Pools(OP, {name: Family(module) for name, module in legality.FAMILIES.items()}, legality.check, names=NAMES)
+POOLS = ruled_pools(OP, legality.FAMILIES, legality.check)
+NAMES = POOLS.names
 
 # What a kernel has beyond the plain softmax, as one word each: `causal` is a window, and so on.
 FEATURES: dict[str, dict[str, Any]] = {

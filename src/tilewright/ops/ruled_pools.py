@@ -1,0 +1,91 @@
+"""Pools that are rules over what a family proposes.
+
+A family's module says what `default`, `full` and `profiler` have, and pools of its own in `POOLS`; the others
+follow:
+
+    default      without the floor, where another kernel is legal: it would serve what the others do better
+    full-tests   a fifth of what is legal of `full`, evenly from each kind of kernel, at least one of each
+    tiny         the first of each pipeline of `full-tests`
+    tests        `default` and `tiny`
+
+The kind of a kernel is its pipeline with every switch and word of its schedule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from types import ModuleType
+from typing import Any
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.pooling import SWEPT, Pools
+
+NAMES = ("tiny", "tests", "default", "full-tests", *SWEPT)
+SHARE = 5  # one in so many of `full` is in `full-tests`
+
+Check = Callable[[KernelSpec], Sequence[Violation]]
+
+
+def kind(schedule: Any) -> tuple[Any, ...]:
+    """What kernels must differ in to be of different kinds: words and switches, not numbers."""
+    values = ((one.name, getattr(schedule, one.name)) for one in dataclasses.fields(schedule))
+    return tuple((name, value) for name, value in values if isinstance(value, (str, bool)))
+
+
+class RuledFamily:
+    """A family's module with the pools that are rules over its own."""
+
+    def __init__(self, op: str, module: ModuleType, check: Check) -> None:
+        self._op, self._module, self._check = op, module, check
+        self._legal = lru_cache(maxsize=64)(self._find_legal)
+
+    def signature_rules(self, signature: Any, arch: Arch) -> Iterator[Violation]:
+        found: Iterator[Violation] = self._module.signature_rules(signature, arch)
+        return found
+
+    def generic_schedule(self, signature: Any, arch: Arch) -> Any:
+        return self._module.generic_schedule(signature, arch)
+
+    def schedules(self, pool: str, signature: Any, arch: Arch) -> Iterator[Any]:
+        if pool in ("full-tests", "tiny"):
+            yield from self._few(pool, signature, arch)
+        elif pool in ("default", "tests"):
+            default = self._default(signature, arch)
+            yield from default
+            if pool == "tests":
+                yield from (one for one in self._few("tiny", signature, arch) if one not in default)
+        elif pool in SWEPT or pool in getattr(self._module, "POOLS", ()):
+            yield from self._module.schedules(pool, signature, arch)
+
+    def _is_legal(self, signature: Any, arch: str, schedule: Any) -> bool:
+        return not self._check(KernelSpec(self._op, signature, schedule, arch))
+
+    def _default(self, signature: Any, arch: Arch) -> list[Any]:
+        floor = self.generic_schedule(signature, arch)
+        every = list(dict.fromkeys(self._module.schedules("default", signature, arch)))
+        fast = [one for one in every if one != floor]
+        return fast if any(map(partial(self._is_legal, signature, arch.name), fast)) else every
+
+    def _find_legal(self, signature: Any, arch: str) -> tuple[Any, ...]:
+        proposed = dict.fromkeys(self._module.schedules("full", signature, arch_by_name(arch)))
+        return tuple(filter(partial(self._is_legal, signature, arch), proposed))
+
+    def _few(self, pool: str, signature: Any, arch: Arch) -> Iterator[Any]:
+        kinds: dict[Any, list[Any]] = {}
+        for one in self._legal(signature, arch.name):
+            kinds.setdefault(kind(one), []).append(one)
+        chosen = [one for each in kinds.values() for one in each[::SHARE]]
+        if pool == "tiny":
+            chosen = list({one.pipeline: one for one in reversed(chosen)}.values())[::-1]
+        yield from chosen
+
+
+def ruled_pools(op: str, modules: Mapping[str, ModuleType], check: Check) -> Pools:
+    """The pools of an op whose families are modules, those of their own among them."""
+    own = dict.fromkeys(name for one in modules.values() for name in getattr(one, "POOLS", ()))
+    families = {name: RuledFamily(op, module, check) for name, module in modules.items()}
+    return Pools(op, families, check, names=(*NAMES, *own))
