@@ -6,31 +6,15 @@ into the constants of its Config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import attention_estimate
+from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule, shared_bytes
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.base import KernelSpec
-
-COMPILE_MEMORY = 600 << 20
-
-Fields = Mapping[str, object]  # of a Config, each as C++ writes it
-
-
-class Pipeline(NamedTuple):
-    device_header: str
-    host_header: str
-    device: str  # the macro that names its functions
-    host: str  # the struct of the host's half
-    fields: Callable[[KernelSpec], Fields]
-    beside: tuple[str, ...] = ()  # what the names of its other functions end in
-
-
-def _flag(on: bool) -> str:
-    return "true" if on else "false"
 
 
 def _ws(spec: KernelSpec) -> Fields:
@@ -40,8 +24,8 @@ def _ws(spec: KernelSpec) -> Fields:
         "warpgroups": h.warpgroups,
         "stages": h.stages,
         "together": h.together,
-        "pack_heads": _flag(h.pipeline == "decode"),
-        "dynamic": _flag(h.dealing == "dynamic"),
+        "pack_heads": flag(h.pipeline == "decode"),
+        "dynamic": flag(h.dealing == "dynamic"),
     }
 
 

@@ -6,12 +6,13 @@ the constants of its Config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate
+from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_resources import shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
@@ -22,23 +23,6 @@ from tilewright.ops.conv.nvidia_schedules import (
 )
 from tilewright.ops.conv.problem import ConvProblem
 
-COMPILE_MEMORY = 600 << 20
-
-Fields = Mapping[str, object]  # of a Config, each as C++ writes it
-
-
-class Pipeline(NamedTuple):
-    device_header: str
-    host_header: str
-    device: str  # the macro that names its functions
-    host: str  # the struct of the host's half
-    fields: Callable[[KernelSpec], Fields]
-    beside: tuple[str, ...] = ()  # what the names of its other functions end in
-
-
-def _flag(on: bool) -> str:
-    return "true" if on else "false"
-
 
 def _tma_ws(spec: KernelSpec) -> Fields:
     h: ConvTmaWsSchedule = spec.schedule
@@ -48,9 +32,9 @@ def _tma_ws(spec: KernelSpec) -> Fields:
         "stages": h.stages,
         "cluster_m": h.cluster[0],
         "cluster_n": h.cluster[1],
-        "pingpong": _flag(h.grouping == "pingpong"),
-        "tma_store": _flag(h.store == "tma"),
-        "merged": _flag(h.merged),
+        "pingpong": flag(h.grouping == "pingpong"),
+        "tma_store": flag(h.store == "tma"),
+        "merged": flag(h.merged),
         "deal": f"tw::Deal::{h.dealing}",
     }
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from tilewright.dtypes import DTYPES
 from tilewright.errors import nearest
 from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
 from tilewright.ops.attention.spec import MOST_HEAD, SCALES, WORDS, signature_violations
 from tilewright.ops.base import Violation
+from tilewright.ops.spans import too_far, written_apart
 
 MAX_SIZE = 1 << 31  # of one dimension: places are int32 in tables
-MAX_SPAN = 1 << 60  # elements: byte offsets are 64-bit
 MOST_SPLITS = 128
 MOST_PAGE = 1024
 
@@ -118,21 +117,6 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
 
 def _spans(p: AttentionProblem) -> Iterator[Violation]:
     for name in OPERANDS:
-        shape, strides = p.shape(name), getattr(p, f"{name}_strides")
-        reach = sum(max(0, size - 1) * abs(one) for size, one in zip(shape, strides, strict=False))
-        if max(reach, prod(max(1, one) for one in shape)) >= MAX_SPAN:
-            text = "x".join(map(str, shape))
-            yield Violation("size-huge", f"{name} of {text} spans {reach} elements", "split the problem")
-    if p.family in ("forward", "combine") and overlaps((*p.shape("o"),), (*p.o_strides, 1)):
-        message = f"o is written with strides {p.o_strides} over {p.shape('o')}: different elements share memory"
-        yield Violation("stride-overlap", message, "give strides under which elements are apart")
-
-
-def overlaps(shape: Sizes, strides: Sizes) -> bool:
-    """Unless distinct indices surely name distinct elements."""
-    reach = 0
-    for stride, size in sorted((abs(stride), size) for size, stride in zip(shape, strides, strict=True) if size > 1):
-        if stride <= reach:
-            return 0 not in shape
-        reach += stride * (size - 1)
-    return False
+        yield from too_far(name, p.shape(name), getattr(p, f"{name}_strides"))
+    if p.family in ("forward", "combine"):
+        yield from written_apart("o", p.shape("o"), (*p.o_strides, 1))

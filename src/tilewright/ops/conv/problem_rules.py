@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from tilewright.errors import nearest
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.spec import INPUTS, VARIANTS
 from tilewright.ops.fused import epilogue_violations
+from tilewright.ops.spans import too_far, written_apart
 
 MAX_SIZE = 1 << 40  # of one dimension
-MAX_SPAN = 1 << 60  # elements: byte offsets are 64-bit
 
 AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
@@ -107,26 +106,10 @@ def _spans(p: ConvProblem) -> Iterator[Violation]:
         ("w", p.w_shape, p.w_strides),
         ("y", p.y_shape, p.y_strides),
     ):
-        elements = prod(max(1, size) for size in shape)
-        reach = sum(max(0, size - 1) * abs(stride) for size, stride in zip(shape, strides, strict=True))
-        if max(elements, reach) >= MAX_SPAN:
-            text = "x".join(map(str, shape))
-            yield Violation("size-huge", f"{name} of {text} spans {max(elements, reach)} elements", "split the problem")
+        yield from too_far(name, shape, strides)
     written, shape, strides = {
         "forward": ("y", p.y_shape, p.y_strides),
         "backward_data": ("x", p.x_shape, p.x_strides),
         "backward_weight": ("w", p.w_shape, p.w_strides),
     }[p.variant]
-    if overlaps(shape, strides):
-        message = f"{written} is written with strides {strides} over {shape}: different elements share memory"
-        yield Violation("stride-overlap", message, "give strides under which elements are apart")
-
-
-def overlaps(shape: Sizes, strides: Sizes) -> bool:
-    """Unless distinct indices surely name distinct elements."""
-    reach = 0
-    for stride, size in sorted((abs(stride), size) for size, stride in zip(shape, strides, strict=True) if size > 1):
-        if stride <= reach:
-            return 0 not in shape
-        reach += stride * (size - 1)
-    return False
+    yield from written_apart(written, shape, strides)

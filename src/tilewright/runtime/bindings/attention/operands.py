@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
 from tilewright.ops.attention.problem import Sizes
 from tilewright.runtime.arrays import View
+from tilewright.runtime.bindings import numbers
 from tilewright.runtime.copies import copy_needed
 
 LAYOUTS = ("bshd", "bhsd")
@@ -21,19 +22,7 @@ def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
     return ProblemError(message, rule=rule, value=value, remedy=remedy)
 
 
-def whole_number(name: str, value: Any) -> int:
-    """A whole number of any library; truth values, texts and fractions are none."""
-    if type(value) is int:
-        return value
-    wrong = bad(
-        "attention-number", f"{name} is {shown(value)}, which is no whole number", shown(value), f"give {name} as int"
-    )
-    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
-        raise wrong
-    try:
-        return operator.index(value)
-    except Exception:  # what has no such number, arrays that hold several, and classes of the user's own
-        raise wrong from None
+whole_number = partial(numbers.whole_number, "attention")
 
 
 def known_layout(name: Any, known: tuple[str, ...], rule: str = "layout-name") -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
 from tilewright.ops.conv.problem import Sizes, dense_strides
 from tilewright.runtime.arrays import View
+from tilewright.runtime.bindings import numbers
 from tilewright.runtime.requests import Slot
 
 # A call has two of the first three; which of x, w and y the result is follows from its direction.
@@ -40,19 +41,7 @@ def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
     return ProblemError(message, rule=rule, value=value, remedy=remedy)
 
 
-def whole_number(name: str, value: Any) -> int:
-    """A whole number of any library; truth values, texts and fractions are none."""
-    if type(value) is int:
-        return value
-    wrong = bad(
-        "conv-number", f"{name} is {shown(value)}, which is no whole number", shown(value), f"give {name} as int"
-    )
-    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
-        raise wrong
-    try:
-        return operator.index(value)
-    except Exception:  # what has no such number, arrays that hold several, and classes of the user's own
-        raise wrong from None
+whole_number = partial(numbers.whole_number, "conv")
 
 
 def fixed(name: str, value: Any) -> Any:

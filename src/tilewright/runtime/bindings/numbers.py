@@ -1,0 +1,26 @@
+"""Numbers of a call, of whichever library."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from tilewright.errors import ProblemError, shown
+
+
+def whole_number(op: str, name: str, value: Any) -> int:
+    """A whole number of any library; truth values, texts and fractions are none."""
+    if type(value) is int:
+        return value
+    wrong = ProblemError(
+        f"{name} is {shown(value)}, which is no whole number",
+        rule=f"{op}-number",
+        value=shown(value),
+        remedy=f"give {name} as int",
+    )
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+        raise wrong
+    try:
+        return operator.index(value)
+    except Exception:  # what has no such number, arrays that hold several, and classes of the user's own
+        raise wrong from None
