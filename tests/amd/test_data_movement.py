@@ -20,8 +20,8 @@ from tilewright.backends.base import backend
 from tilewright.backends.hip.profiles import profile
 from tilewright.backends.hip.toolchain import HipToolchain
 from tilewright.dtypes import DTYPES
+from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm import legality
 from tilewright.ops.gemm.pools import POOLS, signatures
 from tilewright.ops.gemm.schedule import CkTileSchedule

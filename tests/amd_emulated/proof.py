@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.harness import FENCE, Array, Block, ordinary
+from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import error_bound, exact
 from tilewright.ops.gemm.schedule import CkTileSchedule, GpuLoopsSchedule

@@ -21,10 +21,10 @@ from tests.amd_emulated.gemm.drawing import draw_axes
 from tests.amd_emulated.proving import modelled
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend
+from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import amd
-from tilewright.ops.gemm import amd_shape as shape
 from tilewright.ops.gemm.schedule import CkTileSchedule
 
 POOLS = ("default", "full", "full", "profiler")

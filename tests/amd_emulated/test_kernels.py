@@ -22,8 +22,8 @@ from tests.amd_emulated.workers import ROOT, Workers
 from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.errors import TilewrightError
+from tilewright.ops.ck_tile_shape import prefetch_stages
 from tilewright.ops.gemm import amd, legality
-from tilewright.ops.gemm.amd_shape import prefetch_stages
 from tilewright.ops.gemm.schedule import GpuLoopsSchedule
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tilewright.arch import all_archs
-from tilewright.ops import KernelSpec, ck_tile_rules, op
+from tilewright.ops import KernelSpec, ck_tile_rules, ck_tile_shape, op
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
-from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_shape, amd_signature, dtype_rules
+from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_signature, dtype_rules
 from tilewright.ops.gemm.problem import accumulator
 from tilewright.ops.gemm.schedule import GpuLoopsSchedule
 
@@ -364,7 +364,7 @@ def test_the_floor_serves_sizes_that_nothing_divides(signature: GemmSignature, a
     ],
 )
 def test_lds_is_what_built_kernels_use(spec: KernelSpec, lds: int) -> None:
-    assert amd_shape.lds_bytes(spec.signature, spec.schedule) == lds
+    assert ck_tile_shape.lds_bytes(spec.signature, spec.schedule) == lds
 
 
 @pytest.mark.parametrize(
@@ -412,28 +412,28 @@ def test_sums_leave_in_whole_turns_that_cost_no_occupancy() -> None:
     seen = set()
     for spec in swept():
         s, h = spec.signature, spec.schedule
-        one, (along_m, along_n, _) = amd_shape.turn(s, h), amd_shape.repeat(h)
+        one, (along_m, along_n, _) = ck_tile_shape.turn(s, h), ck_tile_shape.repeat(h)
         assert along_m % one.m == along_n % one.n == 0, spec.name
         assert one.parts == 1 or (h.warp_tile[:2] == (32, 32) and one[:2] == (1, 1)), spec.name
         seen.add((one.m > 1, one.n > 1, one.parts))
         if h.store != "cshuffle":
             assert one.n * h.warp_tile[0] * h.warp_tile[1] // 64 <= 16 or one.n == 1
             continue
-        staged = amd_shape.lds_bytes(s, dataclasses.replace(h, store="direct"))
-        of_all_waves = amd_shape.WAVE_LDS_BYTES * h.warp_grid[0] * h.warp_grid[1]
-        assert amd_shape.lds_bytes(s, h) <= staged + of_all_waves, spec.name
+        staged = ck_tile_shape.lds_bytes(s, dataclasses.replace(h, store="direct"))
+        of_all_waves = ck_tile_shape.WAVE_LDS_BYTES * h.warp_grid[0] * h.warp_grid[1]
+        assert ck_tile_shape.lds_bytes(s, h) <= staged + of_all_waves, spec.name
     assert {(False, False, 2), (False, True, 1), (True, True, 1), (True, False, 1)} <= seen
 
 
 def test_compv5_needs_room_for_its_sums() -> None:
     schedule = dataclasses.replace(make("compv5").schedule, tile=(128, 128, 64))
-    assert amd_shape.lds_bytes(FP16, schedule) == 128 * 128 * 4
+    assert ck_tile_shape.lds_bytes(FP16, schedule) == 128 * 128 * 4
 
 
 def test_a_mem_kernel_has_as_many_stages_as_keep_32_kilobytes_under_way() -> None:
-    assert amd_shape.prefetch_stages(FP16, make("mem").schedule) == 2
+    assert ck_tile_shape.prefetch_stages(FP16, make("mem").schedule) == 2
     small = make("mem", tile=(16, 32, 32), warp_tile=(16, 16, 16), warp_grid=(1, 1, 1)).schedule
-    assert amd_shape.prefetch_stages(FP16, small) == 3
+    assert ck_tile_shape.prefetch_stages(FP16, small) == 3
 
 
 def test_the_arch_table_knows_the_gpus() -> None:
