@@ -94,7 +94,7 @@ class Family:
         chosen = [one for each in kinds.values() for one in each[::SHARE]]
         if pool == "tiny":
             chosen = list({one.pipeline: one for one in reversed(chosen)}.values())[::-1]
-        yield from chosen
+        yield from chosen or [self.generic_schedule(signature, arch)]  # where none is legal, the floor's rules say why
 
 
 def _is_legal(signature: ConvSignature, arch: str, schedule: ConvSchedule) -> bool:

@@ -40,13 +40,12 @@ def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
     return ProblemError(message, rule=rule, value=value, remedy=remedy)
 
 
-def whole_number(name: str, value: Any) -> int:
+def whole_number(name: str, value: Any, wanted: str = "int") -> int:
     """A whole number of any library; truth values, texts and fractions are none."""
     if type(value) is int:
         return value
-    wrong = bad(
-        "conv-number", f"{name} is {shown(value)}, which is no whole number", shown(value), f"give {name} as int"
-    )
+    message = f"{name} is {shown(value)}, which is no whole number"
+    wrong = bad("conv-number", message, shown(value), f"give {name} as {wanted}")
     if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
         raise wrong
     try:
@@ -61,7 +60,7 @@ def fixed(name: str, value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return tuple(fixed(name, one) for one in value)
-    return whole_number(name, value)
+    return whole_number(name, value, "a tuple of ints" if name.endswith("_shape") else "int, or as a tuple of ints")
 
 
 def layout_of(name: Any, rank: int) -> str:
@@ -98,7 +97,9 @@ def paddings(value: Any, rank: int) -> tuple[Sizes, Sizes]:
     if isinstance(value, tuple) and len(value) == rank and all(isinstance(one, tuple) for one in value):
         if all(len(one) == 2 and all(type(size) is int for size in one) for one in value):
             return tuple(one[0] for one in value), tuple(one[1] for one in value)
-    elif type(value) is int or (isinstance(value, tuple) and all(type(one) is int for one in value)):
+    elif type(value) is int or (
+        isinstance(value, tuple) and len(value) == rank and all(type(one) is int for one in value)
+    ):
         both = spatial_numbers("padding", value, rank)
         return both, both
     remedy = f"give one number, {rank} of them, or {rank} pairs (before, after)"
