@@ -159,6 +159,9 @@ def test_operands_may_lie_backwards_apart_and_on_each_other() -> None:
     w = np.broadcast_to(array(1, (8, 1, 3, 3)), (8, 3, 3, 3))
     assert x.shape == P.x_shape
     assert np.array_equal(tw.conv(x, w, **keywords(P)), expected(P, x=x, w=w))
+    arrays = arrays_of(P)
+    bias, d = array(8, (P.filters,))[::-1], array(7, P.y_shape)[:, ::-1, :, ::-1]
+    assert np.array_equal(call(P, arrays, bias=bias, ds=(d,)), expected(P, **arrays) + bias + d)
 
 
 def test_padding_may_be_a_number_numbers_or_pairs() -> None:
@@ -268,6 +271,18 @@ def only_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_kernel_cannot_read_it_reads_from_copies(problem: ConvProblem) -> None:
     p, arrays = problem, arrays_of(problem)
     assert np.array_equal(call(p, arrays, "nchw"), expected(p, **arrays)), p.describe()
+
+
+@pytest.mark.usefixtures("only_channels_last")
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("axis", range(4))
+def test_so_it_does_with_d_tensors_that_lie_backwards(layout: str, axis: int) -> None:
+    p = ConvProblem(2, 6, 10, (5, 4), (2, 2), 2)
+    arrays = arrays_of(p)
+    d = np.flip(array(7, p.y_shape), axis)
+    first = np.flip(np.moveaxis(array(7, p.y_shape), -1, 1).copy(), axis)
+    found = call(p, arrays, layout, ds=(d if layout == "nhwc" else first,))
+    assert np.array_equal(found, expected(p, **arrays) + (d if layout == "nhwc" else np.moveaxis(first, 1, -1)))
 
 
 @pytest.mark.usefixtures("only_channels_last")

@@ -75,6 +75,15 @@ def test_few_are_real_subsets_of_full(arch: str, variant: str) -> None:
     assert {one for one in specs("tests", arch, variants=(variant,)) if not CONV.check(one)} == default | set(tiny)
 
 
+@pytest.mark.parametrize("arch", [CPU, NVIDIA, AMD])
+@pytest.mark.parametrize("pool", ["full-tests", "tiny"])
+def test_where_nothing_is_legal_a_subset_still_says_which_rule_spoke(arch: str, pool: str) -> None:
+    for axes, rule in (({"spatial": (4,)}, "kernel-rank"), ({"datatypes": ("fp8_e4m3",)}, "dtype-input")):
+        found = specs(pool, arch, **axes)
+        assert found
+        assert all(rule in {one.rule for one in CONV.check(spec)} for spec in found)
+
+
 def test_a_subset_is_drawn_evenly_from_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a family with more kernels than any has today."""
 

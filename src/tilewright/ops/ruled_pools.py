@@ -81,7 +81,7 @@ class RuledFamily:
         chosen = [one for each in kinds.values() for one in each[::SHARE]]
         if pool == "tiny":
             chosen = list({one.pipeline: one for one in reversed(chosen)}.values())[::-1]
-        yield from chosen
+        yield from chosen or [self.generic_schedule(signature, arch)]  # where none is legal, the floor's rules say why
 
 
 def ruled_pools(op: str, modules: Mapping[str, ModuleType], check: Check) -> Pools:

@@ -83,12 +83,13 @@ def carry_out(device: Device, one: Copy, source: int, target: int) -> None:
 
 
 def _strided(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> np.ndarray[Any, Any]:
-    """Memory as an array of elements of that size; none of the strides is negative."""
+    """Memory as an array of elements of that size; along negative strides it lies before the address."""
     if 0 in shape:
         return np.empty(tuple(shape), f"u{itemsize}")
-    reach = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + itemsize
-    memory = (ctypes.c_char * reach).from_address(address)
-    return np.ndarray(tuple(shape), f"u{itemsize}", memoryview(memory), 0, tuple(strides))
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    before = -sum(min(0, step) for step in steps)
+    memory = (ctypes.c_char * (before + sum(max(0, step) for step in steps) + itemsize)).from_address(address - before)
+    return np.ndarray(tuple(shape), f"u{itemsize}", memoryview(memory), before, tuple(strides))
 
 
 _Strided = tuple[int, Sequence[int]]  # address and byte strides

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.errors import ProblemError, shown
 
 
-def whole_number(op: str, name: str, value: Any) -> int:
+def whole_number(op: str, name: str, value: Any, wanted: str = "int") -> int:
     """A whole number of any library; truth values, texts and fractions are none."""
     if type(value) is int:
         return value
@@ -16,7 +16,7 @@ def whole_number(op: str, name: str, value: Any) -> int:
         f"{name} is {shown(value)}, which is no whole number",
         rule=f"{op}-number",
         value=shown(value),
-        remedy=f"give {name} as int",
+        remedy=f"give {name} as {wanted}",
     )
     if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
         raise wrong

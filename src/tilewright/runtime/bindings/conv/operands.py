@@ -50,7 +50,7 @@ def fixed(name: str, value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return tuple(fixed(name, one) for one in value)
-    return whole_number(name, value)
+    return whole_number(name, value, "a tuple of ints" if name.endswith("_shape") else "int, or as a tuple of ints")
 
 
 def layout_of(name: Any, rank: int) -> str:
@@ -87,7 +87,9 @@ def paddings(value: Any, rank: int) -> tuple[Sizes, Sizes]:
     if isinstance(value, tuple) and len(value) == rank and all(isinstance(one, tuple) for one in value):
         if all(len(one) == 2 and all(type(size) is int for size in one) for one in value):
             return tuple(one[0] for one in value), tuple(one[1] for one in value)
-    elif type(value) is int or (isinstance(value, tuple) and all(type(one) is int for one in value)):
+    elif type(value) is int or (
+        isinstance(value, tuple) and len(value) == rank and all(type(one) is int for one in value)
+    ):
         both = spatial_numbers("padding", value, rank)
         return both, both
     remedy = f"give one number, {rank} of them, or {rank} pairs (before, after)"
