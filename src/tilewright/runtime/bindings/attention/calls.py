@@ -175,7 +175,8 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
     rotary, cos, sin = given["rotary"], None, None
     kind = "none"
     if rotary is not None:
-        if not isinstance(rotary, (tuple, list)) or len(rotary) != 3 or rotary[2] not in ("interleaved", "half"):
+        three = isinstance(rotary, (tuple, list)) and len(rotary) == 3 and isinstance(rotary[2], str)
+        if not three or rotary[2] not in ("interleaved", "half"):
             raise bad("rotary", f"rotary is {shown(rotary)}", shown(rotary),
                       "give (cos, sin, 'interleaved') or (cos, sin, 'half')")  # fmt: skip
         cos, sin, kind = rotary
@@ -183,6 +184,8 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
         raise bad(
             "page-lookup", "append_kv finds pages by a block table", "indptr", "give page_table as (batch, pages)"
         )
+    if given["q"] is None and given["q_out"] is not None:
+        raise bad("shape-queries", "q_out is given and q is not", "None", "give q too, or leave q_out out")
     operands = _placed(
         q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
         page_table=given["page_table"], cos=cos, sin=sin, cache_k=cache_k, cache_v=cache_v, q_out=given["q_out"],

@@ -192,7 +192,7 @@ def scale_strides(view: View, batch: int, heads: int, block: int) -> tuple[str, 
     if shape in ((batch, heads), (1, heads), (batch, 1)):
         return "head", tuple(0 if size == 1 else step for size, step in zip((*shape, 1), (*strides, 0), strict=True))
     full = len(shape) == 3 and shape[0] in (1, batch) and shape[1] in (1, heads)
-    if full and (block > 0 or shape[2] == 1):
+    if full and shape[2] > 0 and (block > 0 or shape[2] == 1):
         kind = "block" if shape[2] > 1 else "head"
         return kind, tuple(0 if size == 1 else step for size, step in zip(shape, strides, strict=True))
     raise bad("scales-shape", f"{view.what} has shape {shape}", shape, remedy)
