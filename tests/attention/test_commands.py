@@ -82,6 +82,19 @@ def test_run_explain_and_bench(shell: Shell) -> None:
     assert "Traceback" not in wrong
 
 
+@pytest.mark.usefixtures("needs_compiler")
+def test_pages_without_lengths_are_all_there(shell: Shell) -> None:
+    """Where no table of lengths is asked for, every sequence has all of its pages."""
+    problem = AttentionProblem(
+        2, 4, 17, 33, 16, 2, window_right=0, align="bottom_right", pages="strided", lookup="table"
+    )
+    floor = ("--kernel", ATTENTION.generic_spec(problem.signature, best_host_arch().name).name)
+    report: Any = json.loads(
+        shell("run", "attention", *LAYER, "--pages", "strided", *floor, "--verify", "--json").stdout
+    )
+    assert report["ok"] is True
+
+
 def test_problems_and_instances(shell: Shell) -> None:
     listed = shell("problems", "ls", "attention").stdout
     for word in ("prefill", "decode_paged", "mla", "serving", "holdout"):

@@ -40,7 +40,17 @@ def _names(p: AttentionProblem) -> Iterator[Violation]:
 
 
 def _sizes(p: AttentionProblem) -> Iterator[Violation]:
-    for name in ("batch", "rows", "keys", "total_rows", "total_keys", "page_count", "sink_keys", "splits"):
+    for name in (
+        "batch",
+        "rows",
+        "keys",
+        "total_rows",
+        "total_keys",
+        "page_count",
+        "sink_keys",
+        "scale_block",
+        "splits",
+    ):
         size = getattr(p, name)
         if size < 0:
             yield Violation("size-negative", f"{name} is {size}", "use 0 or more")

@@ -6,8 +6,16 @@ from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings.attention import stages
-from tilewright.runtime.bindings.attention.operands import Rows, bad, page_shape, rows_of, table, unit_rows
-from tilewright.runtime.bindings.attention.request import Call, demand_legal
+from tilewright.runtime.bindings.attention.operands import (
+    Rows,
+    bad,
+    demand_heads,
+    page_shape,
+    rows_of,
+    table,
+    unit_rows,
+)
+from tilewright.runtime.bindings.attention.request import Call, demand_legal, page_room
 from tilewright.runtime.bindings.attention.stages import (
     CACHE_K,
     CACHE_V,
@@ -39,6 +47,7 @@ def build(call: Call) -> Request:
     for one in (v, cache_v):
         if one.dtype != (k.dtype if one is v else cache_k.dtype):
             raise bad("dtype-mix", f"{one.what} holds {one.dtype}, and k {k.dtype}", one.dtype, "convert one of them")
+    demand_heads(new)
     lie = _caches(call, cache_k, cache_v)
     for name, cache in lie.items():
         mine = new[name]
@@ -71,8 +80,8 @@ def _caches(call: Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
         given = table(call.view(TABLE), 2)
         lie = {name: page_shape(one, name, a.kv_layout) for name, one in (("k", cache_k), ("v", cache_v))}
         said |= {"pages": "vectorised" if a.kv_layout == "vectorised" else "strided", "lookup": "table",
-                 "page_count": lie["k"].batch, "page_size": lie["k"].rows,
-                 "keys": given.shape[1] * lie["k"].rows}  # fmt: skip
+                 "page_count": lie["k"].batch, "page_size": lie["k"].rows}  # fmt: skip
+        said["keys"] = page_room(said, given.shape[1] * lie["k"].rows)
         if given.shape[0] != said["batch"]:
             message = f"page_table has {given.shape[0]} rows and there are {said['batch']} sequences"
             raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
@@ -90,6 +99,9 @@ def _rotary(call: Call) -> None:
     if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype or cos.strides != sin.strides:
         message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
         raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each place, a column for each pair")
+    if not cos.shape[1]:
+        message = f"cos and sin have shape {cos.shape}: no pair is turned"
+        raise bad("rotary-tables", message, cos.shape, "give a column for each pair, or leave rotary out")
     for one in (cos, sin):
         unit_rows(one)
     if cos.dtype not in ("fp32", said["dtype_q"]):
@@ -108,6 +120,7 @@ def _turned_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:
         message = f"q is {q.dtype} of shape {q.shape}, and k {said['dtype_q']} of {said['rows']} new rows"
         raise bad("shape-queries", message, q.shape, "give a query for each new key, with heads of its size and type")
     said["heads_q"], said["turns_q"] = rows.heads, True
+    demand_heads({"q": rows})
     lie["q"] = rows
     out = call.views[Q_OUT]
     lie["o"] = Rows.dense((*rows.outer, rows.heads, rows.size), call.a.layout)

@@ -12,10 +12,12 @@ from tilewright.runtime.bindings.attention.operands import (
     PAGE_LAYOUTS,
     bad,
     known_layout,
+    not_an_array,
     whole_number,
 )
 from tilewright.runtime.bindings.attention.request import Attributes
 from tilewright.runtime.bindings.attention.stages import SLOTS
+from tilewright.runtime.calls import scalar
 from tilewright.runtime.requests import Operands
 
 _NAMES = tuple(one.name for one in SLOTS)
@@ -24,6 +26,9 @@ _HALF = (1 << 32) - 1
 
 
 def _placed(**operands: Any) -> tuple[Any, ...]:
+    for name, one in operands.items():
+        if isinstance(one, (list, tuple, int, float)):
+            raise not_an_array(name, one)
     return tuple(operands.get(name) for name in _NAMES)
 
 
@@ -84,7 +89,7 @@ def _halves(name: str, value: Any) -> tuple[float, float]:
     return float(number & _HALF), float(number >> 32 & _HALF)
 
 
-def _seed(dropout: Any, seed: Any) -> tuple[Any, tuple[float, float, float, float]]:
+def _seed(dropout: float, seed: Any) -> tuple[Any, tuple[float, float, float, float]]:
     """An array of seed and offset, or the halves of both."""
     none = (0.0, 0.0, 0.0, 0.0)
     if not dropout:
@@ -101,9 +106,12 @@ def _seed(dropout: Any, seed: Any) -> tuple[Any, tuple[float, float, float, floa
     return None, (*_halves("seed", seed), 0.0, 0.0)
 
 
-def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and not low <= value < high:
-        raise bad(name, f"{name} is {value}", value, remedy)
+def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> float:
+    """A number of any library as a float, from `low` to below `high`."""
+    number = scalar(name, value)
+    if not low <= number < high:
+        raise bad(name, f"{name} is {number}", number, remedy)
+    return number
 
 
 def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
@@ -116,10 +124,9 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
     sink_keys, sink = _sinks(given["sink"])
     softcap, dropout, scale = given["softcap"], given["dropout"], given["scale"]
     if softcap is not None:
-        _in_range(
-            "softcap", softcap, math.ulp(0.0), math.inf, "use a number over 0, or leave it out: 0 makes all scores 0"
-        )
-    _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
+        remedy = "use a number over 0 and below 1e38, or leave it out: 0 makes all scores 0"
+        softcap = _in_range("softcap", softcap, math.ulp(0.0), 1e38, remedy)
+    dropout = _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
     seed, halves = _seed(dropout, given["seed"])
     k_scale, v_scale = _pair("kv_scales", given["kv_scales"])
     operands = _placed(
@@ -168,7 +175,8 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
     rotary, cos, sin = given["rotary"], None, None
     kind = "none"
     if rotary is not None:
-        if not isinstance(rotary, (tuple, list)) or len(rotary) != 3 or rotary[2] not in ("interleaved", "half"):
+        three = isinstance(rotary, (tuple, list)) and len(rotary) == 3 and isinstance(rotary[2], str)
+        if not three or rotary[2] not in ("interleaved", "half"):
             raise bad("rotary", f"rotary is {shown(rotary)}", shown(rotary),
                       "give (cos, sin, 'interleaved') or (cos, sin, 'half')")  # fmt: skip
         cos, sin, kind = rotary
@@ -176,6 +184,8 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
         raise bad(
             "page-lookup", "append_kv finds pages by a block table", "indptr", "give page_table as (batch, pages)"
         )
+    if given["q"] is None and given["q_out"] is not None:
+        raise bad("shape-queries", "q_out is given and q is not", "None", "give q too, or leave q_out out")
     operands = _placed(
         q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
         page_table=given["page_table"], cos=cos, sin=sin, cache_k=cache_k, cache_v=cache_v, q_out=given["q_out"],

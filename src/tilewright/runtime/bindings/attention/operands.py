@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,12 +18,23 @@ PAGE_LAYOUTS = ("linear", "heads_first", "vectorised")
 _ALIASES = {"vectorized": "vectorised", "nhd": "linear", "hnd": "heads_first", "": "linear", "bshd": "linear",
             "bhsd": "heads_first"}  # fmt: skip
 
+_FLOATS = ("q", "k", "v", "bias", "alibi", "sink", "q_scale", "k_scale", "v_scale", "cos", "sin", "out", "cache_k",
+           "cache_v", "q_out")  # fmt: skip
+
 
 def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
     return ProblemError(message, rule=rule, value=value, remedy=remedy)
 
 
 whole_number = partial(numbers.whole_number, "attention")
+
+
+def not_an_array(name: str, value: Any) -> ProblemError:
+    """With the elements such an array has: tables are of int32, masks of truth values."""
+    kind = "np.float32" if name in _FLOATS else "bool" if name == "mask" else "np.int32"
+    held = "None" if value is None else f"a {type(value).__name__}"
+    remedy = f"give a NumPy array (np.asarray({name}, dtype={kind})) or anything with DLPack"
+    return bad("array-type", f"{name} is {held}, not an array", held, remedy)
 
 
 def known_layout(name: Any, known: tuple[str, ...], rule: str = "layout-name") -> str:
@@ -94,10 +106,18 @@ def rows_of(view: View, layout: str, packed: bool) -> Rows:
     return Rows(1 if packed else first[0], one, two, size, (batch, row, head), packed)
 
 
+def demand_heads(lie: Mapping[str, Rows]) -> None:
+    """Heads and elements there are: to a problem a size of 0 is one that nobody said."""
+    for name, one in lie.items():
+        for size, what in ((one.heads, "heads"), (one.size, "elements in a head")):
+            if size < 1:
+                raise bad("size-positive", f"{name} has {size} {what}", size, "give at least one")
+
+
 def page_shape(view: View, name: str, layout: str) -> Rows:
     """Pages of k or v as (pages, slots, heads, elements); vectorised ones have strides of pages and heads only."""
     if layout != "vectorised":
-        return rows_of(view, "bhsd" if layout == "heads_first" else "bshd", False)
+        return _with_slots(view, rows_of(view, "bhsd" if layout == "heads_first" else "bshd", False))
     vector = 16 // view.itemsize
     if len(view.shape) != 5 or view.shape[-1] != vector:
         order = f"(pages, heads, elements / {vector}, slots, {vector})"
@@ -113,7 +133,14 @@ def page_shape(view: View, name: str, layout: str) -> Rows:
         message = f"a page of {view.what} does not lie side by side: its strides are {view.strides}"
         raise copy_needed(view.what, message, rule="array-strides", value=view.strides)
     head = _plain(heads, view.strides[1], slots * size)
-    return Rows(pages, slots, heads, size, (_plain(pages, view.strides[0], head * heads), 0, head))
+    strides = (_plain(pages, view.strides[0], head * heads), 0, head)
+    return _with_slots(view, Rows(pages, slots, heads, size, strides))
+
+
+def _with_slots(view: View, pages: Rows) -> Rows:
+    if pages.rows < 1:
+        raise bad("page-size", f"pages of {view.what} have {pages.rows} slots", view.shape, "give pages of 1 to 1024")
+    return pages
 
 
 def table(view: View, rank: int, shape: Sizes = ()) -> View:
@@ -154,7 +181,7 @@ def scale_strides(view: View, batch: int, heads: int, block: int) -> tuple[str, 
     if shape in ((batch, heads), (1, heads), (batch, 1)):
         return "head", tuple(0 if size == 1 else step for size, step in zip((*shape, 1), (*strides, 0), strict=True))
     full = len(shape) == 3 and shape[0] in (1, batch) and shape[1] in (1, heads)
-    if full and (block > 0 or shape[2] == 1):
+    if full and shape[2] > 0 and (block > 0 or shape[2] == 1):
         kind = "block" if shape[2] > 1 else "head"
         return kind, tuple(0 if size == 1 else step for size, step in zip(shape, strides, strict=True))
     raise bad("scales-shape", f"{view.what} has shape {shape}", shape, remedy)

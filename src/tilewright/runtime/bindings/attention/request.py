@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from tilewright.runtime.bindings.attention.operands import (
     Rows,
     bad,
     broadcast,
+    demand_heads,
+    not_an_array,
     page_shape,
     rows_of,
     scale_strides,
@@ -87,9 +89,7 @@ class Call:
     def view(self, slot: int) -> View:
         found = self.views[slot]
         if found is None:
-            name = stages.SLOTS[slot].name
-            remedy = f"give a NumPy array (np.asarray({name}, dtype=np.float32)) or anything with DLPack"
-            raise bad("array-type", f"{name} is None, not an array", "None", remedy)
+            raise not_an_array(stages.SLOTS[slot].name, None)
         return found
 
 
@@ -175,7 +175,7 @@ def _sequences(call: Call, rows: Rows, packed: bool) -> None:
         if said["batch"] < 0:
             raise bad("table-shape", "starts_q is empty", starts.shape, "give one start a sequence, and the end")
         said["total_rows"], said["packed"] = rows.rows, True
-        said["rows"] = a.longest[0] or rows.rows
+        said["rows"] = _longest(a.longest[0], rows.rows)
     else:
         said["batch"], said["rows"] = rows.batch, rows.rows
         if call.views[STARTS_K] is not None:
@@ -198,7 +198,7 @@ def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
         table(call.view(STARTS_K), 1, (said["batch"] + 1,))
         lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, True) for one in (k, v))
         said["total_keys"] = lie["k"].rows
-        said["keys"] = a.longest[1] or lie["k"].rows
+        said["keys"] = _longest(a.longest[1], lie["k"].rows)
     else:
         lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, False) for one in (k, v))
         said["keys"] = lie["k"].rows
@@ -230,7 +230,8 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
         table(given, 1)
         table(call.view(INDPTR), 1, (said["batch"] + 1,))
         table(call.view(LAST), 1, (said["batch"],))
-        said["lookup"], said["keys"] = "indices", a.longest[1] or given.shape[0] * said["page_size"]
+        room = given.shape[0] * said["page_size"]
+        said["lookup"], said["keys"] = "indices", page_room(said, a.longest[1] or room)
         call.lying["table"] = given.shape[0]
         if call.views[LENGTHS_K] is not None:
             remedy = "leave lengths_k out, or give a block table"
@@ -245,14 +246,25 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
             "page-lengths", "page_table is given without lengths_k", "None", "say how many keys each sequence has"
         )
     said["lookup"] = "table"
-    said["keys"] = a.longest[1] or given.shape[1] * said["page_size"]
+    said["keys"] = page_room(said, a.longest[1] or given.shape[1] * said["page_size"])
     if said["keys"] > given.shape[1] * said["page_size"]:
         message = f"longest_k is {said['keys']}, and a row of page_table has {given.shape[1]} pages"
         raise bad("longest", message, said["keys"], f"use up to {given.shape[1] * said['page_size']}")
     call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
 
 
+def _longest(said: int, rows: int) -> int:
+    """Rows of the longest of packed sequences: never more than there are, for a problem makes room for what it says."""
+    return min(said, rows) if said else rows
+
+
+def page_room(said: Mapping[str, Any], keys: int) -> int:
+    """Keys that a sequence has room for: none in a pool without pages."""
+    return keys if said["page_count"] else 0
+
+
 def _heads(lie: dict[str, Rows]) -> None:
+    demand_heads(lie)
     q, k, v = (lie[name] for name in "qkv")
     if q.size != k.size:
         message = f"heads of q have {q.size} elements and those of k {k.size}"

@@ -91,6 +91,8 @@ def _tables(p: AttentionProblem, generator: Generator) -> dict[str, Array]:
     keys = _lengths(generator, p.batch, p.keys)
     if p.family == "append":
         keys = generator.integers(0, max(0, p.keys - p.rows), p.batch, np.int32, endpoint=True)
+    elif p.lookup == "table" and not p.lengths_k:
+        keys = np.full(p.batch, p.keys, np.int32)  # where no table says how many, a kernel reads them all
     if p.lengths_k or p.family == "append":
         room = np.diff(found["starts_k"]) if "starts_k" in found else np.full(p.batch, p.keys)
         found["lengths_k"] = np.minimum(keys, room).astype(np.int32)
