@@ -13,10 +13,10 @@ from tilewright.build import Store
 from tilewright.build.named import pool_specs
 from tilewright.build.why import find_spec
 from tilewright.errors import TilewrightError, UnknownNameError
-from tilewright.ops import op
+from tilewright.ops import all_ops, op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import pools
-from tilewright.ops.pooling import SWEPT
+from tilewright.ops.pooling import SMALL, SWEPT
 
 GEMM = op("gemm")
 DTYPES = ("fp32", "bf16", "fp16", "int8", "fp8_e4m3", "fp8_e4m3fnuz", "tf32", "fp8_e4m3:fp8_e5m2", "bf16:fp32")
@@ -70,6 +70,22 @@ def test_swept_pools_are_walked_only_for_a_whole_name(monkeypatch: pytest.Monkey
         list(pool_specs(word))
     assert walked
     assert not set(walked) & set(SWEPT)
+
+
+def test_a_digest_is_looked_for_in_small_pools_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools that an op has of its own hold hundreds of thousands."""
+    walked: set[str] = set()
+    for each in all_ops().values():
+        real = each.proposals
+
+        def noted(pool: str, arch: str, real: Any = real, **axes: Any) -> Iterator[KernelSpec]:
+            walked.add(pool)
+            found: Iterator[KernelSpec] = real(pool, arch, **axes)
+            return found
+
+        monkeypatch.setattr(type(each), "proposals", staticmethod(noted))
+    assert list(pool_specs("abcdef99")) == []
+    assert walked == set(SMALL)
 
 
 def test_swept_pools_hold_no_other_kinds_of_kernels_than_the_small_ones() -> None:

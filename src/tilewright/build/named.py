@@ -15,7 +15,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ops import all_ops, op_names
 from tilewright.ops import op as op_by_name
 from tilewright.ops.base import KernelSpec, Op
-from tilewright.ops.pooling import SWEPT
+from tilewright.ops.pooling import SMALL
 
 DIGEST_LETTERS = 8  # of a digest, at the end of a name
 SHORTEST_PREFIX = 6
@@ -92,7 +92,7 @@ def _small(op: Op, signature: Any, arch: str) -> Iterator[KernelSpec]:
 
 def _of_pools(op: Op, arch: str, axes: dict[str, tuple[Any, ...]], *, swept: bool = False) -> Iterator[KernelSpec]:
     # The largest of the small pools first: it holds most of what the others do.
-    names = [one for one in op.pool_names if (one in SWEPT) == swept]
+    names = [one for one in op.pool_names if (one in SMALL) != swept]
     for pool in names if swept else reversed(names):
         try:
             yield from op.proposals(pool, arch, **axes)

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.fields import flat_names
-from tilewright.ops.pooling import SWEPT
+from tilewright.ops.pooling import SMALL, SWEPT
 
 MOST_CHECKS = 2000  # of combinations: some 0.1 s
 MOST_VALUES = 160  # of one field
@@ -95,7 +95,7 @@ def _proposed(op: Op, signature: Any, arch: str, kind: type[Any]) -> tuple[Any, 
     axes = op.axes_of(signature)
     # Of the pools that turn every axis the first is enough: the next has the same values, and a hundred times more.
     swept = [one for one in op.pool_names if one in SWEPT][:1]
-    pools = (*(one for one in op.pool_names if one not in SWEPT), *swept)
+    pools = (*(one for one in op.pool_names if one in SMALL), *swept)
     found = (spec.schedule for pool in pools for spec in op.proposals(pool, arch, **axes))
     return tuple(dict.fromkeys(one for one in found if type(one) is kind))
 

@@ -15,8 +15,10 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.errors import RequestError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec, NamedSet, Violation
 
-# Pools that turn every axis: what they hold runs into thousands a signature.
+# Pools that turn every axis: what they hold runs into thousands a signature.  Those an op has of its own may hold as
+# much: only the small ones are walked where nobody says what is looked for.
 SWEPT = ("full", "profiler")
+SMALL = ("tiny", "tests", "default", "full-tests")
 POOL_NAMES = ("tiny", "tests", "default", *SWEPT)
 
 

@@ -22,9 +22,9 @@ from typing import Any
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.pooling import SWEPT, Pools
+from tilewright.ops.pooling import SMALL, SWEPT, Pools
 
-NAMES = ("tiny", "tests", "default", "full-tests", *SWEPT)
+NAMES = (*SMALL, *SWEPT)
 SHARE = 5  # one in so many of `full` is in `full-tests`
 
 Check = Callable[[KernelSpec], Sequence[Violation]]
