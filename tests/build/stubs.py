@@ -98,6 +98,8 @@ def in_child(body: Callable[[], object]) -> int:
         return pid
     code = 1
     try:
+        # Whoever started the tests in the background has interrupts ignored; a child of ours hears of them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         body()
         code = 0
     except BaseException as error:  # the child must never return into the test runner
