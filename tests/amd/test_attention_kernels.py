@@ -46,7 +46,8 @@ def built() -> Mapping[str, Artifact]:
 @pytest.mark.parametrize("spec", SPECS, ids=lambda one: str(one.signature.family))
 def test_kernels_build_and_keep_nothing_in_memory(spec: KernelSpec, built: Mapping[str, Artifact]) -> None:
     one = built[spec.digest]
-    assert one.manifest["promises"] == "kept"
+    multiplies = spec.signature.family == "forward"  # others only move and add: they promise no matrix instruction
+    assert one.manifest["promises"] == ("kept" if multiplies else "nothing promised")
     with amd_toolchain.in_force():
         found = inspect_spec(spec)
     resources = [one.resources for one in found.functions if one.resources is not None]
