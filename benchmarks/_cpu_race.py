@@ -170,6 +170,14 @@ def listed(parser: argparse.ArgumentParser, name: str, given: str, known: Sequen
     return found
 
 
+def tell(found: dict[str, dict[str, Any]]) -> None:
+    """A summary's geometric means, each with its worst shape and whether it meets what it is held to."""
+    for name, one in found.items():
+        verdict = f" (target {one['target']}): {'met' if one['met'] else 'MISSED'}" if one["target"] else ""
+        print(f"{name}: geometric mean {one['geometric_mean']:.3f} over {one['shapes']} shapes, P10 {one['p10']:.2f}, "
+              f"least {one['least']:.2f} at {one['least_shape']}{verdict}")  # fmt: skip
+
+
 def kept(options: argparse.Namespace, name: str, *, whole: bool) -> argparse.Namespace:
     """A run of everything has a result file by itself."""
     if options.output is None and whole and not options.quick and not options.shapes:

@@ -25,7 +25,7 @@ from typing import Any
 
 from _attention_shapes import FAMILIES, FIXED, QUICK, Shape, as_message, random_shapes
 from _attention_worker import COPY_BYTES
-from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, written
+from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, tell, written
 from _machine import installed, provenance
 
 WORKER = Path(__file__).parent / "_attention_worker.py"
@@ -145,13 +145,6 @@ def line(row: dict[str, Any]) -> str:
         text += f"{over['quartile_1']:>6.2f}-{over['quartile_3']:<6.2f}"
     copied = row.get("over_copy")
     return text + (f" {copied['ratio']:>6.2f}" if copied else "")
-
-
-def tell(found: dict[str, dict[str, Any]]) -> None:
-    for name, one in found.items():
-        verdict = f" (target {one['target']}): {'met' if one['met'] else 'MISSED'}" if one["target"] else ""
-        print(f"{name}: geometric mean {one['geometric_mean']:.3f} over {one['shapes']} shapes, P10 {one['p10']:.2f}, "
-              f"least {one['least']:.2f} at {one['least_shape']}{verdict}")  # fmt: skip
 
 
 def arguments() -> argparse.Namespace:

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tilewright
 from tests.attention.drawing import ATTENTION
+from tests.shell import Shell, shell_in
 from tilewright.arch import best_host_arch
 from tilewright.ops.attention import AttentionProblem
 
-Shell = Callable[..., subprocess.CompletedProcess[str]]
 LAYER = ("--batch", "2", "--heads-q", "4", "--heads-kv", "2", "--rows", "17", "--keys", "33", "--head-qk", "16",
          "--causal", "bottom_right")  # fmt: skip
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """`tilewright WORDS` in a process of its own."""
-    source = str(Path(tilewright.__file__).parent.parent)
-
-    def run(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": source, "COLUMNS": "200"}
-        command = [sys.executable, "-m", "tilewright", *words]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
-        assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    return run
+    return shell_in(tmp_path)
 
 
 def test_specs_generate_and_wrap_for_every_backend(shell: Shell, tmp_path: Path) -> None:

@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.onnx_nodes import cases, data_sets, onnx
 
-onnx: Any = pytest.importorskip("onnx")
 pytestmark = pytest.mark.usefixtures("floor", "needs_compiler")
 
 Array = np.ndarray[Any, Any]
-
-
-@lru_cache(maxsize=1)
-def _all() -> tuple[Any, ...]:
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():  # of the tests of other nodes, which are made too
-        warnings.simplefilter("ignore")
-        return tuple(load_model_tests(kind="node"))
-
-
-def cases() -> list[Any]:
-    """The tests whose model is one Attention; the same nodes written out as graphs are none."""
-    found = []
-    for case in _all():
-        if not case.name.startswith("test_attention"):
-            continue
-        model = case.model if case.model is not None else onnx.load(str(Path(case.model_dir) / "model.onnx"))
-        if [node.op_type for node in model.graph.node] == ["Attention"]:
-            found.append(pytest.param(case, model.graph.node[0], id=case.name))
-    return found
-
-
-def data_sets(case: Any) -> list[tuple[list[Array], list[Array]]]:
-    """Inputs and outputs: made in memory by newer versions of onnx, in files of older ones."""
-    if case.data_sets is not None:
-        return [(list(inputs), list(outputs)) for inputs, outputs in case.data_sets]
-    folders = sorted(Path(case.model_dir).glob("test_data_set_*"))
-    return [(_tensors(one, "input"), _tensors(one, "output")) for one in folders]
-
-
-def _tensors(folder: Path, what: str) -> list[Array]:
-    found = []
-    for index in range(len(list(folder.glob(f"{what}_*.pb")))):
-        tensor = onnx.TensorProto()
-        tensor.ParseFromString((folder / f"{what}_{index}.pb").read_bytes())
-        found.append(onnx.numpy_helper.to_array(tensor))
-    return found
+CASES = [pytest.param(case, model.graph.node[0], id=case.name) for case, model in cases("test_attention", "Attention")]
 
 
 class Node:
@@ -133,7 +93,7 @@ def attend(node: Node) -> tuple[Array, dict[str, Array]]:
 NEAR = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 4e-2}
 
 
-@pytest.mark.parametrize(("case", "raw"), cases())
+@pytest.mark.parametrize(("case", "raw"), CASES)
 def test_a_node_of_onnx(case: Any, raw: Any) -> None:
     for inputs, outputs in data_sets(case):
         node = Node(raw, inputs)
@@ -153,7 +113,7 @@ def test_a_node_of_onnx(case: Any, raw: Any) -> None:
 
 def test_there_are_such_nodes() -> None:
     """The loader changes from version to version: none found would pass for all right."""
-    names = [str(one.id) for one in cases()]
+    names = [str(one.id) for one in CASES]
     if not names:
         pytest.skip(f"onnx {onnx.__version__} has no Attention")
     assert len(names) >= 20, names

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tilewright
+from tests.shell import Shell, shell_in
 
-Shell = Callable[..., subprocess.CompletedProcess[str]]
 LAYER = ("--batch", "2", "--channels", "8", "--filters", "16", "--size", "9x7", "--window", "3", "--padding", "1")
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """`tilewright WORDS` in a process of its own."""
-    source = str(Path(tilewright.__file__).parent.parent)
-
-    def run(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": source, "COLUMNS": "200"}
-        command = [sys.executable, "-m", "tilewright", *words]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
-        assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    return run
+    return shell_in(tmp_path)
 
 
 def test_specs_generate_and_wrap_for_every_backend(shell: Shell, tmp_path: Path) -> None:

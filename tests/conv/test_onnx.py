@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.onnx_nodes import cases, data_sets, onnx
 
-onnx: Any = pytest.importorskip("onnx")
 pytestmark = pytest.mark.usefixtures("floor")
 
 Array = np.ndarray[Any, Any]
 Pairs = tuple[tuple[int, int], ...]
 OPS = ("Conv", "ConvTranspose", "ConvInteger")
-
-
-@lru_cache(maxsize=1)
-def _all() -> tuple[Any, ...]:
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():  # of the tests of other nodes, which are made too
-        warnings.simplefilter("ignore")
-        return tuple(load_model_tests(kind="node"))
-
-
-def cases() -> list[Any]:
-    """The tests whose model is one such node."""
-    found = []
-    for case in _all():
-        if "conv" not in case.name:
-            continue
-        model = case.model if case.model is not None else onnx.load(str(Path(case.model_dir) / "model.onnx"))
-        if len(model.graph.node) == 1 and model.graph.node[0].op_type in OPS:
-            found.append(pytest.param(case, model.graph.node[0], id=case.name))
-    return found
-
-
-def data_sets(case: Any) -> list[tuple[list[Array], list[Array]]]:
-    """Inputs and outputs: made in memory by newer versions of onnx, in files of older ones."""
-    if case.data_sets is not None:
-        return [(list(inputs), list(outputs)) for inputs, outputs in case.data_sets]
-    folders = sorted(Path(case.model_dir).glob("test_data_set_*"))
-    return [(_tensors(one, "input"), _tensors(one, "output")) for one in folders]
-
-
-def _tensors(folder: Path, what: str) -> list[Array]:
-    found = []
-    for index in range(len(list(folder.glob(f"{what}_*.pb")))):
-        tensor = onnx.TensorProto()
-        tensor.ParseFromString((folder / f"{what}_{index}.pb").read_bytes())
-        found.append(onnx.numpy_helper.to_array(tensor))
-    return found
+CASES = [pytest.param(case, model.graph.node[0], id=case.name) for case, model in cases("conv", *OPS)]
 
 
 def _automatic(kind: str, sizes: Any, reach: Any, stride: Any) -> Pairs:
@@ -120,7 +80,7 @@ def transpose(said: Node, x: Array, w: Array, bias: Array | None = None) -> Any:
     return found if bias is None else found + bias.reshape(-1, *(1,) * len(sizes))
 
 
-@pytest.mark.parametrize(("case", "node"), cases())
+@pytest.mark.parametrize(("case", "node"), CASES)
 def test_a_node_of_onnx(case: Any, node: Any) -> None:
     for inputs, (expected,) in data_sets(case):
         result = convolve(node, inputs)
@@ -130,6 +90,6 @@ def test_a_node_of_onnx(case: Any, node: Any) -> None:
 
 def test_there_are_such_nodes() -> None:
     """The loader changes from version to version: none found would pass for all right."""
-    names = [one.id for one in cases()]
+    names = [one.id for one in CASES]
     for op, least in (("test_convinteger", 2), ("test_convtranspose", 8), ("test_basic_conv", 2)):
         assert sum(str(name).startswith(op) for name in names) >= least, (op, names)

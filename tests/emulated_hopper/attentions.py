@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.emulated_hopper.convolutions import Fenced
+from tests.emulated_hopper.convolutions import Fenced, launched
 from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, apart
-from tests.kernels.harness import Scratch
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.bindings.attention import samples, stages
@@ -31,15 +30,7 @@ def prove(kernel: Kernel, problem: AttentionProblem, seed: int = 0) -> None:
         ctypes.c_void_p.from_address(at + pointer.offset).value = operand.address if operand else None
     for scalar in stage.scalars:
         ctypes.c_double.from_address(at + scalar.offset).value = made.scalars[scalar.index]
-    refused = kernel.refusal(args)
-    assert not refused, refused
-    scratch = Scratch(kernel.workspace_bytes(args, 1))
-    zeros = scratch.memory[scratch.start : scratch.start + min(kernel.clear_bytes, scratch.size)]
-    zeros[:] = 0
-    assert kernel.launch(at, scratch.address, None) == 0
-    assert scratch.intact(), "launch left its workspace"
-    assert not zeros.any(), "what must be zero is not"
-    assert all(one is None or one.intact() for one in fenced), "launch wrote outside an operand"
+    launched(kernel, args, fenced)
     result = replace(made, operands=tuple(None if one is None else one.view for one in fenced))
     check = samples.judge(problem, made)(result)
     assert check.ok, check.detail

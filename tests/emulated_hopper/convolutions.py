@@ -44,6 +44,19 @@ class Fenced:
         return all(bool((one == POISON).all()) for one in outside)
 
 
+def launched(kernel: Kernel, args: Any, fenced: list[Fenced | None]) -> None:
+    """Run it once: no refusal, and nothing written outside its operands and its scratch memory."""
+    refused = kernel.refusal(args)
+    assert not refused, refused
+    scratch = Scratch(kernel.workspace_bytes(args, 1))
+    zeros = scratch.memory[scratch.start : scratch.start + min(kernel.clear_bytes, scratch.size)]
+    zeros[:] = 0
+    assert kernel.launch(ctypes.addressof(args), scratch.address, None) == 0
+    assert scratch.intact(), "launch left its workspace"
+    assert not zeros.any(), "what must be zero is not"
+    assert all(one is None or one.intact() for one in fenced), "launch wrote outside an operand"
+
+
 def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0) -> None:
     """Run it through its table and compare with float64."""
     made = samples.sample(problem, seed)
@@ -54,15 +67,7 @@ def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0) -> None:
     for pointer in request.pointers:
         operand = fenced[pointer.slot]
         ctypes.c_void_p.from_address(at + pointer.offset).value = operand.address if operand else None
-    refused = kernel.refusal(args)
-    assert not refused, refused
-    scratch = Scratch(kernel.workspace_bytes(args, 1))
-    zeros = scratch.memory[scratch.start : scratch.start + min(kernel.clear_bytes, scratch.size)]
-    zeros[:] = 0
-    assert kernel.launch(at, scratch.address, None) == 0
-    assert scratch.intact(), "launch left its workspace"
-    assert not zeros.any(), "what must be zero is not"
-    assert all(one is None or one.intact() for one in fenced), "launch wrote outside an operand"
+    launched(kernel, args, fenced)
     result = replace(made, operands=tuple(None if one is None else one.view for one in fenced))
     check = samples.judge(problem, made)(result)
     assert check.ok, check.detail
