@@ -20,7 +20,8 @@ template <class S, class Config> TW_GPU void gemm_shift_ws(const ShiftWsArgs &x)
   else __syncthreads();
   if (threadIdx.x < 128) {
     if (S::moves_registers) give_registers<S::feeding_registers>();
-    feed_by_warps<S>(x, shared);
+    feed_by_warps<S, Config::turned ? Config::b_rows : !Config::a_rows,
+                  Config::turned ? !Config::a_rows : Config::b_rows>(x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
     if (S::moves_registers) take_registers<S::multiplying_registers>();

@@ -5,6 +5,7 @@
 // same place inside a word.  What a word lacks in the end its neighbour has; the last one's is kept apart, as a tail.
 #pragma once
 #include <tilewright/cuda/copies.h>
+#include <tilewright/cuda/mma.h>
 #include <tilewright/cuda/shift_ws_shape.h>
 #include <tilewright/cuda/tma_ws_parts.h>
 
@@ -102,10 +103,60 @@ template <int Lines, int Major, int Size> struct ShiftOperand {
   }
 };
 
-template <class S> TW_GPU void feed_by_warps(const ShiftWsArgs &x, const SharedMemory<S> &shared) {
+// The same of words (tf32): they are rounded once they are there, and where lines are contiguous turned on their way.
+template <int Lines, int Major> struct ShiftOperand<Lines, Major, 4> {
+  static constexpr int all_rows = Major ? 0 : Lines;  // with tails
+  // Of a copy of a warp: lines contiguous, 16 of them by two k, which meets a bank and a line of the cache twice.
+  static constexpr int across = Major ? 16 : 1, deep = 32 / across;
+  static constexpr int turns = Major ? 4 : 1, rows = Major ? (Lines + 15) / 16 : Lines / 4;  // of a warp
+
+  const Rows &x;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first_line = Major ? lane % 16 : warp, first_k = Major ? warp * deep + lane / 16 : lane;
+
+  // A lane's word of row `j`, in the `turn`th part of k.
+  TW_GPU int line_of(int j) const { return first_line + j * (Major ? 16 : 4); }
+  TW_GPU int k_of(int turn) const { return first_k + turn * 4 * deep; }
+  static TW_GPU char *place(char *stage, int line, int k) {
+    return stage + line * 128 + ((k / 4 ^ line % 8) * 16 + k % 4 * 4);
+  }
+
+  TW_GPU void copy(char *stage, uint32_t *, int z, int line, int lines, int k, int all_k) const {
+    const char *at = x.at + z * x.batch_stride;
+#pragma unroll 1
+    for (int turn = 0; turn < turns; ++turn) {
+      const int my_k = k_of(turn);
+      const bool inside = k + my_k < all_k;
+#pragma unroll 4
+      for (int j = 0; j < rows; ++j) {
+        const int mine = line_of(j);
+        if (Lines % 16 && mine >= Lines) continue;
+        const long long far =
+            Major ? (k + my_k) * x.stride + (line + mine) * 4ll : (line + mine) * x.stride + (k + my_k) * 4ll;
+        const bool any = inside && line + mine < lines;
+        copy_async<4>(place(stage, mine, my_k), any ? at + far : x.at, any ? 4 : 0);
+      }
+    }
+  }
+  TW_GPU void settle(char *stage, const uint32_t *, int, int, int, int) const {
+#pragma unroll 1
+    for (int turn = 0; turn < turns; ++turn)
+#pragma unroll 4
+      for (int j = 0; j < rows; ++j) {
+        const int mine = line_of(j);
+        if (Lines % 16 && mine >= Lines) continue;
+        auto *word = reinterpret_cast<uint32_t *>(place(stage, mine, k_of(turn)));
+        *word = round_tf32(*word);
+      }
+  }
+};
+
+// LinesA, LinesB: whether lines, not k, are contiguous in memory.
+template <class S, bool LinesA, bool LinesB>
+TW_GPU void feed_by_warps(const ShiftWsArgs &x, const SharedMemory<S> &shared) {
   constexpr int size = sizeof(typename S::In), ahead = S::Stages > 2 ? S::Stages - 2 : 1;  // stages under way
-  const ShiftOperand<S::BM, S::MajorA, size> a{x.a};
-  const ShiftOperand<S::BN, S::MajorB, size> b{x.b};
+  const ShiftOperand<S::BM, LinesA, size> a{x.a};
+  const ShiftOperand<S::BN, LinesB, size> b{x.b};
   uint32_t *tails = reinterpret_cast<uint32_t *>(reinterpret_cast<char *>(shared.full) + S::barrier_bytes);
   FedStep<S> comes(x), settles(x);
   Ring<S::Stages> into, from;
@@ -131,7 +182,6 @@ template <class S> TW_GPU void feed_by_warps(const ShiftWsArgs &x, const SharedM
     __syncwarp();  // those of the whole warp
     a.settle(stage, tail, s.z * x.every_a, s.m * S::BM, k, x.k);
     b.settle(stage + S::a_bytes, tail + a.all_rows, s.z * x.every_b, s.n * S::BN, k, x.k);
-    fence_async_proxy();
     __syncwarp();
     if (threadIdx.x % 32 == 0) shared.full[from.stage].arrive();
     from.next();
