@@ -68,6 +68,7 @@ TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
 MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
+MAX_SHIFTED_SUMS = 64  # of the 128 registers there are where two warpgroups feed
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 SKINNY_MAX = 32  # rows of A (or columns of B) a skinny kernel may hold
@@ -213,10 +214,11 @@ def _cluster_k(signature: GemmSignature, schedule: WarpgroupSchedule) -> Iterato
 
 def _resources(signature: GemmSignature, schedule: WarpgroupSchedule, arch: Arch) -> Iterator[Violation]:
     need = tma_view(schedule).accumulators
-    if need > MAX_ACCUMULATORS:
+    most_sums = MAX_SHIFTED_SUMS if isinstance(schedule, ShiftWsSchedule) else MAX_ACCUMULATORS
+    if need > most_sums:
         yield Violation(
             "nv-registers",
-            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {MAX_ACCUMULATORS}",
+            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {most_sums}",
             "use a smaller tile",
         )
     if not 2 <= schedule.stages <= MAX_STAGES:

@@ -40,25 +40,18 @@ template <class S, bool First> TW_GPU void multiply_stage(Sums<S> &d, char *stag
   hold_all<S>(d);
 }
 
-// The next stage is there.
-template <class S> TW_GPU void wait_for_stage(const SharedMemory<S> &shared, const Ring<S::Stages> &ring) {
-  shared.full[ring.stage].wait(ring.phase);
-  // What warps wrote becomes visible here: in those who feed the fence would wait for all that is still under way.
-  if (S::Shifted) fence_async_proxy();
-}
-
 // `beside()` runs once, while the first stage is multiplied.
 template <class S, class Beside> TW_GPU void multiply_segment(Sums<S> &d, int steps, Ring<S::Stages> &ring,
                                                               const SharedMemory<S> &shared, const Place<S> &place,
                                                               int who, Beside beside) {
-  wait_for_stage<S>(shared, ring);
+  shared.full[ring.stage].wait(ring.phase);
   multiply_stage<S, true>(d, shared.stages + ring.stage * S::stage_bytes, who);
   int before = ring.stage;
   ring.next();
   beside();
 #pragma unroll(S::blocks_m *S::BN > 64 ? 1 : 4)  // steps of wide tiles are long enough by themselves
   for (int step = 1; step < steps; ++step) {
-    wait_for_stage<S>(shared, ring);
+    shared.full[ring.stage].wait(ring.phase);
     multiply_stage<S, false>(d, shared.stages + ring.stage * S::stage_bytes, who);
     // One multiply stays in flight; the stage before it is done and goes back.
     wgmma_wait<1>();

@@ -51,7 +51,8 @@ struct TmaWs {
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
   static constexpr int BK = 128 / sizeof(In);  // one swizzled row
-  static constexpr int threads = 384, together = 1;
+  // A warpgroup feeds and two multiply; where rows are shifted into place, another one feeds behind these.
+  static constexpr int threads = Shifted ? 512 : 384, together = 1;
   static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
   // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
