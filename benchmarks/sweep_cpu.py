@@ -49,8 +49,8 @@ GRAINS = (8, 16, 32, 64, 128)
 TURN = 12  # problems of one target and kind at a time
 KINDS = {"gemm": ("fp32", "bf16", "int8"), "conv": ("forward", "backward_data", "backward_weight")}
 # Of --least: rounds of a half, of all of them, how long for a problem; and the rounds after which a kernel that never
-# came within HOPELESS of the fastest runs no more.
-LEAST_ROUNDS, MOST_ROUNDS, PROBLEM_SECONDS, FIRST_LOOK, HOPELESS = 9, 120, 0.16, 4, 1.6
+# came within HOPELESS of the fastest runs no more (2 would be too near: a thread that has to wait doubles a time).
+LEAST_ROUNDS, MOST_ROUNDS, PROBLEM_SECONDS, FIRST_LOOK, HOPELESS = 9, 120, 0.16, 4, 3.0
 
 
 def problems(op: Op, seed: int, count: int, kind: str) -> list[Any]:
