@@ -28,10 +28,10 @@ from tilewright.ops.numerics import (
     U32,
     Array,
     Check,
+    Comparison,
     activation,
     after_activation,
     after_rounding,
-    compare,
     gamma,
     round_to,
     sampled_rows,
@@ -261,7 +261,8 @@ def judgement(problem: ConvProblem, arrays: Mapping[str, Any]) -> Callable[[Any]
         read = {"forward": "xw", "backward_data": "wy", "backward_weight": "xy"}[p.variant]
         largest = sum(float(np.max(np.abs(np.asarray(arrays[one]).astype(np.float32)), initial=0.0)) for one in read)
     bound = error_bound(p, found, largest if np.isfinite(largest) else 0.0)
-    return lambda result: compare(rows_of(p, np.asarray(result), rows), found.value, bound, p.dtype_out, found.size)
+    compared = Comparison(found.value, bound, p.dtype_out, found.size)
+    return lambda result: compared(rows_of(p, np.asarray(result), rows))
 
 
 def verify(problem: ConvProblem, arrays: Mapping[str, Any], result: Any) -> Check:
