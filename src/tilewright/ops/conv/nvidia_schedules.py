@@ -242,13 +242,13 @@ def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     yield from tma_ws(signature, arch, pool != "default")
-    yield from bands(signature, arch, pool != "default")
+    yield from bands(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
 
 
-def bands(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[BandSchedule]:
-    """Nine taps that stay, or a ring of fewer and wider ones; `wide`: slices too, which no GPU has run yet."""
+def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
+    """Nine taps that stay, or a ring of fewer and wider ones; of merged groups in slices too."""
     if not {"wgmma", "tma"} <= arch.features or signature.variant == "backward_weight":
         return
     if {DTYPES[signature.dtype].bytes, DTYPES[signature.dtype_out].bytes} != {2}:
@@ -263,7 +263,7 @@ def bands(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[BandSche
         made = BandSchedule((m, n, 64), stages, band, taps)
         yield made
         yield replace(made, merged=True)
-        for slice_, sharing in () if not wide else ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
+        for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
             yield replace(made, merged=True, slice=slice_, sharing=sharing)
 
 
