@@ -13,7 +13,12 @@ from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia import band_rows, folded, folded_elements, merged_groups, padded, padded_copies
-from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    DepthwiseTileSchedule,
+)
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import TmaWsSchedule
@@ -31,6 +36,7 @@ ONE_CACHE = 4.5e10  # bytes a second into one of them, all at once
 BAND_FILL, COPY_START = 3e-6, 3e-6
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
+TILE_FMAS = 2.2e13  # of windows over tiles
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
@@ -46,6 +52,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         return _tma_ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, BandSchedule):
         return _band(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, DepthwiseTileSchedule):
+        return _depthwise_tile(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
@@ -68,6 +76,17 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     return (
         START + max(p.flops / 2 * idle * each / FMAS, p.bytes / MEMORY) + ADD_START * (p.variant == "backward_weight")
     )
+
+
+def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
+    """Units reach over edges, and so do tiles' channels."""
+    sizes = p.size if p.variant == "backward_data" else p.out
+    idle = _whole(sizes[-1], schedule.pixels) / sizes[-1] * _whole(sizes[-2], schedule.lines) / sizes[-2]
+    idle *= _whole(p.channels, schedule.channels) / p.channels
+    weight = p.variant == "backward_weight"
+    again = 1.0 + 0.05 * (schedule.channels == 32)  # each pixel is asked for in more pieces
+    moved = p.bytes / MEMORY * again
+    return START + max(p.flops / 2 * idle / TILE_FMAS, moved) + ADD_START * weight
 
 
 def _whole(x: int, y: int) -> int:
