@@ -169,15 +169,18 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
         ("backward_data", DepthwiseTileSchedule(3, 1, 8, 1, 32)),
         ("backward_weight", DepthwiseTileSchedule(3, 1, 7, 2, 32)),
         ("backward_weight", DepthwiseTileSchedule(3, 2, 4, 2)),
+        ("forward", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
+        ("backward_data", DepthwiseTileSchedule(3, 1, 7, 2, 64, 2)),
+        ("backward_weight", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
     ],
 )
 def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: DepthwiseTileSchedule) -> None:
     """Units over every edge, channels that end inside a tile, several tiles of a block."""
-    step = (schedule.step,) * 2
+    also: Any = {"stride": (schedule.step,) * 2, "dilation": (schedule.spread,) * 2, "variant": variant}
     problems = (
-        flat(3, 24, 24, (6, 9), (3, 3), groups=24, stride=step, before=(1, 1), variant=variant),
-        flat(2, 72, 72, (11, 20), (3, 3), groups=72, stride=step, before=(0, 2), after=(2, 1), variant=variant),
-        flat(1, 8, 8, (3, 3), (3, 3), groups=8, stride=step, before=(2, 2), after=(0, 0), variant=variant),
+        flat(3, 24, 24, (6, 9), (3, 3), groups=24, before=(1, 1), **also),
+        flat(2, 72, 72, (11, 20), (3, 3), groups=72, before=(0, 2), after=(2, 1), **also),
+        flat(1, 8, 8, (3, 3), (3, 3), groups=8, before=(2, 2), after=(0, 0), **also),
     )
     assert proven(emulator, schedule, problems) == []
 

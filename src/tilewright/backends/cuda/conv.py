@@ -59,7 +59,8 @@ def _depthwise(spec: KernelSpec) -> Fields:
 
 def _depthwise_tile(spec: KernelSpec) -> Fields:
     h: DepthwiseTileSchedule = spec.schedule
-    return {"window": h.window, "step": h.step, "pixels": h.pixels, "lines": h.lines, "channels": h.channels}
+    names = ("window", "step", "spread", "pixels", "lines", "channels")
+    return {name: getattr(h, name) for name in names}
 
 
 _TMA_WS = Pipeline(

@@ -163,9 +163,7 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)
     apart = merged > 1 or (weight and p.group_channels % 64 > 0)
     copied = 2 * again if apart else 0.0
-    product_time = gemm_estimate.seconds_of(
-        counted._replace(moved=float(p.bytes), copies=float(apart), copied=copied)
-    )
+    product_time = gemm_estimate.seconds_of(counted._replace(moved=float(p.bytes), copies=float(apart), copied=copied))
     return max(product_time, walk) + BESIDE * min(product_time, walk)
 
 

@@ -112,6 +112,8 @@ def _depthwise_tile(signature: ConvSignature, schedule: ConvSchedule, arch: Arch
         yield Violation("nv-depthwise", message, f"use a window of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
     if h.step > 1 and signature.variant == "backward_data":
         yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
+    if h.spread > 2:
+        yield Violation("nv-depthwise", f"a dilation of {h.spread}", "use 1 or 2, or the depthwise pipeline")
     if h.channels not in (32, 64):
         yield Violation("nv-vector", f"{h.channels} channels of a tile", "use 32 or 64")
     kept = h.window**2 if signature.variant == "backward_weight" else 0
@@ -221,7 +223,7 @@ def _depthwise_tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem
             if depth > 1 and strides[0] != strides[1] * depth:
                 yield _violation("nv-dense", "the planes of images do not lie at equal distances")
     slides = len(p.window) > 1 and p.window[-2:] == (h.window,) * 2 and p.stride[-2:] == (h.step,) * 2
-    if not slides or p.dilation[-2:] != (1, 1):
+    if not slides or p.dilation[-2:] != (h.spread,) * 2:
         yield _violation("nv-depthwise", "this kernel has another window, stride or dilation")
     if p.variant == "backward_data" and any(one != 1 for one in p.stride):
         yield _violation("nv-depthwise", "strides over 1: this kernel slides one pixel at a time")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -134,13 +135,15 @@ class DepthwiseTileSchedule:
     pixels: int  # of results of a unit, across
     lines: int  # and down
     channels: int = 64  # of a tile
+    spread: int = 1  # the dilation, along both
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise_tile",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:
-        return f"depthwise_tile_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
+        said = f"depthwise_tile_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
+        return said + (f"_spread{self.spread}" if self.spread > 1 else "")
 
     def least_bytes(self, weight: bool, planes: int) -> int:
         """Shared memory of the smallest tile (conv_host_depthwise_tile.h)."""
@@ -149,7 +152,8 @@ class DepthwiseTileSchedule:
             return -(-nbytes // 128) * 128
 
         pixel = 2 * self.channels
-        reach, high = ((count - 1) * self.step + self.window for count in (self.pixels, self.lines))
+        wide = (self.window - 1) * self.spread + 1
+        reach, high = ((count - 1) * self.step + wide for count in (self.pixels, self.lines))
         if weight:
             return 256 + high * whole(reach * pixel) + self.lines * whole(self.pixels * pixel)
         return 256 + whole(planes * self.window**2 * self.channels * 4) + planes * high * whole(reach * pixel)
@@ -304,13 +308,13 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
     """Units that divide the sizes of usual networks, and such of powers of two."""
     if "tma" not in arch.features or DTYPES[signature.dtype].bytes != 2:
         return
+    data, weight = signature.variant == "backward_data", signature.variant == "backward_weight"
     for window in DEPTHWISE_WINDOWS:
-        for step in DEPTHWISE_STEPS if signature.variant != "backward_data" else (1,):
-            for pixels, lines in (
-                ((7, 2), (8, 2)) if window < 7 or signature.variant != "backward_weight" else ((7, 1), (7, 2))
-            ):
-                for channels in (32, 64):
-                    yield DepthwiseTileSchedule(window, step, pixels, lines, channels)
+        for step in DEPTHWISE_STEPS if not data else (1,):
+            units = ((7, 1), (7, 2)) if weight and window == 7 else ((7, 2), (8, 2))
+            for (pixels, lines), channels in product(units, (32, 64)):
+                yield DepthwiseTileSchedule(window, step, pixels, lines, channels)
+        yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:

@@ -141,15 +141,15 @@ template <class Config> struct TilePixels {
       const TileLine<Config, G::reach> line(from + r * row);
 #pragma unroll
       for (int i = 0; i < G::TH; ++i) {
-        const int high = r - i * G::S;
-        if (high < 0 || high >= G::K) continue;
+        const int high = (r - i * G::S) / G::D;
+        if (r < i * G::S || high * G::D != r - i * G::S || high >= G::K) continue;
 #pragma unroll
         for (int k = 0; k < G::K; ++k) {
           const Weights w = *reinterpret_cast<const Weights *>(of + (high * G::K + k) * G::Channels);
 #pragma unroll
           for (int t = 0; t < G::TW; ++t) {
-            sums[i][t][0] = fmaf(line.v[t * G::S + k][0], w.v[0], sums[i][t][0]);
-            sums[i][t][1] = fmaf(line.v[t * G::S + k][1], w.v[1], sums[i][t][1]);
+            sums[i][t][0] = fmaf(line.v[t * G::S + k * G::D][0], w.v[0], sums[i][t][0]);
+            sums[i][t][1] = fmaf(line.v[t * G::S + k * G::D][1], w.v[1], sums[i][t][1]);
           }
         }
       }
@@ -243,14 +243,14 @@ TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &s
           const TileLine<Config, G::reach> read(from + r * row);
 #pragma unroll
           for (int i = 0; i < G::TH; ++i) {
-            const int high = r - i * G::S;
-            if (high < 0 || high >= G::K) continue;
+            const int high = (r - i * G::S) / G::D;
+            if (r < i * G::S || high * G::D != r - i * G::S || high >= G::K) continue;
 #pragma unroll
             for (int t = 0; t < G::TW; ++t)
 #pragma unroll
               for (int k = 0; k < G::K; ++k) {
-                sums[high][k][0] = fmaf(read.v[t * G::S + k][0], y[i][t][0], sums[high][k][0]);
-                sums[high][k][1] = fmaf(read.v[t * G::S + k][1], y[i][t][1], sums[high][k][1]);
+                sums[high][k][0] = fmaf(read.v[t * G::S + k * G::D][0], y[i][t][0], sums[high][k][0]);
+                sums[high][k][1] = fmaf(read.v[t * G::S + k * G::D][1], y[i][t][1], sums[high][k][1]);
               }
           }
         }

@@ -30,14 +30,15 @@ struct DepthwiseTileArgs {
   EpilogueArgs finish;
 };
 
-// Config: A, C, variant, window (wide and high), step, pixels, lines, channels.
+// Config: A, C, variant, window (wide and high), step, spread (the dilation), pixels, lines, channels.
 template <class Config> struct DepthwiseTile {
-  static constexpr int K = Config::window, S = Config::step, TW = Config::pixels, TH = Config::lines,
-                       Channels = Config::channels, Lanes = Channels / 2, each = 32 / Lanes;  // units of a warp at once
+  static constexpr int K = Config::window, S = Config::step, D = Config::spread, wide = (K - 1) * D + 1,
+                       TW = Config::pixels, TH = Config::lines, Channels = Config::channels, Lanes = Channels / 2,
+                       each = 32 / Lanes;  // units of a warp at once
   static constexpr bool weight = Config::variant == ConvVariant::backward_weight;
-  static constexpr int reach = (TW - 1) * S + K, high = (TH - 1) * S + K;  // pixels that a unit meets
-  static constexpr int pixel = Channels * 2;                               // bytes
-  static constexpr int warps = weight && K > 5 ? 11 : 15;                  // that multiply; one more feeds
+  static constexpr int reach = (TW - 1) * S + wide, high = (TH - 1) * S + wide;  // pixels that a unit meets
+  static constexpr int pixel = Channels * 2;                                     // bytes
+  static constexpr int warps = weight && K > 5 ? 11 : 15;                        // that multiply; one more feeds
   static constexpr int threads = (warps + 1) * 32, working = warps * 32, slots = warps * each;
   static constexpr int most_stages = 4, most_shared = 227 * 1024, barriers = 128;
   static constexpr int sheet = weight ? K * slots * Channels * 4 : 0;

@@ -30,7 +30,7 @@ template <class Config> struct HostConvDepthwiseTile {
       if (!pixels_dense(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
         return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
     for (int i = 1; i < 3; ++i)
-      if (x.window[i] != G::K || x.stride[i] != G::S || x.dilation[i] != 1)
+      if (x.window[i] != G::K || x.stride[i] != G::S || x.dilation[i] != G::D)
         return {TW_LIMIT, "this kernel has another window, stride or dilation"};
     if (data && x.stride[0] != 1) return {TW_LIMIT, "strides over 1: this kernel slides one pixel at a time"};
     if (x.window[0] > most_planes) return {TW_LIMIT, "the window is more than 7 deep"};
@@ -73,7 +73,7 @@ template <class Config> struct HostConvDepthwiseTile {
 
  private:
   static constexpr int most_processors = 144, usual_processors = 132, most_planes = 7, most_waves = 2;
-  static constexpr int64_t bytes_a_cycle = 30, latency = 1500;  // of one multiprocessor
+  static constexpr int64_t bytes_in = 35, bytes_moved = 18, latency = 1500;  // of one multiprocessor, a cycle
 
   static const int64_t *written(const tw_conv_args &x) { return data ? x.size : x.out; }
   static int64_t blocks(const tw_conv_args &x) { return ceil_div(x.groups, G::Channels); }
@@ -94,6 +94,17 @@ template <class Config> struct HostConvDepthwiseTile {
   struct Tiles {
     int64_t segments, chunks, strips, lines, row, rows, stages, shared, parts, tiles;
   };
+  // Of a tile, about: multiplications, for which units of the tiles under way must be enough, or what comes in, or memory.
+  static int64_t cycles_of(const Tiles &one, const tw_conv_args &x, int64_t groups, int64_t stage) {
+    const int64_t planes = weight ? 1 : x.window[0], unit = planes * (G::K * G::K * G::TH * G::TW * 3 / 4 + 40);
+    const int64_t there = one.stages * groups < 2 * G::warps ? one.stages * groups : 2 * G::warps;
+    const int64_t multiply = groups * unit * 2 * G::warps / there, fetch = stage / bytes_in;
+    const int64_t results = one.lines * one.strips * G::TW * G::pixel;
+    const int64_t moved = (results * G::S * G::S + results) / bytes_moved;
+    int64_t longest = multiply > fetch ? multiply : fetch;
+    longest = longest > moved ? longest : moved;
+    return longest + (one.stages > 1 ? 100 : fetch + latency);
+  }
   // The cut with the least estimated cycles of the busiest multiprocessor.
   static Tiles laid(const tw_conv_args &x, int64_t processors) {
     static constexpr int64_t across[] = {1, 2, 3, 4, 8, 16, 64, most},
@@ -106,7 +117,7 @@ template <class Config> struct HostConvDepthwiseTile {
       for (int64_t chunks : down) {
         Tiles one{};
         one.strips = ceil_div(strips, segments), one.lines = ceil_div(up, chunks) * G::TH;
-        one.row = even((one.strips * G::TW - 1) * G::S + G::K), one.rows = (one.lines - 1) * G::S + G::K;
+        one.row = even((one.strips * G::TW - 1) * G::S + G::wide), one.rows = (one.lines - 1) * G::S + G::wide;
         if (one.row > 256) continue;
         one.segments = ceil_div(strips, one.strips), one.chunks = ceil_div(to[1], one.lines);
         const int64_t planes = weight ? 1 : x.window[0];
@@ -117,14 +128,12 @@ template <class Config> struct HostConvDepthwiseTile {
         one.tiles = one.segments * one.chunks * to[0] * x.batch;
         one.stages = room < G::most_stages ? room : G::most_stages;
         const int64_t groups = ceil_div(one.strips * one.lines / G::TH, G::each);
-        const int64_t multiply = groups * planes * (G::K * G::K * G::TH * G::TW * 3 / 4 + 40),
-                      fetch = stage / bytes_a_cycle;
-        const int64_t each = (multiply > fetch ? multiply : fetch) + (one.stages > 1 ? 100 : fetch + latency);
+        const int64_t each = cycles_of(one, x, groups, stage);
         for (int64_t waves = 1; waves <= most_waves; ++waves) {
           const int64_t lines = blocks(x) * (weight ? x.window[0] : 1), share = waves * processors / lines;
           one.parts = share < 1 ? 1 : share < one.tiles ? share : one.tiles;
           const int64_t rounds = share < 1 ? ceil_div(lines, processors) : waves;
-          const int64_t cycles = rounds * (ceil_div(one.tiles, one.parts) * each + fetch + latency);
+          const int64_t cycles = rounds * (ceil_div(one.tiles, one.parts) * each + stage / bytes_in + latency);
           if (best.stages && cycles >= least) continue;
           least = cycles, best = one;
           const int64_t used = one.stages * stage;
