@@ -158,7 +158,7 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, built: Built) -> No
         for threads in (1, 2):
             samples.poison_results(binding, sample)
             samples.runner(binding, kernel, problem, sample, device, threads)()
-            verdict = samples.check(binding, problem, sample)
+            verdict = samples.check(binding, problem, sample, (spec,))
             assert verdict, f"{problem.describe()} on {threads} thread(s): {verdict.detail}"
             worst = max(worst, verdict.bound_ratio)
     print(f"{spec.name}: at most {worst:.3f} of the bound")

@@ -106,7 +106,7 @@ class _Table:
             judged()
             self.device.synchronize()
         with self.spent.on("verify"):
-            return runs, *self._judge()
+            return runs, *self._judge(kernel.spec)
 
 
 def _table(request: Mapping[str, Any], device: Device, spent: Spent, tables: dict[str, _Table]) -> _Table:
