@@ -30,6 +30,7 @@ CASES = {
     "packed": (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
     "sink_keys": (WsSchedule("ws", 32, 2, 2), like(64, window_left=8, window_right=0, sink_keys=4, sink=True)),
     "one_warpgroup": (WsSchedule("ws", 64, 1, 2), like(32, lse=False)),
+    "polynomials": (WsSchedule("ws", 64, 2, 2, polynomials=5), like(32, window_left=30, window_right=0)),
     "streamed": (WsSchedule("ws", 48, 2, 2, row_stages=2), like(64)),
     "streamed_packed": (WsSchedule("ws", 32, 3, 3, 1, "dynamic", 2), like(64, packed=True, window_right=0, sink=True)),
     "streamed_scores": (

@@ -102,8 +102,8 @@ template <class S> struct TileFeeder {
       full.expect(S::q_bytes);
 #pragma unroll
       for (int j = 0; j < S::blocks_d; ++j)
-        tma_load_rows(&map_q, &full, shared.q(rows.stage) + j * S::BM * 128, j * 64,
-                      item.first_row + item.tile * S::BM, item.head, x.x.starts_q ? 0 : item.sequence);
+        tma_load_rows(&map_q, &full, shared.q(rows.stage) + j * S::BM * 128, j * 64, item.first_row + item.tile * S::BM,
+                      item.head, x.x.starts_q ? 0 : item.sequence);
     }
     rows.next();
   }

@@ -49,7 +49,7 @@ template <class S, class Config> struct Attender {
   Ring<S::RowStages> rows;
 
   TW_GPU Attender(const AttentionWsArgs &args, const SharedAttention<S> &memory)
-      : x(args), shared(memory), who(int(threadIdx.x) / 128 - 1) {}
+      : x(args), shared(memory), who(int(lane_at(threadIdx.x / 128, 0)) - 1) {}
 
   TW_GPU void run() {
     if (S::W > 1 && who == S::W - 1) named_arrive(1, 256);  // the first turn is the first one's
@@ -152,8 +152,10 @@ template <class S, class Config> struct Attender {
       add = !fresh;
       round(p, s);
       if (S::streams && fresh) clear_behind(now);
+      if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
-      for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+        for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+      }
     }
     shared.full_v(values.stage).wait(values.phase);
     hold(o);
@@ -212,7 +214,8 @@ template <class S, class Config> struct Attender {
         value = *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
                                                  (item.first_row + position) * at.row + head * at.head + piece * 8);
       }
-      *reinterpret_cast<uint4 *>(shared.q(0) + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) = value;
+      *reinterpret_cast<uint4 *>(shared.q(0) + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) =
+          value;
     }
     fence_async_proxy();
     meet();

@@ -52,7 +52,7 @@ template <class Config> struct AttentionWs {
   static constexpr int D = Config::head_qk, DV = Config::head_v;
   static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic,
                         Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
-  static constexpr bool Bounded = Config::mask != AttentionMask::none;  // a window hides keys
+  static constexpr bool Bounded = Config::mask != AttentionMask::none;   // a window hides keys
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;  // the first keys are always seen
   // Whether something comes between the scale of a score and its exponential.
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
