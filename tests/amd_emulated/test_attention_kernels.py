@@ -1,7 +1,7 @@
 """CK Tile's attention kernels executed in the emulator, every family of them, against the float64 reference.
 
 Results go to build/amd_emulated_attention.json, and from there into the table of docs/amd.md.  Seeds are fresh each run
-unless TILEWRIGHT_SEED names one; a failure says which it was.
+unless CATALOG_SEED names one; a failure says which it was.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.build import Builder
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import plain
 
-SEED = int(os.environ.get("TILEWRIGHT_SEED") or random.SystemRandom().randrange(1 << 20))
+SEED = int(os.environ.get("CATALOG_SEED") or random.SystemRandom().randrange(1 << 20))
 DRAWN = 6  # problems beside those of the catalogue
 Row = dict[str, Any]
 

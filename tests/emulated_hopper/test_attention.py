@@ -30,6 +30,13 @@ CASES = {
     "packed": (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
     "sink_keys": (WsSchedule("ws", 32, 2, 2), like(64, window_left=8, window_right=0, sink_keys=4, sink=True)),
     "one_warpgroup": (WsSchedule("ws", 64, 1, 2), like(32, lse=False)),
+    "polynomials": (WsSchedule("ws", 64, 2, 2, polynomials=5), like(32, window_left=30, window_right=0)),
+    "streamed": (WsSchedule("ws", 48, 2, 2, row_stages=2), like(64)),
+    "streamed_packed": (WsSchedule("ws", 32, 3, 3, 1, "dynamic", 2), like(64, packed=True, window_right=0, sink=True)),
+    "streamed_scores": (
+        WsSchedule("ws", 32, 2, 2, 1, "dynamic", 2),
+        like(32, window_left=8, window_right=0, sink_keys=4, softcap=True, dropout=True),
+    ),
     "scores": (WsSchedule("ws", 64, 2, 2), like(64, softcap=True, bias="alibi", window_right=0)),
     "mask_and_bias": (WsSchedule("ws", 48, 2, 2), like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16")),
     "dropout": (WsSchedule("ws", 48, 2, 2), like(64, dropout=True)),

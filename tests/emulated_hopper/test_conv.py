@@ -11,7 +11,12 @@ from tests.emulated_hopper.convolutions import CONV, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    DepthwiseTileSchedule,
+)
 
 VARIANTS = ("forward", "backward_data", "backward_weight")
 
@@ -156,6 +161,39 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.parametrize(
+    ("variant", "schedule"),
+    [
+        ("forward", DepthwiseTileSchedule(3, 1, 7, 2)),
+        ("forward", DepthwiseTileSchedule(3, 2, 4, 2, 32)),
+        ("backward_data", DepthwiseTileSchedule(3, 1, 8, 1, 32)),
+        ("backward_weight", DepthwiseTileSchedule(3, 1, 7, 2, 32)),
+        ("backward_weight", DepthwiseTileSchedule(3, 2, 4, 2)),
+        ("forward", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
+        ("backward_data", DepthwiseTileSchedule(3, 1, 7, 2, 64, 2)),
+        ("backward_weight", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
+    ],
+)
+def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: DepthwiseTileSchedule) -> None:
+    """Units over every edge, channels that end inside a tile, several tiles of a block."""
+    also: Any = {"stride": (schedule.step,) * 2, "dilation": (schedule.spread,) * 2, "variant": variant}
+    problems = (
+        flat(3, 24, 24, (6, 9), (3, 3), groups=24, before=(1, 1), **also),
+        flat(2, 72, 72, (11, 20), (3, 3), groups=72, before=(0, 2), after=(2, 1), **also),
+        flat(1, 8, 8, (3, 3), (3, 3), groups=8, before=(2, 2), after=(0, 0), **also),
+    )
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_depthwise_over_tiles_of_three_dimensions(emulator: Emulator, variant: str) -> None:
+    problems = (
+        flat(2, 8, 8, (4, 5, 6), (2, 3, 3), groups=8, before=(1, 1, 0), after=(0, 1, 2), variant=variant),
+        flat(1, 40, 40, (5, 4, 9), (3, 3, 3), groups=40, dilation=(2, 1, 1), before=(2, 1, 1), variant=variant),
+    )
+    assert proven(emulator, DepthwiseTileSchedule(3, 1, 8, 2, 32), problems) == []
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("rows", [0, 4])
 def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: int) -> None:
@@ -165,10 +203,15 @@ def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: i
 
 @pytest.mark.parametrize(
     "schedule",
-    [tma_ws("forward", 256, 64, store="tma"), BandSchedule((64, 64, 64), 2, 128, 9), DepthwiseSchedule(3, 1, 4)],
+    [
+        tma_ws("forward", 256, 64, store="tma"),
+        BandSchedule((64, 64, 64), 2, 128, 9),
+        DepthwiseSchedule(3, 1, 4),
+        DepthwiseTileSchedule(3, 1, 7, 2),
+    ],
 )
 def test_what_is_fused(emulator: Emulator, schedule: Any) -> None:
-    groups = 64 if isinstance(schedule, DepthwiseSchedule) else 1
+    groups = 64 if isinstance(schedule, (DepthwiseSchedule, DepthwiseTileSchedule)) else 1
     full = 0 if isinstance(schedule, BandSchedule) else 1
     one = flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1), groups=groups, epilogue="Silu", num_d=2, full_d=full)
     assert proven(emulator, schedule, (one,)) == []

@@ -13,7 +13,12 @@ from tests.emulated_hopper.convolutions import CONV
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    DepthwiseTileSchedule,
+)
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.runtime.bindings.conv.dense import stage
 
@@ -28,6 +33,8 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
 
     groups = rng.choice((1, 1, 1, 2, 4, 8, 32))
     channels, filters = groups * rng.choice((1, 3, 8, 16, 20, 64, 64)), groups * rng.choice((1, 8, 16, 64))
+    if rng.random() < 0.1:
+        groups = channels = filters = rng.choice((8, 20, 72))
     window, before = each(1, 3, 3, 3, 7, 9), each(0, 1, 1, 3, 17, 130)
     one = ConvProblem(
         rng.choice((0, 1, 2)), channels, filters, each(4, 9, 20, 130, 300), window, groups, each(1, 1, 1, 2, 9),
@@ -49,6 +56,7 @@ def schedules(variant: str) -> list[Any]:
     made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
     made += [replace(tma, pipeline="folded", store="tma", **deal), DepthwiseSchedule(3, 1, 4)]
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
+    made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made.append(DepthwiseSchedule(0, 1, 2))

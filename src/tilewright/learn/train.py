@@ -268,7 +268,9 @@ def _demand_continues(start: Model, data: Data) -> None:
     if holdout != data.holdout:
         raise _other_start(start, "was kept from other problems than these are", "train a new model on all the data")
     if start.outdated:
-        raise _other_start(start, "saw another analytic estimate than there is now", "train a new model on all the data")
+        raise _other_start(
+            start, "saw another analytic estimate than there is now", "train a new model on all the data"
+        )
 
 
 def _other_start(start: Model, why: str, remedy: str) -> RequestError:

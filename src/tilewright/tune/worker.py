@@ -109,7 +109,7 @@ class _Table:
             judged()
             self.device.synchronize()
         with self.spent.on("verify"):
-            return runs, *self._judge()
+            return runs, *self._judge(kernel.spec)
 
 
 class _Known:

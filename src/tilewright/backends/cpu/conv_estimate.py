@@ -12,9 +12,11 @@ from math import gcd, prod
 from tilewright.arch import all_archs
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.cpu_schedules import (
+    CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
     CpuOuterSchedule,
+    CpuPlanarSchedule,
     CpuSchedule,
     CpuWinogradSchedule,
 )
@@ -54,6 +56,10 @@ def seconds(spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
         cycles = _winograd(schedule, problem, team, width)
     elif isinstance(schedule, CpuOuterSchedule):
         cycles = _outer(schedule, problem, team, width)
+    elif isinstance(schedule, CpuPlanarSchedule):
+        cycles = _planar(schedule, problem, width) / team
+    elif isinstance(schedule, CpuDirectWeightSchedule):
+        cycles = _direct_weight(schedule, problem, width) / team
     elif schedule.pipeline == "lanes":
         cycles = _lanes(schedule, problem, width) / team
     else:
@@ -147,7 +153,9 @@ def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: i
     runs = (
         p.batch * prod(p.out[:-1]) / max(1, min(p.out[-2] if len(p.out) > 1 else 1, schedule.tile[2] // p.out[-1] or 1))
     )
-    cycles = p.groups * filters * wide / width * places * pixels * 1.04
+    # A pixel of a block: its multiply-adds, and going on to the next.
+    each = rows_block * wide / width + -(-columns // columns_block) * 1.5
+    cycles = p.groups * filters / rows_block * places * pixels * each
     blocks = p.groups * (filters / rows_block) * -(-columns // columns_block) * places * runs
     cycles += blocks * (BLOCK + SAVE * rows_block * columns_block / width)
     tiles_n = max(1, -(-columns // schedule.tile[1]))
@@ -159,6 +167,54 @@ def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: i
     if schedule.split_k > 1:
         cycles += WAKE + schedule.split_k * prod(p.w_shape) * 0.3 / team
     return cycles
+
+
+def _planar(schedule: CpuPlanarSchedule, problem: ConvProblem, width: int) -> float:
+    rows_block, columns_block, _ = schedule.warp_tile
+    depth, columns, _ = _gathering(problem)
+    p, taps = problem, prod(problem.window)
+    pieces, vectors = -(-columns // rows_block), columns_block // width
+    # A line's vectors run on into the next over what is read beside it.
+    made = p.size if p.variant == "backward_data" else p.out
+    classes = prod(p.stride) if p.variant == "backward_data" else 1
+    lines, along = prod(made[:-1]), made[-1]
+    wide = -(-along // p.stride[-1]) if p.variant == "backward_data" else along
+    beside = (p.window[-1] - 1) * p.dilation[-1] // p.stride[-1]
+    per_class = p.batch * p.groups * lines / (classes / (p.stride[-1] if p.variant == "backward_data" else 1))
+    places = per_class * (wide + beside)
+    # A step of a block: its multiply-adds, what it loads (twice where it lies across lines), and going on.
+    step = max(columns * vectors, pieces * vectors * 2.0) + pieces * 1.5
+    cycles = places / columns_block * taps * depth * step * 1.05
+    cycles += classes * places / columns_block * pieces * (BLOCK + 2.0 * SAVE * rows_block * vectors)
+    source = p.y_shape if p.variant == "backward_data" else p.x_shape
+    deep = p.window[0] if len(p.window) == 3 else 1
+    turned = p.groups * _up(depth, width) / width * prod(source[:-1]) * deep
+    cycles += turned * 9.0 * (classes if p.variant == "backward_data" else 1)
+    out = p.groups * _up(columns, width) / width * p.batch * prod(made)
+    return cycles + out * 12.0 + taps * depth * columns * p.groups * 0.6
+
+
+def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, width: int) -> float:
+    rows_block, columns_block, _ = schedule.warp_tile
+    p, taps = problem, prod(problem.window)
+    joined = p.window[-1] if p.dilation[-1] == 1 else 1
+    entries = joined * p.group_channels
+    chunks, rows = -(-entries // rows_block), taps // joined
+    vectors = -(-p.group_filters // width)
+    blocks = -(-p.group_filters // columns_block)
+    items = p.groups * -(-p.group_filters // schedule.tile[0])
+    pixels = p.batch * prod(p.out)
+    # A pixel of a block: its multiply-adds, its vectors of gradients, and going on to the next.
+    each = entries * vectors + chunks * (vectors + blocks * 1.5)
+    cycles = p.groups * rows * pixels * each * 1.03
+    runs = pixels / min(p.out[-1] * (p.out[-2] if len(p.out) > 1 else 1), max(p.out[-1], schedule.tile[1]))
+    cycles += p.groups * rows * runs * blocks * chunks * (BLOCK + SAVE * entries / chunks * min(vectors, columns_block))
+    cycles += p.groups * pixels * vectors * 2.0  # gradients packed
+    dense = p.groups == 1
+    lines = p.batch * prod(p.size) * (p.window[0] if len(p.window) == 3 else 1)
+    cycles += items * lines * (p.group_channels / width + 0.1 if dense else -(-p.group_channels // width) + 2.0) * 2.0
+    bands = min(16, max(1, 16 // items))
+    return cycles + items * schedule.tile[0] * taps * p.group_channels * (0.4 + 0.15 * bands)
 
 
 def _vectors(problem: ConvProblem, columns: int, width: int) -> int:

@@ -19,6 +19,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
+    DepthwiseTileSchedule,
     band_shared_bytes,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -56,6 +57,12 @@ def _depthwise(spec: KernelSpec) -> Fields:
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
 
 
+def _depthwise_tile(spec: KernelSpec) -> Fields:
+    h: DepthwiseTileSchedule = spec.schedule
+    names = ("window", "step", "spread", "pixels", "lines", "channels")
+    return {name: getattr(h, name) for name in names}
+
+
 _TMA_WS = Pipeline(
     "conv_tma_ws.h", "conv_host_tma_ws.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
 )
@@ -81,6 +88,14 @@ PIPELINES = {
         device="TW_DEVICE_CONV_FOLDED",
         host="HostConvFolded",
         beside=("_pixels", "_weights"),
+    ),
+    "depthwise_tile": Pipeline(
+        "conv_depthwise_tile.h",
+        "conv_host_depthwise_tile.h",
+        "TW_DEVICE_CONV_DEPTHWISE_TILE",
+        "HostConvDepthwiseTile",
+        _depthwise_tile,
+        ("_add",),
     ),
     "depthwise": Pipeline(
         "conv_depthwise.h",
@@ -110,6 +125,8 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), band_shared_bytes(spec.signature, h))
+        if isinstance(h, DepthwiseTileSchedule):
+            return Promises(copies=("UTMALDG",))
         if isinstance(h, ConvTmaWsSchedule):
             from tilewright.inspect import nvidia
 

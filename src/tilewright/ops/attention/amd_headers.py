@@ -117,7 +117,8 @@ def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
     if one.data_type in (*FP8, "mxfp8"):
         yield Violation(
             "amd-attention-headers",
-            f"attention of {one.data_type} is not written for {_AGE}: they have one scale for all weights of a call",
+            f"attention of {one.data_type} is not written for {_AGE}: they hold every result to the range of fp8, and "
+            "take scales as numbers of the call",
             "use fp16 or bf16",
         )
     if one.qscale != "no":

@@ -5,7 +5,8 @@ tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col ma
 band     the same of a window that moves pixel by pixel: bands of pixels are fetched once for all its taps
 padded   the same in copies: of channels or filters that are no whole 8s, or memory that is not aligned
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
-depthwise  a filter for each channel, threads slide the window over pixels in registers; channels in whole vectors
+depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
+depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
 """
 
@@ -25,6 +26,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
+    DepthwiseTileSchedule,
     band_shared_bytes,
     schedules,
 )
@@ -38,6 +40,7 @@ USUAL = "bf16"
 SCHEDULES: tuple[type[ConvSchedule], ...] = (
     ConvTmaWsSchedule,
     BandSchedule,
+    DepthwiseTileSchedule,
     DepthwiseSchedule,
     LoopsSchedule,
 )
@@ -95,6 +98,29 @@ def _depthwise(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
         yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
 
 
+def _depthwise_tile(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, DepthwiseTileSchedule):
+        return
+    h = schedule
+    if "tma" not in arch.features:
+        yield Violation("nv-arch", f"depthwise_tile needs TMA, which {arch.name} has not", "use target sm_90a")
+    if DTYPES[signature.dtype].bytes != 2:
+        message = f"tiles are of two-byte elements, not {signature.dtype}"
+        yield Violation("nv-inputs", message, "use bf16 or fp16, or the depthwise pipeline")
+    if h.window not in DEPTHWISE_WINDOWS or h.step not in DEPTHWISE_STEPS:
+        message = f"a window of {h.window} that moves {h.step} pixels"
+        yield Violation("nv-depthwise", message, f"use a window of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
+    if h.step > 1 and signature.variant == "backward_data":
+        yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
+    if h.spread > 2:
+        yield Violation("nv-depthwise", f"a dilation of {h.spread}", "use 1 or 2, or the depthwise pipeline")
+    if h.channels not in (32, 64):
+        yield Violation("nv-vector", f"{h.channels} channels of a tile", "use 32 or 64")
+    kept = h.window**2 if signature.variant == "backward_weight" else 0
+    if not (h.pixels <= 8 and h.lines <= 4 and h.pixels * h.lines + kept <= 72):
+        yield Violation("nv-registers", f"units of {h.lines}x{h.pixels} of window {h.window}", "use smaller units")
+
+
 def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
     if not isinstance(schedule, ConvTmaWsSchedule) or schedule.pipeline == "tma_ws":
         return
@@ -135,7 +161,7 @@ def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
 
 
 MOST_BAND = 1024  # pixels of one walk
-RULES = (_signature, _tma_ws, _folded, _band, _depthwise)
+RULES = (_signature, _tma_ws, _folded, _band, _depthwise_tile, _depthwise)
 
 
 def merged_groups(problem: ConvProblem, schedule: ConvTmaWsSchedule | BandSchedule) -> int:
@@ -172,8 +198,48 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from _layout(twin, problem)
         yield from _groups(twin, problem)
         yield from _band_limits(schedule, problem)
+    if isinstance(schedule, DepthwiseTileSchedule):
+        yield from _depthwise_tile_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from _depthwise_limits(schedule, problem)
+
+
+def _depthwise_tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_depthwise_tile.h."""
+    p, h = problem, schedule
+    if p.batch == 0:
+        yield _violation("nv-walk", "there are no images")
+    if p.group_channels != 1 or p.group_filters != 1:
+        yield _violation("nv-groups", "groups are of more than one channel or filter")
+        return
+    if p.channels % PIECE:
+        yield _violation("nv-groups", f"{p.channels} channels are no whole {PIECE}s")
+    if p.x_strides[-1] != 1 or p.y_strides[-1] != 1:
+        yield _violation("nv-channels-last", "channels do not lie side by side")
+    if not _dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
+        yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
+    if len(p.size) == 3 and p.batch > 1:
+        for depth, strides in ((p.size[0], p.x_strides), (p.out[0], p.y_strides)):
+            if depth > 1 and strides[0] != strides[1] * depth:
+                yield _violation("nv-dense", "the planes of images do not lie at equal distances")
+    slides = len(p.window) > 1 and p.window[-2:] == (h.window,) * 2 and p.stride[-2:] == (h.step,) * 2
+    if not slides or p.dilation[-2:] != (h.spread,) * 2:
+        yield _violation("nv-depthwise", "this kernel has another window, stride or dilation")
+    if p.variant == "backward_data" and any(one != 1 for one in p.stride):
+        yield _violation("nv-depthwise", "strides over 1: this kernel slides one pixel at a time")
+    planes = p.window[0] if len(p.window) == 3 else 1
+    if planes > MOST_PLANES:
+        yield _violation("nv-depthwise", f"the window is more than {MOST_PLANES} deep")
+    if not p.aligned or any(one * 2 % LINE_BYTES or one < 1 for one in (*p.x_strides[:-1], *p.y_strides[:-1])):
+        yield _violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
+    shape = p.x_shape if p.variant == "backward_data" else p.y_shape
+    if prod(shape[:-1]) >= MOST // 2 or prod(p.window) * p.channels >= MOST // 2:
+        yield _violation("nv-walk", "2^30 or more pixels or weights")
+    if h.least_bytes(p.variant == "backward_weight", planes) > TILE_SHARED:
+        yield _violation("nv-shared-memory", "a tile of rows does not fit into shared memory")
+
+
+MOST_PLANES, TILE_SHARED = 7, 227 * 1024
 
 
 def _depthwise_limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iterator[Violation]:

@@ -99,11 +99,15 @@ class Binding(Protocol):
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         """A sample's operands as kernels take them: packed, by the planner's kernel, where the problem says so."""
 
-    def check(self, problem: Any, sample: Sample) -> Check:
-        """Compare the results in a sample on the host with the reference."""
+    def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
+        """Compare the results in a sample on the host with the reference.
 
-    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
-        """A `check` for one set of operands and many results: the reference is computed once."""
+        `kernels` computed them, one a stage: how far a result may be off is what these promise, and no more.  With none
+        named it is what most kernels of the op promise.
+        """
+
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        """A `check` for one set of operands and results of many kernels: the reference is computed once."""
 
 
 class BindingDefaults:
@@ -115,7 +119,7 @@ class BindingDefaults:
 
         def bind(self, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]: ...
 
-        def check(self, problem: Any, sample: Sample) -> Check: ...
+        def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check: ...
 
     def bind_kernel(
         self, spec: KernelSpec, *operands: Any, **keywords: Any
@@ -139,8 +143,8 @@ class BindingDefaults:
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         return operands
 
-    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
-        return lambda made: self.check(problem, made)
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        return lambda made, kernels: self.check(problem, made, kernels)
 
 
 def binding(op: str) -> Binding:

@@ -145,9 +145,11 @@ class Operand:
         return LAST if self.strides[-1] == 1 else FIRST
 
     def spread(self, shape: Sizes) -> Operand:
-        """Broadcast to a shape: sizes of 1 that stand for more have a stride of 0."""
+        """Broadcast to a shape: sizes of 1 that stand for more have a stride of 0, and so have all dimensions but the
+        channels of what is one number a channel."""
+        vector = max(self.shape[:-1]) == 1 < max(shape[:-1])
         strides = tuple(
-            0 if mine == 1 and size != 1 else stride
-            for mine, size, stride in zip(self.shape, shape, self.strides, strict=True)
+            0 if mine == 1 and (size != 1 or (vector and axis < len(shape) - 1)) else stride
+            for axis, (mine, size, stride) in enumerate(zip(self.shape, shape, self.strides, strict=True))
         )
         return replace(self, strides=strides)

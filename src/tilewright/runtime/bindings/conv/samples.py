@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem, Sizes
-from tilewright.ops.conv.reference import judgement
+from tilewright.ops.conv.reference import filters, judgement
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings.conv.dense import sampled_ds, written_shape
 from tilewright.runtime.bindings.conv.operands import LAST, PLACES, SLOTS
@@ -65,8 +66,9 @@ def named(problem: ConvProblem, made: Sample) -> dict[str, Any]:
     return found
 
 
-def judge(problem: ConvProblem, made: Sample) -> Callable[[Sample], Check]:
+def judge(problem: ConvProblem, made: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+    """What is asked of results of `kernels`: of those that filter by Winograd less than of the others."""
     name, _ = written_shape(problem)
     slot = PLACES[problem.variant][name]
     ask = judgement(problem, {**named(problem, made), name: None})
-    return lambda one: ask(one.operands[slot])
+    return lambda one, kernels: ask(one.operands[slot], any(filters(kernel) for kernel in kernels))

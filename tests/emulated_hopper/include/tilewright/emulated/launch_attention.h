@@ -6,6 +6,8 @@
 #include <tilewright/cuda/attention_combine.h>
 #include <tilewright/cuda/attention_host_combine.h>
 #include <tilewright/cuda/attention_host_loops.h>
+#include <tilewright/cuda/attention_host_mma.h>
 #include <tilewright/cuda/attention_host_ws.h>
 #include <tilewright/cuda/attention_loops.h>
+#include <tilewright/cuda/attention_mma.h>
 #include <tilewright/cuda/attention_ws.h>

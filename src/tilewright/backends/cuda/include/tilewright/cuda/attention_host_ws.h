@@ -7,9 +7,9 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostAttentionWs {
+template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionWs {
   using Args = tw_attention_args;
-  using S = AttentionWs<Config>;
+  using S = Shape;
   using T = typename S::T;
   static constexpr int64_t clear_bytes = S::Dynamic ? 64 : 0;
   static constexpr int64_t most = int64_t(1) << 30;
@@ -43,7 +43,7 @@ template <class Config> struct HostAttentionWs {
     return start(place.functions[0], {unsigned(items < here ? items : here)}, shape(), stream, q, k, v, t);
   }
 
- private:
+ protected:  // what the mma pipeline lays out alike
   struct Sizes {
     int64_t rows, heads, outer;
   };
@@ -102,11 +102,12 @@ template <class Config> struct HostAttentionWs {
     static KnownMaps<RowsMap<T>> known;
     const Sizes n = rows_sizes(x), m = key_sizes(x);
     if (int error = known.get(key(x.q, x.head_qk, n, x.q_strides, S::BM), q)) return error;
-    if (m.rows == 0 || m.outer == 0) {  // nobody reads these
-      k = v = q;
-      return 0;
-    }
     const uint32_t rows = S::Paged ? uint32_t(t.page_rows) : uint32_t(S::BN);
+    if (m.rows == 0 || m.outer == 0) {  // whatever is brought is hidden
+      const int error = known.get(key(x.q, x.head_qk, n, x.q_strides, rows), k);
+      v = k;
+      return error;
+    }
     if (int error = known.get(key(x.k, x.head_qk, m, x.k_strides, rows), k)) return error;
     return known.get(key(x.v, x.head_v, m, x.v_strides, rows), v);
   }

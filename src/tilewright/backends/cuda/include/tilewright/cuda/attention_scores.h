@@ -106,7 +106,9 @@ template <class S, class Config> TW_GPU void add_to_scores(float (&s)[S::BN / 2]
   }
 }
 
-// The largest score of each row so far and this thread's part of the sum of its exponentials.
+// What exponentials of each row are taken from, and this thread's part of their sum.  That is the largest score, or one
+// not far below: results are scaled only where a score is 2^far_below times larger, which is seldom after the first tile.
+constexpr float far_below = 8;
 struct Softmax {
   float top[2] = {no_score(), no_score()}, sum[2] = {0, 0};
 };
@@ -115,6 +117,17 @@ struct Softmax {
 template <class S> TW_GPU void negate(float (&s)[S::BN / 2]) {
 #pragma unroll
   for (int i = 0; i < S::BN / 2; ++i) s[i] = -s[i];
+}
+
+// 2^x by multiplications, to 3e-6, for who has spare ones: of -infinity 0, of NaN NaN.
+TW_GPU float exp2_polynomial(float x) {
+  x = max_or_nan(x, -127.0f);
+  const float shifted = x + 12583039.0f;           // 1.5 * 2^23 + 127: its low bits are those of an exponent
+  const float rest = x - (shifted - 12583039.0f);  // -0.5 to 0.5
+  float power = 0.009570101f * rest + 0.055917863f;
+  power = (power * rest + 0.240247443f) * rest + 0.693121791f;
+  power = power * rest + 0.999999285f;
+  return power * __uint_as_float(__float_as_uint(shifted) << 23);
 }
 
 // Scores become exponentials; `factor` is what the rows had before must be multiplied by.
@@ -128,14 +141,17 @@ template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax 
     float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
     top = fmaxf(top, lane_xor(top, 1));
     top = fmaxf(top, lane_xor(top, 2));
+    const bool raised = (top - softmax.top[r]) * fold > far_below;
+    if (!raised) top = softmax.top[r];
     const float base = top == no_score() ? 0.0f : top * fold;
-    factor[r] = exp2_fast(softmax.top[r] * fold - base);
+    factor[r] = raised ? exp2_fast(softmax.top[r] * fold - base) : 1.0f;
     softmax.top[r] = top;
     float sums[4] = {softmax.sum[r] * factor[r], 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < S::BN / 4; ++i) {
       float &one = s[i / 2 * 4 + r * 2 + i % 2];
-      one = exp2_fast(one * fold - base);
+      const bool polynomial = (i + 1) * S::Polynomials / 16 > i * S::Polynomials / 16;
+      one = polynomial ? exp2_polynomial(one * fold - base) : exp2_fast(one * fold - base);
       sums[i % 4] += one;
     }
     softmax.sum[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
