@@ -19,6 +19,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     DepthwiseSchedule,
     DepthwiseTileSchedule,
 )
+from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.runtime.bindings.conv.dense import stage
 
@@ -47,6 +48,10 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
         strides[place] += rng.choice((1, 8, 64)) * strides[place]
         changed: Any = {name: tuple(strides)}
         one = replace(one, **changed)
+    for name in "xwy":
+        if rng.random() < 0.07:
+            strides = channels_first(getattr(one, f"{name}_shape"))
+            one = replace(one, **{f"{name}_strides": strides})  # type: ignore[arg-type]
     return one
 
 
@@ -57,6 +62,7 @@ def schedules(variant: str) -> list[Any]:
     made += [replace(tma, pipeline="folded", store="tma", **deal), DepthwiseSchedule(3, 1, 4)]
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
     made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
+    made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made.append(DepthwiseSchedule(0, 1, 2))

@@ -44,6 +44,7 @@ TILE_FMAS = 2.2e13  # of windows over tiles
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
+TURNED = 1.5  # how much longer a copy takes that turns pixels and channels
 ADD_START = 3e-6  # of a second launch
 
 
@@ -124,7 +125,10 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
 
 def _padded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
     larger, copied = padded(p), padded_copies(p)
-    moved: float = sum(4.0 * prod(getattr(larger, f"{one}_shape")) for one in copied)
+    moved = 0.0
+    for one in copied:
+        apart = getattr(p, f"{one}_strides")[-1] != 1
+        moved += 4.0 * prod(getattr(larger, f"{one}_shape")) * (TURNED if apart else 1.0)
     return _tma_ws(spec, schedule, larger) + ADD_START * len(copied) + moved / MEMORY
 
 

@@ -3,7 +3,7 @@
 tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col maps) and feeds wgmma; channels side by
          side in multiples of 16 bytes; groups of few channels `merged` into one, block-diagonal
 band     the same of a window that moves pixel by pixel: bands of pixels are fetched once for all its taps
-padded   the same in copies: of channels or filters that are no whole 8s, or memory that is not aligned
+padded   the same in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
@@ -127,8 +127,8 @@ def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
     if DTYPES[signature.dtype].bytes != 2:
         message = f"{schedule.pipeline} pixels are of two-byte elements, not {signature.dtype}"
         yield Violation("nv-inputs", message, "use bf16 or fp16")
-    if schedule.merged:
-        yield Violation("nv-groups", f"{schedule.pipeline} kernels have one group", "leave merged out")
+    if schedule.merged and schedule.pipeline == "folded":
+        yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
 
 
 def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -471,13 +471,16 @@ def _padded_limits(problem: ConvProblem) -> Iterator[Violation]:
     if p.batch == 0:
         yield _violation("nv-walk", "there are no images to walk over")
         return
-    if p.groups != 1:
-        yield _violation("nv-groups", "there are groups")
-    if not p.channels_last:
-        yield _violation("nv-channels-last", "channels do not lie side by side")
+    if p.groups != 1 and (p.group_channels % PIECE or p.group_filters % PIECE):
+        yield _violation("nv-groups", f"the channels or filters of a group are no whole {PIECE}s")
+        return
+    if min((*p.x_strides, *p.w_strides, *p.y_strides)) < 1:
+        yield _violation("nv-padded", "a stride is below 1")
         return
     if p.num_d and p.filters % PIECE:
         yield _violation("nv-padded", "D tensors are not copied, and filters are no whole 8s")
+    if p.full_d and p.y_strides[-1] != 1:
+        yield _violation("nv-padded", "D tensors are not copied, and channels lie apart")
     copied = padded_copies(p)
     if not copied:
         yield _violation("nv-padded", "nothing is there to be copied")
@@ -496,8 +499,8 @@ def padded_copies(problem: ConvProblem) -> str:
         ("y", p.filters % PIECE),
     ):
         size = DTYPES[p.dtype_out if one == result else p.dtype].bytes
-        strides = getattr(p, f"{one}_strides")[:-1]
-        if odd or not p.aligned or any(stride * size % LINE_BYTES for stride in strides):
+        *strides, channel = getattr(p, f"{one}_strides")
+        if odd or not p.aligned or channel != 1 or any(stride * size % LINE_BYTES for stride in strides):
             found += one
     return found
 

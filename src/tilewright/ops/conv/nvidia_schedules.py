@@ -256,6 +256,7 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
         yield from (replace(one, merged=True) for one in narrow)
         usual = [one for one in made if one.tile[:2] in _PADDED and one.cluster == (1, 1) and one.dealing != "stream_k"]
         yield from (replace(one, pipeline="padded") for one in usual)
+        yield from (replace(one, pipeline="padded", merged=True) for one in usual if one.tile[:2] == (128, 64))
 
 
 # Few filters, or few pixels of a stride times channels.
