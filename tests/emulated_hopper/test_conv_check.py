@@ -37,6 +37,7 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
     if rng.random() < 0.1:
         groups = channels = filters = rng.choice((8, 20, 72))
     window, before = each(1, 3, 3, 3, 7, 9), each(0, 1, 1, 3, 17, 130)
+    changed: Any
     one = ConvProblem(
         rng.choice((0, 1, 2)), channels, filters, each(4, 9, 20, 130, 300), window, groups, each(1, 1, 1, 2, 9),
         each(1, 1, 1, 2, 20), before, each(0, 1, 1, 3), variant, "bf16",
@@ -46,12 +47,12 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
         strides = list(getattr(one, name))
         place = rng.randrange(len(strides))
         strides[place] += rng.choice((1, 8, 64)) * strides[place]
-        changed: Any = {name: tuple(strides)}
+        changed = {name: tuple(strides)}
         one = replace(one, **changed)
     for name in "xwy":
         if rng.random() < 0.07:
-            strides = channels_first(getattr(one, f"{name}_shape"))
-            one = replace(one, **{f"{name}_strides": strides})  # type: ignore[arg-type]
+            changed = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape"))}
+            one = replace(one, **changed)
     return one
 
 
