@@ -13,6 +13,7 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
+    BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
@@ -102,6 +103,27 @@ def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSch
     if spatial == 3:
         problems = (flat(1, 64, 128, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), dilation=(1, 2, 1), after=(0, 2, 1)),)
     assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in problems)) == []
+
+
+@pytest.mark.parametrize(
+    ("spatial", "schedule"), [(2, BandWeightSchedule(64, 2, 128)), (3, BandWeightSchedule(128, 3, 192))]
+)
+def test_bands_of_gradients_of_weights(emulator: Emulator, spatial: int, schedule: BandWeightSchedule) -> None:
+    """Several parts and blocks, groups side by side and groups that fill blocks, windows over edges."""
+    also: Any = {"variant": "backward_weight"}
+    problems: tuple[ConvProblem, ...] = (
+        flat(3, 64, 64, (5, 12), (3, 3), before=(1, 1), **also),
+        flat(2, 72, 136, (7, 9), (2, 3), before=(0, 2), dilation=(2, 1), after=(2, 0), **also),
+        flat(2, 128, 128, (6, 5), (3, 3), groups=32, before=(1, 1), **also),
+        flat(1, 48, 96, (9,), (3,), groups=2, before=(1,), **also),
+    )
+    if spatial == 3:
+        problems = (
+            flat(1, 64, 128, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), dilation=(1, 2, 1), after=(0, 2, 1), **also),
+            flat(2, 32, 64, (3, 4, 5), (2, 3, 3), groups=4, before=(1, 1, 1), **also),
+        )
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -15,6 +15,7 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
+    BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
@@ -64,6 +65,8 @@ def schedules(variant: str) -> list[Any]:
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
     made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
     made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
+    if variant == "backward_weight":
+        made += [BandWeightSchedule(128, 2, 192)] * 2
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made.append(DepthwiseSchedule(0, 1, 2))

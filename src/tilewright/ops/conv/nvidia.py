@@ -3,6 +3,7 @@
 tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col maps) and feeds wgmma; channels side by
          side in multiples of 16 bytes; groups of few channels `merged` into one, block-diagonal
 band     the same of a window that moves pixel by pixel: bands of pixels are fetched once for all its taps
+band_weight  backward_weight of such windows: k is pixels, whose bands serve all taps of a plane
 padded   the same in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
@@ -24,6 +25,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     DEPTHWISE_STEPS,
     DEPTHWISE_WINDOWS,
     BandSchedule,
+    BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
@@ -40,6 +42,7 @@ USUAL = "bf16"
 SCHEDULES: tuple[type[ConvSchedule], ...] = (
     ConvTmaWsSchedule,
     BandSchedule,
+    BandWeightSchedule,
     DepthwiseTileSchedule,
     DepthwiseSchedule,
     LoopsSchedule,
@@ -160,8 +163,25 @@ def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
         yield Violation("nv-shared-memory", f"bands and taps take {shared} bytes of shared memory", "use fewer")
 
 
+def _band_weight(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, BandWeightSchedule):
+        return
+    h = schedule
+    if not {"wgmma", "tma"} <= arch.features:
+        yield Violation("nv-arch", f"band_weight needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+    if signature.variant != "backward_weight" or signature.dtype not in ("bf16", "fp16"):
+        message = f"{signature.variant} of {signature.dtype} over bands"
+        yield Violation("nv-inputs", message, "use backward_weight of bf16 or fp16, or another pipeline")
+    if h.pixels % 64 or not 64 <= h.pixels <= 256 or not 2 <= h.stages <= 8:
+        yield Violation("nv-stages", f"{h.stages} stages of {h.pixels} pixels", "use 2 to 8 of 64, 128, 192 or 256")
+    if h.band % 8 or not h.pixels < h.band <= MOST_BAND:
+        yield Violation("nv-band", f"a band of {h.band} rows", f"use whole 8s over {h.pixels}, at most {MOST_BAND}")
+    if h.shared_bytes > arch.scratch_bytes:
+        yield Violation("nv-shared-memory", f"bands take {h.shared_bytes} bytes of shared memory", "use fewer")
+
+
 MOST_BAND = 1024  # pixels of one walk
-RULES = (_signature, _tma_ws, _folded, _band, _depthwise_tile, _depthwise)
+RULES = (_signature, _tma_ws, _folded, _band, _band_weight, _depthwise_tile, _depthwise)
 
 
 def merged_groups(problem: ConvProblem, schedule: ConvTmaWsSchedule | BandSchedule) -> int:
@@ -198,6 +218,8 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from _layout(twin, problem)
         yield from _groups(twin, problem)
         yield from _band_limits(schedule, problem)
+    if isinstance(schedule, BandWeightSchedule):
+        yield from _band_weight_limits(schedule, problem)
     if isinstance(schedule, DepthwiseTileSchedule):
         yield from _depthwise_tile_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
@@ -440,6 +462,62 @@ def _band_limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Viola
         yield _violation("nv-slice", "this kernel has slices of other groups")
     if band_rows(p) + schedule.tile[0] > schedule.band:
         yield _violation("nv-band", f"taps reach over more rows than a band of {schedule.band} has")
+
+
+def side_by_side(problem: ConvProblem) -> int:
+    """Groups that lie in 64 channels and in 64 filters together, in whole 16 bytes; 0: none do."""
+    p, c, f = problem, problem.group_channels, problem.group_filters
+    for merged in range(min(p.groups, 64), 0, -1):
+        whole = p.groups == merged or not (merged * c % PIECE or merged * f % PIECE)
+        if p.groups % merged == 0 and whole and (merged == 1 or (merged * c <= 64 and merged * f <= 64)):
+            return merged
+    return 0
+
+
+def _band_weight_limits(schedule: BandWeightSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_band_weight.h."""
+    p, h = problem, schedule
+    if p.batch == 0:
+        yield _violation("nv-walk", "there are no images to walk over")
+    if not p.channels_last:
+        yield _violation("nv-channels-last", "channels do not lie side by side")
+        return
+    if not _dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
+        yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
+    if not p.aligned or any(one * 2 % LINE_BYTES or one < 1 for one in (*p.x_strides[:-1], *p.y_strides[:-1])):
+        yield _violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
+    merged = side_by_side(p)
+    if not merged:
+        yield _violation("nv-groups", f"the channels or filters of groups are no whole {LINE_BYTES} bytes")
+        return
+    if any(one != 1 for one in p.stride):
+        yield _violation("nv-band", "a stride is over 1")
+        return
+    taps = prod(p.window[-2:])
+    if not 1 < taps <= 9:
+        yield _violation("nv-band", "a plane of the window has one tap, or more than nine")
+    reach, farthest = (16, 31) if len(p.size) == 3 else (128, 255)
+    walked = p.batch
+    for axis, (size, window, out, _, dilation, before) in enumerate(reversed(list(_axes(p)))):
+        far = (window - 1) * dilation
+        count = out + (far if axis < 2 else 0)
+        last = count - before - size
+        walked *= count
+        if axis == 2 and far > farthest:
+            yield _violation("nv-walk", "taps lie farther apart than the copy engine moves pixels")
+        if not (-reach <= -before < reach and -reach <= last < reach) or (axis < 2 and far >= reach):
+            yield _violation("nv-walk", "padding or size of an edge is more than the copy engine walks over")
+    if walked >= MOST // 2 or max(p.channels, p.filters) >= MOST:
+        yield _violation("nv-walk", "a size is 2^30 or more")
+    blocks = -(-merged * p.group_filters // 64) * -(-merged * p.group_channels // 64) * (p.groups // merged)
+    planes = p.window[0] if len(p.window) == 3 else 1
+    if prod(p.w_shape) >= MOST or blocks * planes * MOST_PROCESSORS >= MOST:
+        yield _violation("nv-walk", "2^31 or more weights")
+    if band_rows(p) + h.pixels > h.band:
+        yield _violation("nv-band", f"taps reach over more rows than a band of {h.band} has")
+
+
+MOST_PROCESSORS = 144  # that kernels count on at most
 
 
 def _sliced(schedule: BandSchedule, problem: ConvProblem) -> bool:
