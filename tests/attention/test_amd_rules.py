@@ -99,7 +99,6 @@ def test_every_number_is_tried() -> None:
 HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-headers", NEWEST, {}),
     ("amd-attention-headers", SPLIT, {"pipeline": "qr_nwarp_sshuffle"}),
-    ("amd-attention-headers", QR, {"pipeline": "qs"}),
     ("amd-attention-headers", QR, {"sink": True}),
     ("amd-attention-headers", QR, {"data_type": "fp32"}),
     ("amd-attention-headers", QR, {"data_type": "fp8bf16"}),
