@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tilewright import errors
-from tilewright.errors import CompileError, RequestError, TilewrightError, a, either, nearest
+from tilewright.errors import CompileError, RequestError, TilewrightError, an, either, nearest
 
 
 def all_classes() -> list[type[TilewrightError]]:
@@ -62,7 +62,7 @@ def test_nearest_names_the_closest_and_then_all() -> None:
 
 def test_articles_and_choices_read_as_people_write_them() -> None:
     words = ("gemm", "attention", "int", "ndarray", "fp16", "uint8", "split", "append", "list", "conv")
-    assert [a(one) for one in words] == [
+    assert [an(one) for one in words] == [
         "a gemm", "an attention", "an int", "an ndarray", "an fp16", "a uint8", "a split", "an append", "a list",
         "a conv",
     ]  # fmt: skip

@@ -149,7 +149,7 @@ def shown(value: object, most: int = 60) -> str:
     try:
         text = repr(value)
     except Exception:  # whatever a class of the user's own raises, and integers of too many digits
-        text = f"{a(type(value).__name__)} that cannot be printed"
+        text = f"{an(type(value).__name__)} that cannot be printed"
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -157,7 +157,7 @@ def shown(value: object, most: int = 60) -> str:
 _SPELLED = ("fp", "sm_", "nd", "nv", "mma")
 
 
-def a(word: str) -> str:
+def an(word: str) -> str:
     """A word behind its article: a gemm, an attention, an fp16, a uint8."""
     sound = word.casefold()
     return f"{'an' if sound.startswith(('a', 'e', 'i', 'o', *_SPELLED)) else 'a'} {word}"

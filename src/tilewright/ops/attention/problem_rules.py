@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.dtypes import DTYPES
-from tilewright.errors import a, nearest
+from tilewright.errors import an, nearest
 from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
 from tilewright.ops.attention.spec import MOST_HEAD, SCALES, WORDS, signature_violations
 from tilewright.ops.base import Violation
@@ -63,7 +63,7 @@ def _sizes(p: AttentionProblem) -> Iterator[Violation]:
         yield Violation("splits", f"{p.splits} splits, and parts are put together of at most {MOST_SPLITS}",
                         f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
     if p.family in ("split", "combine") and p.splits < 1:
-        yield Violation("splits", f"{a(p.family)} of {p.splits} parts", "use 1 or more")
+        yield Violation("splits", f"{an(p.family)} of {p.splits} parts", "use 1 or more")
 
 
 def _heads(p: AttentionProblem) -> Iterator[Violation]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tilewright.errors import ProblemError, UnknownNameError, a, nearest, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
 from tilewright.ops.attention.problem import Sizes
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import numbers
@@ -32,7 +32,7 @@ whole_number = partial(numbers.whole_number, "attention")
 def not_an_array(name: str, value: Any) -> ProblemError:
     """With the elements such an array has: tables are of int32, masks of truth values."""
     kind = "np.float32" if name in _FLOATS else "bool" if name == "mask" else "np.int32"
-    held = "None" if value is None else a(type(value).__name__)
+    held = "None" if value is None else an(type(value).__name__)
     remedy = f"give a NumPy array (np.asarray({name}, dtype={kind})) or anything with DLPack"
     return bad("array-type", f"{name} is {held}, not an array", held, remedy)
 
@@ -46,7 +46,7 @@ def known_layout(name: Any, known: tuple[str, ...], rule: str = "layout-name") -
             return folded
         raise UnknownNameError(f"{name!r} is not a layout", rule=rule, value=name, remedy=nearest(name, list(known)))
     raise bad(
-        rule, f"the layout is {a(type(name).__name__)}, not a name", shown(name), f"use one of {', '.join(known)}"
+        rule, f"the layout is {an(type(name).__name__)}, not a name", shown(name), f"use one of {', '.join(known)}"
     )
 
 

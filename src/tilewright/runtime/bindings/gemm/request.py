@@ -137,7 +137,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     if not isinstance(attributes.epilogue, str):
         raise _bad(
             "epilogue-name",
-            f"epilogue is {a(type(attributes.epilogue).__name__)}, not a name",
+            f"epilogue is a {type(attributes.epilogue).__name__}, not a name",
             shown(attributes.epilogue),
             "give a name such as 'relu'",
         )
