@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
 from tilewright.ops.conv.problem import Sizes, dense_strides
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import numbers
@@ -60,7 +60,9 @@ def fixed(name: str, value: Any) -> Any:
 def layout_of(name: Any, rank: int) -> str:
     """nhwc or nchw, whatever the name; `rank` counts spatial dimensions."""
     if not isinstance(name, str):
-        raise bad("layout-name", f"layout is a {type(name).__name__}, not a name", shown(name), "use 'nhwc' or 'nchw'")
+        raise bad(
+            "layout-name", f"layout is {an(type(name).__name__)}, not a name", shown(name), "use 'nhwc' or 'nchw'"
+        )
     found = _NAMES.get(name.lower())
     if found is None:
         raise UnknownNameError(
