@@ -79,6 +79,11 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     elif registers(signature, h) > allowed:
         message = f"results, scores and weights take {registers(signature, h)} of {allowed} registers"
         yield Violation("nv-registers", message, "use a smaller tile_n or fewer warpgroups")
+    if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
+        message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
+        yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
+    if not 0 <= h.polynomials <= 16:
+        yield Violation("nv-polynomials", f"{h.polynomials} of 16 exponentials", "use 0 to 16")
     if h.stages > MAX_STAGES:
         yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
     shared = shared_bytes(signature, h)
