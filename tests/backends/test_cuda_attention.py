@@ -63,7 +63,8 @@ def test_products_do_not_wait_for_each_other(built: Built, name: str) -> None:
     first, schedule = CASES[name]
     text = backend("cuda").listing(built.artifact(KernelSpec("attention", first.signature, schedule, "sm_90a")).path)
     assert text.count("HGMMA") > 20
-    assert text.count("WARPGROUP.DEPBAR") == 4  # of the first scores, of both in the loop, of the last values
+    # Of the first scores, of both products of a step, of the last values; a step between items stands apart.
+    assert text.count("WARPGROUP.DEPBAR") == (6 if name == "streamed" else 4)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,6 @@ def test_products_do_not_wait_for_each_other(built: Built, name: str) -> None:
         ("nv-registers", WsSchedule("ws", 256, 3, 2)),
         ("nv-row-stages", WsSchedule("ws", 64, 2, 2, row_stages=3)),
         ("nv-row-stages", WsSchedule("decode", 64, 1, 2, row_stages=2)),
-        ("nv-polynomials", WsSchedule("ws", 64, 2, 2, polynomials=17)),
         ("nv-stages", WsSchedule("ws", 16, 1, 17)),
         ("nv-shared-memory", WsSchedule("ws", 128, 2, 3, row_stages=2)),
     ],

@@ -2,7 +2,7 @@
 
 ws       sm_90a: the copy engine feeds wgmma, softmax beside multiplications; rows of 16 bytes
 decode   the same with the query heads of one head of keys packed into a tile of rows
-combine  parts put together, a block for a row of one head
+combine  parts put together, a team of warps for a row of one head
 loops    the floor: any size, stride, element type and feature; also parts put together, and appended rows
 """
 
@@ -82,8 +82,6 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
         message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
         yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
-    if not 0 <= h.polynomials <= 16:
-        yield Violation("nv-polynomials", f"{h.polynomials} of 16 exponentials", "use 0 to 16")
     if h.stages > MAX_STAGES:
         yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
     shared = shared_bytes(signature, h)
