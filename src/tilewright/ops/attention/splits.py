@@ -60,7 +60,7 @@ def parts(walk: Walk) -> int:
 def _seconds(walk: Walk, tiles: int, count: int) -> float:
     tile = TILE_KEYS * walk.key_bytes
     busy = min(walk.places, walk.blocks * count)
-    step = ((tile / ALONE) ** 3 + (busy * tile / MEMORY) ** 3) ** (1 / 3)  # the longer of both, a little more near it
+    step = float(((tile / ALONE) ** 3 + (busy * tile / MEMORY) ** 3) ** (1 / 3))  # the longer of both, or a little more
     waves = -(-walk.blocks * count // walk.places)
     second = COMBINE + 2 * count * walk.result_bytes / MEMORY if count > 1 else 0.0
     return waves * (-(-tiles // count) * step + BEGIN) + second

@@ -102,7 +102,8 @@ template <class Config> TW_GPU void attention_combine(const tw_attention_combine
   wait_for_kernel_before();
   RowCombiner<Config> combiner(x);
   const int64_t all = x.batch * x.heads_q * x.rows;
-  for (int64_t number = int64_t(blockIdx.x) * S::teams + combiner.team; number < all; number += gridDim.x * S::teams) {
+  constexpr int teams = AttentionCombine<Config>::teams;
+  for (int64_t number = int64_t(blockIdx.x) * teams + combiner.team; number < all; number += gridDim.x * teams) {
     const int64_t row = number % x.rows, head = number / x.rows % x.heads_q;
     AttentionSequence s{number / x.rows / x.heads_q, 0, 0, 0, 0};
     rows_of(x, s);
