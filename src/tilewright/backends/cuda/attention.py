@@ -30,7 +30,6 @@ def _ws(spec: KernelSpec) -> Fields:
         "pack_heads": flag(h.pipeline == "decode"),
         "dynamic": flag(h.dealing == "dynamic"),
         "row_stages": h.row_stages,
-        "polynomials": h.polynomials,
     }
 
 
