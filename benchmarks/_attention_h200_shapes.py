@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ops.attention import AttentionProblem
@@ -26,6 +26,14 @@ class Shape:
     def name(self) -> str:
         said = f"{self.batch}x{self.heads_q}/{self.heads_kv}x{self.rows}x{self.keys} d{self.head}"
         return said + (" causal" if self.causal else "") + (f" pages {self.page_size}" if self.page_size else "")
+
+    @property
+    def flops(self) -> int:
+        """Of the pairs that see each other, each sequence by its own length."""
+        if not self.lengths:
+            return self.problem().flops
+        alone = (replace(self, batch=1, rows=one, keys=one, lengths=()) for one in self.lengths)
+        return sum(one.flops for one in alone)
 
     def problem(self) -> AttentionProblem:
         """As it is called: heads outside of rows, packed rows and pages with heads inside."""

@@ -16,7 +16,7 @@ SUM_ERROR, ROUNDING = 2e-5, {"bf16": 2.0**-8, "fp16": 2.0**-11}
 
 
 class ConvOperands:
-    """Fresh random operands of a problem in channels-last memory, and its exact result with a tolerance."""
+    """Fresh random operands of a problem in memory as its strides say, and its exact result with a tolerance."""
 
     def __init__(self, problem: ConvProblem, device: str, bias: bool = False) -> None:
         p = self.problem = problem
@@ -24,13 +24,16 @@ class ConvOperands:
         self.dtype = TYPES[p.dtype]
         self.x, self.w, self.y = (self._made(shape, device) for shape in (p.x_shape, p.w_shape, p.y_shape))
         self.bias = torch.randn(p.filters, device=device, dtype=self.dtype) if bias else None
-        self.out = {"forward": self.y, "backward_data": self.x, "backward_weight": self.w}[p.variant].clone()
+        self.out = {"forward": self.y, "backward_data": self.x, "backward_weight": self.w}[p.variant].clone(
+            memory_format=torch.preserve_format
+        )
         self._exact: tuple[Any, Any] | None = None
 
     def _made(self, shape: Sequence[int], device: str) -> Any:
-        """Of (N, spatial, C) memory, seen as (N, C, spatial)."""
+        """(N, C, spatial); channels last in memory, or first."""
         made = torch.randn(tuple(shape), device=device, dtype=torch.float32).to(self.dtype)
-        return made.permute(0, len(shape) - 1, *range(1, len(shape) - 1))
+        seen = made.permute(0, len(shape) - 1, *range(1, len(shape) - 1))
+        return seen if self.problem.channels_last else seen.contiguous()
 
     def _call(self, x: Any, w: Any, y: Any) -> Any:
         p = self.problem

@@ -224,12 +224,12 @@ class AttentionBench(Kernels):
         names = list(dict.fromkeys(("default", winner)))
         times = self.clock.rounds([peers[peer], *(ours[name] for name in names)], self.options.rounds, "cold")
         taken = dict(zip(names, times[1:], strict=True))
-        p = one.problem
-        row: dict[str, Any] = {"shape": shape.name, "group": shape.group, "flops": p.flops, "bytes": p.bytes}
+        p, flops = one.problem, shape.flops
+        row: dict[str, Any] = {"shape": shape.name, "group": shape.group, "flops": flops, "bytes": p.bytes}
         row |= {"peer": peer, "peer_seconds": statistics.median(times[0])}
         for label, name in (("default", "default"), ("measured", winner)):
             seconds = statistics.median(taken[name])
-            row[label] = {"kernel": name, "seconds": seconds, "tflops": p.flops / seconds / 1e12}
+            row[label] = {"kernel": name, "seconds": seconds, "tflops": flops / seconds / 1e12}
             row[label] |= {"of_copy": p.bytes / seconds / self.copy_rate} | spread(times[0], taken[name])
         self.rows.append(row)
         said = "  ".join(

@@ -4,11 +4,12 @@
     python benchmarks/conv_h200.py --random SEED --count N  problems nobody tuned for (see _conv_h200_shapes.py)
     python benchmarks/conv_h200.py --sweep                  every kernel that serves a problem, not the chosen ones only
     python benchmarks/conv_h200.py --fused                  bias and ReLU beside the plain convolution
+    python benchmarks/conv_h200.py --layout nchw            memory whose channels come first, of both
     python benchmarks/conv_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
 
-bf16, channels-last, the cache cold.  Every kernel is checked against an fp32 convolution before it is timed.  How the
-time is taken says _cuda_timing.py.  Default: what the registry selects with nothing measured.  Measured: the fastest of
-a race of its own; the numbers reported come from another race.
+bf16, channels-last where nothing else is said, the cache cold.  Every kernel is checked against an fp32 convolution
+before it is timed.  How the time is taken says _cuda_timing.py.  Default: what the registry selects with nothing
+measured.  Measured: the fastest of a race of its own; the numbers reported come from another race.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from _h200_bench import Kernels
 from tilewright.backends.cuda import driver
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.options import channels_first
 
 RESULTS = Path(__file__).parent / "results"
 RESULT, RANDOM_RESULT = RESULTS / "conv_h200.json", RESULTS / "conv_h200_random.json"
@@ -48,8 +50,14 @@ class ConvBench(Kernels):
             return lambda: one.out.copy_(one.exact()[0])
         return super().run_of(spec, one)
 
+    def problem(self, shape: Shape, variant: str) -> ConvProblem:
+        made = shape.problem(variant)
+        if self.options.layout == "nhwc":
+            return made
+        return made.laid(**{f"{one}_strides": channels_first(getattr(made, f"{one}_shape")) for one in "xwy"})
+
     def one(self, shape: Shape, variant: str) -> None:
-        one = ConvOperands(shape.problem(variant), self.clock.device)
+        one = ConvOperands(self.problem(shape, variant), self.clock.device)
         default = self.default(one.problem)
         entrants = self.checked(self.candidates(one.problem) if self.options.measured else [default], one)
         if not entrants:
@@ -79,7 +87,7 @@ class ConvBench(Kernels):
         """Bias and ReLU beside the plain convolution, each with its fastest kernel."""
         took = []
         for bias in (False, True):
-            problem = shape.problem("forward")
+            problem = self.problem(shape, "forward")
             if bias:
                 problem = ConvProblem(**{**_fields(problem), "epilogue": "Relu", "num_d": 1})
             one = ConvOperands(problem, self.clock.device, bias)
@@ -119,6 +127,7 @@ def parsed() -> argparse.Namespace:
         "--far", type=float, default=2.0, help="no kernel is timed that is estimated so many times slower"
     )
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="of memory")
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no shape begins after these")
@@ -146,7 +155,7 @@ def main() -> None:
     shapes = SHAPES if options.random is None else drawn(options.random, options.count)
     if options.only:
         shapes = [one for one in shapes if any(part in one.name or part == one.group for part in options.only)]
-    problems = [one.problem(variant) for one in shapes for variant in options.directions]
+    problems = [bench.problem(one, variant) for one in shapes for variant in options.directions]
     bench.build(problems, every=options.measured)
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
     said = provenance(options, clock) | {"command": f"python benchmarks/conv_h200.py --random {options.random}"}

@@ -74,8 +74,8 @@ def asked(op: str) -> Iterator[Any]:
 
 
 def ways(op: str, arch: str, only: str = "") -> list[tuple[KernelSpec, Any]]:
-    """One kernel of each way a problem's schedules differ in, sizes aside: pipeline, words and switches.  Of what is fused
-    and of three dimensions one a pipeline: what multiplies is the same."""
+    """One kernel of each way a problem's schedules differ in, sizes aside: pipeline, words and switches.  Of what is
+    fused and of three dimensions one a pipeline: what multiplies is the same."""
     found: dict[tuple[Any, ...], tuple[KernelSpec, Any]] = {}
     for problem in asked(op):
         for spec in ops.op(op).candidates(problem.signature, arch):

@@ -229,6 +229,13 @@ def test_dispatch_asks_the_rule_that_is_named(rule: str) -> None:
     assert "estimate" in usual.reason
 
 
+@pytest.mark.parametrize(("splits", "parts"), [(3, 8), (9, 16), (100, 128)])
+def test_rules_take_the_smallest_kernel_that_combines(splits: int, parts: int) -> None:
+    problem = AttentionProblem(1, 2, 300, 0, 64, family="combine", dtype_q="fp32", dtype_out="fp16", splits=splits)
+    with settings.override(rule="seqtune"):
+        assert 1 << Registry("gfx942").select(problem).stages[0].spec.schedule.max_splits_log2 == parts
+
+
 def test_a_rule_says_nothing_where_no_block_serves() -> None:
     """Then the choice falls as it does without one."""
     problem = AttentionProblem(1, 2, 300, 300, 128, dtype_q="fp32")

@@ -64,8 +64,13 @@ CASES: dict[str, tuple[MmaSchedule, AttentionProblem, str]] = {
 
 
 def problems(
-    name: str, first: AttentionProblem, sizes: tuple[tuple[int, ...], tuple[int, ...]] = (ROWS, KEYS), most: float = 3e7
+    name: str,
+    first: AttentionProblem,
+    sizes: tuple[tuple[int, ...], tuple[int, ...]] = (ROWS, KEYS),
+    most: float = 3e7,
+    whole: int = 1,
 ) -> list[AttentionProblem]:
+    """Problems of a signature by seed, with heads of whole so many elements."""
     rng = random.Random(f"{SEED} {name}")
     found: list[AttentionProblem] = []
     while len(found) < COUNT:
@@ -73,6 +78,8 @@ def problems(
         if first.pages == "vectorised":
             one = replace(one, page_size=rng.choice((16, 32, 48)), page_count=0, head_qk=first.head_qk,
                           k_strides=(), v_strides=())  # fmt: skip
+        heads = {one_head: -(-getattr(one, one_head) // whole) * whole for one_head in ("head_qk", "head_v")}
+        one = replace(one, **heads, q_strides=(), k_strides=(), v_strides=(), o_strides=())
         if one.flops < most and not problem_violations(one) and one.signature == first.signature:
             found.append(one)
     return found

@@ -71,9 +71,21 @@ def test_fused_work_and_strides(emulator: Emulator) -> None:
     assert wrong(emulator, shifted(one, 64, 64, 4, "pingpong"), *calls) == []
 
 
-@pytest.mark.parametrize("dtype", ["fp8_e4m3", "tf32"])
-def test_bytes_and_words(emulator: Emulator, dtype: str) -> None:
-    assert wrong(emulator, shifted(signature(dtype), 64, 64, 4, "pingpong"), *drawn("rcr", 3, dtype)) == []
+def test_bytes(emulator: Emulator) -> None:
+    spec = shifted(signature("fp8_e4m3"), 64, 64, 4, "pingpong")
+    assert wrong(emulator, spec, *drawn("rcr", 3, "fp8_e4m3")) == []
+
+
+@pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
+@pytest.mark.parametrize(
+    ("m", "n", "way"), [(64, 64, "pingpong"), (128, 48, "cooperative_split_k"), (8, 64, "pingpong_turned_split_k")]
+)
+def test_words_are_rounded_and_turned(emulator: Emulator, layout: str, m: int, n: int, way: str) -> None:
+    one = signature("tf32", layout, "fp32")
+    calls = [Call(replace(call.problem, dtype_c="fp32", dtype_d="fp32")) for call in drawn(layout, 3, "tf32")]
+    if layout != "rcr":  # which the copy engine could read
+        calls.append(Call(problem(one, 70, 130, 96, batch=2), alpha=0.5))
+    assert wrong(emulator, shifted(one, m, n, 4, way), *calls) == []
 
 
 @pytest.mark.parametrize("at_end", [True, False])
@@ -89,7 +101,7 @@ def test_nothing_is_read_outside_an_operand(emulator: Emulator, layout: str, at_
 MISTAKES = {
     "a stage is overwritten": ("shared.empty[into.stage].wait(into.phase ^ 1);", ""),
     "nobody waits for copies": ("wait_copies<ahead>();", ""),
-    "tails of other rows": ("tails + warp + (first + i) * 4", "tails + warp"),
+    "tails of other rows": ("const int apart = last ? 4 : 1024;", "const int apart = 1024;"),
     "what lies behind k": ("funnel(low[i], high[i], shift) & keep", "funnel(low[i], high[i], shift)"),
 }
 

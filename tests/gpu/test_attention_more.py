@@ -1,4 +1,4 @@
-"""Attention by the mma pipeline against float64 on a GPU: what others do not take, problems by seed, poison around."""
+"""Attention by the mma and fp8 pipelines against float64 on a GPU: problems by seed, poison around what is seen."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.emulated_hopper.test_attention_mma import fp8, problems
 from tests.gpu.test_attention import answer
 from tilewright.dispatch import kernels
 from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.base import KernelSpec
 
@@ -40,6 +41,11 @@ CASES: dict[str, AttentionProblem] = {
     "vectorised_fp8": fp8(128, scales_q="tensor", scales_kv="head", **{**PAGES, "pages": "vectorised"}),
     "fp8": fp8(128, window_right=0, scales_q="tensor", scales_kv="head"),
     "fp8_h96": fp8(96),
+    "fp8_h64_causal": fp8(64, window_right=0, align="bottom_right", dtype_out="fp32"),
+    "fp8_packed": fp8(128, packed=True, window_right=0, align="bottom_right"),
+    "fp8_scores": fp8(128, softcap=True, bias="alibi", window_right=0),
+    "fp8_h256": fp8(256, scales_q="head", scales_kv="head"),
+    "fp8_pages": fp8(128, scales_q="tensor", scales_kv="tensor", **PAGES),
     "fp8_blocks": fp8(64, scales_q="block", scales_kv="block", scale_block=40),
     "fp8_keys": like(128, scales_kv="head", **KEYS, **PAGES),
     "fp8_keys_split": like(128, dtype_q="fp16", scales_kv="tensor", family="split", splits=2, **KEYS),
@@ -55,21 +61,23 @@ class Case:
         return CASES[self.name]
 
     def specs(self, arch: str) -> list[KernelSpec]:
-        """The default kernels of the pipeline."""
+        """The default kernels of these pipelines."""
         found = ATTENTION.candidates(self.first.signature, arch)
-        return [one for one in found if isinstance(one.schedule, MmaSchedule) and not ATTENTION.check(one)]
+        kinds = (MmaSchedule, Fp8Schedule)
+        return [one for one in found if isinstance(one.schedule, kinds) and not ATTENTION.check(one)]
 
 
-@pytest.mark.parametrize("case", map(Case, CASES), ids=lambda one: str(one.name))
+@pytest.mark.parametrize("case", [Case(name) for name in CASES], ids=lambda one: str(one.name))
 def test_every_kernel(case: Case, arch: str) -> None:
     from tilewright.runtime import cuda
 
     wanted = case.specs(arch)
     assert wanted
     asked = problems(case.name, case.first, sizes=(ROWS, LENGTHS), most=MOST)
+    whole = problems(f"{case.name} whole", case.first, sizes=(ROWS, LENGTHS), most=MOST, whole=16)
     found = []
     for number, spec in enumerate(wanted):
-        for one in asked:
+        for one in whole if isinstance(spec.schedule, Fp8Schedule) else asked:
             assert ATTENTION.supports(spec, one) == []
             if text := answer(kernels.kernel(spec), one, number, cuda.device()):
                 found.append(f"{spec.name} {one.describe()}: {text}")

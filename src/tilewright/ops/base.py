@@ -27,7 +27,7 @@ from typing import (
 )
 
 from tilewright.arch import Arch
-from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, nearest
+from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
 
 SPEC_SCHEMA = 2
 
@@ -120,7 +120,7 @@ def _read(value: Any, kind: Any, plain_value: Callable[[Any, Any], Any]) -> Any:
             raise _Unfit
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return value if type(value) is kind else from_plain(kind, f"a {kind.__name__}", value)
+        return value if type(value) is kind else from_plain(kind, an(kind.__name__), value)
     return plain_value(value, kind)
 
 
@@ -254,8 +254,8 @@ def read_spec(
     kind = schedule(data["arch"], given if isinstance(given, Mapping) else {})
     return KernelSpec(
         op=op,
-        signature=from_plain(signature, f"a {op} signature", data["signature"]),
-        schedule=from_plain(kind, f"a {op} schedule", given),
+        signature=from_plain(signature, f"{an(op)} signature", data["signature"]),
+        schedule=from_plain(kind, f"{an(op)} schedule", given),
         arch=data["arch"],
     )
 

@@ -27,8 +27,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 U32 = DTYPES["fp32"].unit_roundoff
 TINY32 = 2.0**-126  # below it fp32 loses digits, and some dot instructions flush to zero
-LARGEST = {"fp32": float(np.finfo(np.float32).max), "fp16": 65504.0, "bf16": 3.3895313892515355e38}
-SMALLEST = {"fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
+LARGEST = {"fp32": float(np.finfo(np.float32).max), "fp16": 65504.0, "bf16": 3.3895313892515355e38,
+           "fp8_e4m3": 448.0, "fp8_e4m3fnuz": 240.0}  # fmt: skip
+SMALLEST = {"fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133, "fp8_e4m3": 2.0**-9, "fp8_e4m3fnuz": 2.0**-10}
 INT_RANGE = {"int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
 
 # |f(x) - f(y)| <= L |x - y|

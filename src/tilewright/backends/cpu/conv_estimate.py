@@ -31,11 +31,13 @@ LOOP = 6.0  # cycles of a product in plain loops
 TURN, COPY = 0.5, 0.3  # a weight packed across its lines, or along them; a word of an operand copied
 POINT = 4.0  # a pointer to a pixel
 BLOCK = 60.0  # a call of a register block
+LEAVE = 25.0  # a row of results through a scratch block
 SAVE = 2.0  # a vector of sums saved and loaded
 STRIP = 128 << 10  # bytes of a strip that takes twice as long as one in the first-level cache
 SPREAD = 2.5  # a vector of a strip
 SMALL = 1 << 19  # multiply-adds below which a thread is not woken
 FAR = 1 << 18  # words beyond which packed weights come from memory
+TOGETHER = 48  # channels of groups that are done together
 FEW = 16  # channels below which a row of the window is one
 
 
@@ -100,6 +102,11 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
         cycles += rows * (taps / (problem.window[-1] if joined else 1)) * POINT
         cycles += blocks * taps * 1.2 * rows_block
         best = min(best, cycles)
+    # Results that lie apart, or do not fill a panel, leave through a scratch block, a row at a time.
+    apart = problem.variant == "backward_data" and max(problem.stride) > 1
+    if apart or columns * bundle % columns_block:
+        rows = problem.batch * prod(problem.size if problem.variant == "backward_data" else problem.out)
+        best += rows * (panels if apart else panels / max(1, columns // columns_block)) * LEAVE / team
     weights = panels * columns_block * taps * words
     packing = weights * (TURN if problem.variant == "forward" else COPY) * (1.0 if weights < FAR else 2.5)
     if problem.dtype != "fp32" and not (step == 2 and depth * bundle % 2 == 0):
@@ -185,13 +192,15 @@ def _planar(schedule: CpuPlanarSchedule, problem: ConvProblem, width: int) -> fl
     # A step of a block: its multiply-adds, what it loads (twice where it lies across lines), and going on.
     step = max(columns * vectors, pieces * vectors * 2.0) + pieces * 1.5
     cycles = places / columns_block * taps * depth * step * 1.05
-    cycles += classes * places / columns_block * pieces * (BLOCK + 2.0 * SAVE * rows_block * vectors)
+    cycles += classes * places / columns_block * pieces * (BLOCK + 2.0 * SAVE * min(rows_block, columns) * vectors)
     source = p.y_shape if p.variant == "backward_data" else p.x_shape
     deep = p.window[0] if len(p.window) == 3 else 1
-    turned = p.groups * _up(depth, width) / width * prod(source[:-1]) * deep
-    cycles += turned * 9.0 * (classes if p.variant == "backward_data" else 1)
-    out = p.groups * _up(columns, width) / width * p.batch * prod(made)
-    return cycles + out * 12.0 + taps * depth * columns * p.groups * 0.6
+    bundle = max(1, min(p.groups, TOGETHER // max(depth, columns)))
+    bundles = -(-p.groups // bundle)
+    turned = bundles * -(-depth * bundle // width) * prod(source[:-1]) * deep
+    cycles += turned * 9.0 * min(classes, taps)
+    out = bundles * -(-columns * bundle // width) * p.batch * prod(made)
+    return cycles + out * (8.0 if columns <= 4 else 12.0) + taps * depth * columns * p.groups * 0.6
 
 
 def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, width: int) -> float:

@@ -13,7 +13,8 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import attention_estimate
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
-from tilewright.ops.attention import nvidia_mma
+from tilewright.ops.attention import nvidia_fp8, nvidia_mma
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule, shared_bytes
 from tilewright.ops.attention.problem import AttentionProblem
@@ -30,7 +31,6 @@ def _ws(spec: KernelSpec) -> Fields:
         "pack_heads": flag(h.pipeline == "decode"),
         "dynamic": flag(h.dealing == "dynamic"),
         "row_stages": h.row_stages,
-        "polynomials": h.polynomials,
     }
 
 
@@ -38,6 +38,11 @@ def _mma(spec: KernelSpec) -> Fields:
     h: MmaSchedule = spec.schedule
     named = ("tile_n", "warps_m", "warps_n", "row_blocks", "slots", "together")
     return {**{one: getattr(h, one) for one in named}, "pack_heads": flag(h.pipeline == "mma_decode")}
+
+
+def _fp8(spec: KernelSpec) -> Fields:
+    h: Fp8Schedule = spec.schedule
+    return {"tile_n": h.tile_n, "warpgroups": h.warpgroups, "stages": h.stages}
 
 
 def _combine(spec: KernelSpec) -> Fields:
@@ -54,6 +59,7 @@ PIPELINES = {
     "combine": Pipeline(*_COMBINE, _combine),
     "ws": _WS,
     "decode": _WS,
+    "fp8": Pipeline("attention_fp8.h", "attention_host_fp8.h", "TW_DEVICE_ATTENTION_FP8", "HostAttentionFp8", _fp8),
     "mma": _MMA,
     "mma_decode": _MMA,
     "loops": Pipeline(*_LOOPS, lambda spec: {}),
@@ -75,6 +81,8 @@ class CudaAttention(KernelsDefaults):
 
         if isinstance(spec.schedule, MmaSchedule):
             return Promises(nvidia.WARP, ("LDGSTS",), nvidia_mma.shared_bytes(spec.signature, spec.schedule))
+        if isinstance(spec.schedule, Fp8Schedule):
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), nvidia_fp8.shared_bytes(spec.signature, spec.schedule))
         if not isinstance(spec.schedule, WsSchedule):
             return Promises()
         return Promises(nvidia.WARPGROUP, ("UTMALDG",), shared_bytes(spec.signature, spec.schedule))

@@ -17,6 +17,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_resources import shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
+    BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
@@ -52,6 +53,11 @@ def _band(spec: KernelSpec) -> Fields:
     }
 
 
+def _band_weight(spec: KernelSpec) -> Fields:
+    h: BandWeightSchedule = spec.schedule
+    return {"pixels": h.pixels, "stages": h.stages, "band": h.band}
+
+
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
@@ -74,6 +80,14 @@ PIPELINES = {
         device="TW_DEVICE_CONV_BAND",
         host="HostConvBand",
         fields=_band,
+    ),
+    "band_weight": Pipeline(
+        "conv_band_weight.h",
+        "conv_host_band_weight.h",
+        "TW_DEVICE_CONV_BAND_WEIGHT",
+        "HostConvBandWeight",
+        _band_weight,
+        ("_add",),
     ),
     "padded": _TMA_WS._replace(
         device_header="conv_padded.h",
@@ -125,6 +139,10 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), band_shared_bytes(spec.signature, h))
+        if isinstance(h, BandWeightSchedule):
+            from tilewright.inspect import nvidia
+
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), h.shared_bytes)
         if isinstance(h, DepthwiseTileSchedule):
             return Promises(copies=("UTMALDG",))
         if isinstance(h, ConvTmaWsSchedule):

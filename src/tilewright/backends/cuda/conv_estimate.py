@@ -12,9 +12,18 @@ from math import prod
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia import band_rows, folded, folded_elements, merged_groups, padded, padded_copies
+from tilewright.ops.conv.nvidia import (
+    band_rows,
+    folded,
+    folded_elements,
+    merged_groups,
+    padded,
+    padded_copies,
+    side_by_side,
+)
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
+    BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
@@ -32,6 +41,7 @@ LOOP_STEP = 2e-8  # a product, one after another on one thread
 
 UNITS = 132
 BAND_MACS = 3.0e12  # a second, of one multiprocessor
+BAND_WEIGHT_MACS = 2.5e12
 ONE_CACHE = 4.5e10  # bytes a second into one of them, all at once
 BAND_FILL, COPY_START = 3e-6, 3e-6
 PIXEL = 1.8e-9  # a pixel of a walk
@@ -44,6 +54,7 @@ TILE_FMAS = 2.2e13  # of windows over tiles
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
+TURNED = 1.5  # how much longer a copy takes that turns pixels and channels
 ADD_START = 3e-6  # of a second launch
 
 
@@ -56,6 +67,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         return _tma_ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, BandSchedule):
         return _band(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, BandWeightSchedule):
+        return _band_weight(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseTileSchedule):
         return _depthwise_tile(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
@@ -122,9 +135,30 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     return START + BAND_FILL + max(rounds * step, p.bytes / MEMORY) + again
 
 
+def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
+    """Nine taps are multiplied, however many there are; sums of parts leave and are added."""
+    merged = max(1, side_by_side(p))
+    blocks = -(-merged * p.group_filters // 64) * -(-merged * p.group_channels // 64) * (p.groups // merged)
+    items = blocks * (p.window[0] if len(p.window) == 3 else 1)
+    grid = [size + (w - 1) * d for size, w, d in zip(p.out, p.window, p.dilation, strict=True)]
+    if len(grid) == 3:
+        grid[0] = p.out[0]
+    chunks = -(-p.batch * prod(grid) // schedule.pixels)
+    parts = max(1, min(UNITS // items, chunks))
+    rounds = -(-items * parts // UNITS) * -(-chunks // parts)
+    multiply = 64 * 64 * 9 * schedule.pixels / BAND_WEIGHT_MACS
+    walk = (2 * schedule.pixels + band_rows(p)) * PIXEL
+    sums = 8.0 * parts * prod(p.w_shape)
+    body = rounds * (max(multiply, walk) + BAND_TILE)
+    return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
+
+
 def _padded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
     larger, copied = padded(p), padded_copies(p)
-    moved: float = sum(4.0 * prod(getattr(larger, f"{one}_shape")) for one in copied)
+    moved = 0.0
+    for one in copied:
+        apart = getattr(p, f"{one}_strides")[-1] != 1
+        moved += 4.0 * prod(getattr(larger, f"{one}_shape")) * (TURNED if apart else 1.0)
     return _tma_ws(spec, schedule, larger) + ADD_START * len(copied) + moved / MEMORY
 
 

@@ -4,7 +4,8 @@ They know no clock: an order by sizes alone, for those who want the kernels they
 Elsewhere records, models and estimates choose.
 
     seqtune     the least of (category, rows of a block); of equal ones the first by order
-    first_fit   the first by order: the smallest heads that hold the problem's, then the fewest rows of a block
+    first_fit   the first by order: the smallest heads that hold the problem's, the fewest rows of a block, and of
+                kernels that combine parts the one for the fewest
 
     category 0  the rows are one block or less, and a whole one     3  the rows are whole blocks
              1  a block of 64 rows                                  4  any other
@@ -20,9 +21,9 @@ from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.base import KernelSpec, SelectionRule
 
 
-def _order(spec: KernelSpec) -> tuple[int, int, int, str]:
+def _order(spec: KernelSpec) -> tuple[int, int, int, int, str]:
     s, h = spec.signature, spec.schedule
-    return (s.head_qk, s.head_v, h.tile[0], spec.name)
+    return (s.head_qk, s.head_v, h.tile[0], h.max_splits_log2, spec.name)
 
 
 def _category(rows: int, m0: int, largest: int) -> int:

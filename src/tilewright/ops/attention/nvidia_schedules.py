@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.ops.attention import nvidia_mma
+from tilewright.ops.attention import nvidia_fp8, nvidia_mma
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -41,12 +41,11 @@ class WsSchedule:
     together: int = 1  # blocks of a multiprocessor
     dealing: str = "striped"  # of items to blocks; dynamic: whoever is done takes the next
     row_stages: int = 1  # tiles of rows under way; with two, an item begins beside the end of the one before
-    polynomials: int = 0  # of 16 exponentials, those that the multiply units compute
 
     pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode")
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "dealing": ("striped", "dynamic")}
-    may_be_zero: ClassVar[tuple[str, ...]] = ("polynomials",)
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property
     def tile_m(self) -> int:
@@ -56,13 +55,12 @@ class WsSchedule:
         said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
         said += f"_together{self.together}" if self.together > 1 else ""
         said += f"_rows{self.row_stages}" if self.row_stages > 1 else ""
-        said += f"_polynomials{self.polynomials}" if self.polynomials else ""
         return said + ("_dynamic" if self.dealing == "dynamic" else "")
 
 
 @dataclass(frozen=True, slots=True)
 class CombineSchedule:
-    """Parts put together: a block for a row of one head, whose warps share the parts."""
+    """Parts put together: a team of warps for a row of one head, who share the parts."""
 
     pipeline: str = field(default="combine", init=False)
     warps: int
@@ -117,7 +115,7 @@ _TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
     96: ((2, 128, 3), (2, 144, 2), (3, 64, 4), (2, 96, 3)),
     128: ((2, 128, 3), (2, 176, 2), (2, 160, 2), (2, 112, 3), (2, 64, 4)),
     160: ((2, 96, 2), (2, 112, 2), (2, 64, 3)),
-    192: ((2, 96, 2), (2, 112, 2), (2, 64, 3), (2, 128, 2)),
+    192: ((2, 112, 2), (2, 64, 3), (2, 96, 2), (2, 128, 2)),
     256: ((2, 80, 2), (2, 64, 2), (2, 48, 3)),
 }
 _FEW = 2  # tiles of a head in `default`
@@ -171,7 +169,8 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
         if signature.family == "forward":
             yield from ws(signature, arch, wide)
         yield from decode(signature, arch, wide)
+    yield from nvidia_fp8.schedules(signature, arch, wide)
     yield from nvidia_mma.schedules(signature, arch, wide, own)
     if signature.family == "combine":
-        yield from map(CombineSchedule, (4,) if pool == "default" else (1, 2, 4, 8))
+        yield from map(CombineSchedule, (1, 4) if pool == "default" else (1, 2, 4, 8))
     yield LoopsSchedule()

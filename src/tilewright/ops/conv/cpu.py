@@ -175,7 +175,7 @@ _BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {
     16: ((6, 2), (12, 1), (4, 2), (3, 3)),
 }
 _DEFAULT_BLOCKS = {32: 3, 16: 2}  # how many of them are in `default`
-_PLANAR = {32: ((12, 2), (4, 6), (8, 3)), 16: ((6, 2), (4, 3), (3, 4))}  # channels and vectors of pixels
+_PLANAR = {32: ((12, 2), (4, 6), (8, 3)), 16: ((6, 2), (3, 3), (4, 2))}  # channels and vectors of pixels
 _PIXELS = {32: (14, 28, 8), 16: (12, 8, 4)}
 
 
@@ -204,7 +204,7 @@ def _direct(arch: Arch, rows: int, vectors: int, filters: int = 64, pixels: int 
     return CpuDirectWeightSchedule((width * _about(filters, width), pixels), (rows, width, 1))
 
 
-def _planes(arch: Arch, rows: int, vectors: int, floats: int = 1 << 15) -> CpuPlanarSchedule:
+def _planes(arch: Arch, rows: int, vectors: int, floats: int = 1 << 16) -> CpuPlanarSchedule:
     return CpuPlanarSchedule(floats, (rows, vectors * lanes(arch), 1))
 
 
@@ -271,7 +271,7 @@ def _swept_pixels(signature: ConvSignature, arch: Arch, far: bool) -> Iterator[C
         for rows, vectors in _BLOCKS[arch.vector_registers][:2]:
             yield _minimal(arch, results, rows, vectors, (_about(m, rows), _about(n, vectors * width)))
     for rows, vectors in _PLANAR[arch.vector_registers]:
-        for floats in (1 << 13, 1 << 15, 1 << 17) if far else (1 << 15,):
+        for floats in (1 << 14, 1 << 15, 1 << 16, 1 << 17) if far else (1 << 16,):
             yield _planes(arch, rows, vectors, floats)
     for pixels in range(4, 29, 2) if far else _PIXELS[arch.vector_registers]:
         yield _by_lanes(signature, arch, pixels)

@@ -2,6 +2,7 @@
 
 ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, folded for few channels, padded for odd ones
 BandSchedule        the same over bands of pixels that are fetched once for all taps
+BandWeightSchedule  backward_weight of such
 DepthwiseSchedule   a filter for each channel, of any window
 DepthwiseTileSchedule  the same of square windows, over tiles that the copy engine brings
 """
@@ -102,6 +103,28 @@ def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
     columns = schedule.tile[1] if signature.variant == "forward" else -(-schedule.tile[1] // 64) * 64
     results = 2 * 2 * 64 * chunk_columns(schedule.tile[1]) * 2
     return schedule.stages * schedule.band * K_BYTES + schedule.taps * columns * K_BYTES + results + 1024 + 640
+
+
+@dataclass(frozen=True, slots=True)
+class BandWeightSchedule:
+    """Gradients of weights: a band of x and its pixels of y are fetched once for the taps of a plane, up to nine."""
+
+    pipeline: str = field(default="band_weight", init=False)
+    pixels: int  # of a stage
+    stages: int
+    band: int  # rows of x there is room for: the pixels of a stage and what taps reach beyond
+
+    pipelines: ClassVar[tuple[str, ...]] = ("band_weight",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def shared_bytes(self) -> int:
+        """conv_band_weight_shape.h."""
+        return self.stages * (self.band + self.pixels) * K_BYTES + 1024 + 128
+
+    def label(self) -> str:
+        return f"band_weight_pixels{self.pixels}_stages{self.stages}_band{self.band}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +279,7 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
         yield from (replace(one, merged=True) for one in narrow)
         usual = [one for one in made if one.tile[:2] in _PADDED and one.cluster == (1, 1) and one.dealing != "stream_k"]
         yield from (replace(one, pipeline="padded") for one in usual)
+        yield from (replace(one, pipeline="padded", merged=True) for one in usual if one.tile[:2] == (128, 64))
 
 
 # Few filters, or few pixels of a stride times channels.
@@ -279,6 +303,7 @@ def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     yield from tma_ws(signature, arch, pool != "default")
     yield from bands(signature, arch)
+    yield from band_weights(signature, arch)
     yield from depthwise_tiles(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
@@ -302,6 +327,14 @@ def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
         yield replace(made, merged=True)
         for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
             yield replace(made, merged=True, slice=slice_, sharing=sharing)
+
+
+def band_weights(signature: ConvSignature, arch: Arch) -> Iterator[BandWeightSchedule]:
+    """Short bands where rows are, long ones where they must be."""
+    if not {"wgmma", "tma"} <= arch.features or signature.variant != "backward_weight":
+        return
+    if DTYPES[signature.dtype].bytes == 2:
+        yield from (BandWeightSchedule(*one) for one in ((128, 4, 240), (192, 3, 320), (256, 2, 512), (128, 2, 640)))
 
 
 def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:

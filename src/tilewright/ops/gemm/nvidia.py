@@ -68,6 +68,7 @@ TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
 MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
+MAX_SHIFTED_SUMS = 64  # of the 128 registers there are where two warpgroups feed
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 SKINNY_MAX = 32  # rows of A (or columns of B) a skinny kernel may hold
@@ -157,11 +158,11 @@ def _warpgroups(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) 
 
 
 def _shift_ws(signature: GemmSignature, schedule: ShiftWsSchedule) -> Iterator[Violation]:
-    """Feeding warps lay rows down as they lie, for their own block."""
-    if DTYPES[signature.dtype_a].bytes != 2 and signature.layout[:2] != "rc":
+    """Feeding warps lay rows down for their own block, and turn words alone."""
+    if DTYPES[signature.dtype_a].bytes == 1 and signature.layout[:2] != "rc":
         yield Violation(
             "nv-shift-layout",
-            f"wgmma reads {signature.dtype_a} along k only, and shift_ws turns nothing of layout {signature.layout}",
+            f"wgmma reads {signature.dtype_a} along k only, and shift_ws turns no bytes of layout {signature.layout}",
             "use layout rcr, or tma_ws",
         )
     if schedule.dealing != "cluster_k" and schedule.cluster != (1, 1):
@@ -213,10 +214,11 @@ def _cluster_k(signature: GemmSignature, schedule: WarpgroupSchedule) -> Iterato
 
 def _resources(signature: GemmSignature, schedule: WarpgroupSchedule, arch: Arch) -> Iterator[Violation]:
     need = tma_view(schedule).accumulators
-    if need > MAX_ACCUMULATORS:
+    most_sums = MAX_SHIFTED_SUMS if isinstance(schedule, ShiftWsSchedule) else MAX_ACCUMULATORS
+    if need > most_sums:
         yield Violation(
             "nv-registers",
-            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {MAX_ACCUMULATORS}",
+            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {most_sums}",
             "use a smaller tile",
         )
     if not 2 <= schedule.stages <= MAX_STAGES:
@@ -401,8 +403,10 @@ def limits(schedule: NvidiaSchedule, problem: GemmProblem) -> Iterator[Violation
     yield from _skinny_limits(schedule, p) if isinstance(schedule, SkinnySchedule) else _warpgroup_limits(schedule, p)
 
 
-def _strides(p: GemmProblem) -> tuple[tuple[int, int], tuple[str, str]]:
-    return (p.a_stride, p.b_stride), (p.dtype_a, p.dtype_b)
+def copied_by_tma_ws(p: GemmProblem) -> bool:
+    """Whether the copy engine, or wgmma, cannot read an operand where it lies."""
+    turned = DTYPES[p.dtype_a].bytes != 2 and p.layout[:2] != "rc"
+    return turned or not p.aligned or _unaligned(p.a_stride, p.dtype_a) or _unaligned(p.b_stride, p.dtype_b)
 
 
 def _misaligned(pipeline: str, wrong: str, remedy: str) -> Violation:
@@ -417,7 +421,7 @@ def _warpgroup_limits(schedule: WarpgroupSchedule, p: GemmProblem) -> Iterator[V
         wrong = "E" if _unaligned(p.c_stride, p.dtype_c) or _unaligned(p.n, p.dtype_c) else ""
         if wrong or not p.aligned:
             yield _misaligned("tma_ws", wrong, "align it, or use a kernel with the direct store")
-    if isinstance(schedule, ShiftWsSchedule) and p.aligned and not any(map(_unaligned, *_strides(p))):
+    if isinstance(schedule, ShiftWsSchedule) and not copied_by_tma_ws(p):
         rule = "every row of A and B starts at a multiple of 16 bytes, and shift_ws is for those that do not"
         yield Violation("nv-aligned", rule, "use tma_ws")
     steps = -(-p.k // schedule.tile[2])

@@ -263,13 +263,13 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
 # Tile, stages and way of kernels for rows that begin anywhere; stages as far as there is room.
 _SHIFTED: tuple[tuple[int, int, int, Way], ...] = (
     (64, 32, 14, _P),
-    (64, 64, 10, _P),
     (64, 64, 10, _PK),
     (128, 64, 8, _C),
     (64, 128, 8, _PK),
     (128, 128, 6, _CK),
-    (128, 192, 4, _CK),
-    (128, 256, 4, _CK),
+    (8, 64, 14, _T),
+    (32, 64, 14, _T),
+    (64, 128, 8, _TK),
 )
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 

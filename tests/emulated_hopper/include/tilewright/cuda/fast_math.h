@@ -9,8 +9,6 @@ TW_GPU float exp2_fast(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 
-TW_GPU float max_or_nan(float x, float y) { return x != x || y != y ? x + y : x > y ? x : y; }
-
 TW_GPU float reciprocal_fast(float x) { return 1.0f / x; }
 
 }  // namespace tw

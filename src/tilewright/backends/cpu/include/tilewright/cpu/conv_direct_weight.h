@@ -51,6 +51,7 @@ template <class Config> struct ConvDirectWeight {
   static constexpr int ME = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int NC = Config::tile_n, KC = Config::tile_k;  // filters of an item, pixels of a run
   static constexpr int64_t most_channels = 256;
+  static constexpr int64_t together = 48;             // channels of groups that go by at a time: whole lines of a cache
   static constexpr int64_t enough = 16;               // parts of the work: fewer items are split along the lines
   static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static_assert(NR % lanes == 0 && NC % NR == 0, "tiles do not divide");
@@ -68,6 +69,7 @@ template <class Config> struct ConvDirectWeight {
     int64_t x_lines, x_pitch;    // input lines a run needs for one tap of the depth; floats of one
     int64_t filters, blocks;     // of an item, in whole register blocks; items along the filters
     int64_t y_pixel;             // floats of a packed pixel's gradients: a register block's, or fewer
+    int64_t bundle;              // groups of an item
     int64_t items, bands, part;  // groups and filters; parts of the lines; floats of the sums of one part
   };
   static TW_INLINE double products(const tw_conv_args &x) {
@@ -87,8 +89,9 @@ template <class Config> struct ConvDirectWeight {
     s.filters = least(NC, up(x.filters, NR));
     s.y_pixel = least(NR, up(x.filters, lanes));
     s.blocks = (x.filters + s.filters - 1) / s.filters;
-    s.items = x.groups * s.blocks;
-    s.part = s.items * s.entries * s.filters;
+    s.bundle = s.blocks > 1 ? 1 : most(1, least(x.groups, together / most(x.channels, x.filters)));
+    s.items = (x.groups + s.bundle - 1) / s.bundle * s.blocks;
+    s.part = x.groups * s.blocks * s.entries * s.filters;
     s.bands = 1;
     if (s.items < enough && products(x) >= 2 * double(smallest_share))
       s.bands = most(1, least((enough + s.items - 1) / s.items, s.lines));
@@ -168,8 +171,8 @@ template <class Config> struct ConvDirectWeight {
 
   // ---- one item: some filters of a group, a band of lines ------------------------------------
   struct Item {
-    int64_t group, n, filters;  // within the group
-    int64_t first, last;        // output lines
+    int64_t group, groups, n, filters;  // filters are those of each group
+    int64_t first, last;                // output lines
   };
   // Lines of the run that have an input line under row `th` of the window.
   static TW_INLINE int64_t spans_of(const tw_conv_args &x, const Shape &s, const Run &r, int64_t th, LineSpan *spans) {
@@ -192,30 +195,37 @@ template <class Config> struct ConvDirectWeight {
         });
       });
   }
-  // `sums`: panels of NR filters, entry after entry.
+  // `sums`: group after group, panels of NR filters, entry after entry.
   static void band(const tw_conv_args &x, const Shape &s, const Item &item, float *sums, float *slot) {
     float *ys = slot, *xs = ys + up(y_floats(x, s), 16);
     auto *spans = reinterpret_cast<LineSpan *>(xs + up(x.window[0] * s.x_lines * s.x_pitch, 16));
-    int64_t x_step = x.stride[2] * x.channels, chunks = (s.row + ME - 1) / ME;
-    __builtin_memset(sums, 0, size_t(s.entries * s.filters) * 4);
+    __builtin_memset(sums, 0, size_t(item.groups * s.entries * s.filters) * 4);
     for (int64_t line = item.first; line < item.last;) {
       Run r = run_of(x, s, line, item.last);
       line += r.lines;
-      pack_y(x, s, r, item.group * x.filters + item.n, item.filters, ys);
-      pack_x(x, s, r, item.group, xs);
-      for (int64_t td = 0; td < x.window[0]; ++td) {
-        int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0];
-        if (depth < 0 || depth >= x.size[0]) continue;
-        for (int64_t th = 0; th < x.window[1]; ++th) {
-          int64_t number = spans_of(x, s, r, th, spans), entry = (td * x.window[1] + th) * s.row * s.segments;
-          const float *row = xs + td * s.x_lines * s.x_pitch;
-          for (int64_t tw = 0; number > 0 && tw < s.segments; ++tw, entry += s.row, row += x.dilation[2] * x.channels)
-            for (int64_t c = 0; c < chunks; ++c) {
-              int64_t from = c * s.row / chunks, to = (c + 1) * s.row / chunks;
-              entries(s, item, spans, number, ys, r.lines * x.out[2] * s.y_pixel, row + from, x_step, to - from,
-                      sums + (entry + from) * NR);
-            }
-        }
+      for (int64_t g = 0; g < item.groups; ++g) {
+        pack_y(x, s, r, (item.group + g) * x.filters + item.n, item.filters, ys);
+        pack_x(x, s, r, item.group + g, xs);
+        add(x, s, item, r, ys, xs, spans, sums + g * s.entries * s.filters);
+      }
+    }
+  }
+  // The packed lines of one group.
+  static TW_INLINE void add(const tw_conv_args &x, const Shape &s, const Item &item, const Run &r, const float *ys,
+                            const float *xs, LineSpan *spans, float *sums) {
+    int64_t x_step = x.stride[2] * x.channels, chunks = (s.row + ME - 1) / ME;
+    for (int64_t td = 0; td < x.window[0]; ++td) {
+      int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0];
+      if (depth < 0 || depth >= x.size[0]) continue;
+      for (int64_t th = 0; th < x.window[1]; ++th) {
+        int64_t number = spans_of(x, s, r, th, spans), entry = (td * x.window[1] + th) * s.row * s.segments;
+        const float *row = xs + td * s.x_lines * s.x_pitch;
+        for (int64_t tw = 0; number > 0 && tw < s.segments; ++tw, entry += s.row, row += x.dilation[2] * x.channels)
+          for (int64_t c = 0; c < chunks; ++c) {
+            int64_t from = c * s.row / chunks, to = (c + 1) * s.row / chunks;
+            entries(s, item, spans, number, ys, r.lines * x.out[2] * s.y_pixel, row + from, x_step, to - from,
+                    sums + (entry + from) * NR);
+          }
       }
     }
   }
@@ -254,34 +264,45 @@ template <class Config> struct ConvDirectWeight {
     }
   }
   static TW_INLINE void write_item(const tw_conv_args &x, const Shape &s, const Item &item, float *sums) {
-    for (int64_t j = 0; j < item.filters; j += lanes)
-      write(x, s, item.group * x.filters + item.n + j, least(lanes, item.filters - j),
-            sums + j / NR * s.entries * NR + j % NR);
+    for (int64_t g = 0; g < item.groups; ++g, sums += s.entries * s.filters)
+      for (int64_t j = 0; j < item.filters; j += lanes)
+        write(x, s, (item.group + g) * x.filters + item.n + j, least(lanes, item.filters - j),
+              sums + j / NR * s.entries * NR + j % NR);
   }
 
   // ---- the kernel ---------------------------------------------------------------------------
   static TW_INLINE Item item_of(const tw_conv_args &x, const Shape &s, int64_t index, int64_t b) {
-    Item item{index / s.blocks, index % s.blocks * s.filters, 0, b * s.lines / s.bands, (b + 1) * s.lines / s.bands};
-    item.filters = least(s.filters, x.filters - item.n);
-    return item;
+    int64_t group = index / s.blocks * s.bundle, n = index % s.blocks * s.filters;
+    return {group,
+            least(s.bundle, x.groups - group),
+            n,
+            least(s.filters, x.filters - n),
+            b * s.lines / s.bands,
+            (b + 1) * s.lines / s.bands};
+  }
+  // Where the sums of an item's first group are in a part.
+  static TW_INLINE int64_t place(const Shape &s, const Item &item) {
+    return (item.group * s.blocks + item.n / s.filters) * s.entries * s.filters;
   }
   static int launch(const tw_conv_args &x, void *workspace, void *stream) {
     auto *base = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
     Shape s = shape(x);
-    int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x, s), each = s.entries * s.filters;
+    int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x, s), writers = least(threads, s.items);
     float *slots = base + up(s.bands * s.part, 16);
     parallel(stream, threads, [&](int64_t worker) {
       for (int64_t index = worker; index < s.items * s.bands; index += threads) {
         Item item = item_of(x, s, index / s.bands, index % s.bands);
-        float *sums = base + index % s.bands * s.part + index / s.bands * each;
+        float *sums = base + index % s.bands * s.part + place(s, item);
         band(x, s, item, sums, slots + worker * slot);
         if (s.bands == 1) write_item(x, s, item, sums);
       }
     });
     if (s.bands > 1)
-      parallel(stream, least(threads, s.items), [&](int64_t worker) {
-        for (int64_t index = worker; index < s.items; index += least(threads, s.items))
-          write_item(x, s, item_of(x, s, index, 0), base + index * each);
+      parallel(stream, writers, [&](int64_t worker) {
+        for (int64_t index = worker; index < s.items; index += writers) {
+          Item item = item_of(x, s, index, 0);
+          write_item(x, s, item, base + place(s, item));
+        }
       });
     return TW_OK;
   }

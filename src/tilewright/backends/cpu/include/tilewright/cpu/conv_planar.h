@@ -49,8 +49,9 @@ template <class Config> struct ConvPlanar {
   static constexpr ConvVariant way = Config::variant;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int64_t planes_floats = Config::planes;  // of a band, about
-  static constexpr int64_t most_depth = 512;                // channels of a group that are summed over
-  static constexpr int64_t smallest_share = 1 << 19;        // multiply-adds below which a thread is not worth waking
+  static constexpr int64_t together = 48;     // channels of groups that are turned at a time: whole lines of a cache
+  static constexpr int64_t most_depth = 512;  // channels of a group that are summed over
+  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static_assert(NR % lanes == 0 && !is_int<In>, "whole vectors of floats");
 
   static Answer broken(const tw_conv_args &x) {
@@ -97,10 +98,14 @@ template <class Config> struct ConvPlanar {
     return p;
   }
   static TW_INLINE int64_t floats(const Planes &p, int64_t depth) { return p.depths * depth * p.plane; }
+  // Groups whose planes are made at a time.
+  static TW_INLINE int64_t bundle_of(const tw_conv_args &x) {
+    return most(1, least(x.groups, together / most(depth_of(x), columns_of(x))));
+  }
   // Lines of a band: as many as planes have room for, and no fewer than make its border worth it.
   static TW_INLINE int64_t band_lines(const tw_conv_args &x, const Gather &g, int64_t threads) {
-    int64_t all = g.axis[1].count, depth = depth_of(x);
-    int64_t others = x.batch * g.axis[0].count * x.groups;
+    int64_t all = g.axis[1].count, bundle = bundle_of(x), depth = bundle * depth_of(x);
+    int64_t others = x.batch * g.axis[0].count * ((x.groups + bundle - 1) / bundle);
     int64_t lines = (all + most(1, 2 * threads / most(1, others)) - 1) / most(1, 2 * threads / most(1, others));
     int64_t fewest = least(lines, places_along(g.axis[1], 1) * 2);
     while (lines > fewest && floats(planes_of(g, lines), depth) > planes_floats) lines = most(fewest, lines * 3 / 4);
@@ -111,10 +116,10 @@ template <class Config> struct ConvPlanar {
     for (int64_t index = 0; index < classes<way>(x); ++index) {
       Gather g = gather_of<way>(x, index);
       if (g.positions == 0) continue;
-      int64_t room = floats(planes_of(g, band_lines(x, g, threads)), depth_of(x));
+      int64_t room = floats(planes_of(g, band_lines(x, g, threads)), bundle_of(x) * depth_of(x));
       largest = most(largest, room + g.axis[1].taps * g.axis[2].taps * 2);
     }
-    return up(largest, 16) + up(columns_of(x), lanes) * NR + lanes * lanes;
+    return up(largest, 16) + up(bundle_of(x) * columns_of(x), lanes) * NR + lanes * lanes;
   }
   static TW_INLINE int64_t weight_floats(const tw_conv_args &x) {
     return up(x.groups * x.filters * x.channels * x.window[0] * x.window[1] * x.window[2], 16);
@@ -168,6 +173,15 @@ template <class Config> struct ConvPlanar {
       }
   }
 
+  // Result lines [first, first + lines) of one depth of an image, of some groups.
+  struct Task {
+    const tw_conv_args *x;
+    Gather g;
+    Planes p;
+    const float *weights;  // of this class
+    int64_t image, depth, group, groups, first, lines;
+  };
+
   // ---- planes ---------------------------------------------------------------------------------
   // A line's pixels of one residue: places [0, pitch) of it, those inside from `from` on, `step` elements apart.
   static TW_INLINE void turn_line(const In *from, int64_t step, int64_t before, int64_t inside, int64_t depth,
@@ -191,22 +205,23 @@ template <class Config> struct ConvPlanar {
     for (int64_t c = 0; c < depth; ++c, out += p.plane)
       for (int64_t m = 0; m < p.pitch; m += lanes) store_f(out + m, vf{});
   }
-  // All that result lines [first, first + lines) of one depth of an image read: lines in order, for what is written
-  // behind the end of one belongs to the next.
-  static void fill(const tw_conv_args &x, const Gather &g, const Planes &p, int64_t image, int64_t group,
-                   int64_t depth_at, int64_t first, float *out) {
+  // All that the result lines of a task read: lines in order, for what is written behind the end of one belongs to the
+  // next.
+  static void fill(const Task &t, float *out) {
+    const tw_conv_args &x = *t.x;
+    const Planes &p = t.p;
     const int64_t *strides = read_strides(x);
-    const Axis &d = g.axis[0], &h = g.axis[1], &w = g.axis[2];
-    int64_t depth = depth_of(x), there = (x.groups - group) * depth;
-    const In *data = read_data(x) + image * strides[0] + group * depth;
+    const Axis &d = t.g.axis[0], &h = t.g.axis[1], &w = t.g.axis[2];
+    int64_t depth = t.groups * depth_of(x), there = (x.groups - t.group) * depth_of(x);
+    const In *data = read_data(x) + t.image * strides[0] + t.group * depth_of(x);
     for (int64_t td = 0; td < d.taps; ++td, out += depth * p.plane) {
-      int64_t zd = depth_at * d.step + d.offset + td * d.offset_step;
+      int64_t zd = t.depth * d.step + d.offset + td * d.offset_step;
       if (zd < 0 || zd >= d.size) continue;  // never read
       for (int64_t rh = 0; rh < p.step[0]; ++rh)
         for (int64_t rw = 0; rw < p.step[1]; ++rw)
           for (int64_t line = 0; line < p.height; ++line) {
             float *to = out + (rh * p.step[1] + rw) * p.part + line * p.pitch;
-            int64_t zh = (first + line) * p.step[0] + rh + p.low[0], z0 = rw + p.low[1];
+            int64_t zh = (t.first + line) * p.step[0] + rh + p.low[0], z0 = rw + p.low[1];
             if (zh < 0 || zh >= h.size) {
               clear_line(depth, p, to);
               continue;
@@ -220,31 +235,35 @@ template <class Config> struct ConvPlanar {
   }
 
   // ---- results ----------------------------------------------------------------------------------
-  struct Task {
-    const tw_conv_args *x;
-    Gather g;
-    Planes p;
-    const float *weights;  // of this class and group
-    int64_t image, group, depth, first, lines;
-  };
+  // Rows of `some` channels each; a few are stored as such, for masks are slow.
+  template <class T>
+  static TW_INLINE void store_pixels(T *to, int64_t apart, const vu *rows, int64_t count, int64_t some) {
+    if (some > 4) {
+      for (int64_t e = 0; e < count; ++e, to += apart) store_words(to, rows[e], some);
+      return;
+    }
+    with_fixed<4>(some, [&](auto n) {
+      for (int64_t e = 0; e < count; ++e, to += apart) __builtin_memcpy(to, rows + e, decltype(n)::value * 4);
+    });
+  }
   // `count` results from place `q` of the band on, channels apart by NR; places between lines are nobody's.
   static TW_INLINE void leave(const Task &t, int64_t q, int64_t count, const float *sums, float *turned) {
     const tw_conv_args &x = *t.x;
-    const int64_t columns = columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
+    const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
     [[maybe_unused]] int64_t apart = strides[3] * t.g.axis[2].place_step;
     for (int64_t i = 0; i < count; i += lanes)
       for (int64_t c = 0; c < columns; c += lanes) {
         vu square[lanes];
         for (int j = 0; j < lanes; ++j) square[j] = c + j < columns ? load_u(sums + (c + j) * NR + i) : vu{};
         transpose(square);
-        int64_t some = least(lanes, columns - c), column = t.group * columns + c;
+        int64_t some = least(lanes, columns - c), column = t.group * columns_of(x) + c;
         int64_t line = (q + i) / t.p.pitch, at = (q + i) % t.p.pitch, live = least(lanes, count - i);
         for (int64_t l = 0; l < live;) {
           int64_t here = least(live - l, wide - at);  // on this line
           Place p{t.image, {t.depth, t.first + line, at}};
           if constexpr (End::plain) {
             auto *to = End::base(x) + End::offset(t.g, p, strides) + column;
-            for (int64_t e = 0; e < here; ++e, to += apart) store_words(to, square[l + e], some);
+            store_pixels(to, apart, square + l, here, some);
           } else {
             for (int64_t e = 0; e < here; ++e, ++p.at[2]) {
               store_u(turned, square[l + e]);
@@ -261,32 +280,40 @@ template <class Config> struct ConvPlanar {
     const tw_conv_args &x = *t.x;
     const Axis &d = t.g.axis[0], &h = t.g.axis[1], &w = t.g.axis[2];
     int64_t depth = depth_of(x), columns = columns_of(x), taps = h.taps * w.taps;
-    float *sums = slot, *turned = sums + up(columns, lanes) * NR, *planes = turned + lanes * lanes;
-    auto *places = reinterpret_cast<int64_t *>(planes + up(floats(t.p, depth), 2));
+    float *sums = slot, *turned = sums + up(t.groups * columns, lanes) * NR, *planes = turned + lanes * lanes;
+    auto *places = reinterpret_cast<int64_t *>(planes + up(floats(t.p, t.groups * depth), 2));
     for (int64_t th = 0; th < h.taps; ++th)
       for (int64_t tw = 0; tw < w.taps; ++tw) {
         int64_t u = h.offset + th * h.offset_step - t.p.low[0], v = w.offset + tw * w.offset_step - t.p.low[1];
         places[th * w.taps + tw] = (u % t.p.step[0] * t.p.step[1] + v % t.p.step[1]) * t.p.part +
                                    u / t.p.step[0] * t.p.pitch + v / t.p.step[1];
       }
-    if (taps > 0) fill(x, t.g, t.p, t.image, t.group, t.depth, t.first, planes);
+    if (taps > 0) fill(t, planes);
     int64_t all = (t.lines - 1) * t.p.pitch + w.count;
     for (int64_t q = 0; q < all; q += NR) {
       int64_t count = least(NR, all - q);
-      const float *weights = t.weights;
-      for (int64_t one = 0; one < pieces(x); ++one) {
-        int64_t row = piece(x, one), rows = piece(x, one + 1) - row;
-        bool first = true;
-        for (int64_t td = 0; td < d.taps; ++td, weights += depth * taps * rows) {
-          int64_t zd = t.depth * d.step + d.offset + td * d.offset_step;
-          if (zd < 0 || zd >= d.size) continue;
-          block(rows, (count + lanes - 1) / lanes, planes + td * depth * t.p.plane + q, t.p.plane, depth, places, taps,
-                weights, first, sums + row * NR);
-          first = false;
-        }
-        if (first) __builtin_memset(sums + row * NR, 0, size_t(rows * NR) * 4);
-      }
+      for (int64_t g = 0; g < t.groups; ++g)
+        one_group(t, t.weights + (t.group + g) * d.taps * taps * depth * columns, planes + g * depth * t.p.plane + q,
+                  places, count, sums + g * columns * NR);
       leave(t, q, count, sums, turned);
+    }
+  }
+  static TW_INLINE void one_group(const Task &t, const float *weights, const float *planes, const int64_t *places,
+                                  int64_t count, float *sums) {
+    const tw_conv_args &x = *t.x;
+    const Axis &d = t.g.axis[0];
+    int64_t depth = depth_of(x), taps = t.g.axis[1].taps * t.g.axis[2].taps;
+    for (int64_t one = 0; one < pieces(x); ++one) {
+      int64_t row = piece(x, one), rows = piece(x, one + 1) - row;
+      bool first = true;
+      for (int64_t td = 0; td < d.taps; ++td, weights += depth * taps * rows) {
+        int64_t zd = t.depth * d.step + d.offset + td * d.offset_step;
+        if (zd < 0 || zd >= d.size) continue;
+        block(rows, (count + lanes - 1) / lanes, planes + td * t.groups * depth * t.p.plane, t.p.plane, depth, places,
+              taps, weights, first, sums + row * NR);
+        first = false;
+      }
+      if (first) __builtin_memset(sums + row * NR, 0, size_t(rows * NR) * 4);
     }
   }
   static TW_INLINE void block(int64_t rows, int64_t some, const float *planes, int64_t plane, int64_t depth,
@@ -316,16 +343,17 @@ template <class Config> struct ConvPlanar {
     });
     parallel(stream, threads, [&](int64_t worker) {
       const float *at = base;
-      int64_t item = 0;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
         Gather g = gather_of<way>(x, index);
         int64_t all = g.axis[1].count, depths = g.axis[0].count, one = g.taps * each;
         if (g.positions > 0) {
           int64_t lines = band_lines(x, g, threads), bands = (all + lines - 1) / lines;
-          for (int64_t i = 0; i < x.batch * depths * x.groups * bands; ++i) {
-            if (item++ % threads != worker) continue;
-            int64_t b = i % bands, group = i / bands % x.groups, rest = i / bands / x.groups;
-            Task t{&x, g, {}, at + group * one, rest / depths, group, rest % depths, b * all / bands, 0};
+          int64_t bundle = bundle_of(x), bundles = (x.groups + bundle - 1) / bundle;
+          int64_t items = x.batch * depths * bands * bundles;
+          for (int64_t i = items * worker / threads; i < items * (worker + 1) / threads; ++i) {
+            int64_t group = i % bundles * bundle, b = i / bundles % bands, rest = i / bundles / bands;
+            Task t{&x, g, {}, at, rest / depths, rest % depths, group, least(bundle, x.groups - group), b * all / bands,
+                   0};
             t.lines = (b + 1) * all / bands - t.first;
             t.p = planes_of(g, t.lines);
             band(t, slots + worker * slot);

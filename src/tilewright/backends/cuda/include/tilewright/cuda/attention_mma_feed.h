@@ -56,23 +56,32 @@ template <class S> struct MmaFeeder {
       return item.sequence * at.batch + (item.first_key + int64_t(key)) * at.row + head * at.head;
     }
   }
+  // Lanes side by side have pieces of a row side by side, and keep to them.
   template <int Columns, int Pitch>
   TW_GPU void rows(char *to, int key, const void *base, const tw_attention_strides &at, int count) const {
     constexpr int pieces = Columns * S::size / 16, vec = 16 / S::size;
+    constexpr int lanes = pieces > 16 ? 32 : pieces > 8 ? 16 : pieces > 4 ? 8 : pieces > 2 ? 4 : 2;
+    constexpr int turns = (pieces + lanes - 1) / lanes;
     const KV *from = static_cast<const KV *>(base);
+    const int first = thread_index() % lanes;
+    const int64_t apart = S::turned ? x.ws.x.pages.size * vec : vec;
 #pragma unroll 4
-    for (int i = thread_index(); i < S::BN * pieces; i += S::threads) {
-      const int line = i / pieces, piece = i % pieces;
-      const int bytes = key + line < item.keys ? within_piece((count - piece * vec) * S::size) : 0;
+    for (int line = thread_index() / lanes; line < S::BN; line += S::threads / lanes) {
+      const bool there = key + line < item.keys;
       int64_t away = 0;
-      if (bytes) {
+      if (there) {
         int slot = 0;
         away = place(key + line, at, slot);
-        if constexpr (S::turned) away += (int64_t(piece) * x.ws.x.pages.size + slot) * vec;
-        else if constexpr (S::Paged) away += slot * at.row + piece * vec;
-        else away += piece * vec;
+        if constexpr (S::turned) away += int64_t(slot) * vec;
+        else if constexpr (S::Paged) away += slot * at.row;
       }
-      bring(to + line * Pitch + piece * 16, from + away, bytes);
+#pragma unroll
+      for (int turn = 0; turn < turns; ++turn) {
+        const int piece = first + turn * lanes;
+        if (pieces % lanes == 0 || piece < pieces)
+          bring(to + line * Pitch + piece * 16, from + (away + piece * apart),
+                there ? within_piece((count - piece * vec) * S::size) : 0);
+      }
     }
   }
   // Vectorised values: 16 bytes are keys side by side, of one column.

@@ -119,17 +119,6 @@ template <class S> TW_GPU void negate(float (&s)[S::BN / 2]) {
   for (int i = 0; i < S::BN / 2; ++i) s[i] = -s[i];
 }
 
-// 2^x by multiplications, to 3e-6, for who has spare ones: of -infinity 0, of NaN NaN.
-TW_GPU float exp2_polynomial(float x) {
-  x = max_or_nan(x, -127.0f);
-  const float shifted = x + 12583039.0f;           // 1.5 * 2^23 + 127: its low bits are those of an exponent
-  const float rest = x - (shifted - 12583039.0f);  // -0.5 to 0.5
-  float power = 0.009570101f * rest + 0.055917863f;
-  power = (power * rest + 0.240247443f) * rest + 0.693121791f;
-  power = power * rest + 0.999999285f;
-  return power * __uint_as_float(__float_as_uint(shifted) << 23);
-}
-
 // Scores become exponentials; `factor` is what the rows had before must be multiplied by.
 template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax &softmax, float (&factor)[2]) {
 #pragma unroll
@@ -150,8 +139,7 @@ template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax 
 #pragma unroll
     for (int i = 0; i < S::BN / 4; ++i) {
       float &one = s[i / 2 * 4 + r * 2 + i % 2];
-      const bool polynomial = (i + 1) * S::Polynomials / 16 > i * S::Polynomials / 16;
-      one = polynomial ? exp2_polynomial(one * fold - base) : exp2_fast(one * fold - base);
+      one = exp2_fast(one * fold - base);
       sums[i % 4] += one;
     }
     softmax.sum[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);

@@ -98,6 +98,30 @@ template <class S, class Config> struct Attender {
   }
   TW_GPU const char *rows_at(const AttentionWork &work) const { return shared.q(work.rows) + who * 64 * 128; }
 
+  // The scores of a tile, and beside their exponentials the values of the one before.
+  TW_GPU void step(const AttentionWork &now, int number, Scores<S> &s, Weights<S> &p, Results<S> &o, int add,
+                   const Dropout &dropout, Softmax &softmax, float (&factor)[2]) {
+    shared.full_k(keys.stage).wait(keys.phase);
+    take_turn();
+    hold(s), hold(o);
+    wgmma_fence();
+    multiply_keys<S>(s, rows_at(now), shared.k(keys.stage));
+    wgmma_commit();
+    shared.full_v(values.stage).wait(values.phase);
+    multiply_values<S>(o, p, shared.v(values.stage), add);
+    wgmma_commit();
+    give_turn();
+    wgmma_wait<1>();
+    hold(s);
+    give_back_keys(now, number);
+    judge(s, now, number, dropout, softmax, factor);
+    hold(s);  // exponentials before the wait, which they run beside
+    wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
+    hold(o);
+    give_back(shared.empty_v(values.stage)), values.next();
+    round(p, s);
+  }
+
   // An item, and those after it as far as they are streamed.
   TW_GPU void walk(AttentionWork &now, const Dropout &dropout) {
     Softmax softmax;
@@ -116,46 +140,26 @@ template <class S, class Config> struct Attender {
     judge(s, now, 0, dropout, softmax, factor);
     round(p, s);
     clear_behind(now);
-    int number = 0, begun = now.slot;  // the tile whose scores are multiplied; the item whose values are
-    int add = 0;                       // to values of tiles before
+    int add = 0;  // to values of tiles before
 #pragma unroll 1
     while (true) {
-      bool fresh = ++number == now.count;
-      if (fresh) {
-        if (!S::streams || !take(now)) break;
-        number = 0;
-      }
-      shared.full_k(keys.stage).wait(keys.phase);
-      take_turn();
-      hold(s), hold(o);
-      wgmma_fence();
-      multiply_keys<S>(s, rows_at(now), shared.k(keys.stage));
-      wgmma_commit();
-      shared.full_v(values.stage).wait(values.phase);
-      multiply_values<S>(o, p, shared.v(values.stage), add);
-      wgmma_commit();
-      give_turn();
-      wgmma_wait<1>();
-      hold(s);
-      give_back_keys(now, number);
-      const Softmax before = softmax;
-      if (S::streams && fresh) softmax = Softmax{};
-      judge(s, now, number, dropout, softmax, factor);
-      hold(s);  // exponentials before the wait, which they run beside
-      wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
-      hold(o);
-      give_back(shared.empty_v(values.stage)), values.next();
-      if (S::streams && fresh) {
-        finish(begun, before, o, dropout);
-        begun = now.slot;
-      }
-      add = !fresh;
-      round(p, s);
-      if (S::streams && fresh) clear_behind(now);
-      if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
+#pragma unroll 1
+      for (int i = 1; i < now.count; ++i) {
+        step(now, i, s, p, o, add, dropout, softmax, factor);
+        add = 1;
+        if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
-        for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+          for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+        }
       }
+      const int done = now.slot;
+      if (!S::streams || !take(now)) break;
+      const Softmax before = softmax;
+      softmax = Softmax{};
+      step(now, 0, s, p, o, add, dropout, softmax, factor);
+      finish(done, before, o, dropout);
+      clear_behind(now);
+      add = 0;
     }
     shared.full_v(values.stage).wait(values.phase);
     hold(o);
@@ -165,7 +169,7 @@ template <class S, class Config> struct Attender {
     wgmma_wait<0>();
     hold(o);
     give_back(shared.empty_v(values.stage)), values.next();
-    finish(begun, softmax, o, dropout);
+    finish(now.slot, softmax, o, dropout);
   }
 
   // Scores as they come from the multiplication become weights.

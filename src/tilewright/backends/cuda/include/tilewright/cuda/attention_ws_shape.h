@@ -42,8 +42,7 @@ struct AttentionItem {
   KeyTiles tiles;  // count 0: there is no item any more
 };
 
-// Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, together,
-// polynomials.
+// Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, together.
 template <class Config> struct AttentionWs {
   using T = typename Config::Q;
   using O = typename Config::O;
@@ -61,9 +60,8 @@ template <class Config> struct AttentionWs {
   static constexpr int threads = 128 * (W + 1), together = Config::together;
   // Of 65536 registers: those who feed need few.
   static constexpr bool alone = W == 1 && together == 1;
-  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : 40;
-  static constexpr int multiplying_registers = alone ? 240 : W == 3 ? 160 : W == 2 ? 232 : 216;
-  static constexpr int Polynomials = Config::polynomials;  // of 16 exponentials, those that multiply units compute
+  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : Paged ? 56 : 40;
+  static constexpr int multiplying_registers = alone ? 240 : W == 3 ? 160 : W == 2 ? (Paged ? 224 : 232) : 216;
   static constexpr bool streams = RowStages > 1;
   static constexpr int slots = 4;  // of items that were told
   static constexpr int beside =

@@ -47,6 +47,19 @@ template <class T, int Spatial, int Pixels> struct PixelMap {
   static int encode(const PixelKey &key, TensorMap &map) { return encode_walk<T, Spatial>(key, Pixels, map); }
 };
 
+// A walk of as many pixels as its key says.
+struct WalkKey : PixelKey {
+  int rows;
+  bool operator==(const WalkKey &o) const { return rows == o.rows && PixelKey::operator==(o); }
+  uint64_t hash() const { return PixelKey::hash() * 31 + uint64_t(rows); }
+};
+template <class T, int Spatial> struct WalkMap {
+  using Key = WalkKey;
+  static int encode(const WalkKey &key, TensorMap &map) {
+    return encode_walk<T, Spatial>(key, uint32_t(key.rows), map);
+  }
+};
+
 // Rows of pixels of images as they lie: sizes and strides (in elements) of channels, w, h and planes, of which a box has
 // some pixels of one row.
 struct TileKey {

@@ -11,12 +11,6 @@ TW_GPU float exp2_fast(float x) {
   return y;
 }
 
-// The larger; NaN where one is.
-TW_GPU float max_or_nan(float x, float y) {
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(y));
-  return x;
-}
-
 // 1 / x.
 TW_GPU float reciprocal_fast(float x) {
   float y;

@@ -12,8 +12,8 @@ template <class Config> struct HostShiftWs {
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
 
   static Answer broken(const tw_gemm_args &x) {
-    if (!odd(x.e) && !(x.batch > 1 && odd(x.e_batch_stride, sizeof(typename Config::C))) && !odd_a<Config>(x) &&
-        !odd_b<Config>(x))
+    if (!turns_a<Config> && !turns_b<Config> && !odd(x.e) &&
+        !(x.batch > 1 && odd(x.e_batch_stride, sizeof(typename Config::C))) && !odd_a<Config>(x) && !odd_b<Config>(x))
       return {TW_ALIGNMENT, "every row of A and B starts at a multiple of 16 bytes: tma_ws is for these"};
     return Ws::broken(x);
   }

@@ -1,5 +1,5 @@
 // The shift_ws pipeline: tma_ws for operands whose rows begin anywhere, which the copy engine cannot read.  The warps of
-// the first warpgroup load them, shift them into place and lay them down in the stages; all behind that is tma_ws.
+// two warpgroups copy them and shift them into place; all behind that is tma_ws.
 #pragma once
 #include <tilewright/cuda/gemm_tma_ws.h>
 #include <tilewright/cuda/shift_ws_feed.h>
@@ -7,23 +7,22 @@
 namespace tw {
 
 template <class S, class Config> TW_GPU void gemm_shift_ws(const ShiftWsArgs &x) {
-  static_assert(!S::TmaStore && S::Group == 1, "who feeds does it for its own block");
+  static_assert(!S::TmaStore && S::Group == 1 && !S::moves_registers, "who feeds does it for its own block");
   const SharedMemory<S> shared;
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::Stages; ++i) {
-      shared.full[i].init(4);  // warps that feed
+      shared.full[i].init(Feeder::warps);
       shared.empty[i].init(S::PingPong ? 1 : 2);
     }
     fence_barriers();
   }
   if (S::Cluster > 1) cluster_sync();
   else __syncthreads();
-  if (threadIdx.x < 128) {
-    if (S::moves_registers) give_registers<S::feeding_registers>();
-    feed_by_warps<S>(x, shared);
+  if (threadIdx.x < 128 || threadIdx.x >= 384) {
+    feed_by_warps<S, Config::turned ? Config::b_rows : !Config::a_rows,
+                  Config::turned ? !Config::a_rows : Config::b_rows>(x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
-    if (S::moves_registers) take_registers<S::multiplying_registers>();
     const TensorMap none = {};
     multiply_and_leave<S, Config>(none, none, x, shared);
   }

@@ -46,12 +46,13 @@ struct TmaWs {
   static constexpr int Cluster = ClusterM_ * ClusterN_, ClusterK = Dealt_ == Deal::cluster_k ? Cluster : 1;
   static constexpr int ClusterM = ClusterK > 1 ? 1 : ClusterM_, ClusterN = ClusterK > 1 ? 1 : ClusterN_;
   static constexpr int Group = ClusterM * ClusterN;  // that fetch for each other
-  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_;
+  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_, Shifted = Shifted_;
   static constexpr Deal Dealt = Dealt_;
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
   static constexpr int BK = 128 / sizeof(In);  // one swizzled row
-  static constexpr int threads = 384, together = 1;
+  // A warpgroup feeds and two multiply; where rows are shifted into place, another one feeds behind these.
+  static constexpr int threads = Shifted ? 512 : 384, together = 1;
   static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
   // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
@@ -67,7 +68,7 @@ struct TmaWs {
   static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : BN % 16 == 0 ? 16 : 8;
   static constexpr int chunk = 64 * chunk_columns * 2, needed = blocks_m * (BN / chunk_columns);
   // Of rows that warps shift into place, the word behind each (shift_ws_feed.h).
-  static constexpr int tails = Shifted_ ? BM + b_bytes / 128 : 0;
+  static constexpr int tails = Shifted ? BM + b_bytes / 128 : 0;
   static constexpr int barrier_bytes = 320, beside = 1024 + barrier_bytes + Stages * tails * 4;  // alignment of stages
   static constexpr int room = (shared_limit - beside - Stages * stage_bytes) / (2 * chunk);
   static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2
