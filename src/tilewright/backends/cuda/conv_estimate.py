@@ -1,8 +1,9 @@
 """How long a convolution takes on an NVIDIA GPU, about: enough to order kernels that nobody measured.
 
-tma_ws: the matrix product that it is, as gemm_estimate.py says, with the convolution's own bytes; folded: of the
-larger convolution, and the copies that make it.  depthwise: the
-slower of memory and multiply-adds, of which strips that reach over the edge do some in vain.
+tma_ws: the matrix product that it is, as gemm_estimate.py says, with the convolution's own bytes, or the walk over its
+pixels, which come one by one; folded, padded: of the larger convolution, and the copies that make it.  Bands: what they
+multiply, padding included, and the pixels of their walks.  depthwise: the slower of memory and multiply-adds, of which
+strips that reach over the edge do some in vain.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ BAND_TILE = 1e-7
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
 TILE_FMAS = 2.2e13  # of windows over tiles
+TILE_BESIDE = 0.4  # of what is hidden behind the longer of multiplications and memory
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
@@ -103,7 +105,8 @@ def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
     weight = p.variant == "backward_weight"
     again = 1.0 + 0.05 * (schedule.channels == 32)  # each pixel is asked for in more pieces
     moved = p.bytes / MEMORY * again
-    return START + max(p.flops / 2 * idle / TILE_FMAS, moved) + ADD_START * weight
+    multiply = p.flops / 2 * idle / TILE_FMAS
+    return START + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + ADD_START * weight
 
 
 def _whole(x: int, y: int) -> int:
