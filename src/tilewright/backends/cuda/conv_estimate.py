@@ -42,13 +42,14 @@ LOOP_STEP = 2e-8  # a product, one after another on one thread
 
 UNITS = 132
 BAND_MACS = 3.0e12  # a second, of one multiprocessor
-BAND_WEIGHT_MACS = 2.5e12
+BAND_WEIGHT_MACS, TWO_STAGES = 2.5e12, 1.2
 ONE_CACHE = 4.5e10  # bytes a second into one of them, all at once
 BAND_FILL, COPY_START = 3e-6, 3e-6
 PIXEL = 1.8e-9  # a pixel of a walk
 SHORT_WALK = 1.2  # and so many times that where tiles have few
 BESIDE = 0.3  # of what is hidden behind the longer of walk and product
 BAND_TILE = 1e-7
+STREAMED = 1.15  # gradients of weights whose steps are dealt out evenly: walks begin anywhere
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
 TILE_FMAS = 2.2e13  # of windows over tiles
@@ -152,7 +153,8 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
     multiply = 64 * 64 * 9 * schedule.pixels / BAND_WEIGHT_MACS
     walk = (2 * schedule.pixels + band_rows(p)) * PIXEL
     sums = 8.0 * parts * prod(p.w_shape)
-    body = rounds * (max(multiply, walk) + BAND_TILE)
+    few = TWO_STAGES if schedule.stages == 2 else 1.0  # a stage comes while one is multiplied, and no other
+    body = rounds * (max(multiply, walk) * few + BAND_TILE)
     return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
 
 
@@ -201,7 +203,8 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     apart = merged > 1 or (weight and p.group_channels % 64 > 0)
     copied = 2 * again if apart else 0.0
     product_time = gemm_estimate.seconds_of(counted._replace(moved=float(p.bytes), copies=float(apart), copied=copied))
-    return max(product_time, walk) + BESIDE * min(product_time, walk)
+    streamed = STREAMED if weight and schedule.dealing == "stream_k" else 1.0
+    return (max(product_time, walk) + BESIDE * min(product_time, walk)) * streamed
 
 
 def _product(p: ConvProblem, m: int, n: int, k: int, batch: int) -> GemmProblem:
