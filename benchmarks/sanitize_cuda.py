@@ -145,7 +145,7 @@ def child(work: Path) -> None:
             samples.poison_results(bound, sample)
             run()
             device.synchronize()
-        check = samples.check(bound, problem, sample)
+        check = samples.check(bound, problem, sample, (spec,))
         if not check.ok and not getattr(problem, "dtype_a", "").startswith(
             "fp8"
         ):  # fp8 sums lose more than this check allows

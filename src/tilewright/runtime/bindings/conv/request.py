@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError, shown
+from tilewright.errors import ProblemError, an, shown
 from tilewright.ops.conv.legality import problem_check
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
@@ -169,7 +169,7 @@ def _settle_dtypes(call: _Call) -> None:
 def _settle_fused(call: _Call) -> None:
     epilogue = call.attributes.epilogue
     if not isinstance(epilogue, str):
-        message = f"epilogue is a {type(epilogue).__name__}, not a name"
+        message = f"epilogue is {an(type(epilogue).__name__)}, not a name"
         raise bad("epilogue-name", message, shown(epilogue), "give a name such as 'relu'")
     call.epilogue = normal_epilogue(epilogue)
     given = [one for one in call.views[BIAS : D0 + MAX_D] if one is not None]
