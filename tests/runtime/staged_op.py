@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec, Violation, from_plain, read_spec
+from tilewright.runtime.bindings import BindingDefaults
 from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Sample, Scalar, Slot, Span, StageRequest
 from tilewright.runtime.samples import poison
@@ -160,7 +161,7 @@ class Verdict:
         self.ok, self.max_error, self.bound_ratio, self.detail = ok, 0.0, 0.0, "" if ok else "it differs"
 
 
-class PickBinding:
+class PickBinding(BindingDefaults):
     op = NAME
     slots = (
         Slot("x"),

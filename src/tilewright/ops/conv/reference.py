@@ -30,10 +30,10 @@ from tilewright.ops.numerics import (
     U32,
     Array,
     Check,
+    Comparison,
     activation,
     after_activation,
     after_rounding,
-    compare,
     gamma,
     round_to,
     sampled_rows,
@@ -270,12 +270,13 @@ def judgement(problem: ConvProblem, arrays: Mapping[str, Any]) -> Callable[[Any,
         read = {"forward": "xw", "backward_data": "wy", "backward_weight": "xy"}[p.variant]
         largest = sum(float(np.max(np.abs(np.asarray(arrays[one]).astype(np.float32)), initial=0.0)) for one in read)
     largest = largest if np.isfinite(largest) else 0.0
-    bounds: dict[bool, Array] = {}
+    compared: dict[bool, Comparison] = {}
 
     def ask(result: Any, filtering: bool) -> Check:
-        if filtering not in bounds:
-            bounds[filtering] = error_bound(p, found, largest, filtering)
-        return compare(rows_of(p, np.asarray(result), rows), found.value, bounds[filtering], p.dtype_out, found.size)
+        if filtering not in compared:
+            bound = error_bound(p, found, largest, filtering)
+            compared[filtering] = Comparison(found.value, bound, p.dtype_out, found.size)
+        return compared[filtering](rows_of(p, np.asarray(result), rows))
 
     return ask
 

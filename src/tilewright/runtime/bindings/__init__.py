@@ -5,7 +5,7 @@ Calls, plans, the registry and the measurements know ops only through this contr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
@@ -99,6 +99,9 @@ class Binding(Protocol):
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         """A sample's operands as kernels take them: packed, by the planner's kernel, where the problem says so."""
 
+    def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
+        """The slot of the first table that holds what it may not (`Slot.holds`), of copies on the host; empty: none."""
+
     def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         """Compare the results in a sample on the host with the reference.
 
@@ -136,6 +139,9 @@ class BindingDefaults:
 
     def checks_apart(self, problem: Any) -> bool:
         return False
+
+    def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
+        return ""
 
     def attributes_for(self, attributes: Attributes, scalars: Sequence[float]) -> Attributes:
         return attributes

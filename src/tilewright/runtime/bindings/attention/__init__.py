@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ops.attention.problem import AttentionProblem
@@ -11,7 +11,8 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.bindings.attention import calls, request, samples, stages
-from tilewright.runtime.requests import Operands, Request, Sample, Slot
+from tilewright.runtime.bindings.attention.tables import wrong_table
+from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
 
 __all__ = ["BINDING"]
 
@@ -66,6 +67,9 @@ class AttentionBinding(BindingDefaults):
 
     def dense(self, problem: AttentionProblem) -> Request:
         return stages.alone(problem)
+
+    def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
+        return wrong_table(stage, tables)
 
     def check(self, problem: AttentionProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         return samples.judge(problem, sample)(sample)
