@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
+from tilewright.ops.attention import nvidia_fp8, nvidia_mma
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -155,12 +156,21 @@ def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[Ws
         yield from (replace(one, pipeline="decode") for one in list(ws(signature, arch, False))[:1])
 
 
+def _own(signature: AttentionSignature, arch: Arch) -> bool:
+    """Whether the pipelines of sm_90a have kernels of a signature."""
+    s = signature
+    two = s.dtype_q == s.dtype_kv and s.dtype_q in ("bf16", "fp16")
+    return {"wgmma", "tma"} <= arch.features and two and max(s.head_qk, s.head_v) in _TILES and s.pages != "vectorised"
+
+
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
+    wide, own = pool != "default", _own(signature, arch)
     if {"wgmma", "tma"} <= arch.features and signature.family in WsSchedule.serves:
-        wide = pool != "default"
         if signature.family == "forward":
             yield from ws(signature, arch, wide)
         yield from decode(signature, arch, wide)
+    yield from nvidia_fp8.schedules(signature, arch, wide)
+    yield from nvidia_mma.schedules(signature, arch, wide, own)
     if signature.family == "combine":
         yield from map(CombineSchedule, (1, 4) if pool == "default" else (1, 2, 4, 8))
     yield LoopsSchedule()

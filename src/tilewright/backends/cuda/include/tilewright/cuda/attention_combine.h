@@ -5,7 +5,7 @@
 
 namespace tw {
 
-// Config: what attention_rules.h says, and warps.
+// Config: what attention_rules.h says, warps, and early: it may come in before the kernel before it is done.
 template <class Config> struct AttentionCombine {
   static constexpr int warps = Config::warps, teams = warps < 4 ? 4 / warps : 1, threads = 32 * warps * teams;
   static constexpr int most_splits = 128;
@@ -99,7 +99,7 @@ template <class Config> struct RowCombiner {
 };
 
 template <class Config> TW_GPU void attention_combine(const tw_attention_combine_args &x) {
-  wait_for_kernel_before();
+  if constexpr (Config::early) wait_for_kernel_before();
   RowCombiner<Config> combiner(x);
   const int64_t all = x.batch * x.heads_q * x.rows;
   constexpr int teams = AttentionCombine<Config>::teams;

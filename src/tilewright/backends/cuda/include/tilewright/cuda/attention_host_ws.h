@@ -7,9 +7,9 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostAttentionWs {
+template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionWs {
   using Args = tw_attention_args;
-  using S = AttentionWs<Config>;
+  using S = Shape;
   using T = typename S::T;
   static constexpr int64_t clear_bytes = S::Dynamic ? 64 : 0;
   static constexpr int64_t most = int64_t(1) << 30;
@@ -43,7 +43,7 @@ template <class Config> struct HostAttentionWs {
     return start(place.functions[0], {unsigned(items < here ? items : here)}, shape(), stream, q, k, v, t);
   }
 
- private:
+ protected:  // what the mma pipeline lays out alike
   struct Sizes {
     int64_t rows, heads, outer;
   };
