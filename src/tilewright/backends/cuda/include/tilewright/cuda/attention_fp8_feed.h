@@ -80,8 +80,8 @@ template <class S> struct Fp8Feeder {
   }
 
  private:
-  template <int Blocks> TW_GPU void bring(const TensorMap &map, Barrier *full, char *to, const AttentionItem &item,
-                                          int key, int head) const {
+  template <int Blocks>
+  TW_GPU void bring(const TensorMap &map, Barrier *full, char *to, const AttentionItem &item, int key, int head) const {
     const int lane = int(threadIdx.x % 32);
     if (lane == 0) full->expect(Blocks * S::BN * S::line);
     if constexpr (S::Paged) {
