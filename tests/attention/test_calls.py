@@ -336,6 +336,33 @@ def test_rows_go_behind_those_of_a_cache(kind: str, pages: bool) -> None:
     assert (same == given[2]).all(), "q may be turned in its place"
 
 
+def test_a_narrow_cache_holds_rows_over_their_scales() -> None:
+    """What is appended and read with the same scales is the row, within fp8; and beyond the largest number that one."""
+    q, k, v = arrays()
+    lengths = np.zeros(B, np.int32)
+    for shape, block in (((HK,), None), ((B, HK, 3), 4)):
+        scales = [np.exp(np.random.default_rng(n).standard_normal(shape)).astype(np.float32) / 8 for n in (1, 2)]
+        made = [np.zeros((B, 12, HK, one.shape[-1]), ml_dtypes.float8_e4m3fn) for one in (k, v)]
+        tw.append_kv(*made, k, v, lengths=lengths, kv_scales=scales, scale_block=block)
+        found = [one[:, :SK].astype(np.float64) * spread(scale, block) for one, scale in zip(made, scales, strict=True)]
+        for got, want in zip(found, (k, v), strict=True):
+            assert np.abs(got - want).max() <= 2**-4 * np.abs(want).max() + 2**-10
+        more: dict[str, Any] = {"lengths_k": np.full(B, SK, np.int32), "kv_scales": scales, "scale_block": block}
+        read = tw.attention(q.astype(np.float16), *made, **more)
+        assert np.abs(read - batched(q.astype(np.float16), *found)[0]).max() < 4e-3
+    small = np.zeros((B, 12, HK, 16), ml_dtypes.float8_e4m3fn)
+    rows = np.full((B, 1, HK, 16), 500.0, np.float32)
+    tw.append_kv(small, small.copy(), rows, -rows, lengths=lengths)
+    assert (small[:, 0].astype(np.float32) == 448).all()
+
+
+def spread(scale: Array, block: int | None) -> Array:
+    """Scales as rows (sequences, keys, heads, 1) meet them."""
+    if scale.ndim == 1:
+        return scale[None, None, :, None]
+    return np.repeat(scale, block or 1, axis=2)[:, :, :SK].transpose(0, 2, 1)[..., None]
+
+
 def test_a_cache_that_grew_is_read() -> None:
     """Token by token against all at once."""
     q, k, v = arrays(sq=SK)

@@ -30,6 +30,7 @@ def _ws(spec: KernelSpec) -> Fields:
         "together": h.together,
         "pack_heads": flag(h.pipeline == "decode"),
         "dynamic": flag(h.dealing == "dynamic"),
+        "row_stages": h.row_stages,
     }
 
 

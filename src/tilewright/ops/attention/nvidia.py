@@ -4,7 +4,7 @@ ws       sm_90a: the copy engine feeds wgmma, softmax beside multiplications; ro
 decode   the same with the query heads of one head of keys packed into a tile of rows
 fp8      sm_90a: both products in e4m3 (`nvidia_fp8.py`)
 mma, mma_decode   sm_80 on, and what the copy engine does not read: mma.sync and cp.async (`nvidia_mma.py`)
-combine  parts put together, a block for a row of one head
+combine  parts put together, a team of warps for a row of one head
 loops    the floor: any size, stride, element type and feature; also parts put together, and appended rows
 """
 
@@ -84,6 +84,9 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     elif registers(signature, h) > allowed:
         message = f"results, scores and weights take {registers(signature, h)} of {allowed} registers"
         yield Violation("nv-registers", message, "use a smaller tile_n or fewer warpgroups")
+    if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
+        message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
+        yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
     if h.stages > MAX_STAGES:
         yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
     shared = shared_bytes(signature, h)

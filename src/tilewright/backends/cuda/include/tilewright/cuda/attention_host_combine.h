@@ -27,7 +27,8 @@ template <class Config> struct HostAttentionCombine {
   static int run(const Args &x, const Loaded::Place &place, void *, void *stream) {
     Args t = x;
     const double rows = double(x.batch) * x.heads_q * x.rows, most = place.multiprocessors * 16.0;
-    return start(place.functions[0], {unsigned(rows < most ? rows : most)}, shape(), stream, t);
+    const double blocks = (rows + S::teams - 1) / S::teams;
+    return start(place.functions[0], {unsigned(blocks < most ? blocks : most)}, shape(), stream, t);
   }
 };
 
