@@ -41,6 +41,7 @@ def of(problem: AttentionProblem, **more: Any) -> AttentionProblem:
         (PLAIN, replace(MMA, slots=1), "nv-slots"),
         (of(PLAIN, head_qk=256, head_v=256), replace(MMA, row_blocks=2), "nv-registers"),
         (of(PLAIN, head_qk=256, head_v=256), replace(MMA, slots=9), "nv-shared-memory"),
+        (of(PLAIN, dtype_q="fp16", dtype_kv="fp8_e4m3", scales_kv="block", scale_block=8), MMA, "nv-scales"),
         (PLAIN, FP8, "nv-inputs"),
         (of(BYTES, pages="vectorised", lookup="table", page_size=16), FP8, "nv-pages"),
         (of(BYTES, scales_kv="block", scale_block=64), FP8, "nv-scales"),

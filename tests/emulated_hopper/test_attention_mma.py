@@ -62,6 +62,10 @@ CASES: dict[str, tuple[MmaSchedule, AttentionProblem, str]] = {
     "fp8_scales_of_heads": (mma(64, 2, 1), fp8(128, scales_q="head", scales_kv="head"), "sm_90a"),
     "fp8_scales_of_blocks": (decode(64, 1, 4), fp8(64, scales_q="block", scales_kv="block", scale_block=24), "sm_90a"),
     "fp8_keys": (decode(64, 1, 4), like(128, dtype_kv="fp8_e4m3", scales_kv="head"), "sm_90a"),
+    "fp8_keys_of_blocks": (
+        mma(32, 2, 1), like(64, dtype_kv="fp8_e4m3", scales_kv="block", scale_block=24), "sm_80",
+    ),
+    "fp8_keys_of_bf16": (decode(32, 1, 2, slots=2), like(96, dtype_kv="fp8_e4m3", softcap=True, bias="alibi"), "sm_80"),
     "fp8_keys_of_fp16": (decode(32, 1, 2), like(64, dtype_q="fp16", dtype_kv="fp8_e4m3", family="split", splits=2,
                          pages="strided", lookup="table", lengths_k=True, scales_kv="tensor"), "sm_80"),
 }  # fmt: skip
