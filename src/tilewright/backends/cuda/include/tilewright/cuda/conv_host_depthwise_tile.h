@@ -118,7 +118,7 @@ template <class Config> struct HostConvDepthwiseTile {
         Tiles one{};
         one.strips = ceil_div(strips, segments), one.lines = ceil_div(up, chunks) * G::TH;
         one.row = even((one.strips * G::TW - 1) * G::S + G::wide), one.rows = (one.lines - 1) * G::S + G::wide;
-        if (one.row > 256) continue;
+        if (one.row > 256 || one.rows > 256 || even(one.strips * G::TW) > 256) continue;  // of a box
         one.segments = ceil_div(strips, one.strips), one.chunks = ceil_div(to[1], one.lines);
         const int64_t planes = weight ? 1 : x.window[0];
         int64_t stage = planes * one.rows * one.row * G::pixel;
@@ -168,15 +168,17 @@ template <class Config> struct HostConvDepthwiseTile {
   }
   static int maps(const tw_conv_args &x, const DepthwiseTileArgs &t, TensorMap &a, TensorMap &b) {
     static KnownMaps<TileMap<In, G::Channels>> known;
-    const auto key = [&x](const void *at, const int64_t *size, const int64_t *strides, int pixels) {
+    const auto key = [&x](const void *at, const int64_t *size, const int64_t *strides, int pixels, int rows) {
       return TileKey{at,
                      {x.groups, size[2], size[1], size[0] * x.batch},
                      {strides[3], strides[2], size[0] > 1 ? strides[1] : strides[0]},
-                     uint32_t(pixels)};
+                     uint32_t(pixels),
+                     uint32_t(rows)};
     };
-    const int error = known.get(data ? key(x.y, x.out, x.y_strides, t.row) : key(x.x, x.size, x.x_strides, t.row), a);
+    const int error =
+        known.get(data ? key(x.y, x.out, x.y_strides, t.row, t.rows) : key(x.x, x.size, x.x_strides, t.row, t.rows), a);
     if (error || !weight) return error;
-    return known.get(key(x.y, x.out, x.y_strides, t.row_of_y), b);
+    return known.get(key(x.y, x.out, x.y_strides, t.row_of_y, t.lines), b);
   }
 };
 
