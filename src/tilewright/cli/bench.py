@@ -63,6 +63,13 @@ class Field:
     pool: str
     kernel: str
     expression: str
+    ways: bool = False  # all stages the problem can be solved in, not only those of its present way
+
+    def stages(self, registry: Registry, op: Op, problem: Any) -> list[Any]:
+        stages = registry.stages(problem)  # an illegal problem is told first
+        if not self.ways:
+            return list(stages)
+        return list(dict.fromkeys(one for way in op.ways(problem, registry.target).values() for one in way))
 
     def specs(self, registry: Registry, op: Op, problem: Any) -> list[KernelSpec]:
         from tilewright.tune.sweep import of_pool
@@ -83,6 +90,9 @@ def _bench(
     filter: Expression = "",
     rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0)] = 0,
     flush: Annotated[bool, typer.Option("--flush", help="Empty the caches before every call.")] = False,
+    ways: Annotated[
+        bool, typer.Option("--ways", help="Of one problem: other stages it can be solved in too (numbers of splits).")
+    ] = False,
     table: Table = None,
     store: StoreFile = None,
     limit: Annotated[float, typer.Option(help="Of a set: seconds of one kernel.", min=0.1)] = 30.0,
@@ -106,6 +116,9 @@ def _bench(
     command goes on where it was interrupted.  Of a pool too large for that, --search measures what promises most.
     """
     wanted = asked_for(search, budget, seed)
+    if ways and (problems or wanted):
+        raise RequestError("--ways is for one problem", rule="option-of-one", value="--ways",
+                           remedy="leave it out, or give one problem and no --search")  # fmt: skip
     if problems or wanted:
         from tilewright.cli._sweep import Kept, Which
         from tilewright.tune.searching import ROUNDS
@@ -122,7 +135,7 @@ def _bench(
             )  # fmt: skip
         return
     _demand_set(table=table, store=store, config=config, cluster=cluster)
-    field = Field(pool, kernel, filter)
+    field = Field(pool, kernel, filter, ways)
     found: list[Record] = []
     with registry_for(target, threads, strict) as registry:
         problem = problem_of(op, given, registry.arch).problem
@@ -200,7 +213,7 @@ def _measured(
     """A record for each stage of the problem."""
     from tilewright import events
 
-    stages = registry.stages(problem)  # an illegal problem is told before its memory is counted
+    stages = field.stages(registry, op, problem)  # an illegal problem is told before its memory is counted
     demand_memory(problem)
     named: KernelSpec | None = None
     if field.kernel:
