@@ -47,10 +47,11 @@ class Recipe:
 # A CPU's few kernels a problem need few trees, and times of a machine that is never quiet want a broader look.
 FEW = training.Settings(trees=150, leaves=31, sharp=5.0)
 MODELS = {
-    "gemm-h200": Recipe("gemm", "h200_*.json.gz", "sm_90a", training.Settings(trees=240, leaves=63)),
+    "gemm-h200": Recipe("gemm", "h200_*.json.gz", "sm_90a", training.Settings(trees=240, leaves=63, estimated=False)),
     "gemm-zen4-avx512": Recipe("gemm", "cpu_*.json.gz", "x86_64_v4_bf16", FEW),
     "gemm-zen4-avx2": Recipe("gemm", "cpu_*.json.gz", "x86_64_v3", FEW),
-    "conv-zen4-avx512": Recipe("conv", "conv_*.json.gz", "x86_64_v4_bf16", FEW),
+    "conv-h200": Recipe("conv", "conv_h200_*.json.gz", "sm_90a", training.Settings(trees=240, leaves=63)),
+    "conv-zen4-avx512": Recipe("conv", "conv_zen4_*.json.gz", "x86_64_v4_bf16", FEW),
 }
 
 

@@ -63,8 +63,10 @@ def _judge(call: Call, outcome: Outcome, detail: str) -> None:
 
 
 def _compare(call: Call, outcome: Outcome) -> None:
-    for name, expected in call.expected().items():
-        found = oracle.judge(expected, call.memory[name].view)
+    judged = {name: oracle.judge(one, call.memory[name].view) for name, one in call.expected().items()}
+    if call.judge is not None:
+        judged["results"] = call.judge()
+    for name, found in judged.items():
         outcome.largest_error = max(outcome.largest_error, found.largest_error)
         outcome.of_bound = max(outcome.of_bound, found.of_bound)
         outcome.open += found.open

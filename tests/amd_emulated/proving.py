@@ -15,7 +15,9 @@ To have another op's kernels executed:
    says and how far off a right element may be (`oracle.Expected`), from the operands' bits and never by the product's
    code.
    `oracle.expected` does fused work, rounding and their bounds for whoever has sums of products (`oracle.Sums`); an op
-   that has not (a softmax) makes its own `Expected` with a bound derived in its docstring.
+   that has not (a softmax) makes its own `Expected` with a bound derived in its docstring.  Where no single element has
+   a value of its own (parts of keys, whose bounds are the kernel's), `Call.judge` judges all results at once; attention
+   asks the product's float64 reference there, which other tests hold against PyTorch and ONNX.
 5. `multiplies` says whether a launch must execute matrix instructions: one that should and does not is wrong.
 
 To execute one kernel while writing it, with no draw:
@@ -39,7 +41,7 @@ from typing import Any, Protocol
 
 from tests.amd_emulated.emulator import HERE, MODELLED
 from tests.amd_emulated.fenced import Memory
-from tests.amd_emulated.oracle import Expected
+from tests.amd_emulated.oracle import Expected, Judgement
 from tilewright.arch import all_archs
 from tilewright.ops.base import KernelSpec
 
@@ -77,6 +79,7 @@ class Call:
     expected: Callable[[], Mapping[str, Expected]]  # of each result, in its shape
     multiplies: bool  # a launch without a matrix instruction would be wrong
     packed: Callable[[int], None] | None = None  # puts the address of a packed operand into the arguments
+    judge: Callable[[], Judgement] | None = None  # in the stead of `expected`, of results that are judged together
     keep: list[Any] = field(default_factory=list)  # whatever else must live as long
 
 

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
+from tilewright import settings
 from tilewright.arch import arch
+from tilewright.dispatch.registry import Registry
+from tilewright.errors import UnknownNameError
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, amd, legality, pools
 from tilewright.ops.attention.amd_profiles import PROFILES
 from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule, instance, route
 from tilewright.ops.attention.amd_select import first_fit, seqtune
+from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import settled
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.problem import GemmProblem
 
 CDNA = ("gfx90a", "gfx942", "gfx950")
 PLAIN = AttentionSignature("forward", "fp16", "fp16", "fp16")
@@ -92,6 +97,8 @@ def test_what_ck_tile_does_not_compute(rule: str, change: dict[str, Any]) -> Non
 
 OF_SCHEDULES: list[tuple[str, AttentionSignature, dict[str, Any]]] = [
     ("amd-attention-n1", replace(PLAIN, head_v=256), {}),
+    ("amd-attention-whole-heads", replace(PLAIN, head_v=96), {"pipeline": "qr", "pad": (True, True, False, False)}),
+    ("amd-attention-whole-heads", replace(PLAIN, head_qk=96), {"pipeline": "qr", "pad": (True, True, False, True)}),
     ("amd-attention-packed-pads", replace(PLAIN, packed=True), {"pipeline": "qr", "pad": (True, False, True, True)}),
     ("amd-attention-qs-packed", replace(PLAIN, packed=True), {"pipeline": "qs"}),
     ("amd-attention-paged-pads", replace(PLAIN, **PAGES), {"pipeline": "qr_pagedkv", "pad": (True, False, True, True)}),
@@ -107,13 +114,30 @@ def test_schedules_that_do_not_go_with_a_signature(
     assert rule in [one.rule for one in found]
 
 
-@pytest.mark.parametrize("pool", amd.POOLS)
+@pytest.mark.parametrize("pool", [one for one in amd.POOLS if not one.isdigit()])
 def test_pools_of_profiles_hold_what_their_profile_allows(pool: str) -> None:
     found = list(islice(pools.proposals(pool, "gfx942"), 0, 4000, 97))
     for spec in found:
         assert PROFILES[pool].allows(instance(spec.signature, spec.schedule, "gfx942")), spec.name
     if pool in ("ck_default", "flash_fwd", "pytorch", "aiter_batch", "aiter_group", "aiter_cpp"):
         assert any(not legality.check(spec) for spec in found)
+
+
+@pytest.mark.parametrize(("pool", "receipt"), [("ck_default", 0), ("flash_fwd", 2), ("pytorch", 4), ("fp8_test", 888)])
+def test_a_pool_goes_by_its_receipt_too(pool: str, receipt: int) -> None:
+    found = [list(islice(pools.proposals(name, "gfx942"), 0, 3000, 61)) for name in (pool, str(receipt))]
+    assert found[0] == found[1] != []
+
+
+@pytest.mark.parametrize(("pool", "kind"), [("fp8_test", "fp8"), ("fp32_all", "fp32"), ("fp32_min", "fp32")])
+def test_what_these_headers_lack_is_proposed_and_refused_with_that_reason(pool: str, kind: str) -> None:
+    found = list(islice(pools.proposals(pool, "gfx942"), 0, 3000, 61))
+    assert found
+    for spec in found:
+        assert any(
+            one.rule == "amd-attention-headers" and kind in one.message and "mid-2025" in one.message
+            for one in legality.check(spec)
+        ), spec.name
 
 
 def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
@@ -125,6 +149,26 @@ def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
     assert 0 < len(legal) < len(found)
     reasons = {one.rule for spec in found for one in legality.check(spec)}
     assert {"amd-attention-warp-tile", "amd-attention-async-steps"} <= reasons
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_every_kernel_of_the_default_pool_serves_heads_of_its_signature(heads: tuple[int, int]) -> None:
+    """A kernel without edge code of heads under a larger tile would serve nothing at all."""
+    for one in SIGNATURES:
+        signature = settled(replace(one, head_qk=heads[0], head_v=heads[1]))
+        for spec in specs(signature, "gfx942"):
+            if legality.check(spec) or spec.schedule.pipeline == "loops":
+                continue
+            names = ("family", "dtype_q", "dtype_out", "bias", "softcap", "lse", "packed", "pages", "lookup", "rotary")
+            has = {name: getattr(signature, name) for name in (*names, "dtype_aux", "head_qk", "head_v")}
+            size: dict[str, Any] = {"splits": 3, "rows": 384, "keys": 768, "lengths_k": True}
+            size["window_right"] = 0 if signature.mask == "window" else -1
+            size["page_size"] = {"none": 0, "table": 384, "indices": 1}[signature.lookup]
+            if has["family"] == "forward" and signature.lookup == "none":
+                size["lengths_k"] = False
+            problem = AttentionProblem(batch=1, heads_q=2, **{**has, **size})
+            assert problem.signature == signature
+            assert not legality.supports(spec, problem), spec.name
 
 
 def test_every_route_is_reached() -> None:
@@ -151,16 +195,61 @@ def _tiles(*rows: int) -> list[KernelSpec]:
 )
 def test_seqtune(rows: int, blocks: tuple[int, ...], chosen: int) -> None:
     problem = AttentionProblem(1, 2, rows, 300, 128, dtype_q="fp16")
-    found = seqtune(_tiles(*blocks), problem, legality.supports)
+    found = seqtune(_tiles(*blocks), problem)
     assert found is not None
     assert found.schedule.tile[0] == chosen
 
 
 def test_first_fit_takes_the_smallest() -> None:
     problem = AttentionProblem(1, 2, 300, 300, 128, dtype_q="fp16")
-    found = first_fit(_tiles(256, 128, 192), problem, legality.supports)
+    found = first_fit(_tiles(256, 128, 192), problem)
     assert found is not None
     assert found.schedule.tile[0] == 128
-    other = AttentionProblem(1, 2, 300, 300, 64, dtype_q="fp16")
-    assert first_fit(_tiles(256, 128), other, legality.supports) is None
-    assert seqtune(_tiles(256, 128), other, legality.supports) is None
+    loops = [replace(_tiles(128)[0], schedule=LoopsSchedule())]
+    assert first_fit(loops, problem) is None
+    assert seqtune(loops, problem) is None
+
+
+@pytest.mark.parametrize("rule", ["seqtune", "first_fit"])
+def test_dispatch_asks_the_rule_that_is_named(rule: str) -> None:
+    """It stands before estimates, `explain` says which chose and why others did not, and the line repeats it."""
+    problem = AttentionProblem(1, 2, 300, 300, 64, dtype_q="fp16")
+    tiled = (one for one in specs(problem.signature, "gfx942", "full") if one.schedule.pipeline != "loops")
+    by_rows = {one.schedule.tile[0]: one for one in tiled if not legality.check(one) + legality.supports(one, problem)}
+    kernels = [by_rows[rows] for rows in (128, 64, 32)]
+    registry, wanted = Registry("gfx942", kernels), by_rows[{"seqtune": 64, "first_fit": 32}[rule]]
+    with settings.override(rule=rule):
+        chosen = registry.select(problem)
+        told = registry.explain(problem)
+    assert chosen.stages[0].spec == wanted
+    assert rule in told.decided
+    assert f"--rule {rule}" in told.replay
+    assert sum(f"the rule {rule} puts it behind" in one.reasons for one in told.candidates) == 2
+    usual = registry.select(problem)
+    assert "estimate" in usual.reason
+
+
+@pytest.mark.parametrize(("splits", "parts"), [(3, 8), (9, 16), (100, 128)])
+def test_rules_take_the_smallest_kernel_that_combines(splits: int, parts: int) -> None:
+    problem = AttentionProblem(1, 2, 300, 0, 64, family="combine", dtype_q="fp32", dtype_out="fp16", splits=splits)
+    with settings.override(rule="seqtune"):
+        assert 1 << Registry("gfx942").select(problem).stages[0].spec.schedule.max_splits_log2 == parts
+
+
+def test_a_rule_says_nothing_where_no_block_serves() -> None:
+    """Then the choice falls as it does without one."""
+    problem = AttentionProblem(1, 2, 300, 300, 128, dtype_q="fp32")
+    with settings.override(rule="seqtune"):
+        assert Registry("gfx942").select(problem).stages[-1].spec.schedule.pipeline == "loops"
+        other = GemmProblem(64, 64, 64)
+        assert Registry("generic").select(other) == _without_rule(other)
+
+
+def _without_rule(problem: Any) -> Any:
+    with settings.override(rule=""):
+        return Registry("generic").select(problem)
+
+
+def test_a_rule_nobody_has_is_an_error() -> None:
+    with settings.override(rule="seqtunes"), pytest.raises(UnknownNameError, match="seqtune"):
+        Registry("gfx942").select(AttentionProblem(1, 2, 300, 300, 128, dtype_q="fp16"))

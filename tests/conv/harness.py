@@ -16,7 +16,7 @@ import numpy as np
 from tests.kernels.harness import FENCE, Scratch, heap, ordinary, poison_of
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.problem import ConvProblem, Sizes
-from tilewright.ops.conv.reference import verify
+from tilewright.ops.conv.reference import filters, verify
 from tilewright.runtime import host
 from tilewright.runtime.bindings.conv.dense import sampled_ds, stage, written_shape
 from tilewright.runtime.dlpack import extent
@@ -100,7 +100,7 @@ def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0, threads: int = 1)
     _launch(kernel, args, threads, blocks, name)
     arrays: dict[str, Any] = {one: blocks[one].view() for one in "xwy"}
     arrays |= {name: None, "ds": tuple(blocks[f"d{index}"].view() for index in range(len(ds)))}
-    check = verify(p, arrays, blocks[name].view())
+    check = verify(p, arrays, blocks[name].view(), filters(kernel.spec))
     assert check.ok, f"{kernel.name} {p.describe()}: {check.detail}"
 
 

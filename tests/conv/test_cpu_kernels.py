@@ -19,9 +19,11 @@ from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.cpu import dot_step
 from tilewright.ops.conv.cpu_schedules import (
+    CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
     CpuOuterSchedule,
+    CpuPlanarSchedule,
     CpuWinogradSchedule,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -52,6 +54,10 @@ def schedule(pipeline: str, made: ConvSignature, arch_name: str) -> Any:
         return CpuWinogradSchedule(int(pipeline[-1]), (8, 2 * width), (4, width, 1))
     if pipeline.startswith("outer"):
         return CpuOuterSchedule((8, 2 * width, 9), (4, width, 1), 3 if pipeline.endswith("split") else 1)
+    if pipeline == "planar":
+        return CpuPlanarSchedule(512, (4 if wide else 3, 2 * width, 1))
+    if pipeline == "direct_weight":
+        return CpuDirectWeightSchedule((2 * width, 9), (5, 2 * width if wide else width, 1))
     return CpuLanesSchedule(pipeline, (7 if wide else 6, width, 1))
 
 
@@ -67,6 +73,12 @@ CASES = (
     ("implicit", "generic", signature(DATA)),
     ("implicit", "x86_64_v4_vnni", signature(FORWARD, "int8", "int8")),
     ("implicit", "x86_64_v4_bf16", signature(FORWARD, "bf16", epilogue="Silu", num_d=1)),
+    ("planar", "x86_64_v4", signature(FORWARD)),
+    ("planar", "x86_64_v4", signature(DATA)),
+    ("planar", "x86_64_v3", signature(FORWARD, "bf16", epilogue="Relu", num_d=2)),
+    ("planar", "x86_64_v3", signature(DATA, "fp16", "fp32")),
+    ("planar", "generic", signature(FORWARD, epilogue="MultiDMultiply", num_d=1)),
+    ("planar", "generic", signature(DATA)),
     ("winograd2", "x86_64_v4", signature(FORWARD, epilogue="MultiDAdd", num_d=1)),
     ("winograd2", "x86_64_v3", signature(DATA, "bf16")),
     ("winograd2", "generic", signature(FORWARD)),
@@ -77,6 +89,10 @@ CASES = (
     ("lanes", "x86_64_v4", signature(FORWARD, epilogue="Relu", num_d=1)),
     ("lanes", "x86_64_v3", signature(DATA, "fp16")),
     ("lanes", "generic", signature(FORWARD, "int8")),
+    ("direct_weight", "x86_64_v4", signature(WEIGHT)),
+    ("direct_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
+    ("direct_weight", "x86_64_v4", signature(WEIGHT, "fp16", "fp16", spatial=3)),
+    ("direct_weight", "generic", signature(WEIGHT)),
     ("lanes_weight", "x86_64_v4", signature(WEIGHT)),
     ("lanes_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
     ("lanes_weight", "generic", signature(WEIGHT)),
@@ -158,7 +174,7 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, built: Built) -> No
         for threads in (1, 2):
             samples.poison_results(binding, sample)
             samples.runner(binding, kernel, problem, sample, device, threads)()
-            verdict = samples.check(binding, problem, sample)
+            verdict = samples.check(binding, problem, sample, (spec,))
             assert verdict, f"{problem.describe()} on {threads} thread(s): {verdict.detail}"
             worst = max(worst, verdict.bound_ratio)
     print(f"{spec.name}: at most {worst:.3f} of the bound")

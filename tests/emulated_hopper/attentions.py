@@ -36,11 +36,13 @@ def prove(kernel: Kernel, problem: AttentionProblem, seed: int = 0) -> None:
     assert check.ok, check.detail
 
 
-def wrong(emulator: Emulator, schedule: Any, *problems: AttentionProblem, multiprocessors: int = 3) -> list[str]:
+def wrong(
+    emulator: Emulator, schedule: Any, *problems: AttentionProblem, multiprocessors: int = 3, arch: str = "sm_90a"
+) -> list[str]:
     """What is wrong with a schedule's kernels: each problem once with a landing of its own, and none may be refused."""
     found = []
     for number, one in enumerate(problems):
-        spec = KernelSpec("attention", one.signature, schedule, "sm_90a")
+        spec = KernelSpec("attention", one.signature, schedule, arch)
         assert ATTENTION.check(spec) == [], (spec.name, ATTENTION.check(spec))
         assert ATTENTION.supports(spec, one) == [], (spec.name, one, ATTENTION.supports(spec, one))
         kernel = emulator.kernel(spec)

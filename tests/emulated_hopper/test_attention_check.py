@@ -64,7 +64,11 @@ def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: WsSchedule, 
 
 def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
     """The rule on shared memory counts as cuda/attention_ws_shape.h does: a launch asks for that much."""
-    for schedule, first in ((WsSchedule("ws", 176, 2, 2), like(128)), (WsSchedule("decode", 32, 1, 5), like(96))):
+    for schedule, first in (
+        (WsSchedule("ws", 176, 2, 2), like(128)),
+        (WsSchedule("ws", 64, 2, 3, row_stages=2), like(64)),
+        (WsSchedule("decode", 32, 1, 5), like(96)),
+    ):
         spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
         expected = shared_bytes(spec.signature, schedule)
         kernel = emulator.kernel(

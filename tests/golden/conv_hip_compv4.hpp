@@ -1,4 +1,4 @@
-// conv_backward_weight_3d_bf16_to_fp32_compv4_128x128x32_2x2x1_32x32x16_intrawave_cshuffle_vectors8x8x4_split_k16_gfx942_008a7194
+// conv_backward_weight_3d_bf16_to_fp32_compv4_128x128x32_2x2x1_32x32x16_intrawave_cshuffle_vectors8x8x4_split_k16_gfx942_73a92290
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/glue_mid_2025.h>
 #include <tilewright/hip/ck_tile_conv.h>
@@ -10,7 +10,7 @@
 #include <ck_tile/ops/gemm/pipeline/gemm_pipeline_ag_bg_cr_comp_v4.hpp>
 #endif
 
-namespace tw_008a7194785d72a3 {
+namespace tw_73a92290095e2aec {
 struct Config {
   using A = TW_ELEMENT(ck_tile::bf16_t, 2);
   using B = A;
@@ -28,12 +28,13 @@ struct Config {
 #endif
   static constexpr auto tails = tw::hip::Tails::pairs;
   static constexpr int tile_m = 128, tile_n = 128, tile_k = 32, warp_grid_m = 2, warp_grid_n = 2, warp_grid_k = 1;
-  static constexpr int warp_tile_m = 32, warp_tile_n = 32, warp_tile_k = 16, split_k = 16, wave_groups = 1, lds_buffers = 2;
-  static constexpr int threads = 256, stages = 2, least_loops = 2, width_a = 8, width_b = 8, width_c = 4;
-  static constexpr int turn_m = 1, turn_n = 1, turn_parts = 1, lds_bytes = 32768, read_a = 8, read_b = 8;
+  static constexpr int warp_tile_m = 32, warp_tile_n = 32, warp_tile_k = 16, split_k = 16, merged = 1, wave_groups = 1;
+  static constexpr int lds_buffers = 2, threads = 256, stages = 2, least_loops = 2, width_a = 8, width_b = 8;
+  static constexpr int width_c = 4, turn_m = 1, turn_n = 1, turn_parts = 1, lds_bytes = 32768, read_a = 8;
+  static constexpr int read_b = 8;
   static constexpr bool a_rows = false, b_rows = true, pad_m = true, pad_n = true;
   static constexpr bool pad_k = true, preshuffle = false, persistent = false, pointwise = false;
 };
-}  // namespace tw_008a7194785d72a3
+}  // namespace tw_73a92290095e2aec
 
-TW_EXPORT_STRUCT(R"json({"arch":"gfx942","op":"conv","schedule":{"pipeline":"compv4","scheduler":"intrawave","special":"any","split_k":16,"store":"cshuffle","tile":[128,128,32],"vectors":[8,8,4],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype":"bf16","dtype_acc":"fp32","dtype_d":"fp32","dtype_out":"fp32","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_weight"}})json", tw::hip::Conv<tw_008a7194785d72a3::Config>)
+TW_EXPORT_STRUCT(R"json({"arch":"gfx942","op":"conv","schedule":{"merged":1,"pipeline":"compv4","scheduler":"intrawave","special":"any","split_k":16,"store":"cshuffle","tile":[128,128,32],"vectors":[8,8,4],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype":"bf16","dtype_acc":"fp32","dtype_d":"fp32","dtype_out":"fp32","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_weight"}})json", tw::hip::Conv<tw_73a92290095e2aec::Config>)

@@ -55,6 +55,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make(store="direct", vectors=(8, 8, 8)),
         make(tile=(32, 32, 32), warp_tile=(16, 16, 16)),  # a lane has four neighbours of such a tile
     ],
+    "amd-merged": [make("backward_weight", merged=4)],
     "amd-split-k": [make(split_k=2), make("backward_data", split_k=4)],
     "amd-registers": [make(tile=(256, 256, 64)), make(tile=(256, 128, 128), vectors=(1, 1, 8))],
 }  # fmt: skip
@@ -79,6 +80,7 @@ UNSERVED: dict[str, list[tuple[KernelSpec, ConvProblem]]] = {
         (make("backward_weight"), problem(variant="backward_weight", filters=12)),
     ],
     "amd-operand-size": [(make(), problem(x_strides=_FAR))],
+    "amd-merged": [(make(merged=4, vectors=(8, 2, 8)), problem(channels=48, filters=48, groups=6))],
     "amd-size": [(make(), problem(dilation=(1 << 30, 1), before=(1 << 30, 0)))],
     "amd-tiles": [
         (make(tile=(16, 16, 32), warp_tile=(16, 16, 16), warp_grid=(1, 1, 1)),
@@ -138,7 +140,7 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
     def each(*values: int) -> tuple[int, ...]:
         return tuple(rng.choice(values) for _ in range(rank))
 
-    groups = rng.choice((1, 1, 1, 2, 3, 8))
+    groups = rng.choice((1, 1, 1, 2, 3, 4, 8))
     channels, filters = groups * rng.choice((1, 2, 4, 8, 16, 24)), groups * rng.choice((1, 2, 4, 8, 16))
     window, pointwise = each(1, 3, 3, 5), rng.random() < 0.3
     one = ConvProblem(
@@ -162,7 +164,8 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     specs = []
     for variant in VARIANTS:
         split = 4 if variant == "backward_weight" else 1
-        for fields in ({}, {"vectors": (2, 2, 8)}, {"vectors": (1, 8, 8)}, {"special": "pointwise"}):
+        merged = () if split > 1 else ({"merged": 4, "vectors": (8, 2, 8)},)
+        for fields in ({}, {"vectors": (2, 2, 8)}, {"vectors": (1, 8, 8)}, {"special": "pointwise"}, *merged):
             given: Any = {**fields, "split_k": split}
             specs.append(make(variant, **given))
     folder = tmp_path_factory.mktemp("hosted")
@@ -236,6 +239,24 @@ def test_wide_kernels_are_chosen_where_channels_allow() -> None:
     assert loads(best.signature, best.schedule) == (8, 8)
     floor = KernelSpec("conv", one.signature, LoopsSchedule(), "gfx942")
     assert kernels.estimate(best, one, 1) < kernels.estimate(floor, one, 1)
+
+
+@pytest.mark.parametrize("variant", ["forward", "backward_data"])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_groups_of_few_channels_are_merged(variant: str, channels: int) -> None:
+    """A tile would be nearly empty of one of them, and loads narrow."""
+    kernels: Any = op_kernels("hip", "conv")
+    one = problem(variant=variant, batch=32, channels=32 * channels, filters=32 * channels, size=(28, 28), groups=32)
+    legal = [spec for spec in CONV.candidates(one.signature, "gfx942") if not CONV.supports(spec, one)]
+    best = min(legal, key=lambda spec: kernels.estimate(spec, one, 1)).schedule
+    assert best.merged > 1
+    assert best.vectors[0] == 8
+
+
+def test_merged_groups_are_one_block(hosted: dict[str, Any]) -> None:
+    spec = make(merged=4, vectors=(8, 2, 8))
+    found = _launched(hosted, spec, problem(channels=32, filters=48, groups=8))
+    assert [list(each.grid) for each in found] == [[1, 2, 1]]  # 98 pixels by 24 filters; two times four groups
 
 
 def test_archs_without_matrix_code_have_the_floor() -> None:

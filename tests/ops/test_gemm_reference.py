@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.reference import error_bound, exact, reference, verify
+from tilewright.ops.gemm.reference import error_bound, exact, reference, sizes_of, verify
 from tilewright.ops.numerics import LIPSCHITZ, activation, erf, round_to
 
 
@@ -219,3 +219,15 @@ def test_what_is_flushed_is_scaled_by_alpha() -> None:
     p = GemmProblem(m=1, n=1, k=1)
     given = arrays(p, a=np.full((1, 1), 2.0**-100, np.float32), b=np.full((1, 1), 2.0**-27, np.float32), alpha=2.0**120)
     assert verify(p, given, np.zeros((1, 1), np.float32))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-22, 1e20])
+def test_sizes_from_fp32_are_never_too_small_and_hardly_too_large(scale: float) -> None:
+    """|A||B| is taken from fp32 where that cannot overflow; the bound stays one."""
+    draw = np.random.default_rng(11)
+    for m, n, k in ((5, 7, 1), (33, 20, 3000), (1, 3, 40_000)):
+        a, b = ((draw.standard_normal(shape) * scale).astype(np.float32) for shape in ((m, k), (k, n)))
+        true = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+        found = sizes_of(a, b)
+        assert (found >= true).all()
+        assert (found <= true * (1 + 3 * k * 2.0**-24) + 3 * k * 2.0**-126).all()

@@ -229,7 +229,7 @@ class PickBinding(BindingDefaults):
     def packed_for(self, planner: Any, problem: PickProblem, operands: Sequence[Any]) -> Sequence[Any]:
         return operands
 
-    def check(self, problem: PickProblem, sample: Sample) -> Verdict:
+    def check(self, problem: PickProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Verdict:
         x, table, more, y, seen = sample.operands
         if problem.stage == "square":
             return Verdict(bool((y.view(np.float64) == x.reshape(-1).astype(np.float64) ** 2).all()))
@@ -237,8 +237,8 @@ class PickBinding(BindingDefaults):
         expected = expected_of(squares, table, more, *sample.scalars)
         return Verdict(bool((y == expected).all() and (seen == table + 1).all()))
 
-    def judge(self, problem: PickProblem, sample: Sample) -> Callable[[Sample], Verdict]:
-        return lambda made: self.check(problem, made)
+    def judge(self, problem: PickProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Verdict]:
+        return lambda made, kernels: self.check(problem, made, kernels)
 
 
 def expected_of(squares: Any, table: Any, more: Any, alpha: float, gamma: float) -> Any:

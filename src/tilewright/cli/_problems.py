@@ -119,7 +119,7 @@ _KINDS: dict[type, str] = {int: "a whole number", float: "a number", str: "a tex
 @contextmanager
 def registry_for(
     target: str, threads: int, strict: bool = False, *, to_run: bool = True, lock: Path | None = None,
-    frozen: bool = False,
+    frozen: bool = False, rule: str = "",
 ) -> Iterator[Registry]:  # fmt: skip
     """The registry of a target under the settings the options ask for."""
     from tilewright import settings
@@ -129,6 +129,7 @@ def registry_for(
     changes: dict[str, Any] = {"threads": threads} if threads else {}
     changes |= {name: True for name, wanted in (("strict", strict), ("frozen", frozen)) if wanted}
     changes |= {"lock": str(lock)} if lock is not None else {}
+    changes |= {"rule": rule} if rule else {}
     with settings.override(**changes):
         yield default_registry(resolve_target(target or None, to_run=to_run).name)
 

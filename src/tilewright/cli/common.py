@@ -71,6 +71,9 @@ Lock = Annotated[
     typer.Option("--lock", metavar="FILE", help="Take the kernels that a lock file pins (`tilewright lock`)."),
 ]
 Frozen = Annotated[bool, typer.Option("--frozen", help="Refuse what the lock file does not pin, and compile nothing.")]
+Rule = Annotated[
+    str, typer.Option("--rule", metavar="NAME", help="Let a rule of the op choose, instead of records and estimates.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the floor tier.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Compilers at once; 0 means by cores and memory.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME|DIGEST", help="This kernel instead of the chosen one.")]

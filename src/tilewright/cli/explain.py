@@ -8,7 +8,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import problem_of, registry_for
-from tilewright.cli.common import AsJson, Frozen, Lock, Strict, Target, Threads, fit, print_json
+from tilewright.cli.common import AsJson, Frozen, Lock, Rule, Strict, Target, Threads, fit, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -24,10 +24,11 @@ def _explain(
     strict: Strict = False,
     lock: Lock = None,
     frozen: Frozen = False,
+    rule: Rule = "",
     json: AsJson = False,
 ) -> None:
     """Explain the choice for one problem; nothing is compiled or run."""
-    with registry_for(target, threads, strict, to_run=False, lock=lock, frozen=frozen) as registry:
+    with registry_for(target, threads, strict, to_run=False, lock=lock, frozen=frozen, rule=rule) as registry:
         asked = problem_of(op, given, registry.arch)
         explanation = registry.explain(asked.problem)
     if json:

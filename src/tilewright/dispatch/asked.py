@@ -8,6 +8,7 @@ from tilewright import ops
 from tilewright.errors import RequestError
 from tilewright.ops.base import Op
 from tilewright.runtime.host import thread_count
+from tilewright.settings import Settings
 
 
 def op_of(problem: Any) -> Op:
@@ -30,3 +31,9 @@ def thread_number(threads: int | None) -> int:
             f"threads is {threads!r}", rule="threads", value=threads, remedy="give 1 or more, or 0 for all there are"
         )
     return threads or thread_count()
+
+
+def setting_words(now: Settings) -> list[str]:
+    """What a command must be told of the lock file and the rule in force, to choose the same again."""
+    locked = [*(["--lock", now.lock] if now.lock else []), *(["--frozen"] if now.lock and now.frozen else [])]
+    return [*locked, *(["--rule", now.rule] if now.rule else [])]

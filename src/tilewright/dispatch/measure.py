@@ -56,7 +56,7 @@ def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Meth
         samples.poison_results(bound, judged)
         runs = [samples.runner(bound, kernel, problem, one, device, threads) for one in sets]
         (samples.runner(bound, kernel, problem, judged, device, threads) if apart else runs[0])()
-        check, _ = judge()
+        check, _ = judge(kernel.spec)
         if not check.ok:
             events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
             continue

@@ -5,7 +5,8 @@ Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
     locked    the lock file in force pins it (`dispatch.locks`)
     measured  a record of this problem on this machine names the kernel
     model     a learned model that knows the device, the kernels and such problems predicts it the fastest
-    rule      the backend's estimate orders the kernels that serve the problem
+    rule      the backend's estimate orders the kernels that serve the problem, or a rule of the op that the user named,
+              which then stands before the two above
     padded    operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
     floor     the kernel that serves everything of the signature
 
@@ -25,9 +26,9 @@ from typing import Any, cast
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.dispatch import kernels as loaded
-from tilewright.dispatch import learned, locks, ways
+from tilewright.dispatch import learned, locks, ruled, ways
 from tilewright.dispatch import records as measured
-from tilewright.dispatch.asked import op_of, thread_number
+from tilewright.dispatch.asked import op_of, setting_words, thread_number
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
@@ -198,9 +199,8 @@ class Registry:
         return self._way(problem, thread_count())[0]
 
     def _way(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
-        op = op_of(problem)
-        self._demand_legal_problem(op, problem)
-        return ways.chosen(op, problem, self.arch.name, count)
+        self._demand_legal_problem(op_of(problem), problem)
+        return ways.chosen(op_of(problem), problem, self.target, count)
 
     def select(
         self,
@@ -228,7 +228,7 @@ class Registry:
         strict = now.strict if strict is None else strict
         self._follow_records(now)
         self._follow_models(now)
-        key = (problem, count, strict, now.measure, now.models, now.frozen, locks.stamp(now.lock))
+        key = (problem, count, strict, now.measure, now.models, now.rule, now.frozen, locks.stamp(now.lock))
         if where is None:
             known = self._selections.get(key)
             if known is not None:
@@ -278,6 +278,10 @@ class Registry:
         candidates, registered = self._candidates(op, signature)
         if where is not None:
             candidates = tuple(spec for spec in candidates if not where(spec))
+        if now.rule:
+            by_rule = ruled.selection(op, problem, self._served(op, problem, threads, candidates), now.rule)
+            if by_rule is not None:
+                return by_rule
         if measure and not records().empty:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
@@ -421,7 +425,7 @@ class Registry:
         op = op_of(problem)
         stages, way = self._way(problem, count)
         parts = tuple(self._explain_stage(one, count, strict, where) for one in stages)
-        words = (*op.words(problem), *_lock_words(settings.current()))
+        words = (*op.words(problem), *setting_words(settings.current()))
         if len(parts) == 1:
             return replace(parts[0], problem=problem, arguments=words, way=way)
         chosen = [one.selection for one in parts if isinstance(one.selection, Selection)]
@@ -498,6 +502,8 @@ class Registry:
         elif seconds is not None and chosen is not None:
             if unknown:
                 reasons.append("its estimate is no finite number: any other is preferred")
+            elif chosen.by:
+                reasons.append(f"the rule {chosen.by} puts it behind")
             elif chosen.tier == "measured" and measured is None:
                 reasons.append("never measured on this problem; the record names another")
             elif chosen.tier == "measured" and measured is not None:
@@ -592,8 +598,3 @@ def default_registry(target: str | None = None) -> Registry:
         with _defaults_lock:
             found = _defaults.setdefault(name, made)
     return found
-
-
-def _lock_words(now: settings.Settings) -> list[str]:
-    """What a command must be told of the lock file in force, to choose the same again."""
-    return [*(["--lock", now.lock] if now.lock else []), *(["--frozen"] if now.lock and now.frozen else [])]

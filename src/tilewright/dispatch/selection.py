@@ -22,6 +22,7 @@ class Selection:
     reason: str
     seconds: float  # measured, predicted or estimated
     padded: Any = None  # the problem that is run instead, in zero-padded copies
+    by: str = ""  # the name of the op's rule that chose, where one did
 
     @property
     def name(self) -> str:

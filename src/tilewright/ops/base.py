@@ -305,6 +305,10 @@ class KernelSpec:
         return str(known)
 
 
+# Of kernels that all serve a problem, the one it names; None where it has nothing to say of these kernels.
+SelectionRule = Callable[[Sequence[KernelSpec], Any], "KernelSpec | None"]
+
+
 class Problem(Protocol):
     """What the user has at run time.  A frozen dataclass with these derived values."""
 
@@ -379,6 +383,7 @@ class Op(Protocol):
     schedules: tuple[type[Any], ...]  # the dataclasses a schedule may be of, one a family of kernels
     axes: tuple[Axis, ...]  # what pools can be asked for
     options: tuple[Option, ...]  # what describes a problem
+    selection_rules: Mapping[str, SelectionRule]  # by name: choices by sizes alone, for those who ask for them
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         """Read a spec back from `KernelSpec.to_dict`; unknown or missing fields are errors."""
@@ -453,6 +458,7 @@ class OpDefaults:
     name: str
     preselected_sets: Mapping[str, NamedSet] = MappingProxyType({})
     axes: tuple[Axis, ...] = ()
+    selection_rules: Mapping[str, SelectionRule] = MappingProxyType({})
 
     def signature_of(self, problem: Any) -> Any:
         return problem.signature

@@ -147,7 +147,7 @@ class Sweep:
         progress = Progress(work.total)
         forge = Forge((spec for one in work.items for spec in one.specs), self.crew.builds, on_build)
         if self.crew.on_host:
-            forge.build_all()  # compilers beside a measurement would be measured too
+            self._build_all(forge)  # compilers beside a measurement would be measured too
             progress.spent["build"] = time.monotonic() - progress.started
             progress.started = time.monotonic()
         else:
@@ -164,6 +164,17 @@ class Sweep:
         for lane in self.crew.lanes:
             progress.spent.add(lane.spent)
         return progress
+
+    def _build_all(self, forge: Forge) -> None:
+        """With lanes that get ready meanwhile."""
+        try:
+            for lane in self.crew.lanes:
+                lane.prepare()
+            forge.build_all()
+        except BaseException:
+            for lane in self.crew.lanes:
+                lane.close()
+            raise
 
     def _batches(self, work: Work) -> list[Batch]:
         size = max(1, self.options.batch)

@@ -6,7 +6,8 @@ the pool proposes for them a pipeline, then a schedule evenly.  The plain loops 
 and one time in ten beside others.
 
 Problems: one to three dimensions (one runs as two of height 1); one group, several, depthwise and depth multipliers;
-channels and filters in multiples of anything from 1 to 32, up to three tiles of the kernel; windows of 1 to 5, strides
+channels and filters in multiples of anything from 1 to 32, up to three tiles of the kernel, but few of a group where it
+merges groups; windows of 1 to 5, strides
 and dilations of 1 to 3, padding of none, of what keeps the size, or anything on either side, also more than the window
 is wide; pixels at the end that no window reaches; batches of none to three; up to three tiles of pixels.  Memory:
 channels-last two times in three, else channels-first or dimensions in any order, with gaps, sometimes backwards or
@@ -227,11 +228,14 @@ def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
 def plain(spec: KernelSpec, seed: int = 0) -> Drawn:
     """Two images, a window of 3 that keeps their size (or of 1), channels in whole accesses."""
     s, pointwise = spec.signature, _pointwise(spec)
-    wide, side = 32, 4 if s.spatial == 3 else 6
+    merged = getattr(spec.schedule, "merged", 1)
+    wide, side = 32 if merged == 1 else max(4, spec.schedule.vectors[1]), 4 if s.spatial == 3 else 6
     ones, window, around = (1,) * s.spatial, (1 if pointwise else 3,) * s.spatial, (0 if pointwise else 1,) * s.spatial
     values = {**dict.fromkeys(READ[s.variant], ORDINARY), "d": ORDINARY}
     kinds = ("channel",) * s.num_d
-    return Drawn(2, 1, wide, wide, (side,) * s.spatial, window, ones, ones, around, around, {}, kinds, values, seed)
+    return Drawn(
+        2, merged, wide, wide, (side,) * s.spatial, window, ones, ones, around, around, {}, kinds, values, seed
+    )
 
 
 def _pointwise(spec: KernelSpec) -> bool:
@@ -270,7 +274,7 @@ def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
         filters = max(fine, filters // taps // fine * fine)
     else:
         channels = max(fine, channels // taps // fine * fine)
-    groups, channels, filters = _grouped(rng, channels, filters)
+    groups, channels, filters = _grouped(rng, channels, filters, getattr(spec.schedule, "merged", 1))
     space = _space(rng, window, max(1, pixels), simple)
     batch, images = space.pop("batch"), rng.random()
     one = Drawn(0 if images < 0.02 else batch, groups, channels, filters, window=window, **space)
@@ -285,8 +289,11 @@ def _sides(variant: str, tile: Any) -> tuple[int, int, int]:
     return {FORWARD: (m, k, n), DATA: (m, k, n), WEIGHT: (k, n, m)}[variant]
 
 
-def _grouped(rng: random.Random, channels: int, filters: int) -> tuple[int, int, int]:
+def _grouped(rng: random.Random, channels: int, filters: int, merged: int) -> tuple[int, int, int]:
     kind = rng.choice(GROUPINGS)
+    if merged > 1 and rng.random() < 0.85:  # groups that the kernel takes together, mostly of few channels
+        few = rng.choice((1, 2, 4, 4, 8, 8, 16))
+        return merged * rng.randint(1, 2), few, rng.choice((few, few, rng.randint(1, 12)))
     if kind == "depthwise":
         return rng.choice((channels, filters, rng.randint(1, 40))), 1, 1
     if kind == "multiplier":

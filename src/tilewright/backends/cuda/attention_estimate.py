@@ -3,13 +3,17 @@
 ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A step's products and exponentials overlap
              where several warpgroups take turns, else they add up.  No block is faster than the bytes it fetches, none
              of the launch faster than memory, and the items fill whole waves of blocks
+fp8, mma     `attention_estimate_mma.py`
 loops        products of plain threads
 """
 
 from __future__ import annotations
 
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.cuda import attention_estimate_mma
 from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
@@ -32,6 +36,10 @@ LOOP_KEY = 3e-8  # of one key after another on one warp
 def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
     if isinstance(spec.schedule, WsSchedule):
         return _ws(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, Fp8Schedule):
+        return attention_estimate_mma.fp8_seconds(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, MmaSchedule):
+        return attention_estimate_mma.seconds(spec, spec.schedule, problem)
     if isinstance(spec.schedule, CombineSchedule):
         read = 4.0 * problem.splits * problem.head_v * problem.heads_q * problem.batch * problem.rows
         return START + read / MEMORY

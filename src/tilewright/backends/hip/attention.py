@@ -89,8 +89,10 @@ class HipAttention(KernelsDefaults):
         part = attention_profile(version)
         kinds = {}
         for name, one in part.pipelines.items():
-            text = resources.files("tilewright.backends.hip").joinpath("include", part.routes[name.split()[0]])
-            kinds[name] = (*one["includes"], *included(text.read_text(encoding="utf-8")))
+            ours = [part.routes[name.split()[0]], *(each for each in one["includes"] if each.startswith("tilewright/"))]
+            texts = [resources.files("tilewright.backends.hip").joinpath("include", each) for each in ours]
+            theirs = [each for each in one["includes"] if each not in ours]
+            kinds[name] = (*theirs, *(each for text in texts for each in included(text.read_text(encoding="utf-8"))))
         return Needs(part.told_by, kinds)
 
     def estimate(self, spec: KernelSpec, problem: AttentionProblem, threads: int) -> float:

@@ -123,6 +123,7 @@ def _numbers(spec: KernelSpec, product: KernelSpec) -> dict[str, Any]:
         **{f"{name}_{axis}": getattr(h, name)[i]
            for name in ("tile", "warp_grid", "warp_tile") for i, axis in enumerate("mnk")},
         "split_k": h.split_k,
+        "merged": h.merged,
         "wave_groups": 1,
         "lds_buffers": 2 if h.pipeline == "compv4" else 1,
         "threads": shape.threads(g),

@@ -27,17 +27,17 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
     if isinstance(h, LoopsSchedule):
         return START + p.flops / 2 / LOOP_RATE
     signature, schedule = as_product(spec.signature, h)
-    m, n, k = p.gemm
-    classes = 1
+    m, n, k = p.gemm[0], p.gemm[1] * h.merged, p.gemm[2] * h.merged
+    groups, classes = -(-p.groups // h.merged), 1
     if p.variant == "backward_data":  # a product for each residue, of its share of pixels and taps
         classes = residues(p)
         m, k = -(-m // classes), max(1, -(-k // classes))
     product = GemmProblem(
-        m=m, n=n, k=k, batch=p.groups * classes, layout=signature.layout, dtype_a=p.dtype, dtype_b=p.dtype
+        m=m, n=n, k=k, batch=groups * classes, layout=signature.layout, dtype_a=p.dtype, dtype_b=p.dtype
     )
     found = gemm_estimate.seconds(KernelSpec("gemm", signature, schedule, spec.arch), product)
     walking = 1.0 if h.special == "pointwise" else WALKING
-    return float(found * walking + _loading(spec, (m, n, k), p.groups * classes))
+    return float(found * walking + _loading(spec, (m, n, k), groups * classes))
 
 
 def _loading(spec: KernelSpec, sizes: tuple[int, int, int], batch: int) -> float:

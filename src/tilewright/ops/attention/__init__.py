@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops.attention import legality, options, pools, ways
+from tilewright.ops.attention import amd_select, legality, options, pools, ways
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP, AttentionSignature
 from tilewright.ops.attention.splits import splits_of
-from tilewright.ops.base import Axis, KernelSpec, OpDefaults, Option, Violation, from_plain
+from tilewright.ops.base import Axis, KernelSpec, OpDefaults, Option, SelectionRule, Violation, from_plain
 
 __all__ = ["ATTENTION", "AttentionProblem", "AttentionSignature"]
 
@@ -24,6 +24,7 @@ class AttentionOp(OpDefaults):
     schedules: tuple[type[Any], ...] = legality.SCHEDULES
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
+    selection_rules: Mapping[str, SelectionRule] = amd_select.RULES
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         return legality.spec_from_dict(data)

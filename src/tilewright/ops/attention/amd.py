@@ -16,14 +16,19 @@ from tilewright.dtypes import dtype
 from tilewright.ops.attention import amd_headers, amd_profiles, amd_rules
 from tilewright.ops.attention import amd_schedules as made
 from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule, route
+from tilewright.ops.attention.amd_tiles import HEAD_SIZES
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
-from tilewright.ops.attention.spec import AttentionSignature, settled, signature_violations
+from tilewright.ops.attention.spec import AttentionSignature, head_class, settled, signature_violations
 from tilewright.ops.base import Violation
 
 USUAL = "fp16"
 SCHEDULES: tuple[type[AttentionSchedule], ...] = (LoopsSchedule, CkTileAttentionSchedule)
-POOLS = {one.name: one.summary for one in amd_profiles.PROFILES.values() if "bwd" not in one.name}
+_FORWARD = [one for one in amd_profiles.PROFILES.values() if "bwd" not in one.name]
+POOLS = {one.name: one.summary for one in _FORWARD} | {
+    str(one.receipt): f"{one.name}, by its receipt" for one in _FORWARD if one.receipt >= 0
+}
+_HALVES = ("fp16", "bf16")
 
 WIDTH = 8  # elements of a whole load
 MOST = (1 << 31) - 1  # of a size or stride
@@ -50,7 +55,7 @@ def ck_tile_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violati
         return
     if s.family != "combine" and (s.dtype_kv != s.dtype_q):
         yield Violation("amd-attention-dtype", f"keys of {s.dtype_kv} with queries of {s.dtype_q}", "use one type")
-    if s.family == "forward" and s.dtype_out != s.dtype_q:
+    if s.family == "forward" and s.dtype_q in _HALVES and s.dtype_out != s.dtype_q:
         yield Violation("amd-attention-dtype", f"results of {s.dtype_out} of {s.dtype_q}", f"use {s.dtype_q}")
     if s.masked:
         yield Violation(
@@ -87,8 +92,25 @@ def _legal(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arc
     yield from _heads(signature, schedule)
 
 
+def _whole_heads(signature: AttentionSignature, schedule: CkTileAttentionSchedule) -> Iterator[Violation]:
+    """Without edge code of heads a kernel serves heads as large as its tile, and its signature must let them be."""
+    s, h, where = signature, schedule, route(signature)
+    of_tile = (h.tile[2], h.tile[3]) if where == "append" else (h.tile[5], h.tile[3])
+    for what, padded, tile, head in (
+        ("q and k", h.pad[2], of_tile[0], s.head_qk),
+        ("v", h.pad[3], of_tile[1], s.head_v),
+    ):
+        if not padded and where != "combine" and tile > head:
+            yield Violation(
+                "amd-attention-whole-heads",
+                f"no edge code of heads of {what}, and a tile of {tile} elements where heads have {head}",
+                "pad the heads, or use a tile as large as they are",
+            )
+
+
 def _heads(signature: AttentionSignature, schedule: CkTileAttentionSchedule) -> Iterator[Violation]:
     where, h = route(signature), schedule
+    yield from _whole_heads(signature, schedule)
     if where in ("combine", "append"):
         return
     if h.tile[3] < signature.head_v:
@@ -253,10 +275,11 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
     `default` has the blocks CK Tile's authors chose, `full` and `profiler` every block; the pools of the dispatcher's
     profiles what it enumerates.
     """
-    if next(ck_tile_rules(signature, arch), None) is None:
-        if pool in POOLS:
+    if pool in POOLS:
+        if not any(one.rule == "amd-attention-arch" for one in ck_tile_rules(signature, arch)):
             yield from _profile(pool, signature, arch)
-            return
+        return
+    if next(ck_tile_rules(signature, arch), None) is None:
         yield from made.default(signature, arch) if pool == "default" else made.full(signature, arch)
     yield LoopsSchedule()
 
@@ -270,17 +293,32 @@ def _profile(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[C
 
 
 def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
-    """What the dispatcher enumerates: element types of the arch, head sizes, and features of each family."""
+    """What the dispatcher enumerates: element types of the arch, their head sizes, and features of each family.
+
+    Element types that these headers have nothing for are among them: rules say why there is no kernel.
+    """
     chosen = amd_profiles.profile(pool)
-    kinds = [one for one in (arch.attention or {}).get("dtypes", ()) if one in ("fp16", "bf16")]
-    sizes = ((32, 32), (64, 64), (96, 96), (128, 128), (160, 160), (192, 128), (192, 192), (256, 256))
     seen: set[AttentionSignature] = set()
-    for kind, (qk, v), has in product(kinds, sizes, _feature_sets()):
-        types: dict[str, Any] = {"dtype_q": kind, "dtype_kv": kind, "dtype_out": kind, "dtype_aux": kind}
-        one = settled(AttentionSignature(**types, head_qk=qk, head_v=v, **has))
-        if one not in seen and chosen.allows(made.computed(one, arch.name)):
-            seen.add(one)
-            yield one
+    for kind in (arch.attention or {}).get("dtypes", ()):
+        types = _types(kind, arch)
+        sizes = dict.fromkeys((head_class(qk), head_class(v)) for qk, v in HEAD_SIZES.get(kind, ()))
+        scales = ("none",) if kind in _HALVES or kind == "fp32" else ("none", "tensor")
+        for (qk, v), has, scale in product(sizes if types else (), _feature_sets(), scales):
+            one = settled(AttentionSignature(**types, head_qk=qk, head_v=v, scales=scale, **has))
+            if one not in seen and chosen.allows(made.computed(one, arch.name)):
+                seen.add(one)
+                yield one
+
+
+def _types(kind: str, arch: Arch) -> dict[str, Any]:
+    """The element types of a word of the dispatcher; none where results would be fp8, which no call has."""
+    if kind in (*_HALVES, "fp32"):
+        return {"dtype_q": kind, "dtype_kv": kind, "dtype_out": kind, "dtype_aux": kind}
+    out = kind.removeprefix("fp8")
+    if out not in (*_HALVES, "fp32"):
+        return {}
+    narrow = "fp8_e4m3fnuz" if "fp8-fnuz" in arch.features else "fp8_e4m3"
+    return {"dtype_q": narrow, "dtype_kv": narrow, "dtype_out": out}
 
 
 def _feature_sets() -> Iterator[dict[str, Any]]:

@@ -139,6 +139,8 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
         return CkTileAttentionSchedule(pipeline, (64, 64 if qk <= 64 else 128, 32, v, 32, qk), (4, 1, 1), (16, 16, 16))
     if qk <= 32:
         return CkTileAttentionSchedule(pipeline, (128, 64, 16, v, 32, qk), (2, 1, 1))
+    if v > 128:  # half the rows: the sums of more leave no registers for scores
+        return CkTileAttentionSchedule(pipeline, (64, 128, 32, v, 32, qk), (4, 1, 1), (16, 16, 16), block_per_cu=1)
     alone = 1 if max(qk, v) > 64 else 0  # sums and scores leave registers for one block
     return CkTileAttentionSchedule(pipeline, (128, 64 if qk <= 64 else 128, 32, v, 32, qk), block_per_cu=alone)
 
@@ -182,7 +184,10 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
     pipelines = (base.pipeline, "qr") if where == "forward" else (base.pipeline,)
     for pipeline in pipelines:
         for pad in _pads(where, pipeline):
-            yield replace(_fitted(base, pipeline), pad=pad)
+            fitted = _fitted(base, pipeline)
+            if pipeline == "qr" and signature.bias == "tensor" and not fitted.block_per_cu:
+                fitted = replace(fitted, block_per_cu=2)  # a tile of bias is in registers too
+            yield replace(fitted, pad=pad)
     if signature.lookup == "table":
         yield from (replace(one, pad=pad) for one in _of_pages(base) for pad in _pads(where, one.pipeline))
 

@@ -103,7 +103,15 @@ def _registers(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
         yield Violation("amd-registers", message, "use a smaller tile, more waves or wider vectors")
 
 
-RULES = (_signature, _product, _vectors, _split, _registers)
+def _merging(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if isinstance(schedule, CkTileConvSchedule) and schedule.merged > 1 and signature.variant == "backward_weight":
+        message = (
+            f"merged {schedule.merged} of backward_weight: filters of a group have no gradients of another's channels"
+        )
+        yield Violation("amd-merged", message, "use merged 1")
+
+
+RULES = (_signature, _product, _vectors, _split, _merging, _registers)
 
 
 def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
@@ -115,6 +123,10 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         return
     if min((*problem.x_strides, *problem.w_strides, *problem.y_strides)) < 0:
         yield Violation("amd-strides", "an operand is laid out backwards", _REMEDY)
+        return
+    if problem.groups % schedule.merged:
+        message = f"{problem.groups} groups are no multiple of the {schedule.merged} that are merged"
+        yield Violation("amd-merged", message, _REMEDY)
         return
     yield from _layout(schedule, problem)
     yield from _reads(schedule, problem)
@@ -152,11 +164,11 @@ def _reads(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Viola
     """Operands are read in whole accesses only; the result and D tensors may lie as they like."""
     p = problem
     a, b = loads(p.signature, schedule)
-    x = ("x", p.group_channels, p.x_strides[:-1])
-    y = ("y", p.group_filters, p.y_strides[:-1])
-    # forward reads a filter as one row.
+    x = ("x", p.group_channels * schedule.merged, p.x_strides[:-1])
+    y = ("y", p.group_filters * schedule.merged, p.y_strides[:-1])
+    # forward reads a filter as one row; of merged groups a tap of it.
     w = ("w", p.group_channels, p.w_strides[:-1])
-    row = ("w", p.group_channels * prod(p.window), p.w_strides[:1])
+    row = ("w", p.group_channels * (prod(p.window) if schedule.merged == 1 else 1), p.w_strides[:1])
     of_a, of_b = {"forward": (x, row), "backward_data": (y, w), "backward_weight": (y, x)}[p.variant]
     for (what, extent, strides), width in ((of_a, a), (of_b, b)):
         if width > 1 and not p.aligned:
@@ -172,8 +184,10 @@ def _reads(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Viola
 def _sizes(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     p, size = problem, shape.bytes_of(problem.dtype)
     written = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
-    for name, channels in (("x", p.group_channels), ("w", p.group_channels), ("y", p.group_filters)):
-        pairs = zip(getattr(p, f"{name}_shape")[:-1], getattr(p, f"{name}_strides")[:-1], strict=True)
+    of_x, of_y = p.group_channels * schedule.merged, p.group_filters * schedule.merged
+    for name, channels in (("x", of_x), ("w", p.group_channels), ("y", of_y)):
+        counts = (of_y, *p.window) if name == "w" else getattr(p, f"{name}_shape")[:-1]
+        pairs = zip(counts, getattr(p, f"{name}_strides")[:-1], strict=True)
         span = (sum((count - 1) * stride for count, stride in pairs) + channels) * size
         if name != written and span >= MAX_BYTES:
             message = f"{name} of one group spans {span} bytes, and offsets are 32-bit"
@@ -184,7 +198,7 @@ def _sizes(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Viola
             p.size, p.before, p.window, p.dilation, p.out, p.stride, strict=True
         )
     ]
-    m, n, k = p.gemm
+    m, n, k = p.gemm[0], p.gemm[1] * schedule.merged, p.gemm[2] * schedule.merged
     if max(*reach, m, n, k) >= MAX_SIZE:
         message = f"rows, columns, depth ({m}, {n}, {k}) or an axis of {max(reach)} pixels with its padding"
         yield Violation("amd-size", f"{message}: 2^30 and more are not counted", "split the problem")
@@ -192,7 +206,7 @@ def _sizes(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Viola
     tiles = -(-m // schedule.tile[0]) * -(-n // schedule.tile[1])
     if tiles * shape.threads(as_product(p.signature, schedule)[1]) >= MAX_THREADS:
         yield Violation("amd-tiles", f"{tiles} tiles make a launch of 2^32 threads or more", _REMEDY)
-    if p.groups > MAX_GROUPS:
+    if p.groups // schedule.merged > MAX_GROUPS:
         yield Violation("amd-groups", f"{p.groups} groups, and a launch has at most {MAX_GROUPS}", _REMEDY)
     if p.variant == "backward_data" and residues(p) > MAX_RESIDUES:
         yield Violation("amd-residues", f"strides make more than {MAX_RESIDUES} residues of pixels", _REMEDY)

@@ -33,6 +33,7 @@ class CkTileConvSchedule:
     store: str = "cshuffle"  # how results leave: through LDS, or directly
     split_k: int = 1
     special: str = "any"  # or pointwise: windows of one tap, which move pixel by pixel
+    merged: int = 1  # groups that are one product, with zeros between them
 
     pipelines: ClassVar[tuple[str, ...]] = ("compv3", "compv4", "mem")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -51,6 +52,8 @@ class CkTileConvSchedule:
             parts.append(f"split_k{self.split_k}")
         if self.special != "any":
             parts.append(self.special)
+        if self.merged > 1:
+            parts.append(f"merged{self.merged}")
         return "_".join(parts)
 
 
@@ -93,6 +96,7 @@ _WEIGHTS: tuple[Row, ...] = (
     ((32, 64, 64), (1, 4, 1), 16, "mem", "intrawave"),
 )
 _SPLITS = (1, 4, 16, 64)
+_MERGED = ((4, 16), (8, 8), (16, 4), (32, 1))  # groups, and their channels: depthwise are the last
 
 
 def _made(signature: ConvSignature, arch: Arch, row: Row, vector: Shape, **more: object) -> CkTileConvSchedule:
@@ -125,6 +129,9 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedul
             yield _made(signature, arch, row, (vector, vector, stored), split_k=16 if weight else 1)
     if signature.variant != "backward_weight":  # few channels: a filter is read in wider loads than pixels
         yield _made(signature, arch, rows[3], (1, widest, stored))
+        for merged, channels in _MERGED:
+            row = rows[3] if channels > 1 else rows[5]
+            yield _made(signature, arch, row, (widest, min(widest, channels), stored), merged=merged)
 
 
 def _narrower(widest: int) -> tuple[int, ...]:
@@ -189,6 +196,9 @@ def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileCo
             yield made
             if vector == every[0]:
                 yield replace(made, special="pointwise")
+                if not weight:
+                    yield from (replace(made, merged=one, vectors=(vector[0], min(vector[0], wide), vector[2]))
+                                for one, wide in _MERGED[1:])  # fmt: skip
                 if split == 1:
                     yield replace(made, store="direct", vectors=(*vector[:2], 1))
 

@@ -84,7 +84,7 @@ def walking_registers(signature: ConvSignature, schedule: CkTileConvSchedule) ->
     narrow_a, narrow_b = (lane // max(1, load) for lane, load in zip((a, b), loads(signature, schedule), strict=True))
     gathered, plain = (rows_b + narrow_b, rows_a + narrow_a), (rows_a + narrow_a, rows_b + narrow_b)
     first, second = gathered if signature.variant == "backward_weight" else plain
-    return first * place + second
+    return first * place + second * (1 if schedule.merged == 1 else 2)
 
 
 def residues(problem: ConvProblem) -> int:

@@ -3,9 +3,11 @@
 tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col maps) and feeds wgmma; channels side by
          side in multiples of 16 bytes; groups of few channels `merged` into one, block-diagonal
 band     the same of a window that moves pixel by pixel: bands of pixels are fetched once for all its taps
-padded   the same in copies: of channels or filters that are no whole 8s, or memory that is not aligned
+band_weight  backward_weight of such windows: k is pixels, whose bands serve all taps of a plane
+padded   the same in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
-depthwise  a filter for each channel, threads slide the window over pixels in registers; channels in whole vectors
+depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
+depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
 """
 
@@ -23,8 +25,10 @@ from tilewright.ops.conv.nvidia_schedules import (
     DEPTHWISE_STEPS,
     DEPTHWISE_WINDOWS,
     BandSchedule,
+    BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
+    DepthwiseTileSchedule,
     band_shared_bytes,
     schedules,
 )
@@ -38,6 +42,8 @@ USUAL = "bf16"
 SCHEDULES: tuple[type[ConvSchedule], ...] = (
     ConvTmaWsSchedule,
     BandSchedule,
+    BandWeightSchedule,
+    DepthwiseTileSchedule,
     DepthwiseSchedule,
     LoopsSchedule,
 )
@@ -95,14 +101,37 @@ def _depthwise(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
         yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
 
 
+def _depthwise_tile(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, DepthwiseTileSchedule):
+        return
+    h = schedule
+    if "tma" not in arch.features:
+        yield Violation("nv-arch", f"depthwise_tile needs TMA, which {arch.name} has not", "use target sm_90a")
+    if DTYPES[signature.dtype].bytes != 2:
+        message = f"tiles are of two-byte elements, not {signature.dtype}"
+        yield Violation("nv-inputs", message, "use bf16 or fp16, or the depthwise pipeline")
+    if h.window not in DEPTHWISE_WINDOWS or h.step not in DEPTHWISE_STEPS:
+        message = f"a window of {h.window} that moves {h.step} pixels"
+        yield Violation("nv-depthwise", message, f"use a window of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
+    if h.step > 1 and signature.variant == "backward_data":
+        yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
+    if h.spread > 2:
+        yield Violation("nv-depthwise", f"a dilation of {h.spread}", "use 1 or 2, or the depthwise pipeline")
+    if h.channels not in (32, 64):
+        yield Violation("nv-vector", f"{h.channels} channels of a tile", "use 32 or 64")
+    kept = h.window**2 if signature.variant == "backward_weight" else 0
+    if not (h.pixels <= 8 and h.lines <= 4 and h.pixels * h.lines + kept <= 72):
+        yield Violation("nv-registers", f"units of {h.lines}x{h.pixels} of window {h.window}", "use smaller units")
+
+
 def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
     if not isinstance(schedule, ConvTmaWsSchedule) or schedule.pipeline == "tma_ws":
         return
     if DTYPES[signature.dtype].bytes != 2:
         message = f"{schedule.pipeline} pixels are of two-byte elements, not {signature.dtype}"
         yield Violation("nv-inputs", message, "use bf16 or fp16")
-    if schedule.merged:
-        yield Violation("nv-groups", f"{schedule.pipeline} kernels have one group", "leave merged out")
+    if schedule.merged and schedule.pipeline == "folded":
+        yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
 
 
 def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -134,8 +163,25 @@ def _band(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
         yield Violation("nv-shared-memory", f"bands and taps take {shared} bytes of shared memory", "use fewer")
 
 
+def _band_weight(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, BandWeightSchedule):
+        return
+    h = schedule
+    if not {"wgmma", "tma"} <= arch.features:
+        yield Violation("nv-arch", f"band_weight needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+    if signature.variant != "backward_weight" or signature.dtype not in ("bf16", "fp16"):
+        message = f"{signature.variant} of {signature.dtype} over bands"
+        yield Violation("nv-inputs", message, "use backward_weight of bf16 or fp16, or another pipeline")
+    if h.pixels % 64 or not 64 <= h.pixels <= 256 or not 2 <= h.stages <= 8:
+        yield Violation("nv-stages", f"{h.stages} stages of {h.pixels} pixels", "use 2 to 8 of 64, 128, 192 or 256")
+    if h.band % 8 or not h.pixels < h.band <= MOST_BAND:
+        yield Violation("nv-band", f"a band of {h.band} rows", f"use whole 8s over {h.pixels}, at most {MOST_BAND}")
+    if h.shared_bytes > arch.scratch_bytes:
+        yield Violation("nv-shared-memory", f"bands take {h.shared_bytes} bytes of shared memory", "use fewer")
+
+
 MOST_BAND = 1024  # pixels of one walk
-RULES = (_signature, _tma_ws, _folded, _band, _depthwise)
+RULES = (_signature, _tma_ws, _folded, _band, _band_weight, _depthwise_tile, _depthwise)
 
 
 def merged_groups(problem: ConvProblem, schedule: ConvTmaWsSchedule | BandSchedule) -> int:
@@ -172,8 +218,50 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from _layout(twin, problem)
         yield from _groups(twin, problem)
         yield from _band_limits(schedule, problem)
+    if isinstance(schedule, BandWeightSchedule):
+        yield from _band_weight_limits(schedule, problem)
+    if isinstance(schedule, DepthwiseTileSchedule):
+        yield from _depthwise_tile_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from _depthwise_limits(schedule, problem)
+
+
+def _depthwise_tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_depthwise_tile.h."""
+    p, h = problem, schedule
+    if p.batch == 0:
+        yield _violation("nv-walk", "there are no images")
+    if p.group_channels != 1 or p.group_filters != 1:
+        yield _violation("nv-groups", "groups are of more than one channel or filter")
+        return
+    if p.channels % PIECE:
+        yield _violation("nv-groups", f"{p.channels} channels are no whole {PIECE}s")
+    if p.x_strides[-1] != 1 or p.y_strides[-1] != 1:
+        yield _violation("nv-channels-last", "channels do not lie side by side")
+    if not _dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
+        yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
+    if len(p.size) == 3 and p.batch > 1:
+        for depth, strides in ((p.size[0], p.x_strides), (p.out[0], p.y_strides)):
+            if depth > 1 and strides[0] != strides[1] * depth:
+                yield _violation("nv-dense", "the planes of images do not lie at equal distances")
+    slides = len(p.window) > 1 and p.window[-2:] == (h.window,) * 2 and p.stride[-2:] == (h.step,) * 2
+    if not slides or p.dilation[-2:] != (h.spread,) * 2:
+        yield _violation("nv-depthwise", "this kernel has another window, stride or dilation")
+    if p.variant == "backward_data" and any(one != 1 for one in p.stride):
+        yield _violation("nv-depthwise", "strides over 1: this kernel slides one pixel at a time")
+    planes = p.window[0] if len(p.window) == 3 else 1
+    if planes > MOST_PLANES:
+        yield _violation("nv-depthwise", f"the window is more than {MOST_PLANES} deep")
+    if not p.aligned or any(one * 2 % LINE_BYTES or one < 1 for one in (*p.x_strides[:-1], *p.y_strides[:-1])):
+        yield _violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
+    shape = p.x_shape if p.variant == "backward_data" else p.y_shape
+    if prod(shape[:-1]) >= MOST // 2 or prod(p.window) * p.channels >= MOST // 2:
+        yield _violation("nv-walk", "2^30 or more pixels or weights")
+    if h.least_bytes(p.variant == "backward_weight", planes) > TILE_SHARED:
+        yield _violation("nv-shared-memory", "a tile of rows does not fit into shared memory")
+
+
+MOST_PLANES, TILE_SHARED = 7, 227 * 1024
 
 
 def _depthwise_limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iterator[Violation]:
@@ -376,6 +464,62 @@ def _band_limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Viola
         yield _violation("nv-band", f"taps reach over more rows than a band of {schedule.band} has")
 
 
+def side_by_side(problem: ConvProblem) -> int:
+    """Groups that lie in 64 channels and in 64 filters together, in whole 16 bytes; 0: none do."""
+    p, c, f = problem, problem.group_channels, problem.group_filters
+    for merged in range(min(p.groups, 64), 0, -1):
+        whole = p.groups == merged or not (merged * c % PIECE or merged * f % PIECE)
+        if p.groups % merged == 0 and whole and (merged == 1 or (merged * c <= 64 and merged * f <= 64)):
+            return merged
+    return 0
+
+
+def _band_weight_limits(schedule: BandWeightSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_band_weight.h."""
+    p, h = problem, schedule
+    if p.batch == 0:
+        yield _violation("nv-walk", "there are no images to walk over")
+    if not p.channels_last:
+        yield _violation("nv-channels-last", "channels do not lie side by side")
+        return
+    if not _dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
+        yield _violation("nv-dense", "the taps of a filter do not lie at equal distances")
+    if not p.aligned or any(one * 2 % LINE_BYTES or one < 1 for one in (*p.x_strides[:-1], *p.y_strides[:-1])):
+        yield _violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
+    merged = side_by_side(p)
+    if not merged:
+        yield _violation("nv-groups", f"the channels or filters of groups are no whole {LINE_BYTES} bytes")
+        return
+    if any(one != 1 for one in p.stride):
+        yield _violation("nv-band", "a stride is over 1")
+        return
+    taps = prod(p.window[-2:])
+    if not 1 < taps <= 9:
+        yield _violation("nv-band", "a plane of the window has one tap, or more than nine")
+    reach, farthest = (16, 31) if len(p.size) == 3 else (128, 255)
+    walked = p.batch
+    for axis, (size, window, out, _, dilation, before) in enumerate(reversed(list(_axes(p)))):
+        far = (window - 1) * dilation
+        count = out + (far if axis < 2 else 0)
+        last = count - before - size
+        walked *= count
+        if axis == 2 and far > farthest:
+            yield _violation("nv-walk", "taps lie farther apart than the copy engine moves pixels")
+        if not (-reach <= -before < reach and -reach <= last < reach) or (axis < 2 and far >= reach):
+            yield _violation("nv-walk", "padding or size of an edge is more than the copy engine walks over")
+    if walked >= MOST // 2 or max(p.channels, p.filters) >= MOST:
+        yield _violation("nv-walk", "a size is 2^30 or more")
+    blocks = -(-merged * p.group_filters // 64) * -(-merged * p.group_channels // 64) * (p.groups // merged)
+    planes = p.window[0] if len(p.window) == 3 else 1
+    if prod(p.w_shape) >= MOST or blocks * planes * MOST_PROCESSORS >= MOST:
+        yield _violation("nv-walk", "2^31 or more weights")
+    if band_rows(p) + h.pixels > h.band:
+        yield _violation("nv-band", f"taps reach over more rows than a band of {h.band} has")
+
+
+MOST_PROCESSORS = 144  # that kernels count on at most
+
+
 def _sliced(schedule: BandSchedule, problem: ConvProblem) -> bool:
     """Whether the slices of the kernel are those of the groups."""
     deep, wide = problem.group_channels, problem.group_filters
@@ -405,13 +549,16 @@ def _padded_limits(problem: ConvProblem) -> Iterator[Violation]:
     if p.batch == 0:
         yield _violation("nv-walk", "there are no images to walk over")
         return
-    if p.groups != 1:
-        yield _violation("nv-groups", "there are groups")
-    if not p.channels_last:
-        yield _violation("nv-channels-last", "channels do not lie side by side")
+    if p.groups != 1 and (p.group_channels % PIECE or p.group_filters % PIECE):
+        yield _violation("nv-groups", f"the channels or filters of a group are no whole {PIECE}s")
+        return
+    if min((*p.x_strides, *p.w_strides, *p.y_strides)) < 1:
+        yield _violation("nv-padded", "a stride is below 1")
         return
     if p.num_d and p.filters % PIECE:
         yield _violation("nv-padded", "D tensors are not copied, and filters are no whole 8s")
+    if p.full_d and p.y_strides[-1] != 1:
+        yield _violation("nv-padded", "D tensors are not copied, and channels lie apart")
     copied = padded_copies(p)
     if not copied:
         yield _violation("nv-padded", "nothing is there to be copied")
@@ -430,8 +577,8 @@ def padded_copies(problem: ConvProblem) -> str:
         ("y", p.filters % PIECE),
     ):
         size = DTYPES[p.dtype_out if one == result else p.dtype].bytes
-        strides = getattr(p, f"{one}_strides")[:-1]
-        if odd or not p.aligned or any(stride * size % LINE_BYTES for stride in strides):
+        *strides, channel = getattr(p, f"{one}_strides")
+        if odd or not p.aligned or channel != 1 or any(stride * size % LINE_BYTES for stride in strides):
             found += one
     return found
 

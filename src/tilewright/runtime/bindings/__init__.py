@@ -102,11 +102,15 @@ class Binding(Protocol):
     def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
         """The slot of the first table that holds what it may not (`Slot.holds`), of copies on the host; empty: none."""
 
-    def check(self, problem: Any, sample: Sample) -> Check:
-        """Compare the results in a sample on the host with the reference."""
+    def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
+        """Compare the results in a sample on the host with the reference.
 
-    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
-        """A `check` for one set of operands and many results: the reference is computed once."""
+        `kernels` computed them, one a stage: how far a result may be off is what these promise, and no more.  With none
+        named it is what most kernels of the op promise.
+        """
+
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        """A `check` for one set of operands and results of many kernels: the reference is computed once."""
 
 
 class BindingDefaults:
@@ -118,7 +122,7 @@ class BindingDefaults:
 
         def bind(self, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]: ...
 
-        def check(self, problem: Any, sample: Sample) -> Check: ...
+        def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check: ...
 
     def bind_kernel(
         self, spec: KernelSpec, *operands: Any, **keywords: Any
@@ -145,8 +149,8 @@ class BindingDefaults:
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         return operands
 
-    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
-        return lambda made: self.check(problem, made)
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        return lambda made, kernels: self.check(problem, made, kernels)
 
 
 def binding(op: str) -> Binding:

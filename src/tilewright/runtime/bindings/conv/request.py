@@ -88,10 +88,11 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     _demand_legal(problem, target)
     _demand_shapes(call, problem)
     _lay_out_ds(call, problem)
-    problem = replace(problem, full_d=sum(0 not in one.strides for one in call.ds))
+    problem = replace(problem, full_d=sum(any(one.strides[:-1]) for one in call.ds))
     problem = _laid(call, problem)
-    made = dense.with_ds(dense.stage(problem), [dense.DTensor(one.slot, one.strides) for one in call.ds])
     on_host = _view(call, _READ[problem.variant][0]).place is HOST
+    ds = [dense.DTensor(one.slot, one.strides) for one in call.ds]
+    made = dense.with_ds(dense.stage(problem), ds, for_gpu=not on_host)
     for one in call.ds:
         if min(one.strides) < 0 and not on_host:  # only the host copies such memory
             raise copy_needed(one.what, f"{one.what} lies backwards in memory", rule="array-strides", value=one.strides)

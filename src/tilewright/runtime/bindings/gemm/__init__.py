@@ -144,11 +144,12 @@ class GemmBinding(BindingDefaults):
         packed = pack(planner.kernel_for(problem), problem, template, of_b, thread_count())
         return tuple(packed if index == B else one for index, one in enumerate(operands))
 
-    def check(self, problem: GemmProblem, sample: Sample) -> Check:
+    def check(self, problem: GemmProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         return samples.check(problem, sample)
 
-    def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample], Check]:
-        return samples.judge(problem, sample)
+    def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        ask = samples.judge(problem, sample)
+        return lambda made, kernels: ask(made)
 
 
 BINDING = GemmBinding()

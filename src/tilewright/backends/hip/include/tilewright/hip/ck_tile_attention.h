@@ -27,6 +27,7 @@
 #include <ck_tile/ops/fmha/pipeline/block_fmha_pipeline_problem.hpp>
 #include <ck_tile/ops/fmha/pipeline/tile_fmha_shape.hpp>
 #include <ck_tile/ops/fmha/pipeline/tile_fmha_traits.hpp>
+#include <ck_tile/ops/reduce/block/block_reduce.hpp>
 #pragma clang diagnostic pop
 
 namespace tw::hip {
@@ -51,6 +52,16 @@ template <class Config> struct AttentionTypes {
   template <class Out, bool rows, bool columns> using Store =
       ck_tile::Default2DEpilogue<ck_tile::Default2DEpilogueProblem<float, Out, rows, columns, false>>;
 };
+
+// Pipelines that copy K to LDS past the registers have three places there for tiles of K and V.  Where K has 3, 6, 9 or
+// some other numbers of steps, the first tile of V goes where the last of K lies, and waves that are behind still multiply
+// by it: CK Tile has no barrier between.  A reduction lies there, and of such kernels begins with one.
+template <bool same_place> __device__ void after_keys() {
+  if constexpr (same_place) ck_tile::block_sync_lds();
+}
+#define TW_REDUCE_AFTER_KEYS(...) \
+  (tw::hip::after_keys<LdsSeq.at(number<k0_loops - 1>{}) == LdsSeq.at(number<k0_loops>{})>(), \
+   ck_tile::block_tile_reduce_sync(__VA_ARGS__))
 
 // Arguments that several families call alike.
 template <class Config, class Arguments> __device__ void set_operands(Arguments &to, const AttentionLaunch &x) {

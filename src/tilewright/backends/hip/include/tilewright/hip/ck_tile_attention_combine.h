@@ -14,6 +14,35 @@
 
 namespace tw::hip {
 
+// Where the LSE of parts lie in LDS.  CK Tile's own rows are as far apart as a block has rows of the result, and one more:
+// with more than nine parts they lie over each other.
+struct CombinePolicy : ck_tile::BlockFmhaFwdSplitKVCombinePipelineDefaultPolicy {
+  using Base = ck_tile::BlockFmhaFwdSplitKVCombinePipelineDefaultPolicy;
+  template <class Problem> static constexpr int apart = Problem::kM0 + 1;
+
+  // Of a part and a row.
+  template <class Problem> static __host__ __device__ constexpr auto MakeLSEaccLdsStoreBlockDescriptor() {
+    using ck_tile::number;
+    return ck_tile::make_naive_tensor_descriptor(
+        ck_tile::make_tuple(number<Problem::kMaxSplits>{}, number<Problem::kM0>{}),
+        ck_tile::make_tuple(number<apart<Problem>>{}, number<1>{}), number<1>{}, number<1>{});
+  }
+  // Of a row and a part.
+  template <class Problem> static __host__ __device__ constexpr auto MakeLSEaccLdsBlockDescriptor() {
+    using ck_tile::number;
+    return ck_tile::make_naive_tensor_descriptor(
+        ck_tile::make_tuple(number<Problem::kM0>{}, number<Problem::kMaxSplits>{}),
+        ck_tile::make_tuple(number<1>{}, number<apart<Problem>>{}), number<1>{}, number<1>{});
+  }
+  // In whole accesses: the parts' sums lie behind.
+  template <class Problem> static __host__ __device__ constexpr ck_tile::index_t GetSmemSizeLSEacc() {
+    return (Problem::kMaxSplits * apart<Problem> * 4 + 15) / 16 * 16;
+  }
+  template <class Problem> static __host__ __device__ constexpr ck_tile::index_t GetSmemSize() {
+    return GetSmemSizeLSEacc<Problem>() + Base::template GetSmemSizeOacc4<Problem>();
+  }
+};
+
 template <class Config> struct AttentionDevice<Config, AttentionRoute::combine> {
   using Types = AttentionTypes<Config>;
   using Traits = ck_tile::TileFmhaFwdSplitKVCombineTraits<Config::pad_rows, Config::pad_head_v, Config::lse, false,
@@ -21,7 +50,7 @@ template <class Config> struct AttentionDevice<Config, AttentionRoute::combine> 
   using Problem = ck_tile::BlockFmhaSplitKVCombinePipelineProblem<float, float, typename Config::Out, Config::head_v,
                                                                   Config::packed, Config::tile_n1, Traits>;
   using Kernel = ck_tile::FmhaFwdSplitKVCombineKernel<
-      ck_tile::BlockFmhaFwdSplitKVCombinePipeline<Problem>,
+      ck_tile::BlockFmhaFwdSplitKVCombinePipeline<Problem, CombinePolicy>,
       typename Types::template Store<typename Config::Out, Config::pad_rows, Config::pad_head_v>>;
 
   static __device__ auto arguments(const AttentionLaunch &x) {

@@ -57,21 +57,79 @@ template <class T> struct Dense : Rows2D<T> {
   TW_GPU uint32_t row(int r) const { return r < this->rows ? uint32_t(r) * uint32_t(stride) * sizeof(T) : nowhere; }
 };
 
-// Rows are taps and filters of the weights, in the order of a class.
+// A row of weights that is a tap and a filter, in the order of a class.
+struct TapOfFilter {
+  int at, filter;
+
+  template <int spatial, class Launched> static TW_GPU TapOfFilter of(const Launched &x, const ConvClass &c, int r) {
+    int tap = x.depth.quotient(r), filter = r - tap * int(x.depth.by), at = filter * x.filter + c.weights;
+#pragma unroll
+    for (int axis = conv_axes - 1; axis >= conv_axes - spatial; --axis) {
+      const int rest = axis > conv_axes - spatial ? c.window[axis].quotient(tap) : 0;
+      at += (tap - rest * int(c.window[axis].by)) * x.tap[axis];
+      tap = rest;
+    }
+    return {at, filter};
+  }
+};
 template <class T, class Launched, int spatial> struct Taps : Rows2D<T> {
   const Launched *x = nullptr;
   const ConvClass *c = nullptr;
 
   TW_GPU uint32_t row(int r) const {
-    if (r >= this->rows) return nowhere;
-    int tap = x->depth.quotient(r), at = (r - tap * int(x->depth.by)) * x->filter + c->weights;
-#pragma unroll
-    for (int axis = conv_axes - 1; axis >= conv_axes - spatial; --axis) {
-      const int rest = axis > conv_axes - spatial ? c->window[axis].quotient(tap) : 0;
-      at += (tap - rest * int(c->window[axis].by)) * x->tap[axis];
-      tap = rest;
-    }
-    return uint32_t(at) * sizeof(T);
+    return r < this->rows ? uint32_t(TapOfFilter::of<spatial>(*x, *c, r).at) * sizeof(T) : nowhere;
+  }
+};
+
+// Weights of merged groups: where a row and a column are of different groups there is nothing.
+template <class T, class Launched> struct Merged {
+  using Element = T;
+  struct Place {
+    uint32_t at;
+    int group;
+  };
+  using Row = Place;
+  using Column = Place;
+  Bytes<T> memory{};
+  int rows = 0, columns = 0;
+  const Launched *x = nullptr;
+  static constexpr Place no_row{0, -1}, no_column{0, -2};
+
+  TW_GPU uint32_t at(const Row &row, const Column &column) const {
+    return row.group == column.group ? row.at + column.at : nowhere;
+  }
+};
+// Rows are filters, columns taps and channels.
+template <class T, class Launched> struct MergedFilters : Merged<T, Launched> {
+  using Base = Merged<T, Launched>;
+  using typename Base::Place;
+
+  TW_GPU Place row(int r) const {
+    if (r >= this->rows) return Base::no_row;
+    return {uint32_t(r) * uint32_t(this->x->b_stride) * uint32_t(sizeof(T)), this->x->outer.quotient(r)};
+  }
+  TW_GPU Place column(int c) const {
+    if (c >= this->columns) return Base::no_column;
+    const auto &x = *this->x;
+    const int tap = x.depth.quotient(c), channel = c - tap * int(x.depth.by), group = x.inner.quotient(channel);
+    return {uint32_t(channel + (tap - group) * int(x.inner.by)) * uint32_t(sizeof(T)), group};
+  }
+};
+// Rows are taps and filters, columns channels.
+template <class T, class Launched, int spatial> struct MergedTaps : Merged<T, Launched> {
+  using Base = Merged<T, Launched>;
+  using typename Base::Place;
+  const ConvClass *c = nullptr;
+
+  TW_GPU Place row(int r) const {
+    if (r >= this->rows) return Base::no_row;
+    const auto found = TapOfFilter::of<spatial>(*this->x, *c, r);
+    return {uint32_t(found.at) * uint32_t(sizeof(T)), this->x->inner.quotient(found.filter)};
+  }
+  TW_GPU Place column(int column) const {
+    if (column >= this->columns) return Base::no_column;
+    const int group = this->x->outer.quotient(column);
+    return {uint32_t(column - group * int(this->x->outer.by)) * uint32_t(sizeof(T)), group};
   }
 };
 
@@ -301,8 +359,13 @@ template <class Config> struct ConvDevice : Product<Config> {
     else return Gathered<T, Launched, Config::spatial>{memory, rows, columns, &x, &c};
   }
   static TW_GPU auto taps(const Launched &x, const ConvClass &c, Bytes<B> memory, int rows, int columns) {
-    if constexpr (Config::pointwise) return dense(memory, rows, columns, x.filter);
+    if constexpr (Config::merged > 1) return MergedTaps<B, Launched, Config::spatial>{{memory, rows, columns, &x}, &c};
+    else if constexpr (Config::pointwise) return dense(memory, rows, columns, x.filter);
     else return Taps<B, Launched, Config::spatial>{{memory, rows, columns}, &x, &c};
+  }
+  static TW_GPU auto filters(const Launched &x, Bytes<B> memory, int rows, int columns) {
+    if constexpr (Config::merged > 1) return MergedFilters<B, Launched>{{memory, rows, columns, &x}};
+    else return dense(memory, rows, columns, x.b_stride);
   }
   template <int rows, int columns, int width, class Map>
   static TW_GPU Operand<Map, rows, columns, width> window(const Map &map, int row, int column) {
@@ -332,7 +395,7 @@ template <class Config> struct ConvDevice : Product<Config> {
                    window<tk, tn, Config::read_b>(taps(x, c, b, depth, x.n), 0, n), lds, more...);
     } else {
       leave<tails>(x, c, rows, {z, m, n}, part, window<tm, tk, Config::read_a>(gathered(x, c, a, rows, depth), m, 0),
-                   window<tn, tk, Config::read_b>(dense(b, x.n, depth, x.b_stride), n, 0), lds, more...);
+                   window<tn, tk, Config::read_b>(filters(x, b, x.n, depth), n, 0), lds, more...);
     }
   }
 

@@ -66,6 +66,14 @@ template <class Config> struct Conv : PlainKernel {
   static int64_t up(int64_t size, int64_t step) { return ceil_div(size, step) * step; }
   static bool apart(const void *pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes != 0; }
 
+  // The problem as the kernel has it: several groups are one.  Of one of them `own` says channels and filters.
+  static tw_conv_args merged(const tw_conv_args &x) {
+    tw_conv_args made = x;
+    made.groups /= Config::merged, made.channels *= Config::merged, made.filters *= Config::merged;
+    return made;
+  }
+  static int64_t own(int64_t of_all) { return of_all / Config::merged; }
+
   // The operand that is read at taps: its strides and spatial sizes.
   static const int64_t *read(const tw_conv_args &x) { return data ? x.y_strides : x.x_strides; }
   static const int64_t (&read_size(const tw_conv_args &x))
@@ -88,7 +96,7 @@ template <class Config> struct Conv : PlainKernel {
     return found;
   }
   static double span_x(const tw_conv_args &x) { return span(x.x_strides, x.batch, x.size, x.channels); }
-  static double span_w(const tw_conv_args &x) { return span(x.w_strides, x.filters, x.window, x.channels); }
+  static double span_w(const tw_conv_args &x) { return span(x.w_strides, x.filters, x.window, own(x.channels)); }
   static double span_y(const tw_conv_args &x) { return span(x.y_strides, x.batch, x.out, x.filters); }
 
   // Whether pixels lie at equal distances, images too.
@@ -115,8 +123,10 @@ template <class Config> struct Conv : PlainKernel {
   // The first rule that is broken.  The op's `limits` says the same in Python.
   static Answer broken(const tw_conv_args *args) {
     if (const Answer common = broken_conv<Config>(args); common.code) return common;
-    const tw_conv_args &x = *args;
-    if (nothing_written<Config>(x)) return {};
+    if (nothing_written<Config>(*args)) return {};
+    if (args->groups % Config::merged)
+      return {TW_DIVISIBILITY, "the groups are no multiple of those that the kernel merges"};
+    const tw_conv_args x = merged(*args);
     if (x.x_strides[4] != 1 || x.w_strides[4] != 1 || x.y_strides[4] != 1)
       return {TW_ALIGNMENT, "channels do not lie side by side"};
     for (int i = 0; i < TW_CONV_SPATIAL + 1; ++i)
@@ -128,7 +138,7 @@ template <class Config> struct Conv : PlainKernel {
   }
 
   static Answer broken_layout(const tw_conv_args &x) {
-    if (!data && (x.w_strides[3] != x.channels || !even(x.w_strides, 1, x.window)))
+    if (!data && (x.w_strides[3] != own(x.channels) || !even(x.w_strides, 1, x.window)))
       return {TW_LIMIT, "the taps of a filter do not lie side by side"};
     if (weight && !even(x.y_strides, x.batch, x.out))
       return {TW_LIMIT, "the pixels of y do not lie at equal distances"};
@@ -151,10 +161,11 @@ template <class Config> struct Conv : PlainKernel {
       return {TW_ALIGNMENT, "channels, a stride or the address of x are no multiple of the width of its loads"};
     if (!forward && !whole(x.y_strides, x.filters, x.y, of_y))
       return {TW_ALIGNMENT, "filters, a stride or the address of y are no multiple of the width of its loads"};
-    // forward reads a filter as one row.
-    if (forward && (depth(x) % of_w || x.w_strides[0] % of_w || apart(x.w, of_w * int64_t(sizeof(T)))))
+    // forward reads a filter as one row; of merged groups a tap of it.
+    const int64_t row = Config::merged > 1 ? own(x.channels) : depth(x);
+    if (forward && (row % of_w || x.w_strides[0] % of_w || apart(x.w, of_w * int64_t(sizeof(T)))))
       return {TW_ALIGNMENT, "a filter's elements, stride or address are no multiple of the width of their loads"};
-    if (data && !whole(x.w_strides, x.channels, x.w, of_w))
+    if (data && !whole(x.w_strides, own(x.channels), x.w, of_w))
       return {TW_ALIGNMENT, "channels, a stride or the address of w are no multiple of the width of its loads"};
     return {};
   }
@@ -209,7 +220,7 @@ template <class Config> struct Conv : PlainKernel {
     return most < 1 ? 1 : most;
   }
   static int64_t workspace(const void *args, int64_t) {
-    auto &x = *static_cast<const tw_conv_args *>(args);
+    const tw_conv_args x = merged(*static_cast<const tw_conv_args *>(args));
     return splits ? at_once(x) * slices(x) : 0;
   }
 
@@ -242,6 +253,7 @@ template <class Config> struct Conv : PlainKernel {
     one.a_bytes = uint32_t(of_a < 0 ? 0 : of_a), one.b_bytes = uint32_t(of_b < 0 ? 0 : of_b);
     one.a_stride = int(x.y_strides[3]), one.b_stride = int(x.w_strides[0]);
     one.depth = divider(read_channels(x)), one.filter = int(x.w_strides[0]);
+    one.inner = divider(own(read_channels(x))), one.outer = divider(own(data ? x.channels : x.filters));
     one.a_group = forward ? x.channels : x.filters, one.b_group = weight ? x.channels : x.filters * x.w_strides[0];
     one.e_group = forward ? x.filters : data ? x.channels : x.filters * x.w_strides[0];
     one.sums_stride = up(columns(x), 16), one.wide = wide_bits(x);
@@ -337,7 +349,7 @@ template <class Config> struct Conv : PlainKernel {
   }
   static int launch(const void *args, void *workspace, void *stream) {
     if (int code = broken(static_cast<const tw_conv_args *>(args)).code) return code;
-    auto &x = *static_cast<const tw_conv_args *>(args);
+    const tw_conv_args x = merged(*static_cast<const tw_conv_args *>(args));
     if (nothing_written<Config>(x)) return TW_OK;
     if (splits && !workspace) return TW_BAD_ARGS;
     const auto on = static_cast<hipStream_t>(stream);

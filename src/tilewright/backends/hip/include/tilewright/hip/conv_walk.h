@@ -5,6 +5,9 @@
 //   backward_data    rows are pixels of x, k the taps and filters of dy that read them, columns channels
 //   backward_weight  rows are filters, k pixels of dy, columns the taps and channels of x at them
 //
+// Groups of few channels are merged: several of them are one product, in which the weights between channels and filters
+// of different groups are zeros that nobody reads.
+//
 // The operand that is read at taps is the gathered one.  With strides backward_data walks over one residue of the pixels
 // of x after another: those of one are read at the same taps.  Each is a class, and others have one class.
 #pragma once
@@ -33,6 +36,7 @@ template <int most_classes> struct ConvLaunch {
   uint32_t a_bytes, b_bytes;  // what one group spans
   int a_stride, b_stride;     // elements from row to row of what is not gathered
   Divider depth;              // channels, or filters, of one tap
+  Divider inner, outer;       // of weights of merged groups: those of one group along k, and along the columns
   int step[conv_axes];        // from pixel to pixel, and from tap to tap, in pixels of the gathered operand
   int reach[conv_axes];
   int size[conv_axes];             // of the gathered operand

@@ -1,0 +1,41 @@
+"""Rules of an op that choose by sizes alone, where the setting `rule` asks for one.
+
+They stand before records, models and estimates: who asks for a rule wants the kernels it chooses.  An op without a rule
+of that name, and a problem for which the rule has none, is chosen for as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright import ops
+from tilewright.dispatch.selection import Selection
+from tilewright.errors import UnknownNameError, nearest
+from tilewright.ops.base import KernelSpec, Op
+
+
+def known() -> list[str]:
+    """Names of all rules of all ops."""
+    return sorted({name for one in ops.op_names() for name in ops.op(one).selection_rules})
+
+
+def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], name: str) -> Selection | None:
+    """What a rule chooses of the kernels that serve a problem, with their estimates; None where it has none."""
+    rule = op.selection_rules.get(name)
+    if rule is None:
+        if name not in known():
+            raise UnknownNameError(
+                f"the option rule is {name!r}, and no op has such a rule",
+                rule="selection-rule",
+                value=name,
+                remedy=f"{nearest(name, known())}; empty means records, models and estimates",
+            )
+        return None
+    best = rule([spec for spec, _ in served], problem)
+    if best is None:
+        return None
+    seconds = next(time for spec, time in served if spec.digest == best.digest)
+    return Selection(
+        best, "rule", f"the rule {name} chose it of {len(served)} that serve the problem", seconds, by=name
+    )

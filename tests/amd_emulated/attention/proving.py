@@ -1,0 +1,32 @@
+"""Attention's part of the proof by execution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.amd_emulated.attention import calls, drawing
+from tests.amd_emulated.proving import Call, Entry
+from tilewright.ops.attention.amd_schedules import route
+from tilewright.ops.base import KernelSpec
+
+
+class AttentionProving:
+    def draw(self, seed: int, index: int) -> Entry:
+        return drawing.draw(seed, index)
+
+    def problem(self, data: dict[str, Any]) -> drawing.Drawn:
+        return drawing.from_dict(data)
+
+    def plain(self, spec: KernelSpec, seed: int) -> drawing.Drawn:
+        return drawing.plain_problem(spec, seed)
+
+    def inputs(self, spec: KernelSpec) -> str:
+        s = spec.signature
+        heads = str(s.head_qk) if s.head_qk == s.head_v else f"{s.head_qk}/{s.head_v}"
+        return f"{route(s)} {s.dtype_out if s.family == 'combine' else s.dtype_q} heads of {heads}"
+
+    def prepare(self, spec: KernelSpec, problem: drawing.Drawn) -> Call:
+        return calls.prepare(spec, problem)
+
+
+PROVING = AttentionProving()

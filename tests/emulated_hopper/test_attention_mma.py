@@ -1,0 +1,91 @@
+"""Attention by the mma pipeline on emulated GPUs: every feature and shape, on problems drawn by seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, wrong
+from tests.emulated_hopper.emulator import Emulator
+from tests.emulated_hopper.test_attention import like
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
+from tilewright.ops.attention.problem_rules import problem_violations
+
+SEED, COUNT = 1312, 6
+FP8 = {"dtype_q": "fp8_e4m3", "dtype_kv": "fp8_e4m3"}
+
+
+def fp8(head: int, head_v: int = 0, **more: Any) -> AttentionProblem:
+    return like(head, head_v, **{**FP8, "dtype_out": "bf16", **more})
+
+
+def mma(keys: int, rows: int, along: int, blocks: int = 1, slots: int = 2, pipeline: str = "mma") -> MmaSchedule:
+    return MmaSchedule(pipeline, keys, rows, along, blocks, slots)
+
+
+def decode(keys: int, rows: int, along: int, blocks: int = 1, slots: int = 3) -> MmaSchedule:
+    return mma(keys, rows, along, blocks, slots, "mma_decode")
+
+
+CASES: dict[str, tuple[MmaSchedule, AttentionProblem, str]] = {
+    "plain": (mma(64, 4, 1, 2, 4), like(64), "sm_80"),
+    "causal": (mma(32, 4, 1, 1, 3), like(128, dtype_q="fp16", window_right=0), "sm_80"),
+    "heads_apart": (mma(32, 2, 1), like(192, 128, window_right=0, dtype_out="fp32"), "sm_90a"),
+    "large_heads": (mma(32, 2, 1), like(256), "sm_80"),
+    "packed": (mma(64, 2, 1, 2, 3), like(64, packed=True, window_right=0), "sm_80"),
+    "sink_keys": (mma(32, 2, 1), like(64, window_left=8, window_right=0, sink_keys=4, sink=True), "sm_80"),
+    "scores": (mma(48, 2, 1), like(64, softcap=True, bias="alibi", window_right=0), "sm_80"),
+    "mask_and_bias": (mma(32, 2, 2), like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16"), "sm_80"),
+    "dropout": (mma(32, 2, 1, 2), like(64, dropout=True), "sm_80"),
+    "decode": (decode(64, 1, 4), like(128, window_right=0, align="bottom_right"), "sm_80"),
+    "decode_packed": (decode(32, 1, 2), like(64, packed=True, dropout=True, window_right=0), "sm_80"),
+    "split": (decode(32, 1, 2), like(96, family="split", splits=2, sink=True), "sm_80"),
+    "latent": (decode(32, 1, 4), like(576, 512, lse=False), "sm_90a"),
+    "pages": (decode(64, 1, 4), like(64, pages="strided", lookup="table", lengths_k=True), "sm_80"),
+    "prefill_from_pages": (
+        mma(64, 2, 1), like(64, pages="strided", lookup="indices", packed=True, window_right=0), "sm_80",
+    ),
+    "vectorised": (decode(64, 1, 2), like(64, pages="vectorised", lookup="table", lengths_k=True), "sm_90a"),
+    "vectorised_fp8": (
+        decode(64, 1, 2),
+        fp8(64, pages="vectorised", lookup="table", lengths_k=True, scales_q="tensor", scales_kv="head"), "sm_90a",
+    ),
+    "fp8": (mma(32, 2, 1, 2), fp8(96, 64, window_right=0), "sm_80"),
+    "fp8_scales_of_heads": (mma(64, 2, 1), fp8(128, scales_q="head", scales_kv="head"), "sm_90a"),
+    "fp8_scales_of_blocks": (decode(64, 1, 4), fp8(64, scales_q="block", scales_kv="block", scale_block=24), "sm_90a"),
+    "fp8_keys": (decode(64, 1, 4), like(128, dtype_kv="fp8_e4m3", scales_kv="head"), "sm_90a"),
+    "fp8_keys_of_fp16": (decode(32, 1, 2), like(64, dtype_q="fp16", dtype_kv="fp8_e4m3", family="split", splits=2,
+                         pages="strided", lookup="table", lengths_k=True, scales_kv="tensor"), "sm_80"),
+}  # fmt: skip
+
+
+def problems(
+    name: str,
+    first: AttentionProblem,
+    sizes: tuple[tuple[int, ...], tuple[int, ...]] = (ROWS, KEYS),
+    most: float = 3e7,
+    whole: int = 1,
+) -> list[AttentionProblem]:
+    """Problems of a signature by seed, with heads of whole so many elements."""
+    rng = random.Random(f"{SEED} {name}")
+    found: list[AttentionProblem] = []
+    while len(found) < COUNT:
+        one = drawn(rng, first, sizes)
+        if first.pages == "vectorised":
+            one = replace(one, page_size=rng.choice((16, 32, 48)), page_count=0, head_qk=first.head_qk,
+                          k_strides=(), v_strides=())  # fmt: skip
+        heads = {one_head: -(-getattr(one, one_head) // whole) * whole for one_head in ("head_qk", "head_v")}
+        one = replace(one, **heads, q_strides=(), k_strides=(), v_strides=(), o_strides=())
+        if one.flops < most and not problem_violations(one) and one.signature == first.signature:
+            found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
+    schedule, first, arch = CASES[name]
+    assert wrong(emulator, schedule, *problems(name, first), arch=arch) == []
