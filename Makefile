@@ -40,7 +40,10 @@ demo: $(CORE)
 # On every core, but not too many: the kernels of the tests are built together by as many compilers.  A worker begins
 # with one half of the files, so that one compiles for GPUs and the other for the CPU, and takes from the other's later.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
-CPU_TESTS := $(addprefix tests/,kernels runtime build dispatch codegen cli test_api.py test_gemm_errors.py)
+# Of convolution and attention those that run kernels of this machine, not those that only read rules.
+RUN_OP := $(addsuffix .py,$(addprefix test_,calls errors kernels cpu_kernels onnx))
+CPU_TESTS := $(addprefix tests/,kernels runtime build dispatch codegen cli test_api.py test_gemm_errors.py \
+  $(addprefix conv/,$(RUN_OP) test_bounds.py) $(addprefix attention/,$(RUN_OP) test_parity.py))
 
 test: lint
 	$(PYTEST) $(PYTEST_ARGS)

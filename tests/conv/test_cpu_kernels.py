@@ -180,6 +180,32 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, built: Built) -> No
     print(f"{spec.name}: at most {worst:.3f} of the bound")
 
 
+BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_weight"]
+
+
+@pytest.mark.parametrize("spec", BANDED, ids=lambda spec: f"{spec.arch}-{spec.signature.label()}")
+@pytest.mark.parametrize("groups", [1, 5])
+def test_gradients_summed_in_bands_are_the_same_on_any_number_of_threads(
+    spec: KernelSpec, groups: int, built: Built
+) -> None:
+    """Of one bundle of groups there are fewer items than a team has use for: lines are cut into bands."""
+    channels, filters = (3, 20) if groups == 1 else (2, 3)
+    problem = ConvProblem(
+        2, channels * groups, filters * groups, (2, 43, 41), (1, 5, 3), groups, before=(0, 2, 1), after=(0, 1, 2),
+        variant=WEIGHT, dtype=spec.signature.dtype, dtype_out=spec.signature.dtype_out,
+    )  # fmt: skip
+    kernel, binding, device = built[spec], binding_of("conv"), device_of(spec.arch)
+    sample = samples.make(binding, problem, 1, device)
+    results = []
+    for threads in (1, 2, 3):
+        samples.poison_results(binding, sample)
+        samples.runner(binding, kernel, problem, sample, device, threads)()
+        verdict = samples.check(binding, problem, sample, (spec,))
+        assert verdict, verdict.detail
+        results.append(sample.operands[-1].tobytes())
+    assert len(set(results)) == 1
+
+
 def test_the_drawings_have_what_they_promise() -> None:
     """So that the proof above is no proof of easy problems."""
     found = [one for spec in SPECS for one in drawings(spec)]

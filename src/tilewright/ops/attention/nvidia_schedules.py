@@ -165,7 +165,7 @@ def _own(signature: AttentionSignature, arch: Arch) -> bool:
 
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
     wide, own = pool != "default", _own(signature, arch)
-    if {"wgmma", "tma"} <= arch.features and signature.family in WsSchedule.serves:
+    if own and signature.family in WsSchedule.serves:
         if signature.family == "forward":
             yield from ws(signature, arch, wide)
         yield from decode(signature, arch, wide)
