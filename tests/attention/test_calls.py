@@ -191,6 +191,44 @@ def test_fp8_with_scales_of_every_kind() -> None:
     assert near(half, batched(arrays()[0].astype(np.float16).astype(np.float64), *wide[1:])[0], 1e-5)
 
 
+def test_scales_are_numbers_too() -> None:
+    """As every library's calls have them: of Python, of NumPy, and beside tensors of PyTorch."""
+    q, k, v = (one.astype(ml_dtypes.float8_e4m3fn) for one in arrays())
+    want = batched(*(one.astype(np.float64) * scale for one, scale in zip((q, k, v), (0.5, 2.0, 3.0), strict=True)))[0]
+    for kind in (float, np.float32, np.float64):
+        found = tw.attention(q, k, v, q_scale=kind(0.5), kv_scales=(2, kind(3)), out_dtype="fp32")
+        assert near(found, want, 1e-5)
+    cache_k, cache_v = (np.zeros(one.shape, one.dtype) for one in (k, v))
+    lengths = np.zeros(B, np.int32)
+    tw.append_kv(cache_k, cache_v, *arrays()[1:], lengths=lengths, kv_scales=(0.25, np.float32(0.5)))
+    for cache, new, scale in zip((cache_k, cache_v), arrays()[1:], (0.25, 0.5), strict=True):
+        assert (cache.view(np.uint8) == (new / np.float32(scale)).astype(cache.dtype).view(np.uint8)).all()
+    torch = pytest.importorskip("torch")
+    tensors = [torch.from_numpy(one.view(np.uint8)).view(torch.float8_e4m3fn) for one in (q, k, v)]
+    found = tw.attention(*tensors, q_scale=0.5, kv_scales=(2.0, 3.0), out_dtype="fp32")
+    assert near(found.numpy(), want, 1e-5)
+
+
+def test_rotary_tables_may_be_copied_to_lie_alike() -> None:
+    """Columns of a wider table beside a table of its own."""
+    k, v = arrays()[1:]
+    wide = np.random.default_rng(6).standard_normal((SK, 8), np.float32)
+    for cos, sin in (
+        (wide[:, :4], wide[:, 4:].copy()),
+        (wide[:, :4].copy(), wide[:, 4:]),
+        (wide[:1, :4], wide[:1, 4:]),
+    ):
+        rows = 1 if len(cos) == 1 else SK
+        new, old = (
+            tw.append_kv(
+                np.zeros_like(k), np.zeros_like(v), k[:, :rows], v[:, :rows], lengths=np.zeros(B, np.int32),
+                rotary=(*tables, "half"), copy="allow",
+            )[0]
+            for tables in ((cos, sin), (cos.copy(), sin.copy()))
+        )  # fmt: skip
+        assert (new == old).all()
+
+
 def test_values_may_lie_inside_of_keys() -> None:
     """MLA: one latent row is key and, but for its last elements, value."""
     rng = np.random.default_rng(1)

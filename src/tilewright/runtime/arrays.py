@@ -103,7 +103,14 @@ def dtype_name(what: str, kind: np.dtype[Any]) -> str:
     )
 
 
-def conversion_of(one: View, held: str) -> str:
+def number_beside(operand: Any, number: float) -> Any:
+    """A number as an array of fp32 without dimensions: where a tensor lies, else in host memory."""
+    if torch_arrays.is_tensor(operand):
+        return torch_arrays.number_like(operand, number)
+    return np.asarray(number, np.float32)
+
+
+def conversion_of(one: View, held: str, *, bytes_too: bool = True) -> str:
     """How elements of a view that kernels do not multiply become some they do, as its library writes that."""
     if torch_arrays.is_tensor(one.owner):
         spelled = f"{one.what}.to(torch.{{}})"
@@ -111,7 +118,7 @@ def conversion_of(one: View, held: str) -> str:
         spelled = f"tilewright.to_device({one.what}.numpy().astype(np.{{}}), target)"
     else:
         spelled = f"{one.what}.astype(np.{{}})" if isinstance(one.owner, np.ndarray) else f"{one.what}.astype('{{}}')"
-    return torch_arrays.conversion(one.what, held, spelled)
+    return torch_arrays.conversion(one.what, held, spelled, bytes_too=bytes_too)
 
 
 def output_dtype(name: object, possible: Sequence[str] = ()) -> str:

@@ -252,14 +252,20 @@ def _converts(dtype: Any) -> bool:
     return True
 
 
-def conversion(what: str, held: str, spelled: str) -> str:
-    """How elements of a type that kernels lack become some they take; `spelled` is how a conversion is written."""
+def number_like(tensor: Any, number: float) -> Any:
+    """A number as a tensor of fp32 without dimensions, on the device of another."""
+    return tensor.new_full((), number, dtype=sys.modules["torch"].float32)
+
+
+def conversion(what: str, held: str, spelled: str, *, bytes_too: bool = True) -> str:
+    """How elements of a type that kernels lack become some they take (8-bit integers too, unless said otherwise);
+    `spelled` is how a conversion is written."""
     if held.startswith("complex"):
         return f"kernels know no complex numbers: multiply {what}.real and {what}.imag apart"
-    if held.startswith(("int", "uint")):
+    if held.startswith(("int", "uint")) and bytes_too:
         exact = f"{spelled.format('int8')} where every value fits in 8 bits"
         return f"convert it: {exact}, else {spelled.format('float32')} (exact up to 2^24)"
-    if held.startswith(("float", "bfloat")):
+    if held.startswith(("float", "bfloat", "int", "uint")):
         return f"convert it, for example {spelled.format('float32')}"
     return f"give numbers, for example {spelled.format('float32')}"
 

@@ -32,6 +32,7 @@ from tilewright.runtime.bindings.attention.stages import (
     V,
     dense_strides,
 )  # fmt: skip
+from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.requests import Request, Result
 
 
@@ -45,9 +46,10 @@ def build(call: Call) -> Request:
     if new["k"].outer != new["v"].outer or new["k"].heads != new["v"].heads:
         message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences, rows or heads"
         raise bad("shape-values", message, v.shape, "give as many values as keys")
-    for one in (v, cache_v):
-        if one.dtype != (k.dtype if one is v else cache_k.dtype):
-            raise bad("dtype-mix", f"{one.what} holds {one.dtype}, and k {k.dtype}", one.dtype, "convert one of them")
+    for one, other in ((v, k), (cache_v, cache_k)):
+        if one.dtype != other.dtype:
+            message = f"{one.what} holds {one.dtype}, and {other.what} {other.dtype}"
+            raise bad("dtype-mix", message, one.dtype, "convert one of them")
     demand_heads(new)
     lie = _caches(call, cache_k, cache_v)
     for name, cache in lie.items():
@@ -98,7 +100,7 @@ def _rotary(call: Call) -> None:
     if call.a.rotary == "none":
         return
     cos, sin, said = call.view(COS), call.view(SIN), call.problem
-    if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype or cos.strides != sin.strides:
+    if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype:
         message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
         raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each place, a column for each pair")
     if not cos.shape[1]:
@@ -106,6 +108,10 @@ def _rotary(call: Call) -> None:
         raise bad("rotary-tables", message, cos.shape, "give a column for each pair, or leave rotary out")
     for one in (cos, sin):
         unit_rows(one)
+    if cos.shape[0] > 1 and cos.strides[0] != sin.strides[0]:
+        message = f"rows of cos lie {cos.strides[0]} apart and those of sin {sin.strides[0]}"
+        loose = sin if sin.strides[0] != sin.shape[1] else cos
+        raise copy_needed(loose.what, message, rule="rotary-tables", value=loose.strides)
     if cos.dtype not in ("fp32", said["dtype_q"]):
         message = f"cos and sin hold {cos.dtype}, and k {said['dtype_q']}"
         raise bad("rotary-tables", message, cos.dtype, f"give {either(('fp32', said['dtype_q']))}")

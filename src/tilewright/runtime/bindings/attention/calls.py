@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.errors import shown
+from tilewright.runtime.arrays import number_beside
 from tilewright.runtime.bindings.attention.operands import (
     LAYOUTS,
     PAGE_LAYOUTS,
@@ -46,10 +49,13 @@ def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
                       "give (left, right), or (left, right, 'bottom_right')")  # fmt: skip
         left, right = (-1 if one is None else whole_number("window", one) for one in window[:2])
         if len(window) == 3:
-            if window[2] not in ("top_left", "bottom_right"):
-                remedy = "use 'top_left' or 'bottom_right'"
-                raise bad("window", f"window lies {shown(window[2])}", shown(window[2]), remedy)
-            align = window[2]
+            lies = window[2]
+            if not isinstance(lies, str) or lies not in ("top_left", "bottom_right"):
+                raise bad("window", f"window lies {shown(lies)}", shown(lies), "use 'top_left' or 'bottom_right'")
+            if isinstance(causal, str) and causal != lies:
+                message = f"causal is {causal!r} and window lies {lies!r}"
+                raise bad("window", message, lies, "leave one of the two out, or say the same")
+            align = lies
     if causal is not False:
         right = 0 if right < 0 else min(right, 0)
     return align, (left, right)
@@ -128,12 +134,12 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
         softcap = _in_range("softcap", softcap, math.ulp(0.0), 1e38, remedy)
     dropout = _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
     seed, halves = _seed(dropout, given["seed"])
-    k_scale, v_scale = _pair("kv_scales", given["kv_scales"])
+    k_scale, v_scale = _scales(k, given["kv_scales"])
     operands = _placed(
         q=q, k=k, v=v, mask=given["mask"], bias=given["bias"], alibi=given["alibi"], sink=sink,
         starts_q=given["starts_q"], starts_k=given["starts_k"], lengths_q=given["lengths_q"],
-        lengths_k=given["lengths_k"], **_pages(given["page_table"]), q_scale=given["q_scale"], k_scale=k_scale,
-        v_scale=v_scale, seed=seed, out=given["out"],
+        lengths_k=given["lengths_k"], **_pages(given["page_table"]), q_scale=_scale("q_scale", given["q_scale"], q),
+        k_scale=k_scale, v_scale=v_scale, seed=seed, out=given["out"],
     )  # fmt: skip
     attributes = Attributes(
         family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_keys=sink_keys,
@@ -159,12 +165,20 @@ def _optional(name: str, value: Any) -> int:
     return number
 
 
-def _pair(name: str, value: Any) -> tuple[Any, Any]:
+def _scales(keys: Any, value: Any) -> tuple[Any, Any]:
+    """Those of k and v; numbers become arrays that lie where the keys do."""
     if value is None:
         return None, None
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise bad("scales-both", f"{name} is {shown(value)}", shown(value), "give (k_scale, v_scale)")
-    return value[0], value[1]
+        raise bad("scales-both", f"kv_scales is {shown(value)}", shown(value), "give (k_scale, v_scale)")
+    return _scale("k_scale", value[0], keys), _scale("v_scale", value[1], keys)
+
+
+def _scale(name: str, value: Any, beside: Any) -> Any:
+    """A number as an array of no dimensions, of the library and place of the operand it is for."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.generic)):
+        return value
+    return number_beside(beside, scalar(name, value))
 
 
 def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
@@ -186,7 +200,7 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
         )
     if given["q"] is None and given["q_out"] is not None:
         raise bad("shape-queries", "q_out is given and q is not", "None", "give q too, or leave q_out out")
-    k_scale, v_scale = _pair("kv_scales", given["kv_scales"])
+    k_scale, v_scale = _scales(cache_k, given["kv_scales"])
     operands = _placed(
         q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
         page_table=given["page_table"], cos=cos, sin=sin, k_scale=k_scale, v_scale=v_scale, cache_k=cache_k,

@@ -162,7 +162,7 @@ def _demand_dtypes(q: View, k: View, v: View) -> None:
         if one.dtype not in INPUTS:
             held = DTYPES[one.dtype].numpy_name
             message = f"{one.what} has elements of type {held}, which attention does not take"
-            raise bad("array-dtype", message, held, conversion_of(one, held))
+            raise bad("array-dtype", message, held, conversion_of(one, held, bytes_too=False))
     if k.dtype != v.dtype:
         message = f"k holds {k.dtype} and v {v.dtype}"
         raise bad("dtype-mix", message, v.dtype, f"convert one: both have the same type, such as {k.dtype}")
@@ -180,6 +180,7 @@ def _sequences(call: Call, rows: Rows, packed: bool) -> None:
         said["rows"] = _longest(a.longest[0], rows.rows)
     else:
         said["batch"], said["rows"] = rows.batch, rows.rows
+        _demand_no_longest("longest_q", a.longest[0], "starts_q")
         if call.views[STARTS_K] is not None:
             raise bad("starts-both", "starts_k is given and starts_q is not", "None", "give both, or none of them")
     lengths = call.views[LENGTHS_Q]
@@ -207,6 +208,7 @@ def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
     else:
         lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, False) for one in (k, v))
         said["keys"] = lie["k"].rows
+        _demand_no_longest("longest_k", a.longest[1], "starts_k, or pages")
         if lie["k"].batch != said["batch"]:
             message = f"k has {lie['k'].batch} sequences and q {said['batch']}"
             raise bad("shape-batch", message, k.shape, f"give keys of {said['batch']} sequences")
@@ -261,6 +263,13 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
 def _longest(said: int, rows: int) -> int:
     """Rows of the longest of packed sequences: never more than there are, for a problem makes room for what it says."""
     return min(said, rows) if said else rows
+
+
+def _demand_no_longest(name: str, said: int, needs: str) -> None:
+    """Of padded sequences the shape says how long the longest is."""
+    if said:
+        message = f"{name} is {said}, and sequences are padded: nothing reads it"
+        raise bad("longest", message, said, f"leave {name} out, or give {needs}")
 
 
 def page_room(said: Mapping[str, Any], keys: int) -> int:
