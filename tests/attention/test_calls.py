@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from tests.attention.oracle import batched, plain
 from tilewright import ops
+from tilewright.errors import TilewrightError
 
 pytestmark = pytest.mark.usefixtures("floor", "needs_compiler")
 
@@ -268,6 +269,25 @@ def test_packed_sequences_are_the_padded_ones() -> None:
         *packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", longest_q=7, longest_k=11
     )
     assert (longest == found).all()
+
+
+def test_a_bias_is_as_large_as_the_longest_sequences_may_be() -> None:
+    """A server has one bias for all its calls, also where a call has fewer rows and keys together than it is long."""
+    q, k, v = (one[0, :3] for one in arrays())
+    rng = np.random.default_rng(8)
+    bias, mask = rng.standard_normal((HQ, 9, 13), np.float32), rng.random((9, 13)) < 0.8
+    starts = np.array([0, 1, 3], np.int32)
+    found = tw.attention(q, k, v, starts_q=starts, starts_k=starts, longest_q=9, longest_k=13, bias=bias, mask=mask)
+    for first, after in ((0, 1), (1, 3)):
+        size = after - first
+        alone = [one[None, first:after] for one in (q, k, v)]
+        want = tw.attention(*alone, bias=bias[:, :size, :size], mask=mask[:size, :size])
+        assert near(found[first:after], want[0])
+    pages = (np.array([0, 1], np.int32), np.zeros(1, np.int32), np.array([3], np.int32))
+    found = tw.attention(q[None], k[None], v[None], page_table=pages, longest_k=13, bias=bias[:, :3], mask=mask[:3])
+    assert near(found, tw.attention(q[None], k[None], v[None], bias=bias[:, :3, :3], mask=mask[:3, :3]))
+    with pytest.raises(TilewrightError, match="does not broadcast"):
+        tw.attention(q, k, v, starts_q=starts, starts_k=starts, longest_q=8, longest_k=13, mask=mask)
 
 
 def paged(k: Array, v: Array, size: int, order: Array) -> tuple[Array, Array, Array]:

@@ -159,14 +159,18 @@ def table(view: View, rank: int, shape: Sizes = ()) -> View:
     return view
 
 
-def broadcast(view: View, full: Sizes) -> tuple[Sizes, Sizes]:
-    """The shape of a mask or bias in four dimensions, and its strides: 0 where it repeats."""
+def broadcast(view: View, full: Sizes, most: Sizes) -> tuple[Sizes, Sizes]:
+    """The shape of a mask or bias in four dimensions, and its strides: 0 where it repeats.
+
+    `most`: sizes it may have instead, those of the longest sequences there may ever be; what is beyond nobody reads.
+    """
     missing = len(full) - len(view.shape)
     sizes = (*(1,) * max(0, missing), *view.shape)
-    if missing < 0 or any(mine not in (1, size) for mine, size in zip(sizes, full, strict=True)):
+    if missing < 0 or any(mine not in (1, *both) for mine, *both in zip(sizes, full, most, strict=True)):
         message = f"{view.what} of shape {view.shape} does not broadcast to {full} (sequences, query heads, rows, keys)"
         raise bad(f"{view.what}-shape", message, view.shape, f"give sizes of {full}, or 1 where it repeats")
     strides = (*(0,) * missing, *view.strides)
+    sizes = tuple(mine if mine == 1 else size for mine, size in zip(sizes, full, strict=True))
     return sizes, tuple(0 if size == 1 else step for size, step in zip(sizes, strides, strict=True))
 
 

@@ -317,19 +317,20 @@ def _scores(call: Call) -> None:
     """Mask, bias, slopes, sinks and scales: what changes scores."""
     said, lying = call.problem, call.lying
     full = (said["batch"], said["heads_q"], said["rows"], said["keys"])
+    most = (*full[:2], *(given or size for given, size in zip(call.a.longest, full[2:], strict=True)))
     mask, bias, alibi, sink = (call.views[slot] for slot in (MASK, BIAS, ALIBI, SINK))
     if mask is not None:
         if mask.dtype not in ("bool", "uint8"):
             message = f"mask holds {mask.dtype}, and a mask says True where a key is seen"
             raise bad("mask-dtype", message, mask.dtype, "give bool, or what is added to scores as bias=")
-        said["mask_shape"], lying["mask"] = broadcast(mask, full)
+        said["mask_shape"], lying["mask"] = broadcast(mask, full, most)
     if bias is not None and alibi is not None:
         raise bad("bias-alibi", "bias and alibi are both given", "alibi", "add the slopes to the bias")
     if bias is not None:
         if bias.dtype not in FLOATS:
             raise bad("bias-dtype", f"bias holds {bias.dtype}", bias.dtype, "give fp32 or the type of q; bool as mask=")
         said["bias"], said["dtype_aux"] = "tensor", bias.dtype
-        said["bias_shape"], lying["bias"] = broadcast(bias, full)
+        said["bias_shape"], lying["bias"] = broadcast(bias, full, most)
     if alibi is not None:
         said["bias"], lying["alibi"] = "alibi", _slopes(alibi, full)
     if sink is not None:
