@@ -132,6 +132,28 @@ def test_a_problem_is_written_and_read_back(seed: int) -> None:
     assert ATTENTION.problem(values) == one, words
 
 
+@pytest.mark.parametrize("name", ["page_size", "page_count", "total_rows", "total_keys", "scale_block", "rotary_size"])
+def test_a_number_that_nothing_reads_makes_no_other_problem(name: str) -> None:
+    """`--page-size 4` without pages would else be measured, remembered and pinned apart."""
+    assert changed(**{name: 4}) == BASE
+    assert ATTENTION.problem({**plain(BASE), "lookup": "", "q_strides": "", "k_strides": "", "v_strides": "",
+                              "o_strides": "", "bias_shape": "", "mask_shape": "", name: 4}) == BASE  # fmt: skip
+    fit = {"page": "pages", "tota": "packed", "scal": "scales_kv", "rota": "rotary"}[name[:4]]
+    read = changed(
+        family="append" if fit == "rotary" else "forward",
+        **{fit: {"pages": "strided", "packed": True, "scales_kv": "block", "rotary": "half"}[fit], name: 4},
+    )
+    assert getattr(read, name) == 4
+
+
+def test_a_causal_window_lies_in_one_place() -> None:
+    sizes = {"batch": 1, "heads_q": 1, "rows": 2, "keys": 3, "head_qk": 8}
+    assert ATTENTION.problem({**sizes, "causal": "bottom_right", "align": "bottom_right"}).align == "bottom_right"
+    assert ATTENTION.problem({**sizes, "causal": "true", "align": "bottom_right"}).align == "bottom_right"
+    with pytest.raises(TilewrightError, match="align is 'top_left'"):
+        ATTENTION.problem({**sizes, "causal": "bottom_right", "align": "top_left"})
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_signature_is_found_by_its_label_and_its_axes(seed: int) -> None:
     draw = random.Random(seed)

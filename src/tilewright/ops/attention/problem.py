@@ -74,6 +74,7 @@ class AttentionProblem:
 
     def __post_init__(self) -> None:
         settle(self)
+        self._forget()
         self._fill()
         put = object.__setattr__
         if self.window_left < 0 and self.sink_keys > 0:
@@ -83,6 +84,21 @@ class AttentionProblem:
         for name in OPERANDS:
             if not getattr(self, f"{name}_strides"):
                 put(self, f"{name}_strides", self.dense_strides(name))
+
+    def _forget(self) -> None:
+        """Numbers that nothing reads have their defaults: one problem has one form, one record and one pin."""
+        unread: tuple[str, ...] = ()
+        if self.pages == "none":
+            unread += ("page_size", "page_count")
+        if not self.packed:
+            unread += ("total_rows", "total_keys")
+        if "block" not in (self.scales_q, self.scales_kv):
+            unread += ("scale_block",)
+        if self.family != "append" or self.rotary == "none":
+            unread += ("rotary_size",)
+        for name in unread:
+            if getattr(self, name) > 0:  # the rules speak of others
+                object.__setattr__(self, name, 0)
 
     def _fill(self) -> None:
         """What is not said has its default."""
