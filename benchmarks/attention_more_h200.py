@@ -197,11 +197,12 @@ class MoreBench:
     def build(self, shapes: list[Shape]) -> None:
         """All kernels of the run in one parallel build."""
         wanted: dict[str, KernelSpec] = {}
-        for shape in [*shapes, *(replace(one, dtype_q="bf16") for one in shapes if one.group == "fp8_prefill")]:
-            for registry in self.registries(shape).values():
-                for stage in registry.stages(shape.problem()):
-                    spec = registry.select(stage).spec
-                    wanted.setdefault(spec.digest, spec)
+        asked = [(shape, one) for shape in shapes for one in self.registries(shape).values()]
+        beside = [replace(one, dtype_q="bf16") for one in shapes if one.group == "fp8_prefill"]
+        for shape, registry in [*asked, *((one, Registry(self.target)) for one in beside)]:
+            for stage in registry.stages(shape.problem()):
+                spec = registry.select(stage).spec
+                wanted.setdefault(spec.digest, spec)
         kernels.kernels(list(wanted.values()))
         print(f"{len(wanted)} kernels built", flush=True)
 

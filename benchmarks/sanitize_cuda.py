@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
-    parser.add_argument("--only", default="", help="only kernels whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="only kernels whose name contains one of these")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one process under a tool")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -249,8 +249,11 @@ def main() -> None:
     from tilewright.dispatch import kernels
 
     arch = driver.available_archs()[0]
-    specs: list[tuple[KernelSpec, Any]] = list(sample(arch, options.only)) if "gemm" in options.ops else []
-    specs += [one for op in options.ops if op != "gemm" for one in ways(op, arch, options.only)]
+    specs: list[tuple[KernelSpec, Any]] = []
+    for part in options.only:
+        specs += sample(arch, part) if "gemm" in options.ops else []
+        specs += [one for op in options.ops if op != "gemm" for one in ways(op, arch, part)]
+    specs = list({spec.digest: (spec, problem) for spec, problem in specs}.values())
     if not specs:
         raise SystemExit(f"no kernel's name contains {options.only!r}")
     kernels.build([spec for spec, _ in specs])

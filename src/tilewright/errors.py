@@ -158,7 +158,7 @@ _SPELLED = ("fp", "sm_", "nd", "nv", "mma")
 
 
 def an(word: str) -> str:
-    """A word behind its article: a gemm, an attention, an fp16, a uint8."""
+    """A word behind its article: a kernel, an op, an fp16, a uint8."""
     sound = word.casefold()
     return f"{'an' if sound.startswith(('a', 'e', 'i', 'o', *_SPELLED)) else 'a'} {word}"
 

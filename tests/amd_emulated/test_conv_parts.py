@@ -11,7 +11,7 @@ import pytest
 
 from tests.amd_emulated import oracle
 from tests.amd_emulated.conv import calls, drawing
-from tests.amd_emulated.conv.sums import READ, WALKS, WRITTEN, Geometry, convolved
+from tests.amd_emulated.conv.sums import READ, WALKS, WRITTEN, Geometry, convolved, spread
 from tests.amd_emulated.fenced import Memory
 from tests.amd_emulated.number_formats import FORMATS, Array, draw
 from tests.amd_emulated.proving import proven, proving
@@ -67,6 +67,19 @@ def test_only_results_that_padding_meets_with_an_infinity_are_open(variant: str)
     # Elsewhere the infinity is met by numbers, or by nothing.
     assert np.isinf(found.value[~found.open]).any() or variant == "backward_weight"
     assert not np.isnan(found.value[~found.open]).any()
+
+
+def test_infinities_spread_among_merged_groups_and_no_further() -> None:
+    g, half = Geometry(1, 4, 2, 3, (4, 4), (1, 1), (4, 4), (1, 1), (1, 1), (0, 0)), FORMATS["fp16"]
+    x = draw(np.random.default_rng(16), g.shapes["x"], half, "ordinary")
+    assert spread(g, "forward", x, half, 2) is False
+    x[0, 1, 2, 5] = 0x7C00  # a channel of the third group
+    assert spread(g, "forward", x, half, 1) is False
+    found = spread(g, "forward", x, half, 2)
+    assert isinstance(found, np.ndarray)
+    wanted = np.zeros(g.shapes["y"], bool)
+    wanted[0, 1, 2, 6:] = True  # the pixel's filters of the last two groups
+    assert np.array_equal(found, wanted)
 
 
 def test_results_are_judged_element_by_element() -> None:

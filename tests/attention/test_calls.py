@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.attention.oracle import batched, plain
+from tilewright import ops
 
 pytestmark = pytest.mark.usefixtures("floor", "needs_compiler")
 
@@ -88,6 +89,29 @@ def test_masks_and_biases_broadcast(shape: tuple[int, ...]) -> None:
     assert near(found, batched(q, k, v, mask=np.broadcast_to(mask, full))[0])
     found = tw.attention(q, k, v, bias=bias)
     assert near(found, batched(q, k, v, bias=np.broadcast_to(bias, full))[0])
+
+
+def test_a_cap_goes_with_a_bias() -> None:
+    """CK Tile's kernels cannot: there the loops serve, and every target has the same meaning."""
+    q, k, v = arrays()
+    bias = np.random.default_rng(5).standard_normal((B, HQ, SQ, SK)).astype(np.float32)
+    found = tw.attention(q, k, v, bias=bias, softcap=0.7)
+    assert near(found, batched(q, k, v, bias=bias, softcap=0.7)[0])
+    one = tw.AttentionProblem(B, HQ, SQ, SK, 128, HK, dtype_q="fp16", bias="tensor", dtype_aux="fp16", softcap=True)
+    op = ops.op("attention")
+    assert not op.problem_violations(one, "gfx942")
+    served = [spec for spec in op.candidates(one.signature, "gfx942") if not op.supports(spec, one)]
+    assert {spec.schedule.pipeline for spec in served} == {"loops"}
+
+
+@pytest.mark.parametrize("window", [(0, 0, "bottom_right"), (-1, 0, "bottom_right")])
+def test_a_window_that_hides_everything(window: tuple[Any, ...]) -> None:
+    """Rows before the first key see nothing, whoever else does."""
+    q, k, v = arrays(sq=9, sk=4)
+    found, lse = tw.attention(q, k, v, window=window, return_lse=True)
+    assert (found[:, :5] == 0).all()
+    assert np.isneginf(lse[:, :, :5]).all()
+    assert np.isfinite(lse[:, :, 5:]).all()
 
 
 def test_rows_that_see_nothing_are_0_and_minus_infinity() -> None:

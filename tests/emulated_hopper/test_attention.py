@@ -88,9 +88,8 @@ def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emu
     assert ATTENTION.supports(spec, one) == []
 
     def early(text: str) -> str:
-        return text.replace(
-            "give_turn();\n      wgmma_wait<1>();", "give_turn();\n      p[0][0] ^= 1;\n      wgmma_wait<1>();"
-        )
+        given, waits = "give_turn();\n    ", "wgmma_wait<1>();"
+        return text.replace(given + waits, f"{given}p[0][0] ^= 1;\n    {waits}")
 
     kernel = emulator.kernel(spec, early, "early", "cuda/attention_ws.h")
     assert "registers of a wgmma were changed" in apart(kernel, lambda: prove(kernel, one), LATE, 0, 2)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, wrong
-from tests.emulated_hopper.emulator import Emulator
+from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, prove, wrong
+from tests.emulated_hopper.emulator import CHANCE, Emulator, apart
 from tests.emulated_hopper.test_attention import like
+from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.problem_rules import problem_violations
+from tilewright.runtime.requests import Sample
 
 SEED, COUNT = 1312, 6
 FP8 = {"dtype_q": "fp8_e4m3", "dtype_kv": "fp8_e4m3"}
@@ -58,6 +62,10 @@ CASES: dict[str, tuple[MmaSchedule, AttentionProblem, str]] = {
     "fp8_scales_of_heads": (mma(64, 2, 1), fp8(128, scales_q="head", scales_kv="head"), "sm_90a"),
     "fp8_scales_of_blocks": (decode(64, 1, 4), fp8(64, scales_q="block", scales_kv="block", scale_block=24), "sm_90a"),
     "fp8_keys": (decode(64, 1, 4), like(128, dtype_kv="fp8_e4m3", scales_kv="head"), "sm_90a"),
+    "fp8_keys_of_blocks": (
+        mma(32, 2, 1), like(64, dtype_kv="fp8_e4m3", scales_kv="block", scale_block=24), "sm_80",
+    ),
+    "fp8_keys_of_bf16": (decode(32, 1, 2, slots=2), like(96, dtype_kv="fp8_e4m3", softcap=True, bias="alibi"), "sm_80"),
     "fp8_keys_of_fp16": (decode(32, 1, 2), like(64, dtype_q="fp16", dtype_kv="fp8_e4m3", family="split", splits=2,
                          pages="strided", lookup="table", lengths_k=True, scales_kv="tensor"), "sm_80"),
 }  # fmt: skip
@@ -89,3 +97,44 @@ def problems(
 def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
     schedule, first, arch = CASES[name]
     assert wrong(emulator, schedule, *problems(name, first), arch=arch) == []
+
+
+def test_strides_of_every_kind(emulator: Emulator) -> None:
+    """What the copy engine does not read: odd strides and heads, addresses of two bytes."""
+    one = replace(like(64), batch=2, heads_q=2, heads_kv=2, rows=33, keys=70, head_qk=60, head_v=59)
+    odd = replace(
+        one, q_strides=(33 * 131, 131, 65), k_strides=(70 * 150, 75, 5257), v_strides=(70 * 127, 127, 61),
+        o_strides=(33 * 133, 133, 61),
+    )  # fmt: skip
+    few = replace(odd, q_strides=(), k_strides=(), v_strides=(), o_strides=(), head_qk=57, head_v=33)
+    assert wrong(emulator, mma(32, 2, 1), odd, few, arch="sm_80") == []
+
+
+def test_a_latent_is_read_once(emulator: Emulator) -> None:
+    """Values that are the first elements of their keys: nothing is read at the place of v but k itself."""
+    one = replace(
+        like(576, 512), batch=2, heads_q=16, heads_kv=1, rows=2, keys=100, q_strides=(), o_strides=(),
+        k_strides=(100 * 576, 576, 576), v_strides=(100 * 576, 576, 576),
+    )  # fmt: skip
+    spec = KernelSpec("attention", one.signature, decode(32, 1, 4), "sm_90a")
+    kernel = emulator.kernel(spec)
+
+    def inside(made: Sample) -> Sample:
+        q, k, _, *others = made.operands
+        return replace(made, operands=(q, k, k[..., :512], *others))
+
+    assert apart(kernel, lambda: prove(kernel, one, 0, inside, {"v": "k"}), CHANCE, 0, 2) == ""
+
+
+def test_a_byte_that_is_no_number_spreads(emulator: Emulator) -> None:
+    """NaN of e4m3 in a key and in a value, with both types it is widened to."""
+    for types in ({"dtype_q": "bf16"}, {"dtype_q": "fp16"}):
+        one = AttentionProblem(1, 2, 3, 40, 64, dtype_kv="fp8_e4m3", **types)
+
+        def broken(made: Sample) -> Sample:
+            _, k, v, *_ = made.operands
+            k[0, 7, 0, 5], v[0, 9, 1, 11] = np.nan, np.nan
+            return made
+
+        kernel = emulator.kernel(KernelSpec("attention", one.signature, decode(32, 1, 2), "sm_90a"))
+        assert apart(kernel, partial(prove, kernel, one, 0, broken), CHANCE, 0, 2) == ""

@@ -99,10 +99,10 @@ def test_nothing_is_read_outside_an_operand(emulator: Emulator, layout: str, at_
 
 
 MISTAKES = {
-    "a stage is overwritten": ("shared.empty[into.stage].wait(into.phase ^ 1);", ""),
-    "nobody waits for copies": ("wait_copies<ahead>();", ""),
-    "tails of other rows": ("const int apart = last ? 4 : 1024;", "const int apart = 1024;"),
-    "what lies behind k": ("funnel(low[i], high[i], shift) & keep", "funnel(low[i], high[i], shift)"),
+    "a stage is overwritten": ("shared.empty[ring.stage].wait(ring.phase ^ 1);", ""),
+    "tails of other rows": ("behind = lane_at(u.tail, j)", "behind = lane_at(u.tail, 0)"),
+    "no tails": ("if (before && me.lane < rows", "if (false && me.lane < rows"),
+    "what lies behind k": ("= word & u.keep;", "= word;"),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.errors import ProblemError
-from tilewright.ops.base import KernelSpec, Violation, from_plain, read_spec
+from tilewright.ops.base import KernelSpec, OpDefaults, Violation, from_plain, read_spec
 from tilewright.runtime.bindings import BindingDefaults
 from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Sample, Scalar, Slot, Span, StageRequest
@@ -62,7 +62,7 @@ class PickProblem:
         return f"{NAME} {'x'.join(map(str, self.shape))} picks={self.picks} {self.stage}"
 
 
-class PickOp:
+class PickOp(OpDefaults):
     name = NAME
     summary = "squares, picked by a table"
     pool_names: tuple[str, ...] = ("default",)

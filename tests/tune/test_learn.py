@@ -259,7 +259,7 @@ def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
     _check_tampering(file)
 
 
-QUICK = {"trees": 20, "leaves": 15, "least_rows": 3, "folds": 3}
+QUICK: dict[str, Any] = {"trees": 20, "leaves": 15, "least_rows": 3, "folds": 3}
 
 
 def lucky(count: int, seed: int) -> list[Result]:

@@ -101,7 +101,7 @@ def candidates_for(registry: Registry, problem: Any, given: Iterable[KernelSpec]
             value=[f"{spec.name}: {'; '.join(map(str, op.supports(spec, problem)))}" for spec in known],
             remedy="add kernels of its signature with edge code for its sizes",
         )
-    present = registry.select(problem, strict=False).spec.digest
+    present = registry.select_stage(problem, strict=False).spec.digest
     return sorted(usable, key=lambda spec: spec.digest != present)
 
 

@@ -421,6 +421,12 @@ class Op(Protocol):
         Each stage is a problem of this op with a signature of its own: it is chosen, measured and checked apart.
         """
 
+    def ways(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
+        """Stages in which the problem can be solved, by what each way is called; the first are `stages`.
+
+        That one is taken until all stages of it and of another were measured and the other took less time.
+        """
+
     def axes_of(self, signature: Any) -> dict[str, tuple[Any, ...]]:
         """The axes under which pools propose exactly this signature."""
 
@@ -465,6 +471,9 @@ class OpDefaults:
 
     def stages(self, problem: Any, arch: str) -> Sequence[Any]:
         return (problem,)
+
+    def ways(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
+        return {"": self.stages(problem, arch)}
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         raise UnknownNameError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -206,7 +207,7 @@ class Caller:
         for result in request.results:
             if views[result.slot] is None:
                 spans[result.slot] = Span(grain=1)
-        return Request(request.op, request.stages, request.results, place, request.between_bytes, tuple(spans))
+        return replace(request, place=place, spans=tuple(spans))
 
     def _demand_writeable(self, views: Views) -> None:
         for slot, one in zip(self.binding.slots, views, strict=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from tests.amd_emulated import oracle
 from tests.amd_emulated.conv.drawing import Drawn, Numbers
-from tests.amd_emulated.conv.sums import READ, WRITTEN, convolved
+from tests.amd_emulated.conv.sums import READ, WRITTEN, convolved, spread
 from tests.amd_emulated.fenced import Memory
 from tests.amd_emulated.number_formats import FORMATS, Array, draw
 from tests.amd_emulated.proving import Call
@@ -68,6 +69,9 @@ def _expected(spec: KernelSpec, one: Drawn, bits: Mapping[str, Array]) -> dict[s
     s = spec.signature
     first, second = READ[s.variant]
     sums = convolved(one.geometry, s.variant, bits[first], bits[second], FORMATS[s.dtype])
+    if (merged := getattr(spec.schedule, "merged", 1)) > 1:
+        beside = spread(one.geometry, s.variant, bits[first], FORMATS[s.dtype], merged)
+        sums = replace(sums, open=sums.open | beside)
     ds = [bits[f"d{index}"] for index in range(s.num_d)]
     after = oracle.After(FORMATS[s.dtype_out], FORMATS[s.dtype_d], ds=ds, epilogue=s.epilogue)
     return {WRITTEN[s.variant]: oracle.expected(sums, after)}

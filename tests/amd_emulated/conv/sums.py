@@ -134,6 +134,16 @@ def _outside(g: Geometry, variant: str, second: Array) -> Array | bool:
     return np.asarray(met < every)
 
 
+def spread(g: Geometry, variant: str, first: Array, of: Format, merged: int) -> Array | bool:
+    """Results that meet an infinity or NaN of another group, times 0, where so many groups are one product."""
+    odd = (~np.isfinite(decode(first, of))).astype(np.float64)
+    if merged == 1 or not odd.any():
+        return False
+    blocks = odd.reshape(*odd.shape[:-1], g.groups // merged, -1)
+    everywhere = np.broadcast_to(blocks.max(-1, keepdims=True), blocks.shape).reshape(odd.shape)
+    return np.asarray(WALKS[variant](g, everywhere, np.ones(g.shapes["w"])) > 0)
+
+
 def convolved(g: Geometry, variant: str, first: Array, second: Array, of: Format) -> Sums:
     """The sums of a direction from the bits of what it reads, in the order of `READ`."""
     with np.errstate(all="ignore"):

@@ -1,8 +1,9 @@
 """How long a convolution takes on an NVIDIA GPU, about: enough to order kernels that nobody measured.
 
-tma_ws: the matrix product that it is, as gemm_estimate.py says, with the convolution's own bytes; folded: of the
-larger convolution, and the copies that make it.  depthwise: the
-slower of memory and multiply-adds, of which strips that reach over the edge do some in vain.
+tma_ws: the matrix product that it is, as gemm_estimate.py says, with the convolution's own bytes, or the walk over its
+pixels, which come one by one; folded, padded: of the larger convolution, and the copies that make it.  Bands: what they
+multiply, padding included, and the pixels of their walks.  depthwise: the slower of memory and multiply-adds, of which
+strips that reach over the edge do some in vain.
 """
 
 from __future__ import annotations
@@ -12,15 +13,9 @@ from math import prod
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia import (
-    band_rows,
-    folded,
-    folded_elements,
-    merged_groups,
-    padded,
-    padded_copies,
-    side_by_side,
-)
+from tilewright.ops.conv.nvidia_bands import band_rows, side_by_side
+from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_copies
+from tilewright.ops.conv.nvidia_places import merged_groups
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -41,16 +36,18 @@ LOOP_STEP = 2e-8  # a product, one after another on one thread
 
 UNITS = 132
 BAND_MACS = 3.0e12  # a second, of one multiprocessor
-BAND_WEIGHT_MACS = 2.5e12
+BAND_WEIGHT_MACS, TWO_STAGES = 2.5e12, 1.2
 ONE_CACHE = 4.5e10  # bytes a second into one of them, all at once
 BAND_FILL, COPY_START = 3e-6, 3e-6
 PIXEL = 1.8e-9  # a pixel of a walk
 SHORT_WALK = 1.2  # and so many times that where tiles have few
 BESIDE = 0.3  # of what is hidden behind the longer of walk and product
 BAND_TILE = 1e-7
+STREAMED = 1.15  # gradients of weights whose steps are dealt out evenly: walks begin anywhere
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
 TILE_FMAS = 2.2e13  # of windows over tiles
+TILE_BESIDE = 0.4  # of what is hidden behind the longer of multiplications and memory
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
@@ -103,7 +100,8 @@ def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
     weight = p.variant == "backward_weight"
     again = 1.0 + 0.05 * (schedule.channels == 32)  # each pixel is asked for in more pieces
     moved = p.bytes / MEMORY * again
-    return START + max(p.flops / 2 * idle / TILE_FMAS, moved) + ADD_START * weight
+    multiply = p.flops / 2 * idle / TILE_FMAS
+    return START + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + ADD_START * weight
 
 
 def _whole(x: int, y: int) -> int:
@@ -149,7 +147,8 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
     multiply = 64 * 64 * 9 * schedule.pixels / BAND_WEIGHT_MACS
     walk = (2 * schedule.pixels + band_rows(p)) * PIXEL
     sums = 8.0 * parts * prod(p.w_shape)
-    body = rounds * (max(multiply, walk) + BAND_TILE)
+    few = TWO_STAGES if schedule.stages == 2 else 1.0  # a stage comes while one is multiplied, and no other
+    body = rounds * (max(multiply, walk) * few + BAND_TILE)
     return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
 
 
@@ -198,7 +197,8 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     apart = merged > 1 or (weight and p.group_channels % 64 > 0)
     copied = 2 * again if apart else 0.0
     product_time = gemm_estimate.seconds_of(counted._replace(moved=float(p.bytes), copies=float(apart), copied=copied))
-    return max(product_time, walk) + BESIDE * min(product_time, walk)
+    streamed = STREAMED if weight and schedule.dealing == "stream_k" else 1.0
+    return (max(product_time, walk) + BESIDE * min(product_time, walk)) * streamed
 
 
 def _product(p: ConvProblem, m: int, n: int, k: int, batch: int) -> GemmProblem:

@@ -71,6 +71,7 @@ def tile_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> tuple[in
     keys = h.tile_n * _pitch(s.head_qk * size)
     values = s.head_v * _pitch(h.tile_n * size) if turned else h.tile_n * _pitch(s.head_v * size)
     shared = h.tile_m * (_pitch(h.tile_n * 2) + 4 * h.warps_n) if h.warps_n > 1 else 0
+    shared += 4 * h.tile_m if s.dtype_q == "bf16" and narrow(s) and s.scales != "block" else 0
     return h.tile_m * _pitch(s.head_qk * 2), max(keys, values), shared
 
 
@@ -109,6 +110,10 @@ def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, a
     if s.dtype_q not in INPUTS or s.dtype_kv not in INPUTS:
         message = f"{schedule.pipeline} of {s.dtype_q} queries and {s.dtype_kv} keys"
         yield Violation("nv-inputs", message, f"use {', '.join(INPUTS)}, or the loops pipeline")
+
+    if (s.dtype_q, s.scales) == ("fp16", "block"):
+        message = "weights under scales of blocks are multiplied as bf16, which fp16 queries do not fit"
+        yield Violation("nv-scales", message, "use bf16 queries, other scales, or the loops pipeline")
 
 
 def tile_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
@@ -180,7 +185,7 @@ _DECODE: dict[int, tuple[_Tile, ...]] = {
     192: ((64, 1, 4, 1, 6, 2), (64, 4, 1, 1, 4, 1)),
     256: ((64, 1, 4, 1, 6, 1), (32, 4, 1, 1, 4, 1), (32, 1, 4, 1, 8, 2)),
     512: ((32, 1, 4, 1, 6, 1), (32, 4, 2, 1, 4, 1), (32, 2, 4, 1, 4, 1)),
-    576: ((64, 1, 8, 1, 3, 1), (32, 4, 2, 1, 4, 1), (32, 4, 4, 1, 4, 1), (32, 1, 4, 1, 6, 1)),
+    576: ((64, 1, 8, 1, 3, 1), (32, 4, 2, 1, 4, 1), (32, 4, 4, 1, 4, 1), (32, 1, 4, 1, 2, 2), (32, 1, 4, 1, 6, 1)),
 }
 _FEW = 2  # tiles in `default`
 _BESIDE = 1  # of a signature that sm_90a's own pipelines take
@@ -202,7 +207,7 @@ def _made(pipeline: str, tile: _Tile, signature: AttentionSignature, arch: Arch)
 def schedules(signature: AttentionSignature, arch: Arch, wide: bool, beside: bool) -> Iterator[MmaSchedule]:
     """Tiles of a head size; few where they stand `beside` pipelines that are faster on what both take."""
     s = signature
-    if s.family not in MmaSchedule.serves or s.dtype_q not in INPUTS or s.dtype_kv not in INPUTS:
+    if s.family not in MmaSchedule.serves:
         return
     size = max(s.head_qk, s.head_v)
     for pipeline, table in (("mma", _TILES), ("mma_decode", _DECODE)):
@@ -211,4 +216,4 @@ def schedules(signature: AttentionSignature, arch: Arch, wide: bool, beside: boo
         tiles = table.get(size, ())
         count = len(tiles) if wide else _BESIDE if beside else _FEW
         found = dict.fromkeys(_made(pipeline, one, s, arch) for one in tiles)
-        yield from [one for one in found if not list(tile_rule(s, one, arch))][:count]
+        yield from [one for one in found if not any(list(rule(s, one, arch)) for rule in RULES)][:count]

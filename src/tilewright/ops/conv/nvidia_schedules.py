@@ -344,9 +344,8 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
     data, weight = signature.variant == "backward_data", signature.variant == "backward_weight"
     for window in DEPTHWISE_WINDOWS:
         for step in DEPTHWISE_STEPS if not data else (1,):
-            units = ((7, 1), (7, 2)) if weight and window == 7 else ((7, 2), (8, 2))
-            for (pixels, lines), channels in product(units, (32, 64)):
-                yield DepthwiseTileSchedule(window, step, pixels, lines, channels)
+            for pixels, channels in product((7,) if weight and window == 7 else (7, 8), (32, 64)):
+                yield DepthwiseTileSchedule(window, step, pixels, 2, channels)
         yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
 
 

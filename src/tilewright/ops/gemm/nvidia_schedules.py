@@ -73,21 +73,13 @@ def by_lines(signature: GemmSignature, schedule: WarpgroupSchedule) -> bool:
     return signature.layout[1] == "r" and signature.variant != "preshuffle"
 
 
-def beside(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
-    """Bytes of shared memory that are neither stages nor results; shift_ws has a word for each row of a stage there."""
-    if not isinstance(schedule, ShiftWsSchedule):
-        return _BESIDE
-    view = tma_view(schedule)
-    return _BESIDE + 4 * schedule.stages * (view.rows + view.fetched_columns(by_lines(signature, schedule)))
-
-
 def store_buffers(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
     stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
-    room = (SHARED_LIMIT - beside(signature, schedule) - stages) // (2 * 64 * width * 2)
+    room = (SHARED_LIMIT - _BESIDE - stages) // (2 * 64 * width * 2)
     if needed < 2 or schedule.store != "tma" or room < 2:
         return 2
     return needed if needed <= room else min(room, 4)
@@ -97,16 +89,13 @@ def shared_bytes(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
     """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
     view = tma_view(schedule)
     results = 2 * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
-    return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + beside(signature, schedule)
+    return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
 
 
 def most_stages(signature: GemmSignature, schedule: WarpgroupSchedule, available: int) -> int:
     """How many stages fit, with two buffers for results."""
     view = tma_view(schedule)
-    by = by_lines(signature, schedule)
-    stage = view.stage_bytes(by)
-    if isinstance(schedule, ShiftWsSchedule):
-        stage += 4 * (view.rows + view.fetched_columns(by))
+    stage = view.stage_bytes(by_lines(signature, schedule))
     return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // stage
 
 
@@ -260,17 +249,6 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
 )
-# Tile, stages and way of kernels for rows that begin anywhere; stages as far as there is room.
-_SHIFTED: tuple[tuple[int, int, int, Way], ...] = (
-    (64, 32, 14, _P),
-    (64, 64, 10, _PK),
-    (128, 64, 8, _C),
-    (64, 128, 8, _PK),
-    (128, 128, 6, _CK),
-    (8, 64, 14, _T),
-    (32, 64, 14, _T),
-    (64, 128, 8, _TK),
-)
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 
 # The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
@@ -283,9 +261,6 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
             made = tma_ws(signature, m, n, stages, cluster, way)
             # Lines that are fetched 64 at a time take more room than there are of them.
             yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
-        for m, n, stages, way in _SHIFTED:
-            shifted = shift_ws(signature, m, n, stages, way)
-            yield replace(shifted, stages=min(stages, most_stages(signature, shifted, arch.scratch_bytes)))
         if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")

@@ -12,7 +12,7 @@ from tilewright.errors import ProblemError, shown
 from tilewright.ops.attention.legality import problem_check
 from tilewright.ops.attention.problem import AttentionProblem, Sizes
 from tilewright.ops.attention.spec import FLOATS, INPUTS, OUTPUTS, SCALES, default_output
-from tilewright.ops.attention.splits import splits_of
+from tilewright.ops.attention.ways import ways
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.attention import stages
 from tilewright.runtime.bindings.attention.operands import (
@@ -110,12 +110,14 @@ def made_up(problem: AttentionProblem, target: str) -> Request:
     """The request of operands that `samples` made: dense, or as the problem says."""
     if problem.family != "forward":
         return stages.alone(problem)
-    return stages.whole(staged(problem, target), Lying(), stages.results(problem))
+    return _whole(problem, target, Lying(), stages.results(problem))
 
 
-def staged(problem: AttentionProblem, target: str) -> tuple[AttentionProblem, ...]:
-    splits = splits_of(problem, arch_by_name(target))
-    return (problem,) if splits == 1 else (problem.part(splits), problem.combined(splits))
+def _whole(problem: AttentionProblem, target: str, lying: Lying, made: tuple[Result, ...]) -> Request:
+    """The call in the rule's number of parts, and how to have it in others."""
+    first, *others = ways(problem, arch_by_name(target)).values()
+    request = stages.whole(first, lying, made)
+    return replace(request, others=lambda: [stages.whole(one, lying, made) for one in others]) if others else request
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def _forward(call: Call) -> Request:
     made = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
     if a.lse:
         made.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
-    return stages.whole(staged(problem, call.target), Lying(**call.lying), tuple(made))
+    return _whole(problem, call.target, Lying(**call.lying), tuple(made))
 
 
 def _demand_dtypes(q: View, k: View, v: View) -> None:

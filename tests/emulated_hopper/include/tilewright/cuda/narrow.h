@@ -19,5 +19,11 @@ TW_GPU uint32_t emulated_e4m3(float x) {
 TW_GPU uint32_t quad(fp8_e4m3, float a, float b, float c, float d) {
   return emulated_e4m3(a) | emulated_e4m3(b) << 8 | emulated_e4m3(c) << 16 | emulated_e4m3(d) << 24;
 }
+TW_GPU uint32_t widen_two(fp8_e4m3, uint32_t two) {
+  fp16 low, high;
+  round_to(to_float(fp8_e4m3{uint8_t(two)}), low);
+  round_to(to_float(fp8_e4m3{uint8_t(two >> 8)}), high);
+  return uint32_t(low.bits) | uint32_t(high.bits) << 16;
+}
 
 }  // namespace tw

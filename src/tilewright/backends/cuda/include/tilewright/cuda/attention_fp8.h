@@ -93,7 +93,7 @@ template <class S, class Config> struct Fp8Attender {
     hold(s);
     give_back(shared.empty_k(keys.stage)), keys.next();
     if (tiles.count == 1) give_back(shared.empty_q());
-    judge(s, item, tile_at<S>(tiles, 0), seen, dropout, softmax, factor);
+    judge(s, item, tiles.template at<S>(0), seen, dropout, softmax, factor);
     round(p, s);
 #pragma unroll 1
     for (int i = 1; i < tiles.count; ++i) {
@@ -111,7 +111,7 @@ template <class S, class Config> struct Fp8Attender {
       hold(s);
       give_back(shared.empty_k(keys.stage)), keys.next();
       if (i == tiles.count - 1) give_back(shared.empty_q());
-      judge(s, item, tile_at<S>(tiles, i), seen, dropout, softmax, factor);
+      judge(s, item, tiles.template at<S>(i), seen, dropout, softmax, factor);
       hold(s);  // exponentials before the wait, which they run beside
       wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
       hold(o);

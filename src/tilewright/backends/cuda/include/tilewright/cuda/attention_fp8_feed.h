@@ -69,7 +69,7 @@ template <class S> struct Fp8Feeder {
       rows.next();
       const int head = x.by_group.quotient(item.head);
       for (int i = 0; i < tiles.count; ++i, ring.next()) {
-        const int key = tile_at<S>(tiles, i) * S::BN;
+        const int key = tiles.template at<S>(i) * S::BN;
         shared.empty_k(ring.stage).wait(ring.phase ^ 1);
         bring<S::blocks_d>(map_k, &shared.full_k(ring.stage), shared.k(ring.stage), item, key, head);
         shared.empty_v(ring.stage).wait(ring.phase ^ 1);
@@ -80,8 +80,8 @@ template <class S> struct Fp8Feeder {
   }
 
  private:
-  template <int Blocks> TW_GPU void bring(const TensorMap &map, Barrier *full, char *to, const AttentionItem &item,
-                                          int key, int head) const {
+  template <int Blocks>
+  TW_GPU void bring(const TensorMap &map, Barrier *full, char *to, const AttentionItem &item, int key, int head) const {
     const int lane = int(threadIdx.x % 32);
     if (lane == 0) full->expect(Blocks * S::BN * S::line);
     if constexpr (S::Paged) {
@@ -120,7 +120,7 @@ template <class S> struct ValueTurner {
       for (int i = 0; i < tiles.count; ++i, ring.next()) {
         shared.full_v(ring.stage).wait(ring.phase);
         shared.empty_turned(ring.stage).wait(ring.phase ^ 1);
-        turn(shared.v(ring.stage), shared.turned(ring.stage), item.keys - tile_at<S>(tiles, i) * S::BN);
+        turn(shared.v(ring.stage), shared.turned(ring.stage), item.keys - tiles.template at<S>(i) * S::BN);
         fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) {

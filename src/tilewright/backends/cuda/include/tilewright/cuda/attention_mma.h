@@ -46,7 +46,7 @@ template <class S, class Config> struct MmaAttender {
     if (unit < w.units) {
       char *to = shared.slot(w.next_slot);
       const bool sharing = shares(), values = !sharing && (Odd < 0 ? unit % 2 == 1 : Odd == 1);
-      const int key = tile_at<S>(w.tiles, sharing ? unit : unit / 2) * S::BN;
+      const int key = w.tiles.template at<S>(sharing ? unit : unit / 2) * S::BN;
       if (values) w.feeder.values(to, key);
       else w.feeder.keys(to, key);
     }
@@ -69,12 +69,13 @@ template <class S, class Config> struct MmaAttender {
     Walk w{{x, item, head}, tiles, tiles.count * (shares() ? 1 : 2)};
 #pragma unroll 1
     for (int unit = 0; unit < S::Slots - 1; ++unit) ask<-1>(w, unit);
-    carry_queries<S>(x, item, shared.q());
+    if constexpr (S::scales_rows) carry_scaled_queries<S>(x, item, shared.q(), shared.factors());
+    else carry_queries<S>(x, item, shared.q());
     const Dropout dropout = Config::dropout ? dropout_of(x.ws.x) : Dropout{};
     const Span whole = wholly_seen();
 #pragma unroll 1
     for (int i = 0; i < tiles.count; ++i) {
-      const int key = tile_at<S>(tiles, i) * S::BN;
+      const int key = tiles.template at<S>(i) * S::BN;
       const char *at = arrive<0>(w);
       WarpScores<S> s;
       multiply_keys<S>(s, shared.q() + me.row() * S::q_pitch, at + me.along * S::warp_keys * S::k_pitch);
@@ -104,7 +105,7 @@ template <class S, class Config> struct MmaAttender {
     const bool seen = key >= whole.begin && key + S::warp_keys <= whole.end;
 #pragma unroll
     for (int r = 0; r < S::R; ++r) {
-      if constexpr (Config::scales != AttentionScales::none) scale_scores(s[r], r, key);
+      if constexpr (Config::scales != AttentionScales::none || S::scales_rows) scale_scores(s[r], r, key);
       if constexpr (S::scored) add_to_scores<Warp, Config>(s[r], x.ws, item, me.rows(x.ws, item, r), key);
       else if (x.ws.flip) negate<Warp>(s[r]);
       if (!seen) hide<Warp>(s[r], x.ws, item, me.rows(x.ws, item, r), key);
@@ -168,8 +169,10 @@ template <class S, class Config> struct MmaAttender {
     const int head = S::Packed ? item.head : x.ws.by_group.quotient(item.head);
     float of_row[2], of_keys = 1;
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
+    for (int h = 0; h < 2; ++h) {
       of_row[h] = rows.there[h] ? scale_at(a.q_scales, item.sequence, rows.head[h], rows.position[h]) : 1.0f;
+      if (S::scales_rows) of_row[h] *= load_shared<float>(shared.factors() + me.row() + r * 16 + me.lane / 4 + h * 8);
+    }
     if (Config::scales != AttentionScales::block) of_keys = scale_at(a.k_scales, item.sequence, head, 0);
 #pragma unroll
     for (int i = 0; i < S::warp_keys / 4; ++i) {

@@ -3,17 +3,10 @@
 #include <tilewright/cuda/attention_items.h>
 #include <tilewright/cuda/attention_mma_shape.h>
 #include <tilewright/cuda/copies.h>
+#include <tilewright/cuda/wgmma.h>
 
 #ifdef TW_ON_GPU
 namespace tw {
-
-// The number of the i-th tile of keys.
-template <class S, class Tiles> TW_GPU auto tile_at(const Tiles &tiles, int i, int)
-    -> decltype(tiles.template at<S>(i)) {
-  return tiles.template at<S>(i);
-}
-template <class S, class Tiles> TW_GPU int tile_at(const Tiles &tiles, int i, long) { return tiles.at(i); }
-template <class S> TW_GPU int tile_at(const KeyTiles &tiles, int i) { return tile_at<S>(tiles, i, 0); }
 
 TW_GPU int within_piece(int bytes) { return bytes < 0 ? 0 : bytes > 16 ? 16 : bytes; }
 
@@ -108,43 +101,86 @@ template <class S> struct MmaFeeder {
   }
 };
 
-// Query rows of an item, as elements that are multiplied.  Where keys are fp8, every 16 elements have the even ones
-// first: so two bytes of a word of keys come to lie.
-template <class S> TW_GPU void carry_queries(const AttentionMmaArgs &x, const AttentionItem &item, char *to) {
-  using Q = typename S::Q;
-  constexpr int pieces = S::D / 8;
-  const AttentionWsArgs &w = x.ws;
-  const int in_all = rows_in_all<S>(w, item), count = int(w.x.head_qk);
+// Where the query row of a line of the tile lies; nothing behind the last.
+template <class S>
+TW_GPU const typename S::Q *query_row(const AttentionWsArgs &w, const AttentionItem &item, int line) {
+  const int row = item.tile * S::BM + line;
+  if (row >= rows_in_all<S>(w, item)) return nullptr;
   const tw_attention_strides &at = w.x.q_strides;
-  for (int i = thread_index(); i < S::BM * pieces; i += S::threads) {
-    const int line = i / pieces, piece = i % pieces, row = item.tile * S::BM + line;
-    uint32_t words[4] = {0, 0, 0, 0};
-    if (row < in_all && piece * 8 < count) {
-      const int position = position_of<S>(w, row);
-      const int64_t head = S::Packed ? item.head * w.group + row - position * w.group : item.head;
-      const Q *from = static_cast<const Q *>(w.x.q) + item.sequence * at.batch + (item.first_row + position) * at.row +
-                      head * at.head + piece * 8;
-      if (sizeof(Q) == 2 && x.wide_q && piece * 8 + 8 <= count) {
-        read_words<false>(words, from);
-      } else {
+  const int position = position_of<S>(w, row);
+  const int64_t head = S::Packed ? item.head * w.group + row - position * w.group : item.head;
+  return static_cast<const typename S::Q *>(w.x.q) + item.sequence * at.batch + (item.first_row + position) * at.row +
+         head * at.head;
+}
+// Eight elements, as they lie in memory or one by one; zeros behind the last.
+template <class S> TW_GPU void read_eight(uint32_t (&words)[4], const typename S::Q *from, int count, bool wide) {
+  if (sizeof(typename S::Q) == 2 && wide && count >= 8) {
+    read_words<false>(words, from);
+    return;
+  }
 #pragma unroll
-        for (int e = 0; e < 8; ++e)
-          if (piece * 8 + e < count) {
-            typename S::T one;
-            round_to(to_float(from[e]), one);
-            words[e / 2] |= uint32_t(one.bits) << (16 * (e % 2));
-          }
-      }
+  for (int e = 0; e < 8; ++e)
+    if (e < count) {
+      typename S::Kept one;
+      round_to(to_float(from[e]), one);
+      words[e / 2] |= uint32_t(one.bits) << (16 * (e % 2));
     }
-    char *row_at = to + line * S::q_pitch;
-    if constexpr (S::narrow) {
-      store_shared(row_at + piece / 2 * 32 + piece % 2 * 8,
-                   uint2{permute(words[0], words[1], 0x5410), permute(words[2], words[3], 0x5410)});
-      store_shared(row_at + piece / 2 * 32 + piece % 2 * 8 + 16,
-                   uint2{permute(words[0], words[1], 0x7632), permute(words[2], words[3], 0x7632)});
-    } else {
-      store_shared(row_at + piece * 16, Word16{{words[0], words[1], words[2], words[3]}});
+}
+// Where keys are fp8, every 16 elements have the even ones first: so two bytes of a word of keys come to lie.
+template <class S> TW_GPU void keep_eight(char *row, int piece, const uint32_t (&words)[4]) {
+  if constexpr (S::narrow) {
+    char *at = row + piece / 2 * 32 + piece % 2 * 8;
+    store_shared(at, uint2{permute(words[0], words[1], 0x5410), permute(words[2], words[3], 0x5410)});
+    store_shared(at + 16, uint2{permute(words[0], words[1], 0x7632), permute(words[2], words[3], 0x7632)});
+  } else {
+    store_shared(row + piece * 16, Word16{{words[0], words[1], words[2], words[3]}});
+  }
+}
+
+// Query rows of an item, as elements that are multiplied.
+template <class S> TW_GPU void carry_queries(const AttentionMmaArgs &x, const AttentionItem &item, char *to) {
+  constexpr int pieces = S::D / 8;
+  const int count = int(x.ws.x.head_qk);
+  for (int i = thread_index(); i < S::BM * pieces; i += S::threads) {
+    const int line = i / pieces, piece = i % pieces;
+    const typename S::Q *from = query_row<S>(x.ws, item, line);
+    uint32_t words[4] = {0, 0, 0, 0};
+    if (from && piece * 8 < count) read_eight<S>(words, from + piece * 8, count - piece * 8, x.wide_q);
+    keep_eight<S>(to + line * S::q_pitch, piece, words);
+  }
+}
+// The same of bf16 that is multiplied as fp16: a row times a power of two that puts its largest element below 2^15, so
+// that what falls below the smallest of fp16 is less than 2^-38 of that.  What scores are to be multiplied by is kept.
+template <class S>
+TW_GPU void carry_scaled_queries(const AttentionMmaArgs &x, const AttentionItem &item, char *to, float *factors) {
+  constexpr int pieces = S::D / 8, turns = (pieces + 31) / 32;
+  const int count = int(x.ws.x.head_qk), lane = thread_index() % 32;
+#pragma unroll 1
+  for (int line = thread_index() / 32; line < S::BM; line += S::threads / 32) {
+    const typename S::Q *from = query_row<S>(x.ws, item, line);
+    uint32_t words[turns][4] = {}, most = 0;
+#pragma unroll
+    for (int turn = 0; turn < turns; ++turn) {
+      const int first = (lane + turn * 32) * 8;
+      if (from && first < count) read_eight<S>(words[turn], from + first, count - first, x.wide_q);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) most = max(most, max(words[turn][j] & 0x7fffu, words[turn][j] >> 16 & 0x7fffu));
     }
+#pragma unroll
+    for (int by = 16; by > 0; by /= 2) most = max(most, lane_at(most, lane ^ by));
+    const int exponent = int(most >> 7);  // 255: no number, which stays what it is
+    const int up = exponent == 255 ? 0 : min(127 + 14 - exponent, 100);
+    const float larger = __uint_as_float(uint32_t(127 + up) << 23);
+#pragma unroll
+    for (int turn = 0; turn < turns; ++turn) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        words[turn][j] = pair(fp16{}, __uint_as_float(words[turn][j] << 16) * larger,
+                              __uint_as_float(words[turn][j] & 0xffff0000u) * larger);
+      const int piece = lane + turn * 32;
+      if (pieces % 32 == 0 || piece < pieces) keep_eight<S>(to + line * S::q_pitch, piece, words[turn]);
+    }
+    if (lane == 0) store_shared(factors + line, __uint_as_float(uint32_t(127 - up) << 23));
   }
 }
 

@@ -18,6 +18,7 @@ template <class S> struct MmaShared {
   TW_GPU float *met(int along, int row) const {
     return reinterpret_cast<float *>(p() + S::p_bytes) + along * S::BM + row;
   }
+  TW_GPU float *factors() const { return met(S::WN > 1 ? S::WN : 0, 0); }  // of rows
 };
 
 template <class S> struct MmaWarp {

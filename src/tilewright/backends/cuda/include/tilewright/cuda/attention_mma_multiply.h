@@ -5,6 +5,7 @@
 #ifdef TW_ON_GPU
 #include <tilewright/cuda/copies.h>
 #include <tilewright/cuda/mma.h>
+#include <tilewright/cuda/narrow.h>
 #include <tilewright/cuda/wgmma.h>
 
 namespace tw {
@@ -20,12 +21,17 @@ TW_GPU void widen_pairs(uint32_t w, uint32_t (&to)[2], bf16) {
   }
 }
 TW_GPU void widen_pairs(uint32_t w, uint32_t (&to)[2], fp16) {
+#if TW_MMA_FP8
+  const uint32_t even_first = permute(w, 0, 0x3120);
+  to[0] = widen_two(fp8_e4m3{}, even_first & 0xffffu), to[1] = widen_two(fp8_e4m3{}, even_first >> 16);
+#else
   to[0] = times_256((w & 0x007f007fu) << 7) | (w & 0x00800080u) << 8;
   to[1] = times_256((w & 0x7f007f00u) >> 1) | (w & 0x80008000u);
   if (const uint32_t bad = ((w & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) {
     to[0] |= (bad >> 7 & 0x00010001u) * 0x7e00u;
     to[1] |= (bad >> 15 & 0x00010001u) * 0x7e00u;
   }
+#endif
 }
 
 template <class S> using WarpScores = float[S::R][S::warp_keys / 2];

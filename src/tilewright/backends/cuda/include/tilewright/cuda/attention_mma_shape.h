@@ -10,16 +10,19 @@
 
 namespace tw {
 
-// What tensor cores multiply: elements of two bytes.  fp8 becomes that of the queries, or bf16, without a loss.
-template <class Q, class KV> struct multiplied_type {
+// What tensor cores multiply: elements of two bytes.  fp8 becomes fp16, for which there is an instruction; bf16 where
+// weights are multiplied by scales of blocks, which may be of any size.
+template <class KV, bool Blocks> struct multiplied_type {
   using type = KV;
 };
-template <class Q> struct multiplied_type<Q, fp8_e4m3> {
-  using type = Q;
+template <> struct multiplied_type<fp8_e4m3, false> {
+  using type = fp16;
 };
-template <> struct multiplied_type<fp8_e4m3, fp8_e4m3> {
+template <> struct multiplied_type<fp8_e4m3, true> {
   using type = bf16;
 };
+template <class A, class B> constexpr bool is_same = false;
+template <class A> constexpr bool is_same<A, A> = true;
 
 struct AttentionMmaArgs {
   AttentionWsArgs ws;
@@ -34,7 +37,10 @@ template <class Config> struct AttentionMma {
   using Q = typename Config::Q;
   using KV = typename Config::KV;
   using O = typename Config::O;
-  using T = typename multiplied_type<Q, KV>::type;
+  using T = typename multiplied_type<KV, Config::scales == AttentionScales::block>::type;
+  static constexpr bool scales_rows = is_same<Q, bf16> && is_same<T, fp16>;  // each by a number of its own
+  using Kept = typename multiplied_type<KV, scales_rows || Config::scales == AttentionScales::block>::type;
+  static_assert(sizeof(Q) == 1 || is_same<Q, Kept>, "queries that would be rounded");
   static constexpr int R = Config::row_blocks, WM = Config::warps_m, WN = Config::warps_n, Slots = Config::slots;
   static constexpr int warp_rows = 16 * R, BM = warp_rows * WM, BN = Config::tile_n, warp_keys = BN / WN;
   static constexpr int D = Config::head_qk, DV = Config::head_v, warp_columns = DV / WN;
@@ -52,8 +58,9 @@ template <class Config> struct AttentionMma {
                        v_pitch = pitch((turned ? BN : DV) * size);
   static constexpr int q_bytes = BM * q_pitch, k_bytes = BN * k_pitch, v_bytes = (turned ? DV : BN) * v_pitch;
   static constexpr int slot_bytes = k_bytes > v_bytes ? k_bytes : v_bytes;
-  static constexpr int p_bytes = WN > 1 ? BM * p_pitch : 0, meet_bytes = WN > 1 ? WN * BM * 4 : 0;
-  static constexpr int shared_bytes = q_bytes + Slots * slot_bytes + p_bytes + meet_bytes;
+  static constexpr int p_bytes = WN > 1 ? BM * p_pitch : 0, meet_bytes = WN > 1 ? WN * BM * 4 : 0,
+                       factor_bytes = scales_rows ? BM * 4 : 0;
+  static constexpr int shared_bytes = q_bytes + Slots * slot_bytes + p_bytes + meet_bytes + factor_bytes;
   static_assert(sizeof(T) == 2 && (size == 2 || narrow), "elements of one or two bytes");
   static_assert(BN % (narrow ? 32 : 16) == 0 && warp_keys % (WN == 1 || narrow ? 16 : 8) == 0, "keys");
   static_assert(D % 32 == 0 && warp_columns % 16 == 0 && DV % WN == 0 && Slots >= 2, "heads");

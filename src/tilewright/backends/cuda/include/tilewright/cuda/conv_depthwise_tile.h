@@ -68,13 +68,10 @@ template <class Config> TW_GPU void feed_tiles(const TensorMap &map_x, const Ten
     for (int k = G::weight ? line : 0; k < (G::weight ? line + 1 : x.planes); ++k) {
       const int plane = d + k * x.apart;
       if (plane < 0 || plane >= x.depth) continue;
-      char *rows = to + (G::weight ? 0 : k) * x.rows * x.row * G::pixel;
-      for (int r = 0; r < x.rows; ++r)
-        tma_load_rows(&map_x, done, rows + r * x.row * G::pixel, channel, w, h + r, at.image * x.depth + plane);
+      tma_load_rows(&map_x, done, to + (G::weight ? 0 : k) * x.rows * x.row * G::pixel, channel, w, h,
+                    at.image * x.depth + plane);
     }
-    for (int r = 0; r < lines_of_y; ++r)
-      tma_load_rows(&map_y, done, to + shared.x_bytes + r * x.row_of_y * G::pixel, channel, at.w, at.h + r,
-                    at.image * x.out[2] + at.d);
+    if (lines_of_y) tma_load_rows(&map_y, done, to + shared.x_bytes, channel, at.w, at.h, at.image * x.out[2] + at.d);
   }
 }
 

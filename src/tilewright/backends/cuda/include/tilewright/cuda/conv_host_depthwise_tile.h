@@ -73,7 +73,8 @@ template <class Config> struct HostConvDepthwiseTile {
 
  private:
   static constexpr int most_processors = 144, usual_processors = 132, most_planes = 7, most_waves = 2;
-  static constexpr int64_t bytes_in = 35, bytes_moved = 18, latency = 1500;  // of one multiprocessor, a cycle
+  static constexpr int64_t bytes_in = 35, bytes_moved = 18, latency = 1500,
+                           a_row = 64;  // of one multiprocessor, a cycle
 
   static const int64_t *written(const tw_conv_args &x) { return data ? x.size : x.out; }
   static int64_t blocks(const tw_conv_args &x) { return ceil_div(x.groups, G::Channels); }
@@ -98,7 +99,8 @@ template <class Config> struct HostConvDepthwiseTile {
   static int64_t cycles_of(const Tiles &one, const tw_conv_args &x, int64_t groups, int64_t stage) {
     const int64_t planes = weight ? 1 : x.window[0], unit = planes * (G::K * G::K * G::TH * G::TW * 3 / 4 + 40);
     const int64_t there = one.stages * groups < 2 * G::warps ? one.stages * groups : 2 * G::warps;
-    const int64_t multiply = groups * unit * 2 * G::warps / there, fetch = stage / bytes_in;
+    const int64_t rows = planes * one.rows + (weight ? one.lines : 0);  // short ones come slowly
+    const int64_t multiply = groups * unit * 2 * G::warps / there, fetch = stage / bytes_in + rows * a_row;
     const int64_t results = one.lines * one.strips * G::TW * G::pixel;
     const int64_t moved = (results * G::S * G::S + results) / bytes_moved;
     int64_t longest = multiply > fetch ? multiply : fetch;
@@ -118,7 +120,7 @@ template <class Config> struct HostConvDepthwiseTile {
         Tiles one{};
         one.strips = ceil_div(strips, segments), one.lines = ceil_div(up, chunks) * G::TH;
         one.row = even((one.strips * G::TW - 1) * G::S + G::wide), one.rows = (one.lines - 1) * G::S + G::wide;
-        if (one.row > 256) continue;
+        if (one.row > 256 || one.rows > 256 || even(one.strips * G::TW) > 256) continue;  // of a box
         one.segments = ceil_div(strips, one.strips), one.chunks = ceil_div(to[1], one.lines);
         const int64_t planes = weight ? 1 : x.window[0];
         int64_t stage = planes * one.rows * one.row * G::pixel;
@@ -168,15 +170,17 @@ template <class Config> struct HostConvDepthwiseTile {
   }
   static int maps(const tw_conv_args &x, const DepthwiseTileArgs &t, TensorMap &a, TensorMap &b) {
     static KnownMaps<TileMap<In, G::Channels>> known;
-    const auto key = [&x](const void *at, const int64_t *size, const int64_t *strides, int pixels) {
+    const auto key = [&x](const void *at, const int64_t *size, const int64_t *strides, int pixels, int rows) {
       return TileKey{at,
                      {x.groups, size[2], size[1], size[0] * x.batch},
                      {strides[3], strides[2], size[0] > 1 ? strides[1] : strides[0]},
-                     uint32_t(pixels)};
+                     uint32_t(pixels),
+                     uint32_t(rows)};
     };
-    const int error = known.get(data ? key(x.y, x.out, x.y_strides, t.row) : key(x.x, x.size, x.x_strides, t.row), a);
+    const int error =
+        known.get(data ? key(x.y, x.out, x.y_strides, t.row, t.rows) : key(x.x, x.size, x.x_strides, t.row, t.rows), a);
     if (error || !weight) return error;
-    return known.get(key(x.y, x.out, x.y_strides, t.row_of_y), b);
+    return known.get(key(x.y, x.out, x.y_strides, t.row_of_y, t.lines), b);
   }
 };
 

@@ -61,18 +61,18 @@ template <class T, int Spatial> struct WalkMap {
 };
 
 // Rows of pixels of images as they lie: sizes and strides (in elements) of channels, w, h and planes, of which a box has
-// some pixels of one row.
+// some pixels of some rows.
 struct TileKey {
   const void *address;
   int64_t sizes[4], strides[3];
-  uint32_t pixels;
+  uint32_t pixels, rows;
   bool operator==(const TileKey &o) const {
-    bool same = address == o.address && pixels == o.pixels;
+    bool same = address == o.address && pixels == o.pixels && rows == o.rows;
     for (int i = 0; i < 4; ++i) same = same && sizes[i] == o.sizes[i] && (i == 3 || strides[i] == o.strides[i]);
     return same;
   }
   uint64_t hash() const {
-    uint64_t mixed = uint64_t(intptr_t(address)) ^ pixels;
+    uint64_t mixed = uint64_t(intptr_t(address)) ^ (pixels << 16 | rows);
     auto mix = [&mixed](int64_t one) { mixed = (mixed ^ uint64_t(one)) * 0x9e3779b97f4a7c15, mixed ^= mixed >> 32; };
     for (int i = 0; i < 4; ++i) mix(sizes[i]);
     for (int i = 0; i < 3; ++i) mix(strides[i]);
@@ -86,7 +86,7 @@ template <class T, int Channels> struct TileMap {
     uint64_t sizes[4], strides[3];
     for (int i = 0; i < 4; ++i) sizes[i] = uint64_t(key.sizes[i]);
     for (int i = 0; i < 3; ++i) strides[i] = uint64_t(key.strides[i]) * bytes;
-    const uint32_t box[4] = {uint32_t(Channels), key.pixels, 1, 1}, steps[4] = {1, 1, 1, 1};
+    const uint32_t box[4] = {uint32_t(Channels), key.pixels, key.rows, 1}, steps[4] = {1, 1, 1, 1};
     return driver().encode(&map, map_type<T>::value, 4, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
                            0, map_promotion, 0);
   }

@@ -22,7 +22,12 @@ struct PadArgs {
   int blocks;                  // of 64 channels, where they lie apart
 };
 
+}  // namespace tw
+
 #ifdef TW_ON_GPU
+#include <tilewright/cuda/device.h>
+
+namespace tw {
 
 // Where a pixel of the copy lies in the tensor, less its channels; -1: there is none.
 TW_GPU long long padded_place(const PadArgs &x, int pixel) {
@@ -99,5 +104,5 @@ template <class Config> TW_GPU void pad_channels(const PadArgs &x) {
   else turn_tile<typename Config::A>(x, blockIdx.x);
 }
 
-#endif
 }  // namespace tw
+#endif

@@ -19,8 +19,9 @@ template <class S, class Config> TW_GPU void gemm_shift_ws(const ShiftWsArgs &x)
   if (S::Cluster > 1) cluster_sync();
   else __syncthreads();
   if (threadIdx.x < 128 || threadIdx.x >= 384) {
-    feed_by_warps<S, Config::turned ? Config::b_rows : !Config::a_rows,
-                  Config::turned ? !Config::a_rows : Config::b_rows>(x, shared);
+    FeedByWarps<S, Config::turned ? Config::b_rows : !Config::a_rows,
+                Config::turned ? !Config::a_rows : Config::b_rows>(x, shared)
+        .run();
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   } else {
     const TensorMap none = {};

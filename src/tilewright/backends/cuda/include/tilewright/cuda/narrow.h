@@ -15,4 +15,11 @@ TW_GPU uint32_t quad(fp8_e4m3, float a, float b, float c, float d) {
   return w;
 }
 
+// Two e4m3, in the low half of a word, as two fp16.
+TW_GPU uint32_t widen_two(fp8_e4m3, uint32_t two) {
+  uint32_t w;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(w) : "h"(uint16_t(two)));
+  return w;
+}
+
 }  // namespace tw

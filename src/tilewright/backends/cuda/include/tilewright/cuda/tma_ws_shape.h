@@ -67,9 +67,7 @@ struct TmaWs {
   // these beside the stages, two to four; two of them serve as one sheet of sums.
   static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : BN % 16 == 0 ? 16 : 8;
   static constexpr int chunk = 64 * chunk_columns * 2, needed = blocks_m * (BN / chunk_columns);
-  // Of rows that warps shift into place, the word behind each (shift_ws_feed.h).
-  static constexpr int tails = Shifted ? BM + b_bytes / 128 : 0;
-  static constexpr int barrier_bytes = 320, beside = 1024 + barrier_bytes + Stages * tails * 4;  // alignment of stages
+  static constexpr int beside = 1024 + 320;  // alignment of the stages, and the barriers
   static constexpr int room = (shared_limit - beside - Stages * stage_bytes) / (2 * chunk);
   static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2
                                  : needed <= room                    ? needed

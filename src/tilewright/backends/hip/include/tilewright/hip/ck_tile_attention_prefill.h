@@ -5,7 +5,7 @@
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/fmha/kernel/fmha_batch_prefill_kernel.hpp>
 #include <ck_tile/ops/fmha/pipeline/block_fmha_batch_prefill_pipeline_qr_ks_vs_async_default_policy.hpp>
-#define block_tile_reduce_sync TW_REDUCE_AFTER_KEYS
+#define block_tile_reduce_sync(...) TW_REDUCE_AFTER_KEYS(__VA_ARGS__)
 #include <ck_tile/ops/fmha/pipeline/block_fmha_batch_prefill_pipeline_qr_ks_vs_async.hpp>
 #undef block_tile_reduce_sync
 
