@@ -197,9 +197,10 @@ def _of_pages(base: CkTileAttentionSchedule) -> Iterator[CkTileAttentionSchedule
     _, n0, k0, n1, _, k0max = base.tile
     for fewer in (64, 32, 16):
         if fewer < n0:
-            yield replace(
-                base, tile=(64, fewer, k0, n1, min(32, fewer), k0max), warp_grid=(4, 1, 1), warp_tile=(16, 16, 16)
-            )
+            k1 = min(32, fewer)
+            waves = 4 if n1 * k1 >= 1024 else 2  # a lane turns two values of two keys, or more
+            tile = (16 * waves, fewer, k0, n1, k1, k0max)
+            yield replace(base, tile=tile, warp_grid=(waves, 1, 1), warp_tile=(16, 16, 16))
 
 
 _SWEEP_PADS: Mapping[str, tuple[Pads, ...]] = {
