@@ -128,8 +128,8 @@ def test_a_latent_is_read_once(emulator: Emulator) -> None:
 
 def test_a_byte_that_is_no_number_spreads(emulator: Emulator) -> None:
     """NaN of e4m3 in a key and in a value, with both types it is widened to."""
-    for types in ({"dtype_q": "bf16"}, {"dtype_q": "fp16"}):
-        one = AttentionProblem(1, 2, 3, 40, 64, dtype_kv="fp8_e4m3", **types)
+    for dtype_q in ("bf16", "fp16"):
+        one = AttentionProblem(1, 2, 3, 40, 64, dtype_q=dtype_q, dtype_kv="fp8_e4m3")
 
         def broken(made: Sample) -> Sample:
             _, k, v, *_ = made.operands
