@@ -239,6 +239,8 @@ def _values_dealt(one: Instance) -> str:
     total = n1 * k1 // (waves * WAVE)
     if width < 1 or n1 * k1 % (waves * WAVE) or total % width or pack % (total // width) or n1 % width:
         return bad
+    if width % (4 // one.bytes):
+        return f"{bad}: a lane would turn {width} neighbours, and it turns words"
     deep = total // width
     across, lanes = n1 // width, pack // deep
     if WAVE % (lanes * across) == 0:

@@ -249,17 +249,6 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
 )
-# Tile, stages and way of kernels for rows that begin anywhere; stages as far as there is room.
-_SHIFTED: tuple[tuple[int, int, int, Way], ...] = (
-    (64, 32, 8, _P),
-    (64, 64, 8, _P),
-    (128, 64, 6, _C),
-    (64, 128, 6, _PK),
-    (128, 128, 5, _CK),
-    (8, 64, 8, _T),
-    (32, 64, 8, _T),
-    (64, 128, 6, _TK),
-)
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 
 # The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
@@ -272,9 +261,6 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
             made = tma_ws(signature, m, n, stages, cluster, way)
             # Lines that are fetched 64 at a time take more room than there are of them.
             yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
-        for m, n, stages, way in _SHIFTED:
-            shifted = shift_ws(signature, m, n, stages, way)
-            yield replace(shifted, stages=min(stages, most_stages(signature, shifted, arch.scratch_bytes)))
         if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
             yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
             yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")

@@ -73,7 +73,8 @@ template <class Config> struct HostConvDepthwiseTile {
 
  private:
   static constexpr int most_processors = 144, usual_processors = 132, most_planes = 7, most_waves = 2;
-  static constexpr int64_t bytes_in = 35, bytes_moved = 18, latency = 1500;  // of one multiprocessor, a cycle
+  static constexpr int64_t bytes_in = 35, bytes_moved = 18, latency = 1500,
+                           a_row = 64;  // of one multiprocessor, a cycle
 
   static const int64_t *written(const tw_conv_args &x) { return data ? x.size : x.out; }
   static int64_t blocks(const tw_conv_args &x) { return ceil_div(x.groups, G::Channels); }
@@ -98,7 +99,8 @@ template <class Config> struct HostConvDepthwiseTile {
   static int64_t cycles_of(const Tiles &one, const tw_conv_args &x, int64_t groups, int64_t stage) {
     const int64_t planes = weight ? 1 : x.window[0], unit = planes * (G::K * G::K * G::TH * G::TW * 3 / 4 + 40);
     const int64_t there = one.stages * groups < 2 * G::warps ? one.stages * groups : 2 * G::warps;
-    const int64_t multiply = groups * unit * 2 * G::warps / there, fetch = stage / bytes_in;
+    const int64_t rows = planes * one.rows + (weight ? one.lines : 0);  // short ones come slowly
+    const int64_t multiply = groups * unit * 2 * G::warps / there, fetch = stage / bytes_in + rows * a_row;
     const int64_t results = one.lines * one.strips * G::TW * G::pixel;
     const int64_t moved = (results * G::S * G::S + results) / bytes_moved;
     int64_t longest = multiply > fetch ? multiply : fetch;
