@@ -10,7 +10,9 @@ from tilewright.arch import arch
 from tilewright.dispatch.registry import Registry
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia import folded, limits, merged_groups, padded, padded_copies
+from tilewright.ops.conv.nvidia import limits
+from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies
+from tilewright.ops.conv.nvidia_places import merged_groups
 from tilewright.ops.conv.nvidia_resources import shared_bytes
 from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
 from tilewright.ops.conv.options import channels_first

@@ -199,9 +199,8 @@ class Registry:
         return self._way(problem, thread_count())[0]
 
     def _way(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
-        op = op_of(problem)
-        self._demand_legal_problem(op, problem)
-        return ways.chosen(op, problem, self.arch.name, count)
+        self._demand_legal_problem(op_of(problem), problem)
+        return ways.chosen(op_of(problem), problem, self.target, count)
 
     def select(
         self,

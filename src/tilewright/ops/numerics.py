@@ -180,6 +180,7 @@ class Comparison:
             self._leaves = size is not None and not np.max(size, initial=0.0) <= LARGEST["fp32"] / 4  # NaN is not
             top = 0.0 if dtype in INT_RANGE else float(np.max(np.abs(value) + bound, initial=0.0))
         self._plain = dtype not in INT_RANGE and not self._leaves and top <= LARGEST[dtype]
+        self._floor = np.maximum(bound, np.finfo(np.float64).tiny) if self._plain else bound
 
     def __call__(self, result: Any) -> Check:
         found = np.asarray(result)
@@ -191,7 +192,7 @@ class Comparison:
             return Check(True, 0.0, 0.0)
         with np.errstate(all="ignore"):
             if self._plain:
-                most, top = _most_errors(found, value, bound)
+                most, top = _most_errors(found, value, np.broadcast_to(self._floor, found.shape))
                 if top <= 1.0 and math.isfinite(most):
                     return Check(True, most, top, "", _rows(found))
             given = found.astype(np.float64)
@@ -218,21 +219,21 @@ def compare(result: Any, value: Array, bound: Array, dtype: str, size: Array | N
     return Comparison(value, bound, dtype, size)(result)
 
 
-def _most_errors(found: Array, value: Array, bound: Array) -> tuple[float, float]:
+def _most_errors(found: Array, value: Array, floor: Array) -> tuple[float, float]:
     """The largest error and the largest part of a bound, where values and bounds are finite; NaN where a result is.
 
     A sweep asks this of every kernel: line by line, so that little of it leaves the cache.
     """
     width = found.shape[-1] if found.ndim else 1
-    one, exact, limit = (each.reshape(-1, width) for each in (found, value, bound))
-    lines, tiny = max(1, _CHUNK // width), np.finfo(np.float64).tiny
+    one, exact, limit = (each.reshape(-1, width) for each in (found, value, floor))
+    lines = max(1, _CHUNK // width)
     most = top = 0.0
     for first in range(0, len(one), lines):
         apart = one[first : first + lines].astype(np.float64)
         apart -= exact[first : first + lines]
         np.abs(apart, out=apart)
         here = float(apart.max())
-        apart /= np.maximum(limit[first : first + lines], tiny)
+        apart /= limit[first : first + lines]
         part = float(apart.max())
         if not (math.isfinite(here) and part <= 1.0):
             return here, part

@@ -13,15 +13,9 @@ from math import prod
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia import (
-    band_rows,
-    folded,
-    folded_elements,
-    merged_groups,
-    padded,
-    padded_copies,
-    side_by_side,
-)
+from tilewright.ops.conv.nvidia_bands import band_rows, side_by_side
+from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_copies
+from tilewright.ops.conv.nvidia_places import merged_groups
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,

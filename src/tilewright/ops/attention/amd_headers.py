@@ -201,6 +201,12 @@ def _steps(one: Instance, arch: Arch) -> Iterator[Violation]:
     if k0max < one.hdim_q:
         yield Violation("amd-attention-k0max", f"tile_k0max {k0max} under the head size {one.hdim_q}", "use a larger")
     if one.pipeline not in LOADED:
+        if n0 < 2 * k1:
+            yield Violation(
+                "amd-attention-async-steps",
+                f"{one.pipeline} with one step of tile_k1 {k1} in tile_n0 {n0}: V would stay where it is",
+                f"use tile_n0 {2 * k1} or more",
+            )
         if k0 != k1:
             yield Violation(
                 "amd-attention-async-steps",
@@ -239,6 +245,8 @@ def _values_dealt(one: Instance) -> str:
     total = n1 * k1 // (waves * WAVE)
     if width < 1 or n1 * k1 % (waves * WAVE) or total % width or pack % (total // width) or n1 % width:
         return bad
+    if width % (4 // one.bytes):
+        return f"{bad}: a lane would turn {width} neighbours, and it turns words"
     deep = total // width
     across, lanes = n1 // width, pack // deep
     if WAVE % (lanes * across) == 0:

@@ -119,6 +119,7 @@ _TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
     256: ((2, 80, 2), (2, 64, 2), (2, 48, 3)),
 }
 _FEW = 2  # tiles of a head in `default`
+_STREAMED = 64  # elements of a head up to which the rows of two items cost no stage
 _DECODE: dict[int, tuple[tuple[int, int], ...]] = {  # keys of a tile, blocks of a multiprocessor
     32: ((128, 2), (64, 2), (128, 1)),
     64: ((128, 2), (64, 2), (128, 1)),
@@ -137,11 +138,15 @@ def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSche
     if changed(signature) or signature.dropout:  # long code for each column, and registers of its own
         narrow = 64 if signature.head_v < 256 else 48
         tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
+    if signature.pages != "none":  # beside three, whoever finds pages has too few registers
+        tiles = tuple(one for one in tiles if one[0] < 3)
     for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
-        made = WsSchedule("ws", keys, warpgroups, stages)
-        made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
-        for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
-            yield replace(made, dealing=dealing)
+        small = max(signature.head_qk, signature.head_v) <= _STREAMED
+        for rows in (1, 2) if wide else (2,) if small else (1,):
+            made = WsSchedule("ws", keys, warpgroups, stages, row_stages=rows)
+            made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
+            for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
+                yield replace(made, dealing=dealing)
 
 
 def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
@@ -153,7 +158,8 @@ def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[Ws
         made = WsSchedule("decode", keys, 1, 2, together)
         yield replace(made, stages=min(8, most_stages(signature, made, arch)))
     if wide or signature.mask != "none":
-        yield from (replace(one, pipeline="decode") for one in list(ws(signature, arch, False))[:1])
+        first = next(ws(signature, arch, False))
+        yield replace(first, pipeline="decode", row_stages=1)
 
 
 def _own(signature: AttentionSignature, arch: Arch) -> bool:

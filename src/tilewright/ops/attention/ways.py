@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilewright.arch import Arch
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
-from tilewright.ops.attention.splits import LEAST_KEYS, splits_of
+from tilewright.ops.attention.splits import LEAST_TILES, TILE_KEYS, splits_of
 
 BESIDE = (0.5, 2, 4)  # of the rule's number; and one
 
@@ -23,7 +23,7 @@ def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
     rule = splits_of(problem, arch)
     if problem.family != "forward" or problem.splits or not arch.compute_units:
         return (rule,)
-    most = max(1, min(MOST_SPLITS, problem.keys // LEAST_KEYS))
+    most = max(1, min(MOST_SPLITS, problem.keys // (LEAST_TILES * TILE_KEYS)))
     others = sorted({1, *(round(rule * one) for one in BESIDE)} - {0, rule})
     return (rule, *(one for one in others if one <= most))
 
