@@ -245,7 +245,7 @@ class ShiftWsSchedule(_Warpgroups):
     pipelines: ClassVar[tuple[str, ...]] = ("shift_ws",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "cluster_k"),  # adding up parts takes more registers than are left
+        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "cluster": ("m", "n")}
