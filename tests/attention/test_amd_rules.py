@@ -120,8 +120,10 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-k1", QR, {"tile": (128, 128, 32, 128, 96, 128)}),
     ("amd-attention-n1", QR, {"tile": (128, 128, 32, 64, 32, 128)}),
     ("amd-attention-async-steps", ASYNC, {"tile": (128, 128, 64, 128, 32, 128)}),
+    ("amd-attention-async-steps", ASYNC, {"tile": (128, 32, 32, 128, 32, 128)}),  # executed, it was wrong
     ("amd-attention-async-pads", ASYNC, {"padding": (False, True, True, True)}),
-    ("amd-attention-dealt", ASYNC, {"tile": (128, 16, 16, 128, 16, 128), "warp": (16,) * 9}),
+    ("amd-attention-dealt", ASYNC, {"tile": (128, 32, 16, 128, 16, 128), "warp": (16,) * 9,
+                                    "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1)}),
     ("amd-attention-dealt", QR, {"hdim_v": 192, "tile": (128, 128, 32, 192, 32, 128)}),
     ("amd-attention-dealt", QR, {"hdim_q": 96, "hdim_v": 96, "tile": (256, 32, 32, 96, 32, 128),
                                  "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1)}),  # does not compile: three neighbours

@@ -20,6 +20,7 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.splits import splits_of
 from tilewright.ops.base import plain
 from tilewright.runtime.bindings.attention import request
+from tilewright.tune.sweep import Options, Sweep
 
 STEP = AttentionProblem(1, 32, 1, 32768, 128, 8, dtype_q="bf16", lengths_k=True)
 H200 = "sm_90a"
@@ -97,3 +98,12 @@ def test_ways_hand_on_as_much_as_their_parts_need() -> None:
     assert all(size > 0 for count, size in sizes.items() if count > 1)
     assert sorted(sizes.values()) == [size for _, size in sorted(sizes.items())]
     assert BINDING.dense(replace(STEP, splits=1)).others is None
+
+
+def test_a_sweep_measures_the_stages_of_every_way() -> None:
+    for asked in (False, True):
+        sweep = object.__new__(Sweep)
+        sweep.op, sweep.target, sweep.options = ATTENTION, H200, Options(ways=asked)
+        known = ATTENTION.ways(STEP, H200)
+        wanted = [one for way in known.values() for one in way] if asked else list(ATTENTION.stages(STEP, H200))
+        assert sweep._stages([STEP, STEP]) == [ATTENTION.measured_as(one) for one in wanted]

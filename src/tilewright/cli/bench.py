@@ -91,7 +91,7 @@ def _bench(
     rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0)] = 0,
     flush: Annotated[bool, typer.Option("--flush", help="Empty the caches before every call.")] = False,
     ways: Annotated[
-        bool, typer.Option("--ways", help="Of one problem: other stages it can be solved in too (numbers of splits).")
+        bool, typer.Option("--ways", help="Other stages a problem can be solved in too (numbers of splits).")
     ] = False,
     table: Table = None,
     store: StoreFile = None,
@@ -116,16 +116,13 @@ def _bench(
     command goes on where it was interrupted.  Of a pool too large for that, --search measures what promises most.
     """
     wanted = asked_for(search, budget, seed)
-    if ways and (problems or wanted):
-        raise RequestError("--ways is for one problem", rule="option-of-one", value="--ways",
-                           remedy="leave it out, or give one problem and no --search")  # fmt: skip
     if problems or wanted:
         from tilewright.cli._sweep import Kept, Which
         from tilewright.tune.searching import ROUNDS
 
         how = {
             "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
-            "batch": batch_size, "patience": patience,
+            "batch": batch_size, "patience": patience, "ways": ways,
         }  # fmt: skip
         kept = Kept(store, table or _table_of(given), save)
         with registry_for(target, threads, strict, to_run=not cluster) as registry:

@@ -78,6 +78,7 @@ class Options:
     batch: int = BATCH
     jobs: int | None = None  # compilers at once
     patience: float = quiet.PATIENCE  # seconds to wait for a quiet machine before each problem
+    ways: bool = False  # the stages of every way of a problem (`Op.ways`), not of the rule's alone
 
 
 class Sweep:
@@ -130,8 +131,9 @@ class Sweep:
         """Every problem that a kernel is measured on, each once."""
         found: dict[Any, None] = {}
         for problem in problems:
-            for stage in self.op.stages(problem, self.target):
-                found[self.op.measured_as(stage)] = None
+            ways = self.op.ways(problem, self.target).values()
+            for stages in ways if self.options.ways else (self.op.stages(problem, self.target),):
+                found |= dict.fromkeys(map(self.op.measured_as, stages))
         return list(found)
 
     # -- doing it ----------------------------------------------------------------------------------------
