@@ -3,6 +3,7 @@
 #   make test    lint, types, import directions, then the whole test suite
 #   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
+#   make test-cluster  the tests of sweeps over several machines, with Ray, which it installs where it can
 #   make cuda-compilers  NVIDIA's compilers from their wheels into .venv, where the package index has them
 #   make lint    only the static part of `make test`
 #   make format  write Python and C++ as `make lint` wants them
@@ -31,7 +32,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-older-cpu test-amd test-amd-emulated cuda-compilers lint format bench clean
+.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster cuda-compilers lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -39,7 +40,10 @@ demo: $(CORE)
 # On every core, but not too many: the kernels of the tests are built together by as many compilers.  A worker begins
 # with one half of the files, so that one compiles for GPUs and the other for the CPU, and takes from the other's later.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
-CPU_TESTS := $(addprefix tests/,kernels runtime build dispatch codegen cli test_api.py test_gemm_errors.py)
+# Of convolution and attention those that run kernels of this machine, not those that only read rules.
+RUN_OP := $(addsuffix .py,$(addprefix test_,calls errors kernels cpu_kernels onnx))
+CPU_TESTS := $(addprefix tests/,kernels runtime build dispatch codegen cli test_api.py test_gemm_errors.py \
+  $(addprefix conv/,$(RUN_OP) test_bounds.py) $(addprefix attention/,$(RUN_OP) test_parity.py))
 
 test: lint
 	$(PYTEST) $(PYTEST_ARGS)
@@ -56,6 +60,14 @@ INSTALL_ROCM = $(if $(TILEWRIGHT_ROCM_PATH),,$(BIN)/tilewright toolchain install
 test-amd: $(DEV)
 	@$(INSTALL_ROCM)
 	TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
+
+# Ray is 70 MB to fetch and has no wheels for some systems and Pythons: without it all but the first of these tests say so
+# and are skipped.  Nodes and drivers are killed in them: whatever hangs then is ended.
+WITHIN := $(if $(shell command -v timeout 2>/dev/null),timeout --kill-after=10 $(or $(CLUSTER_SECONDS),420))
+test-cluster: $(DEV)
+	@$(BIN)/python -c "import ray" 2>/dev/null || { $(PIP) --retries 1 -e ".[ray]"; } || \
+	  echo "Ray cannot be had here: the tests of several machines are skipped"
+	$(WITHIN) $(BIN)/python -m pytest tests/tune/test_cluster.py -rs $(PYTEST_ARGS)
 
 # Needs TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.  Without SEED the catalog; with one COUNT kernels of OP drawn
 # by it, JOBS at a time (a run that was stopped goes on where it was), or only the one that ONLY names.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ops.attention import AttentionProblem
@@ -26,6 +26,14 @@ class Shape:
     def name(self) -> str:
         said = f"{self.batch}x{self.heads_q}/{self.heads_kv}x{self.rows}x{self.keys} d{self.head}"
         return said + (" causal" if self.causal else "") + (f" pages {self.page_size}" if self.page_size else "")
+
+    @property
+    def flops(self) -> int:
+        """Of the pairs that see each other, each sequence by its own length."""
+        if not self.lengths:
+            return self.problem().flops
+        alone = (replace(self, batch=1, rows=one, keys=one, lengths=()) for one in self.lengths)
+        return sum(one.flops for one in alone)
 
     def problem(self) -> AttentionProblem:
         """As it is called: heads outside of rows, packed rows and pages with heads inside."""
@@ -65,7 +73,8 @@ def drawn(seed: int, count: int) -> list[Shape]:
 
     Prefill: head 64, 96, 128, 192 or 256, 2^12 to 2^16 rows in all of 256 to 16384 (a fourth of them no power of two),
     512 to 4096 elements of heads, half causal.  Decode: 1 to 8 rows, groups of 4 or 8, 1k to 128k keys, batch 1 to 256,
-    half in pages of 16, 64 or 256; at most 8 GB.  Mixed: 8 to 64 sequences of 16 to 16384, logarithmically even.
+    half in pages of 16, 64 or 256; at most 8 GB.  Mixed: 8 to 64 sequences of 16 to 16384, logarithmically even,
+    at most 2^19 rows where padded.
     """
     rng = random.Random(seed)
     found: list[Shape] = []
@@ -87,7 +96,8 @@ def drawn(seed: int, count: int) -> list[Shape]:
         elif group == "mixed":
             lengths = tuple(int(2 ** rng.uniform(4, 14)) for _ in range(rng.randint(8, 64)))
             most = max(lengths)
-            found.append(Shape(group, len(lengths), heads_kv * many, heads_kv, most, most, head, causal, lengths))
+            if most * len(lengths) <= 1 << 19:
+                found.append(Shape(group, len(lengths), heads_kv * many, heads_kv, most, most, head, causal, lengths))
         else:
             length = int(2 ** rng.uniform(8, 14)) if rng.random() < 0.25 else 2 ** rng.randint(8, 14)
             heads = max(1, rng.choice((512, 1024, 2048, 4096)) // head) if group == "prefill" else heads_kv * many

@@ -8,7 +8,8 @@
 bf16, the cache cold.  Every contestant is checked against float64 on some rows before it is timed.  Default: what
 `tw.attention` runs with nothing measured, splits by its rule.  Measured: the fastest, in a race of its own, of the
 default kernels and of numbers of splits.  Peers: each SDPA backend that takes the problem, the fastest of a race; mixed
-lengths are padded for them, pages gathered beforehand.  Decode is also held against the copy bandwidth of the run.
+lengths are padded for them, pages gathered beforehand; FlexAttention on packed lengths, of the first few shapes that
+have such (it compiles for each).  Decode is also held against the copy bandwidth of the run.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _attention_flex import flex
 from _attention_h200_shapes import TABLE, Shape, drawn
 from _cuda_report import provenance
-from _cuda_timing import Clock, GraphClock, HostClock, Run, spread
+from _cuda_timing import Clock, GraphClock, HostClock, Run, copy_bandwidth, spread
 from _h200_bench import Kernels
 from _h200_operands import Wrong
 
@@ -38,7 +40,7 @@ RESULT, RANDOM_RESULT = RESULTS / "attention_h200.json", RESULTS / "attention_h2
 ROUNDING = 2.0**-7  # of weights and of results, both to eight bits
 ROWS_CHECKED = 48
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-COPIED = 1 << 30  # bytes
+SLOW = 4.0  # a peer so many times slower than another is looked at once
 
 
 class AttentionOperands:
@@ -94,7 +96,7 @@ class AttentionOperands:
 
     def ours(self, kernel: Any) -> Run:
         operands, more = self.asked()
-        return lambda: kernel(*operands, **more)
+        return lambda: kernel(*operands, splits=1, **more)
 
     def call(self, splits: int | None = None) -> Run:
         operands, more = self.asked()
@@ -172,14 +174,8 @@ class AttentionBench(Kernels):
     def __init__(self, options: argparse.Namespace, clock: Clock, arch: str) -> None:
         super().__init__(options, clock, arch)
         self.rows: list[dict[str, Any]] = []
-        self.copy_rate = self._copy_rate()
-
-    def _copy_rate(self) -> float:
-        """Bytes read and written a second by a device-to-device copy."""
-        size = COPIED if not self.dry else 1 << 20
-        a, b = (torch.empty(size, dtype=torch.uint8, device=self.clock.device) for _ in "ab")
-        (times,) = self.clock.rounds([self.clock.captured(lambda: b.copy_(a))], 9, "cold")
-        return 2 * size / statistics.median(times)
+        self.copy_rate = copy_bandwidth(clock, 1 << 20 if self.dry else 1 << 30)
+        self.flexed = 0
 
     def entrants(self, one: AttentionOperands) -> dict[str, Run]:
         """`default` and, where a selection is measured, kernels by name and numbers of splits; checked."""
@@ -200,13 +196,22 @@ class AttentionBench(Kernels):
         return found
 
     def peers(self, one: AttentionOperands) -> dict[str, Run]:
-        found = {}
+        """Those that take the problem, without the slow ones."""
+        found: dict[str, Run] = {}
+        took: dict[str, float] = {}
         for name, run in one.peers():
             try:
                 found[name] = self.clock.captured(run)
             except RuntimeError:  # a problem it does not take
                 continue
-        return found
+            took[name] = self.clock.rounds([found[name]], 1, "cold")[0][0]
+        if one.shape.lengths and self.flexed < self.options.flex and not self.dry:
+            self.flexed += 1
+            found["flex_attention"] = self.clock.captured(
+                flex(one.q, one.k, one.v, one.shape.lengths, one.shape.causal)
+            )
+        best = min(took.values(), default=0.0)
+        return {name: run for name, run in found.items() if took.get(name, 0.0) <= SLOW * best}
 
     def one(self, shape: Shape) -> None:
         one = AttentionOperands(shape, self.clock.device)
@@ -219,12 +224,12 @@ class AttentionBench(Kernels):
         names = list(dict.fromkeys(("default", winner)))
         times = self.clock.rounds([peers[peer], *(ours[name] for name in names)], self.options.rounds, "cold")
         taken = dict(zip(names, times[1:], strict=True))
-        p = one.problem
-        row: dict[str, Any] = {"shape": shape.name, "group": shape.group, "flops": p.flops, "bytes": p.bytes}
+        p, flops = one.problem, shape.flops
+        row: dict[str, Any] = {"shape": shape.name, "group": shape.group, "flops": flops, "bytes": p.bytes}
         row |= {"peer": peer, "peer_seconds": statistics.median(times[0])}
         for label, name in (("default", "default"), ("measured", winner)):
             seconds = statistics.median(taken[name])
-            row[label] = {"kernel": name, "seconds": seconds, "tflops": p.flops / seconds / 1e12}
+            row[label] = {"kernel": name, "seconds": seconds, "tflops": flops / seconds / 1e12}
             row[label] |= {"of_copy": p.bytes / seconds / self.copy_rate} | spread(times[0], taken[name])
         self.rows.append(row)
         said = "  ".join(
@@ -260,6 +265,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="PART", help="shapes whose names or groups contain one of these")
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--flex", type=int, default=4, metavar="N", help="shapes that FlexAttention is raced on")
     parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no shape begins after these")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU: the floor's numbers mean nothing")
     parser.add_argument("--output", type=Path)

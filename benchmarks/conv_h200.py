@@ -4,11 +4,12 @@
     python benchmarks/conv_h200.py --random SEED --count N  problems nobody tuned for (see _conv_h200_shapes.py)
     python benchmarks/conv_h200.py --sweep                  every kernel that serves a problem, not the chosen ones only
     python benchmarks/conv_h200.py --fused                  bias and ReLU beside the plain convolution
+    python benchmarks/conv_h200.py --layout nchw            memory whose channels come first, of both
     python benchmarks/conv_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
 
-bf16, channels-last, the cache cold.  Every kernel is checked against an fp32 convolution before it is timed.  How the
-time is taken says _cuda_timing.py.  Default: what the registry selects with nothing measured.  Measured: the fastest of
-a race of its own; the numbers reported come from another race.
+bf16, channels-last where nothing else is said, the cache cold.  Every kernel is checked against an fp32 convolution
+before it is timed.  How the time is taken says _cuda_timing.py.  Default: what the registry selects with nothing
+measured.  Measured: the fastest of a race of its own; the numbers reported come from another race.
 """
 
 from __future__ import annotations
@@ -19,89 +20,24 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from _conv_h200_operands import ConvOperands
 from _conv_h200_shapes import SHAPES, VARIANTS, Shape, drawn
 from _cuda_report import provenance
 from _cuda_timing import Clock, GraphClock, HostClock, Run, spread
 from _h200_bench import Kernels
-from _h200_operands import Wrong
 
 from tilewright.backends.cuda import driver
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.options import channels_first
 
 RESULTS = Path(__file__).parent / "results"
 RESULT, RANDOM_RESULT = RESULTS / "conv_h200.json", RESULTS / "conv_h200_random.json"
-SUM_ERROR, ROUNDING = 2e-5, 2.0**-8
-
-
-class ConvOperands:
-    """Fresh random operands of a problem in channels-last memory, and its exact result with a tolerance."""
-
-    def __init__(self, problem: ConvProblem, device: str, bias: bool = False) -> None:
-        p = self.problem = problem
-        self.rank = len(p.size)
-        self.x, self.w, self.y = (self._made(shape, device) for shape in (p.x_shape, p.w_shape, p.y_shape))
-        self.bias = torch.randn(p.filters, device=device, dtype=torch.bfloat16) if bias else None
-        self.out = {"forward": self.y, "backward_data": self.x, "backward_weight": self.w}[p.variant].clone()
-        self._exact: tuple[Any, Any] | None = None
-
-    @staticmethod
-    def _made(shape: Sequence[int], device: str) -> Any:
-        """Of (N, spatial, C) memory, seen as (N, C, spatial)."""
-        made = torch.randn(tuple(shape), device=device, dtype=torch.float32).to(torch.bfloat16)
-        return made.permute(0, len(shape) - 1, *range(1, len(shape) - 1))
-
-    def _call(self, x: Any, w: Any, y: Any) -> Any:
-        p = self.problem
-        if p.variant == "forward":
-            made = torch.ops.aten.convolution(
-                x, w, None if self.bias is None else self.bias.to(x.dtype), p.stride, p.before, p.dilation, False,
-                (0,) * self.rank, p.groups,
-            )  # fmt: skip
-            return made.relu_() if self.bias is not None else made
-        mask = [p.variant == "backward_data", p.variant == "backward_weight", False]
-        return torch.ops.aten.convolution_backward(
-            y, x, w, None, p.stride, p.before, p.dilation, False, (0,) * self.rank, p.groups, mask
-        )[mask.index(True)]
-
-    def peer(self) -> Run:
-        return lambda: self._call(self.x, self.w, self.y)
-
-    def exact(self) -> tuple[Any, Any]:
-        if self._exact is None:
-            x, w, y = (one.float() for one in (self.x, self.w, self.y))
-            torch.backends.cudnn.benchmark = False  # one call each: a search would take longer
-            value = self._call(x, w, y)
-            bias, self.bias = self.bias, None if self.bias is None else self.bias.abs()
-            tolerance = self._call(x.abs_(), w.abs_(), y.abs_()).mul_(SUM_ERROR).add_(value.abs(), alpha=ROUNDING)
-            self.bias, torch.backends.cudnn.benchmark = bias, True
-            self._exact = value, tolerance
-        return self._exact
-
-    def ours(self, kernel: Any) -> Run:
-        p = self.problem
-        first, second = {"forward": ("x", "w"), "backward_data": ("y", "w"), "backward_weight": ("x", "y")}[p.variant]
-        given = {} if p.variant == "forward" else {"shape": tuple(self.out.shape)}
-        pair = list(zip(p.before, p.after, strict=True))
-        return lambda: kernel(
-            getattr(self, first), getattr(self, second), self.bias, out=self.out, layout="nchw", stride=p.stride,
-            padding=pair, dilation=p.dilation, groups=p.groups, **given,
-        )  # fmt: skip
-
-    def check(self, name: str, run: Run, clock: Clock) -> None:
-        self.out.fill_(float("nan"))
-        clock.wait()
-        run()
-        clock.wait()
-        value, tolerance = self.exact()
-        error = (self.out.float() - value).abs_()
-        if not bool((error <= tolerance).all()):  # NaN is never within it
-            bad = int((~(error <= tolerance)).sum())
-            raise Wrong(f"{name} is wrong on {self.problem.describe()}: {bad} of {error.numel()} elements")
 
 
 class ConvBench(Kernels):
@@ -115,8 +51,14 @@ class ConvBench(Kernels):
             return lambda: one.out.copy_(one.exact()[0])
         return super().run_of(spec, one)
 
+    def problem(self, shape: Shape, variant: str) -> ConvProblem:
+        made = shape.problem(variant)
+        if self.options.layout == "nhwc":
+            return made
+        return made.laid(**{f"{one}_strides": channels_first(getattr(made, f"{one}_shape")) for one in "xwy"})
+
     def one(self, shape: Shape, variant: str) -> None:
-        one = ConvOperands(shape.problem(variant), self.clock.device)
+        one = ConvOperands(self.problem(shape, variant), self.clock.device)
         default = self.default(one.problem)
         entrants = self.checked(self.candidates(one.problem) if self.options.measured else [default], one)
         if not entrants:
@@ -142,26 +84,26 @@ class ConvBench(Kernels):
         )
         print(f"{variant:15} {shape.name:40} cuDNN {made['cudnn'] * 1e6:7.1f} us  {said}  {winner}", flush=True)
 
+    def pair(self, shape: Shape) -> tuple[ConvProblem, ConvProblem]:
+        """The plain convolution, and the same with bias and ReLU."""
+        plain = self.problem(shape, "forward")
+        return plain, replace(plain, epilogue="Relu", num_d=1)
+
     def fused(self, shape: Shape) -> None:
-        """Bias and ReLU beside the plain convolution, each with its fastest kernel."""
+        """Bias and ReLU beside the plain convolution, each with its fastest kernel, or the one selected by default."""
         took = []
-        for bias in (False, True):
-            problem = shape.problem("forward")
-            if bias:
-                problem = ConvProblem(**{**_fields(problem), "epilogue": "Relu", "num_d": 1})
-            one = ConvOperands(problem, self.clock.device, bias)
-            entrants = self.checked(self.candidates(problem), one)
+        for problem in self.pair(shape):
+            one = ConvOperands(problem, self.clock.device, problem.num_d > 0)
+            asked = self.candidates(problem) if self.options.measured else [self.default(problem)]
+            entrants = self.checked(asked, one)
+            if not entrants:
+                return
             _, winner = self.race({name: call for name, (_, call) in entrants.items()})
             took.append(entrants[winner][1])
         plain, fused = self.clock.rounds(took, self.options.rounds, "cold")
         ratio = statistics.median(fused) / statistics.median(plain)
         self.rows.append({"shape": shape.name, "variant": "fused", "fused_over_plain": ratio})
         print(f"fused {shape.name}: {ratio:.3f} of plain", flush=True)
-
-
-def _fields(problem: ConvProblem) -> dict[str, Any]:
-    names = ("batch", "channels", "filters", "size", "window", "groups", "stride", "dilation", "before", "dtype")
-    return {name: getattr(problem, name) for name in names}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -172,6 +114,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
             if label in row:
                 for part in (row["variant"], f"{row['variant']} {row['group']}"):
                     found.setdefault(f"{label} {part}", []).append(math.log(row[label]["ratio"]))
+        if "fused_over_plain" in row:
+            found.setdefault("fused over plain", []).append(math.log(row["fused_over_plain"]))
     return {name: math.exp(statistics.fmean(logs)) for name, logs in sorted(found.items())}
 
 
@@ -186,6 +130,7 @@ def parsed() -> argparse.Namespace:
         "--far", type=float, default=2.0, help="no kernel is timed that is estimated so many times slower"
     )
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="of memory")
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no shape begins after these")
@@ -213,10 +158,13 @@ def main() -> None:
     shapes = SHAPES if options.random is None else drawn(options.random, options.count)
     if options.only:
         shapes = [one for one in shapes if any(part in one.name or part == one.group for part in options.only)]
-    problems = [one.problem(variant) for one in shapes for variant in options.directions]
+    problems = [bench.problem(one, variant) for one in shapes for variant in options.directions]
+    if options.fused:
+        problems = [problem for one in shapes for problem in bench.pair(one)]
     bench.build(problems, every=options.measured)
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
-    said = provenance(options, clock) | {"command": f"python benchmarks/conv_h200.py --random {options.random}"}
+    said = provenance(options, clock)
+    said["command"] = said["command"].replace("gemm_h200", "conv_h200")
     for shape in shapes:
         if time.perf_counter() - started > options.most_seconds:
             break

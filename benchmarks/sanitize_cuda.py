@@ -1,7 +1,7 @@
 """compute-sanitizer on a sample of kernels of each pipeline: memcheck and racecheck, one line a kernel.
 
-    python benchmarks/sanitize_cuda.py                          both tools on every pipeline and way of it
-    python benchmarks/sanitize_cuda.py --tools memcheck --only skinny
+    python benchmarks/sanitize_cuda.py                          both tools on every op, pipeline and way of it
+    python benchmarks/sanitize_cuda.py --ops conv --tools memcheck --only depthwise
 
 The kernels are built first, all together.  Then one process under the tool loads them through the runtime, without
 PyTorch, which the tool would slow down, and runs each on one small problem with edges, twice, checking the result.
@@ -21,18 +21,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tilewright import ops
 from tilewright.arch import arch as facts
 from tilewright.backends.cuda import driver
-from tilewright.ops.base import KernelSpec
+from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 
 GEMM = ops.op("gemm")
+OPS = ("gemm", "conv", "attention")
 TOOLS = ("memcheck", "racecheck")
 # Several tiles and steps along k, edges along each axis, rows of whole 16 bytes; then few rows, few columns, oddness.
 SIZES = ((136, 272, 200), (8, 272, 264), (136, 8, 264), (37, 41, 43))
@@ -40,6 +42,51 @@ MOST_STOPPED = 2  # processes that reach the limit before a tool is given up
 BEGIN, END = "kernel begins: ", "kernel ends: "
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
 NOT_FINDINGS = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Copyright", "SANITIZER:")
+
+
+# Of other ops, as the command line says a problem: small, with edges, groups, strides and windows of each kind.
+_CONV: tuple[dict[str, Any], ...] = (
+    {"batch": 2, "channels": 72, "filters": 136, "size": "9x14", "window": "3x3", "padding": "1x1"},
+    {"batch": 2, "channels": 64, "filters": 72, "size": "9x14", "window": "3x3", "padding": "1x1", "stride": "2x2"},
+    {"batch": 2, "channels": 64, "filters": 64, "size": "9x14", "window": "3x3", "padding": "1x1", "groups": 16},
+    {"batch": 2, "channels": 64, "filters": 64, "size": "9x14", "window": "3x3", "padding": "1x1", "groups": 2},
+    {"batch": 3, "channels": 72, "filters": 72, "size": "11x15", "window": "3x3", "padding": "1x1", "groups": 72},
+    {"batch": 1, "channels": 40, "filters": 40, "size": "9x9", "window": "7x7", "padding": "3x3", "groups": 40},
+    {"batch": 2, "channels": 3, "filters": 24, "size": "17x19", "window": "7x7", "padding": "3x3", "stride": "2x2"},
+    {"batch": 2, "channels": 21, "filters": 35, "size": "9x7", "window": "3x3", "padding": "1x1"},
+    {"batch": 1, "channels": 64, "filters": 64, "size": "3x5x6", "window": "3x3x3", "padding": "1x1x1"},
+)
+_ATTENTION: tuple[dict[str, Any], ...] = (
+    {"batch": 2, "heads_q": 4, "heads_kv": 2, "rows": 150, "keys": 200, "head_qk": 64, "causal": "bottom_right"},
+    {"batch": 1, "heads_q": 2, "rows": 130, "keys": 150, "head_qk": 128, "lse": True},
+    {"batch": 2, "heads_q": 8, "heads_kv": 2, "rows": 1, "keys": 700, "head_qk": 128},
+)
+
+
+def asked(op: str) -> Iterator[Any]:
+    """The problems of an op that kernels are tried on."""
+    if op == "conv":
+        for variant in ("forward", "backward_data", "backward_weight"):
+            yield from (ops.op(op).problem({**one, "variant": variant, "datatype": "bf16"}) for one in _CONV)
+        yield ops.op(op).problem({**_CONV[0], "datatype": "bf16", "epilogue": "Relu", "num_d": 1})
+    else:
+        yield from (ops.op(op).problem({**one, "datatype": "bf16"}) for one in _ATTENTION)
+
+
+def ways(op: str, arch: str, only: str = "") -> list[tuple[KernelSpec, Any]]:
+    """One kernel of each way a problem's schedules differ in, sizes aside: pipeline, words and switches.  Of what is
+    fused and of three dimensions one a pipeline: what multiplies is the same."""
+    found: dict[tuple[Any, ...], tuple[KernelSpec, Any]] = {}
+    for problem in asked(op):
+        for spec in ops.op(op).candidates(problem.signature, arch):
+            fields = asdict(spec.schedule)
+            way = [fields[name] for name in sorted(fields) if isinstance(fields[name], (str, bool))]
+            key = (problem.signature, *way, bool(fields.get("slice")), bool(fields.get("rows")))
+            if getattr(problem, "num_d", 0) or getattr(problem.signature, "spatial", 2) == 3:
+                key = (problem.signature, fields["pipeline"])
+            if key not in found and only in spec.name and not ops.op(op).supports(spec, problem):
+                found[key] = spec, problem
+    return list({spec.digest: (spec, problem) for spec, problem in found.values()}.values())
 
 
 def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
@@ -87,10 +134,10 @@ def child(work: Path) -> None:
     from tilewright.runtime import cuda, samples
     from tilewright.runtime.bindings import binding
 
-    bound, device = binding("gemm"), cuda.device()
+    device = cuda.device()
     for one in json.loads(work.read_text(encoding="utf-8")):
-        spec = GEMM.spec_from_dict(one["spec"])
-        problem = GemmProblem(**one["problem"])
+        op = ops.op(one["spec"]["op"])
+        spec, problem, bound = op.spec_from_dict(one["spec"]), op.problem_from_dict(one["problem"]), binding(op.name)
         say(BEGIN + spec.name)
         sample = samples.make(bound, problem, one["seed"], device)
         run = samples.runner(bound, kernels.kernel(spec), problem, sample, device, 1)
@@ -98,8 +145,10 @@ def child(work: Path) -> None:
             samples.poison_results(bound, sample)
             run()
             device.synchronize()
-        check = samples.check(bound, problem, sample)
-        if not check.ok and not problem.dtype_a.startswith("fp8"):  # fp8 sums lose more than this check allows
+        check = samples.check(bound, problem, sample, (spec,))
+        if not check.ok and not getattr(problem, "dtype_a", "").startswith(
+            "fp8"
+        ):  # fp8 sums lose more than this check allows
             say(f"========= wrong result: {check.detail}")
         say(END + spec.name)
 
@@ -155,14 +204,14 @@ def run_tool(tool: str, name: str, work: Path, limit: float) -> tuple[str, int]:
     return output, started.returncode
 
 
-def under(tool: str, name: str, specs: Sequence[tuple[KernelSpec, GemmProblem]], limit: float) -> Iterator[str]:
+def under(tool: str, name: str, specs: Sequence[tuple[KernelSpec, Any]], limit: float) -> Iterator[str]:
     """Run all kernels under one tool and print a line for each; what was found, kernel by kernel."""
     left, seed, stopped = list(specs), time.time_ns() % 2**32, 0
     while left:
         if stopped == MOST_STOPPED:
             yield f"{name}: {len(left)} kernels were not looked at, since {stopped} processes took too long"
             return
-        entries = [{"spec": spec.to_dict(), "problem": fields(problem), "seed": seed} for spec, problem in left]
+        entries = [{"spec": spec.to_dict(), "problem": plain(problem), "seed": seed} for spec, problem in left]
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder) / "kernels.json"
             work.write_text(json.dumps(entries), encoding="utf-8")
@@ -182,16 +231,11 @@ def under(tool: str, name: str, specs: Sequence[tuple[KernelSpec, GemmProblem]],
         left = [(spec, problem) for spec, problem in left if spec.name not in found]
 
 
-def fields(problem: GemmProblem) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(problem)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
-    parser.add_argument("--only", default="", help="only kernels whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="only kernels whose name contains one of these")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one process under a tool")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -204,7 +248,12 @@ def main() -> None:
         return
     from tilewright.dispatch import kernels
 
-    specs = sample(driver.available_archs()[0], options.only)
+    arch = driver.available_archs()[0]
+    specs: list[tuple[KernelSpec, Any]] = []
+    for part in options.only:
+        specs += sample(arch, part) if "gemm" in options.ops else []
+        specs += [one for op in options.ops if op != "gemm" for one in ways(op, arch, part)]
+    specs = list({spec.digest: (spec, problem) for spec, problem in specs}.values())
     if not specs:
         raise SystemExit(f"no kernel's name contains {options.only!r}")
     kernels.build([spec for spec, _ in specs])

@@ -48,7 +48,9 @@ from tilewright.tune.sweep import Options, Sweep, Work, candidates
 GRAINS = (8, 16, 32, 64, 128)
 TURN = 12  # problems of one target and kind at a time
 KINDS = {"gemm": ("fp32", "bf16", "int8"), "conv": ("forward", "backward_data", "backward_weight")}
-LEAST_ROUNDS, MOST_ROUNDS, PROBLEM_SECONDS = 9, 120, 0.16  # of --least: of a half, of both, how long for a problem
+# Of --least: rounds of a half, of all of them, how long for a problem; and the rounds after which a kernel that never
+# came within HOPELESS of the fastest runs no more (2 would be too near: a thread that has to wait doubles a time).
+LEAST_ROUNDS, MOST_ROUNDS, PROBLEM_SECONDS, FIRST_LOOK, HOPELESS = 9, 120, 0.16, 4, 3.0
 
 
 def problems(op: Op, seed: int, count: int, kind: str) -> list[Any]:
@@ -127,7 +129,7 @@ def least(options: argparse.Namespace) -> None:
             break
         with settings.override(threads=threads):
             for problem in mine:
-                found = least_of(op, op.measured_as(problem), target, threads)
+                found = least_of(op, op.measured_as(problem), target, threads, halves=2 if options.again else 1)
                 for put, name in zip(rows, ("one", "other"), strict=True):
                     both = {
                         spec: times[name] if options.again else min(times.values()) for spec, times in found.items()
@@ -139,8 +141,8 @@ def least(options: argparse.Namespace) -> None:
     print(f"{count} times in {time.perf_counter() - started:.0f} s")
 
 
-def least_of(op: Op, problem: Any, target: str, threads: int) -> dict[KernelSpec, dict[str, float]]:
-    """Seconds by kernel, of one half of the rounds and of the other."""
+def least_of(op: Op, problem: Any, target: str, threads: int, halves: int) -> dict[KernelSpec, dict[str, float]]:
+    """Seconds by kernel, of one half of the rounds and of the other; `halves` says how many of them must be whole."""
     bound, device, clock = binding(op.name), device_of(target), time.perf_counter
     sample = samples.make(bound, problem, secrets.randbelow(2**32), device)
     judge, runs = samples.judge(bound, problem, sample), {}
@@ -150,12 +152,15 @@ def least_of(op: Op, problem: Any, target: str, threads: int) -> dict[KernelSpec
         samples.poison_results(bound, sample)
         run = samples.runner(bound, kernels.kernel(spec), problem, sample, device, threads)
         run()
-        if judge()[0].ok:
+        if judge(spec)[0].ok:
             runs[spec] = run
     best = {spec: {"one": float("inf"), "other": float("inf")} for spec in runs}
     end, turn = clock() + PROBLEM_SECONDS, 0
-    while turn < 2 * LEAST_ROUNDS or (clock() < end and turn < MOST_ROUNDS):
+    while turn < halves * LEAST_ROUNDS or (clock() < end and turn < MOST_ROUNDS):
         half = "other" if turn % 2 else "one"
+        if turn == FIRST_LOOK and runs:
+            first = {spec: min(times.values()) for spec, times in best.items()}
+            runs = {spec: run for spec, run in runs.items() if first[spec] <= HOPELESS * min(first.values())}
         for spec, run in runs.items():
             before = clock()
             run()

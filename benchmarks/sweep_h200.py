@@ -2,11 +2,13 @@
 
     python benchmarks/sweep_h200.py SEED --count 600 --kinds bf16 fp16 fp8 fused --output one.json.gz
     tilewright learn train gemm --data one.json.gz [two.json.gz ...]
+    python benchmarks/sweep_h200.py SEED --op conv --count 300 --kinds bf16 fp16 --output conv.json.gz
 
-Problems: half from `benchmarks/_h200_random.py`, half from `tilewright problems show gemm random:SEED:COUNT`, kinds in
+Products: half from `benchmarks/_h200_random.py`, half from `tilewright problems show gemm random:SEED:COUNT`, kinds in
 turn (one named twice comes twice as often).  bf16 and fp16 give their own type; fp8 is fp8_e4m3 and gives bf16 or fp32;
-fused is bf16 with one of FUSED.  Kernels of a problem: those of the default pool whose estimate is within FAR of the
-lowest; of fused ones, each signature of which has kernels of its own to build, no more than FEW.  Kernels are built
+fused is bf16 with one of FUSED.  Convolutions: half from `benchmarks/_conv_h200_shapes.py`, half of random:SEED:COUNT,
+directions in turn, of bf16 and fp16.  Kernels of a problem: those of the default pool whose estimate is within FAR of
+the lowest; of fused ones, each signature of which has kernels of its own to build, no more than FEW.  Kernels are built
 ahead while others are measured; every kernel is checked against float64 before it is timed; how time is taken says
 _cuda_timing.py (cold caches).  All take part in a short race, those near the fastest in a longer one, which counts.
 Problems of one signature follow each other, so that the kernels of the next are built meanwhile; --most-kernels limits
@@ -31,6 +33,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _conv_h200_operands import ConvOperands
+from _conv_h200_shapes import VARIANTS
+from _conv_h200_shapes import drawn as drawn_convolutions
 from _cuda_timing import Clock, GraphClock, HostClock, Run
 from _h200_operands import OUTPUT_ROUNDING, Operands, Wrong, problem_of
 from _h200_random import FAMILIES, LAYOUTS, Drawn, draw_one
@@ -42,6 +47,9 @@ from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.options import problem as conv_problem
+from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.engine import engine
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime.loader import load_kernel
@@ -49,6 +57,8 @@ from tilewright.tune.forge import Forge, LocalBuilds
 
 GEMM = ops.op("gemm")
 KINDS = ("bf16", "fp16", "fp8", "fused")
+CONV_KINDS = ("bf16", "fp16")
+MOST_BYTES, MOST_FLOPS = 1 << 30, 3e11  # of a convolution: larger ones take long and teach little more
 FUSED = (("MultiDAdd", 1), ("Gelu", 1), ("Relu", 0), ("Silu", 0), ("MultiDMultiply", 2))
 FAR = 1.6  # of the lowest estimate: beyond it, no kernel of six hundred problems was the fastest but one
 LEAST, FEW = 8, 12  # kernels of a problem, however far; of a fused one at most
@@ -133,19 +143,41 @@ class Fused(Operands):
         return lambda: kernel(self.a, self.b, out=self.out, **more)
 
 
-def hopeful(problem: GemmProblem, target: str) -> list[KernelSpec]:
-    estimate = backend("cuda").estimate
-    serving = [one for one in GEMM.candidates(problem.signature, target) if not GEMM.supports(one, problem)]
+def convolutions(seed: int, count: int, kinds: Sequence[str], shrink: int = 1) -> list[ConvProblem]:
+    """Of both distributions in turn, directions in turn."""
+    ours, shipped = drawn_convolutions(seed, count), engine(ops.op("conv")).random(seed + 1, count, "cuda")
+    found: list[ConvProblem] = []
+    for index in range(count):
+        variant, kind = VARIANTS[index // 2 % len(VARIANTS)], kinds[index // 6 % len(kinds)]
+        if index % 2 == 0:
+            made = ours[index // 2].problem(variant, kind)
+        else:
+            made = conv_problem({**shipped[index // 2], "variant": variant, "datatype": kind})
+        if shrink > 1:
+            size = tuple(
+                min(one, 6 + window * dilation)
+                for one, window, dilation in zip(made.size, made.window, made.dilation, strict=True)
+            )
+            made = replace(made, batch=1, size=size, x_strides=(), y_strides=())
+        if not problem_violations(made) and made.bytes < MOST_BYTES and made.flops < MOST_FLOPS:
+            found.append(made)
+    return list(dict.fromkeys(found))
+
+
+def hopeful(problem: Any, target: str) -> list[KernelSpec]:
+    estimate, op = backend("cuda").estimate, ops.op(problem.op)
+    serving = [one for one in op.candidates(problem.signature, target) if not op.supports(one, problem)]
     guessed = sorted(((estimate(one, problem, 1), one) for one in serving), key=lambda each: each[0])
     most = FEW if problem.variant == "multi_d" else len(guessed)
     far = FAR * min((seconds for seconds, _ in guessed), default=0.0)
-    return [one for index, (seconds, one) in enumerate(guessed[:most]) if index < LEAST or seconds <= far]
+    least = LEAST if problem.op == "gemm" else 3  # a floor or a kernel of another kind may take a hundred times as long
+    return [one for index, (seconds, one) in enumerate(guessed[:most]) if index < least or seconds <= far]
 
 
-Plan = list[tuple[GemmProblem, list[KernelSpec]]]
+Plan = list[tuple[Any, list[KernelSpec]]]
 
 
-def planned(asked: Sequence[GemmProblem], target: str, most: int) -> Plan:
+def planned(asked: Sequence[Any], target: str, most: int) -> Plan:
     """Problems with their kernels, signature after signature."""
     by_signature: dict[Any, Plan] = {}
     for one in asked:
@@ -163,11 +195,12 @@ class Sweep:
     def __init__(self, options: argparse.Namespace, clock: Clock, target: str) -> None:
         self.options, self.clock, self.target = options, clock, target
         self.dry = isinstance(clock, HostClock)
-        self.first, self.again = (PackedSweep("gemm", target, options.rounds) for _ in range(2))
+        self.first, self.again = (PackedSweep(options.op, target, options.rounds) for _ in range(2))
         self.wrong: list[str] = []
 
-    def ready(self, problem: GemmProblem, specs: list[KernelSpec]) -> dict[KernelSpec, Run]:
-        operands = Fused(problem, self.clock.device)
+    def ready(self, problem: Any, specs: list[KernelSpec]) -> dict[KernelSpec, Run]:
+        made: Any = Fused if problem.op == "gemm" else ConvOperands
+        operands = made(problem, self.clock.device)
         found = {}
         for spec in specs:
             try:
@@ -183,7 +216,7 @@ class Sweep:
                 print(f"WRONG: {self.wrong[-1]}", flush=True)
         return found
 
-    def race(self, problem: GemmProblem, ready: dict[KernelSpec, Run]) -> None:
+    def race(self, problem: Any, ready: dict[KernelSpec, Run]) -> None:
         def timed(specs: list[KernelSpec], rounds: int, middle: Any = statistics.median) -> dict[KernelSpec, float]:
             times = self.clock.rounds([ready[one] for one in specs], rounds, "cold")
             return {one: float(middle(taken)) for one, taken in zip(specs, times, strict=True)}
@@ -215,7 +248,11 @@ class Sweep:
     def run(self) -> None:
         options, started = self.options, time.perf_counter()
         shrink = REHEARSAL if self.dry else 1
-        asked = problems(options.seed, options.count, options.kinds, shrink, options.layouts, options.fused)
+        asked: list[Any]
+        if options.op == "conv":
+            asked = list(convolutions(options.seed, options.count, options.kinds, shrink))
+        else:
+            asked = list(problems(options.seed, options.count, options.kinds, shrink, options.layouts, options.fused))
         plan = planned(asked, self.target, options.most_kernels)
         wanted = {spec.digest: spec for _, specs in plan for spec in specs}
         print(f"{len(plan)} problems, {len(wanted)} kernels, {time.perf_counter() - started:.0f} s to plan", flush=True)
@@ -254,8 +291,11 @@ class Sweep:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seed", type=int)
+    parser.add_argument("--op", choices=("gemm", "conv"), default="gemm")
     parser.add_argument("--count", type=int, default=240)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, help="of convolutions bf16 and fp16; default: all there are"
+    )
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--fused", type=int, default=len(FUSED), help="of FUSED, the first so many")
     parser.add_argument("--most-kernels", type=int, default=10_000, help="of one signature")
@@ -268,6 +308,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--again", type=Path, help="where the second race of the near ones goes")
     options = parser.parse_args()
+    known = KINDS if options.op == "gemm" else CONV_KINDS
+    options.kinds = options.kinds or list(known)
+    if not set(options.kinds) <= set(known):
+        parser.error(f"the kinds of {options.op} are {', '.join(known)}")
     options.command = shlex.join(["python", "benchmarks/sweep_h200.py", *sys.argv[1:]])
     return options
 

@@ -21,14 +21,16 @@ from tilewright import ops
 from tilewright.cli.learn import card_of
 from tilewright.codegen.folder import write_if_changed
 from tilewright.dispatch import model as models
-from tilewright.dispatch.results import Result
+from tilewright.dispatch.results import Result, problem_digest
 from tilewright.learn import evaluate, packed
 from tilewright.learn import train as training
 from tilewright.learn.data import Data, collect
-from tilewright.ops.base import KernelSpec
+from tilewright.ops.base import KernelSpec, plain
 
-# Sweeps of kernels as they are now count more than those of kernels that were changed since.
-NEWEST, NEWEST_WEIGHT = ("91550719", "47950413"), 4.0
+# Sweeps of kernels as they are now, and by the least of many rounds, count more than those of kernels that were changed
+# since, and by medians of a machine that was never quiet.
+NEWEST, NEWEST_WEIGHT = ("81536760", "180755", "2907117", "12915099", "55214276"), 4.0
+HALVED = "81536760"  # has no sweep of a later seed to be judged by: its own halves judge each other's training
 AGAIN = "_again"  # a second measurement of the near kernels of a sweep
 SWEEPS = Path(__file__).parent / "results" / "sweeps"
 SHIPPED = Path(models.__file__).parent / "models"
@@ -39,7 +41,7 @@ class Recipe:
     """What a model is made from."""
 
     op: str
-    pattern: str  # of sweeps
+    patterns: tuple[str, ...]  # of sweeps
     target: str  # the arch whose kernels it is for
     settings: training.Settings
 
@@ -47,10 +49,11 @@ class Recipe:
 # A CPU's few kernels a problem need few trees, and times of a machine that is never quiet want a broader look.
 FEW = training.Settings(trees=150, leaves=31, sharp=5.0)
 MODELS = {
-    "gemm-h200": Recipe("gemm", "h200_*.json.gz", "sm_90a", training.Settings(trees=240, leaves=63)),
-    "gemm-zen4-avx512": Recipe("gemm", "cpu_*.json.gz", "x86_64_v4_bf16", FEW),
-    "gemm-zen4-avx2": Recipe("gemm", "cpu_*.json.gz", "x86_64_v3", FEW),
-    "conv-zen4-avx512": Recipe("conv", "conv_*.json.gz", "x86_64_v4_bf16", FEW),
+    "gemm-h200": Recipe("gemm", ("h200_*", "*_h200_bf16_180755*"), "sm_90a", training.Settings(trees=200, leaves=63)),
+    "gemm-zen4-avx512": Recipe("gemm", ("cpu_*",), "x86_64_v4_bf16", FEW),
+    "gemm-zen4-avx2": Recipe("gemm", ("cpu_*",), "x86_64_v3", FEW),
+    "conv-h200": Recipe("conv", ("conv_h200_*",), "sm_90a", training.Settings(trees=200, leaves=63)),
+    "conv-zen4-avx512": Recipe("conv", ("conv_zen4_*",), "x86_64_v4_bf16", FEW),
 }
 
 
@@ -85,9 +88,13 @@ def write(name: str, made: models.Model) -> None:
     write_if_changed(SHIPPED / f"{name}.card.json", card.encode())
 
 
+def files_of(recipe: Recipe) -> list[Path]:
+    return sorted(one for pattern in recipe.patterns for one in SWEEPS.glob(f"{pattern}.json.gz"))
+
+
 def train(name: str) -> None:
     recipe = MODELS[name]
-    files = sorted(SWEEPS.glob(recipe.pattern))
+    files = files_of(recipe)
     data = newest_first(files, recipe)
     made = training.train(data, recipe.settings)
     made.card = replace(made.card, data={**made.card.data, "sources": [one.name for one in files]})
@@ -96,7 +103,7 @@ def train(name: str) -> None:
     if found["mean"] <= guessed["mean"]:
         tell(f"{name} is not written: the estimate is better", guessed)
         return
-    if any(seed in one.name for one in files for seed in NEWEST):
+    if any(HALVED in one.name for one in files):
         made.card = replace(made.card, metrics={**made.card.metrics, "unseen": unseen(files, recipe)})
     write(name, made)
     print(f"{name}: {(SHIPPED / f'{name}{models.ENDING}').stat().st_size >> 10} KiB")
@@ -114,13 +121,25 @@ def newest_first(files: Sequence[Path], recipe: Recipe) -> Data:
 
 
 def unseen(files: Sequence[Path], recipe: Recipe) -> dict[str, Any]:
-    """How good the same training is on each of its newest sweeps when it gets nothing of that one."""
-    found = []
-    for seed in NEWEST:
-        mine = [one for one in files if seed in one.name]
-        before = training.train(newest_first([one for one in files if one not in mine], recipe), recipe.settings)
-        found.append(judged(before, sorted(mine, key=lambda one: AGAIN in one.name), recipe, int(seed)))
-    return {**found[0], "others": found[1:], "how": "by the same training without the sweep that is judged by"}
+    """How good the same training is on the newest sweep: on each half of its problems when it gets the other half."""
+    seed = HALVED
+    first, second = (
+        data_of([one for one in files if seed in one.name and (AGAIN in one.name) == again], recipe, held=())
+        for again in (False, True)
+    )
+    every, lots = newest_first(files, recipe), []
+    for half in (0, 1):
+        mine = {one.problem for one in first.groups if _half(one.problem) == half}
+        rest = replace(every, groups=tuple(one for one in every.groups if one.problem not in mine))
+        judge_by = replace(first, groups=tuple(one for one in first.groups if one.problem in mine))
+        made = training.train(rest, recipe.settings)
+        lots.append(by_both(made, judge_by, second))
+    found = told({word: [one for each in lots for one in each[word]] for word in lots[0]}, int(seed))
+    return {**found, "how": "half by half, each by the same training without it"}
+
+
+def _half(problem: Any) -> int:
+    return int(problem_digest(problem.op, plain(problem)), 16) % 2
 
 
 def kind(problem: Any) -> str:
@@ -141,14 +160,27 @@ def judge(name: str, files: list[Path], seed: int) -> None:
 def judged(made: models.Model, files: Sequence[Path], recipe: Recipe, seed: int) -> dict[str, Any]:
     """By a sweep, and by a second measurement of its near kernels where there is one."""
     first = data_of(files[:1], recipe, held=())
-    found: dict[str, Any] = {"seed": seed, "problems": len(first.groups)}
     second = data_of(files[1:], recipe, held=()) if files[1:] else None
-    for word, chosen in (("model", evaluate.by_model(made, first)), ("estimate", evaluate.by_estimate(first))):
-        lots = chosen if second is None else evaluate.again(chosen, first, second)
-        kinds = sorted({kind(one.problem) for one in lots})
+    return told(by_both(made, first, second), seed)
+
+
+Lots = dict[str, list[evaluate.Choice]]
+
+
+def by_both(made: models.Model, first: Data, second: Data | None) -> Lots:
+    """What the model and the estimate choose."""
+    found = {"model": evaluate.by_model(made, first), "estimate": evaluate.by_estimate(first)}
+    return found if second is None else {word: evaluate.again(one, first, second) for word, one in found.items()}
+
+
+def told(lots: Lots, seed: int) -> dict[str, Any]:
+    """For the card, and for people."""
+    found: dict[str, Any] = {"seed": seed, "problems": len(lots["model"])}
+    for word, chosen in lots.items():
+        kinds = sorted({kind(one.problem) for one in chosen})
         found[word] = {
-            "all": evaluate.score(lots).to_dict(),
-            **{each: evaluate.score([one for one in lots if kind(one.problem) == each]).to_dict() for each in kinds},
+            "all": evaluate.score(chosen).to_dict(),
+            **{each: evaluate.score([one for one in chosen if kind(one.problem) == each]).to_dict() for each in kinds},
         }
         for each, numbers in found[word].items():
             tell(f"{seed}: {word}, {each}", numbers)

@@ -19,6 +19,8 @@ import pytest
 
 from tilewright import ops
 from tilewright.backends.cuda import gemm_estimate as estimate
+from tilewright.ops.base import plain
+from tilewright.ops.conv.spec import VARIANTS
 from tilewright.ops.gemm import GemmProblem
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -303,6 +305,21 @@ def test_the_sample_has_every_pipeline_and_scheduler_of_the_pool(sanitize_cuda: 
     assert {one.schedule.pipeline for one in specs} == set(nvidia.PIPELINES)
     assert any(one.signature.dtype_a == "fp8_e4m3" for one in specs)
     assert len({one.digest for one in specs}) == len(specs) <= 40
+
+
+@pytest.mark.parametrize("op", ["conv", "attention"])
+def test_the_sample_of_other_ops_has_every_pipeline_too(sanitize_cuda: ModuleType, op: str) -> None:
+    taken = sanitize_cuda.ways(op, ARCH)
+    specs = [spec for spec, _ in taken]
+    assert len({one.digest for one in specs}) == len(specs) <= 80
+    assert all(not ops.op(op).supports(*one) for one in taken)
+    read = [ops.op(op).problem_from_dict(json.loads(json.dumps(plain(one)))) for _, one in taken]
+    assert read == [one for _, one in taken]
+    if op == "conv":
+        found = {(one.signature.variant, one.schedule.pipeline) for one in specs}
+        for pipeline in ("tma_ws", "folded", "padded", "depthwise", "depthwise_tile"):
+            assert {variant for variant, each in found if each == pipeline} == set(VARIANTS), pipeline
+        assert {variant for variant, each in found if each == "band"} == {"forward", "backward_data"}
 
 
 def test_kernels_after_one_that_ended_the_process_are_run(

@@ -218,3 +218,24 @@ def test_cublaslt_is_asked_for_the_product_in_every_layout(tmp_path: Path, monke
                 offers[1]()
     with pytest.raises(lt.LtError, match="Heuristic"):
         peer.offers(a, b, out, tf32=True)
+
+
+# -- the model beside the estimate -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_selection_beats_another_by_mean_and_p10_of_every_family() -> None:
+    pytest.importorskip("torch")
+    bench = loaded("selection_h200")
+
+    def row(family: str, model: float, estimate: float) -> dict[str, object]:
+        return {"family": family, "same": model == estimate, "decided": "model", "seconds": {"cublas": 1.0,
+                "model": model, "estimate": estimate}}  # fmt: skip
+
+    rows = [row("mid", 0.5, 1.0), row("mid", 1.0, 1.0), row("odd", 2.0, 1.0)]
+    found = {one["family"]: one for one in bench.summary(rows)}
+    assert (found["mid"]["beaten"], found["odd"]["beaten"]) == (True, False)
+    assert found["mid"]["same"] == 1
+    assert found["mid"]["model_over_estimate"]["mean"] == pytest.approx(2**0.5)
+    assert found["all"]["problems"] == 3
+    assert found["all"]["model_over_cublas"]["least"] == 0.5

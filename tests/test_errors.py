@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tilewright import errors
-from tilewright.errors import CompileError, RequestError, TilewrightError, nearest
+from tilewright.errors import CompileError, RequestError, TilewrightError, an, either, nearest
 
 
 def all_classes() -> list[type[TilewrightError]]:
@@ -58,3 +58,14 @@ def test_owners_follow_the_hierarchy() -> None:
 def test_nearest_names_the_closest_and_then_all() -> None:
     assert nearest("fp23", ["bf16", "fp32"]) == "did you mean 'fp32'? Known: bf16, fp32"
     assert nearest("zzzz", ["bf16", "fp32"]) == "known: bf16, fp32"
+
+
+def test_articles_and_choices_read_as_people_write_them() -> None:
+    words = ("gemm", "attention", "int", "ndarray", "fp16", "uint8", "split", "append", "list", "conv")
+    assert [an(one) for one in words] == [
+        "a gemm", "an attention", "an int", "an ndarray", "an fp16", "a uint8", "a split", "an append", "a list",
+        "a conv",
+    ]  # fmt: skip
+    assert [either(one) for one in (("x",), ("x", "x"), ("x", "y"), ("x", "y", "x", "z"))] == [
+        "x", "x", "x or y", "x, y or z",
+    ]  # fmt: skip

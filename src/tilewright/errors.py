@@ -7,6 +7,7 @@ command line and worker processes can use them without reading the text back.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -148,8 +149,24 @@ def shown(value: object, most: int = 60) -> str:
     try:
         text = repr(value)
     except Exception:  # whatever a class of the user's own raises, and integers of too many digits
-        text = f"a {type(value).__name__} that cannot be printed"
+        text = f"{an(type(value).__name__)} that cannot be printed"
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+# What is read letter by letter, from a letter whose name begins with a vowel.
+_SPELLED = ("fp", "sm_", "nd", "nv", "mma")
+
+
+def an(word: str) -> str:
+    """A word behind its article: a kernel, an op, an fp16, a uint8."""
+    sound = word.casefold()
+    return f"{'an' if sound.startswith(('a', 'e', 'i', 'o', *_SPELLED)) else 'a'} {word}"
+
+
+def either(choices: Iterable[object]) -> str:
+    """Choices as one reads them, each once: x, x or y; x, y or z."""
+    *most, last = dict.fromkeys(map(str, choices))
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def nearest(name: str, known: list[str]) -> str:

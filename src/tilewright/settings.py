@@ -68,6 +68,7 @@ class Settings:
     cuda_library: str = ""  # the CUDA driver (libcuda); empty means search
     ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
     ck_tile_profile: str = ""  # version of those headers sources are written for; empty means that of `ck_tile`
+    check_tables: bool = False  # look at tables on a device (lengths, pages) before each call; it waits for the stream
     measure: bool = True  # use recorded measurements when selecting
     models: bool = True  # let learned models choose where they are sure
     rule: str = ""  # rule of an op that selects instead of these (attention: seqtune, first_fit); empty means none

@@ -143,3 +143,24 @@ def test_a_machine_can_be_taken_for_an_older_one(monkeypatch: pytest.MonkeyPatch
             runs(every, "x86_64_v33")
     finally:
         host._runnable.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("arch_name", "model", "units", "hertz", "clock"),
+    [
+        ("gfx942", "MI300X", 304, 2.1e9, {"fp16": 2048, "bf16": 2048, "fp8_e4m3fnuz": 4096, "int8": 4096, "fp32": 256}),
+        ("gfx942", "MI325X", 304, 2.1e9, {"fp16": 2048, "bf16": 2048, "fp8_e4m3fnuz": 4096, "int8": 4096, "fp32": 256}),
+        ("gfx950", "MI350X", 256, 2.2e9, {"fp16": 4096, "bf16": 4096, "fp8_e4m3": 8192, "int8": 8192, "fp32": 256}),
+        ("gfx950", "MI355X", 256, 2.4e9, {"fp16": 4096, "bf16": 4096, "fp8_e4m3": 8192, "int8": 8192, "fp32": 256}),
+        ("sm_80", "A100-SXM4-80GB", 108, 1.41e9, {"fp16": 2048, "bf16": 2048, "int8": 4096, "tf32": 1024, "fp32": 128}),
+        ("sm_90a", "NVIDIA H200", 132, 1.83e9, {"fp16": 4096, "bf16": 4096, "fp8_e4m3": 8192, "tf32": 2048}),
+        ("sm_90a", "NVIDIA H200", 132, 1.98e9, {"fp32": 256}),
+    ],
+)
+def test_peaks_of_data_sheets_are_what_units_and_clocks_give(
+    arch_name: str, model: str, units: int, hertz: float, clock: dict[str, int]
+) -> None:
+    """Entered from documents that docs/engine.md names; units, clocks and operations a clock are from others."""
+    sheet = (all_archs()[arch_name].data_sheets or {})[model]
+    for dtype, operations in clock.items():
+        assert sheet[dtype] == pytest.approx(units * hertz * operations, rel=0.005)

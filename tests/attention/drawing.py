@@ -22,8 +22,11 @@ def kind(draw: random.Random, family: str = "") -> Kind:
     q, kv = draw.choice(TYPES)
     found: Kind = {"family": family, "dtype_q": q, "dtype_kv": kv}
     if family == "append":
-        found |= {"dtype_q": draw.choice(("fp32", "fp16", "bf16")), "dtype_kv": "",
-                  "rotary": draw.choice(("none", "interleaved", "half"))}  # fmt: skip
+        q, kv = draw.choice((("fp32", ""), ("fp16", ""), ("bf16", ""), ("fp32", "fp8_e4m3"), ("bf16", "fp8_e4m3"),
+                             ("fp8_e4m3", "")))  # fmt: skip
+        found |= {"dtype_q": q, "dtype_kv": kv, "rotary": draw.choice(("none", "interleaved", "half"))}
+        if kv:
+            found["scales"] = draw.choice(("none", "tensor", "head", "block"))
     else:
         found["dtype_out"] = "fp32" if family == "split" else draw.choice(("fp32", "fp16", "bf16"))
         found["packed"] = draw.random() < 0.3
@@ -83,7 +86,7 @@ def problem(draw: random.Random, of: Kind, heads: tuple[int, ...] = (8, 16, 24, 
         of["splits"] = draw.choice((1, 2, 3, 5))
     if scales != "none":
         of |= {"scales_kv": scales, "scales_q": draw.choice(("none", "tensor", scales)), "scale_block": 16}
-        if of["dtype_q"] != "fp8_e4m3":
+        if of["dtype_q"] != "fp8_e4m3" or of["family"] == "append":
             of["scales_q"] = "none"
     if of["family"] == "combine":
         return AttentionProblem(batch, heads_kv * group, rows, 0, head_v, lse=True, **{**of, "dtype_kv": ""})

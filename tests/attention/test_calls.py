@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.attention.oracle import batched, plain
+from tilewright import ops
 
 pytestmark = pytest.mark.usefixtures("floor", "needs_compiler")
 
@@ -88,6 +89,29 @@ def test_masks_and_biases_broadcast(shape: tuple[int, ...]) -> None:
     assert near(found, batched(q, k, v, mask=np.broadcast_to(mask, full))[0])
     found = tw.attention(q, k, v, bias=bias)
     assert near(found, batched(q, k, v, bias=np.broadcast_to(bias, full))[0])
+
+
+def test_a_cap_goes_with_a_bias() -> None:
+    """CK Tile's kernels cannot: there the loops serve, and every target has the same meaning."""
+    q, k, v = arrays()
+    bias = np.random.default_rng(5).standard_normal((B, HQ, SQ, SK)).astype(np.float32)
+    found = tw.attention(q, k, v, bias=bias, softcap=0.7)
+    assert near(found, batched(q, k, v, bias=bias, softcap=0.7)[0])
+    one = tw.AttentionProblem(B, HQ, SQ, SK, 128, HK, dtype_q="fp16", bias="tensor", dtype_aux="fp16", softcap=True)
+    op = ops.op("attention")
+    assert not op.problem_violations(one, "gfx942")
+    served = [spec for spec in op.candidates(one.signature, "gfx942") if not op.supports(spec, one)]
+    assert {spec.schedule.pipeline for spec in served} == {"loops"}
+
+
+@pytest.mark.parametrize("window", [(0, 0, "bottom_right"), (-1, 0, "bottom_right")])
+def test_a_window_that_hides_everything(window: tuple[Any, ...]) -> None:
+    """Rows before the first key see nothing, whoever else does."""
+    q, k, v = arrays(sq=9, sk=4)
+    found, lse = tw.attention(q, k, v, window=window, return_lse=True)
+    assert (found[:, :5] == 0).all()
+    assert np.isneginf(lse[:, :, :5]).all()
+    assert np.isfinite(lse[:, :, 5:]).all()
 
 
 def test_rows_that_see_nothing_are_0_and_minus_infinity() -> None:
@@ -334,6 +358,33 @@ def test_rows_go_behind_those_of_a_cache(kind: str, pages: bool) -> None:
     same = q.copy()
     tw.append_kv(cache_k, cache_v, k, v, lengths=lengths, rotary=(cos, sin, kind), q=same, q_out=same, **more)
     assert (same == given[2]).all(), "q may be turned in its place"
+
+
+def test_a_narrow_cache_holds_rows_over_their_scales() -> None:
+    """What is appended and read with the same scales is the row, within fp8; and beyond the largest number that one."""
+    q, k, v = arrays()
+    lengths = np.zeros(B, np.int32)
+    for shape, block in (((HK,), None), ((B, HK, 3), 4)):
+        scales = [np.exp(np.random.default_rng(n).standard_normal(shape)).astype(np.float32) / 8 for n in (1, 2)]
+        made = [np.zeros((B, 12, HK, one.shape[-1]), ml_dtypes.float8_e4m3fn) for one in (k, v)]
+        tw.append_kv(*made, k, v, lengths=lengths, kv_scales=scales, scale_block=block)
+        found = [one[:, :SK].astype(np.float64) * spread(scale, block) for one, scale in zip(made, scales, strict=True)]
+        for got, want in zip(found, (k, v), strict=True):
+            assert np.abs(got - want).max() <= 2**-4 * np.abs(want).max() + 2**-10
+        more: dict[str, Any] = {"lengths_k": np.full(B, SK, np.int32), "kv_scales": scales, "scale_block": block}
+        read = tw.attention(q.astype(np.float16), *made, **more)
+        assert np.abs(read - batched(q.astype(np.float16), *found)[0]).max() < 4e-3
+    small = np.zeros((B, 12, HK, 16), ml_dtypes.float8_e4m3fn)
+    rows = np.full((B, 1, HK, 16), 500.0, np.float32)
+    tw.append_kv(small, small.copy(), rows, -rows, lengths=lengths)
+    assert (small[:, 0].astype(np.float32) == 448).all()
+
+
+def spread(scale: Array, block: int | None) -> Array:
+    """Scales as rows (sequences, keys, heads, 1) meet them."""
+    if scale.ndim == 1:
+        return scale[None, None, :, None]
+    return np.repeat(scale, block or 1, axis=2)[:, :, :SK].transpose(0, 2, 1)[..., None]
 
 
 def test_a_cache_that_grew_is_read() -> None:

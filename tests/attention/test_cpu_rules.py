@@ -96,3 +96,13 @@ def test_an_estimate_is_a_time_whatever_the_problem(arch: str) -> None:
     for rows in (1, 500):
         times = [kernels.estimate(spec, AttentionProblem(1, 4, rows, keys, 128), 1) for keys in (100, 1000, 10000)]
         assert times == sorted(times)
+
+
+@pytest.mark.parametrize("arch", ["x86_64_v3", "x86_64_v4", "x86_64_v4_bf16"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_up_to_sixteen_rows_of_a_head_are_decoded(arch: str, dtype: str) -> None:
+    """Tiles pack what they read, which every head of keys pays for: one that reads its keys once has to wait."""
+    for heads, heads_kv, rows, keys, size in ((32, 8, 4, 5841, 144), (8, 1, 1, 1226, 80), (16, 1, 1, 8192, 128)):
+        for pages in ({}, {"pages": "strided", "lookup": "table", "lengths_k": True}):
+            one = AttentionProblem(16, heads, rows, keys, size, heads_kv, dtype_q=dtype, **pages)  # type: ignore[arg-type]
+            assert chosen(one, arch) == "decode", one.describe()

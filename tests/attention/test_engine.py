@@ -27,7 +27,8 @@ def of(key: str) -> tuple[AttentionProblem, ...]:
 
 
 def test_the_sets_that_are_promised() -> None:
-    promised = {"prefill", "decode", "decode_paged", "mla", "encoder", "long", "serving", "mixed", "validation"}
+    promised = {"prefill", "decode", "decode_paged", "mla", "encoder", "long", "serving", "mixed", "validation",
+                "ck_smoke", "ck_full"}  # fmt: skip
     assert set(PART.problem_sets) == {*promised, "holdout"}
     assert len(of("holdout")) == len(set(of("holdout"))) == 240
     assert {one.rows for one in of("decode_paged")} == {1}

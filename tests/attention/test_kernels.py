@@ -34,6 +34,19 @@ def _prove_seed(seed: int, arch: str) -> None:
         prove(kernel(floor), one, seed, 1 + index % 2)
 
 
+@pytest.mark.parametrize(("q", "kv", "pages"), [("bf16", "fp8_e4m3", "vectorised"), ("fp32", "fp8_e4m3", "strided"),
+                                                ("fp8_e4m3", "", "none")])  # fmt: skip
+def test_rows_go_into_a_narrow_cache(q: str, kv: str, pages: str) -> None:
+    """Over scales of every kind, whatever finds the pages; new rows of the cache's type as they are."""
+    of = {"family": "append", "dtype_q": q, "dtype_kv": kv, "rotary": "half", "pages": pages}
+    of["lookup"] = "none" if pages == "none" else "table"
+    draw = random.Random(q)
+    for seed, scales in enumerate(("none", "tensor", "head", "block") if kv else ("none", "none")):
+        one = gapped(draw, problem(draw, {**of, "scales": scales}))
+        assert not ATTENTION.problem_violations(one, "generic"), one
+        prove(kernel(ATTENTION.generic_spec(one.signature, "generic")), one, seed)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_loops_are_right_on_the_plain_target(seed: int) -> None:
     _prove_seed(seed, "generic")

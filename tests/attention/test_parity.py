@@ -49,7 +49,7 @@ SMOKE: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
     ((2, 2, 1, 16, 0, 55, 256), {}),
     ((1, 3, 3, 0, 0, 100, 51), {}),
     ((2, 1, 1, 16, 0, 99, 256), CAUSAL),
-    ((1, 2, 1, 0, 0, 128, 256), {**CAUSAL, "align": "bottom_right"}),
+    ((1, 2, 1, 0, 0, 1024, 256), {**CAUSAL, "align": "bottom_right"}),
     ((2, 1, 1, 0, 24, 3, 99), {**CAUSAL, "align": "bottom_right"}),
     ((3, 2, 1, 0, 0, 200, 520), {"window_left": 128, "window_right": 30}),
     ((2, 1, 1, 0, 0, 99, 32), {"window_left": 4, "window_right": 35, "align": "bottom_right"}),
@@ -73,7 +73,12 @@ def test_a_parity_configuration(name: str) -> None:
     right(AttentionProblem(batch, heads, rows, keys, 128, **more))
 
 
-@pytest.mark.parametrize(("size", "more"), [(32, {"lse": True}), (64, {"dtype_q": "bf16", "packed": True})], ids=str)
+@pytest.mark.parametrize(
+    ("size", "more"),
+    [(32, {"lse": True}), (64, {"dtype_q": "bf16", "packed": True}), (128, {"bias": "alibi", **FP16}),
+     (256, {"bias": "tensor", "dropout": True, "lse": True})],
+    ids=str,
+)  # fmt: skip
 def test_the_smoke_cases(size: int, more: dict[str, Any]) -> None:
     for (batch, heads_q, heads_kv, head_qk, head_v, rows, keys), mask in SMOKE:
         if more.get("packed"):

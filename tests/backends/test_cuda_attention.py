@@ -20,6 +20,7 @@ ATTENTION = op("attention")
 CASES: dict[str, tuple[AttentionProblem, WsSchedule | CombineSchedule]] = {
     "three_warpgroups": (like(64, lse=False, window_right=0), WsSchedule("ws", 128, 3, 4, dealing="dynamic")),
     "wide": (like(128, lse=False), WsSchedule("ws", 176, 2, 2)),
+    "streamed": (like(128, lse=False, window_right=0), WsSchedule("ws", 128, 2, 2, 1, "dynamic", 2)),
     "decode_pages": (
         like(128, family="split", splits=2, pages="strided", lookup="table", lengths_k=True),
         WsSchedule("decode", 64, 1, 2, 2),
@@ -52,6 +53,35 @@ def test_exponentials_run_beside_the_product_of_values(built: Built) -> None:
     beside = loop[: loop.index("DEPBAR.LE gsb0, 0x0")]
     assert isinstance(schedule, WsSchedule)
     assert beside.count("MUFU.EX2") >= schedule.tile_n // 2  # of each of two rows a fourth
+
+
+@pytest.mark.parametrize("name", ["three_warpgroups", "wide", "streamed"])
+def test_products_do_not_wait_for_each_other(built: Built, name: str) -> None:
+    """The compiler puts a wait behind each wgmma where it cannot follow who writes their registers (C7510 to C7520)."""
+    if places.tool("nvdisasm") is None:
+        pytest.skip("no nvdisasm, which writes the listing")
+    first, schedule = CASES[name]
+    text = backend("cuda").listing(built.artifact(KernelSpec("attention", first.signature, schedule, "sm_90a")).path)
+    assert text.count("HGMMA") > 20
+    # Of the first scores, of both products of a step, of the last values; a step between items stands apart.
+    assert text.count("WARPGROUP.DEPBAR") == (6 if name == "streamed" else 4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "schedule"),
+    [
+        ("nv-tile-n", WsSchedule("ws", 40, 2, 2)),
+        ("nv-warpgroups", WsSchedule("ws", 64, 4, 2)),
+        ("nv-registers", WsSchedule("ws", 256, 3, 2)),
+        ("nv-row-stages", WsSchedule("ws", 64, 2, 2, row_stages=3)),
+        ("nv-row-stages", WsSchedule("decode", 64, 1, 2, row_stages=2)),
+        ("nv-stages", WsSchedule("ws", 16, 1, 17)),
+        ("nv-shared-memory", WsSchedule("ws", 128, 2, 3, row_stages=2)),
+    ],
+)
+def test_what_no_kernel_is_made_for(rule: str, schedule: WsSchedule) -> None:
+    spec = KernelSpec("attention", like(128).signature, schedule, "sm_90a")
+    assert rule in {one.rule for one in ATTENTION.check(spec)}
 
 
 @pytest.mark.parametrize("pool", ["default", "full"])

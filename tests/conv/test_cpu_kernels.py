@@ -6,6 +6,8 @@ Tiles are small, so that problems of a few thousand products have several of the
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -14,14 +16,17 @@ from typing import Any
 import pytest
 
 from tests.built import Built
+from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.cpu import dot_step
 from tilewright.ops.conv.cpu_schedules import (
+    CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
     CpuOuterSchedule,
+    CpuPlanarSchedule,
     CpuWinogradSchedule,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -52,6 +57,10 @@ def schedule(pipeline: str, made: ConvSignature, arch_name: str) -> Any:
         return CpuWinogradSchedule(int(pipeline[-1]), (8, 2 * width), (4, width, 1))
     if pipeline.startswith("outer"):
         return CpuOuterSchedule((8, 2 * width, 9), (4, width, 1), 3 if pipeline.endswith("split") else 1)
+    if pipeline == "planar":
+        return CpuPlanarSchedule(512, (4 if wide else 3, 2 * width, 1))
+    if pipeline == "direct_weight":
+        return CpuDirectWeightSchedule((2 * width, 9), (5, 2 * width if wide else width, 1))
     return CpuLanesSchedule(pipeline, (7 if wide else 6, width, 1))
 
 
@@ -67,6 +76,12 @@ CASES = (
     ("implicit", "generic", signature(DATA)),
     ("implicit", "x86_64_v4_vnni", signature(FORWARD, "int8", "int8")),
     ("implicit", "x86_64_v4_bf16", signature(FORWARD, "bf16", epilogue="Silu", num_d=1)),
+    ("planar", "x86_64_v4", signature(FORWARD)),
+    ("planar", "x86_64_v4", signature(DATA)),
+    ("planar", "x86_64_v3", signature(FORWARD, "bf16", epilogue="Relu", num_d=2)),
+    ("planar", "x86_64_v3", signature(DATA, "fp16", "fp32")),
+    ("planar", "generic", signature(FORWARD, epilogue="MultiDMultiply", num_d=1)),
+    ("planar", "generic", signature(DATA)),
     ("winograd2", "x86_64_v4", signature(FORWARD, epilogue="MultiDAdd", num_d=1)),
     ("winograd2", "x86_64_v3", signature(DATA, "bf16")),
     ("winograd2", "generic", signature(FORWARD)),
@@ -77,6 +92,10 @@ CASES = (
     ("lanes", "x86_64_v4", signature(FORWARD, epilogue="Relu", num_d=1)),
     ("lanes", "x86_64_v3", signature(DATA, "fp16")),
     ("lanes", "generic", signature(FORWARD, "int8")),
+    ("direct_weight", "x86_64_v4", signature(WEIGHT)),
+    ("direct_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
+    ("direct_weight", "x86_64_v4", signature(WEIGHT, "fp16", "fp16", spatial=3)),
+    ("direct_weight", "generic", signature(WEIGHT)),
     ("lanes_weight", "x86_64_v4", signature(WEIGHT)),
     ("lanes_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
     ("lanes_weight", "generic", signature(WEIGHT)),
@@ -158,10 +177,47 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, built: Built) -> No
         for threads in (1, 2):
             samples.poison_results(binding, sample)
             samples.runner(binding, kernel, problem, sample, device, threads)()
-            verdict = samples.check(binding, problem, sample)
+            verdict = samples.check(binding, problem, sample, (spec,))
             assert verdict, f"{problem.describe()} on {threads} thread(s): {verdict.detail}"
             worst = max(worst, verdict.bound_ratio)
     print(f"{spec.name}: at most {worst:.3f} of the bound")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forbids pages with mprotect")
+def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config) -> None:
+    assert built[SPECS[-1]]  # and with it the others
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.conv.fenced_pages"], cwd=pytestconfig.rootpath, env=settings.child_environment(),
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "stayed inside" in ended.stdout
+
+
+BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_weight"]
+
+
+@pytest.mark.parametrize("spec", BANDED, ids=lambda spec: f"{spec.arch}-{spec.signature.label()}")
+@pytest.mark.parametrize("groups", [1, 5])
+def test_gradients_summed_in_bands_are_the_same_on_any_number_of_threads(
+    spec: KernelSpec, groups: int, built: Built
+) -> None:
+    """Of one bundle of groups there are fewer items than a team has use for: lines are cut into bands."""
+    channels, filters = (3, 20) if groups == 1 else (2, 3)
+    problem = ConvProblem(
+        2, channels * groups, filters * groups, (2, 43, 41), (1, 5, 3), groups, before=(0, 2, 1), after=(0, 1, 2),
+        variant=WEIGHT, dtype=spec.signature.dtype, dtype_out=spec.signature.dtype_out,
+    )  # fmt: skip
+    kernel, binding, device = built[spec], binding_of("conv"), device_of(spec.arch)
+    sample = samples.make(binding, problem, 1, device)
+    results = []
+    for threads in (1, 2, 3):
+        samples.poison_results(binding, sample)
+        samples.runner(binding, kernel, problem, sample, device, threads)()
+        verdict = samples.check(binding, problem, sample, (spec,))
+        assert verdict, verdict.detail
+        results.append(sample.operands[-1].tobytes())
+    assert len(set(results)) == 1
 
 
 def test_the_drawings_have_what_they_promise() -> None:

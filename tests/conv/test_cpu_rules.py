@@ -11,9 +11,11 @@ from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import cpu
 from tilewright.ops.conv.cpu_schedules import (
+    CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
     CpuOuterSchedule,
+    CpuPlanarSchedule,
     CpuWinogradSchedule,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -40,8 +42,11 @@ BROKEN: tuple[tuple[str, ConvSignature, Any], ...] = (
     ("cpu-taps", signature("backward_weight"), CpuLanesSchedule("lanes_weight", (13, 16, 1))),
     ("cpu-tile", signature(), CpuImplicitSchedule((13, 32, 64), (6, 32, 1))),
     ("cpu-tile", signature(), CpuWinogradSchedule(2, (12, 48), (6, 32, 1))),
+    ("cpu-tile", signature("backward_weight"), CpuDirectWeightSchedule((48, 64), (6, 32, 1))),
     ("cpu-cache-block", signature(), CpuImplicitSchedule((6000, 3200, 64), (6, 32, 1))),
     ("cpu-split-k", signature("backward_weight"), CpuOuterSchedule((4, 16, 64), (4, 16, 1), 65)),
+    ("cpu-cache-block", signature(), CpuPlanarSchedule(1 << 23, (6, 32, 1))),
+    ("cpu-planar-type", signature(dtype="int8"), CpuPlanarSchedule(512, (6, 32, 1))),
     ("cpu-winograd", signature(), CpuWinogradSchedule(3, (12, 32), (6, 32, 1))),
     ("cpu-winograd-type", signature(dtype="int8"), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
 )
@@ -58,6 +63,8 @@ LIMITS: tuple[tuple[str, ConvProblem, Any], ...] = (
     ("cpu-channels", LAYER.laid(x_strides=(2048, 8, 1, 64)), IMPLICIT),
     ("cpu-window", ConvProblem(1, 32, 32, (8, 8), (3, 5)), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
     ("cpu-window", ConvProblem(1, 32, 32, (8, 8), (3, 3), stride=(1, 2)), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
+    ("cpu-lines", ConvProblem(1, 257, 4, (8, 8), (3, 3)), CpuDirectWeightSchedule((32, 64), (6, 32, 1))),
+    ("cpu-planes", ConvProblem(1, 513, 4, (8, 8), (3, 3)), CpuPlanarSchedule(512, (6, 32, 1))),
     ("cpu-strip", ConvProblem(1, 65, 4, (8, 8), (3, 3)), CpuLanesSchedule("lanes", (6, 16, 1))),
     ("cpu-exact", ConvProblem(1, 42, 4, (8, 8), (5, 5), dtype="int8"), CpuLanesSchedule("lanes", (6, 16, 1))),
 )

@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from tests.conv.drawing import array
 from tilewright.errors import TilewrightError
+from tilewright.ops import op
 
 pytestmark = pytest.mark.usefixtures("floor")
 
@@ -35,6 +36,24 @@ def weight(**more: Any) -> Any:
 OUT = np.empty(Y, np.float32)
 READ_ONLY = np.empty(Y, np.float32)
 READ_ONLY.flags.writeable = False
+
+# Numbers over every limit: a split of the problem mends sizes, and nothing else.
+HUGE = (("stride", "no longer than the padded input"), ("dilation", "a smaller one"), ("padding", "use less"))
+
+
+@pytest.mark.parametrize(("name", "remedy"), HUGE)
+def test_what_is_too_large_has_a_remedy_that_mends_it(name: str, remedy: str) -> None:
+    with pytest.raises(TilewrightError) as found:
+        forward(**{name: 1 << 41})
+    assert found.value.rule == "size-huge"
+    assert remedy in found.value.remedy
+
+
+def test_padding_that_is_a_word_is_told_what_padding_may_be() -> None:
+    with pytest.raises(TilewrightError) as found:
+        forward(padding="same")
+    assert "pairs (before, after)" in found.value.remedy
+
 
 WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     # what is no array, or none of these
@@ -158,3 +177,20 @@ def test_tensors_that_need_a_gradient_are_refused() -> None:
     assert "gradient" in str(caught.value)
     with torch.no_grad():
         assert np.array_equal(tw.conv(x, w).numpy(), forward())
+
+
+@pytest.mark.parametrize("text", ["1:", ":1", "1:2:3", "0:1x", "x", "", "1.5", "1x1x1", "a:b"])
+def test_padding_on_a_command_line_is_shown_as_it_was_written(text: str) -> None:
+    layer = {"batch": 1, "channels": 4, "filters": 4, "size": "8x8", "window": "3"}
+    with pytest.raises(TilewrightError) as found:
+        op("conv").problem({**layer, "padding": text})
+    assert found.value.rule == "option-value"
+    assert repr(text) in found.value.message
+    assert "before:after" in found.value.remedy
+
+
+def test_padding_on_a_command_line_may_be_one_pair_or_one_a_dimension() -> None:
+    layer = {"batch": 1, "channels": 4, "filters": 4, "size": "8x8", "window": "3"}
+    for text, before, after in (("2", (2, 2), (2, 2)), ("0:1", (0, 0), (1, 1)), ("0:1x2:3", (0, 2), (1, 3))):
+        made = op("conv").problem({**layer, "padding": text})
+        assert (made.before, made.after) == (before, after)

@@ -7,11 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tilewright.arch import arch
+from tilewright.dispatch.registry import Registry
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia import folded, limits, merged_groups, padded, padded_copies
+from tilewright.ops.conv.nvidia import limits
+from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies
+from tilewright.ops.conv.nvidia_places import merged_groups
 from tilewright.ops.conv.nvidia_resources import shared_bytes
 from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.options import channels_first
 from tilewright.ops.gemm import nvidia_schedules as gemm
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.schedule import TmaWsSchedule
@@ -98,3 +102,22 @@ def test_what_a_kernel_was_not_made_for_is_said(schedule: object, rule: str) -> 
     one = ConvProblem(1, 64, 64, (9, 9), (3, 3), stride=(2, 2), dtype="bf16", variant=variant)
     assert not CONV.check(KernelSpec("conv", one.signature, schedule, ARCH))
     assert rule in [broken.rule for broken in limits(schedule, one)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(64, 1), (21, 1), (64, 8), (128, 2)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_channels_that_lie_apart_are_turned_by_the_kernel_itself(variant: str, channels: int, groups: int) -> None:
+    """Not by the floor, which would take a hundred times as long."""
+    one = ConvProblem(8, channels, 64, (28, 28), (3, 3), groups, before=(1, 1), variant=variant, dtype="bf16")
+    strides = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"}
+    chosen = Registry(ARCH).select(one.laid(**strides))
+    assert chosen.spec.schedule.pipeline == "padded"
+    assert chosen.tier == Registry(ARCH).select(one).tier
+
+
+def test_a_residual_whose_channels_lie_apart_is_left_to_the_floor() -> None:
+    one = ConvProblem(8, 64, 64, (28, 28), (1, 1), dtype="bf16", epilogue="MultiDAdd", num_d=1, full_d=1)
+    first = one.laid(y_strides=channels_first(one.y_shape))
+    schedule = ConvTmaWsSchedule("padded", (128, 64, 64), 4, store="tma")
+    assert [v.rule for v in limits(schedule, first)] == ["nv-padded"]
+    assert list(limits(schedule, replace(first, full_d=0))) == []

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 from tilewright import Registry, events, ops, settings
+from tilewright.arch import host
+from tilewright.backends.base import backend
+from tilewright.backends.cpu.gemm import CpuGemm
 from tilewright.dispatch import learned
 from tilewright.dispatch import model as models
 from tilewright.dispatch.records import Record, Timing, machine, records
 from tilewright.ops.base import plain
 from tilewright.ops.engine import engine
-from tilewright.ops.features import Frame, kernel_columns, vocabulary
+from tilewright.ops.features import ESTIMATE, Frame, kernel_columns, vocabulary
 from tilewright.runtime.trees import NODE, Forest
 
 GEMM = ops.op("gemm")
@@ -112,6 +115,52 @@ def test_kernels_the_estimate_gives_no_hope_are_not_asked_about(shelf: Path) -> 
     assert [one.name for one in told.candidates if one.predicted_seconds is not None] == [guessed.name]
 
 
+def sees_the_estimate(preferred: str) -> models.Model:
+    """One that has it among its features."""
+    plain_one = model(preferred)
+    columns = (*plain_one.card.columns[:-1], ESTIMATE, plain_one.card.columns[-1])
+    probes = tuple(
+        {"problem": plain(PROBLEM), "kernel": one.to_dict(), "threads": 1,
+         "seconds": backend("cpu").estimate(one, PROBLEM, 1)}
+        for one in served()
+    )  # fmt: skip
+    wide = np.full(len(columns), 1e30)
+    return models.Model(replace(plain_one.card, columns=columns, probes=probes), plain_one.forest, -wide, wide)
+
+
+def test_a_model_that_sees_the_estimate_says_nothing_once_that_has_changed(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = other_pipeline()
+    file = put(shelf, sees_the_estimate(wanted))
+    chosen = Registry(TARGET).select(PROBLEM)
+    assert (chosen.tier, chosen.spec.schedule.pipeline) == ("model", wanted)
+    estimate = CpuGemm.estimate
+    monkeypatch.setattr(CpuGemm, "estimate", lambda *asked: 1.001 * estimate(*asked))
+    put(shelf, models.read(file.read_bytes(), "a"), "b")
+    file.unlink()
+    told = Registry(TARGET).explain(PROBLEM)
+    assert Registry(TARGET).select(PROBLEM).tier == "rule"
+    assert "the analytic estimate, which it looks at, has changed since it was trained" in told.model
+
+
+@pytest.mark.parametrize("probe", [None, {}, {"problem": {"m": "x"}, "kernel": {}, "threads": 1, "seconds": 1.0}])
+def test_a_model_with_no_sense_in_what_it_remembers_is_not_believed(shelf: Path, probe: Any) -> None:
+    one = sees_the_estimate(other_pipeline())
+    put(shelf, models.Model(replace(one.card, probes=() if probe is None else (probe,)), one.forest, one.low, one.high))
+    assert Registry(TARGET).select(PROBLEM).tier == "rule"
+
+
+def test_estimates_are_of_the_device_that_is_spoken_of() -> None:
+    """A sweep may be learned from elsewhere, on a machine with other caches."""
+    here = host.l2_bytes()
+    with host.speaking_of({"flags": "x", "l2_bytes": 3 * here}):
+        assert host.l2_bytes() == 3 * here
+        with host.speaking_of({"l2_bytes": 50 << 20}):  # a GPU's
+            assert host.l2_bytes() == here
+    assert host.l2_bytes() == here
+
+
 def test_a_model_that_goes_is_not_asked_any_more(shelf: Path) -> None:
     registry = Registry(TARGET)
     file = put(shelf, model(other_pipeline()))
@@ -203,6 +252,9 @@ def test_strides_do_not_change_what_a_model_says(shelf: Path) -> None:
 CODE = """
 import sys
 from tilewright import Registry, ops
+from tilewright.arch import host
+from tilewright.backends.base import backend
+from tilewright.backends.cpu.gemm import CpuGemm
 from tilewright.dispatch import learned
 learned._ships_some = lambda: False
 Registry("generic").select(ops.op("gemm").problem({"m": 9, "n": 9, "k": 9}))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from tests.emulated_hopper.convolutions import Fenced, launched
@@ -14,19 +16,31 @@ from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.bindings.attention import samples, stages
 from tilewright.runtime.loader import Kernel
+from tilewright.runtime.requests import Sample
 
 ATTENTION = op("attention")
 
 
-def prove(kernel: Kernel, problem: AttentionProblem, seed: int = 0) -> None:
-    """Run it through its table and compare with float64."""
+def prove(
+    kernel: Kernel,
+    problem: AttentionProblem,
+    seed: int = 0,
+    change: Callable[[Sample], Sample] | None = None,
+    inside: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Run it through its table and compare with float64.
+
+    `change` makes other operands of the sample's; `inside`: operands that begin where another does.
+    """
     made = samples.sample(problem, seed)
+    made = made if change is None else change(made)
     fenced = [Fenced(one) if one is not None else None for one in made.operands]
     (stage,) = stages.alone(problem).stages
     args: Any = stage.args
     at = ctypes.addressof(args)
     for pointer in stage.pointers:
-        operand = fenced[pointer.slot]
+        name = samples.NAMES[pointer.slot]
+        operand = fenced[samples.NAMES.index(inside.get(name, name))]
         ctypes.c_void_p.from_address(at + pointer.offset).value = operand.address if operand else None
     for scalar in stage.scalars:
         ctypes.c_double.from_address(at + scalar.offset).value = made.scalars[scalar.index]
@@ -36,11 +50,13 @@ def prove(kernel: Kernel, problem: AttentionProblem, seed: int = 0) -> None:
     assert check.ok, check.detail
 
 
-def wrong(emulator: Emulator, schedule: Any, *problems: AttentionProblem, multiprocessors: int = 3) -> list[str]:
+def wrong(
+    emulator: Emulator, schedule: Any, *problems: AttentionProblem, multiprocessors: int = 3, arch: str = "sm_90a"
+) -> list[str]:
     """What is wrong with a schedule's kernels: each problem once with a landing of its own, and none may be refused."""
     found = []
     for number, one in enumerate(problems):
-        spec = KernelSpec("attention", one.signature, schedule, "sm_90a")
+        spec = KernelSpec("attention", one.signature, schedule, arch)
         assert ATTENTION.check(spec) == [], (spec.name, ATTENTION.check(spec))
         assert ATTENTION.supports(spec, one) == [], (spec.name, one, ATTENTION.supports(spec, one))
         kernel = emulator.kernel(spec)

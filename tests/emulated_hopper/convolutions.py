@@ -69,7 +69,7 @@ def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0) -> None:
         ctypes.c_void_p.from_address(at + pointer.offset).value = operand.address if operand else None
     launched(kernel, args, fenced)
     result = replace(made, operands=tuple(None if one is None else one.view for one in fenced))
-    check = samples.judge(problem, made)(result)
+    check = samples.judge(problem, made)(result, (kernel.spec,))
     assert check.ok, check.detail
 
 

@@ -27,7 +27,7 @@ inline float from_e4m3(uint8_t b) {
 
 // Elements of an operand.  The descriptor: bits 0 to 13 the address over 16, 16 to 29 the leading offset,
 // 32 to 45 the stride, 49 to 51 the base offset, 62 and 63 the swizzle (1: 128 bytes).  The swizzle goes by addresses, so
-// that rows along k may begin at any row of an atom.
+// that operands may begin at any row of an atom, rows along k and rows of k alike (seen on an H200).
 struct OperandReader {
   const char *memory;
   uint32_t window, bytes;
@@ -38,7 +38,6 @@ struct OperandReader {
     uint32_t start = uint32_t(descriptor & 0x3fff) << 4, leading = uint32_t(descriptor >> 16 & 0x3fff) << 4,
              stride = uint32_t(descriptor >> 32 & 0x3fff) << 4;
     if (descriptor >> 62 != 1 || (descriptor >> 49 & 7)) fault("a descriptor other than of the 128-byte swizzle");
-    if (major && start >> 7 & 7) fault("a descriptor that starts inside an atom's rows");
     uint32_t address = start;
     if (major == 0) address += uint32_t(line / 8) * stride + uint32_t(line % 8) * 128 + uint32_t(k * size);
     else

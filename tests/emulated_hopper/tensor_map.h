@@ -32,15 +32,16 @@ inline void round_tf32(char *at) {
 template <class Move> void each_element(const Map &m, const int *at, uint32_t start, bool whole, Move move) {
   const uint32_t row = m.box[0] * uint32_t(m.bytes);
   const long long piece = whole ? 16 / m.bytes : 1, length = ((long long)m.sizes[0] + piece - 1) / piece * piece;
-  for (uint32_t y = 0; y < m.box[1]; ++y)
+  for (uint32_t line = 0; line < m.box[1] * m.box[2]; ++line)
     for (uint32_t x = 0; x < m.box[0]; ++x) {
-      const long long gx = at[0] + (long long)x, gy = at[1] + (long long)y, gz = at[2], gw = m.rank == 4 ? at[3] : 0;
+      const long long gx = at[0] + (long long)x, gy = at[1] + (long long)(line % m.box[1]),
+                      gz = at[2] + (long long)(line / m.box[1]), gw = m.rank == 4 ? at[3] : 0;
       const bool inside = gx >= 0 && gy >= 0 && gz >= 0 && gw >= 0 && gx < length && gy < (long long)m.sizes[1] &&
                           gz < (long long)m.sizes[2] && (m.rank < 4 || gw < (long long)m.sizes[3]);
       char *global = inside ? reinterpret_cast<char *>(m.address) + gx * m.bytes + gy * (long long)m.strides[0] +
                                   gz * (long long)m.strides[1] + gw * (long long)m.strides[2]
                             : nullptr;
-      move(swizzled(start + y * row + x * uint32_t(m.bytes), m.swizzle) - start, global);
+      move(swizzled(start + line * row + x * uint32_t(m.bytes), m.swizzle) - start, global);
     }
 }
 

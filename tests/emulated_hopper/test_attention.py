@@ -30,6 +30,12 @@ CASES = {
     "packed": (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
     "sink_keys": (WsSchedule("ws", 32, 2, 2), like(64, window_left=8, window_right=0, sink_keys=4, sink=True)),
     "one_warpgroup": (WsSchedule("ws", 64, 1, 2), like(32, lse=False)),
+    "streamed": (WsSchedule("ws", 48, 2, 2, row_stages=2), like(64)),
+    "streamed_packed": (WsSchedule("ws", 32, 3, 3, 1, "dynamic", 2), like(64, packed=True, window_right=0, sink=True)),
+    "streamed_scores": (
+        WsSchedule("ws", 32, 2, 2, 1, "dynamic", 2),
+        like(32, window_left=8, window_right=0, sink_keys=4, softcap=True, dropout=True),
+    ),
     "scores": (WsSchedule("ws", 64, 2, 2), like(64, softcap=True, bias="alibi", window_right=0)),
     "mask_and_bias": (WsSchedule("ws", 48, 2, 2), like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16")),
     "dropout": (WsSchedule("ws", 48, 2, 2), like(64, dropout=True)),
@@ -37,6 +43,7 @@ CASES = {
     "decode_packed": (WsSchedule("decode", 64, 1, 2), like(64, packed=True, dropout=True, window_right=0)),
     "split": (WsSchedule("decode", 32, 1, 2, dealing="dynamic"), like(64, family="split", splits=2, sink=True)),
     "combine": (CombineSchedule(4), like(128, family="combine", splits=2, dtype_out="bf16")),
+    "combine_alone": (CombineSchedule(1), like(64, family="combine", splits=2, dtype_out="bf16")),
     "combine_packed": (CombineSchedule(2), like(192, family="combine", splits=2, packed=True)),
     "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
     "prefill_from_pages": (
@@ -81,9 +88,8 @@ def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emu
     assert ATTENTION.supports(spec, one) == []
 
     def early(text: str) -> str:
-        return text.replace(
-            "give_turn();\n      wgmma_wait<1>();", "give_turn();\n      p[0][0] ^= 1;\n      wgmma_wait<1>();"
-        )
+        given, waits = "give_turn();\n    ", "wgmma_wait<1>();"
+        return text.replace(given + waits, f"{given}p[0][0] ^= 1;\n    {waits}")
 
     kernel = emulator.kernel(spec, early, "early", "cuda/attention_ws.h")
     assert "registers of a wgmma were changed" in apart(kernel, lambda: prove(kernel, one), LATE, 0, 2)

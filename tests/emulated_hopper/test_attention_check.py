@@ -13,7 +13,9 @@ from tests.emulated_hopper.attentions import ATTENTION, drawn
 from tests.emulated_hopper.emulator import Emulator
 from tests.emulated_hopper.test_attention import like
 from tilewright.ops import KernelSpec
-from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention import AttentionProblem, nvidia_fp8, nvidia_mma
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import WsSchedule, shared_bytes
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import stages
@@ -42,9 +44,11 @@ def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
         (WsSchedule("decode", 64, 1, 2), like(64, dtype_out="fp32")),
         (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
         (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
+        (Fp8Schedule(64, 2, 2), like(64, dtype_q="fp8_e4m3", dtype_out="bf16")),
+        (MmaSchedule("mma", 32, 2, 1, 1, 2), like(64)),
     ],
 )
-def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: WsSchedule, first: AttentionProblem) -> None:
+def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: Any, first: AttentionProblem) -> None:
     spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
     kernel, rng, said = emulator.kernel(spec), random.Random(SEED), set()
     for _ in range(COUNT):
@@ -64,7 +68,11 @@ def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: WsSchedule, 
 
 def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
     """The rule on shared memory counts as cuda/attention_ws_shape.h does: a launch asks for that much."""
-    for schedule, first in ((WsSchedule("ws", 176, 2, 2), like(128)), (WsSchedule("decode", 32, 1, 5), like(96))):
+    for schedule, first in (
+        (WsSchedule("ws", 176, 2, 2), like(128)),
+        (WsSchedule("ws", 64, 2, 3, row_stages=2), like(64)),
+        (WsSchedule("decode", 32, 1, 5), like(96)),
+    ):
         spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
         expected = shared_bytes(spec.signature, schedule)
         kernel = emulator.kernel(
@@ -76,3 +84,27 @@ def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
             "cuda/attention_ws_shape.h",
         )
         assert kernel.spec.digest == spec.digest
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "header"),
+    [
+        (MmaSchedule("mma_decode", 64, 1, 4, 1, 3), like(96, 64), "cuda/attention_mma_shape.h"),
+        (MmaSchedule("mma", 32, 2, 1, 2, 4), like(64, pages="vectorised", lookup="table", lengths_k=True),
+         "cuda/attention_mma_shape.h"),
+        (Fp8Schedule(160, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention_fp8_shape.h"),
+    ],
+)  # fmt: skip
+def test_shared_memory_of_the_others_is_what_their_headers_say(
+    emulator: Emulator, schedule: Any, first: AttentionProblem, header: str
+) -> None:
+    spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
+    counted = nvidia_mma.shared_bytes if isinstance(schedule, MmaSchedule) else nvidia_fp8.shared_bytes
+    expected = counted(spec.signature, schedule)
+
+    def told(text: str) -> str:
+        return text.replace(
+            "  static_assert(BN %", f'  static_assert(shared_bytes == {expected}, "bytes");\n  static_assert(BN %'
+        )
+
+    assert emulator.kernel(spec, told, "bytes", header).spec.digest == spec.digest

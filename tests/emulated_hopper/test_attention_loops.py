@@ -25,3 +25,15 @@ def test_the_loops_are_right(emulator: Emulator, seed: int, family: str) -> None
         kernel = emulator.kernel(spec)
         text = apart(kernel, partial(prove, kernel, one, number), CHANCE, number, 3)
         assert not text, f"{spec.name} {one.describe()}: {text}"
+
+
+@pytest.mark.parametrize(("q", "kv"), [("bf16", "fp8_e4m3"), ("fp8_e4m3", "")])
+def test_rows_go_into_a_narrow_cache(emulator: Emulator, q: str, kv: str) -> None:
+    draw = random.Random(q)
+    of = {"family": "append", "dtype_q": q, "dtype_kv": kv, "rotary": "interleaved", "pages": "vectorised",
+          "lookup": "table"}  # fmt: skip
+    for number, scales in enumerate(("none", "head", "block") if kv else ("none",)):
+        one = problem(draw, {**of, "scales": scales})
+        kernel = emulator.kernel(ATTENTION.generic_spec(one.signature, "sm_90a"))
+        text = apart(kernel, partial(prove, kernel, one, number), CHANCE, number, 3)
+        assert not text, f"{kernel.name} {one.describe()}: {text}"

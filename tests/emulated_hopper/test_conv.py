@@ -11,7 +11,14 @@ from tests.emulated_hopper.convolutions import CONV, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    BandWeightSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    DepthwiseTileSchedule,
+)
+from tilewright.ops.conv.options import channels_first
 
 VARIANTS = ("forward", "backward_data", "backward_weight")
 
@@ -98,6 +105,27 @@ def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSch
     assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in problems)) == []
 
 
+@pytest.mark.parametrize(
+    ("spatial", "schedule"), [(2, BandWeightSchedule(64, 2, 128)), (3, BandWeightSchedule(128, 3, 192))]
+)
+def test_bands_of_gradients_of_weights(emulator: Emulator, spatial: int, schedule: BandWeightSchedule) -> None:
+    """Several parts and blocks, groups side by side and groups that fill blocks, windows over edges."""
+    also: Any = {"variant": "backward_weight"}
+    problems: tuple[ConvProblem, ...] = (
+        flat(3, 64, 64, (5, 12), (3, 3), before=(1, 1), **also),
+        flat(2, 72, 136, (7, 9), (2, 3), before=(0, 2), dilation=(2, 1), after=(2, 0), **also),
+        flat(2, 128, 128, (6, 5), (3, 3), groups=32, before=(1, 1), **also),
+        flat(1, 48, 96, (9,), (3,), groups=2, before=(1,), **also),
+    )
+    if spatial == 3:
+        problems = (
+            flat(1, 64, 128, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), dilation=(1, 2, 1), after=(0, 2, 1), **also),
+            flat(2, 32, 64, (3, 4, 5), (2, 3, 3), groups=4, before=(1, 1, 1), **also),
+        )
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_groups_of_few_channels_are_merged(emulator: Emulator, variant: str) -> None:
     problems = (
@@ -119,15 +147,34 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
     assert proven(emulator, schedule, problems) == []
 
 
+def first(one: ConvProblem, names: str = "xwy") -> ConvProblem:
+    """With memory whose channels lie apart."""
+    strides: Any = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in names}
+    return one.laid(**strides)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_odd_channels_are_padded(emulator: Emulator, variant: str) -> None:
+def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Emulator, variant: str) -> None:
     problems = (
         flat(2, 21, 35, (5, 6), (3, 3), stride=(2, 1), before=(1, 1), variant=variant),
         flat(1, 24, 9, (4, 5), (3, 2), variant=variant),
+        first(flat(2, 21, 72, (7, 11), (3, 2), before=(1, 1), variant=variant)),
+        first(flat(3, 136, 64, (5, 6), (1, 3), variant=variant), "xw"),
+        first(flat(1, 128, 64, (3, 5), (1, 1), groups=2, variant=variant), "y"),
     )
     dealing = "split_k" if variant == "backward_weight" else "tiles"
     store = "direct" if variant == "backward_data" else "tma"
     schedule = tma_ws(variant, 128, 64, pipeline="padded", dealing=dealing, store=store)
+    spec = spec_of(problems[0], schedule)
+    assert [CONV.supports(spec, one) for one in problems[:4]] == [[]] * 4
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_merged_groups_whose_channels_lie_apart(emulator: Emulator, variant: str) -> None:
+    dealing = "split_k" if variant == "backward_weight" else "tiles"
+    schedule = tma_ws(variant, 128, 64, pipeline="padded", dealing=dealing, merged=True)
+    problems = (first(flat(1, 64, 64, (4, 5), (3, 3), groups=8, before=(1, 1), variant=variant)),)
     assert proven(emulator, schedule, problems) == []
 
 
@@ -156,6 +203,39 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.parametrize(
+    ("variant", "schedule"),
+    [
+        ("forward", DepthwiseTileSchedule(3, 1, 7, 2)),
+        ("forward", DepthwiseTileSchedule(3, 2, 4, 2, 32)),
+        ("backward_data", DepthwiseTileSchedule(3, 1, 8, 1, 32)),
+        ("backward_weight", DepthwiseTileSchedule(3, 1, 7, 2, 32)),
+        ("backward_weight", DepthwiseTileSchedule(3, 2, 4, 2)),
+        ("forward", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
+        ("backward_data", DepthwiseTileSchedule(3, 1, 7, 2, 64, 2)),
+        ("backward_weight", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
+    ],
+)
+def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: DepthwiseTileSchedule) -> None:
+    """Units over every edge, channels that end inside a tile, several tiles of a block."""
+    also: Any = {"stride": (schedule.step,) * 2, "dilation": (schedule.spread,) * 2, "variant": variant}
+    problems = (
+        flat(3, 24, 24, (6, 9), (3, 3), groups=24, before=(1, 1), **also),
+        flat(2, 72, 72, (11, 20), (3, 3), groups=72, before=(0, 2), after=(2, 1), **also),
+        flat(1, 8, 8, (3, 3), (3, 3), groups=8, before=(2, 2), after=(0, 0), **also),
+    )
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_depthwise_over_tiles_of_three_dimensions(emulator: Emulator, variant: str) -> None:
+    problems = (
+        flat(2, 8, 8, (4, 5, 6), (2, 3, 3), groups=8, before=(1, 1, 0), after=(0, 1, 2), variant=variant),
+        flat(1, 40, 40, (5, 4, 9), (3, 3, 3), groups=40, dilation=(2, 1, 1), before=(2, 1, 1), variant=variant),
+    )
+    assert proven(emulator, DepthwiseTileSchedule(3, 1, 8, 2, 32), problems) == []
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("rows", [0, 4])
 def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: int) -> None:
@@ -165,10 +245,15 @@ def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: i
 
 @pytest.mark.parametrize(
     "schedule",
-    [tma_ws("forward", 256, 64, store="tma"), BandSchedule((64, 64, 64), 2, 128, 9), DepthwiseSchedule(3, 1, 4)],
+    [
+        tma_ws("forward", 256, 64, store="tma"),
+        BandSchedule((64, 64, 64), 2, 128, 9),
+        DepthwiseSchedule(3, 1, 4),
+        DepthwiseTileSchedule(3, 1, 7, 2),
+    ],
 )
 def test_what_is_fused(emulator: Emulator, schedule: Any) -> None:
-    groups = 64 if isinstance(schedule, DepthwiseSchedule) else 1
+    groups = 64 if isinstance(schedule, (DepthwiseSchedule, DepthwiseTileSchedule)) else 1
     full = 0 if isinstance(schedule, BandSchedule) else 1
     one = flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1), groups=groups, epilogue="Silu", num_d=2, full_d=full)
     assert proven(emulator, schedule, (one,)) == []

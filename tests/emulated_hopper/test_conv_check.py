@@ -13,7 +13,14 @@ from tests.emulated_hopper.convolutions import CONV
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    BandWeightSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    DepthwiseTileSchedule,
+)
+from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.runtime.bindings.conv.dense import stage
 
@@ -28,7 +35,10 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
 
     groups = rng.choice((1, 1, 1, 2, 4, 8, 32))
     channels, filters = groups * rng.choice((1, 3, 8, 16, 20, 64, 64)), groups * rng.choice((1, 8, 16, 64))
+    if rng.random() < 0.1:
+        groups = channels = filters = rng.choice((8, 20, 72))
     window, before = each(1, 3, 3, 3, 7, 9), each(0, 1, 1, 3, 17, 130)
+    changed: Any
     one = ConvProblem(
         rng.choice((0, 1, 2)), channels, filters, each(4, 9, 20, 130, 300), window, groups, each(1, 1, 1, 2, 9),
         each(1, 1, 1, 2, 20), before, each(0, 1, 1, 3), variant, "bf16",
@@ -38,8 +48,12 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
         strides = list(getattr(one, name))
         place = rng.randrange(len(strides))
         strides[place] += rng.choice((1, 8, 64)) * strides[place]
-        changed: Any = {name: tuple(strides)}
+        changed = {name: tuple(strides)}
         one = replace(one, **changed)
+    for name in "xwy":
+        if rng.random() < 0.07:
+            changed = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape"))}
+            one = replace(one, **changed)
     return one
 
 
@@ -49,6 +63,10 @@ def schedules(variant: str) -> list[Any]:
     made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
     made += [replace(tma, pipeline="folded", store="tma", **deal), DepthwiseSchedule(3, 1, 4)]
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
+    made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
+    made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
+    if variant == "backward_weight":
+        made += [BandWeightSchedule(128, 2, 192)] * 2
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made.append(DepthwiseSchedule(0, 1, 2))

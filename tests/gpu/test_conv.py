@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.gpu.torch_here import torch
 from tilewright import ops
 from tilewright.dispatch import kernels
@@ -107,7 +108,7 @@ def answer(kernel: Any, problem: ConvProblem, seed: int) -> str:
     size = out.element_size()
     back = out.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32}[size]).cpu().numpy()
     result = back.view(made.operands[-1].dtype).reshape(out.shape)
-    check = samples.judge(problem, made)(_with(made, result))
+    check = samples.judge(problem, made)(_with(made, result), (kernel.spec,))
     return "" if check.ok else check.detail
 
 
@@ -141,3 +142,27 @@ def test_every_pipeline(case: Case, arch: str) -> None:
     assert found == []
     assert "loops" in ran
     assert case.dtype == "fp32" or "tma_ws" in ran
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("groups", [1, 4, 32])
+def test_calls_on_memory_of_either_order(layout: str, groups: int) -> None:
+    """Through the public functions: D tensors of any shape that broadcasts, and all directions."""
+    memory = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+    x, w = (torch.randn(shape, device="cuda") for shape in ((3, 64, 13, 1), (96, 64 // groups, 3, 1)))
+    x, w = (one.bfloat16().to(memory_format=memory) for one in (x, w))
+    exact = torch.nn.functional.conv2d(x.double(), w.double(), padding=(1, 0), groups=groups)
+    how: Any = {"padding": (1, 0), "groups": groups, "layout": "nchw"}
+    assert close(tw.conv(x, w, **how), exact)
+    for shape in ((1, 96, 1, 1), (1, 1, 1, 1), (3, 1, 1, 1), (3, 96, 1, 1), (1, 96, 13, 1), (3, 96, 13, 1)):
+        d = torch.randn(shape, device="cuda").bfloat16().to(memory_format=memory)
+        assert close(tw.conv(x, w, ds=(d,), **how), exact + d.double()), shape
+    y = torch.randn(exact.shape, device="cuda").bfloat16().to(memory_format=memory)
+    x64, w64 = (one.double().requires_grad_() for one in (x, w))
+    torch.nn.functional.conv2d(x64, w64, padding=(1, 0), groups=groups).backward(y.double())
+    assert close(tw.conv_backward_data(y, w, tuple(x.shape), **how), x64.grad)
+    assert close(tw.conv_backward_weight(x, y, tuple(w.shape), **how), w64.grad)
+
+
+def close(found: Any, exact: Any) -> bool:
+    return bool((found.double() - exact).abs().max() <= 2.0**-7 * exact.abs().max())

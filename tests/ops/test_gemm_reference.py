@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.reference import error_bound, exact, reference, verify
+from tilewright.ops.gemm.reference import error_bound, exact, reference, sizes_of, verify
 from tilewright.ops.numerics import LIPSCHITZ, activation, erf, round_to
 
 
@@ -219,3 +219,29 @@ def test_what_is_flushed_is_scaled_by_alpha() -> None:
     p = GemmProblem(m=1, n=1, k=1)
     given = arrays(p, a=np.full((1, 1), 2.0**-100, np.float32), b=np.full((1, 1), 2.0**-27, np.float32), alpha=2.0**120)
     assert verify(p, given, np.zeros((1, 1), np.float32))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-22, 1e20])
+def test_sizes_from_fp32_are_never_too_small_and_hardly_too_large(scale: float) -> None:
+    """|A||B| is taken from fp32 where that cannot overflow; the bound stays one."""
+    draw = np.random.default_rng(11)
+    for m, n, k in ((5, 7, 1), (33, 20, 3000), (1, 3, 40_000)):
+        a, b = ((draw.standard_normal(shape) * scale).astype(np.float32) for shape in ((m, k), (k, n)))
+        true = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+        found = sizes_of(a, b)
+        assert (found >= true).all()
+        assert (found <= true * (1 + 3 * k * 2.0**-24) + 3 * k * 2.0**-126).all()
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+@pytest.mark.parametrize(("batch", "m", "n", "k"), [(1, 3, 5000, 700), (2, 64, 777, 300), (1, 65, 40, 9), (3, 1, 1, 1)])
+def test_products_by_columns_are_products(layout: str, batch: int, m: int, n: int, k: int) -> None:
+    """Few rows are multiplied with a part of B at a time."""
+    draw = np.random.default_rng(2)
+    a = draw.standard_normal((batch, m, k)).astype(np.float32)
+    b = np.asarray(draw.standard_normal((k, n)).astype(ml_dtypes.bfloat16), order=layout)[None]  # type: ignore[call-overload]
+    p = GemmProblem(m, n, k)
+    found = exact(p, {"a": a, "b": b, "c": None, "ds": (), "alpha": 1.0, "beta": 0.0})
+    wide = a.astype(np.float64), b.astype(np.float64)
+    np.testing.assert_allclose(found.value, wide[0] @ wide[1], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.products, np.abs(wide[0]) @ np.abs(wide[1]), rtol=1e-4)

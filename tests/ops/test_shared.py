@@ -16,7 +16,15 @@ from tilewright.arch import Arch
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.fused import EPILOGUES, epilogue_violations
-from tilewright.ops.numerics import after_activation, after_rounding, compare, gamma, narrow_part, sampled_rows
+from tilewright.ops.numerics import (
+    Comparison,
+    after_activation,
+    after_rounding,
+    compare,
+    gamma,
+    narrow_part,
+    sampled_rows,
+)
 from tilewright.ops.pooling import SWEPT, Pools
 
 
@@ -122,6 +130,27 @@ def test_nothing_but_the_same_nan_and_infinity_will_do() -> None:
 def test_a_shape_that_cannot_be_is_no_crash() -> None:
     assert "shape" in compare(np.zeros((2, 3)), np.zeros((4, 3)), np.zeros((4, 3)), "fp32").detail
     assert compare(np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 3)), "fp32").ok
+
+
+@pytest.mark.parametrize("shape", [(3, 40_001), (70_000,), (900, 3, 70), (5, 7)])
+def test_one_wrong_element_is_found_wherever_it_is(shape: tuple[int, ...]) -> None:
+    """Results are looked at in parts; none is left out, and all of them count for what is told."""
+    draw = np.random.default_rng(5)
+    value = draw.standard_normal(shape)
+    judged = Comparison(value, np.full(shape, 1e-3), "fp32")
+    right = (value + draw.uniform(-9e-4, 9e-4, shape)).astype(np.float32)
+    found = judged(right)
+    assert found.ok
+    apart = np.abs(right.astype(np.float64) - value)
+    assert found.max_error == apart.max()
+    assert found.bound_ratio == pytest.approx(apart.max() / 1e-3)
+    for at in (0, value.size // 2, value.size - 1, *draw.integers(0, value.size, 5).tolist()):
+        for wrong in (float(value.flat[at]) + 2e-3, np.nan, np.inf):
+            result = right.copy()
+            result.flat[at] = wrong
+            told = judged(result)
+            assert not told.ok
+            assert "1 of" in told.detail
 
 
 def test_pieces_of_bounds_grow_as_they_should() -> None:

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.errors import ProblemError
-from tilewright.ops.base import KernelSpec, Violation, from_plain, read_spec
+from tilewright.ops.base import KernelSpec, OpDefaults, Violation, from_plain, read_spec
+from tilewright.runtime.bindings import BindingDefaults
 from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Sample, Scalar, Slot, Span, StageRequest
 from tilewright.runtime.samples import poison
@@ -61,7 +62,7 @@ class PickProblem:
         return f"{NAME} {'x'.join(map(str, self.shape))} picks={self.picks} {self.stage}"
 
 
-class PickOp:
+class PickOp(OpDefaults):
     name = NAME
     summary = "squares, picked by a table"
     pool_names: tuple[str, ...] = ("default",)
@@ -160,7 +161,7 @@ class Verdict:
         self.ok, self.max_error, self.bound_ratio, self.detail = ok, 0.0, 0.0, "" if ok else "it differs"
 
 
-class PickBinding:
+class PickBinding(BindingDefaults):
     op = NAME
     slots = (
         Slot("x"),
@@ -228,7 +229,7 @@ class PickBinding:
     def packed_for(self, planner: Any, problem: PickProblem, operands: Sequence[Any]) -> Sequence[Any]:
         return operands
 
-    def check(self, problem: PickProblem, sample: Sample) -> Verdict:
+    def check(self, problem: PickProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Verdict:
         x, table, more, y, seen = sample.operands
         if problem.stage == "square":
             return Verdict(bool((y.view(np.float64) == x.reshape(-1).astype(np.float64) ** 2).all()))
@@ -236,8 +237,8 @@ class PickBinding:
         expected = expected_of(squares, table, more, *sample.scalars)
         return Verdict(bool((y == expected).all() and (seen == table + 1).all()))
 
-    def judge(self, problem: PickProblem, sample: Sample) -> Callable[[Sample], Verdict]:
-        return lambda made: self.check(problem, made)
+    def judge(self, problem: PickProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Verdict]:
+        return lambda made, kernels: self.check(problem, made, kernels)
 
 
 def expected_of(squares: Any, table: Any, more: Any, alpha: float, gamma: float) -> Any:

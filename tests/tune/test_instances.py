@@ -85,6 +85,14 @@ def test_an_unknown_name_or_value_names_the_nearest(config: dict[str, Any], text
     assert caught.value.remedy
 
 
+def test_a_number_where_none_varies_is_told_to_be_left_out() -> None:
+    """A config for CK Tile's kernels on a GPU that has plain ones only."""
+    config = {"trait_config": {"data_type": {"values": ["fp16"]}, "tile_k": {"values": [32, 64]}}}
+    with pytest.raises(RequestError, match="no kernel of the pool is made from tile_k") as caught:
+        instances.expand(GEMM, config, "gfx1100")
+    assert "leave tile_k out" in caught.value.remedy
+
+
 @pytest.mark.parametrize("target", sorted(all_archs()))
 def test_the_shipped_configurations_mean_kernels(target: str) -> None:
     data = instances.load(GEMM, "", target)

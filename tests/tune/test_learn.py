@@ -23,7 +23,7 @@ from tilewright.learn import evaluate, packed
 from tilewright.learn.data import collect, demand_enough, matrix, near
 from tilewright.ops.base import plain
 from tilewright.ops.engine import engine
-from tilewright.ops.features import Frame, kernel_columns, vocabulary
+from tilewright.ops.features import ESTIMATE, Frame, kernel_columns, vocabulary
 from tilewright.runtime.trees import NODE, Forest, by_sets
 from tilewright.tune import problem_sets
 
@@ -175,6 +175,11 @@ def test_features_are_finite_named_and_the_same_for_a_kernel_in_any_company() ->
     alone = np.concatenate([frame.rows([one], problem, 2) for one in specs])
     np.testing.assert_array_equal(rows, alone)
     assert len({tuple(row) for row in rows.tolist()}) == len(specs), "no two kernels look alike"
+    seen = Frame(engine(GEMM), GEMM.schedules, frame.words, estimated=True)
+    guessed = np.linspace(2.0, 1.0, len(specs))
+    whole = seen.rows(specs, problem, 2, guessed)
+    np.testing.assert_array_equal(np.delete(whole, seen.columns.index(ESTIMATE), axis=1), rows)
+    np.testing.assert_allclose(whole[:, seen.columns.index(ESTIMATE)], np.log(guessed), rtol=1e-6)
     strange = replace(specs[0], schedule=replace(specs[0].schedule))
     assert frame.unknown_words(strange) == []
     assert Frame(engine(GEMM), GEMM.schedules, {}).unknown_words(specs[0])
@@ -201,7 +206,8 @@ def test_what_a_shipped_model_says_is_what_its_forest_says_of_whole_rows(seed: i
                     continue
                 spoken += 1
                 near = model.near(np.array(estimates))
-                rows = model.frame.rows([specs[one] for one in near], problem, units)
+                guessed = np.array(estimates)[near]
+                rows = model.frame.rows([specs[one] for one in near], problem, units, guessed)
                 plain_way = models.rough(model.card.rough, problem) * np.exp(model.forest._by_numpy(rows))
                 np.testing.assert_allclose(told.seconds[near], plain_way, rtol=1e-12)
                 assert np.isinf(np.delete(told.seconds, near)).all()
@@ -253,7 +259,7 @@ def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
     _check_tampering(file)
 
 
-QUICK = {"trees": 20, "leaves": 15, "least_rows": 3, "folds": 3}
+QUICK: dict[str, Any] = {"trees": 20, "leaves": 15, "least_rows": 3, "folds": 3}
 
 
 def lucky(count: int, seed: int) -> list[Result]:
@@ -315,8 +321,9 @@ def test_a_model_that_goes_on_knows_what_its_start_knew() -> None:
         ({"devices": ({"model": "Another CPU", "arch": TARGET},)}, "on another device than these data (model A CPU"),
         ({"data": {"holdout": "0" * 16}}, "was kept from other problems"),
         ({"vocabulary": {}}, "does not know"),
+        ({"probes": ()}, "saw another analytic estimate"),
     ],
-    ids=["op", "target", "device", "holdout", "words"],
+    ids=["op", "target", "device", "holdout", "words", "estimate"],
 )
 def test_nothing_goes_on_from_a_model_of_another_kind(changed: dict[str, Any], said: str) -> None:
     pytest.importorskip("lightgbm", reason="LightGBM is not installed")
@@ -438,3 +445,17 @@ def _check_tampering(file: Path) -> None:
     for data in (b"", b"PK\x03\x04", b"x" * 1000):
         with pytest.raises(ModelError):
             models.read(data, "broken")
+
+
+def test_a_card_remembers_estimates_of_every_kind_of_kernel() -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn.train import Settings, train
+
+    data = collect(GEMM, results(30))
+    made = train(data, Settings(**{**QUICK, "trees": 2}))
+    kinds = {spec.schedule.pipeline for group in data.groups for spec in group.specs}
+    assert {one["kernel"]["schedule"]["pipeline"] for one in made.card.probes} == kinds
+    assert made.outdated == ""
+    blind = train(data, Settings(**{**QUICK, "trees": 2}, estimated=False))
+    assert (blind.card.probes, blind.outdated) == ((), "")
+    assert ESTIMATE not in blind.card.columns

@@ -159,6 +159,27 @@ def test_a_kernel_that_cannot_be_built_is_a_row(
     assert next(one.reason for one in rows if one.status != OK) == "no such instruction"
 
 
+def test_workers_start_while_kernels_are_built_and_end_where_that_fails(
+    tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = Lane(TARGET, 1, fingerprint=machine(TARGET)["fingerprint"])
+    one = Sweep(GEMM, TARGET, Results(tmp_path / "r.db"), Options(QUICK, patience=0.0), crew_of(lane))
+    work = one.plan([PROBLEM], of_list(GEMM, three[:1]))
+    seen: list[int | None] = []
+
+    def interrupted(_: Any) -> None:
+        seen.append(lane._pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilewright.tune.sweep.Forge.build_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.run(work)
+    assert seen[0], "its worker is on the way"
+    assert lane._pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(seen[0], 0)
+
+
 # -- devices that are lost -----------------------------------------------------------------------------------
 
 
@@ -240,6 +261,8 @@ class Deadly:
     def versions(self, spec: KernelSpec) -> Mapping[str, str]:
         return {}
 
+    def prepare(self) -> None: ...
+
     def open(self) -> None: ...
 
     def measure(self, problem: Any, kernels: Sequence[Built], method: Method) -> Iterator[Outcome]:
@@ -275,6 +298,8 @@ def test_operands_that_cannot_be_made_are_told_from_a_device_that_is_gone(
 
     class Scripted:
         pid = 0
+
+        def started(self) -> None: ...
 
         def send(self, request: Any) -> None: ...
 

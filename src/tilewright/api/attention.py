@@ -99,6 +99,8 @@ def append_kv(
     page_table: Any = None,
     kv_layout: str | None = None,
     rotary: tuple[Any, Any, str] | None = None,
+    kv_scales: Any = None,
+    scale_block: int | None = None,
     q: Any = None,
     q_out: Any = None,
     layout: str = "bshd",
@@ -113,11 +115,14 @@ def append_kv(
     `q` where given: (B, rows, Hq, D), a query for each new key.  cos and sin have a row for each place and a column for
     each pair.
 
+    Rows have the type of the cache, or are fp32, fp16 or bf16 and the cache is fp8: it then holds them over their
+    `kv_scales` (k_scale, v_scale), which `attention` takes in the same shapes, rounded, and cut at the largest number.
+
     (cache_k, cache_v), or (cache_k, cache_v, q turned); `q_out` may be q itself.
     """
     operands, scalars, attributes = calls.append(
         cache_k, cache_v, k, v, lengths=lengths, lengths_new=lengths_new, page_table=page_table, kv_layout=kv_layout,
-        rotary=rotary, q=q, q_out=q_out, layout=layout,
+        rotary=rotary, kv_scales=kv_scales, scale_block=scale_block, q=q, q_out=q_out, layout=layout,
     )  # fmt: skip
     return _CALLER.run(registry_for(target_of(cache_k, target)), operands, scalars, attributes, copy)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tilewright import settings
 from tilewright.arch.facts import Arch, all_archs, arch
@@ -114,6 +118,24 @@ def host_facts() -> HostFacts:
         l2_bytes=_cache_bytes(2, "Data") or 512 << 10,
         l3_bytes=_cache_bytes(3, "Data"),
     )
+
+
+_other_l2: ContextVar[int] = ContextVar("bytes of the L2 of a host that is spoken of", default=0)
+
+
+def l2_bytes() -> int:
+    """A core's own second-level cache: of this host, or of the one that is spoken of (`speaking_of`)."""
+    return _other_l2.get() or host_facts().l2_bytes
+
+
+@contextmanager
+def speaking_of(device: Mapping[str, Any]) -> Iterator[None]:
+    """Estimates are those of a device that was measured elsewhere, by its identity."""
+    token = _other_l2.set(int(device.get("l2_bytes", 0)) if "flags" in device else 0)
+    try:
+        yield
+    finally:
+        _other_l2.reset(token)
 
 
 def runnable_host_archs() -> tuple[Arch, ...]:

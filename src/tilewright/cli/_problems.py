@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli._ops import flag_of
-from tilewright.errors import MachineError, ProblemError, RequestError, UnknownNameError, nearest
+from tilewright.errors import MachineError, ProblemError, RequestError, UnknownNameError, an, nearest
 
 if TYPE_CHECKING:
     from tilewright.arch import Arch
@@ -41,7 +41,7 @@ def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
     missing = [flag_of(one) for one in op.options if one.default is REQUIRED and one.name not in given]
     if missing:
         raise RequestError(
-            f"a {op.name} problem needs {', '.join(missing)}",
+            f"{an(op.name)} problem needs {', '.join(missing)}",
             rule="option-missing",
             value=missing[0],
             remedy=f"give {' '.join(f'{one} N' for one in missing)}; `--help` says what they mean",

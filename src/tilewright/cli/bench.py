@@ -63,6 +63,13 @@ class Field:
     pool: str
     kernel: str
     expression: str
+    ways: bool = False  # all stages the problem can be solved in, not only those of its present way
+
+    def stages(self, registry: Registry, op: Op, problem: Any) -> list[Any]:
+        stages = registry.stages(problem)  # an illegal problem is told first
+        if not self.ways:
+            return list(stages)
+        return list(dict.fromkeys(one for way in op.ways(problem, registry.target).values() for one in way))
 
     def specs(self, registry: Registry, op: Op, problem: Any) -> list[KernelSpec]:
         from tilewright.tune.sweep import of_pool
@@ -83,6 +90,9 @@ def _bench(
     filter: Expression = "",
     rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0)] = 0,
     flush: Annotated[bool, typer.Option("--flush", help="Empty the caches before every call.")] = False,
+    ways: Annotated[
+        bool, typer.Option("--ways", help="Other stages a problem can be solved in too (numbers of splits).")
+    ] = False,
     table: Table = None,
     store: StoreFile = None,
     limit: Annotated[float, typer.Option(help="Of a set: seconds of one kernel.", min=0.1)] = 30.0,
@@ -112,7 +122,7 @@ def _bench(
 
         how = {
             "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
-            "batch": batch_size, "patience": patience,
+            "batch": batch_size, "patience": patience, "ways": ways,
         }  # fmt: skip
         kept = Kept(store, table or _table_of(given), save)
         with registry_for(target, threads, strict, to_run=not cluster) as registry:
@@ -122,7 +132,7 @@ def _bench(
             )  # fmt: skip
         return
     _demand_set(table=table, store=store, config=config, cluster=cluster)
-    field = Field(pool, kernel, filter)
+    field = Field(pool, kernel, filter, ways)
     found: list[Record] = []
     with registry_for(target, threads, strict) as registry:
         problem = problem_of(op, given, registry.arch).problem
@@ -200,7 +210,7 @@ def _measured(
     """A record for each stage of the problem."""
     from tilewright import events
 
-    stages = registry.stages(problem)  # an illegal problem is told before its memory is counted
+    stages = field.stages(registry, op, problem)  # an illegal problem is told before its memory is counted
     demand_memory(problem)
     named: KernelSpec | None = None
     if field.kernel:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.codegen.filter import Filter
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, an
 from tilewright.ops import op as op_by_name
 from tilewright.ops.base import KernelSpec, Op, Violation
 from tilewright.ops.neighbours import Neighbour, neighbours, told
@@ -108,7 +108,7 @@ def _axes(op: Op, arch: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, .
 def _proposals(op: Op, arch: str, source: Mapping[str, Any], axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
     """Those of the one source that was named, else of the pool `default`."""
     given = {what: value for what, value in source.items() if value not in ("", None)}
-    named = [f"the {what} {value}" if isinstance(value, str) else f"a {what}" for what, value in given.items()]
+    named = [f"the {what} {value}" if isinstance(value, str) else an(what) for what, value in given.items()]
     if len(named) > 1:
         raise RequestError(
             f"a request is for {' or for '.join(named)}, not for both",

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tilewright.errors import FilterError, nearest
+from tilewright.errors import FilterError, an, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fields import Getter, fields_of
 
@@ -73,7 +73,7 @@ class Filter:
                 self._at(
                     node,
                     "filter-name",
-                    f"a {op} kernel has no attribute {node.attr!r}",
+                    f"{an(op)} kernel has no attribute {node.attr!r}",
                     nearest(node.attr, sorted(known)),
                 )
 
@@ -156,7 +156,7 @@ class Filter:
     def _constant(self, node: ast.Constant) -> Value:
         value = node.value
         if not (value is None or isinstance(value, (bool, int, float, str))):
-            self._at(node, "filter-syntax", f"a {type(value).__name__} constant is not allowed in a filter")
+            self._at(node, "filter-syntax", f"{an(type(value).__name__)} constant is not allowed in a filter")
         if isinstance(value, (int, float)) and not -MAX_NUMBER <= value <= MAX_NUMBER:
             self._at(node, "filter-size", "the number is too large")
         return lambda spec: value

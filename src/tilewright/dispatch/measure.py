@@ -56,7 +56,7 @@ def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Meth
         samples.poison_results(bound, judged)
         runs = [samples.runner(bound, kernel, problem, one, device, threads) for one in sets]
         (samples.runner(bound, kernel, problem, judged, device, threads) if apart else runs[0])()
-        check, _ = judge()
+        check, _ = judge(kernel.spec)
         if not check.ok:
             events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
             continue
@@ -101,7 +101,7 @@ def candidates_for(registry: Registry, problem: Any, given: Iterable[KernelSpec]
             value=[f"{spec.name}: {'; '.join(map(str, op.supports(spec, problem)))}" for spec in known],
             remedy="add kernels of its signature with edge code for its sizes",
         )
-    present = registry.select(problem, strict=False).spec.digest
+    present = registry.select_stage(problem, strict=False).spec.digest
     return sorted(usable, key=lambda spec: spec.digest != present)
 
 

@@ -26,10 +26,13 @@ from typing import Any
 import numpy as np
 
 from tilewright import events, ops, settings
+from tilewright.arch import arch as arch_by_name
+from tilewright.arch.host import speaking_of
+from tilewright.backends.base import backend
 from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.engine import engine
-from tilewright.ops.features import ALIGNED, MOST_POOLS, Frame, Pool
+from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, Frame, Pool
 from tilewright.runtime.trees import BySets, Forest, by_sets
 
 FORMAT = 2
@@ -43,6 +46,9 @@ _DAMAGE = (
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
+
+_OUTDATED = "the analytic estimate, which it looks at, has changed since it was trained: train it again"
+_SAME_ESTIMATE = 1e-6  # compilers of NumPy may round another way
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Card:
     data: Mapping[str, Any]  # digest of the training rows, their number, problems, sweeps
     metrics: Mapping[str, Any]
     versions: Mapping[str, str]
+    # Of a model that sees the estimate: what it was in training, for some kernels and problems.
+    probes: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -75,6 +83,7 @@ class Asked:
     problem: Any
     units: int
     features: Array  # the problem's
+    estimates: Array | None = None  # of all kernels there are, where the model sees them
 
 
 class Model:
@@ -87,7 +96,25 @@ class Model:
     @cached_property
     def frame(self) -> Frame:
         op = ops.op(self.card.op)
-        return Frame(engine(op), op.schedules, self.card.vocabulary)
+        return Frame(engine(op), op.schedules, self.card.vocabulary, estimated=ESTIMATE in self.card.columns)
+
+    @cached_property
+    def outdated(self) -> str:
+        """Why a model that sees the estimate says nothing any more; empty where it may."""
+        if not self.frame.estimated:
+            return ""
+        with speaking_of(self.card.devices[0] if self.card.devices else {}):
+            return "" if self.card.probes and all(map(self._as_it_was, self.card.probes)) else _OUTDATED
+
+    def _as_it_was(self, probe: Mapping[str, Any]) -> bool:
+        op = ops.op(self.card.op)
+        try:
+            problem, spec = op.problem_from_dict(dict(probe["problem"])), op.spec_from_dict(dict(probe["kernel"]))
+            family = backend(arch_by_name(spec.arch).backend)
+            now = family.estimate(spec, problem, int(probe["threads"]) or 1)
+            return bool(abs(now - float(probe["seconds"])) <= _SAME_ESTIMATE * abs(now))
+        except (TilewrightError, LookupError, TypeError, ValueError):  # a kernel or problem of another version
+            return False
 
     @cached_property
     def _by_sets(self) -> BySets | None:
@@ -123,7 +150,7 @@ class Model:
         new = next((pool.new[one] for one in near.tolist() if one in pool.new), ()) if pool.new else ()
         if new:
             return f"it has not seen {', '.join(new)}"
-        asked = Asked(problem, units, self.frame.of_problem(problem))
+        asked = Asked(problem, units, self.frame.of_problem(problem), estimates)
         return self.outside(asked) or self.seconds(asked, pool, near)
 
     def silent(self, spec: KernelSpec, device: Mapping[str, Any]) -> str:
@@ -133,6 +160,8 @@ class Model:
         if not any(same_device(one, device) for one in self.card.devices):
             known = "; ".join(", ".join(f"{name} {value}" for name, value in one.items()) for one in self.card.devices)
             return f"this device is none it knows ({known})"
+        if self.outdated:
+            return self.outdated
         new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
         return f"it has not seen {', '.join(new)}" if new else ""
 
@@ -168,13 +197,15 @@ class Model:
     def _scores(self, asked: Asked, pool: Pool, near: Array) -> Array:
         sets = self._by_sets
         if sets is None:
-            return self.forest.score(self.frame.rows([pool.specs[one] for one in near], asked.problem, asked.units))
+            guessed = None if asked.estimates is None else asked.estimates[near]  # the lowest is among them
+            specs = [pool.specs[one] for one in near]
+            return self.forest.score(self.frame.rows(specs, asked.problem, asked.units, guessed))
         kept = self._ranks.get(id(pool))
         if kept is None:
             if len(self._ranks) >= MOST_POOLS:
                 self._ranks.clear()
             kept = self._ranks[id(pool)] = pool, sets.ranks(len(asked.features), pool.block.T)
-        both = self.frame.of_both(pool, asked.problem, asked.units)
+        both = self.frame.of_both(pool, asked.problem, asked.units, asked.estimates)
         return sets.ask(asked.features, kept[1], both, near, asked.units)
 
 
@@ -214,6 +245,7 @@ def write(path: Path, model: Model) -> None:
     from tilewright.codegen.folder import write_if_changed
 
     card = plain(model.card) | {"devices": [dict(one) for one in model.card.devices]}
+    card |= {"probes": [dict(one) for one in model.card.probes]}
     card |= {"vocabulary": {name: list(words) for name, words in model.card.vocabulary.items()}}
     card = json.loads(json.dumps(card, sort_keys=True, default=dict))
     forest = model.forest
@@ -285,6 +317,7 @@ def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
             "signatures": tuple(data["signatures"]),
             "columns": tuple(data["columns"]),
             "rough": _rough(data["rough"]),
+            "probes": tuple(data.get("probes", ())),
             "vocabulary": {name: tuple(words) for name, words in data["vocabulary"].items()},
         }
     )

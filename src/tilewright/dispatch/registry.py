@@ -26,7 +26,7 @@ from typing import Any, cast
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.dispatch import kernels as loaded
-from tilewright.dispatch import learned, locks, ruled
+from tilewright.dispatch import learned, locks, ruled, ways
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.asked import op_of, setting_words, thread_number
 from tilewright.dispatch.records import Record, records
@@ -163,7 +163,7 @@ class Registry:
 
     def kernel_for(self, problem: Any) -> Kernel:
         """The kernel of a problem of one stage."""
-        return self.kernel(self._select_stage(problem).spec)
+        return self.kernel(self.select_stage(problem).spec)
 
     # -- choosing ----------------------------------------------------------------------------------
 
@@ -196,9 +196,11 @@ class Registry:
 
     def stages(self, problem: Any) -> tuple[Any, ...]:
         """The problems of the kernels a problem needs on this target, one after another."""
-        op = op_of(problem)
-        self._demand_legal_problem(op, problem)
-        return tuple(op.stages(problem, self.arch.name))
+        return self._way(problem, thread_count())[0]
+
+    def _way(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
+        self._demand_legal_problem(op_of(problem), problem)
+        return ways.chosen(op_of(problem), problem, self.target, count)
 
     def select(
         self,
@@ -213,11 +215,11 @@ class Registry:
         `where` gives a reason to leave a kernel out, or an empty string.
         """
         count = thread_number(threads)
-        stages = self.stages(problem)
-        chosen = tuple(self._select_stage(one, threads=count, strict=strict, where=where) for one in stages)
+        stages = self._way(problem, count)[0]
+        chosen = tuple(self.select_stage(one, threads=count, strict=strict, where=where) for one in stages)
         return chosen[0] if len(chosen) == 1 else cast("Selection", StagedSelection(chosen))
 
-    def _select_stage(
+    def select_stage(
         self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
     ) -> Selection:
         """The kernel of one stage."""
@@ -421,15 +423,18 @@ class Registry:
         if not isinstance(strict, bool):
             raise RequestError(f"strict is {strict!r}", rule="strict", value=strict, remedy="give True or False")
         op = op_of(problem)
-        parts = tuple(self._explain_stage(one, count, strict, where) for one in self.stages(problem))
+        stages, way = self._way(problem, count)
+        parts = tuple(self._explain_stage(one, count, strict, where) for one in stages)
         words = (*op.words(problem), *setting_words(settings.current()))
         if len(parts) == 1:
-            return replace(parts[0], problem=problem, arguments=words)
+            return replace(parts[0], problem=problem, arguments=words, way=way)
         chosen = [one.selection for one in parts if isinstance(one.selection, Selection)]
         whole = StagedSelection(tuple(chosen)) if len(chosen) == len(parts) else None
         decided = f"{whole.tier}: {whole.reason}" if whole is not None else "refused: a stage has no kernel"
         source = f"{len(parts)} stages, each chosen apart"
-        return Explanation(problem, self.arch.name, count, strict, source, (), whole, decided, words, (), parts)
+        return Explanation(
+            problem, self.arch.name, count, strict, source, (), whole, decided, words, (), parts, way=way
+        )
 
     def _explain_stage(self, problem: Any, count: int, strict: bool, where: Where | None) -> Explanation:
         now = settings.current()
@@ -439,7 +444,7 @@ class Registry:
         candidates, registered = self._candidates(op, signature)
         chosen: Selection | None = None
         try:
-            chosen = self._select_stage(problem, threads=count, strict=strict, where=where)
+            chosen = self.select_stage(problem, threads=count, strict=strict, where=where)
             decided = f"{chosen.tier}: {chosen.reason}"
         except NoKernelError as error:
             # Which problem it is stands above; a lock file's refusal is told whole.
@@ -534,11 +539,12 @@ class Registry:
     def plan(self, request: Request, spec: KernelSpec | None = None) -> Plan:
         """Choose, build and load a kernel for each stage; `spec` is the one for stages of its signature."""
         op, bound = ops.op(request.op), binding(request.op)
+        request = ways.request_of(op, request, self.arch.name)
         stages: list[StageRequest] = []
         chosen: list[Selection] = []
         for stage in request.stages:
             mine = spec is not None and spec.signature == op.signature_of(stage.problem)
-            one = self._as_asked(op, spec, stage) if mine else self._select_stage(stage.problem, where=stage.where)
+            one = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=stage.where)
             demand_runnable(one.spec.arch)
             chosen.append(one)
             stages.append(stage if one.padded is None else bound.copies(stage, one.padded))

@@ -12,7 +12,7 @@ from tilewright.errors import RequestError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import samples
 from tilewright.runtime.calls import caller
-from tilewright.runtime.devices import Device, device_of
+from tilewright.runtime.devices import device_of
 from tilewright.runtime.host import clock, thread_count
 from tilewright.runtime.plans import Plan, Plans
 from tilewright.runtime.requests import Request, Sample
@@ -30,6 +30,7 @@ class _Watched:
         self.kind, self.target = registry.kind, registry.target
         self._plans = Plans()
         self.chosen: Any = None
+        self.kernels: tuple[KernelSpec, ...] = ()
         self.workspace = 0  # bytes, copies of operands included
 
     def plans(self) -> Plans:
@@ -38,6 +39,7 @@ class _Watched:
     def plan(self, request: Request) -> Plan:
         made = self._registry.plan(request, self._spec)
         self.workspace = made.scratch_bytes + made.clear_bytes
+        self.kernels = tuple(one.spec for one in made.selections)
         self.chosen = made.selections[0] if len(made.selections) == 1 else StagedSelection(made.selections)
         return made
 
@@ -91,13 +93,13 @@ def run_problem(
         "seconds": seconds,
         "gflops": problem.flops / seconds / 1e9,
     }
-    return {**report, **(_verified(one.binding, problem, sample, run, device) if verify else {})}
+    return {**report, **(_verified(watched, one.binding, problem, sample, run) if verify else {})}
 
 
-def _verified(binding: Any, problem: Any, sample: Sample, run: Any, device: Device) -> dict[str, Any]:
+def _verified(watched: _Watched, binding: Any, problem: Any, sample: Sample, run: Any) -> dict[str, Any]:
     samples.poison_results(binding, sample)
     run()
-    check = samples.check(binding, problem, sample)
+    check = samples.check(binding, problem, sample, watched.kernels)
     return {
         "ok": check.ok,
         "max_error": check.max_error,

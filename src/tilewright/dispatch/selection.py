@@ -104,6 +104,7 @@ class Explanation:
     unused_records: tuple[str, ...] = field(default=())  # measurements of the problem, and why they do not count
     stages: tuple[Explanation, ...] = field(default=())  # of a problem of several: each for itself
     model: str = ""  # why no learned model decided, where there is one
+    way: str = ""  # in which stages, of several that would do, and why
 
     @property
     def replay(self) -> str:
@@ -125,6 +126,7 @@ class Explanation:
             "decided": self.decided,
             "unused_records": list(self.unused_records),
             "model": self.model,
+            **({"way": self.way} if self.way else {}),
             "replay": self.replay,
             **({"stages": [one.to_dict() for one in self.stages]} if self.stages else {}),
         }
@@ -134,6 +136,8 @@ class Explanation:
             f"problem   {self.problem.describe()}",
             f"target    {self.target}, {self.threads} thread(s){', strict' if self.strict else ''}",
         ]
+        if self.way:
+            head.append(f"way       {self.way}")
         tail = [f"decided   {self.decided}", f"replay    {self.replay}"]
         lines = self._stage_lines() if self.stages else self._own_lines()
         return "\n".join([*head, *lines, *tail])

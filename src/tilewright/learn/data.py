@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arch import arch as arch_by_name
+from tilewright.arch.host import speaking_of
 from tilewright.backends.base import backend
 from tilewright.dispatch.results import OK, Result, canonical, problem_digest
 from tilewright.errors import RequestError, TilewrightError
@@ -86,8 +87,8 @@ class Data:
         """What each group's problem is known by, short: on cards, which say what a model was trained on."""
         return tuple(problem_digest(self.op.name, _plain(one.problem))[:_SHORT] for one in self.groups)
 
-    def frame(self) -> Frame:
-        return Frame(engine(self.op), self.op.schedules, self.words)
+    def frame(self, *, estimated: bool = False) -> Frame:
+        return Frame(engine(self.op), self.op.schedules, self.words, estimated=estimated)
 
 
 def _plain(problem: Any) -> Any:
@@ -181,7 +182,8 @@ def _group(problem: Any, threads: int, rows: Sequence[tuple[Result, KernelSpec]]
         times.setdefault(spec.digest, []).append(one.seconds or 0.0)
     specs = tuple({spec.digest: spec for _, spec in rows}.values())
     seconds = np.array([np.mean(times[one.digest]) for one in specs], np.float64)
-    estimates = estimates_of(specs, problem, threads)
+    with speaking_of(rows[0][0].device):
+        estimates = estimates_of(specs, problem, threads)
     return Group(problem, threads, specs, seconds, estimates, units_of(specs[0].arch, threads))
 
 
@@ -218,7 +220,7 @@ def near(data: Data, far: float) -> Data:
 
 def matrix(data: Data, frame: Frame) -> tuple[Array, Array]:
     """Features, and the number of each row's group."""
-    blocks = [frame.rows(one.specs, one.problem, one.units) for one in data.groups]
+    blocks = [frame.rows(one.specs, one.problem, one.units, one.estimates) for one in data.groups]
     return np.concatenate(blocks), np.repeat(np.arange(len(blocks)), [len(one) for one in blocks])
 
 

@@ -15,12 +15,13 @@ import numpy as np
 
 from tilewright.dispatch.model import Card, Model, rough, same_device
 from tilewright.errors import RequestError
-from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, demand_enough, matrix, near, rough_of
+from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, Group, demand_enough, matrix, near, rough_of
 from tilewright.learn.evaluate import Score, choices, score
-from tilewright.ops.features import Frame
+from tilewright.ops.features import Frame, kernel_columns, values
 from tilewright.runtime.trees import NODE, Forest
 
 LEAST_FAR = 1.6
+PROBES = 4  # of a kind of kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Settings:
     far: float = 0.0  # kernels with estimates beyond this multiple of the lowest are not looked at; 0: as the data say
     sharp: float = 8.0  # how fast a kernel's weight falls with its distance from the fastest of its problem
     least_weight: float = 0.05  # of a hopeless one
+    estimated: bool = True  # whether the analytic estimate is among the features; a model falls silent when it changes
 
 
 def lightgbm() -> Any:
@@ -59,7 +61,7 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     """
     settings = settings or Settings()
     demand_enough(data)
-    frame = data.frame() if start is None else start.frame
+    frame = data.frame(estimated=settings.estimated) if start is None else start.frame
     if start is not None:
         _demand_continues(start, data)
     far = settings.far or far_of(data) if start is None else start.card.far
@@ -265,6 +267,10 @@ def _demand_continues(start: Model, data: Data) -> None:
     holdout = start.card.data.get("holdout", data.holdout)
     if holdout != data.holdout:
         raise _other_start(start, "was kept from other problems than these are", "train a new model on all the data")
+    if start.outdated:
+        raise _other_start(
+            start, "saw another analytic estimate than there is now", "train a new model on all the data"
+        )
 
 
 def _other_start(start: Model, why: str, remedy: str) -> RequestError:
@@ -293,8 +299,29 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
             "holdout": data.holdout, "seen": " ".join(sorted(set(data.seen))),
         },
         metrics={"cross_validation": found.to_dict(), "settings": plain(settings)},
+        probes=_probes(data) if frame.estimated else (),
         versions={"tilewright": __version__, "lightgbm": lightgbm().__version__},
     )  # fmt: skip
+
+
+def _probes(data: Data) -> tuple[dict[str, Any], ...]:
+    """Estimates as they are now: of some kernels of each kind (by the words of schedules), on problems of all kinds."""
+    from tilewright.ops.base import plain
+
+    columns = kernel_columns(data.op.schedules)
+    kinds: dict[tuple[str, ...], list[tuple[Group, int]]] = {}
+    known: dict[str, tuple[str, ...]] = {}
+    for group in data.groups:
+        for at, spec in enumerate(group.specs):
+            if spec.digest not in known:
+                known[spec.digest] = tuple(one for one in values(spec, columns) if isinstance(one, str))
+            kinds.setdefault(known[spec.digest], []).append((group, at))
+    found = []
+    for _, mine in sorted(kinds.items()):
+        for group, at in (mine[index * len(mine) // PROBES] for index in range(PROBES)):
+            found.append({"problem": plain(group.problem), "kernel": group.specs[at].to_dict(),
+                          "threads": group.threads, "seconds": float(group.estimates[at])})  # fmt: skip
+    return tuple(found)
 
 
 # What makes two devices the same to a model; the driver's version, say, does not.

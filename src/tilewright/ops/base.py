@@ -27,7 +27,7 @@ from typing import (
 )
 
 from tilewright.arch import Arch
-from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, nearest
+from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
 
 SPEC_SCHEMA = 2
 
@@ -120,7 +120,7 @@ def _read(value: Any, kind: Any, plain_value: Callable[[Any, Any], Any]) -> Any:
             raise _Unfit
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return value if type(value) is kind else from_plain(kind, f"a {kind.__name__}", value)
+        return value if type(value) is kind else from_plain(kind, an(kind.__name__), value)
     return plain_value(value, kind)
 
 
@@ -254,8 +254,8 @@ def read_spec(
     kind = schedule(data["arch"], given if isinstance(given, Mapping) else {})
     return KernelSpec(
         op=op,
-        signature=from_plain(signature, f"a {op} signature", data["signature"]),
-        schedule=from_plain(kind, f"a {op} schedule", given),
+        signature=from_plain(signature, f"{an(op)} signature", data["signature"]),
+        schedule=from_plain(kind, f"{an(op)} schedule", given),
         arch=data["arch"],
     )
 
@@ -421,6 +421,12 @@ class Op(Protocol):
         Each stage is a problem of this op with a signature of its own: it is chosen, measured and checked apart.
         """
 
+    def ways(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
+        """Stages in which the problem can be solved, by what each way is called; the first are `stages`.
+
+        That one is taken until all stages of it and of another were measured and the other took less time.
+        """
+
     def axes_of(self, signature: Any) -> dict[str, tuple[Any, ...]]:
         """The axes under which pools propose exactly this signature."""
 
@@ -465,6 +471,9 @@ class OpDefaults:
 
     def stages(self, problem: Any, arch: str) -> Sequence[Any]:
         return (problem,)
+
+    def ways(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
+        return {"": self.stages(problem, arch)}
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         raise UnknownNameError(

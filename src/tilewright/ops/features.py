@@ -5,9 +5,10 @@
                   a kernel alone                                          (`Engine.kernel_features`, where it has it)
     interaction   what the op works out of both, for all kernels at once   (`Engine.interactions`; what it needs of the
                   kernels alone is worked out once for them:               `Engine.kernel_terms`, where it has it)
+    estimate      of a model that wants it: the logarithm of a kernel's analytic estimate over the lowest one
     hardware      units the work is dealt to
 
-Nothing of the analytic estimate is among them: it may change without a model knowing.
+The estimate may change after a model was trained: one that sees it remembers what it was (`dispatch.model`, probes).
 
 Words become numbers by a vocabulary that a model keeps; a word it has not seen is -1.
 """
@@ -44,6 +45,7 @@ ABSENT = -1.0
 MOST_ROWS, MOST_POOLS = 1 << 16, 256  # kept of kernels, and of candidates that are asked about together
 ALIKE = 8  # kept of candidates that begin and end with the same kernels
 UNITS = "units"
+ESTIMATE = "estimate_over_lowest"
 ALIGNED = "aligned_"  # how the names of features begin that say what sizes are multiples of
 
 
@@ -101,8 +103,10 @@ class Pool:
 class Frame:
     """The columns of a model for one op, filled for any kernels and problem."""
 
-    def __init__(self, part: Engine, schedules: tuple[type[Any], ...], words: Vocabulary) -> None:
-        self._part, self.words = part, dict(words)
+    def __init__(
+        self, part: Engine, schedules: tuple[type[Any], ...], words: Vocabulary, *, estimated: bool = False
+    ) -> None:
+        self._part, self.words, self.estimated = part, dict(words), estimated
         self._kernel = kernel_columns(schedules)
         self._own: tuple[str, ...] = tuple(getattr(part, "kernel_feature_names", ()))
         self._rows: dict[str, tuple[list[float], list[str]]] = {}  # by the digest of a kernel
@@ -110,7 +114,7 @@ class Frame:
         self.problem_columns = part.problem_feature_names
         self.kernel_columns = (*self._kernel, *self._own)
         self.columns: tuple[str, ...] = (
-            *part.problem_feature_names, *self.kernel_columns, *part.interaction_names, UNITS,
+            *part.problem_feature_names, *self.kernel_columns, *part.interaction_names, *[ESTIMATE] * estimated, UNITS,
         )  # fmt: skip
 
     def signature_words(self, signature: Any) -> tuple[str, ...]:
@@ -164,12 +168,16 @@ class Frame:
     def of_problem(self, problem: Any) -> Array:
         return np.array(self._part.problem_features(problem), np.float32)
 
-    def of_both(self, pool: Pool, problem: Any, units: int) -> Array:
-        """A row a feature, a column a kernel."""
+    def of_both(self, pool: Pool, problem: Any, units: int, estimates: Array | None = None) -> Array:
+        """A row a feature, a column a kernel; the estimates are those of all kernels of the pool."""
         found = np.asarray(self._part.interactions(problem, pool.fields, units), np.float64)
-        return np.ascontiguousarray(found.reshape(len(self._part.interaction_names), len(pool.specs)))
+        found = found.reshape(len(self._part.interaction_names), len(pool.specs))
+        if self.estimated:
+            assert estimates is not None, "these features have the estimate among them"
+            found = np.concatenate([found, np.log(estimates / estimates.min())[None]])
+        return np.ascontiguousarray(found)
 
-    def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int) -> Array:
+    def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int, estimates: Array | None = None) -> Array:
         """One row a kernel."""
         pool, of_problem = self.pool(specs, units), self.of_problem(problem)
         out = np.empty((len(specs), len(self.columns)), np.float32)
@@ -177,6 +185,6 @@ class Frame:
         then = first + pool.block.shape[1]
         out[:, :first] = of_problem
         out[:, first:then] = pool.block
-        out[:, then:-1] = self.of_both(pool, problem, units).T
+        out[:, then:-1] = self.of_both(pool, problem, units, estimates).T
         out[:, -1] = units
         return out

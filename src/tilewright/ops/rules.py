@@ -27,7 +27,7 @@ from typing import Any, Protocol, get_args, get_origin, get_type_hints
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
-from tilewright.errors import UnknownNameError, nearest
+from tilewright.errors import UnknownNameError, an, nearest
 from tilewright.ops.base import KernelSpec, Violation
 
 Rule = Callable[[Any, Any, Arch], Iterable[Violation]]
@@ -112,7 +112,7 @@ def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[A
     found = by_pipeline.get(pipeline) if isinstance(pipeline, str) else None
     if found is None:
         raise UnknownNameError(
-            f"{pipeline!r} is not a {op} pipeline of {arch}",
+            f"{pipeline!r} is not {an(op)} pipeline of {arch}",
             rule="pipeline-name",
             value=pipeline,
             remedy=nearest(str(pipeline), list(by_pipeline)),

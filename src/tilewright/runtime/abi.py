@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 STATUS_NAMES = {
     0: "TW_OK",

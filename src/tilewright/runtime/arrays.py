@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
-from tilewright.errors import ProblemError, UnknownNameError, nearest, no_memory, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, nearest, no_memory, shown
 from tilewright.runtime import dlpack, staging, torch_arrays
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.device_arrays import DeviceArray
@@ -195,7 +195,7 @@ def _seen(what: str, array: Any, kind: str) -> View:
         )
     else:
         raise ProblemError(
-            f"{what} is a {type(array).__name__}, not an array",
+            f"{what} is {an(type(array).__name__)}, not an array",
             rule="array-type",
             value=type(array).__name__,
             remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",

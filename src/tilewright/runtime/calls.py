@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from tilewright import settings
 from tilewright.errors import ProblemError, RequestError, shown
-from tilewright.runtime import arrays, quick, torch_arrays
+from tilewright.runtime import arrays, quick, tables, torch_arrays
 from tilewright.runtime.arrays import View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
 from tilewright.runtime.copies import CopyNeeded
@@ -122,6 +123,9 @@ class Caller:
                     raise
                 views, operands = self._with_copy(error, views, operands, planner.kind)
         self._demand_apart(views, plan)
+        looked_at = tables.checked(plan)
+        if looked_at:
+            tables.demand(self.binding, plan, views)
         made = self._results(plan, views, example)
         addresses = [0 if one is None else one.address for one in views]
         for slot, (_, address) in made.items():
@@ -130,7 +134,7 @@ class Caller:
         if plan.counter is not None:
             plan.counter.add()
         self._tell(operands)
-        if copy == NEVER:
+        if copy == NEVER and not looked_at:  # what C knows it launches without a look
             self._remember(plans, plan, views, operands, attributes)
         return self._answer(operands, plan, example, made)
 
@@ -203,7 +207,7 @@ class Caller:
         for result in request.results:
             if views[result.slot] is None:
                 spans[result.slot] = Span(grain=1)
-        return Request(request.op, request.stages, request.results, place, request.between_bytes, tuple(spans))
+        return replace(request, place=place, spans=tuple(spans))
 
     def _demand_writeable(self, views: Views) -> None:
         for slot, one in zip(self.binding.slots, views, strict=True):
@@ -376,8 +380,9 @@ class OneKernel:
         self._plans: dict[Any, Plans] = {}
 
     def plans(self) -> Plans:
-        recorded = settings.current().record  # whose plans have counters
-        key = (thread_count(), recorded) if recorded else thread_count()
+        now = settings.current()  # plans of recorded calls have counters, and calls with checks are not remembered
+        special = now.record, now.check_tables
+        key = (thread_count(), special) if any(special) else thread_count()
         known = self._plans.get(key)
         return known if known is not None else self._plans.setdefault(key, Plans())
 

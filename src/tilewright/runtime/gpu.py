@@ -13,7 +13,7 @@ from typing import Any
 from tilewright import events
 from tilewright.arch import all_archs
 from tilewright.backends.driver import ANY_TO_ANY, DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
-from tilewright.errors import DeviceError, RequestError
+from tilewright.errors import DeviceError, RequestError, an
 from tilewright.runtime import timing
 from tilewright.runtime.devices import Place
 from tilewright.runtime.loader import Kernel
@@ -191,7 +191,7 @@ class Gpu:
         if arch == mine or (known is not None and arch in known.includes):
             return
         raise DeviceError(
-            f"{self.place} is a {self.facts.name} of arch {mine}, which does not run kernels of {arch}",
+            f"{self.place} is {an(self.facts.name)} of arch {mine}, which does not run kernels of {arch}",
             rule="device-arch",
             value=mine,
             remedy=f"use target {mine!r}" if known is not None else f"there are no kernels for {mine} yet",

@@ -144,10 +144,12 @@ class Plan:
         if status & 0xFF != abi.DATA:
             return self._device.launch_error(one.kernel, status, ctypes.addressof(args))
         slots, offset = binding(self.request.op).slots, status >> 8
-        table = next(
-            (slots[at.slot] for at in one.request.pointers if at.offset == offset and at.slot != BETWEEN), None
-        )
-        name, holds = (table.name, table.holds) if table is not None else ("an operand", "")
+        found = (slots[at.slot].name for at in one.request.pointers if at.offset == offset and at.slot != BETWEEN)
+        return self.out_of_range(one, next(found, "an operand"))
+
+    def out_of_range(self, one: Stage, name: str) -> ProblemError:
+        """What is to be said of a table that holds what it may not."""
+        holds = next((slot.holds for slot in binding(self.request.op).slots if slot.name == name), "")
         return ProblemError(
             f"{name} holds a number that is out of range for {one.request.problem.describe()}",
             rule="operand-values",

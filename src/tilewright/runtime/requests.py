@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.runtime.devices import HOST, Place
@@ -144,6 +144,7 @@ class Request:
     place: Place = HOST
     between_bytes: int = 0  # that the stages hand on to each other
     spans: tuple[Span, ...] = ()  # one a slot; `calls` knows them from the arrays
+    others: Callable[[], Sequence[Request]] | None = field(default=None, compare=False)  # the same call in other stages
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME
+from tilewright.ops.base import KernelSpec
 from tilewright.runtime.arrays import address_of
 from tilewright.runtime.bindings import Binding, Check
 from tilewright.runtime.calls import OneKernel
@@ -65,26 +66,27 @@ def make(binding: Binding, problem: Any, seed: int, device: Device, exact: bool 
     return on_device(binding.sample(problem, seed, exact), device)
 
 
-def check(binding: Binding, problem: Any, sample: Sample) -> Check:
-    return binding.check(problem, on_host(sample))
+def check(binding: Binding, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
+    """Whether the results in a sample, which `kernels` computed, are right."""
+    return binding.check(problem, on_host(sample), kernels)
 
 
-def judge(binding: Binding, problem: Any, sample: Sample) -> Callable[[], tuple[Check, int]]:
-    """A check of what a sample's results are when it is asked, and how many of their elements are not 0.
+def judge(binding: Binding, problem: Any, sample: Sample) -> Callable[[KernelSpec], tuple[Check, int]]:
+    """A check of what a kernel made of a sample's results when it is asked, and how many of their elements are not 0.
 
     The reference is computed once, and operands are read back once.
     """
     first = on_host(sample)
     ask = binding.judge(problem, first)
 
-    def asked() -> tuple[Check, int]:
+    def asked(kernel: KernelSpec) -> tuple[Check, int]:
         operands = list(first.operands)
         non_zero = 0
         for index, (slot, one) in enumerate(zip(binding.slots, sample.operands, strict=True)):
             if slot.written and one is not None:
                 operands[index] = result = one.numpy() if isinstance(one, DeviceArray) else one
                 non_zero += int(np.count_nonzero(result))
-        return ask(replace(first, operands=tuple(operands))), non_zero
+        return ask(replace(first, operands=tuple(operands)), (kernel,)), non_zero
 
     return asked
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from tilewright.dtypes import BY_TORCH_NAME, DTYPES
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, an
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.devices import ANY, HOST, HOST_KIND, Place, kind_of_torch, torch_device, wrong_place
 
@@ -181,7 +181,7 @@ def _plain(what: str, tensor: Any, torch: Any) -> Any:
         raise _refuse(
             what,
             tensor,
-            f"is a {kind.__name__}, a kind of tensor with a memory of its own making",
+            f"is {an(kind.__name__)}, a kind of tensor with a memory of its own making",
             "give the plain tensor it stands for (DTensor: .to_local(), FakeTensor: none has values)",
             "array-type",
         )

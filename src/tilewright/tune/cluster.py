@@ -436,6 +436,9 @@ class RayLane:
         self._actor = made.remote(one.target, one.threads, one.limit, one.patience)
         return self._actor.facts.remote()
 
+    def prepare(self) -> None:
+        """Nothing: on the host an actor takes all of its node, and kernels are built there."""
+
     def open(self) -> None:
         self._closed = False
         if self._actor is not None:

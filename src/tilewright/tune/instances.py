@@ -259,7 +259,7 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
             )
             raise UnknownNameError(
                 f"no kernel of the pool is made from {name}", rule="config-name", value=name,
-                remedy=nearest(name, list(known)),
+                remedy=nearest(name, list(known)) if known else f"leave {name} out: no number of these kernels varies",
             )  # fmt: skip
     total = len(kept) * prod(len(values) for values in numbers.values())
     if total > MOST:

@@ -71,10 +71,13 @@ class Measures(Protocol):
 
     @property
     def spent(self) -> Spent:
-        """Seconds so far by what they went to: run, operands, load, verify, quiet."""
+        """Seconds so far by what they went to: run, operands, load, verify, quiet, start."""
 
     def versions(self, spec: KernelSpec) -> Mapping[str, str]:
         """What makes the kernels that are measured here."""
+
+    def prepare(self) -> None:
+        """Do what can be done while kernels are built: nothing that takes the device."""
 
     def open(self) -> None:
         """Take the device; LaneLost where it cannot be had."""
@@ -105,6 +108,7 @@ class _Worker:
             env=settings.environment(), start_new_session=True,
         )  # fmt: skip
         self.pid = self._process.pid
+        self._ready = False
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert self._process.stdout is not None
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
@@ -114,6 +118,12 @@ class _Worker:
             for line in out:
                 self._lines.put(line)
         self._lines.put(None)
+
+    def started(self) -> None:
+        """Until it has begun to listen; _Died where it ends before that."""
+        if not self._ready:
+            self.read(START)
+            self._ready = True
 
     def send(self, request: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -196,8 +206,25 @@ class Lane:
 
         return versions_of(spec)
 
-    def open(self) -> None:
+    def prepare(self) -> None:
+        """A process takes a while to start."""
         self._closed = False
+        if self._worker is None:
+            self._worker = _Worker()
+
+    def open(self) -> None:
+        self.prepare()
+        self._others.begin(self._pid)
+        with suppress(_Died):  # whoever asks it for something hears of that, and starts another
+            self._started()
+        self._others.end(self._pid)
+
+    def _started(self) -> _Worker:
+        if self._worker is None:
+            self._worker = _Worker()
+        with self.spent.on("start"):
+            self._worker.started()
+        return self._worker
 
     def close(self) -> None:
         self._closed = True
@@ -267,12 +294,10 @@ class Lane:
 
     def _answers(self, problem: Any, batch: Sequence[Built], method: Method) -> Iterator[Mapping[str, Any]]:
         """What the worker says of a batch; LaneLost where it says that the device is gone."""
-        worker = self._worker
         if self._closed:
             raise LaneLost(f"{self.name} was closed")
-        if worker is None:
-            worker = self._worker = _Worker()
         self._greeted = False
+        worker = self._started()
         worker.send(
             {
                 "op": problem.op,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext
-from tilewright.errors import RequestError, UnknownNameError, nearest
+from tilewright.errors import RequestError, UnknownNameError, an, nearest
 from tilewright.ops.base import REQUIRED, Op, Option
 from tilewright.ops.engine import Engine, Values, engine
 from tilewright.runtime import recording
@@ -67,7 +67,7 @@ def problem(op: Op, data: Values) -> Any:
     missing = _missing(op, data)
     if missing:
         raise RequestError(
-            f"a {op.name} problem needs {', '.join(missing)}",
+            f"{an(op.name)} problem needs {', '.join(missing)}",
             rule="option-missing",
             value=missing[0],
             remedy=f"say {' and '.join(missing)} too",

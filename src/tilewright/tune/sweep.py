@@ -78,6 +78,7 @@ class Options:
     batch: int = BATCH
     jobs: int | None = None  # compilers at once
     patience: float = quiet.PATIENCE  # seconds to wait for a quiet machine before each problem
+    ways: bool = False  # the stages of every way of a problem (`Op.ways`), not of the rule's alone
 
 
 class Sweep:
@@ -130,8 +131,9 @@ class Sweep:
         """Every problem that a kernel is measured on, each once."""
         found: dict[Any, None] = {}
         for problem in problems:
-            for stage in self.op.stages(problem, self.target):
-                found[self.op.measured_as(stage)] = None
+            ways = self.op.ways(problem, self.target).values()
+            for stages in ways if self.options.ways else (self.op.stages(problem, self.target),):
+                found |= dict.fromkeys(map(self.op.measured_as, stages))
         return list(found)
 
     # -- doing it ----------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ class Sweep:
         progress = Progress(work.total)
         forge = Forge((spec for one in work.items for spec in one.specs), self.crew.builds, on_build)
         if self.crew.on_host:
-            forge.build_all()  # compilers beside a measurement would be measured too
+            self._build_all(forge)  # compilers beside a measurement would be measured too
             progress.spent["build"] = time.monotonic() - progress.started
             progress.started = time.monotonic()
         else:
@@ -164,6 +166,17 @@ class Sweep:
         for lane in self.crew.lanes:
             progress.spent.add(lane.spent)
         return progress
+
+    def _build_all(self, forge: Forge) -> None:
+        """With lanes that get ready meanwhile."""
+        try:
+            for lane in self.crew.lanes:
+                lane.prepare()
+            forge.build_all()
+        except BaseException:
+            for lane in self.crew.lanes:
+                lane.close()
+            raise
 
     def _batches(self, work: Work) -> list[Batch]:
         size = max(1, self.options.batch)

@@ -1,8 +1,9 @@
 """The process that runs kernels for a sweep: whatever a kernel does to it, the sweep goes on.
 
-One request a line on standard input: a problem and the libraries of kernels for it.  The answers are lines too, each
-sent as soon as it is known: which device it is (`lost` where it is gone), `at` before a kernel is first run, then its
-row; kernels that compute the problem right are timed together at the end, in turns (`race` says that this begins).
+It says once that it is `ready`.  One request a line on standard input: a problem and the libraries of kernels for it.
+The answers are lines too, each sent as soon as it is known: which device it is (`lost` where it is gone), `at` before a
+kernel is first run, then its row; kernels that compute the problem right are timed together at the end, in turns
+(`race` says that this begins).
 Standard output belongs to the answers alone; what libraries print goes to standard error.
 """
 
@@ -33,18 +34,23 @@ Answer = Callable[[Mapping[str, Any]], None]
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _DEVICE_LOST = 3
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of mallopt
+_KEPT_BYTES = (1 << 31) - 1
+_MOST_LOADED = 512  # kernels that stay loaded: those of a signature come with each of its problems
 
 
 def main() -> int:
     """Answer requests until there are no more."""
     answer = _channel()
     _die_with_parent()
-    tables: dict[str, _Table] = {}
+    _keep_memory()
+    known = _Known()
+    answer({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
         spent = Spent()
         with settings.override(threads=request["threads"]):
-            lost = _serve(request, answer, spent, tables)
+            lost = _serve(request, answer, spent, known)
         answer({"done": True, "ends": lost, "spent": spent})
         if lost:
             return _DEVICE_LOST  # after such an error nothing runs on it in this process
@@ -71,6 +77,16 @@ def _die_with_parent() -> None:
         return  # not on this system; a hanging kernel must be killed by hand
     if os.getppid() == 1:
         os._exit(1)
+
+
+def _keep_memory() -> None:
+    """Operands and references of a problem lie where those of the last one did: fresh pages cost more than they do."""
+    try:
+        change = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return  # another C library
+    change(_MMAP_THRESHOLD, _KEPT_BYTES)
+    change(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 class _Entrant(Contestant):
@@ -106,23 +122,40 @@ class _Table:
             judged()
             self.device.synchronize()
         with self.spent.on("verify"):
-            return runs, *self._judge()
+            return runs, *self._judge(kernel.spec)
 
 
-def _table(request: Mapping[str, Any], device: Device, spent: Spent, tables: dict[str, _Table]) -> _Table:
-    """The problem's; a problem's kernels come in several batches, and it is made for the first."""
-    key = json.dumps([request[name] for name in ("op", "problem", "target", "index", "method")], sort_keys=True)
-    if key not in tables:
-        tables.clear()  # its memory is needed now
-        op = ops.op(request["op"])
-        with spent.on("operands"):
-            problem = op.problem_from_dict(request["problem"])
-            tables[key] = _Table(op, problem, device, Method(**request["method"]), spent)
-    tables[key].spent = spent
-    return tables[key]
+class _Known:
+    """What a worker keeps from one request to the next: the problem's table, and kernels by their library."""
+
+    def __init__(self) -> None:
+        self._table: tuple[str, _Table] | None = None
+        self._kernels: dict[tuple[str, str], Kernel] = {}
+
+    def table(self, request: Mapping[str, Any], device: Device, spent: Spent) -> _Table:
+        """A problem's kernels come in several batches, and its table is made for the first."""
+        key = json.dumps([request[name] for name in ("op", "problem", "target", "index", "method")], sort_keys=True)
+        if self._table is None or self._table[0] != key:
+            self._table = None  # its memory is needed now
+            op = ops.op(request["op"])
+            with spent.on("operands"):
+                problem = op.problem_from_dict(request["problem"])
+                self._table = key, _Table(op, problem, device, Method(**request["method"]), spent)
+        table = self._table[1]
+        table.spent = spent
+        return table
+
+    def kernel(self, op: Op, one: Mapping[str, Any]) -> Kernel:
+        key = one["library"], one["digest"]
+        found = self._kernels.get(key)
+        if found is None:
+            if len(self._kernels) >= _MOST_LOADED:
+                self._kernels.clear()
+            found = self._kernels[key] = load_kernel(Path(one["library"]), op.spec_from_dict(one["spec"]))
+        return found
 
 
-def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, tables: dict[str, _Table]) -> bool:
+def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Known) -> bool:
     """Check, then time; whether the device was lost."""
     try:
         device = device_of(request["target"], request["index"])
@@ -133,12 +166,12 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, tables: dic
     if not request["kernels"]:
         return False  # it was only asked whether the device is there
     try:
-        table = _table(request, device, spent, tables)
+        table = known.table(request, device, spent)
     except TilewrightError as error:
         lost = isinstance(error, DeviceError)
         answer({"unmade": error.message, "device_error": lost})
         return lost
-    entrants, lost = _checked(request, table, answer)
+    entrants, lost = _checked(request, table, known, answer)
     if entrants and not lost:
         answer({"race": len(entrants)})
         with spent.on("run"):
@@ -151,7 +184,7 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, tables: dic
     return lost
 
 
-def _checked(request: Mapping[str, Any], table: _Table, answer: Answer) -> tuple[list[_Entrant], bool]:
+def _checked(request: Mapping[str, Any], table: _Table, known: _Known, answer: Answer) -> tuple[list[_Entrant], bool]:
     """The kernels that compute the problem right, and whether the device was lost on the way."""
     entrants: list[_Entrant] = []
     for one in request["kernels"]:
@@ -159,7 +192,7 @@ def _checked(request: Mapping[str, Any], table: _Table, answer: Answer) -> tuple
         answer({"at": digest})
         try:
             with table.spent.on("load"):
-                kernel = load_kernel(Path(one["library"]), table.op.spec_from_dict(one["spec"]))
+                kernel = known.kernel(table.op, one)
             runs, check, non_zero = table.check(kernel, request["threads"])
         except DeviceError as error:
             answer({"digest": digest, "status": "crashed", "reason": error.message})

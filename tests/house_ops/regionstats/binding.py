@@ -11,6 +11,7 @@ from regionstats import reference, request
 from regionstats.problem import RegionstatsProblem
 from regionstats.spec import OP
 from tilewright.errors import ProblemError
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check, compare
 from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.numpy_types import numpy_dtype
@@ -84,7 +85,7 @@ class RegionstatsBinding(BindingDefaults):
     def dense(self, problem: RegionstatsProblem) -> Request:
         return request.alone(problem) if problem.stage else request.both(problem)
 
-    def check(self, problem: RegionstatsProblem, sample: Sample) -> Check:
+    def check(self, problem: RegionstatsProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         x, lengths, weight, shift, mean, peak, sums, peaks, given_sums, given_peaks = sample.operands
         if problem.stage == "combine":
             found, results = reference.combine(problem, given_sums, given_peaks, lengths), (mean, peak)

@@ -134,7 +134,7 @@ class RowscaleBinding(BindingDefaults):
     def dense(self, problem: RowscaleProblem) -> Request:
         return whole(problem)
 
-    def check(self, problem: RowscaleProblem, sample: Sample) -> Check:
+    def check(self, problem: RowscaleProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         x, scale, out = sample.operands
         value, before = exact(problem, x, scale, sample.scalars[0])
         return compare(out, value, error_bound(problem, value, before), problem.dtype)

@@ -22,7 +22,7 @@ LOOP = 1.8  # cycles of a product in plain loops
 WEIGHT, TOUCH = 15.0, 12.0  # a vector of scores made weights; met by a bias, a mask, a cap
 TILE, TURN = 1500.0, 3.0  # a tile of rows; a vector of it turned around, there and back
 PACK = 2.5  # a vector of a key or value packed
-FOLD = 3.0  # a product of lanes summed up
+FOLD = 2.5  # a product of lanes summed up
 BLOCK, ROW = 150.0, 60.0  # a block of keys of a decode kernel; and each row in it
 SMALL = 1 << 19  # products below which a thread is not woken
 ITEMS = 48  # below, keys are shared among threads
@@ -61,9 +61,13 @@ def _tiled(schedule: CpuTiledSchedule, problem: AttentionProblem, arch: Arch, te
     walked = min(float(p.keys), seen + (wide / 2 if apart else rows if p.bounded else 0))
     each = (p.head_qk + _up(p.head_v, schedule.warp_tile[1])) / step * 1.06 + WEIGHT + TOUCH * _touches(p)
     cycles = lines * walked * each + tiles * TILE + lines * (p.head_qk + p.head_v) * TURN
+    moved = p.batch * p.heads_kv * walked * (p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes / MEMORY
     if p.dtype_kv != "fp32" or p.pages != "none" or max(p.k_strides[1], p.v_strides[1]) > 512:
-        sets = max(1, min(tiles // (4 * team), -(-tiles * wide // schedule.tile[0])) if tiles > 4 * team else tiles)
+        shared = max(1, min(tiles // (4 * team), schedule.tile[0] // wide))  # tiles of a set, of one head of keys
+        sets = p.batch * p.heads_kv * -(-tiles // (p.batch * p.heads_kv * shared))
         cycles += sets * walked * (p.head_qk + p.head_v) / width * PACK
+        cycles += moved  # what is packed is read first and multiplied then: few rows wait for memory
+    cycles = max(cycles, moved)
     parts = max(1, min(ITEMS // max(1, tiles), p.keys // 512))
     return cycles / max(1, min(team, tiles * parts))
 
@@ -77,9 +81,9 @@ def _decode(schedule: CpuDecodeSchedule, problem: AttentionProblem, arch: Arch, 
     live, heads = _up(max(1, rows), at_once), p.batch * p.heads_kv
     keys = p.total_keys / max(1, p.batch) if p.packed and p.pages == "none" else p.keys
     seen = min(float(keys), p.pairs / max(1, p.batch * p.heads_q * p.rows) + p.rows)
-    narrow = 0.0 if p.dtype_kv == "fp32" else 2.0  # widening a vector of values
+    narrow = 0.0 if p.dtype_kv == "fp32" else 2.0  # widening a vector of values, or pairing two
     dots = -(-p.head_qk // (width * step)) + FOLD
-    values = -(-p.head_v // width) * (1.0 + narrow / at_once)
+    values = -(-p.head_v // (width * step)) * (1.0 + narrow / at_once)
     each = live * (dots + values + (WEIGHT + TOUCH * _touches(p)) / width)
     cycles = heads * seen * each + heads * (seen / schedule.tile[1] + 1) * (BLOCK + ROW * live)
     moved = heads * seen * (p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes

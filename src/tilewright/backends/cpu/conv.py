@@ -33,15 +33,18 @@ def _block(spec: KernelSpec) -> Fields:
 
 
 def _tiled(spec: KernelSpec) -> Fields:
-    return {**{f"tile_{axis}": size for axis, size in zip("mnk", spec.schedule.tile, strict=False)}, **_block(spec)}
+    axes = spec.schedule.axis_names["tile"]
+    return {**{f"tile_{axis}": size for axis, size in zip(axes, spec.schedule.tile, strict=True)}, **_block(spec)}
 
 
 PIPELINES = {
     "implicit": Pipeline("conv_implicit.h", "ConvImplicit", _tiled),
+    "planar": Pipeline("conv_planar.h", "ConvPlanar", lambda spec: {**_block(spec), "planes": spec.schedule.planes}),
     "winograd": Pipeline(
         "conv_winograd.h", "ConvWinograd", lambda spec: {**_tiled(spec), "results": spec.schedule.results}
     ),
     "outer": Pipeline("conv_outer.h", "ConvOuter", lambda spec: {**_tiled(spec), "split_k": spec.schedule.split_k}),
+    "direct_weight": Pipeline("conv_direct_weight.h", "ConvDirectWeight", _tiled),
     "lanes": Pipeline("conv_lanes.h", "ConvLanes", _block),
     "lanes_weight": Pipeline("conv_lanes_weight.h", "ConvLanesWeight", _block),
     "loops": Pipeline("conv_loops.h", "ConvLoops", lambda spec: {}),

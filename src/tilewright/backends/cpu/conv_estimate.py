@@ -12,9 +12,11 @@ from math import gcd, prod
 from tilewright.arch import all_archs
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.cpu_schedules import (
+    CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
     CpuOuterSchedule,
+    CpuPlanarSchedule,
     CpuSchedule,
     CpuWinogradSchedule,
 )
@@ -29,11 +31,13 @@ LOOP = 6.0  # cycles of a product in plain loops
 TURN, COPY = 0.5, 0.3  # a weight packed across its lines, or along them; a word of an operand copied
 POINT = 4.0  # a pointer to a pixel
 BLOCK = 60.0  # a call of a register block
+LEAVE = 25.0  # a row of results through a scratch block
 SAVE = 2.0  # a vector of sums saved and loaded
 STRIP = 128 << 10  # bytes of a strip that takes twice as long as one in the first-level cache
 SPREAD = 2.5  # a vector of a strip
 SMALL = 1 << 19  # multiply-adds below which a thread is not woken
 FAR = 1 << 18  # words beyond which packed weights come from memory
+TOGETHER = 48  # channels of groups that are done together
 FEW = 16  # channels below which a row of the window is one
 
 
@@ -54,6 +58,10 @@ def seconds(spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
         cycles = _winograd(schedule, problem, team, width)
     elif isinstance(schedule, CpuOuterSchedule):
         cycles = _outer(schedule, problem, team, width)
+    elif isinstance(schedule, CpuPlanarSchedule):
+        cycles = _planar(schedule, problem, width) / team
+    elif isinstance(schedule, CpuDirectWeightSchedule):
+        cycles = _direct_weight(schedule, problem, width) / team
     elif schedule.pipeline == "lanes":
         cycles = _lanes(schedule, problem, width) / team
     else:
@@ -94,6 +102,11 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
         cycles += rows * (taps / (problem.window[-1] if joined else 1)) * POINT
         cycles += blocks * taps * 1.2 * rows_block
         best = min(best, cycles)
+    # Results that lie apart, or do not fill a panel, leave through a scratch block, a row at a time.
+    apart = problem.variant == "backward_data" and max(problem.stride) > 1
+    if apart or columns * bundle % columns_block:
+        rows = problem.batch * prod(problem.size if problem.variant == "backward_data" else problem.out)
+        best += rows * (panels if apart else panels / max(1, columns // columns_block)) * LEAVE / team
     weights = panels * columns_block * taps * words
     packing = weights * (TURN if problem.variant == "forward" else COPY) * (1.0 if weights < FAR else 2.5)
     if problem.dtype != "fp32" and not (step == 2 and depth * bundle % 2 == 0):
@@ -147,7 +160,9 @@ def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: i
     runs = (
         p.batch * prod(p.out[:-1]) / max(1, min(p.out[-2] if len(p.out) > 1 else 1, schedule.tile[2] // p.out[-1] or 1))
     )
-    cycles = p.groups * filters * wide / width * places * pixels * 1.04
+    # A pixel of a block: its multiply-adds, and going on to the next.
+    each = rows_block * wide / width + -(-columns // columns_block) * 1.5
+    cycles = p.groups * filters / rows_block * places * pixels * each
     blocks = p.groups * (filters / rows_block) * -(-columns // columns_block) * places * runs
     cycles += blocks * (BLOCK + SAVE * rows_block * columns_block / width)
     tiles_n = max(1, -(-columns // schedule.tile[1]))
@@ -159,6 +174,56 @@ def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: i
     if schedule.split_k > 1:
         cycles += WAKE + schedule.split_k * prod(p.w_shape) * 0.3 / team
     return cycles
+
+
+def _planar(schedule: CpuPlanarSchedule, problem: ConvProblem, width: int) -> float:
+    rows_block, columns_block, _ = schedule.warp_tile
+    depth, columns, _ = _gathering(problem)
+    p, taps = problem, prod(problem.window)
+    pieces, vectors = -(-columns // rows_block), columns_block // width
+    # A line's vectors run on into the next over what is read beside it.
+    made = p.size if p.variant == "backward_data" else p.out
+    classes = prod(p.stride) if p.variant == "backward_data" else 1
+    lines, along = prod(made[:-1]), made[-1]
+    wide = -(-along // p.stride[-1]) if p.variant == "backward_data" else along
+    beside = (p.window[-1] - 1) * p.dilation[-1] // p.stride[-1]
+    per_class = p.batch * p.groups * lines / (classes / (p.stride[-1] if p.variant == "backward_data" else 1))
+    places = per_class * (wide + beside)
+    # A step of a block: its multiply-adds, what it loads (twice where it lies across lines), and going on.
+    step = max(columns * vectors, pieces * vectors * 2.0) + pieces * 1.5
+    cycles = places / columns_block * taps * depth * step * 1.05
+    cycles += classes * places / columns_block * pieces * (BLOCK + 2.0 * SAVE * min(rows_block, columns) * vectors)
+    source = p.y_shape if p.variant == "backward_data" else p.x_shape
+    deep = p.window[0] if len(p.window) == 3 else 1
+    bundle = max(1, min(p.groups, TOGETHER // max(depth, columns)))
+    bundles = -(-p.groups // bundle)
+    turned = bundles * -(-depth * bundle // width) * prod(source[:-1]) * deep
+    cycles += turned * 9.0 * min(classes, taps)
+    out = bundles * -(-columns * bundle // width) * p.batch * prod(made)
+    return cycles + out * 7.5 + taps * depth * columns * p.groups * 0.6
+
+
+def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, width: int) -> float:
+    rows_block, columns_block, _ = schedule.warp_tile
+    p, taps = problem, prod(problem.window)
+    joined = p.window[-1] if p.dilation[-1] == 1 else 1
+    entries = joined * p.group_channels
+    chunks, rows = -(-entries // rows_block), taps // joined
+    vectors = -(-p.group_filters // width)
+    blocks = -(-p.group_filters // columns_block)
+    items = p.groups * -(-p.group_filters // schedule.tile[0])
+    pixels = p.batch * prod(p.out)
+    # A pixel of a block: its multiply-adds, its vectors of gradients, and going on to the next.
+    each = entries * vectors + chunks * (vectors + blocks * 1.5)
+    cycles = p.groups * rows * pixels * each * 1.03
+    runs = pixels / min(p.out[-1] * (p.out[-2] if len(p.out) > 1 else 1), max(p.out[-1], schedule.tile[1]))
+    cycles += p.groups * rows * runs * blocks * chunks * (BLOCK + SAVE * entries / chunks * min(vectors, columns_block))
+    cycles += p.groups * pixels * vectors * 2.0  # gradients packed
+    dense = p.groups == 1
+    lines = p.batch * prod(p.size) * (p.window[0] if len(p.window) == 3 else 1)
+    cycles += items * lines * (p.group_channels / width + 0.1 if dense else -(-p.group_channels // width) + 2.0) * 2.0
+    bands = min(16, max(1, 16 // items))
+    return cycles + items * schedule.tile[0] * taps * p.group_channels * (0.4 + 0.15 * bands)
 
 
 def _vectors(problem: ConvProblem, columns: int, width: int) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from math import gcd
 
-from tilewright.arch import all_archs, host_facts
+from tilewright.arch import all_archs
+from tilewright.arch.host import l2_bytes
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
@@ -110,12 +111,12 @@ def _packing(schedule: CpuPackedSchedule, problem: GemmProblem, rows: int, colum
     """Panels of A for every cache block along n, and of B once, unless they were packed beforehand."""
     groups_here = -(-groups // schedule.split_k)
     times = -(-columns // schedule.tile[1])
-    far = columns <= 128 and rows * groups_here * 4 > host_facts().l2_bytes * 0.5
+    far = columns <= 128 and rows * groups_here * 4 > l2_bytes() * 0.5
     each = TURN_A if problem.layout[0] != "r" else PACK_A_FAR if far else PACK_A
     cycles = rows * groups_here * times * each
     if schedule.pipeline == "preshuffle":
         return cycles
-    near = columns * groups * 4 <= host_facts().l2_bytes * 0.8
+    near = columns * groups * 4 <= l2_bytes() * 0.8
     turn = problem.layout[1] != "r"
     return cycles + columns * groups_here * ((TURN_B if turn else PACK_B_NEAR) if near else PACK_B_FAR)
 
@@ -135,16 +136,16 @@ def _reread(block: int, problem: GemmProblem, rows: int, columns: int, groups: i
     """A direct kernel reads its columns of B again for every row of register blocks."""
     bytes_b = DTYPES[problem.dtype_b].bytes
     size = columns * problem.k * bytes_b
-    full = size / max(1, host_facts().l2_bytes)
+    full = size / max(1, l2_bytes())
     # Rows a power of two apart share cache sets: a panel of many such rows does not stay, however small.
-    sets, pitch = max(1, host_facts().l2_bytes // (64 * WAYS)), problem.b_stride * bytes_b
+    sets, pitch = max(1, l2_bytes() // (64 * WAYS)), problem.b_stride * bytes_b
     if pitch % 64 == 0 and problem.k * gcd(pitch // 64, sets) > 0.75 * WAYS * sets:
         full = max(full, 2.0)
     cost = 0.0 if full <= 0.2 else 0.004 if full <= 0.35 else 0.014 if full <= 0.6 else 0.02 if full <= 1.3 else 0.06
     passes = rows / block
     extra = passes * size * cost
     written = rows * columns * DTYPES[problem.dtype_c].bytes
-    if written > host_facts().l2_bytes:
+    if written > l2_bytes():
         extra += written * 0.05  # results leave in narrow columns, page after page
     if full > 1.3:
         extra += size * 0.25  # the first pass jumps from page to page, where nothing looks ahead

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import attention_estimate
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
+from tilewright.ops.attention import nvidia_fp8, nvidia_mma
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule, shared_bytes
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.base import KernelSpec
@@ -26,21 +30,38 @@ def _ws(spec: KernelSpec) -> Fields:
         "together": h.together,
         "pack_heads": flag(h.pipeline == "decode"),
         "dynamic": flag(h.dealing == "dynamic"),
+        "row_stages": h.row_stages,
     }
+
+
+def _mma(spec: KernelSpec) -> Fields:
+    h: MmaSchedule = spec.schedule
+    named = ("tile_n", "warps_m", "warps_n", "row_blocks", "slots", "together")
+    return {**{one: getattr(h, one) for one in named}, "pack_heads": flag(h.pipeline == "mma_decode")}
+
+
+def _fp8(spec: KernelSpec) -> Fields:
+    h: Fp8Schedule = spec.schedule
+    return {"tile_n": h.tile_n, "warpgroups": h.warpgroups, "stages": h.stages}
 
 
 def _combine(spec: KernelSpec) -> Fields:
     h: CombineSchedule = spec.schedule
-    return {"warps": h.warps}
+    early = "wgmma" in arch_by_name(spec.arch).features  # from sm_90 on
+    return {"warps": h.warps, "early": flag(early)}
 
 
 _WS = Pipeline("attention_ws.h", "attention_host_ws.h", "TW_DEVICE_ATTENTION_WS", "HostAttentionWs", _ws)
+_MMA = Pipeline("attention_mma.h", "attention_host_mma.h", "TW_DEVICE_ATTENTION_MMA", "HostAttentionMma", _mma)
 _LOOPS = ("attention_loops.h", "attention_host_loops.h", "TW_DEVICE_ATTENTION_LOOPS", "HostAttentionLoops")
 _COMBINE = ("attention_combine.h", "attention_host_combine.h", "TW_DEVICE_ATTENTION_COMBINE", "HostAttentionCombine")
 PIPELINES = {
     "combine": Pipeline(*_COMBINE, _combine),
     "ws": _WS,
     "decode": _WS,
+    "fp8": Pipeline("attention_fp8.h", "attention_host_fp8.h", "TW_DEVICE_ATTENTION_FP8", "HostAttentionFp8", _fp8),
+    "mma": _MMA,
+    "mma_decode": _MMA,
     "loops": Pipeline(*_LOOPS, lambda spec: {}),
 }
 
@@ -56,10 +77,14 @@ class CudaAttention(KernelsDefaults):
         return attention_estimate.seconds(spec, problem)
 
     def promises(self, spec: KernelSpec) -> Promises:
-        if not isinstance(spec.schedule, WsSchedule):
-            return Promises()
         from tilewright.inspect import nvidia
 
+        if isinstance(spec.schedule, MmaSchedule):
+            return Promises(nvidia.WARP, ("LDGSTS",), nvidia_mma.shared_bytes(spec.signature, spec.schedule))
+        if isinstance(spec.schedule, Fp8Schedule):
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), nvidia_fp8.shared_bytes(spec.signature, spec.schedule))
+        if not isinstance(spec.schedule, WsSchedule):
+            return Promises()
         return Promises(nvidia.WARPGROUP, ("UTMALDG",), shared_bytes(spec.signature, spec.schedule))
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

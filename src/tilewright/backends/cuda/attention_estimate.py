@@ -1,30 +1,45 @@
 """How long attention takes on an NVIDIA GPU, about: enough to order kernels that nobody measured.
 
-ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A step's products and exponentials overlap
-             where several warpgroups take turns, else they add up.  No block is faster than the bytes it fetches, none
-             of the launch faster than memory, and the items fill whole waves of blocks
+ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A step takes what its products take and,
+             of its exponentials, what the turns of the warpgroups do not hide; or as long as one warpgroup needs for
+             its scores and their exponentials one after another.  No step is faster than the bytes it fetches, none of
+             the launch faster than memory, and the items fill whole waves of blocks.  The constants are a fit to 90
+             times of an H200 (within 5 %; the fastest of two or three kernels is found, or lost by 2 %)
+combine      rounds of rows, and the parts that one warp reads one after another
+fp8, mma     `attention_estimate_mma.py`
 loops        products of plain threads
 """
 
 from __future__ import annotations
 
+from math import gcd
+
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.cuda import attention_estimate_mma
 from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec
 
 START = 4e-6
-ITEM = 1.2e-6  # to begin and to end an item, beside nothing
-UNIT_MACS = 2.9e12  # products a second of one multiprocessor
-UNIT_SCORES = 2.0e10  # exponentials a second of one, with what belongs to them
+ITEM = 1.5e-6  # to begin and to end an item
+STREAMED = 0.87  # of that, where items are streamed
+UNIT_MACS = 5.5e12  # products a second of one multiprocessor, at the margin: what a step takes anyhow is in STEP
+HIDDEN_SCORE = 2.1e-11  # of an exponential beside another warpgroup's products, with what belongs to it
+KEY = 5.6e-9  # of a warpgroup's row of scores, one after another
+STEP = 3.1e-7  # of barriers and the like
+TWO_STAGES = 1.06  # how much longer a step takes that has only one tile to come
 SCORED = 2.0  # how much longer scores take that something is done to
-OVERLAP = 0.25  # of the shorter of both that is not hidden where warpgroups take turns
+TAIL = 0.5  # of a wave, at the end of items that differ
 UNIT_BYTES = 6e10  # a second that one multiprocessor fetches
-MEMORY = 4e12
-BUSY_BYTES = 9.6e4  # under way, that keep a multiprocessor's share of memory busy
+MEMORY = 4.2e12
+EXPOSED = 0.33  # of the time memory takes, beside products
 CARRY = 0.6e-6  # rows of packed heads, which threads carry
+ROW, PART = 1.5e-6, 1.2e-7  # of a combined row; and of each part that a warp reads
+ROWS_AT_ONCE = 64  # warps that combine on a multiprocessor
 LOOP_MACS = 4e11
 LOOP_KEY = 3e-8  # of one key after another on one warp
 
@@ -32,9 +47,12 @@ LOOP_KEY = 3e-8  # of one key after another on one warp
 def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
     if isinstance(spec.schedule, WsSchedule):
         return _ws(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, Fp8Schedule):
+        return attention_estimate_mma.fp8_seconds(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, MmaSchedule):
+        return attention_estimate_mma.seconds(spec, spec.schedule, problem)
     if isinstance(spec.schedule, CombineSchedule):
-        read = 4.0 * problem.splits * problem.head_v * problem.heads_q * problem.batch * problem.rows
-        return START + read / MEMORY
+        return _combine(spec, spec.schedule, problem)
     longest = problem.keys if problem.family in ("forward", "split") else 1
     return START + max(problem.flops / 2 / LOOP_MACS, longest * LOOP_KEY, problem.bytes / MEMORY * 4)
 
@@ -43,29 +61,43 @@ def _whole(x: int, y: int) -> int:
     return -(-x // y)
 
 
+def _combine(spec: KernelSpec, h: CombineSchedule, p: AttentionProblem) -> float:
+    rows = p.heads_q * p.batch * p.rows
+    rounds = _whole(rows, ROWS_AT_ONCE * (arch_by_name(spec.arch).compute_units or 1) // h.warps)
+    read = 4.0 * p.splits * p.head_v * rows
+    return START + rounds * (ROW + PART * _whole(p.splits, h.warps)) + read / MEMORY
+
+
 def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
-    s: AttentionSignature = spec.signature
-    units = arch_by_name(spec.arch).compute_units or 1
+    places = (arch_by_name(spec.arch).compute_units or 1) * h.together
     group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "decode" else 1
     rows = p.rows if not p.packed else max(1, p.total_rows // max(1, p.batch))
-    tiles = _whole(rows * group, h.tile_m) * p.batch * (p.heads_q // group)
-    items = max(1, tiles * max(1, p.splits))
-    # Tiles of keys an item meets: of its window, and what hangs over at both its ends.
-    seen = p.pairs / max(1, p.batch * p.heads_q * rows)
-    edge = h.tile_m / group / 2 if p.bounded else 0
-    steps = max(1.0, (min(float(p.keys), seen + edge) / max(1, p.splits) / h.tile_n))
+    items = max(1, _whole(rows * group, h.tile_m) * p.batch * (p.heads_q // group) * max(1, p.splits))
+    waves = items / places + TAIL if p.bounded and items > places else float(_whole(items, places))
+    item = ITEM * (STREAMED if h.row_stages > 1 else 1.0) + CARRY * (h.pipeline == "decode")
+    all_items = waves * (_steps(h, p, rows, group) * _step(spec.signature, h, min(items, places)) + item)
+    return START + max(all_items + EXPOSED * p.bytes / MEMORY, p.bytes / MEMORY)
+
+
+def _steps(h: WsSchedule, p: AttentionProblem, rows: int, group: int) -> float:
+    """Tiles of keys an item meets, on average."""
     if not p.bounded:
-        steps = _whole(_whole(p.keys, h.tile_n), max(1, p.splits)) or 1
+        return float(_whole(_whole(p.keys, h.tile_n), max(1, p.splits)) or 1)
+    seen = p.pairs / max(1, p.batch * p.heads_q * rows)
+    # What hangs over at the ends of the window: half a tile of rows, and of keys what no tile of rows divides.
+    over = h.tile_m / group / 2 + (h.tile_n - gcd(max(1, h.tile_m // group), h.tile_n)) / 2
+    over += h.tile_n / 2 if p.window_left >= 0 else 0
+    return max(1.0, min(float(_whole(p.keys, h.tile_n)), (seen + over) / h.tile_n) / max(1, p.splits))
+
+
+def _step(s: AttentionSignature, h: WsSchedule, busy: int) -> float:
+    """Of one tile of rows and one of keys, while so many blocks are at work."""
+    scored = SCORED if s.bias != "none" or s.masked or s.softcap or s.dropout else 1.0
     scores = h.tile_m * h.tile_n
-    multiply = scores * (s.head_qk + s.head_v) / UNIT_MACS * h.together
-    weigh = scores / UNIT_SCORES * h.together
-    if s.bias != "none" or s.masked or s.softcap or s.dropout:
-        weigh *= SCORED
-    apart = OVERLAP if h.warpgroups > 1 else 1.0
-    stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes * h.together  # of all blocks
-    fetch = stage / UNIT_BYTES * max(1.0, BUSY_BYTES / (h.stages * stage))
-    step = max(max(multiply, weigh) + apart * min(multiply, weigh), fetch)
-    places = units * h.together
-    even = h.dealing == "dynamic" or not p.bounded
-    waves = max(1.0, items / places) if even and p.bounded else float(_whole(items, places))
-    return START + max(waves * (steps * step + ITEM + CARRY * (h.pipeline == "decode")), p.bytes / MEMORY)
+    shared = h.together * (scores * (s.head_qk + s.head_v) / UNIT_MACS + scores * HIDDEN_SCORE * scored)
+    alone = h.tile_n * KEY * scored + 64 * h.tile_n * s.head_qk / UNIT_MACS
+    stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes
+    fetch = stage * h.together / UNIT_BYTES
+    if h.pipeline == "decode" and h.warpgroups == 1:  # keys that nobody else reads come from memory
+        fetch = max(fetch if busy > h.together else 0.0, stage * busy / MEMORY)
+    return max((max(shared, alone) + STEP) * (TWO_STAGES if h.stages == 2 and h.warpgroups > 1 else 1.0), fetch)

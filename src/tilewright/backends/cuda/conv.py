@@ -17,8 +17,10 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_resources import shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
+    BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
+    DepthwiseTileSchedule,
     band_shared_bytes,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -51,9 +53,20 @@ def _band(spec: KernelSpec) -> Fields:
     }
 
 
+def _band_weight(spec: KernelSpec) -> Fields:
+    h: BandWeightSchedule = spec.schedule
+    return {"pixels": h.pixels, "stages": h.stages, "band": h.band}
+
+
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
+
+
+def _depthwise_tile(spec: KernelSpec) -> Fields:
+    h: DepthwiseTileSchedule = spec.schedule
+    names = ("window", "step", "spread", "pixels", "lines", "channels")
+    return {name: getattr(h, name) for name in names}
 
 
 _TMA_WS = Pipeline(
@@ -68,6 +81,14 @@ PIPELINES = {
         host="HostConvBand",
         fields=_band,
     ),
+    "band_weight": Pipeline(
+        "conv_band_weight.h",
+        "conv_host_band_weight.h",
+        "TW_DEVICE_CONV_BAND_WEIGHT",
+        "HostConvBandWeight",
+        _band_weight,
+        ("_add",),
+    ),
     "padded": _TMA_WS._replace(
         device_header="conv_padded.h",
         host_header="conv_host_padded.h",
@@ -81,6 +102,14 @@ PIPELINES = {
         device="TW_DEVICE_CONV_FOLDED",
         host="HostConvFolded",
         beside=("_pixels", "_weights"),
+    ),
+    "depthwise_tile": Pipeline(
+        "conv_depthwise_tile.h",
+        "conv_host_depthwise_tile.h",
+        "TW_DEVICE_CONV_DEPTHWISE_TILE",
+        "HostConvDepthwiseTile",
+        _depthwise_tile,
+        ("_add",),
     ),
     "depthwise": Pipeline(
         "conv_depthwise.h",
@@ -110,6 +139,12 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), band_shared_bytes(spec.signature, h))
+        if isinstance(h, BandWeightSchedule):
+            from tilewright.inspect import nvidia
+
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), h.shared_bytes)
+        if isinstance(h, DepthwiseTileSchedule):
+            return Promises(copies=("UTMALDG",))
         if isinstance(h, ConvTmaWsSchedule):
             from tilewright.inspect import nvidia
 

@@ -103,7 +103,8 @@ typedef struct tw_attention_combine_args {
  *
  *   a' = a cos - b sin,  b' = b cos + a sin,  with cos and sin of row p, column i
  *
- * v is copied. */
+ * v is copied.  A cache of fp8 takes rows of wider types too: what is stored is the row over its scale (`k_scales`,
+ * `v_scales`, by the row's place in the sequence), rounded to the nearest, and beyond the largest number to that. */
 typedef struct tw_attention_append_args {
   int64_t batch, heads_q, heads_kv, rows, keys, head_qk, head_v;
   const void *k, *v;
@@ -114,6 +115,7 @@ typedef struct tw_attention_append_args {
   tw_attention_pages pages;
   const void *cos, *sin; /* a row for each place */
   int64_t rotary, table_rows, table_stride;
+  tw_attention_scales k_scales, v_scales; /* only where a cache of fp8 takes a wider type */
 } tw_attention_append_args;
 
 #endif

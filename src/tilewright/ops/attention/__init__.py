@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops.attention import amd_select, legality, options, pools
+from tilewright.ops.attention import amd_select, legality, options, pools, ways
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP, AttentionSignature
 from tilewright.ops.attention.splits import splits_of
@@ -42,8 +42,10 @@ class AttentionOp(OpDefaults):
 
     def stages(self, problem: AttentionProblem, arch: str) -> Sequence[AttentionProblem]:
         """Parts of the keys and their combination where the rule (or the user) wants several."""
-        splits = splits_of(problem, arch_by_name(arch))
-        return (problem,) if splits == 1 else (problem.part(splits), problem.combined(splits))
+        return ways.stages(problem, splits_of(problem, arch_by_name(arch)))
+
+    def ways(self, problem: AttentionProblem, arch: str) -> Mapping[str, Sequence[AttentionProblem]]:
+        return ways.ways(problem, arch_by_name(arch))
 
     def problem_violations(self, problem: AttentionProblem, arch: str) -> list[Violation]:
         return legality.problem_check(problem, arch)

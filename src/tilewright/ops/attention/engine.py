@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from tilewright.ops.attention import features
+from tilewright.ops.attention.categories import FULL, SMOKE, category
 from tilewright.ops.attention.models import DECODERS, ENCODERS, LATENT
 from tilewright.ops.attention.options import problem as problem_of
 from tilewright.ops.attention.problem import AttentionProblem
@@ -191,6 +192,9 @@ def _sets() -> Iterator[ProblemSet]:
         ("encoder", "BERT, vision transformers, diffusion and speech: rows see everything", _encoder),
         ("long", "Contexts of 32k to 128k, prompts and their pieces", _long),
         ("serving", "Mixes of lengths from 16 to 16384 by seed: packed prompts and paged decode", _serving),
+        ("ck_smoke", "The 16 forward categories of the smoke test of CK Tile's dispatcher, small",
+         lambda: category(SMOKE)),
+        ("ck_full", "The 15 forward categories of its full test", lambda: category(FULL)),
         ("mixed", "Families in turn by seed, half for each kind of device",
          lambda: [*drawn(9_000, 200, "cpu"), *drawn(9_001, 200, "gpu")]),
         ("validation", "Sixteen of all kinds, quick to measure, by seed", lambda: drawn(9_500, 16, "cpu")),

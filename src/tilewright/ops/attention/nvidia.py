@@ -2,7 +2,9 @@
 
 ws       sm_90a: the copy engine feeds wgmma, softmax beside multiplications; rows of 16 bytes
 decode   the same with the query heads of one head of keys packed into a tile of rows
-combine  parts put together, a block for a row of one head
+fp8      sm_90a: both products in e4m3 (`nvidia_fp8.py`)
+mma, mma_decode   sm_80 on, and what the copy engine does not read: mma.sync and cp.async (`nvidia_mma.py`)
+combine  parts put together, a team of warps for a row of one head
 loops    the floor: any size, stride, element type and feature; also parts put together, and appended rows
 """
 
@@ -12,6 +14,9 @@ from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.attention import nvidia_fp8, nvidia_mma
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import (
     COLUMNS,
     HEADS_QK,
@@ -32,7 +37,7 @@ from tilewright.ops.base import Violation
 __all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "schedules", "signature_rules"]
 
 USUAL = "bf16"
-SCHEDULES: tuple[type[AttentionSchedule], ...] = (WsSchedule, CombineSchedule, LoopsSchedule)
+SCHEDULES: tuple[type[AttentionSchedule], ...] = (WsSchedule, Fp8Schedule, MmaSchedule, CombineSchedule, LoopsSchedule)
 INPUTS = ("bf16", "fp16")
 LINE_BYTES = 16  # what the copy engine asks of addresses and strides
 MOST = 1 << 30  # rows, keys, and rows of heads: places are int32
@@ -79,6 +84,9 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     elif registers(signature, h) > allowed:
         message = f"results, scores and weights take {registers(signature, h)} of {allowed} registers"
         yield Violation("nv-registers", message, "use a smaller tile_n or fewer warpgroups")
+    if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
+        message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
+        yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
     if h.stages > MAX_STAGES:
         yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
     shared = shared_bytes(signature, h)
@@ -96,15 +104,17 @@ def _combine(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
         yield Violation("nv-warps", f"{schedule.warps} warps share the parts of a row", "use 1, 2, 4 or 8")
 
 
-RULES = (_signature, _ws_signature, _ws_tile, _combine)
+RULES = (_signature, _ws_signature, _ws_tile, *nvidia_fp8.RULES, *nvidia_mma.RULES, _combine)
 
 
 def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
     p = problem
+    if isinstance(schedule, MmaSchedule):
+        yield from nvidia_mma.limits(schedule, p)
     if isinstance(schedule, CombineSchedule) and 0 not in (p.batch, p.rows) and p.head_v % 4:
         yield _violation("nv-alignment", "rows of the parts are no whole 16 bytes")
-    if not isinstance(schedule, WsSchedule) or 0 in (p.batch, p.rows):
+    if not isinstance(schedule, (WsSchedule, Fp8Schedule)) or 0 in (p.batch, p.rows):
         return
     if max(p.rows, p.keys, p.total_rows, p.total_keys, p.sink_keys) >= MOST:
         yield _violation("nv-size", "2^30 or more rows or keys")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
+from tilewright.ops.attention import nvidia_fp8, nvidia_mma
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -20,8 +21,8 @@ LINE = 128  # bytes of one swizzled row
 COLUMNS = (16, 32, *range(48, 257, 16))  # keys of a tile: the widths of wgmma, in whole steps of the values
 HEADS_QK = (32, 64, 96, 128, 160, 192, 256)
 HEADS_V = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for with weights in registers
-BESIDE = 1024 + 2 * 32 + 8 * 6  # alignment, items that were told and their barriers: cuda/attention_ws_shape.h
-STAGE_BARRIERS = 8 * 4
+BESIDE = 1024 + 4 * 48 + 8 * 8  # alignment, items that were told and their barriers: cuda/attention_ws_shape.h
+STAGE_BARRIERS, ROW_BARRIERS = 8 * 4, 8 * 2
 UNIT_SHARED, BLOCK_SHARED = 233472, 1024  # bytes of shared memory of a multiprocessor, and what a block takes itself
 # Registers of a multiplying thread, by warpgroups (and blocks that share a multiprocessor), and what it needs beside
 # scores, weights and results: places, rows, what the compiler keeps.
@@ -39,6 +40,7 @@ class WsSchedule:
     stages: int  # tiles of keys and values under way
     together: int = 1  # blocks of a multiprocessor
     dealing: str = "striped"  # of items to blocks; dynamic: whoever is done takes the next
+    row_stages: int = 1  # tiles of rows under way; with two, an item begins beside the end of the one before
 
     pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode")
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
@@ -52,12 +54,13 @@ class WsSchedule:
     def label(self) -> str:
         said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
         said += f"_together{self.together}" if self.together > 1 else ""
+        said += f"_rows{self.row_stages}" if self.row_stages > 1 else ""
         return said + ("_dynamic" if self.dealing == "dynamic" else "")
 
 
 @dataclass(frozen=True, slots=True)
 class CombineSchedule:
-    """Parts put together: a block for a row of one head, whose warps share the parts."""
+    """Parts put together: a team of warps for a row of one head, who share the parts."""
 
     pipeline: str = field(default="combine", init=False)
     warps: int
@@ -80,7 +83,7 @@ def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int
 def shared_bytes(signature: AttentionSignature, schedule: WsSchedule) -> int:
     """cuda/attention_ws_shape.h."""
     rows, stage = tile_bytes(signature, schedule)
-    return rows + schedule.stages * (stage + STAGE_BARRIERS) + BESIDE
+    return schedule.row_stages * (rows + ROW_BARRIERS) + schedule.stages * (stage + STAGE_BARRIERS) + BESIDE
 
 
 def available_bytes(schedule: WsSchedule, arch: Arch) -> int:
@@ -90,7 +93,8 @@ def available_bytes(schedule: WsSchedule, arch: Arch) -> int:
 
 def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> int:
     rows, stage = tile_bytes(signature, schedule)
-    return max(1, (available_bytes(schedule, arch) - BESIDE - rows) // (stage + STAGE_BARRIERS))
+    left = available_bytes(schedule, arch) - BESIDE - schedule.row_stages * (rows + ROW_BARRIERS)
+    return max(1, left // (stage + STAGE_BARRIERS))
 
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
@@ -111,10 +115,11 @@ _TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
     96: ((2, 128, 3), (2, 144, 2), (3, 64, 4), (2, 96, 3)),
     128: ((2, 128, 3), (2, 176, 2), (2, 160, 2), (2, 112, 3), (2, 64, 4)),
     160: ((2, 96, 2), (2, 112, 2), (2, 64, 3)),
-    192: ((2, 96, 2), (2, 112, 2), (2, 64, 3), (2, 128, 2)),
+    192: ((2, 112, 2), (2, 64, 3), (2, 96, 2), (2, 128, 2)),
     256: ((2, 80, 2), (2, 64, 2), (2, 48, 3)),
 }
 _FEW = 2  # tiles of a head in `default`
+_STREAMED = 64  # elements of a head up to which the rows of two items cost no stage
 _DECODE: dict[int, tuple[tuple[int, int], ...]] = {  # keys of a tile, blocks of a multiprocessor
     32: ((128, 2), (64, 2), (128, 1)),
     64: ((128, 2), (64, 2), (128, 1)),
@@ -133,11 +138,15 @@ def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSche
     if changed(signature) or signature.dropout:  # long code for each column, and registers of its own
         narrow = 64 if signature.head_v < 256 else 48
         tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
+    if signature.pages != "none":  # beside three, whoever finds pages has too few registers
+        tiles = tuple(one for one in tiles if one[0] < 3)
     for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
-        made = WsSchedule("ws", keys, warpgroups, stages)
-        made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
-        for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
-            yield replace(made, dealing=dealing)
+        small = max(signature.head_qk, signature.head_v) <= _STREAMED
+        for rows in (1, 2) if wide else (2,) if small else (1,):
+            made = WsSchedule("ws", keys, warpgroups, stages, row_stages=rows)
+            made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
+            for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
+                yield replace(made, dealing=dealing)
 
 
 def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
@@ -149,15 +158,25 @@ def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[Ws
         made = WsSchedule("decode", keys, 1, 2, together)
         yield replace(made, stages=min(8, most_stages(signature, made, arch)))
     if wide or signature.mask != "none":
-        yield from (replace(one, pipeline="decode") for one in list(ws(signature, arch, False))[:1])
+        first = next(ws(signature, arch, False))
+        yield replace(first, pipeline="decode", row_stages=1)
+
+
+def _own(signature: AttentionSignature, arch: Arch) -> bool:
+    """Whether the pipelines of sm_90a have kernels of a signature."""
+    s = signature
+    two = s.dtype_q == s.dtype_kv and s.dtype_q in ("bf16", "fp16")
+    return {"wgmma", "tma"} <= arch.features and two and max(s.head_qk, s.head_v) in _TILES and s.pages != "vectorised"
 
 
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
-    if {"wgmma", "tma"} <= arch.features and signature.family in WsSchedule.serves:
-        wide = pool != "default"
+    wide, own = pool != "default", _own(signature, arch)
+    if own and signature.family in WsSchedule.serves:
         if signature.family == "forward":
             yield from ws(signature, arch, wide)
         yield from decode(signature, arch, wide)
+    yield from nvidia_fp8.schedules(signature, arch, wide)
+    yield from nvidia_mma.schedules(signature, arch, wide, own)
     if signature.family == "combine":
-        yield from map(CombineSchedule, (4,) if pool == "default" else (1, 2, 4, 8))
+        yield from map(CombineSchedule, (1, 4) if pool == "default" else (1, 2, 4, 8))
     yield LoopsSchedule()

@@ -186,8 +186,9 @@ class AttentionProblem:
         if self.family == "combine":
             return parts + prod(self.shape("o")) * element["o"]
         if self.family == "append":
-            new = self.batch * self.rows * self.heads_kv * (self.head_qk + self.head_v) * element["k"]
-            return 2 * new + (2 * prod(self.shape("q")) * element["q"] if self.turns_q else 0)
+            new = self.batch * self.rows * self.heads_kv * (self.head_qk + self.head_v)
+            turned = 2 * prod(self.shape("q")) * element["q"] if self.turns_q else 0
+            return new * (element["q"] + element["k"]) + turned
         keys = self.total_keys if self._packed_keys else self.batch * self.keys
         read = keys * self.heads_kv * (self.head_qk + self.head_v) * element["k"] + prod(self.shape("q")) * element["q"]
         written = parts if self.family == "split" else prod(self.shape("o")) * element["o"]

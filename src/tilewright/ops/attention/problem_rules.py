@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.dtypes import DTYPES
-from tilewright.errors import nearest
+from tilewright.errors import an, nearest
 from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
 from tilewright.ops.attention.spec import MOST_HEAD, SCALES, WORDS, signature_violations
 from tilewright.ops.base import Violation
@@ -63,7 +63,7 @@ def _sizes(p: AttentionProblem) -> Iterator[Violation]:
         yield Violation("splits", f"{p.splits} splits, and parts are put together of at most {MOST_SPLITS}",
                         f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
     if p.family in ("split", "combine") and p.splits < 1:
-        yield Violation("splits", f"a {p.family} of {p.splits} parts", "use 1 or more")
+        yield Violation("splits", f"{an(p.family)} of {p.splits} parts", "use 1 or more")
 
 
 def _heads(p: AttentionProblem) -> Iterator[Violation]:
@@ -121,6 +121,11 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
         if len(strides) != 3:
             message = f"{name} has {len(strides)} strides"
             yield Violation("stride-rank", message, "give three: sequence, row, head; or none if dense")
+    if p.family == "append" and (p.scales_q != "none" or (p.scales_kv != "none" and p.dtype_kv == p.dtype_q)):
+        message = f"scales, and new rows of {p.dtype_q} go into a cache of {p.dtype_kv} as they are"
+        yield Violation(
+            "scales-dtype", message, "leave the scales out, or give a cache of fp8 and rows of another type"
+        )
     if "block" in (p.scales_q, p.scales_kv) and p.scale_block < 1:
         yield Violation("scale-block", f"scales for each {p.scale_block} rows", "give scale_block, 1 or more")
 

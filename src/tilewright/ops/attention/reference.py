@@ -167,16 +167,21 @@ def _keys(p: AttentionProblem, name: str, given: Given, index: int, first: int, 
 
 
 def _scaled(p: AttentionProblem, name: str, given: Given, index: int, rows: Array) -> Array:
-    """Rows times their scales; an array of scales is (sequences, heads, blocks), 1 where it repeats."""
+    """Rows times their scales."""
     wide = _wide(rows)
-    scales = given.get(f"{name}_scale")
-    if scales is None:
-        return wide
-    one = _wide(scales)
+    return wide * _scale_of(p, name, given, index, np.arange(len(wide))) if f"{name}_scale" in given else wide
+
+
+def _scale_of(p: AttentionProblem, name: str, given: Given, index: int, places: Array) -> Array:
+    """The scales of rows at some places: (rows, heads or 1, 1).
+
+    An array of scales is (sequences, heads, blocks), 1 where it repeats.
+    """
+    one = _wide(given[f"{name}_scale"])
     one = one.reshape((1,) * (3 - one.ndim) + one.shape) if one.ndim != 1 else one.reshape(1, -1, 1)
     mine = one[index % one.shape[0]]  # heads or 1, blocks or 1
-    block = np.arange(len(wide)) // max(1, p.scale_block) if mine.shape[1] > 1 else np.zeros(len(wide), np.int64)
-    return np.asarray(wide * mine[:, block].T[:, :, None])
+    block = places // max(1, p.scale_block) if mine.shape[1] > 1 else np.zeros(len(places), np.int64)
+    return np.asarray(mine[:, block].T[:, :, None])
 
 
 def _cut(array: Any, index: int, rows: int, keys: int) -> Array | None:
@@ -466,9 +471,14 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
                 bound = np.zeros_like(value)
                 if name == "k":
                     value, bound = turned(p, given["k"][index][:count], places, given.get("cos"), given.get("sin"))
-                got = caches[name][where]
-                exact = after_rounding(kind, value, bound) if name == "k" and p.rotary != "none" else np.zeros(())
-                checks.append(compare(got, value, exact, kind))
+                if p.scales_kv != "none":
+                    scale = _scale_of(p, name, given, index, places)
+                    value, bound = value / scale, bound / scale
+                if p.dtype_kv != p.dtype_q:  # over a scale, or 1
+                    bound = bound + U32 * np.abs(value)
+                rounded = p.dtype_kv != p.dtype_q or (name == "k" and p.rotary != "none")
+                limit = after_rounding(kind, value, bound) if rounded else np.zeros(())
+                checks.append(compare(caches[name][where], value, limit, kind))
             if p.turns_q:
                 value, bound = turned(p, given["q"][index][:count], places, given.get("cos"), given.get("sin"))
                 limit = after_rounding(p.dtype_q, value, bound)

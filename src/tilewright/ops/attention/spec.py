@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.errors import either
 from tilewright.ops.base import Violation
 
 OP = "attention"
@@ -140,14 +141,15 @@ def signature_violations(signature: AttentionSignature) -> Iterator[Violation]:
         yield Violation("dtype-input", f"{s.dtype_q} is not a type of q", f"use {', '.join(INPUTS)}")
         return
     if s.family == "append":
-        if s.dtype_q not in FLOATS or s.dtype_kv != s.dtype_q:
+        caches = (s.dtype_q, *(FP8 if s.dtype_q in FLOATS else ()))
+        if s.dtype_kv not in caches:
             message = f"new rows of {s.dtype_q} do not go into a cache of {s.dtype_kv}"
-            yield Violation("dtype-mix", message, f"use one of {', '.join(FLOATS)} for both")
+            yield Violation("dtype-mix", message, f"use a cache of {either(caches)}, or convert the rows")
         return
     allowed = (s.dtype_q, *FP8) if s.dtype_q in ("fp16", "bf16") else (s.dtype_q,)
     if s.dtype_kv not in allowed:
         message = f"keys of {s.dtype_kv} do not go with queries of {s.dtype_q}"
-        yield Violation("dtype-mix", message, f"use {' or '.join(allowed)}")
+        yield Violation("dtype-mix", message, f"use {either(allowed)}")
     if s.dtype_out not in OUTPUTS:
         yield Violation("dtype-output", f"attention cannot give {s.dtype_out}", f"use {', '.join(OUTPUTS)}")
     if s.scales != "none" and not {s.dtype_q, s.dtype_kv} & set(FP8):
@@ -155,6 +157,6 @@ def signature_violations(signature: AttentionSignature) -> Iterator[Violation]:
         yield Violation("scales-dtype", message, "only fp8 has scales; give scale= instead")
     aux = (s.dtype_q, "fp32") if s.dtype_q in FLOATS else ("fp32",)
     if s.bias == "tensor" and s.dtype_aux not in aux:
-        yield Violation("dtype-bias", f"a bias of {s.dtype_aux} with queries of {s.dtype_q}", f"use {' or '.join(aux)}")
+        yield Violation("dtype-bias", f"a bias of {s.dtype_aux} with queries of {s.dtype_q}", f"use {either(aux)}")
     if (s.pages == "none") != (s.lookup == "none"):
         yield Violation("page-lookup", f"pages {s.pages} with lookup {s.lookup}", "use both, or none")

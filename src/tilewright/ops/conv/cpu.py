@@ -1,8 +1,10 @@
 """Convolution on the CPU family: what is legal, and the schedules worth proposing.
 
 implicit      forward and backward-data as a GEMM that reads its operand where it lies
+planar        the same for results of few channels, with pixels in lanes
 winograd      the same of 3 x 3 windows with fewer products and another error bound (reference.py)
 outer         backward-weight as sums of outer products
+direct_weight the same of few channels, with filters in lanes
 lanes         depthwise and small groups, forward and backward-data; `lanes_weight` backward-weight
 loops         the floor: any size, stride and element type
 """
@@ -16,9 +18,11 @@ from math import prod
 from tilewright.arch import Arch
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.cpu_schedules import (
+    CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
     CpuOuterSchedule,
+    CpuPlanarSchedule,
     CpuSchedule,
     CpuWinogradSchedule,
     Pair,
@@ -33,14 +37,18 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     CpuImplicitSchedule,
     CpuWinogradSchedule,
     CpuOuterSchedule,
+    CpuDirectWeightSchedule,
+    CpuPlanarSchedule,
     CpuLanesSchedule,
     LoopsSchedule,
 )
 
 VARIANTS_OF = {
     "implicit": ("forward", "backward_data"),
+    "planar": ("forward", "backward_data"),
     "winograd": ("forward", "backward_data"),
     "outer": ("backward_weight",),
+    "direct_weight": ("backward_weight",),
     "lanes": ("forward", "backward_data"),
     "lanes_weight": ("backward_weight",),
     "loops": ("forward", "backward_data", "backward_weight"),
@@ -48,6 +56,8 @@ VARIANTS_OF = {
 MAX_SPLIT_K = 64
 SQUARES = (2, 4)  # sides of squares of results there are transforms for
 MAX_TAPS = 12  # of a lanes_weight block: each has a pointer in a register
+DIRECT_CHANNELS = 256  # of a group whose lines direct_weight packs
+PLANAR_DEPTH = 512  # channels of a group planes are made of
 STRIP_DEPTH = 64  # channels of a group a strip holds
 EXACT_PRODUCTS = 1024  # of bytes, whose sum fp32 holds exactly
 TILE_LIMIT = 1 << 22  # elements of a cache block
@@ -92,16 +102,18 @@ def _registers(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> I
 
 
 def _tiles(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
-    if not isinstance(schedule, (CpuImplicitSchedule, CpuOuterSchedule, CpuWinogradSchedule)):
+    if isinstance(schedule, (CpuPlanarSchedule, CpuLanesSchedule, LoopsSchedule)):
         return
-    for name, size, block in zip("mnk", schedule.tile, schedule.warp_tile, strict=False):
+    tile = dict(zip(schedule.axis_names["tile"], schedule.tile, strict=True))
+    for name, block in zip("mnk", schedule.warp_tile, strict=True):
+        size = tile.setdefault(name, block)
         if size % block:
             yield Violation(
                 "cpu-tile",
                 f"tile_{name} {size} is not a multiple of warp_tile_{name} {block}",
                 f"use {max(1, size // block) * block}",
             )
-    m, n, k = (*schedule.tile, 1)[:3]
+    m, n, k = tile["m"], tile["n"], tile["k"]
     if max(m * n, n * k, m * k) > TILE_LIMIT:
         yield Violation("cpu-cache-block", f"tile {m}x{n}x{k} fills no cache of today", "use a smaller tile")
     if isinstance(schedule, CpuOuterSchedule) and schedule.split_k > MAX_SPLIT_K:
@@ -117,7 +129,16 @@ def _winograd(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> It
         yield Violation("cpu-winograd-type", "transforms of int8 are not exact", "use implicit")
 
 
-RULES = (_signature, _direction, _registers, _tiles, _winograd)
+def _planar(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, CpuPlanarSchedule):
+        return
+    if signature.dtype == "int8":
+        yield Violation("cpu-planar-type", "planes are of floats, which do not hold sums of int8", "use implicit")
+    if schedule.planes > TILE_LIMIT:
+        yield Violation("cpu-cache-block", f"planes of {schedule.planes} floats fill no cache of today", "use fewer")
+
+
+RULES = (_signature, _direction, _registers, _tiles, _winograd, _planar)
 
 
 def limits(schedule: CpuSchedule, problem: ConvProblem) -> Iterator[Violation]:
@@ -128,8 +149,13 @@ def limits(schedule: CpuSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield Violation("cpu-channels", "channels do not lie side by side", "use channels-last memory, or loops")
     if isinstance(schedule, CpuWinogradSchedule) and not minimal_filtering(problem):
         yield Violation("cpu-window", f"the window is {problem.window}, stride {problem.stride}", "use implicit")
+    if isinstance(schedule, CpuDirectWeightSchedule) and problem.group_channels > DIRECT_CHANNELS:
+        message = f"a group has {problem.group_channels} channels, over {DIRECT_CHANNELS}"
+        yield Violation("cpu-lines", message, "use outer")
+    depth = problem.group_filters if problem.variant == "backward_data" else problem.group_channels
+    if isinstance(schedule, CpuPlanarSchedule) and depth > PLANAR_DEPTH:
+        yield Violation("cpu-planes", f"groups sum over {depth} channels, over {PLANAR_DEPTH}", "use implicit")
     if isinstance(schedule, CpuLanesSchedule):
-        depth = problem.group_filters if problem.variant == "backward_data" else problem.group_channels
         if depth > STRIP_DEPTH:
             yield Violation("cpu-strip", f"groups sum over {depth} channels, over {STRIP_DEPTH}", "use implicit")
         if problem.dtype == "int8" and depth * prod(problem.window) > EXACT_PRODUCTS:
@@ -149,6 +175,7 @@ _BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {
     16: ((6, 2), (12, 1), (4, 2), (3, 3)),
 }
 _DEFAULT_BLOCKS = {32: 3, 16: 2}  # how many of them are in `default`
+_PLANAR = {32: ((12, 2), (4, 6), (8, 3)), 16: ((6, 2), (3, 3), (4, 2))}  # channels and vectors of pixels
 _PIXELS = {32: (14, 28, 8), 16: (12, 8, 4)}
 
 
@@ -172,6 +199,15 @@ def _outer(arch: Arch, rows: int, vectors: int, blocks: Shape, split_k: int = 1)
     )
 
 
+def _direct(arch: Arch, rows: int, vectors: int, filters: int = 64, pixels: int = 256) -> CpuDirectWeightSchedule:
+    width = vectors * lanes(arch)
+    return CpuDirectWeightSchedule((width * _about(filters, width), pixels), (rows, width, 1))
+
+
+def _planes(arch: Arch, rows: int, vectors: int, floats: int = 1 << 16) -> CpuPlanarSchedule:
+    return CpuPlanarSchedule(floats, (rows, vectors * lanes(arch), 1))
+
+
 def _by_lanes(signature: ConvSignature, arch: Arch, block: int) -> CpuLanesSchedule:
     pipeline = "lanes_weight" if signature.variant == "backward_weight" else "lanes"
     return CpuLanesSchedule(pipeline, (block, lanes(arch), 1))
@@ -191,6 +227,7 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
             yield _outer(arch, rows, vectors, (_about(64, rows), _about(64, vectors * width), 256))
         rows, vectors = blocks[0]
         yield _outer(arch, rows, vectors, (_about(64, rows), _about(64, vectors * width), 256), split_k=8)
+        yield _direct(arch, rows, vectors)
         yield _by_lanes(signature, arch, 12 if wide else 8)
     else:
         for rows, vectors in blocks:
@@ -199,33 +236,51 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
         for results in SQUARES:
             yield _minimal(arch, results, rows, vectors, (_about(112 // results, rows), _about(128, vectors * width)))
         yield _minimal(arch, 4, 2 * rows, 1, (1, 4))  # narrow groups
+        for rows, vectors in _PLANAR[arch.vector_registers][:2]:
+            yield _planes(arch, rows, vectors)
         yield _by_lanes(signature, arch, _PIXELS[arch.vector_registers][0])
     yield LoopsSchedule()
 
 
-def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
-    """Every axis turned; `profiler` turns them further than `full`."""
-    far, width = pool == "profiler", lanes(arch)
+def _tiles_swept(arch: Arch, far: bool) -> Iterator[tuple[int, int, Shape]]:
+    """Register blocks, and how many of them are a cache block."""
+    width = lanes(arch)
     for rows, vectors in _BLOCKS[arch.vector_registers]:
         for m in (32, 64, 128, 256) if far else (64, 128):
             for n in (64, 128, 256, 512) if far else (64, 256):
                 for k in (128, 256, 384, 576, 1152, 2304) if far else (256, 1152):
-                    shape = (_about(m, rows), _about(n, vectors * width), k)
-                    if signature.variant != "backward_weight":
-                        yield _implicit(signature, arch, rows, vectors, shape)
-                        continue
-                    for split_k in (1, 2, 8, 32) if far else (1, 8):
-                        yield _outer(arch, rows, vectors, shape, split_k)
-    if signature.variant != "backward_weight":
-        for results, m, n in product(SQUARES, (14, 28, 56) if far else (28, 56), (64, 128, 256) if far else (128,)):
-            for rows, vectors in _BLOCKS[arch.vector_registers][:2]:
-                yield _minimal(arch, results, rows, vectors, (_about(m, rows), _about(n, vectors * width)))
-    if signature.variant == "backward_weight":
-        for taps in (2, 4, 6, 8, 10, MAX_TAPS) if far else (4, 8, MAX_TAPS):
-            yield _by_lanes(signature, arch, taps)
-    else:
-        for pixels in range(4, 29, 2) if far else _PIXELS[arch.vector_registers]:
-            yield _by_lanes(signature, arch, pixels)
+                    yield rows, vectors, (_about(m, rows), _about(n, vectors * width), k)
+
+
+def _swept_weight(signature: ConvSignature, arch: Arch, far: bool) -> Iterator[CpuSchedule]:
+    for rows, vectors, shape in _tiles_swept(arch, far):
+        for split_k in (1, 2, 8, 32) if far else (1, 8):
+            yield _outer(arch, rows, vectors, shape, split_k)
+    for rows, vectors in _BLOCKS[arch.vector_registers][: None if far else 3]:
+        for filters, pixels in product((32, 64, 128) if far else (64,), (128, 256, 512) if far else (256,)):
+            yield _direct(arch, rows, vectors, filters, pixels)
+    for taps in (2, 4, 6, 8, 10, MAX_TAPS) if far else (4, 8, MAX_TAPS):
+        yield _by_lanes(signature, arch, taps)
+
+
+def _swept_pixels(signature: ConvSignature, arch: Arch, far: bool) -> Iterator[CpuSchedule]:
+    width = lanes(arch)
+    for rows, vectors, shape in _tiles_swept(arch, far):
+        yield _implicit(signature, arch, rows, vectors, shape)
+    for results, m, n in product(SQUARES, (14, 28, 56) if far else (28, 56), (64, 128, 256) if far else (128,)):
+        for rows, vectors in _BLOCKS[arch.vector_registers][:2]:
+            yield _minimal(arch, results, rows, vectors, (_about(m, rows), _about(n, vectors * width)))
+    for rows, vectors in _PLANAR[arch.vector_registers]:
+        for floats in (1 << 14, 1 << 15, 1 << 16, 1 << 17) if far else (1 << 16,):
+            yield _planes(arch, rows, vectors, floats)
+    for pixels in range(4, 29, 2) if far else _PIXELS[arch.vector_registers]:
+        yield _by_lanes(signature, arch, pixels)
+
+
+def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CpuSchedule]:
+    """Every axis turned; `profiler` turns them further than `full`."""
+    turned = _swept_weight if signature.variant == "backward_weight" else _swept_pixels
+    yield from turned(signature, arch, pool == "profiler")
     yield LoopsSchedule()
 
 

@@ -78,6 +78,46 @@ class CpuOuterSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuDirectWeightSchedule:
+    """Gradients of weights of few channels: taps and channels by filters, in lanes; no patches."""
+
+    pipeline: str = field(default="direct_weight", init=False)
+    tile: Pair  # filters done at a time, and pixels packed at a time
+    warp_tile: Shape  # taps and channels by filters
+
+    pipelines: ClassVar[tuple[str, ...]] = ("direct_weight",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "tile": ("n", "k")}
+    warp_grid: ClassVar[Shape] = ONE
+
+    def label(self) -> str:
+        return f"direct_weight_{_sizes(self.tile)}_{_sizes(self.warp_tile)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlanarSchedule:
+    """Vectors along pixels, for results of few channels: what is read is turned into planes, results back."""
+
+    pipeline: str = field(default="planar", init=False)
+    planes: int  # floats of the planes made at a time, about
+    warp_tile: Shape  # channels by pixels
+
+    pipelines: ClassVar[tuple[str, ...]] = ("planar",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+    warp_grid: ClassVar[Shape] = ONE
+
+    @property
+    def tile(self) -> Shape:
+        return self.warp_tile
+
+    def label(self) -> str:
+        return f"planar{self.planes}_{_sizes(self.warp_tile)}"
+
+
+@dataclass(frozen=True, slots=True)
 class CpuLanesSchedule:
     """Vectors along the channels of the result, each lane in a group of its own: depthwise, and small groups.
 
@@ -101,4 +141,12 @@ class CpuLanesSchedule:
         return f"{self.pipeline}_{_sizes(self.warp_tile)}"
 
 
-CpuSchedule: TypeAlias = CpuImplicitSchedule | CpuWinogradSchedule | CpuOuterSchedule | CpuLanesSchedule | LoopsSchedule
+CpuSchedule: TypeAlias = (
+    CpuImplicitSchedule
+    | CpuWinogradSchedule
+    | CpuOuterSchedule
+    | CpuDirectWeightSchedule
+    | CpuPlanarSchedule
+    | CpuLanesSchedule
+    | LoopsSchedule
+)

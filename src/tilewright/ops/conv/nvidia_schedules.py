@@ -2,13 +2,16 @@
 
 ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, folded for few channels, padded for odd ones
 BandSchedule        the same over bands of pixels that are fetched once for all taps
-DepthwiseSchedule   a filter for each channel, at the speed of memory
+BandWeightSchedule  backward_weight of such
+DepthwiseSchedule   a filter for each channel, of any window
+DepthwiseTileSchedule  the same of square windows, over tiles that the copy engine brings
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -103,6 +106,28 @@ def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class BandWeightSchedule:
+    """Gradients of weights: a band of x and its pixels of y are fetched once for the taps of a plane, up to nine."""
+
+    pipeline: str = field(default="band_weight", init=False)
+    pixels: int  # of a stage
+    stages: int
+    band: int  # rows of x there is room for: the pixels of a stage and what taps reach beyond
+
+    pipelines: ClassVar[tuple[str, ...]] = ("band_weight",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def shared_bytes(self) -> int:
+        """conv_band_weight_shape.h."""
+        return self.stages * (self.band + self.pixels) * K_BYTES + 1024 + 128
+
+    def label(self) -> str:
+        return f"band_weight_pixels{self.pixels}_stages{self.stages}_band{self.band}"
+
+
+@dataclass(frozen=True, slots=True)
 class DepthwiseSchedule:
     """A filter for each channel: threads slide the window over strips of pixels that they keep in registers."""
 
@@ -121,6 +146,40 @@ class DepthwiseSchedule:
         return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
             f"_rows{self.rows}" if self.rows else ""
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseTileSchedule:
+    """A filter for each channel: warps slide a square window over tiles of shared memory, with padding in them."""
+
+    pipeline: str = field(default="depthwise_tile", init=False)
+    window: int  # wide and high
+    step: int  # the stride, along both
+    pixels: int  # of results of a unit, across
+    lines: int  # and down
+    channels: int = 64  # of a tile
+    spread: int = 1  # the dilation, along both
+
+    pipelines: ClassVar[tuple[str, ...]] = ("depthwise_tile",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        said = f"depthwise_tile_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
+        return said + (f"_spread{self.spread}" if self.spread > 1 else "")
+
+    def least_bytes(self, weight: bool, planes: int) -> int:
+        """Shared memory of the smallest tile (conv_host_depthwise_tile.h)."""
+
+        def whole(nbytes: int) -> int:
+            return -(-nbytes // 128) * 128
+
+        pixel = 2 * self.channels
+        wide = (self.window - 1) * self.spread + 1
+        reach, high = ((count - 1) * self.step + wide for count in (self.pixels, self.lines))
+        if weight:
+            return 256 + high * whole(reach * pixel) + self.lines * whole(self.pixels * pixel)
+        return 256 + whole(planes * self.window**2 * self.channels * 4) + planes * high * whole(reach * pixel)
 
 
 DEPTHWISE_WINDOWS = (3, 5, 7)
@@ -220,6 +279,7 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
         yield from (replace(one, merged=True) for one in narrow)
         usual = [one for one in made if one.tile[:2] in _PADDED and one.cluster == (1, 1) and one.dealing != "stream_k"]
         yield from (replace(one, pipeline="padded") for one in usual)
+        yield from (replace(one, pipeline="padded", merged=True) for one in usual if one.tile[:2] == (128, 64))
 
 
 # Few filters, or few pixels of a stride times channels.
@@ -242,13 +302,15 @@ def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     yield from tma_ws(signature, arch, pool != "default")
-    yield from bands(signature, arch, pool != "default")
+    yield from bands(signature, arch)
+    yield from band_weights(signature, arch)
+    yield from depthwise_tiles(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
 
 
-def bands(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[BandSchedule]:
-    """Nine taps that stay, or a ring of fewer and wider ones; `wide`: slices too, which no GPU has run yet."""
+def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
+    """Nine taps that stay, or a ring of fewer and wider ones; of merged groups in slices too."""
     if not {"wgmma", "tma"} <= arch.features or signature.variant == "backward_weight":
         return
     if {DTYPES[signature.dtype].bytes, DTYPES[signature.dtype_out].bytes} != {2}:
@@ -263,8 +325,28 @@ def bands(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[BandSche
         made = BandSchedule((m, n, 64), stages, band, taps)
         yield made
         yield replace(made, merged=True)
-        for slice_, sharing in () if not wide else ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
+        for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
             yield replace(made, merged=True, slice=slice_, sharing=sharing)
+
+
+def band_weights(signature: ConvSignature, arch: Arch) -> Iterator[BandWeightSchedule]:
+    """Short bands where rows are, long ones where they must be."""
+    if not {"wgmma", "tma"} <= arch.features or signature.variant != "backward_weight":
+        return
+    if DTYPES[signature.dtype].bytes == 2:
+        yield from (BandWeightSchedule(*one) for one in ((128, 4, 240), (192, 3, 320), (256, 2, 512), (128, 2, 640)))
+
+
+def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
+    """Units that divide the sizes of usual networks, and such of powers of two."""
+    if "tma" not in arch.features or DTYPES[signature.dtype].bytes != 2:
+        return
+    data, weight = signature.variant == "backward_data", signature.variant == "backward_weight"
+    for window in DEPTHWISE_WINDOWS:
+        for step in DEPTHWISE_STEPS if not data else (1,):
+            for pixels, channels in product((7,) if weight and window == 7 else (7, 8), (32, 64)):
+                yield DepthwiseTileSchedule(window, step, pixels, 2, channels)
+        yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:

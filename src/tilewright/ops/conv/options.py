@@ -63,10 +63,16 @@ def _sizes(name: str, text: object, count: int = 0) -> Sizes:
 def _padding(text: object, count: int) -> tuple[Sizes, Sizes]:
     """Before and after."""
     parts = [one.split(":") for one in str(text).lower().split("x")]
-    if any(len(one) > 2 for one in parts):
+    try:
+        pairs = [(int(one[0]), int(one[-1])) for one in parts if len(one) <= 2]
+    except ValueError:
+        pairs = []
+    if len(pairs) != len(parts):
         raise _wrong("padding", text, "write 1, 1x1, or 0:1x0:1 for before:after")
-    before, after = ("x".join(one[index] for one in parts) for index in (0, -1))
-    return _sizes("padding", before, count), _sizes("padding", after, count)
+    if len(pairs) not in (1, count):
+        raise _wrong("padding", text, f"give one number or before:after, or {count} with an x between")
+    before, after = zip(*pairs * (count if len(pairs) == 1 else 1), strict=True)
+    return before, after
 
 
 def channels_first(shape: Sizes) -> Sizes:

@@ -12,6 +12,13 @@ from tilewright.ops.fused import epilogue_violations
 from tilewright.ops.spans import too_far, written_apart
 
 MAX_SIZE = 1 << 40  # of one dimension
+_SPLIT = "split the problem"
+# What would work in the place of a number that no split makes smaller.
+_SMALLER = {
+    "stride": "use one no longer than the padded input: from there on a line has one output",
+    "dilation": "use a smaller one: the window must fit the padded input",
+    "padding": "use less: what is padded is read as zeros, and adds nothing",
+}
 
 AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
@@ -75,7 +82,7 @@ def _sizes(p: ConvProblem) -> Iterator[Violation]:
             named.append((f"padding {what} of {axis}", size))
     for what, size in (("batch", p.batch), *named):
         if size > MAX_SIZE:
-            yield Violation("size-huge", f"{what} is {size}, over {MAX_SIZE}", "split the problem")
+            yield Violation("size-huge", f"{what} is {size}, over {MAX_SIZE}", _SMALLER.get(what.split()[0], _SPLIT))
 
 
 def _groups(p: ConvProblem) -> Iterator[Violation]:

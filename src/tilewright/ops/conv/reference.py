@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.cpu_schedules import CpuWinogradSchedule
 from tilewright.ops.conv.problem import ConvProblem, minimal_filtering
 from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.numerics import (
@@ -28,10 +30,10 @@ from tilewright.ops.numerics import (
     U32,
     Array,
     Check,
+    Comparison,
     activation,
     after_activation,
     after_rounding,
-    compare,
     gamma,
     round_to,
     sampled_rows,
@@ -185,14 +187,19 @@ def exact(problem: ConvProblem, arrays: Mapping[str, Any], rows: Rows = slice(No
             else:
                 total, size = total + d, size + np.abs(d)
         value = activation(p.epilogue, total) if p.epilogue in ACTIVATIONS else total
-        return Exact(value, total, size * scaled, products * scaled, scaled, _filtered(p, read) * scaled)
+        may_filter = minimal_filtering(p) and p.variant != "backward_weight"
+        filtered = _filtered(p, read) * scaled if may_filter else 0.0
+        return Exact(value, total, size * scaled, products * scaled, scaled, filtered)
+
+
+def filters(spec: KernelSpec) -> bool:
+    """Whether a kernel computes by Winograd's filtering, whose bound is wider."""
+    return isinstance(spec.schedule, CpuWinogradSchedule)
 
 
 def _filtered(problem: ConvProblem, read: list[Array]) -> Array:
     """N of the bound: for each channel of the result the largest inputs of each channel times the sizes of weights."""
     p = problem
-    if not minimal_filtering(p) or p.variant == "backward_weight":
-        return np.zeros(1)
     source, weights = read[0] if p.variant == "forward" else read[2], np.abs(read[1])
     largest = np.abs(source).reshape(-1, p.groups, source.shape[-1] // p.groups).max(0, initial=0.0)
     by_group = weights.reshape(p.groups, p.group_filters, -1, p.group_channels).sum(2)
@@ -200,8 +207,8 @@ def _filtered(problem: ConvProblem, read: list[Array]) -> Array:
     return found.reshape(-1)
 
 
-def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Array:
-    """How far each element of a right result may be from `found.value`.
+def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0, filtering: bool = False) -> Array:
+    """How far each element of a right result may be from `found.value`; `filtering`: of a kernel that `filters`.
 
     Float outputs.  With u = 2^-24, gamma_n = n u / (1 - n u) and T products summed to an element (forward: channels of
     a group times the window; backward_data: filters of a group times the window; backward_weight: pixels of the
@@ -216,11 +223,12 @@ def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Arr
     plus (T+1) 2^-126, since subnormal terms may be flushed, and of bf16 inputs 2^-126 T times the largest of them,
     since they may be flushed themselves.
 
-    Winograd's filtering F(2x2, 3x3), by which windows of 3 x 3 with stride 1 may be computed (forward and
-    backward_data), mixes neighbours: an error is no longer small where the pixels under the window are.  Its transforms
-    have matrices A, B and G of one axis; with |x| at most X, and W the sum of |w| over the window, sizes grow along an
-    axis by at most max_i sum_p |A_ip| sum_q |B_pq| max_t |G_pt| = 4.  With C channels (times the depth of the window)
-    summed, products and transforms rounding at most C + 12 times in a row,
+    Kernels that compute windows of 3 x 3 with stride 1 by Winograd's filtering F(2x2, 3x3) (forward and
+    backward_data), and no others, may be further off: filtering mixes neighbours, and an error is no longer small where
+    the pixels under the window are.  Its transforms have matrices A, B and G of one axis; with |x| at most X, and W the
+    sum of |w| over the window, sizes grow along an axis by at most max_i sum_p |A_ip| sum_q |B_pq| max_t |G_pt| = 4.
+    With C channels (times the depth of the window) summed, products and transforms rounding at most C + 12 times in a
+    row,
 
         e0 = gamma_{T+1} |x||w| + 16 gamma_{C+12} N      N = sum over channels of X W, X the largest of the channel
 
@@ -237,9 +245,10 @@ def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0) -> Arr
     count = 1 if DTYPES[p.dtype].kind == "int" else terms(p)
     with np.errstate(all="ignore"):
         error = gamma(count + 1) * found.products + p.num_d * U32 * found.size
-        deep = p.window[0] if len(p.window) == 3 else 1
-        depth = p.group_filters if p.variant == "backward_data" else p.group_channels
-        error = error + FILTERING * gamma(depth * deep + 12) * found.filtered
+        if filtering:
+            deep = p.window[0] if len(p.window) == 3 else 1
+            depth = p.group_filters if p.variant == "backward_data" else p.group_channels
+            error = error + FILTERING * gamma(depth * deep + 12) * found.filtered
         error = error + TINY32 * (terms(p) * (1.0 + largest) + 1.0) * found.scaled
         if p.epilogue in ACTIVATIONS:
             error = after_activation(p.epilogue, found.before, error)
@@ -251,8 +260,8 @@ def reference(problem: ConvProblem, arrays: Mapping[str, Any]) -> Array:
     return from_rows(problem, round_to(exact(problem, arrays).value, problem.dtype_out))
 
 
-def judgement(problem: ConvProblem, arrays: Mapping[str, Any]) -> Callable[[Any], Check]:
-    """The reference, computed now, to compare any number of results with."""
+def judgement(problem: ConvProblem, arrays: Mapping[str, Any]) -> Callable[[Any, bool], Check]:
+    """The reference, computed now, to compare any number of results with; each with whether its kernel `filters`."""
     p = problem
     rows = sampled_rows(_row_count(p), max(1.0, float(p.flops)), FULL_CHECK_FLOPS)
     found = exact(p, arrays, rows)
@@ -260,10 +269,18 @@ def judgement(problem: ConvProblem, arrays: Mapping[str, Any]) -> Callable[[Any]
     if p.dtype == "bf16":
         read = {"forward": "xw", "backward_data": "wy", "backward_weight": "xy"}[p.variant]
         largest = sum(float(np.max(np.abs(np.asarray(arrays[one]).astype(np.float32)), initial=0.0)) for one in read)
-    bound = error_bound(p, found, largest if np.isfinite(largest) else 0.0)
-    return lambda result: compare(rows_of(p, np.asarray(result), rows), found.value, bound, p.dtype_out, found.size)
+    largest = largest if np.isfinite(largest) else 0.0
+    compared: dict[bool, Comparison] = {}
+
+    def ask(result: Any, filtering: bool) -> Check:
+        if filtering not in compared:
+            bound = error_bound(p, found, largest, filtering)
+            compared[filtering] = Comparison(found.value, bound, p.dtype_out, found.size)
+        return compared[filtering](rows_of(p, np.asarray(result), rows))
+
+    return ask
 
 
-def verify(problem: ConvProblem, arrays: Mapping[str, Any], result: Any) -> Check:
+def verify(problem: ConvProblem, arrays: Mapping[str, Any], result: Any, filtering: bool = False) -> Check:
     """Compare a result with the reference: NaN and infinity in the same places, the rest within its bound."""
-    return judgement(problem, arrays)(result)
+    return judgement(problem, arrays)(result, filtering)

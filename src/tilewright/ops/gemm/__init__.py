@@ -21,6 +21,7 @@ from tilewright.ops.gemm.schedule import (
     GpuLoopsSchedule,
     MultistageSchedule,
     NvidiaSchedule,
+    ShiftWsSchedule,
     SkinnySchedule,
     TmaWsSchedule,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "GpuLoopsSchedule",
     "MultistageSchedule",
     "NvidiaSchedule",
+    "ShiftWsSchedule",
     "SkinnySchedule",
     "TmaWsSchedule",
 ]

@@ -16,14 +16,15 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.numerics import (
+    LARGEST,
     TINY32,
     U32,
     Array,
     Check,
+    Comparison,
     activation,
     after_activation,
     after_rounding,
-    compare,
     gamma,
     narrow_part,
     round_to,
@@ -32,6 +33,7 @@ from tilewright.ops.numerics import (
 
 # Rows of a large problem are sampled: two float64 products of this many operations take a fraction of a second.
 FULL_CHECK_FLOPS = 4e9
+_FEW_ROWS, _LEAST_COLUMNS, _WIDENED = 64, 64, 1 << 17  # rows of A; columns and elements of B that are widened together
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +53,73 @@ def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice =
     `arrays` holds a (.., m, k), b (.., k, n), c or None, ds, alpha, beta; batches broadcast.
     """
     with np.errstate(all="ignore"):
-        a = np.asarray(arrays["a"])[..., rows, :].astype(np.float64)
-        b = np.asarray(arrays["b"]).astype(np.float64)
+        a, b = np.asarray(arrays["a"])[..., rows, :], np.asarray(arrays["b"])
         alpha, beta = float(arrays["alpha"]), float(arrays["beta"])
-        total: Array = a @ b
+        total = _product(a, b, np.float64)
         if DTYPES[problem.dtype_a].kind == "int":
             total = (total.astype(np.int64) + 2**31) % 2**32 - 2**31  # int32 sums wrap
             sizes = np.abs(total).astype(np.float64)
         else:
-            sizes = np.abs(a) @ np.abs(b)
+            sizes = sizes_of(a, b)
         flushed: Array | float = abs(alpha) * (problem.k + 1.0)
         if problem.dtype_a == problem.dtype_b == "bf16":  # inputs too: x86's dot product of pairs does so
-            flushed = flushed + abs(alpha) * (np.abs(a).sum(-1)[..., :, None] + np.abs(b).sum(-2)[..., None, :])
-        x = alpha * total.astype(np.float64)
-        products = abs(alpha) * sizes
+            lost = [np.abs(one.astype(np.float32)).sum(axis, dtype=np.float64) for one, axis in ((a, -1), (b, -2))]
+            flushed = flushed + abs(alpha) * (lost[0][..., :, None] + lost[1][..., None, :])
+        # A sweep asks this of every problem: what changes nothing is left out.
+        x = total.astype(np.float64, copy=False) * alpha if alpha != 1 else total.astype(np.float64, copy=False)
+        products = abs(alpha) * sizes if abs(alpha) != 1 else sizes
         size = products
         if beta != 0:
             c = np.asarray(arrays["c"])[..., rows, :].astype(np.float64)
             x = x + beta * c
             size = size + np.abs(beta * c)
-        scaled: Array | float = 1.0
+        scaled: Array | float | None = None
         for one in arrays["ds"]:
             d = _rows_of(np.asarray(one), rows, problem.m).astype(np.float64)
             if problem.epilogue == "MultiDMultiply":
-                x, scaled = x * d, scaled * np.abs(d)
+                x, scaled = x * d, np.abs(d) * (1.0 if scaled is None else scaled)
             else:
                 x, size = x + d, size + np.abs(d)
         value = activation(problem.epilogue, x) if problem.epilogue in ACTIVATIONS else x
-        return Exact(value, x, size * scaled, products * scaled, flushed * scaled)
+        if scaled is not None:
+            size, products, flushed = size * scaled, products * scaled, flushed * scaled
+        return Exact(value, x, size, products, flushed)
+
+
+def _product(a: Array, b: Array, kind: Any, *, sizes: bool = False) -> Array:
+    """A B in a wider type, or |A||B|; where A has few rows by columns of B: what is widened of it stays in a cache."""
+    wide = a.astype(kind)
+    if sizes:
+        np.abs(wide, out=wide)
+    rows, columns = a.shape[-2], b.shape[-1]
+    lines = b.size // max(1, columns)
+    step = max(_LEAST_COLUMNS, _WIDENED // max(1, lines)) if rows <= _FEW_ROWS else columns
+    out = np.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), rows, columns), kind)
+    room = np.empty_like(b[..., : min(step, columns)], kind)  # in the order that B has in memory
+    for first in range(0, columns, step):
+        part = room[..., : min(step, columns - first)]
+        np.copyto(part, b[..., first : first + step], casting="unsafe")
+        if sizes:
+            np.abs(part, out=part)
+        out[..., first : first + step] = wide @ part
+    return out
+
+
+def sizes_of(a: Array, b: Array) -> Array:
+    """|A||B|, or a little more: from a product in fp32, which takes half as long as one in float64.
+
+    Sums of K sizes lose at most a part of gamma_K there, and 2^-126 for each product that counts as 0.
+    """
+    k = a.shape[-1]
+    with np.errstate(all="ignore"):
+        if max(a.itemsize, b.itemsize) <= 4:
+            short = _product(a, b, np.float32, sizes=True)
+            if np.max(short, initial=0.0) <= LARGEST["fp32"] / 4:  # NaN is not
+                found = short.astype(np.float64)
+                found += k * TINY32
+                found *= 1.0 + gamma(k)
+                return found
+        return _product(a, b, np.float64, sizes=True)
 
 
 def _rows_of(d: Array, rows: Array | slice, m: int) -> Array:
@@ -142,7 +183,8 @@ def judgement(problem: GemmProblem, arrays: Mapping[str, Any], narrow_sums: bool
     rows = sampled_rows(problem.m, max(1.0, float(problem.flops)), FULL_CHECK_FLOPS)
     found = exact(problem, arrays, rows)
     bound = error_bound(problem, found, narrow_sums)
-    return lambda result: compare(np.asarray(result)[..., rows, :], found.value, bound, problem.dtype_c, found.size)
+    compared = Comparison(found.value, bound, problem.dtype_c, found.size)
+    return lambda result: compared(np.asarray(result)[..., rows, :])
 
 
 def verify(problem: GemmProblem, arrays: Mapping[str, Any], result: Any, narrow_sums: bool = False) -> Check:

@@ -5,7 +5,7 @@ Calls, plans, the registry and the measurements know ops only through this contr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
@@ -99,11 +99,18 @@ class Binding(Protocol):
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         """A sample's operands as kernels take them: packed, by the planner's kernel, where the problem says so."""
 
-    def check(self, problem: Any, sample: Sample) -> Check:
-        """Compare the results in a sample on the host with the reference."""
+    def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
+        """The slot of the first table that holds what it may not (`Slot.holds`), of copies on the host; empty: none."""
 
-    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
-        """A `check` for one set of operands and many results: the reference is computed once."""
+    def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
+        """Compare the results in a sample on the host with the reference.
+
+        `kernels` computed them, one a stage: how far a result may be off is what these promise, and no more.  With none
+        named it is what most kernels of the op promise.
+        """
+
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        """A `check` for one set of operands and results of many kernels: the reference is computed once."""
 
 
 class BindingDefaults:
@@ -115,7 +122,7 @@ class BindingDefaults:
 
         def bind(self, *operands: Any, **keywords: Any) -> tuple[Operands, Sequence[Any], Attributes]: ...
 
-        def check(self, problem: Any, sample: Sample) -> Check: ...
+        def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check: ...
 
     def bind_kernel(
         self, spec: KernelSpec, *operands: Any, **keywords: Any
@@ -133,14 +140,17 @@ class BindingDefaults:
     def checks_apart(self, problem: Any) -> bool:
         return False
 
+    def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
+        return ""
+
     def attributes_for(self, attributes: Attributes, scalars: Sequence[float]) -> Attributes:
         return attributes
 
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         return operands
 
-    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample], Check]:
-        return lambda made: self.check(problem, made)
+    def judge(self, problem: Any, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        return lambda made, kernels: self.check(problem, made, kernels)
 
 
 def binding(op: str) -> Binding:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.bindings.attention import calls, request, samples, stages
-from tilewright.runtime.requests import Operands, Request, Sample, Slot
+from tilewright.runtime.bindings.attention.tables import wrong_table
+from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
 
 __all__ = ["BINDING"]
 
@@ -66,11 +68,15 @@ class AttentionBinding(BindingDefaults):
     def dense(self, problem: AttentionProblem) -> Request:
         return stages.alone(problem)
 
-    def check(self, problem: AttentionProblem, sample: Sample) -> Check:
+    def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
+        return wrong_table(stage, tables)
+
+    def check(self, problem: AttentionProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         return samples.judge(problem, sample)(sample)
 
-    def judge(self, problem: AttentionProblem, sample: Sample) -> Callable[[Sample], Check]:
-        return samples.judge(problem, sample)
+    def judge(self, problem: AttentionProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        ask = samples.judge(problem, sample)
+        return lambda made, kernels: ask(made)
 
 
 BINDING: Binding = AttentionBinding()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.errors import either
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.runtime.arrays import View
@@ -15,7 +16,7 @@ from tilewright.runtime.bindings.attention.operands import (
     table,
     unit_rows,
 )
-from tilewright.runtime.bindings.attention.request import Call, demand_legal, page_room
+from tilewright.runtime.bindings.attention.request import Call, demand_legal, page_room, scales_given
 from tilewright.runtime.bindings.attention.stages import (
     CACHE_K,
     CACHE_V,
@@ -60,6 +61,7 @@ def build(call: Call) -> Request:
         table(call.view(LENGTHS_NEW), 1, (said["batch"],))
         said["lengths_q"] = True
     call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
+    scales_given(call)
     _rotary(call)
     made = _turned_q(call, lie)
     said |= {f"{name}_strides": lies.strides for name, lies in lie.items()}
@@ -106,7 +108,7 @@ def _rotary(call: Call) -> None:
         unit_rows(one)
     if cos.dtype not in ("fp32", said["dtype_q"]):
         message = f"cos and sin hold {cos.dtype}, and k {said['dtype_q']}"
-        raise bad("rotary-tables", message, cos.dtype, f"give fp32 or {said['dtype_q']}")
+        raise bad("rotary-tables", message, cos.dtype, f"give {either(('fp32', said['dtype_q']))}")
     said["rotary_size"], said["dtype_aux"] = 2 * cos.shape[1], cos.dtype
     call.lying["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
 

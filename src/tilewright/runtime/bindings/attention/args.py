@@ -90,6 +90,7 @@ class AppendArgs(ctypes.Structure):
         ("pages", Pages),
         *_pointers("cos", "sin"),
         *_numbers("rotary", "table_rows", "table_stride"),
+        *((f"{name}_scales", Scales) for name in "kv"),
     )
 
 

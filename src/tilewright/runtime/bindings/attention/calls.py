@@ -186,9 +186,12 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
         )
     if given["q"] is None and given["q_out"] is not None:
         raise bad("shape-queries", "q_out is given and q is not", "None", "give q too, or leave q_out out")
+    k_scale, v_scale = _pair("kv_scales", given["kv_scales"])
     operands = _placed(
         q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
-        page_table=given["page_table"], cos=cos, sin=sin, cache_k=cache_k, cache_v=cache_v, q_out=given["q_out"],
+        page_table=given["page_table"], cos=cos, sin=sin, k_scale=k_scale, v_scale=v_scale, cache_k=cache_k,
+        cache_v=cache_v, q_out=given["q_out"],
     )  # fmt: skip
-    attributes = Attributes(family="append", layout=layout, kv_layout=kv_layout, rotary=kind)
+    attributes = Attributes(family="append", layout=layout, kv_layout=kv_layout, rotary=kind,
+                            scale_block=_optional("scale_block", given["scale_block"]))  # fmt: skip
     return operands, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), tuple(attributes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
 from tilewright.ops.attention.problem import Sizes
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import numbers
@@ -32,7 +32,7 @@ whole_number = partial(numbers.whole_number, "attention")
 def not_an_array(name: str, value: Any) -> ProblemError:
     """With the elements such an array has: tables are of int32, masks of truth values."""
     kind = "np.float32" if name in _FLOATS else "bool" if name == "mask" else "np.int32"
-    held = "None" if value is None else f"a {type(value).__name__}"
+    held = "None" if value is None else an(type(value).__name__)
     remedy = f"give a NumPy array (np.asarray({name}, dtype={kind})) or anything with DLPack"
     return bad("array-type", f"{name} is {held}, not an array", held, remedy)
 
@@ -45,7 +45,9 @@ def known_layout(name: Any, known: tuple[str, ...], rule: str = "layout-name") -
         if folded in known:
             return folded
         raise UnknownNameError(f"{name!r} is not a layout", rule=rule, value=name, remedy=nearest(name, list(known)))
-    raise bad(rule, f"the layout is a {type(name).__name__}, not a name", shown(name), f"use one of {', '.join(known)}")
+    raise bad(
+        rule, f"the layout is {an(type(name).__name__)}, not a name", shown(name), f"use one of {', '.join(known)}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,15 @@ def broadcast(view: View, full: Sizes) -> tuple[Sizes, Sizes]:
     return sizes, tuple(0 if size == 1 else step for size, step in zip(sizes, strides, strict=True))
 
 
-def scale_strides(view: View, batch: int, heads: int, block: int) -> tuple[str, Sizes]:
-    """Which kind of scales an array is, and its strides of sequence, head and block."""
+def scale_strides(view: View, batch: int, heads: int, rows: int, block: int) -> tuple[str, Sizes]:
+    """Which kind of scales an array is, and its strides of sequence, head and block (of `block` rows)."""
     remedy = f"give fp32 of one number, ({heads},), ({batch}, {heads}), or ({batch}, {heads}, blocks) with scale_block"
     shape, strides = view.shape, view.strides
     if view.dtype != "fp32":
         raise bad("scales-shape", f"{view.what} holds {view.dtype}", view.dtype, remedy)
+    if len(shape) == 3 and block and shape[2] * block < rows:
+        message = f"{view.what} of shape {shape} has {shape[2]} block(s) of {block}, and there are {rows} rows"
+        raise bad("scales-shape", message, shape, f"give {-(-rows // block)} blocks")
     if all(one == 1 for one in shape):
         return "tensor", (0, 0, 0)
     if shape == (heads,):

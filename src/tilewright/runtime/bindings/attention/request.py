@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, shown
 from tilewright.ops.attention.legality import problem_check
 from tilewright.ops.attention.problem import AttentionProblem, Sizes
-from tilewright.ops.attention.spec import FLOATS, INPUTS, OUTPUTS, default_output
-from tilewright.ops.attention.splits import splits_of
+from tilewright.ops.attention.spec import FLOATS, INPUTS, OUTPUTS, SCALES, default_output
+from tilewright.ops.attention.ways import ways
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.attention import stages
 from tilewright.runtime.bindings.attention.operands import (
@@ -110,12 +110,14 @@ def made_up(problem: AttentionProblem, target: str) -> Request:
     """The request of operands that `samples` made: dense, or as the problem says."""
     if problem.family != "forward":
         return stages.alone(problem)
-    return stages.whole(staged(problem, target), Lying(), stages.results(problem))
+    return _whole(problem, target, Lying(), stages.results(problem))
 
 
-def staged(problem: AttentionProblem, target: str) -> tuple[AttentionProblem, ...]:
-    splits = splits_of(problem, arch_by_name(target))
-    return (problem,) if splits == 1 else (problem.part(splits), problem.combined(splits))
+def _whole(problem: AttentionProblem, target: str, lying: Lying, made: tuple[Result, ...]) -> Request:
+    """The call in the rule's number of parts, and how to have it in others."""
+    first, *others = ways(problem, arch_by_name(target)).values()
+    request = stages.whole(first, lying, made)
+    return replace(request, others=lambda: [stages.whole(one, lying, made) for one in others]) if others else request
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def _forward(call: Call) -> Request:
     made = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
     if a.lse:
         made.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
-    return stages.whole(staged(problem, call.target), Lying(**call.lying), tuple(made))
+    return _whole(problem, call.target, Lying(**call.lying), tuple(made))
 
 
 def _demand_dtypes(q: View, k: View, v: View) -> None:
@@ -191,6 +193,9 @@ def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
     said["dtype_kv"] = k.dtype
     if call.views[TABLE] is not None:
         _pages(call, lie)
+    elif a.page_size:
+        raise bad("page-size", f"page_size is {a.page_size}, and there is no page_table", a.page_size,
+                  "give page_table and keys in pages, or leave page_size out")  # fmt: skip
     elif packed:
         if call.views[STARTS_K] is None:
             remedy = "give starts_k, or keys in pages"
@@ -321,28 +326,35 @@ def _scores(call: Call) -> None:
     if sink is not None:
         _vector(sink, said["heads_q"], "one logit a query head")
         said["sink"] = True
-    for name, slot in (("q", Q_SCALE), ("k", K_SCALE), ("v", V_SCALE)):
-        one = call.views[slot]
-        if one is not None:
-            heads = said["heads_q"] if name == "q" else said["heads_kv"]
-            kind, strides = scale_strides(one, said["batch"], heads, call.a.scale_block)
-            rows = said["rows"] if name == "q" else said["keys"]
-            if kind == "block" and one.shape[2] * call.a.scale_block < rows:
-                message = f"{one.what} has {one.shape[2]} blocks of {call.a.scale_block}, and there are {rows} rows"
-                raise bad("scales-shape", message, one.shape, f"give {-(-rows // call.a.scale_block)} blocks")
-            finest = said.get("scales_q" if name == "q" else "scales_kv", "none")
-            order = ("none", "tensor", "head", "block")
-            said["scales_q" if name == "q" else "scales_kv"] = max(finest, kind, key=order.index)
-            lying.setdefault("scales", {})[name] = strides
-    if (call.views[K_SCALE] is None) != (call.views[V_SCALE] is None):
-        raise bad("scales-both", "one of k and v has scales and the other none", "kv_scales", "give both")
-    said["scale_block"] = call.a.scale_block
+    scales_given(call)
     seed = call.views[SEED]
     if seed is not None:
         if seed.dtype != "int64" or seed.shape != (2,) or seed.strides != (1,):
             message = f"seed is {seed.dtype} of shape {seed.shape}"
             raise bad("seed", message, seed.shape, "give a whole number, (seed, offset), or both as two of int64")
         lying["seeded"] = True
+
+
+def scales_given(call: Call) -> None:
+    """Scales of q, k and v: kinds, strides, and blocks that somebody reads."""
+    said, block = call.problem, call.a.scale_block
+    apart = False
+    for name, slot in (("q", Q_SCALE), ("k", K_SCALE), ("v", V_SCALE)):
+        one = call.views[slot]
+        if one is None:
+            continue
+        heads, rows = ("heads_q", "rows") if name == "q" else ("heads_kv", "keys")
+        kind, strides = scale_strides(one, said["batch"], said[heads], said[rows], block)
+        field = "scales_q" if name == "q" else "scales_kv"
+        said[field] = max(said.get(field, "none"), kind, key=SCALES.index)
+        call.lying.setdefault("scales", {})[name] = strides
+        apart = apart or len(one.shape) == 3
+    if (call.views[K_SCALE] is None) != (call.views[V_SCALE] is None):
+        raise bad("scales-both", "one of k and v has scales and the other none", "kv_scales", "give both")
+    if block and not apart:
+        raise bad("scale-block", f"scale_block is {shown(block)}, and there are no scales by block", shown(block),
+                  "give scales of (sequences, heads, blocks), or leave scale_block out")  # fmt: skip
+    said["scale_block"] = block
 
 
 def _vector(view: View, size: int, what: str) -> None:

@@ -171,6 +171,11 @@ def _forward_operands(p: AttentionProblem, generator: Generator) -> dict[str, An
         made["alibi"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
     if p.sink:
         made["sink"] = _random(generator, (p.heads_q,), "fp32")
+    return made | _scales(p, generator)
+
+
+def _scales(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
+    made = {}
     for name, kind in (("q", p.scales_q), ("k", p.scales_kv), ("v", p.scales_kv)):
         if kind != "none":
             shape = stages.scale_shape(p, name)
@@ -192,7 +197,7 @@ def _append_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any
     for name in "kv":
         cache = _poisoned(p, name, p.dtype_kv)
         made[f"cache_{name}"] = _vectorised(p, name, cache) if p.pages == "vectorised" else cache
-    return made
+    return made | _scales(p, generator)
 
 
 def _poisoned(p: AttentionProblem, name: str, dtype: str) -> Array:

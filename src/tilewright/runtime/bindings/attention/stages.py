@@ -198,7 +198,7 @@ def _bytes(shape: Sizes) -> int:
     return -(-count // 64) * 64
 
 
-def _scale_args(args: AttentionArgs, p: AttentionProblem, lying: Lying, slots: dict[str, int]) -> None:
+def _scale_args(args: AttentionArgs | AppendArgs, p: AttentionProblem, lying: Lying, slots: dict[str, int]) -> None:
     for name, kind, slot in (("q", p.scales_q, Q_SCALE), ("k", p.scales_kv, K_SCALE), ("v", p.scales_kv, V_SCALE)):
         if kind == "none":
             continue
@@ -259,6 +259,7 @@ def append(problem: AttentionProblem, lying: Lying | None = None) -> StageReques
     if p.rotary != "none":
         slots |= {"cos": COS, "sin": SIN}
         args.table_rows, args.table_stride = lying.rotary if any(lying.rotary) else (p.keys, p.rotary_size // 2)
+    _scale_args(args, p, lying, slots)
     return StageRequest(p, args, tuple(_pointers(_APPEND, slots)))
 
 

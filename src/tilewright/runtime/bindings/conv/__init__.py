@@ -112,10 +112,10 @@ class ConvBinding(BindingDefaults):
     def dense(self, problem: ConvProblem) -> Request:
         return dense.dense(problem)
 
-    def check(self, problem: ConvProblem, sample: Sample) -> Check:
-        return samples.judge(problem, sample)(sample)
+    def check(self, problem: ConvProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
+        return samples.judge(problem, sample)(sample, kernels)
 
-    def judge(self, problem: ConvProblem, sample: Sample) -> Callable[[Sample], Check]:
+    def judge(self, problem: ConvProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
         return samples.judge(problem, sample)
 
 

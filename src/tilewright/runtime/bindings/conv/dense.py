@@ -94,32 +94,60 @@ def _by_group(problem: ConvProblem, name: str, strides: Sizes) -> tuple[Sizes, S
     return (p.batch, *pixels, groups, each), (*strides[:-1], strides[-1] * each, strides[-1])
 
 
-def _d_copy(problem: ConvProblem, larger: ConvProblem, pointer: int, strides: Sizes) -> tuple[Copy, Sizes]:
-    """A D tensor in dense channels-last memory, filled up where the larger problem has more filters; its strides."""
-    size = DTYPES[problem.dtype_d].bytes
-    kept = tuple(1 if step == 0 else count for count, step in zip(problem.y_shape, strides, strict=True))
+def _even(shape: Sizes, strides: Sizes) -> bool:
+    """Whether pixels lie at equal distances, images too."""
+    apart = strides[-2] * shape[-2]
+    for size, stride in zip(reversed(shape[:-2]), reversed(strides[:-2]), strict=True):
+        if size > 1 and stride != apart:
+            return False
+        apart *= size
+    return True
+
+
+def _as_gpus_read(shape: Sizes, strides: Sizes) -> bool:
+    """Kernels of GPUs take D tensors of one number a channel, and such as lie like y: channels side by side, pixels at
+    equal distances."""
+    return strides[-1] == 1 and _even(shape, strides)
+
+
+def _d_copy(
+    problem: ConvProblem, larger: ConvProblem, pointer: int, strides: Sizes, for_gpu: bool
+) -> tuple[Copy, Sizes]:
+    """A D tensor in dense channels-last memory, filled up where the larger problem has more filters; its strides.
+    What repeats stays so, where the kernel takes that."""
+    size, repeats = DTYPES[problem.dtype_d].bytes, [step == 0 for step in strides]
+    if for_gpu:
+        repeats = [not any(strides[:-1]) and index < len(strides) - 1 for index in range(len(strides))]
+    kept = tuple(1 if again else count for count, again in zip(problem.y_shape, repeats, strict=True))
     shape = (*kept[:-1], problem.groups, problem.group_filters)
     steps = (*strides[:-1], strides[-1] * problem.group_filters, strides[-1])
     padded = (*kept[:-1], larger.groups, larger.group_filters)
     new = dense_strides((*kept[:-1], larger.filters))
     copy = Copy(pointer, shape, tuple(one * size for one in steps), padded, size)
-    return copy, tuple(0 if old == 0 else step for old, step in zip(strides, new, strict=True))
+    return copy, tuple(0 if again else step for again, step in zip(repeats, new, strict=True))
 
 
-def with_ds(made: StageRequest, ds: Sequence[DTensor], before: ConvProblem | None = None) -> StageRequest:
-    """A stage (made without) with its D tensors, in copies where their channels lie otherwise than kernels read them:
-    where those of y lie side by side, so do theirs.  `before`: the problem whose D tensors they are."""
+def with_ds(
+    made: StageRequest, ds: Sequence[DTensor], before: ConvProblem | None = None, *, for_gpu: bool = False
+) -> StageRequest:
+    """A stage (made without) with its D tensors, in copies where they lie otherwise than kernels read them: where
+    channels of y lie side by side, so do theirs.  `before`: the problem whose D tensors they are."""
     p = made.problem
     before = before or p
     found, laid = list(made.copies), []
     for index, one in enumerate(ds, len(made.pointers)):
         step = one.strides[-1]
-        if step and ((step != 1 and p.y_strides[-1] == 1) or before.filters != p.filters):
-            copy, strides = _d_copy(before, p, index, one.strides)
+        otherwise = (step and step != 1) or (for_gpu and not _as_gpus_read(before.y_shape, one.strides))
+        if (otherwise and p.y_strides[-1] == 1) or (step and before.filters != p.filters):
+            copy, strides = _d_copy(before, p, index, one.strides, for_gpu)
             found.append(copy)
             one = DTensor(one.slot, strides)
         laid.append(one)
     return replace(stage(p, laid), copies=tuple(found))
+
+
+def _without_added(five: Sequence[int], rank: int) -> Sizes:
+    return (five[0], *five[len(five) - rank + 1 :])
 
 
 def _ds_of(given: StageRequest) -> list[DTensor]:
@@ -127,8 +155,7 @@ def _ds_of(given: StageRequest) -> list[DTensor]:
     rank, found = len(given.problem.size) + 2, []
     for index in range(given.problem.num_d):
         known = next((one for one in given.copies if one.pointer == len("xwy") + index), None)
-        five = list(given.args.d_strides[index])
-        strides = (five[0], *five[len(five) - rank + 1 :])
+        strides = _without_added(list(given.args.d_strides[index]), rank)
         if known is not None:
             steps = (*known.strides[:-2], known.strides[-1])
             strides = tuple(0 if old == 0 else step // known.itemsize for old, step in zip(strides, steps, strict=True))
@@ -153,4 +180,7 @@ def copies(given: StageRequest, larger: ConvProblem) -> StageRequest:
         size = DTYPES[p.dtype_out if written else p.dtype].bytes
         steps = tuple(step * size for step in strides)
         found.append(Copy(index, shape, steps, padded, size, read=not written, written=written))
-    return with_ds(replace(stage(q), copies=tuple(found)), _ds_of(given), p)
+    # Of a GPU's stage all of them lie as GPUs read them.
+    laid = [_without_added(list(five), len(p.y_shape)) for five in given.args.d_strides[: p.num_d]]
+    for_gpu = all(_as_gpus_read(p.y_shape, strides) for strides in laid)
+    return with_ds(replace(stage(q), copies=tuple(found)), _ds_of(given), p, for_gpu=for_gpu)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
 from tilewright.ops.conv.problem import Sizes, dense_strides
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import numbers
@@ -44,19 +44,25 @@ def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
 whole_number = partial(numbers.whole_number, "conv")
 
 
+_INTS = "int, or as a tuple of ints"
+_AS = {"padding": f"{_INTS} or of pairs (before, after); a window of 3 keeps its size with 1, of 5 with 2"}
+
+
 def fixed(name: str, value: Any) -> Any:
     """A number or numbers as a key can hold them: ints, and tuples of them."""
     if type(value) is int:
         return value
     if isinstance(value, (tuple, list)):
         return tuple(fixed(name, one) for one in value)
-    return whole_number(name, value, "a tuple of ints" if name.endswith("_shape") else "int, or as a tuple of ints")
+    return whole_number(name, value, _AS.get(name, "a tuple of ints" if name.endswith("_shape") else _INTS))
 
 
 def layout_of(name: Any, rank: int) -> str:
     """nhwc or nchw, whatever the name; `rank` counts spatial dimensions."""
     if not isinstance(name, str):
-        raise bad("layout-name", f"layout is a {type(name).__name__}, not a name", shown(name), "use 'nhwc' or 'nchw'")
+        raise bad(
+            "layout-name", f"layout is {an(type(name).__name__)}, not a name", shown(name), "use 'nhwc' or 'nchw'"
+        )
     found = _NAMES.get(name.lower())
     if found is None:
         raise UnknownNameError(
@@ -145,9 +151,11 @@ class Operand:
         return LAST if self.strides[-1] == 1 else FIRST
 
     def spread(self, shape: Sizes) -> Operand:
-        """Broadcast to a shape: sizes of 1 that stand for more have a stride of 0."""
+        """Broadcast to a shape: sizes of 1 that stand for more have a stride of 0, and so have all dimensions but the
+        channels of what is one number a channel."""
+        vector = max(self.shape[:-1]) == 1 < max(shape[:-1])
         strides = tuple(
-            0 if mine == 1 and size != 1 else stride
-            for mine, size, stride in zip(self.shape, shape, self.strides, strict=True)
+            0 if mine == 1 and (size != 1 or (vector and axis < len(shape) - 1)) else stride
+            for axis, (mine, size, stride) in enumerate(zip(self.shape, shape, self.strides, strict=True))
         )
         return replace(self, strides=strides)

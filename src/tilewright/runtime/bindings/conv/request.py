@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError, shown
+from tilewright.errors import ProblemError, an, shown
 from tilewright.ops.conv.legality import problem_check
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
@@ -88,10 +88,11 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     _demand_legal(problem, target)
     _demand_shapes(call, problem)
     _lay_out_ds(call, problem)
-    problem = replace(problem, full_d=sum(0 not in one.strides for one in call.ds))
+    problem = replace(problem, full_d=sum(any(one.strides[:-1]) for one in call.ds))
     problem = _laid(call, problem)
-    made = dense.with_ds(dense.stage(problem), [dense.DTensor(one.slot, one.strides) for one in call.ds])
     on_host = _view(call, _READ[problem.variant][0]).place is HOST
+    ds = [dense.DTensor(one.slot, one.strides) for one in call.ds]
+    made = dense.with_ds(dense.stage(problem), ds, for_gpu=not on_host)
     for one in call.ds:
         if min(one.strides) < 0 and not on_host:  # only the host copies such memory
             raise copy_needed(one.what, f"{one.what} lies backwards in memory", rule="array-strides", value=one.strides)
@@ -168,7 +169,7 @@ def _settle_dtypes(call: _Call) -> None:
 def _settle_fused(call: _Call) -> None:
     epilogue = call.attributes.epilogue
     if not isinstance(epilogue, str):
-        message = f"epilogue is a {type(epilogue).__name__}, not a name"
+        message = f"epilogue is {an(type(epilogue).__name__)}, not a name"
         raise bad("epilogue-name", message, shown(epilogue), "give a name such as 'relu'")
     call.epilogue = normal_epilogue(epilogue)
     given = [one for one in call.views[BIAS : D0 + MAX_D] if one is not None]

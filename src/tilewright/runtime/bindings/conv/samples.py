@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem, Sizes
-from tilewright.ops.conv.reference import judgement
+from tilewright.ops.conv.reference import filters, judgement
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings.conv.dense import sampled_ds, written_shape
 from tilewright.runtime.bindings.conv.operands import LAST, PLACES, SLOTS
 from tilewright.runtime.bindings.conv.request import Attributes
 from tilewright.runtime.dlpack import extent
 from tilewright.runtime.numpy_types import numpy_dtype
+from tilewright.runtime.random_values import random_values
 from tilewright.runtime.requests import Sample
 from tilewright.runtime.samples import poison
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def _random(generator: np.random.Generator, count: int, dtype: str) -> Array:
-    if DTYPES[dtype].kind == "int":
-        high = 127 if dtype == "int8" else 1000
-        return generator.integers(-high, high, count, dtype=np.int32, endpoint=True).astype(numpy_dtype(dtype))
-    values = generator.standard_normal(count, dtype=np.float32)
-    return values if dtype == "fp32" else values.astype(numpy_dtype(dtype))
 
 
 def _strided(memory: Array, start: int, shape: Sizes, strides: Sizes) -> Array:
@@ -37,7 +30,7 @@ def _strided(memory: Array, start: int, shape: Sizes, strides: Sizes) -> Array:
 
 def _made(generator: np.random.Generator, shape: Sizes, strides: Sizes, dtype: str) -> Array:
     low, high = extent(shape, strides, 1)
-    return _strided(_random(generator, high - low, dtype), -low, shape, strides)
+    return _strided(random_values(generator, high - low, dtype), -low, shape, strides)
 
 
 def sample(problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
@@ -73,8 +66,9 @@ def named(problem: ConvProblem, made: Sample) -> dict[str, Any]:
     return found
 
 
-def judge(problem: ConvProblem, made: Sample) -> Callable[[Sample], Check]:
+def judge(problem: ConvProblem, made: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+    """What is asked of results of `kernels`: of those that filter by Winograd less than of the others."""
     name, _ = written_shape(problem)
     slot = PLACES[problem.variant][name]
     ask = judgement(problem, {**named(problem, made), name: None})
-    return lambda one: ask(one.operands[slot])
+    return lambda one, kernels: ask(one.operands[slot], any(filters(kernel) for kernel in kernels))

@@ -10,7 +10,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.numerics import Check
 from tilewright.runtime.arrays import view
-from tilewright.runtime.bindings import Planner
+from tilewright.runtime.bindings import BindingDefaults, Planner
 from tilewright.runtime.bindings.gemm import dense, request, samples
 from tilewright.runtime.bindings.gemm.args import MAX_D
 from tilewright.runtime.bindings.gemm.operands import B
@@ -54,7 +54,7 @@ def counted(beta: float) -> int:
     return 0 if beta == 0 else 1 if beta == 1 else 2
 
 
-class GemmBinding:
+class GemmBinding(BindingDefaults):
     op = "gemm"
     slots = (  # in the order of `operands`
         Slot("a"),
@@ -144,11 +144,12 @@ class GemmBinding:
         packed = pack(planner.kernel_for(problem), problem, template, of_b, thread_count())
         return tuple(packed if index == B else one for index, one in enumerate(operands))
 
-    def check(self, problem: GemmProblem, sample: Sample) -> Check:
+    def check(self, problem: GemmProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         return samples.check(problem, sample)
 
-    def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample], Check]:
-        return samples.judge(problem, sample)
+    def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        ask = samples.judge(problem, sample)
+        return lambda made, kernels: ask(made)
 
 
 BINDING = GemmBinding()

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import judgement, verify
 from tilewright.ops.numerics import NARROW_BITS, Check
 from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C
 from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
 from tilewright.runtime.numpy_types import numpy_dtype
+from tilewright.runtime.random_values import random_values
 from tilewright.runtime.requests import Sample
 from tilewright.runtime.samples import poison
 
@@ -22,12 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    if DTYPES[dtype].kind == "int":
-        high = 127 if dtype == "int8" else 1000
-        return generator.integers(-high, high, shape, dtype=np.int32, endpoint=True).astype(numpy_dtype(dtype))
-    # Values of order one keep every output type in its range at the usual sizes of k.
-    values = generator.standard_normal(shape, dtype=np.float32)
-    return values if dtype == "fp32" else values.astype(numpy_dtype(dtype))
+    return random_values(generator, math.prod(shape), dtype).reshape(shape)
 
 
 def may_be_narrow(problem: GemmProblem) -> bool:

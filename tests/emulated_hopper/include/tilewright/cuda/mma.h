@@ -45,6 +45,15 @@ template <class Sum, class A, class B> TW_GPU void mma(Sum *d, const uint32_t *a
 }
 
 TW_GPU uint32_t round_tf32(uint32_t x) { return (x & 0x7f800000) == 0x7f800000 ? x : (x + 0x1000) & 0xffffe000; }
+TW_GPU uint32_t times_two_to_120(uint32_t x) {
+  uint32_t out = 0;
+  for (int i = 0; i < 2; ++i) {
+    bf16 y;
+    round_to(to_float(bf16{uint16_t(x >> 16 * i)}) * 0x1p120f, y);
+    out |= uint32_t(y.bits) << 16 * i;
+  }
+  return out;
+}
 TW_GPU uint32_t times_256(uint32_t x) {
   uint32_t out = 0;
   for (int i = 0; i < 2; ++i) {

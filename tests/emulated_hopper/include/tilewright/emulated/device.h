@@ -17,6 +17,11 @@ TW_GPU uint32_t lane_at(uint32_t x, int lane) {
   emulated::warp_exchange(&x, sizeof x, lane, &y);
   return y;
 }
+TW_GPU bool any_lane(bool x) {
+  float y = x;
+  for (int bits = 1; bits < 32; bits *= 2) y = fmaxf(y, lane_xor(y, bits));
+  return y != 0;
+}
 TW_GPU float4 load_through(const float4 *p) { return __ldcg(p); }
 TW_GPU unsigned look_at(unsigned *p) {
   emulated::spin("a look at a word");

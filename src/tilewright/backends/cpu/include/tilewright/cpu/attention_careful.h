@@ -13,8 +13,9 @@ template <class Config> struct Careful {
   using K = typename Config::KV;
 
   // The row's results over its sum; `top` and `sum` are those of its softmax, in powers of two.
-  static __attribute__((noinline)) void row(const tw_attention_args &x, const Sequence &s, int64_t kv_head,
-                                            int64_t head, int64_t i, float top, float sum, typename Config::O *to) {
+  static __attribute__((noinline, cold)) void row(const tw_attention_args &x, const Sequence &s, int64_t kv_head,
+                                                  int64_t head, int64_t i, float top, float sum,
+                                                  typename Config::O *to) {
     Rows<K> k(x, s, x.k, x.k_strides, kv_head), v(x, s, x.v, x.v_strides, kv_head);
     float out[Config::head_v];
     for (int64_t d = 0; d < x.head_v; ++d) out[d] = 0.0f;

@@ -101,26 +101,27 @@ template <class Config> struct AttentionDecode {
     }
   }
 
-  // Vector t of `lanes` summed into lane t.
+  // Vector t of `lanes` summed into lane t: of two vectors the lanes that stay are blended, which is nearly free, and
+  // those that come are the one shuffle.
   template <int Distance> static TW_INLINE void fold_step(vf (&rows)[lanes]) {
     if constexpr (Distance < lanes) {
-      vi low, high;
-      for (int j = 0; j < lanes; ++j) {
-        low[j] = (j & Distance) ? j - Distance + lanes : j;
-        high[j] = (j & Distance) ? j + lanes : j + Distance;
-      }
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; i += 2 * Distance) {
         vf x = rows[i], y = rows[i + Distance];
 #if defined(__clang__)
-        vf a, b;
+        vf stay, come;
         for (int j = 0; j < lanes; ++j) {
-          a[j] = (j & Distance) ? y[j - Distance] : x[j];
-          b[j] = (j & Distance) ? y[j] : x[j + Distance];
+          stay[j] = (j & Distance) ? y[j] : x[j];
+          come[j] = (j & Distance) ? y[j - Distance] : x[j + Distance];
         }
-        rows[i] = a + b;
+        rows[i] = stay + come;
 #else
-        rows[i] = __builtin_shuffle(x, y, low) + __builtin_shuffle(x, y, high);
+        vi stay, come;
+        for (int j = 0; j < lanes; ++j) {
+          stay[j] = (j & Distance) ? j + lanes : j;
+          come[j] = (j & Distance) ? j - Distance + lanes : j + Distance;
+        }
+        rows[i] = __builtin_shuffle(x, y, stay) + __builtin_shuffle(x, y, come);
 #endif
       }
       fold_step<Distance * 2>(rows);
@@ -312,8 +313,8 @@ template <class Config> struct AttentionDecode {
     for (int64_t r = 0; r < z.rows; r += Rows) all_values<Rows, wide>(t, z, keys, x.head_v, r, 0, more);
   }
 
-  static void begin(const tw_attention_args &x, const Sequence &s, const Packed &all, const Sizes &z, const Slot &t,
-                    const Item &item) {
+  static __attribute__((noinline)) void begin(const tw_attention_args &x, const Sequence &s, const Packed &all,
+                                              const Sizes &z, const Slot &t, const Item &item) {
     __builtin_memset(t.q, 0, size_t(z.rows * z.q_vectors * lanes) * 4);
     __builtin_memset(t.out, 0, size_t(z.rows * z.vectors * lanes) * 4);
     for (int64_t r = 0; r < z.rows; ++r) {
@@ -327,8 +328,9 @@ template <class Config> struct AttentionDecode {
     }
   }
 
-  static void finish(const tw_attention_args &x, const Sequence &s, const Packed &all, const Sizes &z, int64_t kv_head,
-                     const float *top, const float *sum, const float *out) {
+  static __attribute__((noinline)) void finish(const tw_attention_args &x, const Sequence &s, const Packed &all,
+                                               const Sizes &z, int64_t kv_head, const float *top, const float *sum,
+                                               const float *out) {
     for (int64_t r = 0; r < all.total(); ++r) {
       int64_t head = all.head(kv_head, r), i = all.row(r);
       float share = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];

@@ -2,6 +2,7 @@
 // believe.  A task is a few rows of one head, so that a key is read once for all of them.
 #pragma once
 #include <tilewright/attention_rules.h>
+#include <tilewright/fp8.h>
 
 #include <tilewright/cpu/convert.h>
 #include <tilewright/cpu/logarithm.h>
@@ -251,10 +252,12 @@ template <class Config> struct AttentionCombineLoops {
   }
 };
 
+TW_INLINE void from_float(float x, fp8_e4m3 *out) { out->bits = to_e4m3<false>(x); }
+
 // New rows into the cache, and q turned in its place.
 template <class Config> struct AttentionAppendLoops {
   using Q = typename Config::Q;
-  using KV = Q;
+  using KV = typename Config::KV;
   using Aux = typename Config::Aux;
   using Args = tw_attention_append_args;
   static constexpr int bytes = sizeof(KV);
@@ -284,15 +287,17 @@ template <class Config> struct AttentionAppendLoops {
       const Q *k = static_cast<const Q *>(from(x.k, x.k_strides, sequence, row, head));
       turn(x, k, place, turned);
       KeyPlace at = cache_place<Config::pages>(x, x.cache_k_strides, sequence, place, head);
+      float scale = scale_at(x.k_scales, sequence, head, place);
       for (int64_t d = 0; d < x.head_qk; ++d) {
         KV *to = static_cast<KV *>(x.cache_k) + k_element<Config::pages, bytes>(at, x.pages.size, d);
-        if (d < x.rotary) from_float(turned[d], to);
-        else *to = k[d];
+        if (d < x.rotary) from_float(turned[d] / scale, to);
+        else store(k[d], scale, to);
       }
       const Q *v = static_cast<const Q *>(from(x.v, x.v_strides, sequence, row, head));
       at = cache_place<Config::pages>(x, x.cache_v_strides, sequence, place, head);
+      scale = scale_at(x.v_scales, sequence, head, place);
       for (int64_t d = 0; d < x.head_v; ++d)
-        static_cast<KV *>(x.cache_v)[v_element<Config::pages, bytes>(at, x.head_v, d)] = v[d];
+        store(v[d], scale, static_cast<KV *>(x.cache_v) + v_element<Config::pages, bytes>(at, x.head_v, d));
     }
     if (!x.q) return;
     for (int64_t head = 0; head < x.heads_q; ++head) {
@@ -305,6 +310,12 @@ template <class Config> struct AttentionAppendLoops {
         else to[d] = q[d];
       }
     }
+  }
+
+  // An element that is not turned: a copy, or rounded where the cache is narrower.
+  static void store(Q value, float scale, KV *to) {
+    if constexpr (same<Q, KV>::value) *to = value;
+    else from_float(to_float(value) / scale, to);
   }
 
   static void turn(const Args &x, const Q *from, int64_t place, float *to) {

@@ -84,7 +84,8 @@ template <class Config> struct AttentionTiled {
             floats + (z.groups + z.depth) * width, sum};
   }
 
-  static void begin(const tw_attention_args &x, const Sequence &s, const Sizes &z, const Tile &t, int64_t part) {
+  static __attribute__((noinline)) void begin(const tw_attention_args &x, const Sequence &s, const Sizes &z,
+                                              const Tile &t, int64_t part) {
     const Rows_ &rows = *t.rows;
     __builtin_memset(t.out, 0, size_t(z.depth * rows.width) * 4);
     for (int64_t l = 0; l < rows.width; ++l) {
@@ -112,7 +113,8 @@ template <class Config> struct AttentionTiled {
   }
 
   // Results of a tile, divided by their sums, turned back.
-  static void finish(const tw_attention_args &x, const Sequence &s, const Sizes &z, const Tile &t) {
+  static __attribute__((noinline)) void finish(const tw_attention_args &x, const Sequence &s, const Sizes &z,
+                                               const Tile &t) {
     const Rows_ &rows = *t.rows;
     for (int64_t v = 0; v < rows.width; v += lanes) {
       vf sum = load_f(t.sum + v), share = select(vi(sum == 0.0f), vf{}, 1.0f / sum), doubt{};

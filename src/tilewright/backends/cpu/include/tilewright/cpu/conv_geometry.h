@@ -105,6 +105,16 @@ TW_INLINE void next(const Gather &g, Place &p) {
   ++p.image;
 }
 
+// `count` elements widened to fp32; nothing is read or written behind them.
+template <class T> TW_INLINE void widen_run(const T *from, int64_t count, float *to) {
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) store_f(to + i, load_as_float(from + i));
+  if (i == count) return;
+  if (count >= lanes) store_f(to + count - lanes, load_as_float(from + count - lanes));
+  else
+    for (; i < count; ++i) to[i] = to_float(from[i]);
+}
+
 // What every kernel for vectors along channels asks for.
 template <class Config> Answer broken_channels(const tw_conv_args &x) {
   constexpr int last = TW_CONV_SPATIAL + 1;

@@ -1,15 +1,17 @@
-// Parts of attention into one: a block for a row of one head, whose warps share the parts.
+// Parts of attention into one: a team of warps for a row of one head, who share its parts; several teams a block.
 #pragma once
 #include <tilewright/attention_rules.h>
 #include <tilewright/gpu/types.h>
 
 namespace tw {
 
-// Config: what attention_rules.h says, and warps.
+// Config: what attention_rules.h says, warps, and early: it may come in before the kernel before it is done.
 template <class Config> struct AttentionCombine {
-  static constexpr int warps = Config::warps, threads = 32 * warps, most_splits = 128;
+  static constexpr int warps = Config::warps, teams = warps < 4 ? 4 / warps : 1, threads = 32 * warps * teams;
+  static constexpr int most_splits = 128;
   static constexpr int columns = (Config::head_v + 127) / 128 * 4;  // of a lane, four at a time
-  static constexpr int shared_bytes = most_splits * 4 + warps * Config::head_v * 4;
+  static constexpr int team_floats = most_splits + warps * Config::head_v;
+  static constexpr int shared_bytes = teams * team_floats * 4;
 };
 
 }  // namespace tw
@@ -24,10 +26,17 @@ template <class Config> struct RowCombiner {
   using S = AttentionCombine<Config>;
   const tw_attention_combine_args &x;
   float *weights, *sums;  // of parts; of each warp's columns
-  int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  int warp, lane = int(threadIdx.x) % 32, team;
 
   TW_GPU explicit RowCombiner(const tw_attention_combine_args &args)
-      : x(args), weights(reinterpret_cast<float *>(dynamic_shared())), sums(weights + S::most_splits) {}
+      : x(args), warp(int(threadIdx.x) / 32 % S::warps), team(int(threadIdx.x) / 32 / S::warps) {
+    weights = reinterpret_cast<float *>(dynamic_shared()) + team * S::team_floats;
+    sums = weights + S::most_splits;
+  }
+  TW_GPU void meet() const {
+    if constexpr (S::warps == 1) __syncwarp();
+    else named_barrier(1 + team, 32 * S::warps);
+  }
 
   TW_GPU void row(const AttentionSequence &s, int64_t head, int64_t row) {
     constexpr float log2_e = 1.44269504f;
@@ -46,19 +55,19 @@ template <class Config> struct RowCombiner {
     }
 #pragma unroll
     for (int by = 16; by > 0; by /= 2) sum += lane_xor(sum, by);
-    __syncthreads();
+    meet();
     add_parts(static_cast<const float *>(x.parts) + s.index * x.part_strides.batch + row * x.part_strides.row +
               head * x.part_strides.head);
-    __syncthreads();
+    meet();
     typename Config::O *to = static_cast<typename Config::O *>(x.o) + s.index * x.o_strides.batch +
                              row * x.o_strides.row + head * x.o_strides.head;
-    for (int d = int(threadIdx.x); d < x.head_v; d += S::threads) {
+    for (int d = warp * 32 + lane; d < x.head_v; d += 32 * S::warps) {
       float value = 0;
 #pragma unroll
       for (int w = 0; w < S::warps; ++w) value += sums[w * Config::head_v + d];
       round_to(sum == 0 ? 0.0f : value / sum, to[d]);
     }
-    if (Config::lse && threadIdx.x == 0)
+    if (Config::lse && warp == 0 && lane == 0)
       static_cast<float *>(x.lse)[s.index * x.lse_batch + head * x.lse_head + row] =
           sum == 0 ? nothing : top + logf(sum);
   }
@@ -90,15 +99,16 @@ template <class Config> struct RowCombiner {
 };
 
 template <class Config> TW_GPU void attention_combine(const tw_attention_combine_args &x) {
-  wait_for_kernel_before();
+  if constexpr (Config::early) wait_for_kernel_before();
   RowCombiner<Config> combiner(x);
   const int64_t all = x.batch * x.heads_q * x.rows;
-  for (int64_t number = blockIdx.x; number < all; number += gridDim.x) {
+  constexpr int teams = AttentionCombine<Config>::teams;
+  for (int64_t number = int64_t(blockIdx.x) * teams + combiner.team; number < all; number += gridDim.x * teams) {
     const int64_t row = number % x.rows, head = number / x.rows % x.heads_q;
     AttentionSequence s{number / x.rows / x.heads_q, 0, 0, 0, 0};
     rows_of(x, s);
     if (row < s.rows) combiner.row(s, head, s.first_row + row);
-    __syncthreads();  // nobody's columns are written over before all were added
+    combiner.meet();  // nobody's columns are written over before all were added
   }
 }
 

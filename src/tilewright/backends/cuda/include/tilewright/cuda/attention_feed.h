@@ -14,20 +14,18 @@ template <class S> struct SharedAttention {
     char *raw = dynamic_shared();
     base = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
   }
-  TW_GPU char *q() const { return base; }
-  TW_GPU char *k(int stage) const { return base + S::q_bytes + stage * S::k_bytes; }
-  TW_GPU char *v(int stage) const { return base + S::q_bytes + S::Stages * S::k_bytes + stage * S::v_bytes; }
-  TW_GPU AttentionItem &item(int slot) const {
-    return reinterpret_cast<AttentionItem *>(base + S::q_bytes + S::Stages * (S::k_bytes + S::v_bytes))[slot];
-  }
+  TW_GPU char *q(int stage) const { return base + stage * S::q_bytes; }
+  TW_GPU char *k(int stage) const { return q(S::RowStages) + stage * S::k_bytes; }
+  TW_GPU char *v(int stage) const { return k(S::Stages) + stage * S::v_bytes; }
+  TW_GPU AttentionItem &item(int slot) const { return reinterpret_cast<AttentionItem *>(v(S::Stages))[slot]; }
   TW_GPU Barrier &full_k(int stage) const { return barrier(stage); }
   TW_GPU Barrier &empty_k(int stage) const { return barrier(S::Stages + stage); }
   TW_GPU Barrier &full_v(int stage) const { return barrier(2 * S::Stages + stage); }
   TW_GPU Barrier &empty_v(int stage) const { return barrier(3 * S::Stages + stage); }
   TW_GPU Barrier &told(int slot) const { return barrier(4 * S::Stages + slot); }
   TW_GPU Barrier &heard(int slot) const { return barrier(4 * S::Stages + S::slots + slot); }
-  TW_GPU Barrier &full_q() const { return barrier(4 * S::Stages + 2 * S::slots); }
-  TW_GPU Barrier &empty_q() const { return barrier(4 * S::Stages + 2 * S::slots + 1); }
+  TW_GPU Barrier &full_q(int stage) const { return barrier(4 * S::Stages + 2 * S::slots + stage); }
+  TW_GPU Barrier &empty_q(int stage) const { return full_q(S::RowStages + stage); }
 
   TW_GPU void init() const {
     for (int i = 0; i < S::Stages; ++i) {
@@ -35,7 +33,7 @@ template <class S> struct SharedAttention {
       empty_k(i).init(S::W), empty_v(i).init(S::W);
     }
     for (int i = 0; i < S::slots; ++i) told(i).init(1), heard(i).init(S::W);
-    full_q().init(1), empty_q().init(S::W);
+    for (int i = 0; i < S::RowStages; ++i) full_q(i).init(1), empty_q(i).init(S::W);
     fence_barriers();
   }
 
@@ -52,19 +50,22 @@ template <class S> TW_GPU void tell(const SharedAttention<S> &shared, Ring<S::sl
   slot.next();
 }
 
-// Tiles of keys and values; the whole warp comes along.
+// Rows, and tiles of keys and values; the whole warp comes along.
 template <class S> struct TileFeeder {
-  const TensorMap &map_k, &map_v;
+  const TensorMap &map_q, &map_k, &map_v;
   const AttentionWsArgs &x;
   const SharedAttention<S> &shared;
   Ring<S::Stages> ring;
+  Ring<S::RowStages> rows;
 
-  TW_GPU void feed(const AttentionItem &item, const KeyTiles &tiles) {
+  // The first keys before the rows: these wait longer for their place.
+  TW_GPU void feed(const AttentionItem &item) {
     const int head = S::Packed ? item.head : x.by_group.quotient(item.head);
-    for (int i = 0; i < tiles.count; ++i, ring.next()) {
-      const int key = tiles.at(i) * S::BN;
+    for (int i = 0; i < item.tiles.count; ++i, ring.next()) {
+      const int key = item.tiles.template at<S>(i) * S::BN;
       shared.empty_k(ring.stage).wait(ring.phase ^ 1);
       bring<S::blocks_d>(map_k, &shared.full_k(ring.stage), shared.k(ring.stage), S::k_bytes, item, key, head);
+      if (i == 0 && !S::Packed) bring_rows(item);
       shared.empty_v(ring.stage).wait(ring.phase ^ 1);
       bring<S::blocks_v>(map_v, &shared.full_v(ring.stage), shared.v(ring.stage), S::v_bytes, item, key, head);
     }
@@ -94,33 +95,34 @@ template <class S> struct TileFeeder {
         tma_load_rows(&map, full, to + j * S::BN * 128, j * 64, item.first_key + key, head, z);
     }
   }
+  TW_GPU void bring_rows(const AttentionItem &item) {
+    if (threadIdx.x % 32 == 0) {
+      Barrier &full = shared.full_q(rows.stage);
+      shared.empty_q(rows.stage).wait(rows.phase ^ 1);
+      full.expect(S::q_bytes);
+#pragma unroll
+      for (int j = 0; j < S::blocks_d; ++j)
+        tma_load_rows(&map_q, &full, shared.q(rows.stage) + j * S::BM * 128, j * 64, item.first_row + item.tile * S::BM,
+                      item.head, x.x.starts_q ? 0 : item.sequence);
+    }
+    rows.next();
+  }
 };
 
 template <class S> TW_GPU void feed_attention(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
                                               const AttentionWsArgs &x, const SharedAttention<S> &shared) {
   AttentionOrder<S> order(x);
-  TileFeeder<S> tiles{map_k, map_v, x, shared, {}};
+  TileFeeder<S> tiles{map_q, map_k, map_v, x, shared, {}, {}};
   Ring<S::slots> slot;
-  Ring<1> rows;
   AttentionItem item;
   while (order.next(item)) {
+    item.tiles = tiles_of<S>(x, item);
+    // What sees no keys meets a tile all hidden: a way of its own would be in that of the products.
+    if (item.tiles.count == 0) item.tiles = {1, 0, 1, 0}, item.keys = 0;
     tell<S>(shared, slot, item);
-    const KeyTiles seen = tiles_of<S>(x, item);
-    if (seen.count == 0) continue;
-    if (!S::Packed) {
-      if (threadIdx.x % 32 == 0) {
-        shared.empty_q().wait(rows.phase ^ 1);
-        shared.full_q().expect(S::q_bytes);
-#pragma unroll
-        for (int j = 0; j < S::blocks_d; ++j)
-          tma_load_rows(&map_q, &shared.full_q(), shared.q() + j * S::BM * 128, j * 64,
-                        item.first_row + item.tile * S::BM, item.head, x.x.starts_q ? 0 : item.sequence);
-      }
-      rows.next();
-    }
-    tiles.feed(item, seen);
+    tiles.feed(item);
   }
-  item.tile = -1;
+  item.tiles.count = 0;
   tell<S>(shared, slot, item);
   order.end();
 }

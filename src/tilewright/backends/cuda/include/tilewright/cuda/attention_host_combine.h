@@ -20,14 +20,15 @@ template <class Config> struct HostAttentionCombine {
     return {};
   }
   static int64_t workspace(const Args &) { return 0; }
-  // It comes in while the parts are still computed, and waits for them itself.
+  // Where it can it comes in while the parts are still computed, and waits for them itself.
   static constexpr LaunchShape shape() {
-    return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, false, true};
+    return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, false, Config::early};
   }
   static int run(const Args &x, const Loaded::Place &place, void *, void *stream) {
     Args t = x;
     const double rows = double(x.batch) * x.heads_q * x.rows, most = place.multiprocessors * 16.0;
-    return start(place.functions[0], {unsigned(rows < most ? rows : most)}, shape(), stream, t);
+    const double blocks = (rows + S::teams - 1) / S::teams;
+    return start(place.functions[0], {unsigned(blocks < most ? blocks : most)}, shape(), stream, t);
   }
 };
 

@@ -7,9 +7,9 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostAttentionWs {
+template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionWs {
   using Args = tw_attention_args;
-  using S = AttentionWs<Config>;
+  using S = Shape;
   using T = typename S::T;
   static constexpr int64_t clear_bytes = S::Dynamic ? 64 : 0;
   static constexpr int64_t most = int64_t(1) << 30;
@@ -43,7 +43,7 @@ template <class Config> struct HostAttentionWs {
     return start(place.functions[0], {unsigned(items < here ? items : here)}, shape(), stream, q, k, v, t);
   }
 
- private:
+ protected:  // what the mma pipeline lays out alike
   struct Sizes {
     int64_t rows, heads, outer;
   };
@@ -86,9 +86,7 @@ template <class Config> struct HostAttentionWs {
     t.row_tiles = int(ceil_div(x.rows * (S::Packed ? t.group : 1), S::BM));
     t.items = x.starts_q || x.lengths_q ? 0 : int(t.row_tiles * t.heads * x.batch);
     t.loose = S::Paged || x.starts_k || x.lengths_k;
-    const int64_t of_a_head = x.keys * (x.head_qk + x.head_v) * int64_t(sizeof(T));
-    const int64_t kept = (int64_t(32) << 20) / (of_a_head > 0 ? of_a_head : 1);
-    t.together = int((kept<1 ? 1 : kept>(1 << 20) ? 1 << 20 : kept) * (S::Packed ? 1 : t.group));
+    t.together = int(heads_together(x) * (S::Packed ? 1 : t.group));
     int64_t size = S::Paged ? x.pages.size : S::BN, rows = S::BN;
     while (size) {
       const int64_t rest = rows % size;
@@ -98,15 +96,25 @@ template <class Config> struct HostAttentionWs {
     return t;
   }
 
+  // Heads of keys whose items are mixed, the longest first: as many as the second-level cache keeps, and not so many that
+  // all fetch keys at once.  Items that are equally long need no order: those of a head come one after another.
+  static int64_t heads_together(const Args &x) {
+    if (!S::Bounded) return 1;
+    const int64_t of_a_head = x.keys * (x.head_qk + x.head_v) * int64_t(sizeof(T));
+    const int64_t kept = (int64_t(32) << 20) / (of_a_head > 0 ? of_a_head : 1);
+    return kept < 1 ? 1 : kept > 32 ? 32 : kept;
+  }
+
   static int maps(const Args &x, const AttentionWsArgs &t, TensorMap &q, TensorMap &k, TensorMap &v) {
     static KnownMaps<RowsMap<T>> known;
     const Sizes n = rows_sizes(x), m = key_sizes(x);
     if (int error = known.get(key(x.q, x.head_qk, n, x.q_strides, S::BM), q)) return error;
-    if (m.rows == 0 || m.outer == 0) {  // nobody reads these
-      k = v = q;
-      return 0;
-    }
     const uint32_t rows = S::Paged ? uint32_t(t.page_rows) : uint32_t(S::BN);
+    if (m.rows == 0 || m.outer == 0) {  // whatever is brought is hidden
+      const int error = known.get(key(x.q, x.head_qk, n, x.q_strides, rows), k);
+      v = k;
+      return error;
+    }
     if (int error = known.get(key(x.k, x.head_qk, m, x.k_strides, rows), k)) return error;
     return known.get(key(x.v, x.head_v, m, x.v_strides, rows), v);
   }

@@ -5,16 +5,6 @@
 #ifdef TW_ON_GPU
 namespace tw {
 
-// The tiles of keys of an item, from the last to the first: those of the window, then those of sink keys before it.
-struct KeyTiles {
-  int low, high, sinks;  // window tiles are low to high, sinks come from 0 on
-  int first, count;      // of all these, which this item's split has
-  TW_GPU int at(int i) const {
-    const int k = first + i, window = high - low;
-    return k < window ? high - 1 - k : sinks - 1 - (k - window);
-  }
-};
-
 template <class S> TW_GPU int position_of(const AttentionWsArgs &x, int row) {
   return S::Packed ? x.by_group.quotient(row) : row;
 }
@@ -30,14 +20,13 @@ template <class S> TW_GPU KeyTiles tiles_of(const AttentionWsArgs &x, const Atte
   const int p0 = position_of<S>(x, item.tile * S::BM) + shift, p1 = position_of<S>(x, last_row) + shift;
   const int end = max(0, S::Bounded && x.right < unbounded_window ? min(item.keys, p1 + x.right + 1) : item.keys);
   const int begin = min(end, S::Bounded && x.left < unbounded_window ? max(0, p0 - x.left) : 0);
-  KeyTiles t{begin / S::BN, (end + S::BN - 1) / S::BN, 0, 0, 0};
-  if (begin >= end) t.low = t.high;
-  t.sinks = min((min(int(x.x.sink_keys), end) + S::BN - 1) / S::BN, t.low);
-  t.count = t.high - t.low + t.sinks;
+  const int high = (end + S::BN - 1) / S::BN, low = begin < end ? begin / S::BN : high;
+  const int sinks = S::Sinks ? min((min(int(x.x.sink_keys), end) + S::BN - 1) / S::BN, low) : 0;
+  KeyTiles t{high - low + sinks, high - 1, high - low, low - sinks};
   if constexpr (S::Split) {
-    const int splits = int(x.x.splits), each = (t.count + splits - 1) / splits;
-    t.first = item.split * each;
-    t.count = max(0, min(each, t.count - t.first));
+    const int splits = int(x.x.splits), each = (t.count + splits - 1) / splits, first = item.split * each;
+    t.count = max(0, min(each, t.count - first));
+    t.last -= first, t.window -= first;
   }
   return t;
 }

@@ -106,7 +106,9 @@ template <class S, class Config> TW_GPU void add_to_scores(float (&s)[S::BN / 2]
   }
 }
 
-// The largest score of each row so far and this thread's part of the sum of its exponentials.
+// What exponentials of each row are taken from, and this thread's part of their sum.  That is the largest score, or one
+// not far below: results are scaled only where a score is 2^far_below times larger, which is seldom after the first tile.
+constexpr float far_below = 8;
 struct Softmax {
   float top[2] = {no_score(), no_score()}, sum[2] = {0, 0};
 };
@@ -128,8 +130,10 @@ template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax 
     float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
     top = fmaxf(top, lane_xor(top, 1));
     top = fmaxf(top, lane_xor(top, 2));
+    const bool raised = (top - softmax.top[r]) * fold > far_below;
+    if (!raised) top = softmax.top[r];
     const float base = top == no_score() ? 0.0f : top * fold;
-    factor[r] = exp2_fast(softmax.top[r] * fold - base);
+    factor[r] = raised ? exp2_fast(softmax.top[r] * fold - base) : 1.0f;
     softmax.top[r] = top;
     float sums[4] = {softmax.sum[r] * factor[r], 0, 0, 0};
 #pragma unroll

@@ -25,13 +25,19 @@ template <class S> TW_GPU void multiply_keys(Scores<S> &s, const char *q, const 
     Wgmma<S::BN, typename S::T, 0, 0>::run(s, at_q + i / 4 * (S::BM * 128 / 16) + i % 4 * 2,
                                            at_k + i / 4 * (S::BN * 128 / 16) + i % 4 * 2, i > 0);
 }
-// Weights times a tile of values, on top of what was there.
-template <class S> TW_GPU void multiply_values(Results<S> &o, Weights<S> &p, const char *v) {
+// Weights times a tile of values, on top of what was there where `add` says so.
+template <class S> TW_GPU void multiply_values(Results<S> &o, Weights<S> &p, const char *v, int add) {
   const uint64_t at_v = operand(v, 1024, S::BN * 128);
 #pragma unroll
   for (int i = 0; i < S::BN / 16; ++i)
-    WgmmaRegisters<S::DV, typename S::T, 1>::run(o, p[i], at_v + i * (16 * 128 / 16), 1);
+    WgmmaRegisters<S::DV, typename S::T, 1>::run(o, p[i], at_v + i * (16 * 128 / 16), i > 0 ? 1 : add);
 }
+
+// An item a warpgroup works on: where it was told, where its rows lie, how many tiles of keys it meets.
+struct AttentionWork {
+  int slot, rows, count;
+  WholeTiles seen;
+};
 
 // A multiplying warpgroup.
 template <class S, class Config> struct Attender {
@@ -40,23 +46,16 @@ template <class S, class Config> struct Attender {
   int who;
   Ring<S::Stages> keys, values;
   Ring<S::slots> slot;
-  Ring<1> rows;
+  Ring<S::RowStages> rows;
 
   TW_GPU Attender(const AttentionWsArgs &args, const SharedAttention<S> &memory)
-      : x(args), shared(memory), who(int(threadIdx.x) / 128 - 1) {}
+      : x(args), shared(memory), who(int(lane_at(threadIdx.x / 128, 0)) - 1) {}
 
   TW_GPU void run() {
     if (S::W > 1 && who == S::W - 1) named_arrive(1, 256);  // the first turn is the first one's
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
-    while (true) {
-      shared.told(slot.stage).wait(slot.phase);
-      const AttentionItem &item = shared.item(slot.stage);  // read again where it is needed
-      if (item.tile < 0) break;
-      attend(item, dropout);
-      meet();
-      give_back(shared.heard(slot.stage));
-      slot.next();
-    }
+    AttentionWork work;
+    while (take(work)) walk(work, dropout);
   }
 
  private:
@@ -70,80 +69,117 @@ template <class S, class Config> struct Attender {
   TW_GPU void give_back(Barrier &empty) const {
     if (threadIdx.x % 128 == 0) empty.arrive();
   }
+  TW_GPU const AttentionItem &item_of(const AttentionWork &work) const { return shared.item(work.slot); }
 
-  TW_GPU void attend(const AttentionItem &item, const Dropout &dropout) {
-    const KeyTiles tiles = tiles_of<S>(x, item);
-    Softmax softmax;
-    Results<S> o;
-#pragma unroll
-    for (int i = 0; i < S::DV / 2; ++i) o[i] = 0;
-    if (tiles.count > 0) walk(item, tiles, dropout, softmax, o);
+  // The next item, its rows there; after the last: no.
+  TW_GPU bool take(AttentionWork &work) {
+    shared.told(slot.stage).wait(slot.phase);
+    const AttentionItem &item = shared.item(slot.stage);  // read again where it is needed
+    work.count = item.tiles.count;
+    if (work.count == 0) return false;
+    work.slot = slot.stage;
+    slot.next();
+    work.seen = wholly_seen<S>(x, item, who);
+    work.rows = rows.stage;
+    if constexpr (S::Packed) carry_rows(item);
+    else shared.full_q(rows.stage).wait(rows.phase), rows.next();
+    return true;
+  }
+  TW_GPU void finish(int done, const Softmax &softmax, const Results<S> &o, const Dropout &dropout) {
+    const AttentionItem &item = shared.item(done);
     leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
+    meet();
+    give_back(shared.heard(done));
+  }
+  // What a product of keys read.
+  TW_GPU void give_back_keys(const AttentionWork &work, int number) {
+    give_back(shared.empty_k(keys.stage)), keys.next();
+    if (number == work.count - 1 && !S::Packed) give_back(shared.empty_q(work.rows));
+  }
+  TW_GPU const char *rows_at(const AttentionWork &work) const { return shared.q(work.rows) + who * 64 * 128; }
+
+  // The scores of a tile, and beside their exponentials the values of the one before.
+  TW_GPU void step(const AttentionWork &now, int number, Scores<S> &s, Weights<S> &p, Results<S> &o, int add,
+                   const Dropout &dropout, Softmax &softmax, float (&factor)[2]) {
+    shared.full_k(keys.stage).wait(keys.phase);
+    take_turn();
+    hold(s), hold(o);
+    wgmma_fence();
+    multiply_keys<S>(s, rows_at(now), shared.k(keys.stage));
+    wgmma_commit();
+    shared.full_v(values.stage).wait(values.phase);
+    multiply_values<S>(o, p, shared.v(values.stage), add);
+    wgmma_commit();
+    give_turn();
+    wgmma_wait<1>();
+    hold(s);
+    give_back_keys(now, number);
+    judge(s, now, number, dropout, softmax, factor);
+    hold(s);  // exponentials before the wait, which they run beside
+    wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
+    hold(o);
+    give_back(shared.empty_v(values.stage)), values.next();
+    round(p, s);
   }
 
-  TW_GPU void walk(const AttentionItem &item, const KeyTiles &tiles, const Dropout &dropout, Softmax &softmax,
-                   Results<S> &o) {
-    const WholeTiles seen = wholly_seen<S>(x, item, who);
-    const char *q = shared.q() + who * 64 * 128;
+  // An item, and those after it as far as they are streamed.
+  TW_GPU void walk(AttentionWork &now, const Dropout &dropout) {
+    Softmax softmax;
+    Results<S> o;
     Scores<S> s;
     Weights<S> p;
     float factor[2];
-    if constexpr (S::Packed) carry_rows(item);
-    else shared.full_q().wait(rows.phase), rows.next();
     shared.full_k(keys.stage).wait(keys.phase);
     hold(s);
     wgmma_fence();
-    multiply_keys<S>(s, q, shared.k(keys.stage));
+    multiply_keys<S>(s, rows_at(now), shared.k(keys.stage));
     wgmma_commit();
     wgmma_wait<0>();
     hold(s);
-    give_back(shared.empty_k(keys.stage)), keys.next();
-    if (tiles.count == 1 && !S::Packed) give_back(shared.empty_q());
-    judge(s, item, tiles.at(0), seen, dropout, softmax, factor);
+    give_back_keys(now, 0);
+    judge(s, now, 0, dropout, softmax, factor);
     round(p, s);
-    clear_behind(item, tiles.at(0) * S::BN);
+    clear_behind(now);
+    int add = 0;  // to values of tiles before
 #pragma unroll 1
-    for (int i = 1; i < tiles.count; ++i) {
-      shared.full_k(keys.stage).wait(keys.phase);
-      take_turn();
-      hold(s), hold(o);
-      wgmma_fence();
-      multiply_keys<S>(s, q, shared.k(keys.stage));
-      wgmma_commit();
-      shared.full_v(values.stage).wait(values.phase);
-      multiply_values<S>(o, p, shared.v(values.stage));
-      wgmma_commit();
-      give_turn();
-      wgmma_wait<1>();
-      hold(s);
-      give_back(shared.empty_k(keys.stage)), keys.next();
-      if (i == tiles.count - 1 && !S::Packed) give_back(shared.empty_q());
-      judge(s, item, tiles.at(i), seen, dropout, softmax, factor);
-      hold(s);  // exponentials before the wait, which they run beside
-      wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
-      hold(o);
-      give_back(shared.empty_v(values.stage)), values.next();
-      round(p, s);
+    while (true) {
+#pragma unroll 1
+      for (int i = 1; i < now.count; ++i) {
+        step(now, i, s, p, o, add, dropout, softmax, factor);
+        add = 1;
+        if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
-      for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+          for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+        }
+      }
+      const int done = now.slot;
+      if (!S::streams || !take(now)) break;
+      const Softmax before = softmax;
+      softmax = Softmax{};
+      step(now, 0, s, p, o, add, dropout, softmax, factor);
+      finish(done, before, o, dropout);
+      clear_behind(now);
+      add = 0;
     }
     shared.full_v(values.stage).wait(values.phase);
     hold(o);
     wgmma_fence();
-    multiply_values<S>(o, p, shared.v(values.stage));
+    multiply_values<S>(o, p, shared.v(values.stage), add);
     wgmma_commit();
     wgmma_wait<0>();
     hold(o);
     give_back(shared.empty_v(values.stage)), values.next();
+    finish(now.slot, softmax, o, dropout);
   }
 
   // Scores as they come from the multiplication become weights.
-  TW_GPU void judge(Scores<S> &s, const AttentionItem &item, int tile, const WholeTiles &seen, const Dropout &dropout,
-                    Softmax &softmax, float (&factor)[2]) const {
-    const int key = tile * S::BN;
+  TW_GPU void judge(Scores<S> &s, const AttentionWork &work, int number, const Dropout &dropout, Softmax &softmax,
+                    float (&factor)[2]) const {
+    const AttentionItem &item = item_of(work);
+    const int tile = item.tiles.template at<S>(number), key = tile * S::BN;
     if constexpr (S::scored) add_to_scores<S, Config>(s, x, item, rows_of_thread<S>(x, item, who), key);
     else if (x.flip) negate<S>(s);
-    if (tile < seen.low || tile >= seen.high) hide<S>(s, x, item, rows_of_thread<S>(x, item, who), key);
+    if (tile < work.seen.low || tile >= work.seen.high) hide<S>(s, x, item, rows_of_thread<S>(x, item, who), key);
     weigh<S>(s, x.fold, softmax, factor);
     if constexpr (Config::dropout) drop<S>(s, x, item, rows_of_thread<S>(x, item, who), dropout, key);
   }
@@ -155,8 +191,9 @@ template <class S, class Config> struct Attender {
   }
 
   // Values behind the last key are whatever lies there: a weight of 0 does not make 0 of a NaN.
-  TW_GPU void clear_behind(const AttentionItem &item, int key) const {
-    const int there = item.keys - key;
+  TW_GPU void clear_behind(const AttentionWork &work) const {
+    const AttentionItem &item = item_of(work);
+    const int there = item.keys - item.tiles.template at<S>(0) * S::BN;
     if (!x.loose || there >= S::BN) return;
     shared.full_v(values.stage).wait(values.phase);
     char *v = shared.v(values.stage);
@@ -181,7 +218,8 @@ template <class S, class Config> struct Attender {
         value = *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
                                                  (item.first_row + position) * at.row + head * at.head + piece * 8);
       }
-      *reinterpret_cast<uint4 *>(shared.q() + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) = value;
+      *reinterpret_cast<uint4 *>(shared.q(0) + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) =
+          value;
     }
     fence_async_proxy();
     meet();

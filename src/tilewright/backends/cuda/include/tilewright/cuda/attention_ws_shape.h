@@ -2,7 +2,8 @@
 //
 // A block works on items: a tile of query rows of one head and one sequence (and of one part of its keys), which meets
 // the tiles of keys it sees one after another.  One warp has the copy engine bring rows, keys and values; each of one to
-// three warpgroups keeps 64 rows, their scores and their results in registers.
+// three warpgroups keeps 64 rows, their scores and their results in registers.  Where there is room for the rows of two
+// items, the first scores of one are multiplied beside the last values of the one before.
 #pragma once
 #include <tilewright/attention_rules.h>
 #include <tilewright/cuda/tma_ws_shape.h>
@@ -28,20 +29,30 @@ struct AttentionWsArgs {
   unsigned *flags;      // the next item and how many blocks are done, zero before a launch and after it
 };
 
-struct AttentionItem {
-  int tile, head, sequence, split;  // tile < 0: there is no more
-  int first_row, rows, first_key, keys;
+// The tiles of keys of an item, from the last to the first: those of the window, then those of sink keys before it.
+struct KeyTiles {
+  int count, last;   // the first one that is met has the number `last`
+  int window, jump;  // after so many of the window, so many are left out
+  template <class S> TW_BOTH int at(int i) const { return last - i - (S::Sinks && i >= window ? jump : 0); }
 };
 
-// Config: what attention_rules.h says, and tile_n, warpgroups, stages, pack_heads, dynamic, together.
+struct AttentionItem {
+  int tile, head, sequence, split;
+  int first_row, rows, first_key, keys;
+  KeyTiles tiles;  // count 0: there is no item any more
+};
+
+// Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, together.
 template <class Config> struct AttentionWs {
   using T = typename Config::Q;
   using O = typename Config::O;
-  static constexpr int W = Config::warpgroups, BM = 64 * W, BN = Config::tile_n, Stages = Config::stages;
+  static constexpr int W = Config::warpgroups, BM = 64 * W, BN = Config::tile_n, Stages = Config::stages,
+                       RowStages = Config::row_stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
   static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic,
                         Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
-  static constexpr bool Bounded = Config::mask != AttentionMask::none;  // a window hides keys
+  static constexpr bool Bounded = Config::mask != AttentionMask::none;   // a window hides keys
+  static constexpr bool Sinks = Config::mask == AttentionMask::generic;  // the first keys are always seen
   // Whether something comes between the scale of a score and its exponential.
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
   static constexpr int blocks_d = (D + 63) / 64, blocks_v = (DV + 63) / 64;  // 128 bytes of each row
@@ -49,14 +60,17 @@ template <class Config> struct AttentionWs {
   static constexpr int threads = 128 * (W + 1), together = Config::together;
   // Of 65536 registers: those who feed need few.
   static constexpr bool alone = W == 1 && together == 1;
-  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : 40;
-  static constexpr int multiplying_registers = alone ? 240 : W == 3 ? 160 : W == 2 ? 232 : 216;
-  static constexpr int slots = 2;  // of items that were told
-  static constexpr int beside = 1024 + slots * int(sizeof(AttentionItem)) + 8 * (4 * Stages + 2 * slots + 2);
-  static constexpr int shared_bytes = q_bytes + Stages * (k_bytes + v_bytes) + beside;
+  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : Paged ? 56 : 40;
+  static constexpr int multiplying_registers = alone ? 240 : W == 3 ? 160 : W == 2 ? (Paged ? 224 : 232) : 216;
+  static constexpr bool streams = RowStages > 1;
+  static constexpr int slots = 4;  // of items that were told
+  static constexpr int beside =
+      1024 + slots * int(sizeof(AttentionItem)) + 8 * (4 * Stages + 2 * slots + 2 * RowStages);
+  static constexpr int shared_bytes = RowStages * q_bytes + Stages * (k_bytes + v_bytes) + beside;
   static_assert(sizeof(T) == 2, "elements of two bytes");
   static_assert(BN % 16 == 0 && DV % 32 == 0 && D % 16 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
+  static_assert(RowStages == 1 || !Packed, "rows of packed heads are carried when they are needed");
 };
 
 }  // namespace tw

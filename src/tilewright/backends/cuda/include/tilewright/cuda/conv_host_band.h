@@ -117,9 +117,9 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
   }
   static int maps(const tw_conv_args &x, ConvBandArgs &t, TensorMap &a, TensorMap &b) {
     using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN, 3>;
-    static KnownMaps<BandMap> bands;
+    static KnownMaps<WalkMap<In, S::Spatial>> bands;
     static Lines lines;
-    BandKey key{};
+    WalkKey key{};
     static_cast<PixelKey &>(key) = Inner::walk_key(x, t);
     key.rows = t.band;
     if (int error = bands.get(key, a)) return error;
@@ -149,18 +149,6 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     using Key = RowsKey;
     static int encode(const RowsKey &key, TensorMap &map) {
       return encode_boxes<In>(key, 64, uint32_t(key.rows), 3, map);
-    }
-  };
-  // A walk of as many pixels as a band has.
-  struct BandKey : PixelKey {
-    int rows;
-    bool operator==(const BandKey &o) const { return rows == o.rows && PixelKey::operator==(o); }
-    uint64_t hash() const { return PixelKey::hash() * 31 + uint64_t(rows); }
-  };
-  struct BandMap {
-    using Key = BandKey;
-    static int encode(const BandKey &key, TensorMap &map) {
-      return encode_walk<In, S::Spatial>(key, uint32_t(key.rows), map);
     }
   };
 };

@@ -15,9 +15,10 @@ template <class Config> struct HostConvPadded {
 
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return Inner::broken(x);
-    if (x.groups != 1) return {TW_LIMIT, "there are groups"};
-    if (x.x_strides[4] != 1 || x.w_strides[4] != 1 || x.y_strides[4] != 1)
-      return {TW_LIMIT, "channels do not lie side by side"};
+    if (x.groups != 1 && (x.channels % Padded::piece || x.filters % Padded::piece))
+      return {TW_LIMIT, "the channels or filters of a group are no whole 8s"};
+    for (int i = 0; i < 5; ++i)
+      if (x.x_strides[i] < 1 || x.w_strides[i] < 1 || x.y_strides[i] < 1) return {TW_LIMIT, "a stride is below 1"};
     if (Config::num_d > 0 && x.filters % Padded::piece)
       return {TW_LIMIT, "D tensors are not copied, and filters are no whole 8s"};
     const Copies copies = of(x);
@@ -40,8 +41,10 @@ template <class Config> struct HostConvPadded {
       if (!one.made || one.result != back) return int(TW_OK);
       PadArgs t = one.arguments(strides);
       t.tensor = tensor, t.copy = copy, t.back = back;
-      return start(place.functions[pad_function], {unsigned(ceil_div(t.count, Padded::threads))},
-                   LaunchShape{unsigned(Padded::threads)}, stream, t);
+      const int64_t blocks = t.blocks ? ceil_div(t.count, Padded::tile) * t.blocks : ceil_div(t.count, Padded::threads);
+      const unsigned shared = !t.blocks ? 0 : back ? turned_bytes<C> : turned_bytes<In>;
+      return start(place.functions[pad_function], {unsigned(blocks)}, LaunchShape{unsigned(Padded::threads), shared},
+                   stream, t);
     };
     int status = TW_OK;
     for (int back = 0; back < 2 && status == TW_OK; ++back) {
@@ -54,6 +57,8 @@ template <class Config> struct HostConvPadded {
   }
 
  private:
+  template <class T> static constexpr unsigned turned_bytes =
+      unsigned(Padded::tile * Padded::turned_row<T> * int(sizeof(T)));
   // One tensor: whether it is copied, and the copy's shape.
   struct Copy {
     bool made, result;
@@ -67,7 +72,9 @@ template <class Config> struct HostConvPadded {
     }
     PadArgs arguments(const int64_t *strides) const {
       PadArgs t{};
-      t.count = elements() / Padded::piece, t.pieces = divider(all / Padded::piece);
+      const bool turned = strides[4] != 1;
+      t.count = elements() / (turned ? all : Padded::piece), t.pieces = divider(all / Padded::piece);
+      t.blocks = turned ? int(ceil_div(all, Padded::tile)) : 0, t.apart[4] = strides[4];
       for (int i = 0; i < 3; ++i) t.size[i] = divider(size[2 - i]), t.apart[i] = strides[3 - i];
       t.apart[3] = strides[0], t.images = int(images), t.channels = int(channels);
       return t;
@@ -81,15 +88,16 @@ template <class Config> struct HostConvPadded {
                       int64_t all_images, int64_t channels, bool result) {
     Copy one{false, result, images, all_images, {size[0], size[1], size[2]}, channels, whole(channels)};
     const int64_t bytes = result ? sizeof(C) : sizeof(In);
-    one.made = one.all != channels || all_images != images || odd(at);
+    one.made = one.all != channels || all_images != images || odd(at) || strides[4] != 1;
     for (int i = 0; i < 4; ++i) one.made = one.made || odd(strides[i], bytes);
     return one;
   }
   static Copies of(const tw_conv_args &x) {
-    return {copy_of(x.x, x.x_strides, x.size, x.batch, x.batch, x.channels, variant == ConvVariant::backward_data),
-            copy_of(x.w, x.w_strides, x.window, x.filters, whole(x.filters), x.channels,
-                    variant == ConvVariant::backward_weight),
-            copy_of(x.y, x.y_strides, x.out, x.batch, x.batch, x.filters, variant == ConvVariant::forward)};
+    const int64_t all = x.groups * x.filters;  // of several groups, channels and filters are whole
+    return {copy_of(x.x, x.x_strides, x.size, x.batch, x.batch, x.groups * x.channels,
+                    variant == ConvVariant::backward_data),
+            copy_of(x.w, x.w_strides, x.window, all, whole(all), x.channels, variant == ConvVariant::backward_weight),
+            copy_of(x.y, x.y_strides, x.out, x.batch, x.batch, all, variant == ConvVariant::forward)};
   }
   static tw_conv_args inner(const tw_conv_args &given, const Copies &copies, char *room) {
     tw_conv_args x = given;

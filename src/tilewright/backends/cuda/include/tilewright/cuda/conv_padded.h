@@ -1,4 +1,5 @@
-// Convolutions of channels or filters that are no whole 16 bytes, or of memory that is not aligned so: in copies that are.
+// Convolutions of channels or filters that are no whole 16 bytes, or of memory that is not aligned so, or whose channels do
+// not lie side by side: in copies that are.
 // The device's half: tma_ws, and the copies.
 #pragma once
 #include <tilewright/cuda/conv_padded_shape.h>
@@ -9,7 +10,7 @@
   TW_DEVICE_CONV_TMA_WS(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::Padded::threads) \
       Symbol##_pad(const __grid_constant__ tw::PadArgs x) { \
-    tw::pad_channels<Config>(x, blockIdx.x * (long long)tw::Padded::threads + threadIdx.x); \
+    tw::pad_channels<Config>(x); \
   }
 #else
 #define TW_DEVICE_CONV_PADDED(Config, Symbol)

@@ -23,6 +23,9 @@ TW_GPU bool elect_one() {
 TW_GPU void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 TW_GPU void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
+// Whether a lane of the warp says so.
+TW_GPU bool any_lane(bool x) { return __any_sync(0xffffffffu, x); }
+
 template <int Registers> TW_GPU void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }

@@ -1,10 +1,9 @@
 // The host's half of the tma_ws pipeline: tensor maps, copies of what the copy engine cannot read, and the launch.
 #pragma once
-#include <tilewright/cuda/deal.h>
 #include <tilewright/cuda/gemm_host_guests.h>
 #include <tilewright/cuda/gemm_host_pack.h>
 #include <tilewright/cuda/gemm_host_repack.h>
-#include <tilewright/cuda/gemm_pipelines.h>
+#include <tilewright/cuda/gemm_host_ws.h>
 #include <tilewright/cuda/tensor_maps.h>
 
 namespace tw::cuda {
@@ -13,8 +12,10 @@ template <class Config> struct HostTmaWs {
   using A = typename Config::A;
   using B = typename Config::B;
   using C = typename Config::C;
-  using S = tma_ws_of<Config>;
-  using Deals = Dealing<S>;
+  using Ws = HostWs<Config>;
+  using S = typename Ws::S;
+  using Deals = typename Ws::Deals;
+  using Operand = typename Ws::Operand;
   using Copies = HostRepack<Config>;
   using Guests = HostGuests<Config, S>;
   static constexpr bool packed = Config::packed;  // B is what `pack` made
@@ -22,19 +23,16 @@ template <class Config> struct HostTmaWs {
   enum Functions { main_function, repack_function, pack_function };
 
   static Answer broken(const tw_gemm_args &x) {
-    if (x.k == 0) return {TW_LIMIT, "k is 0: this pipeline has nothing to copy"};
-    if (x.m >= most_size || x.n >= most_size || x.k >= most_size) return {TW_LIMIT, "a size is 2^31 or more"};
     // What is not said of a problem one by one (addresses, batch strides) must hold for all three.
     const bool batched =
         x.batch > 1 && (odd(x.a_batch_stride, sizeof(A)) || (!packed && odd(x.b_batch_stride, sizeof(B))) ||
                         odd(x.e_batch_stride, sizeof(C)));
+    const Answer common = Ws::broken(x);
+    if (common.code) return common;
     if (packed && odd(x.b)) return {TW_ALIGNMENT, "the packed B does not start at a multiple of 16 bytes"};
     if (Config::tma_store &&
         (odd(x.a) || odd(x.b) || odd(x.e) || batched || odd(x.e_stride, sizeof(C)) || odd(x.n, sizeof(C))))
       return {TW_ALIGNMENT, "an address, a batch stride, or a row of E or its stride is not a multiple of 16 bytes"};
-    if (ceil_div(x.k, S::BK) < S::ClusterK) return {TW_LIMIT, "k is too short to be shared by a cluster"};
-    if (tiles_of<Config>(x) * ceil_div(x.k, S::BK) * S::ClusterK >= most_size)
-      return {TW_LIMIT, "2^31 or more steps of tiles along k"};
     return {};
   }
   static int64_t workspace(const tw_gemm_args &x) { return Deals::bytes + Copies::bytes(x); }
@@ -56,26 +54,13 @@ template <class Config> struct HostTmaWs {
     if constexpr (S::TmaStore) {
       if (int error = Guests::invite(x, t, d)) return status_of(error);
     }
-    Deals::lend(t, workspace);
-    constexpr int64_t limit = Deals::most_blocks / S::Cluster;
-    const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
-    const int64_t clusters = Deals::deal(t.order, here);
+    const unsigned blocks = Ws::deal(t, place, workspace);
     LaunchShape how = shape();
     how.early = copied;
-    return start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, how, stream, a, b, e, d, t);
+    return start(place.functions[main_function], {blocks}, how, stream, a, b, e, d, t);
   }
 
  private:
-  // As the kernel sees them: turned, it is B that lies along its m.
-  struct Operand {
-    const void *at;
-    int64_t lines, stride, batch_stride;
-  };
-  static Operand first(const tw_gemm_args &x) { return S::Turned ? of_b(x) : of_a(x); }
-  static Operand second(const tw_gemm_args &x) { return S::Turned ? of_a(x) : of_b(x); }
-  static Operand of_a(const tw_gemm_args &x) { return {x.a, x.m, x.a_stride, x.a_batch_stride}; }
-  static Operand of_b(const tw_gemm_args &x) { return {x.b, x.n, x.b_stride, x.b_batch_stride}; }
-
   // One matrix for the whole batch: every z reads the same one (every_a, every_b).
   static MapKey key(const tw_gemm_args &x, const Operand &o, bool lines_first) {
     return MapKey{
@@ -91,8 +76,8 @@ template <class Config> struct HostTmaWs {
     static MapA maps_a;
     static MapB maps_b;
     int error = 0;
-    if (!S::PackedA) error = maps_a.get(key(x, first(x), S::MajorA), a);
-    if (!error && !S::PackedB) error = maps_b.get(key(x, second(x), S::MajorB), b);
+    if (!S::PackedA) error = maps_a.get(key(x, Ws::first(x), S::MajorA), a);
+    if (!error && !S::PackedB) error = maps_b.get(key(x, Ws::second(x), S::MajorB), b);
     if constexpr (S::TmaStore) {
       static MapE maps_e;
       if (!error) error = maps_e.get(MapKey{x.e, x.n, x.m, x.batch, x.e_stride, x.e_batch_stride}, e);
@@ -109,24 +94,17 @@ template <class Config> struct HostTmaWs {
   }
 
   static TmaWsArgs arguments(const tw_gemm_args &x) {
-    const Operand one = first(x), two = second(x);
+    const Operand one = Ws::first(x), two = Ws::second(x);
     TmaWsArgs t{};
-    t.m = int(one.lines), t.n = int(two.lines), t.k = int(x.k);
-    t.order.batch = int(x.batch), t.order.steps = int(ceil_div(x.k, S::BK));
-    t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)),
-    t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
-    t.order.group = 2048 / (S::BM * S::ClusterM);  // bands of that many rows: about as high as a round is wide
+    Ws::tell(t, x);
     t.a_policy = once(one, S::MajorA, sizeof(A), t.order.tiles_n) ? read_once : cached;
     t.b_policy = once(two, S::MajorB, sizeof(B), t.order.tiles_m) ? read_once : cached;
-    t.every_a = one.batch_stride ? 1 : 0, t.every_b = two.batch_stride ? 1 : 0;
-    t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;
     if (packed) {
       const PackArgs form = pack_args<Config>(x, nullptr);
       t.packed = static_cast<const char *>(x.b);
       t.packed_lines = int(form.padded), t.packed_block = form.padded * Pack::row;
       t.packed_batch = t.packed_block * form.blocks;
     }
-    t.finish = epilogue_args(x);
     return t;
   }
 };

@@ -54,6 +54,12 @@ TW_GPU uint32_t round_tf32(uint32_t x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
   return y;
 }
+// Two bf16 times 2^120.
+TW_GPU uint32_t times_two_to_120(uint32_t x) {
+  uint32_t y;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0x7b807b80u), "r"(0x80008000u));
+  return y;
+}
 // Two fp16 times 2^8.
 TW_GPU uint32_t times_256(uint32_t x) {
   uint32_t y;

@@ -3,6 +3,7 @@
 // up elements of the values.  Plain on purpose: it is the floor under every problem the others do not take.
 #pragma once
 #include <tilewright/attention_rules.h>
+#include <tilewright/fp8.h>
 #include <tilewright/gpu/activation.h>
 
 namespace tw {
@@ -197,11 +198,15 @@ template <class Config> TW_GPU void attention_combine_row(const tw_attention_com
   }
 }
 
+TW_GPU void round_to(float x, fp8_e4m3 &y) { y.bits = to_e4m3<false>(x); }
+TW_GPU void round_to(float x, fp8_e4m3fnuz &y) { y.bits = to_e4m3<true>(x); }
+
 // New rows of a sequence into the cache.
 template <class Config> struct AttentionAppend {
   using T = typename Config::Q;
+  using KV = typename Config::KV;
   using Aux = typename Config::Aux;
-  static constexpr int bytes = sizeof(T);
+  static constexpr int bytes = sizeof(KV);
   const tw_attention_append_args &x;
   int64_t sequence, row, place;
 
@@ -211,13 +216,18 @@ template <class Config> struct AttentionAppend {
         row(unit % args.rows),
         place(table_entry(args.lengths, unit / args.rows) + unit % args.rows) {}
 
+  // An element that is not turned: a copy, or rounded where the cache is narrower.
+  static TW_GPU void store(T value, float, T &to) { to = value; }
+  template <class Narrow> static TW_GPU void store(T value, float scale, Narrow &to) {
+    round_to(to_float(value) / scale, to);
+  }
   // Element d of a row of q or k as it is stored.
-  TW_GPU void element(const T *from, int64_t d, T &to) const {
+  template <class To> TW_GPU void element(const T *from, int64_t d, float scale, To &to) const {
     if constexpr (Config::rotary == AttentionRotary::none) {
-      to = from[d];
+      store(from[d], scale, to);
     } else {
       if (d >= x.rotary) {
-        to = from[d];
+        store(from[d], scale, to);
         return;
       }
       const int64_t half = x.rotary / 2;
@@ -228,7 +238,7 @@ template <class Config> struct AttentionAppend {
       const float c = to_float(static_cast<const Aux *>(x.cos)[place * x.table_stride + pair]);
       const float s = to_float(static_cast<const Aux *>(x.sin)[place * x.table_stride + pair]);
       const float mine = to_float(from[d]), its = to_float(from[other]);
-      round_to(second ? mine * c + its * s : mine * c - its * s, to);
+      round_to((second ? mine * c + its * s : mine * c - its * s) / scale, to);
     }
   }
   TW_GPU const T *at(const void *base, const tw_attention_strides &s, int64_t head) const {
@@ -240,13 +250,14 @@ template <class Config> struct AttentionAppend {
     for (int64_t i = threadIdx.x; i < x.heads_kv * x.head_qk; i += AttentionLoopsShape::threads) {
       const int64_t head = i / x.head_qk, d = i % x.head_qk;
       const KeyPlace to = cache_place<Config::pages>(x, x.cache_k_strides, sequence, place, head);
-      element(at(x.k, x.k_strides, head), d,
-              static_cast<T *>(x.cache_k)[k_element<Config::pages, bytes>(to, x.pages.size, d)]);
+      element(at(x.k, x.k_strides, head), d, scale_at(x.k_scales, sequence, head, place),
+              static_cast<KV *>(x.cache_k)[k_element<Config::pages, bytes>(to, x.pages.size, d)]);
     }
     for (int64_t i = threadIdx.x; i < x.heads_kv * x.head_v; i += AttentionLoopsShape::threads) {
       const int64_t head = i / x.head_v, d = i % x.head_v;
       const KeyPlace to = cache_place<Config::pages>(x, x.cache_v_strides, sequence, place, head);
-      static_cast<T *>(x.cache_v)[v_element<Config::pages, bytes>(to, x.head_v, d)] = at(x.v, x.v_strides, head)[d];
+      store(at(x.v, x.v_strides, head)[d], scale_at(x.v_scales, sequence, head, place),
+            static_cast<KV *>(x.cache_v)[v_element<Config::pages, bytes>(to, x.head_v, d)]);
     }
     if (!x.q) return;
     turn_q();
@@ -260,7 +271,7 @@ template <class Config> struct AttentionAppend {
       T made[each];
       for (int e = 0; e < each; ++e) {
         const int64_t d = threadIdx.x + int64_t(e) * AttentionLoopsShape::threads;
-        if (d < x.head_qk) element(from, d, made[e]);
+        if (d < x.head_qk) element(from, d, 1.0f, made[e]);
       }
       __syncthreads();
       T *to = static_cast<T *>(x.q_out) + sequence * x.q_out_strides.batch + row * x.q_out_strides.row +

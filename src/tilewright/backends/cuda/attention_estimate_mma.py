@@ -1,0 +1,74 @@
+"""How long attention takes by the mma and fp8 pipelines, about: as `attention_estimate` says it of the others.
+
+A step of an item is a tile of keys: products, exponentials and, of fp8, the widening of bytes follow each other in a
+warp; other warps and blocks of the multiprocessor fill the gaps up to a part.
+"""
+
+from __future__ import annotations
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule, narrow
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import KernelSpec
+
+START, ITEM, MEET = 4e-6, 1.5e-6, 0.15e-6  # of a launch, of an item, and of warps that share rows at each tile
+UNIT_MACS, OLDER_MACS = 1.5e12, 0.9e12  # a second of one multiprocessor, of sm_90 and of those before
+UNIT_SCORES = 2.0e10
+SCORED = 2.0
+WIDENED = 1.2e12  # bytes of fp8 a second, each for each warp along rows
+UNIT_BYTES, MEMORY, OLDER_MEMORY = 5e10, 4e12, 1.6e12
+BUSY_BYTES = 9.6e4  # under way, that keep a multiprocessor's share of memory busy
+FP8_MACS, HIDDEN = 5.0e12, 0.75  # products of fp8 by wgmma; of the shorter of products and exponentials
+ALONE = 1.3  # how much longer a step takes where one block has the multiprocessor for itself
+
+
+def _whole(x: int, y: int) -> int:
+    return -(-x // y)
+
+
+def _waves(p: AttentionProblem, h: MmaSchedule | Fp8Schedule, group: int, places: int) -> tuple[float, float]:
+    """Waves of items, and tiles of keys that one meets."""
+    rows = p.rows if not p.packed else max(1, p.total_rows // max(1, p.batch))
+    items = max(1, _whole(rows * group, h.tile_m) * p.batch * (p.heads_q // group) * max(1, p.splits))
+    seen = p.pairs / max(1, p.batch * p.heads_q * rows)
+    edge = h.tile_m / group / 2 if p.bounded else 0
+    steps = max(1.0, min(float(p.keys), seen + edge) / max(1, p.splits) / h.tile_n)
+    return max(1.0, items / places) if p.bounded else float(_whole(items, places)), steps
+
+
+def seconds(spec: KernelSpec, h: MmaSchedule, p: AttentionProblem) -> float:
+    arch = arch_by_name(spec.arch)
+    newer = "wgmma" in arch.features
+    group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "mma_decode" else 1
+    waves, steps = _waves(p, h, group, (arch.compute_units or 1) * h.together)
+    step = _step(spec.signature, h, UNIT_MACS if newer else OLDER_MACS)
+    memory = p.bytes / (MEMORY if newer else OLDER_MEMORY)
+    return START + max(waves * (steps * step + ITEM), memory)
+
+
+def fp8_seconds(spec: KernelSpec, h: Fp8Schedule, p: AttentionProblem) -> float:
+    s: AttentionSignature = spec.signature
+    waves, steps = _waves(p, h, 1, arch_by_name(spec.arch).compute_units or 1)
+    scores = h.tile_m * h.tile_n
+    multiply, weigh = scores * (s.head_qk + s.head_v) / FP8_MACS, scores / UNIT_SCORES
+    if s.bias != "none" or s.masked or s.softcap or s.dropout:
+        weigh *= SCORED
+    step = max(multiply, weigh) + (1 - HIDDEN if h.warpgroups > 1 else 1.0) * min(multiply, weigh)
+    return START + max(waves * (steps * step + ITEM), p.bytes / MEMORY)
+
+
+def _step(s: AttentionSignature, h: MmaSchedule, macs: float) -> float:
+    """Seconds of a tile of keys in each of the blocks of a multiprocessor."""
+    scores = h.tile_m * h.tile_n
+    multiply = scores * (s.head_qk + s.head_v) / macs
+    weigh = scores / UNIT_SCORES
+    if s.bias != "none" or s.masked or s.softcap or s.dropout or s.scales == "block":
+        weigh *= SCORED
+    stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes
+    widen = stage * h.warps_m / WIDENED if narrow(s) else 0.0
+    work = (multiply + weigh + widen) * h.together * (ALONE if h.together == 1 else 1.0)
+    fetch = stage * h.together / UNIT_BYTES * max(1.0, BUSY_BYTES / (h.slots * stage * h.together / 2))
+    return max(work + MEET * (h.warps_n > 1), fetch)

@@ -1,0 +1,46 @@
+"""Numbers of parts worth measuring beside that of the rule (`splits.py`).
+
+Which number is the fastest depends on kernels the rule knows nothing of.  `tilewright bench attention --ways --save`
+times the stages of each; from then on the problem is walked in the number whose stages took the least together, where
+that is less than what the rule's took (`Registry.stages` decides, `explain` tells).  A CPU has one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.arch import Arch
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.problem_rules import MOST_SPLITS
+from tilewright.ops.attention.splits import LEAST_TILES, TILE_KEYS, splits_of
+
+BESIDE = (0.5, 2, 4)  # of the rule's number; and one
+
+
+def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
+    """Numbers of parts, the rule's (or the user's) first."""
+    rule = splits_of(problem, arch)
+    if problem.family != "forward" or problem.splits or not arch.compute_units:
+        return (rule,)
+    most = max(1, min(MOST_SPLITS, problem.keys // (LEAST_TILES * TILE_KEYS)))
+    others = sorted({1, *(round(rule * one) for one in BESIDE)} - {0, rule})
+    return (rule, *(one for one in others if one <= most))
+
+
+def stages(problem: AttentionProblem, count: int) -> Sequence[AttentionProblem]:
+    """The kernels of a problem in so many parts."""
+    return (problem,) if count == 1 else (problem.part(count), problem.combined(count))
+
+
+def ways(problem: AttentionProblem, arch: Arch) -> Mapping[str, Sequence[AttentionProblem]]:
+    """The stages of each number of parts, by what it is called."""
+    rule, *others = counts(problem, arch)
+    found = {_named(rule): stages(problem, rule)}
+    for one in others:  # one part that nobody said is not one part that was asked for
+        found[_named(one)] = stages(replace(problem, splits=1) if one == 1 else problem, one)
+    return found
+
+
+def _named(count: int) -> str:
+    return f"{count} part{'s' if count > 1 else ''}"

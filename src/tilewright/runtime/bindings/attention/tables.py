@@ -1,0 +1,84 @@
+"""Which table of a stage holds what it may not: the same that <tilewright/attention_rules.h> says on the host.
+
+For tables on a device, copied to the host (`runtime/tables.py`): the first that is wrong is named as a CPU's kernel
+would, so that both have one error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.requests import StageRequest
+
+Array = np.ndarray[Any, Any]
+Tables = Mapping[str, Array]  # by the name of their slots
+
+
+def wrong_table(stage: StageRequest, tables: Tables) -> str:
+    """The name of the first table that is wrong; empty where none is."""
+    found: Tables = {name: one.astype(np.int64) for name, one in tables.items()}
+    args: Any = stage.args
+    if stage.problem.family == "append":
+        return _places(args, found)
+    wrong = _rows("q", found, args.batch, args.rows, args.total_rows)
+    if wrong or stage.problem.family == "combine":
+        return wrong
+    if stage.problem.pages == "none":
+        return _rows("k", found, args.batch, args.keys, args.total_keys)
+    return _pages(args, found)
+
+
+def _rows(which: str, tables: Tables, batch: int, most: int, total: int) -> str:
+    starts, lengths = tables.get(f"starts_{which}"), tables.get(f"lengths_{which}")
+    for b in range(batch):
+        there = most
+        if starts is not None:
+            first, after = int(starts[b]), int(starts[b + 1])
+            there = after - first
+            if first < 0 or after < first or after > total or there > most:
+                return f"starts_{which}"
+        if lengths is not None and not 0 <= lengths[b] <= there:
+            return f"lengths_{which}"
+    return ""
+
+
+def _pages(args: Any, tables: Tables) -> str:
+    pages, table, indptr = args.pages, tables["page_table"], tables.get("page_indptr")
+    for b in range(args.batch):
+        if indptr is None:
+            keys = int(tables["lengths_k"][b]) if "lengths_k" in tables else args.keys
+            mine = table[b]
+        else:
+            first, after, last = int(indptr[b]), int(indptr[b + 1]), int(tables["page_last"][b])
+            if first < 0 or after < first or after > pages.stride:
+                return "page_indptr"
+            if after > first and not 1 <= last <= pages.size:
+                return "page_last"
+            keys, mine = ((after - first - 1) * pages.size + last if after > first else 0), table[first:after]
+        if not 0 <= keys <= args.keys:
+            return "lengths_k" if indptr is None else "page_indptr"
+        if _beyond(mine[: -(-keys // pages.size)], pages.count):
+            return "page_table"
+    return ""
+
+
+def _places(args: Any, tables: Tables) -> str:
+    new = tables.get("lengths_new")
+    for b in range(args.batch):
+        old, more = int(tables["lengths"][b]), args.rows if new is None else int(new[b])
+        if not 0 <= more <= args.rows:
+            return "lengths_new"
+        if old < 0 or old + more > args.keys or (args.rotary and old + more > args.table_rows):
+            return "lengths"
+        if "page_table" in tables and more:
+            size = args.pages.size
+            if _beyond(tables["page_table"][b, old // size : -(-(old + more) // size)], args.pages.count):
+                return "page_table"
+    return ""
+
+
+def _beyond(pages: Array, count: int) -> bool:
+    return bool(((pages < 0) | (pages >= count)).any())

@@ -1,0 +1,67 @@
+"""What tables on a device hold, looked at before a call: the setting `check_tables`.
+
+Kernels of the host look at their tables themselves, which costs next to nothing.  On a device that would be one more
+kernel and a wait for its answer in every call, so tables are believed there; with the setting they are copied to the
+host and checked by the op's binding, and a wrong one is the error it is on a CPU.  Such a call waits for its stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import settings
+from tilewright.dtypes import DTYPES
+from tilewright.errors import DeviceError
+from tilewright.runtime.arrays import View
+from tilewright.runtime.bindings import Binding
+from tilewright.runtime.devices import HOST, Device, device
+from tilewright.runtime.dlpack import extent
+from tilewright.runtime.plans import Plan
+
+
+def checked(plan: Plan) -> bool:
+    """Whether the tables of a plan's calls are looked at here."""
+    return plan.place is not HOST and settings.current().check_tables
+
+
+def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
+    """Raise where a table holds what the op says it may not."""
+    there = device(plan.place)
+    held = {
+        slot.name: one
+        for slot, one in zip(op.slots, views, strict=True)
+        if slot.holds and isinstance(one, View) and one.dtype in DTYPES
+    }
+    if not held:
+        return
+    capturing = getattr(there, "capturing", None)
+    if capturing is not None and capturing(there.stream()):
+        raise DeviceError(
+            f"{', '.join(held)} cannot be checked while the stream is captured into a graph",
+            rule="capture-tables",
+            value=True,
+            remedy="capture without the setting check_tables, after a call that had it",
+        )
+    tables = {name: _on_host(there, one) for name, one in held.items()}
+    for one in plan.stages:
+        wrong = op.wrong_table(one.request, tables)
+        if wrong:
+            raise plan.out_of_range(one, wrong)
+
+
+def _on_host(there: Device, one: View) -> np.ndarray[Any, Any]:
+    """A copy of what an array holds."""
+    low, high = extent(one.shape, one.strides, one.itemsize)
+    memory = (ctypes.c_uint8 * max(1, high - low))()
+    if high > low:
+        if one.place is HOST:
+            ctypes.memmove(memory, one.address + low, high - low)
+        else:
+            there.read(ctypes.addressof(memory), one.address + low, high - low)
+    steps = tuple(step * one.itemsize for step in one.strides)
+    kind = np.dtype(DTYPES[one.dtype].numpy_name)
+    return np.ndarray(one.shape, kind, memoryview(memory), -low if high > low else 0, steps).copy()

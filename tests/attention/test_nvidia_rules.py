@@ -1,0 +1,93 @@
+"""Rules of the mma and fp8 pipelines: each has an example that breaks it; pools propose what is legal, and enough."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.attention.drawing import ATTENTION
+from tilewright.arch import arch
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia import schedules
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
+from tilewright.ops.attention.spec import HEADS
+from tilewright.ops.base import KernelSpec
+
+MMA = MmaSchedule("mma", 64, 4, 1, 1, 2)
+FP8 = Fp8Schedule(128, 2, 2)
+PLAIN = AttentionProblem(1, 4, 8, 8, 128, dtype_q="bf16")
+BYTES = AttentionProblem(1, 4, 8, 8, 128, dtype_q="fp8_e4m3")
+
+
+def rules(problem: AttentionProblem, schedule: Any, target: str = "sm_90a") -> set[str]:
+    return {one.rule for one in ATTENTION.check(KernelSpec("attention", problem.signature, schedule, target))}
+
+
+def of(problem: AttentionProblem, **more: Any) -> AttentionProblem:
+    return replace(problem, q_strides=(), k_strides=(), v_strides=(), o_strides=(), **more)
+
+
+@pytest.mark.parametrize(
+    ("problem", "schedule", "rule"),
+    [
+        (of(PLAIN, dtype_q="fp32", dtype_kv="fp32", dtype_out="fp32"), MMA, "nv-inputs"),
+        (PLAIN, replace(MMA, warps_m=8, warps_n=4), "nv-warps"),
+        (PLAIN, replace(MMA, tile_n=72), "nv-tile-n"),
+        (BYTES, replace(MMA, tile_n=48), "nv-tile-n"),
+        (of(PLAIN, head_v=96), replace(MMA, warps_m=1, warps_n=4), "nv-columns"),
+        (PLAIN, replace(MMA, slots=1), "nv-slots"),
+        (of(PLAIN, head_qk=256, head_v=256), replace(MMA, row_blocks=2), "nv-registers"),
+        (of(PLAIN, head_qk=256, head_v=256), replace(MMA, slots=9), "nv-shared-memory"),
+        (of(PLAIN, dtype_q="fp16", dtype_kv="fp8_e4m3", scales_kv="block", scale_block=8), MMA, "nv-scales"),
+        (PLAIN, FP8, "nv-inputs"),
+        (of(BYTES, pages="vectorised", lookup="table", page_size=16), FP8, "nv-pages"),
+        (of(BYTES, scales_kv="block", scale_block=64), FP8, "nv-scales"),
+        (of(BYTES, head_qk=512, head_v=64), FP8, "nv-heads"),
+        (BYTES, replace(FP8, tile_n=48), "nv-tile-n"),
+        (BYTES, replace(FP8, warpgroups=4), "nv-warpgroups"),
+        (BYTES, replace(FP8, tile_n=256), "nv-registers"),
+        (BYTES, replace(FP8, stages=9), "nv-shared-memory"),
+    ],
+)
+def test_each_rule_has_an_example(problem: AttentionProblem, schedule: Any, rule: str) -> None:
+    assert rule in rules(problem, schedule)
+
+
+def test_fp8_needs_a_hopper() -> None:
+    assert "nv-arch" in rules(BYTES, FP8, "sm_80")
+    assert rules(BYTES, FP8) == set()
+    assert rules(BYTES, replace(MMA, tile_n=64), "sm_80") == set()
+
+
+KINDS: tuple[dict[str, Any], ...] = (
+    {"dtype_q": "bf16"},
+    {"dtype_q": "fp16", "window_right": 0, "packed": True},
+    {"dtype_q": "bf16", "softcap": True, "bias": "alibi", "dropout": True},
+    {"dtype_q": "bf16", "dtype_kv": "fp8_e4m3", "scales_kv": "head"},
+    {"dtype_q": "fp8_e4m3", "scales_q": "tensor", "scales_kv": "block", "scale_block": 64},
+    {"dtype_q": "bf16", "pages": "vectorised", "lookup": "table", "lengths_k": True, "page_size": 16},
+    {"dtype_q": "fp8_e4m3", "family": "split", "splits": 2},
+)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("pool", ["default", "full"])
+@pytest.mark.parametrize("head", HEADS)
+def test_what_pools_propose_is_legal_and_above_the_floor(pool: str, head: int, target: str) -> None:
+    for kind in KINDS:
+        signature = AttentionProblem(1, 4, 8, 8, head, **kind).signature
+        proposed = list(schedules(pool, signature, arch(target)))
+        assert len(proposed) > 1, (kind, head)  # the floor is one
+        for one in proposed:
+            assert ATTENTION.check(KernelSpec("attention", signature, one, target)) == [], (kind, one)
+
+
+def test_a_kernel_says_so_where_places_are_too_many() -> None:
+    for kind, schedule in ((PLAIN, MMA), (BYTES, FP8)):
+        spec = KernelSpec("attention", kind.signature, schedule, "sm_90a")
+        assert ATTENTION.supports(spec, kind) == []
+        for more in ({"keys": 1 << 30}, {"batch": 1 << 26}):
+            assert {one.rule for one in ATTENTION.supports(spec, of(kind, **more))} == {"nv-size"}

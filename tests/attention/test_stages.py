@@ -1,0 +1,61 @@
+"""A plan of three stages: keys appended to a cache, their parts walked, the parts put together, as one call.
+
+Backward will be such a plan (docs/attention.md): a workspace between stages that is larger than one of them, operands
+that one stage writes and the next reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.attention.drawing import ATTENTION
+from tests.attention.oracle import batched
+from tilewright.dispatch.kernels import kernel
+from tilewright.ops.attention import AttentionProblem
+from tilewright.runtime.bindings.attention import stages
+from tilewright.runtime.plans import Plan
+from tilewright.runtime.requests import Request, StageRequest
+
+pytestmark = pytest.mark.usefixtures("needs_compiler")
+
+
+def read_from_cache(stage: StageRequest) -> StageRequest:
+    """Its keys are those of the cache, and how many there are another table says."""
+    moved = {stages.K: stages.CACHE_K, stages.V: stages.CACHE_V}
+    return replace(stage, pointers=tuple(replace(one, slot=moved.get(one.slot, one.slot)) for one in stage.pointers))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_three_stages_are_one_plan(threads: int) -> None:
+    batch, new, room, heads, heads_kv, size = 2, 3, 40, 4, 2, 32
+    rng = np.random.default_rng(threads)
+    cache_k, cache_v = (rng.standard_normal((batch, room, heads_kv, size), np.float32) for _ in range(2))
+    k, v = (rng.standard_normal((batch, new, heads_kv, size), np.float32) for _ in range(2))
+    q = rng.standard_normal((batch, new, heads, size), np.float32)
+    before = np.array([30, 7], np.int32)
+    after, out = before + np.int32(new), np.full((batch, new, heads, size), np.nan, np.float32)
+    adding = AttentionProblem(batch, heads_kv, new, room, size, heads_kv, family="append", lengths_k=True)
+    whole = AttentionProblem(batch, heads, new, room, size, heads_kv, lengths_k=True, window_right=0,
+                             align="bottom_right")  # fmt: skip
+    parts, last = whole.part(3), whole.combined(3)
+    request = Request(
+        "attention",
+        (stages.append(adding), read_from_cache(stages.forward(parts, between=True)), stages.combine(last, True)),
+        stages.results(whole),
+        between_bytes=stages.whole((parts, last), stages.Lying(), ()).between_bytes,
+    )
+    kernels = [kernel(ATTENTION.generic_spec(one.problem.signature, "generic")) for one in request.stages]
+    plan = Plan(request, kernels, (), threads)
+    assert plan.scratch_bytes >= request.between_bytes > 0
+    given = {stages.Q: q, stages.K: k, stages.V: v, stages.CACHE_K: cache_k, stages.CACHE_V: cache_v,
+             stages.LENGTHS: before, stages.LENGTHS_K: after, stages.OUT: out}  # fmt: skip
+    addresses = [int(given[slot].ctypes.data) if slot in given else 0 for slot in range(len(stages.SLOTS))]
+    plan.run(addresses, (size**-0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    for b in range(batch):
+        keys, values = (one[b : b + 1, : after[b]] for one in (cache_k, cache_v))
+        assert np.array_equal(keys[:, -new:], k[b : b + 1])
+        want = batched(q[b : b + 1], keys, values, causal="bottom_right")[0]
+        assert np.abs(out[b] - want[0]).max() < 1e-5

@@ -1,0 +1,36 @@
+"""Attention by mma.sync and by fp8, compiled without a GPU: the instructions are there, and nothing spills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.built import Built
+from tests.emulated_hopper.test_attention import like
+from tests.emulated_hopper.test_attention_mma import fp8
+from tilewright.backends.base import backend
+from tilewright.inspect import demand_promises
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
+from tilewright.ops.attention.nvidia_schedules import CombineSchedule
+
+ATTENTION = op("attention")
+CASES: dict[str, tuple[AttentionProblem, Any, str]] = {
+    "causal": (like(128, window_right=0), MmaSchedule("mma", 32, 4, 1, 2, 4, 2), "sm_80"),
+    "latent": (like(576, 512, family="split", splits=2), MmaSchedule("mma_decode", 32, 4, 2, 1, 4), "sm_90a"),
+    "fp8": (fp8(128, window_right=0), Fp8Schedule(160, 2, 2), "sm_90a"),
+    # It asked for griddepcontrol, which there is from sm_90 on.
+    "combine_on_ampere": (like(128, family="combine", splits=2, dtype_out="bf16"), CombineSchedule(4), "sm_80"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_code_is_as_promised(built: Built, name: str) -> None:
+    first, schedule, target = CASES[name]
+    spec = KernelSpec("attention", first.signature, schedule, target)
+    assert ATTENTION.check(spec) == []
+    found = demand_promises(backend("cuda").inspect(built.artifact(spec).path, spec))
+    assert found.keeps_promises is not False

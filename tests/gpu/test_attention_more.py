@@ -1,0 +1,84 @@
+"""Attention by the mma and fp8 pipelines against float64 on a GPU: problems by seed, poison around what is seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.attentions import ATTENTION
+from tests.emulated_hopper.test_attention import like
+from tests.emulated_hopper.test_attention_mma import fp8, problems
+from tests.gpu.test_attention import answer
+from tilewright.dispatch import kernels
+from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_mma import MmaSchedule
+from tilewright.ops.base import KernelSpec
+
+PAGES: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
+KEYS: dict[str, Any] = {"dtype_kv": "fp8_e4m3"}
+ROWS = (1, 3, 16, 64, 127, 128, 129, 300)
+LENGTHS = (0, 1, 63, 128, 300, 777, 1024, 3000)
+MOST = 2e8  # products: the reference is computed on the host
+CASES: dict[str, AttentionProblem] = {
+    **{f"h{head}": like(head, window_right=0, align="bottom_right") for head in (32, 64, 96, 128, 160, 192, 256)},
+    "h192x128": like(192, 128, dtype_q="fp16", dtype_out="fp32"),
+    "packed": like(128, packed=True, window_right=0),
+    "sinks": like(64, window_left=16, window_right=0, sink_keys=4, sink=True),
+    "scores": like(128, softcap=True, bias="alibi", window_right=0),
+    "mask_and_bias": like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16"),
+    "dropout": like(128, dropout=True, window_right=0),
+    "split": like(128, family="split", splits=2),
+    "split_pages": like(128, family="split", splits=2, **PAGES),
+    "latent": like(576, 512),
+    "latent_split_pages": like(576, 512, family="split", splits=2, **PAGES),
+    "latent_fp8": fp8(576, 512, family="split", splits=2, dtype_out="fp32", scales_q="tensor", scales_kv="tensor"),
+    "pages": like(128, window_right=0, align="bottom_right", **PAGES),
+    "pages_by_indices": like(64, pages="strided", lookup="indices", packed=True, window_right=0),
+    "vectorised": like(128, **{**PAGES, "pages": "vectorised"}),
+    "vectorised_fp8": fp8(128, scales_q="tensor", scales_kv="head", **{**PAGES, "pages": "vectorised"}),
+    "fp8": fp8(128, window_right=0, scales_q="tensor", scales_kv="head"),
+    "fp8_h96": fp8(96),
+    "fp8_h64_causal": fp8(64, window_right=0, align="bottom_right", dtype_out="fp32"),
+    "fp8_packed": fp8(128, packed=True, window_right=0, align="bottom_right"),
+    "fp8_scores": fp8(128, softcap=True, bias="alibi", window_right=0),
+    "fp8_h256": fp8(256, scales_q="head", scales_kv="head"),
+    "fp8_pages": fp8(128, scales_q="tensor", scales_kv="tensor", **PAGES),
+    "fp8_blocks": fp8(64, scales_q="block", scales_kv="block", scale_block=40),
+    "fp8_keys": like(128, scales_kv="head", **KEYS, **PAGES),
+    "fp8_keys_split": like(128, dtype_q="fp16", scales_kv="tensor", family="split", splits=2, **KEYS),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+
+    @property
+    def first(self) -> AttentionProblem:
+        return CASES[self.name]
+
+    def specs(self, arch: str) -> list[KernelSpec]:
+        """The default kernels of these pipelines."""
+        found = ATTENTION.candidates(self.first.signature, arch)
+        kinds = (MmaSchedule, Fp8Schedule)
+        return [one for one in found if isinstance(one.schedule, kinds) and not ATTENTION.check(one)]
+
+
+@pytest.mark.parametrize("case", [Case(name) for name in CASES], ids=lambda one: str(one.name))
+def test_every_kernel(case: Case, arch: str) -> None:
+    from tilewright.runtime import cuda
+
+    wanted = case.specs(arch)
+    assert wanted
+    asked = problems(case.name, case.first, sizes=(ROWS, LENGTHS), most=MOST)
+    whole = problems(f"{case.name} whole", case.first, sizes=(ROWS, LENGTHS), most=MOST, whole=16)
+    found = []
+    for number, spec in enumerate(wanted):
+        for one in whole if isinstance(spec.schedule, Fp8Schedule) else asked:
+            assert ATTENTION.supports(spec, one) == []
+            if text := answer(kernels.kernel(spec), one, number, cuda.device()):
+                found.append(f"{spec.name} {one.describe()}: {text}")
+    assert found == []
