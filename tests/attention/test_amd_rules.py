@@ -100,6 +100,7 @@ HEADS_OF_64: dict[str, Any] = {"hdim_q": 64, "hdim_v": 64, "block_per_cu": -1}
 HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-headers", NEWEST, {}),
     ("amd-attention-headers", SPLIT, {"pipeline": "qr_nwarp_sshuffle"}),
+    ("amd-attention-headers", QR, {"pipeline": "qs"}),
     ("amd-attention-headers", QR, {"sink": True}),
     ("amd-attention-headers", QR, {"data_type": "fp32"}),
     ("amd-attention-headers", QR, {"data_type": "fp8bf16"}),
@@ -129,9 +130,9 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
                                  "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1)}),  # does not compile: three neighbours
     ("amd-attention-lds", ASYNC, {"tile": (128, 256, 64, 128, 64, 128)}),
     ("amd-attention-registers", ASYNC, {"block_per_cu": 2}),
-    # Built, these three spilled.
+    # Built, these three spilled (the second with pipeline qs).
     ("amd-attention-registers", QR, {**HEADS_OF_64, "tile": (128, 64, 32, 64, 32, 64), "bias": "bias"}),
-    ("amd-attention-registers", QR, {**HEADS_OF_64, "tile": (32, 192, 16, 64, 32, 64), "pipeline": "qs",
+    ("amd-attention-registers", QR, {**HEADS_OF_64, "tile": (32, 192, 16, 64, 32, 64),
                                      "wave": (2, 1, 1, 2, 1, 1, 1, 1, 1), "warp": (16,) * 9}),
     ("amd-attention-registers", ASYNC, {"hdim_q": 256, "hdim_v": 256, "tile": (128, 128, 32, 256, 32, 256),
                                         "block_per_cu": 1}),

@@ -109,6 +109,8 @@ def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
         )
     if one.pipeline in NEWEST:
         yield Violation("amd-attention-headers", f"{_AGE} have no pipeline {one.pipeline}", "use qr_async")
+    if one.pipeline == "qs":
+        yield Violation("amd-attention-headers", f"pipeline qs of {_AGE} was never executed here", "use qr")
     if one.pipeline == "qr_nwarp_sshuffle":
         yield Violation("amd-attention-headers", f"pipeline {one.pipeline} is not written for {_AGE}", "use qr")
     if one.sink:
