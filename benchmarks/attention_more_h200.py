@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from _cuda_report import provenance
-from _cuda_timing import Clock, GraphClock, HostClock, Run
+from _cuda_timing import Clock, GraphClock, HostClock, Run, copy_bandwidth
 from _h200_operands import Wrong
 
 import tilewright as tw
@@ -40,7 +40,6 @@ ROUNDING = {
     "fp8_e4m3": 2.0**-4 + 2.0**-8,
 }  # of weights, by the type of V, and results
 ROWS_CHECKED = 16
-COPIED = 1 << 30
 ATTENTION = ops.op("attention")
 
 
@@ -169,10 +168,7 @@ class MoreBench:
         self.options, self.clock, self.target = options, clock, target
         self.rows: list[dict[str, Any]] = []
         self.wrong: list[str] = []
-        size = COPIED if not options.dry_run else 1 << 20
-        a, b = (torch.empty(size, dtype=torch.uint8, device=clock.device) for _ in "ab")
-        (times,) = clock.rounds([clock.captured(lambda: b.copy_(a))], 9, "cold")
-        self.copy_rate = 2 * size / statistics.median(times)
+        self.copy_rate = copy_bandwidth(clock, 1 << 20 if options.dry_run else 1 << 30)
 
     def pool(self, registry: Registry, stage: AttentionProblem) -> list[KernelSpec]:
         if not self.options.full:

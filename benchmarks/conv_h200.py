@@ -20,6 +20,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,26 +84,26 @@ class ConvBench(Kernels):
         )
         print(f"{variant:15} {shape.name:40} cuDNN {made['cudnn'] * 1e6:7.1f} us  {said}  {winner}", flush=True)
 
+    def pair(self, shape: Shape) -> tuple[ConvProblem, ConvProblem]:
+        """The plain convolution, and the same with bias and ReLU."""
+        plain = self.problem(shape, "forward")
+        return plain, replace(plain, epilogue="Relu", num_d=1)
+
     def fused(self, shape: Shape) -> None:
-        """Bias and ReLU beside the plain convolution, each with its fastest kernel."""
+        """Bias and ReLU beside the plain convolution, each with its fastest kernel, or the one selected by default."""
         took = []
-        for bias in (False, True):
-            problem = self.problem(shape, "forward")
-            if bias:
-                problem = ConvProblem(**{**_fields(problem), "epilogue": "Relu", "num_d": 1})
-            one = ConvOperands(problem, self.clock.device, bias)
-            entrants = self.checked(self.candidates(problem), one)
+        for problem in self.pair(shape):
+            one = ConvOperands(problem, self.clock.device, problem.num_d > 0)
+            asked = self.candidates(problem) if self.options.measured else [self.default(problem)]
+            entrants = self.checked(asked, one)
+            if not entrants:
+                return
             _, winner = self.race({name: call for name, (_, call) in entrants.items()})
             took.append(entrants[winner][1])
         plain, fused = self.clock.rounds(took, self.options.rounds, "cold")
         ratio = statistics.median(fused) / statistics.median(plain)
         self.rows.append({"shape": shape.name, "variant": "fused", "fused_over_plain": ratio})
         print(f"fused {shape.name}: {ratio:.3f} of plain", flush=True)
-
-
-def _fields(problem: ConvProblem) -> dict[str, Any]:
-    names = ("batch", "channels", "filters", "size", "window", "groups", "stride", "dilation", "before", "dtype")
-    return {name: getattr(problem, name) for name in names}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -113,6 +114,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
             if label in row:
                 for part in (row["variant"], f"{row['variant']} {row['group']}"):
                     found.setdefault(f"{label} {part}", []).append(math.log(row[label]["ratio"]))
+        if "fused_over_plain" in row:
+            found.setdefault("fused over plain", []).append(math.log(row["fused_over_plain"]))
     return {name: math.exp(statistics.fmean(logs)) for name, logs in sorted(found.items())}
 
 
@@ -156,9 +159,12 @@ def main() -> None:
     if options.only:
         shapes = [one for one in shapes if any(part in one.name or part == one.group for part in options.only)]
     problems = [bench.problem(one, variant) for one in shapes for variant in options.directions]
+    if options.fused:
+        problems = [problem for one in shapes for problem in bench.pair(one)]
     bench.build(problems, every=options.measured)
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
-    said = provenance(options, clock) | {"command": f"python benchmarks/conv_h200.py --random {options.random}"}
+    said = provenance(options, clock)
+    said["command"] = said["command"].replace("gemm_h200", "conv_h200")
     for shape in shapes:
         if time.perf_counter() - started > options.most_seconds:
             break

@@ -46,6 +46,7 @@ def _served(entry: Entry) -> None:
     attention = op("attention")
     assert entry.problems
     for one in (*entry.problems, *entry.refused):
+        assert one.problem.family != "split" or one.problem.o_strides == one.problem.dense_strides("o")
         assert one.problem.signature == entry.spec.signature
         assert not attention.problem_violations(one.problem, entry.spec.arch), one
         assert bool(attention.supports(entry.spec, one.problem)) == (one in entry.refused), one

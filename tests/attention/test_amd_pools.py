@@ -98,6 +98,7 @@ def test_what_ck_tile_does_not_compute(rule: str, change: dict[str, Any]) -> Non
 OF_SCHEDULES: list[tuple[str, AttentionSignature, dict[str, Any]]] = [
     ("amd-attention-n1", replace(PLAIN, head_v=256), {}),
     ("amd-attention-whole-heads", replace(PLAIN, head_v=96), {"pipeline": "qr", "pad": (True, True, False, False)}),
+    ("amd-attention-whole-heads", replace(PLAIN, head_qk=96), {"pipeline": "qr_async"}),
     ("amd-attention-whole-heads", replace(PLAIN, head_qk=96), {"pipeline": "qr", "pad": (True, True, False, True)}),
     ("amd-attention-packed-pads", replace(PLAIN, packed=True), {"pipeline": "qr", "pad": (True, False, True, True)}),
     ("amd-attention-qs-packed", replace(PLAIN, packed=True), {"pipeline": "qs"}),

@@ -100,6 +100,7 @@ HEADS_OF_64: dict[str, Any] = {"hdim_q": 64, "hdim_v": 64, "block_per_cu": -1}
 HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-headers", NEWEST, {}),
     ("amd-attention-headers", SPLIT, {"pipeline": "qr_nwarp_sshuffle"}),
+    ("amd-attention-headers", QR, {"pipeline": "qs"}),
     ("amd-attention-headers", QR, {"sink": True}),
     ("amd-attention-headers", QR, {"data_type": "fp32"}),
     ("amd-attention-headers", QR, {"data_type": "fp8bf16"}),
@@ -120,16 +121,18 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-k1", QR, {"tile": (128, 128, 32, 128, 96, 128)}),
     ("amd-attention-n1", QR, {"tile": (128, 128, 32, 64, 32, 128)}),
     ("amd-attention-async-steps", ASYNC, {"tile": (128, 128, 64, 128, 32, 128)}),
+    ("amd-attention-async-steps", ASYNC, {"tile": (128, 32, 32, 128, 32, 128)}),  # executed, it was wrong
     ("amd-attention-async-pads", ASYNC, {"padding": (False, True, True, True)}),
-    ("amd-attention-dealt", ASYNC, {"tile": (128, 16, 16, 128, 16, 128), "warp": (16,) * 9}),
+    ("amd-attention-dealt", ASYNC, {"tile": (128, 32, 16, 128, 16, 128), "warp": (16,) * 9,
+                                    "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1)}),
     ("amd-attention-dealt", QR, {"hdim_v": 192, "tile": (128, 128, 32, 192, 32, 128)}),
     ("amd-attention-dealt", QR, {"hdim_q": 96, "hdim_v": 96, "tile": (256, 32, 32, 96, 32, 128),
                                  "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1)}),  # does not compile: three neighbours
     ("amd-attention-lds", ASYNC, {"tile": (128, 256, 64, 128, 64, 128)}),
     ("amd-attention-registers", ASYNC, {"block_per_cu": 2}),
-    # Built, these three spilled.
+    # Built, these three spilled (the second with pipeline qs).
     ("amd-attention-registers", QR, {**HEADS_OF_64, "tile": (128, 64, 32, 64, 32, 64), "bias": "bias"}),
-    ("amd-attention-registers", QR, {**HEADS_OF_64, "tile": (32, 192, 16, 64, 32, 64), "pipeline": "qs",
+    ("amd-attention-registers", QR, {**HEADS_OF_64, "tile": (32, 192, 16, 64, 32, 64),
                                      "wave": (2, 1, 1, 2, 1, 1, 1, 1, 1), "warp": (16,) * 9}),
     ("amd-attention-registers", ASYNC, {"hdim_q": 256, "hdim_v": 256, "tile": (128, 128, 32, 256, 32, 256),
                                         "block_per_cu": 1}),

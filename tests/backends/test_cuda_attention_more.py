@@ -1,4 +1,4 @@
-"""Attention by mma.sync and by fp8, compiled without a GPU: the instructions are there, and nothing spills."""
+"""Attention by mma.sync and by fp8, compiled without a GPU: the instructions that were promised are there."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.harness import FENCE, Scratch, heap, ordinary, poison_of
+from tests.kernels.harness import FENCE, Allocate, Scratch, heap, ordinary, poison_of
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.reference import filters, verify
@@ -37,10 +37,10 @@ class Block:
     dtype: str
 
     @classmethod
-    def make(cls, shape: Sizes, strides: Sizes, dtype: str) -> Block:
+    def make(cls, shape: Sizes, strides: Sizes, dtype: str, allocate: Allocate = heap) -> Block:
         size = DTYPES[dtype].bytes
         low, high = extent(shape, strides, size)
-        memory, offset = heap(high - low, size)
+        memory, offset = allocate(high - low, size)
         memory[...] = poison_of(dtype)
         return cls(memory, offset - low, shape, strides, dtype)
 
@@ -77,20 +77,20 @@ def gapped(problem: ConvProblem, gap: int = 3) -> ConvProblem:
     return problem.laid(**strides)
 
 
-def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0, threads: int = 1) -> None:
+def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0, threads: int = 1, allocate: Allocate = heap) -> None:
     """Make operands, call the kernel through its table, look at every fence, compare with the reference."""
     p, rng = problem, np.random.default_rng(seed)
     name, _ = written_shape(p)
     blocks: dict[str, Block] = {}
     for one in "xwy":
         dtype = p.dtype_out if one == name else p.dtype
-        blocks[one] = Block.make(getattr(p, f"{one}_shape"), getattr(p, f"{one}_strides"), dtype)
+        blocks[one] = Block.make(getattr(p, f"{one}_shape"), getattr(p, f"{one}_strides"), dtype, allocate)
         if one != name:
             blocks[one].view()[...] = ordinary(rng, blocks[one].shape, dtype)
     ds = sampled_ds(p)
     for index, d in enumerate(ds):
         shape = tuple(1 if step == 0 else size for size, step in zip(p.y_shape, d.strides, strict=True))
-        blocks[f"d{index}"] = Block.make(shape, d.strides, p.dtype_d)
+        blocks[f"d{index}"] = Block.make(shape, d.strides, p.dtype_d, allocate)
         blocks[f"d{index}"].view()[...] = ordinary(rng, shape, p.dtype_d)
     args = stage(p, ds).args
     for one in "xwy":

@@ -6,6 +6,8 @@ Tiles are small, so that problems of a few thousand products have several of the
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.built import Built
+from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -178,6 +181,17 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, built: Built) -> No
             assert verdict, f"{problem.describe()} on {threads} thread(s): {verdict.detail}"
             worst = max(worst, verdict.bound_ratio)
     print(f"{spec.name}: at most {worst:.3f} of the bound")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forbids pages with mprotect")
+def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config) -> None:
+    assert built[SPECS[-1]]  # and with it the others
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.conv.fenced_pages"], cwd=pytestconfig.rootpath, env=settings.child_environment(),
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "stayed inside" in ended.stdout
 
 
 BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_weight"]

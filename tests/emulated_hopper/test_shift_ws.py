@@ -37,7 +37,7 @@ def drawn(layout: str, count: int, dtype: str = "bf16") -> list[Call]:
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
 @pytest.mark.parametrize(
     ("m", "n", "stages", "way"),
-    [(128, 64, 3, "cooperative"), (64, 24, 5, "pingpong"), (64, 128, 3, "pingpong_split_k")],
+    [(128, 64, 3, "cooperative"), (64, 24, 5, "pingpong"), (64, 128, 3, "pingpong_stream_k")],
 )
 def test_rows_begin_anywhere(emulator: Emulator, layout: str, m: int, n: int, stages: int, way: str) -> None:
     one = signature(layout=layout)
@@ -49,7 +49,7 @@ def test_rows_begin_anywhere(emulator: Emulator, layout: str, m: int, n: int, st
 
 @pytest.mark.parametrize(
     ("m", "n", "way", "cluster"),
-    [(128, 128, "cooperative_stream_k", (1, 1)), (16, 64, "pingpong_turned_split_k", (1, 1)),
+    [(128, 128, "cooperative_stream_k", (1, 1)), (16, 64, "pingpong_turned_stream_k", (1, 1)),
      (128, 64, "cooperative_cluster_k", (2, 1)), (32, 128, "cooperative_turned_cluster_k", (2, 1))],
 )  # fmt: skip
 @pytest.mark.parametrize("layout", ["rcr", "crr"])
@@ -78,7 +78,7 @@ def test_bytes(emulator: Emulator) -> None:
 
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
 @pytest.mark.parametrize(
-    ("m", "n", "way"), [(64, 64, "pingpong"), (128, 48, "cooperative_split_k"), (8, 64, "pingpong_turned_split_k")]
+    ("m", "n", "way"), [(64, 64, "pingpong"), (128, 48, "cooperative_stream_k"), (8, 64, "pingpong_turned_stream_k")]
 )
 def test_words_are_rounded_and_turned(emulator: Emulator, layout: str, m: int, n: int, way: str) -> None:
     one = signature("tf32", layout, "fp32")

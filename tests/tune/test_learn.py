@@ -445,3 +445,17 @@ def _check_tampering(file: Path) -> None:
     for data in (b"", b"PK\x03\x04", b"x" * 1000):
         with pytest.raises(ModelError):
             models.read(data, "broken")
+
+
+def test_a_card_remembers_estimates_of_every_kind_of_kernel() -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn.train import Settings, train
+
+    data = collect(GEMM, results(30))
+    made = train(data, Settings(**{**QUICK, "trees": 2}))
+    kinds = {spec.schedule.pipeline for group in data.groups for spec in group.specs}
+    assert {one["kernel"]["schedule"]["pipeline"] for one in made.card.probes} == kinds
+    assert made.outdated == ""
+    blind = train(data, Settings(**{**QUICK, "trees": 2}, estimated=False))
+    assert (blind.card.probes, blind.outdated) == ((), "")
+    assert ESTIMATE not in blind.card.columns

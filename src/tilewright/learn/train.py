@@ -15,13 +15,13 @@ import numpy as np
 
 from tilewright.dispatch.model import Card, Model, rough, same_device
 from tilewright.errors import RequestError
-from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, demand_enough, matrix, near, rough_of
+from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, Group, demand_enough, matrix, near, rough_of
 from tilewright.learn.evaluate import Score, choices, score
-from tilewright.ops.features import Frame
+from tilewright.ops.features import Frame, kernel_columns, values
 from tilewright.runtime.trees import NODE, Forest
 
 LEAST_FAR = 1.6
-PROBES = 24
+PROBES = 4  # of a kind of kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,15 +305,22 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
 
 
 def _probes(data: Data) -> tuple[dict[str, Any], ...]:
-    """Estimates of kernels of all kinds on problems of all kinds, as they are now."""
+    """Estimates as they are now: of some kernels of each kind (by the words of schedules), on problems of all kinds."""
     from tilewright.ops.base import plain
 
+    columns = kernel_columns(data.op.schedules)
+    kinds: dict[tuple[str, ...], list[tuple[Group, int]]] = {}
+    known: dict[str, tuple[str, ...]] = {}
+    for group in data.groups:
+        for at, spec in enumerate(group.specs):
+            if spec.digest not in known:
+                known[spec.digest] = tuple(one for one in values(spec, columns) if isinstance(one, str))
+            kinds.setdefault(known[spec.digest], []).append((group, at))
     found = []
-    for index in range(PROBES):
-        group = data.groups[index * len(data.groups) // PROBES]
-        at = index % len(group.specs)
-        found.append({"problem": plain(group.problem), "kernel": group.specs[at].to_dict(), "threads": group.threads,
-                      "seconds": float(group.estimates[at])})  # fmt: skip
+    for _, mine in sorted(kinds.items()):
+        for group, at in (mine[index * len(mine) // PROBES] for index in range(PROBES)):
+            found.append({"problem": plain(group.problem), "kernel": group.specs[at].to_dict(),
+                          "threads": group.threads, "seconds": float(group.estimates[at])})  # fmt: skip
     return tuple(found)
 
 

@@ -33,7 +33,8 @@ def prepare(spec: KernelSpec, one: Drawn) -> Call:
     memory = {name: _fenced(name, array, one.problem) for name, array in named.items() if array is not None}
     written = tuple(slot.name for slot in ATTENTION.slots if slot.written and slot.name in memory)
     multiplies = spec.schedule.pipeline != "loops" and spec.signature.family in ("forward", "split")
-    some = one.problem.keys > 0 and one.problem.rows > 0
+    p = one.problem
+    some = p.keys > 0 and p.rows > 0 and not (p.packed or p.lengths_q or p.lengths_k or p.bounded)  # else some see none
     return Call(
         _filled(one.problem, sample, [memory.get(slot.name) for slot in ATTENTION.slots]),
         memory,

@@ -257,5 +257,6 @@ def _laid(rng: random.Random, p: AttentionProblem) -> AttentionProblem:
         row, head = (inner, rows * inner + more) if heads_first else (heads * inner + more, inner)
         apart = max(row * rows, head * heads)
         none = p.dense_strides(name)[0] == 0
-        change[f"{name}_strides"] = (0 if none else apart, row, head)
+        if (p.family, name) != ("split", "o"):  # parts are dense
+            change[f"{name}_strides"] = (0 if none else apart, row, head)
     return replace(p, **change)

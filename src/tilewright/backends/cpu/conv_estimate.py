@@ -200,7 +200,7 @@ def _planar(schedule: CpuPlanarSchedule, problem: ConvProblem, width: int) -> fl
     turned = bundles * -(-depth * bundle // width) * prod(source[:-1]) * deep
     cycles += turned * 9.0 * min(classes, taps)
     out = bundles * -(-columns * bundle // width) * p.batch * prod(made)
-    return cycles + out * (8.0 if columns <= 4 else 12.0) + taps * depth * columns * p.groups * 0.6
+    return cycles + out * 7.5 + taps * depth * columns * p.groups * 0.6
 
 
 def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, width: int) -> float:

@@ -22,6 +22,7 @@ WIDENED = 1.2e12  # bytes of fp8 a second, each for each warp along rows
 UNIT_BYTES, MEMORY, OLDER_MEMORY = 5e10, 4e12, 1.6e12
 BUSY_BYTES = 9.6e4  # under way, that keep a multiprocessor's share of memory busy
 FP8_MACS, HIDDEN = 5.0e12, 0.75  # products of fp8 by wgmma; of the shorter of products and exponentials
+BESIDE_WGMMA = 1.4  # guessed constants stand back behind the fitted ones of kernels with wgmma
 ALONE = 1.3  # how much longer a step takes where one block has the multiprocessor for itself
 
 
@@ -46,7 +47,8 @@ def seconds(spec: KernelSpec, h: MmaSchedule, p: AttentionProblem) -> float:
     waves, steps = _waves(p, h, group, (arch.compute_units or 1) * h.together)
     step = _step(spec.signature, h, UNIT_MACS if newer else OLDER_MACS)
     memory = p.bytes / (MEMORY if newer else OLDER_MEMORY)
-    return START + max(waves * (steps * step + ITEM), memory)
+    taken = START + max(waves * (steps * step + ITEM), memory)
+    return taken * BESIDE_WGMMA if newer else taken
 
 
 def fp8_seconds(spec: KernelSpec, h: Fp8Schedule, p: AttentionProblem) -> float:

@@ -47,6 +47,7 @@ STREAMED = 1.15  # gradients of weights whose steps are dealt out evenly: walks 
 MEMORY = 4e12  # bytes a second
 FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
 TILE_FMAS = 2.2e13  # of windows over tiles
+STRIPS = 0.65  # of memory's rate, that strips of pixels reach: each thread waits for its own
 TILE_BESIDE = 0.4  # of what is hidden behind the longer of multiplications and memory
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
@@ -88,7 +89,9 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     threads = p.batch * prod(sizes[:-2]) * bands * -(-sizes[-1] // schedule.pixels) * (p.channels // schedule.vector)
     idle *= max(1.0, ENOUGH / max(1, threads))
     return (
-        START + max(p.flops / 2 * idle * each / FMAS, p.bytes / MEMORY) + ADD_START * (p.variant == "backward_weight")
+        START
+        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * MEMORY))
+        + ADD_START * (p.variant == "backward_weight")
     )
 
 

@@ -60,7 +60,7 @@ EXCHANGE, NEIGHBOUR = 1.21e-06, 6.83e12  # cluster_k: all blocks there, and byte
 MEET = 5.12e-06  # split-K: sums written, all parts there, sums read
 SUMS = 4.24e12  # bytes a second of sums that change hands
 COPY_START, COPY = 2.71e-06, 2.06e12  # of operands that are copied first: a launch more, and bytes a second
-FED = 7.5e-09  # of a row that a multiprocessor's warps load, shift and lay down, as long as nobody measured less
+FED = 2.2e-09  # of a row that a multiprocessor's warps load, shift and lay down: a guess
 # skinny: bytes a second, seconds a load is under way, registers beside the loads, the part of a last round that is
 # lost, what a warp's start and a turn of its loop cost, and a turn with eight of the few rows that lie by columns.
 SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 5.68e12, 1.62e-06, 36.9, 1.12

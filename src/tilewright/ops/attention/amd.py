@@ -93,11 +93,12 @@ def _legal(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arc
 
 
 def _whole_heads(signature: AttentionSignature, schedule: CkTileAttentionSchedule) -> Iterator[Violation]:
-    """Without edge code of heads a kernel serves heads as large as its tile, and its signature must let them be."""
+    """Without edge code of heads (qr_async has none for K) a kernel serves heads as large as its tile alone, and its
+    signature must let them be."""
     s, h, where = signature, schedule, route(signature)
     of_tile = (h.tile[2], h.tile[3]) if where == "append" else (h.tile[5], h.tile[3])
     for what, padded, tile, head in (
-        ("q and k", h.pad[2], of_tile[0], s.head_qk),
+        ("q and k", h.pad[2] and h.pipeline != "qr_async", of_tile[0], s.head_qk),
         ("v", h.pad[3], of_tile[1], s.head_v),
     ):
         if not padded and where != "combine" and tile > head:
@@ -182,7 +183,13 @@ def _edges(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Itera
         yield Violation("amd-keys", f"{p.keys} keys are no multiple of tile_n0 {h.tile[1]}", "use a padded kernel")
     if p.keys == 0 and not p.bounded and (not keys or h.pipeline == "qs"):
         yield Violation("amd-keys", f"no keys, and {h.pipeline} has no code for none here", "use a padded kernel")
-    if not head_qk and p.head_qk != h.tile[5]:
+    if h.pipeline == "qr_async" and p.head_qk != h.tile[5]:
+        yield Violation(
+            "amd-heads",
+            f"heads of {p.head_qk} under tile_k0max {h.tile[5]}: qr_async reads what lies behind them in K, times 0",
+            "use qr",
+        )
+    elif not head_qk and p.head_qk != h.tile[5]:
         yield Violation("amd-heads", f"heads of {p.head_qk} are not tile_k0max {h.tile[5]}", "use a padded kernel")
     if not head_v and p.head_v != h.tile[3]:
         yield Violation("amd-heads", f"heads of {p.head_v} are not tile_n1 {h.tile[3]}", "use a padded kernel")

@@ -109,6 +109,8 @@ def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
         )
     if one.pipeline in NEWEST:
         yield Violation("amd-attention-headers", f"{_AGE} have no pipeline {one.pipeline}", "use qr_async")
+    if one.pipeline == "qs":
+        yield Violation("amd-attention-headers", f"pipeline qs of {_AGE} was never executed here", "use qr")
     if one.pipeline == "qr_nwarp_sshuffle":
         yield Violation("amd-attention-headers", f"pipeline {one.pipeline} is not written for {_AGE}", "use qr")
     if one.sink:
@@ -201,6 +203,12 @@ def _steps(one: Instance, arch: Arch) -> Iterator[Violation]:
     if k0max < one.hdim_q:
         yield Violation("amd-attention-k0max", f"tile_k0max {k0max} under the head size {one.hdim_q}", "use a larger")
     if one.pipeline not in LOADED:
+        if n0 < 2 * k1:
+            yield Violation(
+                "amd-attention-async-steps",
+                f"{one.pipeline} with one step of tile_k1 {k1} in tile_n0 {n0}: V would stay where it is",
+                f"use tile_n0 {2 * k1} or more",
+            )
         if k0 != k1:
             yield Violation(
                 "amd-attention-async-steps",

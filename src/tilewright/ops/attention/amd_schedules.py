@@ -133,6 +133,8 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
     """The block CK Tile's authors chose for the head size."""
     qk, v = _heads(signature)
     pipeline = _ONLY.get(where, "qr_async")
+    if pipeline == "qr_async":
+        qk = signature.head_qk  # K is read to the end of the tile, whatever lies there
     if where == "split":
         if qk <= 32:
             return CkTileAttentionSchedule(pipeline, (32, 64, 16, v, 32, qk), (2, 1, 1), (16, 16, 16))
@@ -148,6 +150,8 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
 def _fitted(one: CkTileAttentionSchedule, pipeline: str) -> CkTileAttentionSchedule:
     """The block with steps that the pipeline can take: as long as the second's where K is copied past the registers."""
     m0, n0, k0, n1, k1, k0max = one.tile
+    if pipeline != "qr_async":
+        k0max = {160: 256}.get(k0max, k0max)
     step = k1 if pipeline == "qr_async" else min(k0, k0max // 2)
     return replace(one, pipeline=pipeline, tile=(m0, n0, step, n1, k1, k0max))
 
@@ -197,9 +201,10 @@ def _of_pages(base: CkTileAttentionSchedule) -> Iterator[CkTileAttentionSchedule
     _, n0, k0, n1, _, k0max = base.tile
     for fewer in (64, 32, 16):
         if fewer < n0:
-            yield replace(
-                base, tile=(64, fewer, k0, n1, min(32, fewer), k0max), warp_grid=(4, 1, 1), warp_tile=(16, 16, 16)
-            )
+            k1 = min(32, fewer)
+            waves = 4 if n1 * k1 >= 1024 else 2  # a lane turns two values of two keys, or more
+            tile = (16 * waves, fewer, k0, n1, k1, k0max)
+            yield replace(base, tile=tile, warp_grid=(waves, 1, 1), warp_tile=(16, 16, 16))
 
 
 _SWEEP_PADS: Mapping[str, tuple[Pads, ...]] = {

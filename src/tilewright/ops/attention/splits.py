@@ -26,6 +26,7 @@ from tilewright.ops.attention.problem_rules import MOST_SPLITS
 
 TILE_ROWS, TILE_KEYS = 64, 64
 LEAST_TILES = 4  # of a part
+LEAST_KEYS = LEAST_TILES * TILE_KEYS
 SMALL_HEAD = 128  # elements, of which two blocks fit a compute unit
 MEMORY = 4.2e12  # bytes a second
 ALONE = 4.5e10  # bytes of keys and values a second, by one block that nobody else slows down

@@ -285,7 +285,7 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSc
         for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
             for stages in range(3, 9) if far else (4, 6):
                 yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
-        for m, n, stages, way in product((64, 128), columns, range(2, 13) if far else (4, 6, 8), (_C, _P, _CK, _PK)):
+        for m, n, stages, way in product((64, 128), columns, range(2, 13) if far else (4, 6, 8), (_C, _P, _CS, _PS)):
             yield shift_ws(signature, m, n, stages, way)
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
             for way in (_T, Way("cooperative", True), Way("pingpong", True), Way("cooperative", True, "split_k")):
@@ -329,7 +329,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
             ):
                 yield tma_ws(signature, m, n, stages, cluster, way)
             yield tma_ws(signature, 128, 64, 4, (1, 1), _C, "direct")
-            for m, n, stages, way in ((128, 128, 4, _C), (64, 32, 5, _P), (64, 64, 4, _PK)):
+            for m, n, stages, way in ((128, 128, 4, _C), (64, 32, 5, _P), (64, 64, 4, _PS)):
                 yield shift_ws(signature, m, n, stages, way)
             yield shift_ws(signature, 128, 64, 4, _CC, (2, 1))
-            yield shift_ws(signature, 16, 64, 4, _T)
+            yield shift_ws(signature, 16, 64, 4, Way("pingpong", True, "stream_k"))

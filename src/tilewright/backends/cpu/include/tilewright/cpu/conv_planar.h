@@ -183,14 +183,16 @@ template <class Config> struct ConvPlanar {
   };
 
   // ---- planes ---------------------------------------------------------------------------------
-  // A line's pixels of one residue: places [0, pitch) of it, those inside from `from` on, `step` elements apart.
+  // A line's pixels of one residue: places [0, pitch) of it, those inside from `from` on, `step` elements apart.  Of a
+  // pixel `there` elements may be read; and where lines are dense, `rest` from the first pixel on.
   static TW_INLINE void turn_line(const In *from, int64_t step, int64_t before, int64_t inside, int64_t depth,
-                                  int64_t there, const Planes &p, float *out) {
+                                  int64_t there, int64_t rest, const Planes &p, float *out) {
     for (int64_t c = 0; c < depth; c += lanes)
       for (int64_t m = 0; m < p.pitch; m += lanes) {
         vu square[lanes];
         const In *pixel = from + (m - before) * step + c;
-        bool whole = there - c >= lanes, all = m >= before && m + lanes <= before + inside;
+        bool all = m >= before && m + lanes <= before + inside;
+        bool whole = there - c >= lanes || (all && rest - (m + lanes - 1 - before) * step - c >= lanes);
 #pragma GCC unroll 16
         for (int i = 0; i < lanes; ++i, pixel += step) {
           bool here = all || (m + i >= before && m + i < before + inside);
@@ -213,6 +215,7 @@ template <class Config> struct ConvPlanar {
     const int64_t *strides = read_strides(x);
     const Axis &d = t.g.axis[0], &h = t.g.axis[1], &w = t.g.axis[2];
     int64_t depth = t.groups * depth_of(x), there = (x.groups - t.group) * depth_of(x);
+    bool dense = strides[3] == x.groups * depth_of(x);
     const In *data = read_data(x) + t.image * strides[0] + t.group * depth_of(x);
     for (int64_t td = 0; td < d.taps; ++td, out += depth * p.plane) {
       int64_t zd = t.depth * d.step + d.offset + td * d.offset_step;
@@ -229,7 +232,8 @@ template <class Config> struct ConvPlanar {
             int64_t before = z0 < 0 ? least(p.pitch, (-z0 + w.step - 1) / w.step) : 0;
             int64_t end = w.size > z0 ? least(p.pitch, (w.size - z0 + w.step - 1) / w.step) : 0;
             const In *from = data + zd * strides[1] + zh * strides[2] + (z0 + before * w.step) * strides[3];
-            turn_line(from, w.step * strides[3], before, most(0, end - before), depth, there, p, to);
+            int64_t rest = (w.size - z0 - before * w.step) * strides[3] - t.group * depth_of(x);
+            turn_line(from, w.step * strides[3], before, most(0, end - before), depth, there, dense ? rest : 0, p, to);
           }
     }
   }
@@ -250,7 +254,7 @@ template <class Config> struct ConvPlanar {
   static TW_INLINE void leave(const Task &t, int64_t q, int64_t count, const float *sums, float *turned) {
     const tw_conv_args &x = *t.x;
     const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
-    [[maybe_unused]] int64_t apart = strides[3] * t.g.axis[2].place_step;
+    int64_t apart = strides[3] * t.g.axis[2].place_step;
     for (int64_t i = 0; i < count; i += lanes)
       for (int64_t c = 0; c < columns; c += lanes) {
         vu square[lanes];
@@ -262,12 +266,14 @@ template <class Config> struct ConvPlanar {
           int64_t here = least(live - l, wide - at);  // on this line
           Place p{t.image, {t.depth, t.first + line, at}};
           if constexpr (End::plain) {
-            auto *to = End::base(x) + End::offset(t.g, p, strides) + column;
-            store_pixels(to, apart, square + l, here, some);
+            store_pixels(End::base(x) + End::offset(t.g, p, strides) + column, apart, square + l, here, some);
           } else {
-            for (int64_t e = 0; e < here; ++e, ++p.at[2]) {
+            auto row = End::row(x, t.g, p, column);
+            for (int64_t e = 0; e < here; ++e) {
               store_u(turned, square[l + e]);
-              End::store(End::row(x, t.g, p, column), reinterpret_cast<const Sum *>(turned), some);
+              End::store(row, reinterpret_cast<const Sum *>(turned), some);
+              row.to += apart;
+              for (int d = 0; d < Config::num_d; ++d) row.d[d] += x.d_strides[d][3] * t.g.axis[2].place_step;
             }
           }
           l += t.p.pitch - at;

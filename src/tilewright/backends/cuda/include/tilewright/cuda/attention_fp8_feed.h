@@ -120,7 +120,9 @@ template <class S> struct ValueTurner {
       for (int i = 0; i < tiles.count; ++i, ring.next()) {
         shared.full_v(ring.stage).wait(ring.phase);
         shared.empty_turned(ring.stage).wait(ring.phase ^ 1);
-        turn(shared.v(ring.stage), shared.turned(ring.stage), item.keys - tiles.template at<S>(i) * S::BN);
+        const int there = item.keys - tiles.template at<S>(i) * S::BN;
+        if (there < S::BN) turn_some(shared.v(ring.stage), shared.turned(ring.stage), there);
+        else turn_all(shared.v(ring.stage), shared.turned(ring.stage));
         fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
@@ -132,8 +134,41 @@ template <class S> struct ValueTurner {
   }
 
  private:
-  // `there`: keys of the tile that exist; what lies behind them may be NaN, and counts as 0.
-  TW_GPU void turn(const char *from, char *to, int there) const {
+  // A whole tile.  A warp has a scheduler's attention seldom: every place is known when this is compiled, but for what
+  // lanes add, and several loads are under way.
+  TW_GPU void turn_all(const char *from, char *to) const {
+    if (who == 0) turn_share<0>(from, to);
+    else if (who == 1) turn_share<1>(from, to);
+    else turn_share<2>(from, to);
+  }
+  template <int Who> TW_GPU void turn_share(const char *from, char *to) const {
+    constexpr int pieces = S::DV / 16, units = S::BN / 32 * pieces, at_once = 3;
+    const int lane = int(threadIdx.x % 32), column = lane % 8 * 2 + lane / 8 % 2;
+    const char *rows = from + lane * S::line;
+    char *columns = to + column * S::line;
+    const int row_at = lane % 8 * 16, column_at = (lane / 16 ^ column % 8) * 16;
+#pragma unroll
+    for (int first = Who; first < units; first += at_once * S::turners) {
+      uint32_t w[at_once][4];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int unit = first + i * S::turners, group = unit / pieces, piece = unit % pieces;
+        if (unit < units)
+          load_matrices_turned(w[i],
+                               rows + (row_at ^ piece % 8 * 16) + piece / 8 * S::BN * S::line + group * 32 * S::line);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int unit = first + i * S::turners, group = unit / pieces, piece = unit % pieces;
+        if (unit < units)
+          store_matrices(columns + (column_at ^ group % 4 * 32) + group / 4 * S::DV * S::line + piece * 16 * S::line,
+                         permute(w[i][0], w[i][1], 0x6420), permute(w[i][0], w[i][1], 0x7531),
+                         permute(w[i][2], w[i][3], 0x6420), permute(w[i][2], w[i][3], 0x7531));
+      }
+    }
+  }
+  // The tile with the last keys.  `there`: those that exist; what lies behind them may be NaN, and counts as 0.
+  TW_GPU void turn_some(const char *from, char *to, int there) const {
     constexpr int pieces = S::DV / 16, all = (pieces + S::turners - 1) / S::turners, at_once = all < 2 ? all : 2;
     const int lane = int(threadIdx.x % 32), column = lane % 8 * 2 + lane / 8 % 2;
 #pragma unroll 1

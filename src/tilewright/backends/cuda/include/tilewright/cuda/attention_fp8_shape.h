@@ -33,6 +33,7 @@ template <class Config> struct AttentionFp8 {
   static_assert(sizeof(T) == 1 && sizeof(typename Config::KV) == 1, "elements of one byte");
   static_assert(BN % 32 == 0 && DV % 32 == 0 && D % 32 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
+  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");
 };
 
 }  // namespace tw

@@ -42,6 +42,13 @@ struct AttentionItem {
   KeyTiles tiles;  // count 0: there is no item any more
 };
 
+// Whether a block that starts with an even share of the registers has as many as its warpgroups ask for when one gives up
+// some and the others take more: who asks for what is not there waits for ever.
+constexpr bool registers_suffice(int feeding, int multiplying, int warpgroups, int together) {
+  const int share = 65536 / together / (128 * (warpgroups + 1)) / 8 * 8;
+  return feeding + warpgroups * multiplying <= share * (warpgroups + 1);
+}
+
 // Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, together.
 template <class Config> struct AttentionWs {
   using T = typename Config::Q;
@@ -60,7 +67,7 @@ template <class Config> struct AttentionWs {
   static constexpr int threads = 128 * (W + 1), together = Config::together;
   // Of 65536 registers: those who feed need few.
   static constexpr bool alone = W == 1 && together == 1;
-  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : Paged ? 56 : 40;
+  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : W == 2 && Paged ? 56 : 40;
   static constexpr int multiplying_registers = alone ? 240 : W == 3 ? 160 : W == 2 ? (Paged ? 224 : 232) : 216;
   static constexpr bool streams = RowStages > 1;
   static constexpr int slots = 4;  // of items that were told
@@ -70,6 +77,7 @@ template <class Config> struct AttentionWs {
   static_assert(sizeof(T) == 2, "elements of two bytes");
   static_assert(BN % 16 == 0 && DV % 32 == 0 && D % 16 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
+  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");
   static_assert(RowStages == 1 || !Packed, "rows of packed heads are carried when they are needed");
 };
 

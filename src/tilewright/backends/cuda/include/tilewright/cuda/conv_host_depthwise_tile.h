@@ -107,8 +107,37 @@ template <class Config> struct HostConvDepthwiseTile {
     longest = longest > moved ? longest : moved;
     return longest + (one.stages > 1 ? 100 : fetch + latency);
   }
-  // The cut with the least estimated cycles of the busiest multiprocessor.
+  // What a cut depends on; problems seen before are not cut again.
+  struct Cut {
+    int64_t of[9];
+    Tiles tiles;
+    bool is(const Cut &o) const {
+      bool same = true;
+      for (int i = 0; i < 9; ++i) same = same && of[i] == o.of[i];
+      return same;
+    }
+  };
   static Tiles laid(const tw_conv_args &x, int64_t processors) {
+    static Lock lock{};
+    static Cut known[16] = {};
+    const int64_t *to = written(x);
+    Cut one{{x.batch, x.groups, to[0], to[1], to[2], x.window[0], x.stride[0], processors, 1}, {}};
+    uint64_t hash = 0;
+    for (int64_t each : one.of) hash = (hash ^ uint64_t(each)) * 0x9e3779b97f4a7c15, hash ^= hash >> 32;
+    Cut &place = known[hash % 16];
+    lock.take();
+    const bool found = place.is(one);
+    if (found) one.tiles = place.tiles;
+    lock.give();
+    if (found) return one.tiles;
+    one.tiles = cut(x, processors);
+    lock.take();
+    place = one;
+    lock.give();
+    return one.tiles;
+  }
+  // The cut with the least estimated cycles of the busiest multiprocessor.
+  static Tiles cut(const tw_conv_args &x, int64_t processors) {
     static constexpr int64_t across[] = {1, 2, 3, 4, 8, 16, 64, most},
                              down[] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 64, most};
     const int64_t *to = written(x), strips = ceil_div(to[2], G::TW), up = ceil_div(to[1], G::TH);

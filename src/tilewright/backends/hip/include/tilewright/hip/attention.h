@@ -110,7 +110,8 @@ template <class Config> struct CkTileAttention : PlainKernel, Limits {
       return {TW_DIVISIBILITY, "the keys are no multiple of tile_n0 and the kernel has no edge code"};
     if (x.keys == 0 && !windowed<Config> && (!Config::pad_keys || Config::staged_q))
       return {TW_DIVISIBILITY, "there are no keys and the kernel has no code for none"};
-    if (!Config::pad_head_qk && x.head_qk != Config::tile_k0max)
+    // K that is copied to LDS past the registers brings in what lies behind its heads: times 0, and NaN where it is not finite.
+    if ((!Config::pad_head_qk || !Config::loaded) && x.head_qk != Config::tile_k0max)
       return {TW_DIVISIBILITY, "the heads of q and k are no whole tile and the kernel has no edge code"};
     if (!Config::pad_head_v && x.head_v != Config::tile_n1)
       return {TW_DIVISIBILITY, "the heads of v are no whole tile and the kernel has no edge code"};

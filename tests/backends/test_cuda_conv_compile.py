@@ -1,0 +1,56 @@
+"""Convolutions compiled for an H200 without a GPU: one kernel of each pipeline, directions in turn.
+
+The emulated GPU includes every header at once, so that only a compiler of NVIDIA's tells what one of them leaves out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.built import Built
+from tilewright.backends.base import backend
+from tilewright.backends.cuda.conv import PIPELINES
+from tilewright.inspect import demand_promises
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    BandWeightSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    DepthwiseTileSchedule,
+)
+from tilewright.ops.conv.schedule import LoopsSchedule
+
+CONV = op("conv")
+TMA = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4)
+CASES: dict[str, tuple[str, Any]] = {
+    "tma_ws": ("backward_data", TMA),
+    "padded": ("forward", ConvTmaWsSchedule("padded", (128, 64, 64), 4, store="tma")),
+    "folded": ("forward", ConvTmaWsSchedule("folded", (128, 64, 64), 4, store="tma")),
+    "band": ("backward_data", BandSchedule((128, 64, 64), 3, 320, 9, merged=True)),
+    "band_weight": ("backward_weight", BandWeightSchedule(192, 3, 320)),
+    "depthwise_tile": ("backward_weight", DepthwiseTileSchedule(3, 2, 8, 2, 32)),
+    "depthwise": ("forward", DepthwiseSchedule(3, 1, 7)),
+    "loops": ("backward_weight", LoopsSchedule()),
+}
+
+
+def spec_of(name: str) -> KernelSpec:
+    variant, schedule = CASES[name]
+    one = ConvProblem(1, 64, 64, (8, 8), (3, 3), variant=variant, dtype="bf16")
+    return KernelSpec("conv", one.signature, schedule, "sm_90a")
+
+
+def test_every_pipeline_is_among_them() -> None:
+    assert CASES.keys() == PIPELINES.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_compiles_to_what_is_promised(built: Built, name: str) -> None:
+    spec = spec_of(name)
+    assert CONV.check(spec) == []
+    found = demand_promises(backend("cuda").inspect(built.artifact(spec).path, spec))
+    assert found.keeps_promises is not False

@@ -1,0 +1,30 @@
+"""CPU kernels on operands that end (or begin) at a page nobody may touch; ends with 0 if none was touched.
+
+A program of its own, for a kernel that reads one byte too far ends the process.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.conv.harness import prove
+from tests.conv.test_cpu_kernels import SPECS, drawings
+from tests.kernels import catalog
+from tests.kernels.fenced_pages import Pages
+from tilewright.dispatch.kernels import kernels as loaded
+
+
+def main() -> None:
+    count = 0
+    here = [spec for spec in SPECS if spec.arch in catalog.runnable()]
+    for spec, kernel in zip(here, loaded(here), strict=True):
+        for at_end in (True, False):
+            for seed, problem in enumerate(drawings(spec, count=6, seed=500)):
+                print(spec.name, at_end, problem.describe(), file=sys.stderr)  # the last line tells which call it was
+                prove(kernel, problem, seed, allocate=Pages(at_end))
+                count += 1
+    print(f"{count} calls stayed inside their operands")
+
+
+if __name__ == "__main__":
+    main()
