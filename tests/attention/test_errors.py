@@ -118,6 +118,10 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"softcap": -1}, "softcap", "over 0"),
     (attend, {"softcap": np.float32(-1)}, "softcap", "over 0"),
     (attend, {"softcap": 1e39}, "softcap", "below 1e38"),
+    (attend, {"softcap": 1e-39}, "softcap", "from 1e-38"),
+    (attend, {"scale": 1e39}, "scale", "between -1e38 and 1e38"),
+    (attend, {"scale": float("nan")}, "scale", "scale is nan"),
+    (attend, {"scale": -np.inf}, "scale", "scale is -inf"),
     (attend, {"softcap": "5"}, "scalar", "softcap"),
     (attend, {"scale": "half"}, "scalar", "scale"),
     (attend, {"dropout": 1.0, "seed": 1}, "dropout", "less than 1"),
@@ -252,6 +256,16 @@ def test_the_usual_calls_are_right() -> None:
     for call in (attend, paged, packed, append):
         call()
     paged(page_table=INDICES, lengths_k=None)
+
+
+def test_the_least_and_largest_numbers_that_are_taken() -> None:
+    """A score of 0 stays 0 under any cap, and any scale leaves it so."""
+    q = Q.copy()
+    q[:, 1] = 0.0
+    mean = V.mean(1).repeat(2, 1)
+    for numbers in ({"softcap": 1e-38}, {"softcap": 9.9e37}, {"scale": 9.9e37}, {"scale": -1e38}, {"scale": 1e-300}):
+        np.testing.assert_allclose(attend(q=q, **numbers)[:, 1], mean, atol=1e-6)
+    np.testing.assert_allclose(attend(q=q, softcap=1e-38), np.broadcast_to(mean[:, None], OUT.shape), atol=1e-6)
 
 
 def test_values_that_are_not_finite_stay_where_they_are_seen() -> None:

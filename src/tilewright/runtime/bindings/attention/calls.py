@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from tilewright.runtime.requests import Operands
 _NAMES = tuple(one.name for one in SLOTS)
 _ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
 _HALF = (1 << 32) - 1
+_MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
 
 
 def _placed(**operands: Any) -> tuple[Any, ...]:
@@ -130,8 +130,11 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
     sink_keys, sink = _sinks(given["sink"])
     softcap, dropout, scale = given["softcap"], given["dropout"], given["scale"]
     if softcap is not None:
-        remedy = "use a number over 0 and below 1e38, or leave it out: 0 makes all scores 0"
-        softcap = _in_range("softcap", softcap, math.ulp(0.0), 1e38, remedy)
+        remedy = "use a number over 0, from 1e-38 to below 1e38, or leave it out: 0 makes all scores 0"
+        softcap = _in_range("softcap", softcap, 1 / _MOST, _MOST, remedy)
+    if scale is not None:
+        remedy = "use a number between -1e38 and 1e38, or leave it out: 1 / sqrt(head size)"
+        scale = _in_range("scale", scale, -_MOST, _MOST, remedy)
     dropout = _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
     seed, halves = _seed(dropout, given["seed"])
     k_scale, v_scale = _scales(k, given["kv_scales"])
