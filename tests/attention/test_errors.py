@@ -137,6 +137,9 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"splits": 2.0}, "attention-number", "splits"),
     # lengths and starts
     (attend, {"lengths_k": np.array([7, 5])}, "table-dtype", "int32"),
+    (attend, {"lengths_k": np.array([7, 5], np.uint32)}, "array-dtype", "; give lengths_k as int32"),
+    (attend, {"dropout": 0.5, "seed": np.zeros(2, np.uint64)}, "array-dtype", "; give seed as int64"),
+    (paged, {"page_table": TABLE.astype(np.int16)}, "array-dtype", "; give page_table as int32"),
     (attend, {"lengths_k": ints(7)}, "table-shape", "(2,)"),
     (attend, {"lengths_k": ints(8, 1)}, "operand-values", "lengths_k"),
     (attend, {"lengths_q": ints(-1, 1)}, "operand-values", "lengths_q"),

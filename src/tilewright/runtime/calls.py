@@ -160,6 +160,10 @@ class Caller:
                     raise
                 given[index] = arrays.copy_of(slot.name, one, kind)
                 found.append(view(slot.name, given[index], kind))
+            except ProblemError as error:
+                if error.rule == "array-dtype" and slot.elements:  # what to convert it to follows from the slot
+                    error.remedy = f"give {slot.name} as {slot.elements}"
+                raise
         return tuple(found), given
 
     def _with_copy(self, error: CopyNeeded, views: Views, operands: Operands, kind: str) -> tuple[Views, Operands]:

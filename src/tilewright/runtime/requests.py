@@ -31,6 +31,7 @@ class Slot:
     written: bool = False
     optional: bool = False
     twin: str = ""  # the slot whose memory a written one may be exactly
+    elements: str = ""  # their type where there is one alone, as of tables
     holds: str = ""  # what its elements may be where not any number will do: "0 to the first size"
     packed: type[Any] | None = None  # what may stand for an array: something with `key`, `facts`, `address`, `place`
 
