@@ -93,7 +93,7 @@ def _product(a: Array, b: Array, kind: Any, *, sizes: bool = False) -> Array:
         np.abs(wide, out=wide)
     rows, columns = a.shape[-2], b.shape[-1]
     lines = b.size // max(1, columns)
-    step = max(_LEAST_COLUMNS, _WIDENED // max(1, lines)) if rows <= _FEW_ROWS else columns
+    step = max(_LEAST_COLUMNS, _WIDENED // max(1, lines)) if rows <= _FEW_ROWS else max(1, columns)
     out = np.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), rows, columns), kind)
     room = np.empty_like(b[..., : min(step, columns)], kind)  # in the order that B has in memory
     for first in range(0, columns, step):
