@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tilewright import Registry, events, ops, settings
 from tilewright.arch import host
 from tilewright.backends.base import backend
 from tilewright.backends.cpu.gemm import CpuGemm
+from tilewright.cli.main import build_app
 from tilewright.dispatch import learned
 from tilewright.dispatch import model as models
 from tilewright.dispatch.records import Record, Timing, machine, records
+from tilewright.errors import RequestError
+from tilewright.learn import packed
 from tilewright.ops.base import plain
 from tilewright.ops.engine import engine
 from tilewright.ops.features import ESTIMATE, Frame, kernel_columns, vocabulary
@@ -240,6 +244,21 @@ def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> 
     with events.recorded() as heard:
         assert Registry(TARGET).select(PROBLEM).tier == "rule"
     assert "absent" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
+
+
+def test_a_model_that_may_never_end_is_not_read(shelf: Path) -> None:
+    """A pipe would be waited for and a device fill the memory, wherever one selects; /dev/null stands for both."""
+    put(shelf, model(other_pipeline()), "b")
+    endless = shelf / f"a{models.ENDING}"
+    endless.symlink_to("/dev/null")
+    with events.recorded() as heard:
+        assert Registry(TARGET).select(PROBLEM).tier == "model", "the sound one is used"
+    assert ["no regular file" in one.message for one in heard if isinstance(one, events.Warned)] == [True]
+    done = CliRunner().invoke(build_app(), ["learn", "evaluate", "gemm", str(endless)])
+    assert done.exit_code == 2, done.output
+    assert "no regular file" in " ".join(done.output.split())
+    with pytest.raises(RequestError, match="no regular file"):
+        packed.read(Path("/dev/null"))
 
 
 def test_strides_do_not_change_what_a_model_says(shelf: Path) -> None:

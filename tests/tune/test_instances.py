@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tilewright import ops
+from tilewright import jsontext, ops
 from tilewright.arch import all_archs
+from tilewright.build.inspected import meant
+from tilewright.build.store import Store
+from tilewright.build.why import find_spec
 from tilewright.cli.main import build_app
-from tilewright.errors import RequestError
+from tilewright.errors import FileError, RequestError
 from tilewright.ops.fields import flat
 from tilewright.tune import instances
 
@@ -250,3 +253,30 @@ def test_an_op_is_found_by_the_names_of_its_traits(tmp_path: Path, monkeypatch: 
     with pytest.raises(RequestError) as caught:
         instances.op_of(str(file))
     assert caught.value.rule == "config-op"
+
+
+def test_a_file_larger_than_ours_get_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a device that never ends: it is read no further than the limit, and no bug of ours."""
+    monkeypatch.setattr(jsontext, "MOST_BYTES", 1 << 10)
+    large = tmp_path / "large.json"
+    large.write_text('{"instances": []' + " " * 2048 + "}")
+    with pytest.raises(FileError) as met:
+        instances.load(GEMM, str(large), TARGET)
+    assert met.value.rule == "config-file"
+    assert "larger than" in met.value.message
+    before = large.read_bytes()
+    assert "foreign-file" in shell("--target", TARGET, "--export-json", str(large), status=1).output
+    assert large.read_bytes() == before
+
+
+@pytest.mark.parametrize("read", [lambda word: find_spec(Store(), word), lambda word: meant(Store(), word)])
+def test_a_kernel_s_file_is_read_no_further_than_ours_get(
+    read: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsontext, "MOST_BYTES", 1 << 10)
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps(expand().specs[0].to_dict()) + " " * 2048)
+    with pytest.raises(RequestError) as met:
+        read(str(large))
+    assert met.value.rule == "spec-file"
+    assert "larger than" in met.value.message

@@ -64,7 +64,7 @@ def meant(store: Store, word: str, target: str = "") -> list[KernelSpec]:
         return [find_spec(store, word, resolve_target(target, to_run=False).name if target else "")]
     remedy = "give what `tilewright specs --json` prints, a manifest, or one spec"
     try:
-        found = list(_specs_in(jsontext.loads(Path(word).read_bytes())))
+        found = list(_specs_in(jsontext.loads(jsontext.read(Path(word), regular=False))))
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error
         raise RequestError(f"{word} cannot be read: {said}", rule="spec-file", value=word, remedy=remedy) from None

@@ -117,7 +117,7 @@ def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
     """The spec a person means: a JSON file, a stored kernel, or a kernel of a pool or set, by name or digest."""
     if word.endswith(".json"):
         try:
-            return _spec_of(jsontext.loads(Path(word).read_bytes()))
+            return _spec_of(jsontext.loads(jsontext.read(Path(word), regular=False)))
         except (OSError, ValueError) as error:
             raise RequestError(
                 f"{word} cannot be read as JSON: {error}", rule="spec-file", value=word, remedy="give a readable file"

@@ -85,7 +85,7 @@ def _export(path: Path, found: SpecSet) -> None:
     from tilewright.codegen.folder import write_if_changed
 
     try:
-        there = jsontext.loads(path.read_bytes()) if path.exists() else {"instances": []}
+        there = jsontext.loads(jsontext.read(path)) if path.exists() else {"instances": []}
     except (OSError, ValueError):
         there = None
     if not isinstance(there, dict) or set(there) != {"instances"}:

@@ -81,7 +81,7 @@ def model_of(path: Path) -> Model:
     from tilewright.dispatch import model
 
     try:
-        return model.read(path.read_bytes(), str(path))
+        return model.read_file(path)
     except OSError as error:
         raise FileError(
             f"{path} cannot be read: {error.strerror or error}",

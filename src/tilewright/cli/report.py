@@ -81,7 +81,7 @@ def _model(path: Path) -> Model:
     from tilewright.dispatch import model as models
 
     try:
-        return models.read(path.read_bytes(), str(path))
+        return models.read_file(path)
     except OSError as error:
         raise FileError(
             f"{path} cannot be read: {error.strerror or error}",

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import events, ops, settings
+from tilewright import events, jsontext, ops, settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.arch.host import speaking_of
 from tilewright.backends.base import backend
@@ -283,12 +283,25 @@ def read(data: bytes, source: str) -> Model:
         raise
     except _DAMAGE as error:
         told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise ModelError(
-            f"{source} is no model that can be used: {told}",
-            rule="model-file",
-            value=source,
-            remedy="train it again (`tilewright learn train`), or remove it",
-        ) from None
+        raise _damaged(source, told) from None
+
+
+def read_file(path: Path) -> Model:
+    """The same of a file; one that may never end (a pipe, a device) is not waited for."""
+    try:
+        data = jsontext.read(path)
+    except ValueError as error:
+        raise _damaged(str(path), str(error)) from None
+    return read(data, str(path))
+
+
+def _damaged(source: str, told: str) -> ModelError:
+    return ModelError(
+        f"{source} is no model that can be used: {told}",
+        rule="model-file",
+        value=source,
+        remedy="train it again (`tilewright learn train`), or remove it",
+    )
 
 
 def _array(data: bytes) -> Array:
@@ -357,7 +370,7 @@ def _own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[Model, .
     found = []
     for name, _, _ in stamp:
         try:
-            found.append(read((place / name).read_bytes(), str(place / name)))
+            found.append(read_file(place / name))
         except (TilewrightError, OSError) as error:  # of an op that is not installed, too
             events.emit(events.Warned("model-file", str(error)))
     return tuple(found)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright import ops
+from tilewright import jsontext, ops
 from tilewright.codegen.folder import write_if_changed
 from tilewright.dispatch.results import OK, KernelRow, Result, canonical
 from tilewright.errors import RequestError, TilewrightError
@@ -67,7 +67,7 @@ def write(path: Path, op: str, results: Iterable[Result], about: Mapping[str, An
 def read(path: Path) -> list[Result]:
     """The results of a file; one that is none of ours is an error that says so."""
     try:
-        text = _unpacked(path.read_bytes())
+        text = _unpacked(jsontext.read(path))
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ValueError(f"its format is {data.get('format') if isinstance(data, dict) else None!r}, not {FORMAT}")

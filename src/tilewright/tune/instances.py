@@ -121,9 +121,12 @@ def _is_file(word: str) -> bool:
 
 def _of_file(word: str) -> Mapping[str, Any]:
     try:
-        return _mapping(word, jsontext.read(Path(word), regular=False))
+        text = jsontext.read(Path(word), regular=False)
     except OSError as error:
         raise _bad(word, f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # larger than any configuration, or no path at all
+        raise _bad(word, f"cannot be read: {error}") from None
+    return _mapping(word, text)
 
 
 def _mapping(word: str, text: bytes) -> Mapping[str, Any]:
