@@ -213,6 +213,9 @@ def test_what_a_model_has_seen_and_where_it_is_silent_is_said(here: Path) -> Non
     assert data("evaluate", "gemm", str(model), "--data", str(table))["seen_in_training"] == 9
     assert "it has seen 9 of the 33 problems in training" in shell(
         "evaluate", "gemm", str(model), "--data", str(table)).stderr  # fmt: skip
+    assert data("compare", "gemm", str(model), "--data", str(table))["known"][str(model)]["seen_in_training"] == 9
+    compared = " ".join(shell("compare", "gemm", str(model), "--data", str(table)).stderr.split())
+    assert "it has seen 9 of the 33 problems in training" in compared
     elsewhere = SHIPPED / "gemm-h200.twmodel"
     done = shell("compare", "gemm", str(model), str(elsewhere), "--data", str(table))
     assert f"{elsewhere}: 33 problems: dispatch would go by the estimate: it was trained for sm_90a" in done.stderr

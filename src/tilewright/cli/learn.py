@@ -286,22 +286,32 @@ def _demand_picture(path: Path) -> None:
 
 
 def _tell(scores: dict[str, Score], data: Data, made: Model, silent: dict[str, int], *, json: bool) -> None:
-    seen = data.digest == made.card.data.get("digest")
-    known = training_problems(made)
-    again = None if known is None else sum(one in known for one in data.seen)
     if json:
         print_json(
             {**{name: one.to_dict() for name, one in scores.items()}, "rows": data.rows, "left_out": data.left_out,
-             "trained_on_these": seen, "seen_in_training": again, "silent": silent}
+             **_known(made, data), "silent": silent}
         )  # fmt: skip
         return
     _show_scores({name: one.to_dict() for name, one in scores.items()})
     for why, count in silent.items():
         say(f"{count} problems: dispatch would go by the estimate: {why}")
-    if seen:
-        say("these are the rows it was trained on: they say nothing of other problems")
-    elif again:
-        say(f"it has seen {again} of the {len(data.groups)} problems in training: of those it says nothing new")
+    _warn_of_known(made, data, "")
+
+
+def _known(made: Model, data: Data) -> dict[str, Any]:
+    """Whether a model was trained on these rows, and how many of the problems it has seen; None: it does not say."""
+    known = training_problems(made)
+    again = None if known is None else sum(one in known for one in data.seen)
+    return {"trained_on_these": data.digest == made.card.data.get("digest"), "seen_in_training": again}
+
+
+def _warn_of_known(made: Model, data: Data, who: str) -> None:
+    known = _known(made, data)
+    if known["trained_on_these"]:
+        say(f"{who}these are the rows it was trained on: they say nothing of other problems")
+    elif known["seen_in_training"]:
+        seen = known["seen_in_training"]
+        say(f"{who}it has seen {seen} of the {len(data.groups)} problems in training: of those it says nothing new")
 
 
 def training_problems(made: Model) -> frozenset[str] | None:
@@ -338,12 +348,14 @@ def compare(
     scores = {name: judged.score(judged.by_model(one, found)).to_dict() for name, one in made.items()}
     scores["estimate"] = judged.score(judged.by_estimate(found)).to_dict()
     if json:
-        print_json({"scores": scores, "rows": found.rows, "left_out": found.left_out})
+        known = {name: _known(one, found) for name, one in made.items()}
+        print_json({"scores": scores, "rows": found.rows, "left_out": found.left_out, "known": known})
         return
     _show_scores(scores)
     for name, one in made.items():
         for why, count in judged.unspoken(one, found).items():
             say(f"{name}: {count} problems: dispatch would go by the estimate: {why}")
+        _warn_of_known(one, found, f"{name}: ")
 
 
 def _show_scores(scores: dict[str, Any]) -> None:
