@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,20 @@ class Entry:
     problems: list[Any]
     refused: list[Any]  # the kernel must say no
     rules: Counter[str]  # what was drawn before and refused
+
+
+def drawn_entry(
+    words: str,
+    index: int,
+    kernel: Callable[[random.Random, Counter[str]], tuple[str, KernelSpec]],
+    problems: Callable[[random.Random, KernelSpec], tuple[list[Any], list[Any]]],
+) -> Entry:
+    """Entry `index` of the seed that `words` tell: a kernel, then problems for it, from one generator."""
+    rng = random.Random(words)
+    rules: Counter[str] = Counter()
+    pool, spec = kernel(rng, rules)
+    served, refused = problems(rng, spec)
+    return Entry(index, pool, spec, served, refused, rules)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.amd_emulated.proving import Entry, modelled
+from tests.amd_emulated.proving import Entry, drawn_entry, modelled
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, amd
@@ -65,11 +65,7 @@ def from_dict(data: dict[str, Any]) -> Drawn:
 
 
 def draw(seed: int, index: int) -> Entry:
-    rng = random.Random(f"attention {seed} {index}")
-    rules: Counter[str] = Counter()
-    pool, spec = _kernel(rng, rules)
-    served, refused = _problems(rng, spec)
-    return Entry(index, pool, spec, served, refused, rules)
+    return drawn_entry(f"attention {seed} {index}", index, _kernel, _problems)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from typing import Any
 
 from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT, WRITTEN, Geometry, count
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
-from tests.amd_emulated.proving import Entry, modelled
+from tests.amd_emulated.proving import Entry, drawn_entry, modelled
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
@@ -147,11 +147,7 @@ def from_dict(data: dict[str, Any]) -> Drawn:
 
 
 def draw(seed: int, index: int) -> Entry:
-    rng = random.Random(f"conv {seed} {index}")
-    rules: Counter[str] = Counter()
-    pool, spec = _kernel(rng, rules)
-    served, refused = _problems(rng, spec)
-    return Entry(index, pool, spec, served, refused, rules)
+    return drawn_entry(f"conv {seed} {index}", index, _kernel, _problems)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
-from tests.amd_emulated.proving import Entry, modelled
+from tests.amd_emulated.proving import Entry, drawn_entry, modelled
 from tilewright.arch import all_archs
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops import op
@@ -83,11 +83,7 @@ def from_dict(data: dict[str, Any]) -> Drawn:
 
 
 def draw(seed: int, index: int) -> Entry:
-    rng = random.Random(f"kernel {seed} {index}")
-    rules: Counter[str] = Counter()
-    pool, spec = _kernel(rng, rules)
-    served, refused = _problems(rng, spec)
-    return Entry(index, pool, spec, served, refused, rules)
+    return drawn_entry(f"kernel {seed} {index}", index, _kernel, _problems)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -20,8 +20,19 @@ def _sizes(value: tuple[int, ...]) -> str:
     return "x".join(map(str, value))
 
 
+class _OfOneThread:
+    """What all of them say alike: a tile is one thread's."""
+
+    __slots__ = ()
+
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+    warp_grid: ClassVar[Shape] = ONE
+
+
 @dataclass(frozen=True, slots=True)
-class CpuImplicitSchedule:
+class CpuImplicitSchedule(_OfOneThread):
     """Implicit GEMM: positions of the result by its channels; weights are packed, the rest is read where it lies."""
 
     pipeline: str = field(default="implicit", init=False)
@@ -29,17 +40,13 @@ class CpuImplicitSchedule:
     warp_tile: Shape  # positions, channels, and elements of k a dot step eats
 
     pipelines: ClassVar[tuple[str, ...]] = ("implicit",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
-    warp_grid: ClassVar[Shape] = ONE
 
     def label(self) -> str:
         return f"implicit_{_sizes(self.tile)}_{_sizes(self.warp_tile)}"
 
 
 @dataclass(frozen=True, slots=True)
-class CpuWinogradSchedule:
+class CpuWinogradSchedule(_OfOneThread):
     """Winograd's minimal filtering of 3 x 3 windows: squares of results, as products of transformed matrices."""
 
     pipeline: str = field(default="winograd", init=False)
@@ -48,17 +55,14 @@ class CpuWinogradSchedule:
     warp_tile: Shape
 
     pipelines: ClassVar[tuple[str, ...]] = ("winograd",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "tile": ("m", "n")}
-    warp_grid: ClassVar[Shape] = ONE
 
     def label(self) -> str:
         return f"winograd{self.results}_{_sizes(self.tile)}_{_sizes(self.warp_tile)}"
 
 
 @dataclass(frozen=True, slots=True)
-class CpuOuterSchedule:
+class CpuOuterSchedule(_OfOneThread):
     """Gradients of weights as sums of outer products: filters by channels, pixels go by."""
 
     pipeline: str = field(default="outer", init=False)
@@ -67,10 +71,6 @@ class CpuOuterSchedule:
     split_k: int = 1  # parts the pixels are summed in
 
     pipelines: ClassVar[tuple[str, ...]] = ("outer",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
-    warp_grid: ClassVar[Shape] = ONE
 
     def label(self) -> str:
         split = f"_split_k{self.split_k}" if self.split_k > 1 else ""
@@ -78,7 +78,7 @@ class CpuOuterSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuDirectWeightSchedule:
+class CpuDirectWeightSchedule(_OfOneThread):
     """Gradients of weights of few channels: taps and channels by filters, in lanes; no patches."""
 
     pipeline: str = field(default="direct_weight", init=False)
@@ -86,17 +86,14 @@ class CpuDirectWeightSchedule:
     warp_tile: Shape  # taps and channels by filters
 
     pipelines: ClassVar[tuple[str, ...]] = ("direct_weight",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "tile": ("n", "k")}
-    warp_grid: ClassVar[Shape] = ONE
 
     def label(self) -> str:
         return f"direct_weight_{_sizes(self.tile)}_{_sizes(self.warp_tile)}"
 
 
 @dataclass(frozen=True, slots=True)
-class CpuPlanarSchedule:
+class CpuPlanarSchedule(_OfOneThread):
     """Vectors along pixels, for results of few channels: what is read is turned into planes, results back."""
 
     pipeline: str = field(default="planar", init=False)
@@ -104,10 +101,6 @@ class CpuPlanarSchedule:
     warp_tile: Shape  # channels by pixels
 
     pipelines: ClassVar[tuple[str, ...]] = ("planar",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
-    warp_grid: ClassVar[Shape] = ONE
 
     @property
     def tile(self) -> Shape:
@@ -118,7 +111,7 @@ class CpuPlanarSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuLanesSchedule:
+class CpuLanesSchedule(_OfOneThread):
     """Vectors along the channels of the result, each lane in a group of its own: depthwise, and small groups.
 
     `lanes` has a run of pixels in registers, `lanes_weight` (gradients of weights) a handful of taps.
@@ -129,9 +122,6 @@ class CpuLanesSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("lanes", "lanes_weight")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
-    warp_grid: ClassVar[Shape] = ONE
 
     @property
     def tile(self) -> Shape:

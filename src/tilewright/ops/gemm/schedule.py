@@ -180,6 +180,11 @@ class _Warpgroups:
     grouping: str
     turned: bool
 
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "grouping": ("cooperative", "pingpong"),
+        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
+    }
+
     @property
     def groups(self) -> int:
         """Multiplying warpgroups that share a tile."""
@@ -209,11 +214,7 @@ class TmaWsSchedule(_Warpgroups):
     store: str = "direct"  # or tma: results leave through the copy engine
 
     pipelines: ClassVar[tuple[str, ...]] = ("tma_ws",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
-        "store": ("tma", "direct"),
-    }
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {**_Warpgroups.words, "store": ("tma", "direct")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "cluster": ("m", "n")}
 
@@ -243,10 +244,6 @@ class ShiftWsSchedule(_Warpgroups):
     dealing: str = "tiles"
 
     pipelines: ClassVar[tuple[str, ...]] = ("shift_ws",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
-    }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "cluster": ("m", "n")}
     store: ClassVar[str] = "direct"
