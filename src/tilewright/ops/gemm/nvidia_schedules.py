@@ -13,10 +13,8 @@ from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.schedule import (
     GpuLoopsSchedule,
     NvidiaSchedule,
-    ShiftWsSchedule,
     SkinnySchedule,
     TmaWsSchedule,
-    WarpgroupSchedule,
 )
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -57,14 +55,14 @@ class TmaView:
         return self.rows // self.groups // 64 * (self.columns // 2)
 
 
-def tma_view(schedule: WarpgroupSchedule) -> TmaView:
+def tma_view(schedule: TmaWsSchedule) -> TmaView:
     (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster if schedule.dealing != "cluster_k" else (1, 1)
     if schedule.turned:
         return TmaView(n, m, along_n, along_m, schedule.groups, True)
     return TmaView(m, n, along_m, along_n, schedule.groups, False)
 
 
-def by_lines(signature: GemmSignature, schedule: WarpgroupSchedule) -> bool:
+def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
     """Whether lines, not k, are contiguous along the kernel's columns; one- and four-byte types are copied before."""
     if DTYPES[signature.dtype_a].bytes != 2:
         return False
@@ -73,7 +71,7 @@ def by_lines(signature: GemmSignature, schedule: WarpgroupSchedule) -> bool:
     return signature.layout[1] == "r" and signature.variant != "preshuffle"
 
 
-def store_buffers(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
+def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
     width = chunk_columns(view.columns)
@@ -85,14 +83,14 @@ def store_buffers(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
     return needed if needed <= room else min(room, 4)
 
 
-def shared_bytes(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
+def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
     view = tma_view(schedule)
     results = 2 * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
     return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
 
 
-def most_stages(signature: GemmSignature, schedule: WarpgroupSchedule, available: int) -> int:
+def most_stages(signature: GemmSignature, schedule: TmaWsSchedule, available: int) -> int:
     """How many stages fit, with two buffers for results."""
     view = tma_view(schedule)
     stage = view.stage_bytes(by_lines(signature, schedule))
@@ -155,13 +153,6 @@ def tma_ws(
         dealing=way.dealing,
         store=store,
     )
-
-
-def shift_ws(
-    signature: GemmSignature, m: int, n: int, stages: int, way: Way = _C, cluster: tuple[int, int] = (1, 1)
-) -> ShiftWsSchedule:
-    tile = (m, n, K_BYTES // DTYPES[signature.dtype_a].bytes)
-    return ShiftWsSchedule(tile, stages, cluster, way.grouping, way.turned, way.dealing)
 
 
 def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> SkinnySchedule:
@@ -285,8 +276,6 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSc
         for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
             for stages in range(3, 9) if far else (4, 6):
                 yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
-        for m, n, stages, way in product((64, 128), columns, range(2, 13) if far else (4, 6, 8), (_C, _P, _CS, _PS)):
-            yield shift_ws(signature, m, n, stages, way)
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
             for way in (_T, Way("cooperative", True), Way("pingpong", True), Way("cooperative", True, "split_k")):
                 yield tma_ws(signature, few, many, stages, (1, 1), way)
@@ -329,7 +318,3 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
             ):
                 yield tma_ws(signature, m, n, stages, cluster, way)
             yield tma_ws(signature, 128, 64, 4, (1, 1), _C, "direct")
-            for m, n, stages, way in ((128, 128, 4, _C), (64, 32, 5, _P), (64, 64, 4, _PS)):
-                yield shift_ws(signature, m, n, stages, way)
-            yield shift_ws(signature, 128, 64, 4, _CC, (2, 1))
-            yield shift_ws(signature, 16, 64, 4, Way("pingpong", True, "stream_k"))

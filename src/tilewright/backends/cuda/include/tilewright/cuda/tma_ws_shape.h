@@ -38,7 +38,7 @@ struct TmaWsArgs {
 
 // `Turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
 template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Turned_,
-          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false, bool Shifted_ = false>
+          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false>
 struct TmaWs {
   using In = In_;
   static constexpr int BM = BM_, BN = BN_, Stages = Stages_, MajorA = MajorA_, MajorB = MajorB_;
@@ -46,13 +46,12 @@ struct TmaWs {
   static constexpr int Cluster = ClusterM_ * ClusterN_, ClusterK = Dealt_ == Deal::cluster_k ? Cluster : 1;
   static constexpr int ClusterM = ClusterK > 1 ? 1 : ClusterM_, ClusterN = ClusterK > 1 ? 1 : ClusterN_;
   static constexpr int Group = ClusterM * ClusterN;  // that fetch for each other
-  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_, Shifted = Shifted_;
+  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_;
   static constexpr Deal Dealt = Dealt_;
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
   static constexpr int BK = 128 / sizeof(In);  // one swizzled row
-  // A warpgroup feeds and two multiply; where rows are shifted into place, another one feeds behind these.
-  static constexpr int threads = Shifted ? 512 : 384, together = 1;
+  static constexpr int threads = 384, together = 1;  // a warpgroup feeds and two multiply
   static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
   // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
