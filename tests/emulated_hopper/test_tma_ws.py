@@ -100,6 +100,8 @@ def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
         (64, 24, 8, (1, 1), "pingpong_stream_k"),  # and 8, by ordinary stores
         (192, 112, 5, (1, 1), "pingpong"),  # three rows of wgmma
         (144, 128, 4, (1, 2), "cooperative_turned"),  # more columns than lines
+        (192, 192, 3, (2, 1), "cooperative"),  # three warpgroups share the tile
+        (48, 192, 4, (1, 1), "cooperative_turned"),
     ],
 )
 def test_every_width_of_results(
@@ -116,6 +118,7 @@ def test_every_width_of_results(
         ("crr", 64, 48, 4, (1, 1), "pingpong_split_k"),
         ("rrr", 128, 16, 4, (1, 1), "pingpong"),
         ("crr", 256, 144, 3, (1, 2), "cooperative"),
+        ("crr", 192, 176, 3, (1, 2), "cooperative"),
         ("crr", 16, 64, 4, (1, 1), "pingpong_turned_split_k"),
         ("ccr", 80, 128, 4, (1, 1), "cooperative_turned"),
     ],

@@ -90,6 +90,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(tile=(128, 128, 96)), tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 192)), skinny(tile=(8, 16, 96)),
     ],
     "nv-tile-m": [tma(tile=(384, 128, 64)), tma(tile=(64, 128, 64))],
+    "nv-groups": [tma(tile=(192, 128, 64), dealing=one) for one in ("stream_k", "split_k")],
     "nv-tma-store": [
         tma(signed(dtype_c="fp32"), store="tma"),
         tma(tile=(128, 24, 64), store="tma"),

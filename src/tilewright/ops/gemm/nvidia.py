@@ -64,7 +64,7 @@ INT_OUTPUTS = ("int32", "int8", "fp32")
 TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
-MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
+MAX_ACCUMULATORS = {1: 168, 2: 168, 3: 96}  # of the 232 registers a multiplying thread has; of three that share, 152
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 SKINNY_MAX = 32  # rows of A (or columns of B) a skinny kernel may hold
@@ -132,10 +132,12 @@ def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
             "nv-tile-k", f"tile_k {schedule.tile[2]} is not {K_BYTES} bytes of {a}", f"use {K_BYTES // size}"
         )
     if view.rows % (64 * view.groups) or view.rows > 256:
+        known = "64, 128, 192 or 256" if schedule.grouping == "pingpong" else "128, 192 or 256"
+        rule = f"{side} {view.rows} with {schedule.grouping} warpgroups"
+        yield Violation("nv-tile-m", rule, f"use {known}")
+    if view.groups == 3 and schedule.dealing != "tiles":
         yield Violation(
-            "nv-tile-m",
-            f"{side} {view.rows} with {schedule.grouping} warpgroups",
-            f"use a multiple of {64 * view.groups} to 256",
+            "nv-groups", f"{schedule.dealing} of {side} 192, which three warpgroups share", "deal tiles, or use 128"
         )
     if schedule.store == "tma" and (view.columns % 16 or view.turned or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
@@ -192,11 +194,12 @@ def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Vi
 
 
 def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
-    need = tma_view(schedule).accumulators
-    if need > MAX_ACCUMULATORS:
+    view = tma_view(schedule)
+    need, most_sums = view.accumulators, MAX_ACCUMULATORS[view.groups]
+    if need > most_sums:
         yield Violation(
             "nv-registers",
-            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {MAX_ACCUMULATORS}",
+            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {most_sums}",
             "use a smaller tile",
         )
     if not 2 <= schedule.stages <= MAX_STAGES:

@@ -46,6 +46,11 @@ class TmaView:
     def fetched_columns(self, by_lines: bool) -> int:
         return -(-self.columns // LINES) * LINES if by_lines else self.columns
 
+    @property
+    def warpgroups(self) -> int:
+        """Those that multiply: where they take turns, two."""
+        return max(2, self.groups)
+
     def stage_bytes(self, by_lines: bool) -> int:
         return self.rows * K_BYTES + -(-self.fetched_columns(by_lines) * K_BYTES // 1024) * 1024
 
@@ -77,7 +82,7 @@ def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
     stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
-    room = (SHARED_LIMIT - _BESIDE - stages) // (2 * 64 * width * 2)
+    room = (SHARED_LIMIT - _BESIDE - stages) // (view.warpgroups * 64 * width * 2)
     if needed < 2 or schedule.store != "tma" or room < 2:
         return 2
     return needed if needed <= room else min(room, 4)
@@ -86,7 +91,7 @@ def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
 def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
     view = tma_view(schedule)
-    results = 2 * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
+    results = view.warpgroups * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
     return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
 
 
@@ -94,7 +99,7 @@ def most_stages(signature: GemmSignature, schedule: TmaWsSchedule, available: in
     """How many stages fit, with two buffers for results."""
     view = tma_view(schedule)
     stage = view.stage_bytes(by_lines(signature, schedule))
-    return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // stage
+    return (available - _BESIDE - view.warpgroups * 2 * 64 * chunk_columns(view.columns) * 2) // stage
 
 
 class Way(NamedTuple):
@@ -309,6 +314,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
                 (128, 128, 4, (2, 1), _CS),
                 (64, 128, 4, (1, 2), _PS),
                 (256, 64, 4, (2, 2), _C),
+                (192, 128, 3, (1, 2), _C),
                 (128, 64, 4, (2, 1), _CK),
                 (64, 64, 4, (1, 1), _PK),
                 (128, 64, 4, (2, 1), _CC),

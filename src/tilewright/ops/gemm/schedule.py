@@ -198,8 +198,10 @@ class TmaWsSchedule:
 
     @property
     def groups(self) -> int:
-        """Multiplying warpgroups that share a tile."""
-        return 1 if self.grouping == "pingpong" else 2
+        """Multiplying warpgroups that share a tile: of 192 rows each has 64."""
+        if self.grouping == "pingpong":
+            return 1
+        return 3 if self.tile[1 if self.turned else 0] == 192 else 2
 
     @property
     def warp_tile(self) -> Shape:
