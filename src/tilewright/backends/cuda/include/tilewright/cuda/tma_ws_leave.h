@@ -1,7 +1,6 @@
 // How the sums of a multiplying warpgroup of a tma_ws kernel become results and leave: by the copy engine, straight from
 // the registers, or through a sheet in shared memory; and where a tile is shared by blocks, through collect first.
 #pragma once
-#include <tilewright/cuda/mma.h>
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/tma_ws_collect.h>
 #include <tilewright/cuda/tma_ws_fuse.h>
@@ -127,12 +126,6 @@ template <class S, class Config> struct LeaveByStores {
 
   TW_GPU void begin(const Part<Out> &) const {}
   TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
-    if constexpr ((small || S::Turned) && may_be_plain) {
-      if (plain_pairs()) {
-        if constexpr (S::Turned) return turned_pairs(d, p);
-        else return pairs(d, p);
-      }
-    }
     if constexpr (small) from_registers(d, p);
     else through_sheet(d, p);
   }
@@ -142,47 +135,22 @@ template <class S, class Config> struct LeaveByStores {
     const long long at = S::row_at(x, p.z, r);
     if (at >= 0 && there > 0) finish.store(sums, there, p.z, r, c, p.e + at + c);
   }
-  // Two columns of the kernel in two rows, eight apart.
-  TW_GPU void store_four(const Sum (&v)[4], const Part<Out> &p, int row, int column) const {
-    if constexpr (may_be_plain) {
-      if (plain_pairs()) {
-#pragma unroll
-        for (int q = 0; q < 2; ++q) {
-          if constexpr (S::Turned) {
-            const long long at = S::row_at(x, p.z, column + q);
-            if (at >= 0 && row < x.m) round_to(finish.alpha * float(v[q]), p.e[at + row]);
-            if (at >= 0 && row + 8 < x.m) round_to(finish.alpha * float(v[q + 2]), p.e[at + row + 8]);
-          } else {
-            const long long at = S::row_at(x, p.z, row + q * 8);
-            if (at >= 0 && column < x.n)
-              *reinterpret_cast<uint32_t *>(p.e + at + column) =
-                  pair(Out{}, finish.alpha * float(v[q * 2]), finish.alpha * float(v[q * 2 + 1]));
-          }
-        }
-        return;
-      }
-    }
-#pragma unroll
-    for (int q = 0; q < 4; q += S::Turned ? 1 : 2)
-      if constexpr (S::Turned) store({v[q]}, p, row + q / 2 * 8, column + q % 2);
-      else store({v[q], v[q + 1]}, p, row + q / 2 * 8, column);
-  }
 
  private:
-  static constexpr bool may_be_plain = !Finish<Config>::fused && sizeof(Out) == 2;
-  // Whether results are sums times alpha, and pairs of a row lie whole.  These have short ways of their own: a small problem
-  // waits for each instruction to come from memory, and the general way took a tenth of its time.
-  TW_GPU bool plain_pairs() const {
-    return finish.beta == 0 && (S::Turned ? x.m : x.n) % 2 == 0 &&
-           whole_rows<2>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride);
-  }
   TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (!Finish<Config>::fused && sizeof(Out) == 2) {
+      if (finish.beta == 0 && x.n % 2 == 0 &&
+          whole_rows<2>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride))
+        return pairs(d, p);
+    }
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {
       const Sum sums[2] = {d[0][j * 2], d[0][j * 2 + 1]};
       store(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
     }
   }
+  // Nothing but alpha, and pairs of a row that lie whole.  In few instructions: a small problem waits for each of them to
+  // come from memory, and the general way took a tenth of its time.
   TW_GPU void pairs(const Sums<S> &d, const Part<Out> &p) const {
     const int row = p.row + me.warp * 16 + me.lane / 4, column = p.column + me.lane % 4 * 2;
     const long long upper = S::row_at(x, p.z, row), lower = S::row_at(x, p.z, row + 8);
@@ -196,24 +164,6 @@ template <class S, class Config> struct LeaveByStores {
         *reinterpret_cast<uint32_t *>(to + upper + j * 8) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
       if (inside && lower >= 0)
         *reinterpret_cast<uint32_t *>(to + lower + j * 8) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
-    }
-  }
-  // The same of a turned tile: eight rows by eight columns at a time become pairs of a row of E within a warp.
-  TW_GPU void turned_pairs(const Sums<S> &d, const Part<Out> &p) const {
-    const int row = p.column + me.lane / 4, column = p.row + me.warp * 16 + me.lane % 4 * 2;
-    const float alpha = finish.alpha;
-#pragma unroll
-    for (int j = 0; j < S::BN / 8; ++j) {
-      const long long at = S::row_at(x, p.z, row + j * 8);
-      Out *to = p.e + at + column;
-#pragma unroll
-      for (int i = 0; i < S::blocks_m; ++i) {
-        const Sum *v = &d[i][j * 4];
-        const uint32_t left = turn_matrix(pair(Out{}, alpha * float(v[0]), alpha * float(v[1]))),
-                       right = turn_matrix(pair(Out{}, alpha * float(v[2]), alpha * float(v[3])));
-        if (at >= 0 && column + i * 64 < x.m) *reinterpret_cast<uint32_t *>(to + i * 64) = left;
-        if (at >= 0 && column + i * 64 + 8 < x.m) *reinterpret_cast<uint32_t *>(to + i * 64 + 8) = right;
-      }
     }
   }
   // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
@@ -351,7 +301,10 @@ template <class S, class Config> struct Leave {
         const int r = p.row + i * 64 + owner / 32 * 16 + owner % 32 / 4,
                   c = p.column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
         const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
-        stores.store_four(sums, p, r, c);
+#pragma unroll
+        for (int q = 0; q < 4; q += S::Turned ? 1 : 2)
+          if constexpr (S::Turned) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
+          else stores.store({sums[q], sums[q + 1]}, p, r + q / 2 * 8, c);
       });
   }
 };
