@@ -175,6 +175,7 @@ def skinny_bytes(schedule: SkinnySchedule) -> int:
 _CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
 _CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
+_TT = Way("pingpong", True)
 _CC, _TC = _C._replace(dealing="cluster_k"), Way("cooperative", True, "cluster_k")
 
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
@@ -193,6 +194,7 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 256, 4, (1, 1), _PK),
     (128, 16, 12, (1, 1), _P),
     (128, 32, 10, (1, 1), _P),
+    (128, 32, 10, (4, 1), _P),
     (128, 64, 8, (1, 1), _P),
     (128, 64, 8, (1, 1), _C),
     (128, 64, 8, (4, 1), _P),
@@ -202,6 +204,7 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 128, 6, (2, 2), _P),
     (128, 144, 5, (1, 1), _CK),
     (128, 160, 5, (1, 1), _P),
+    (128, 160, 5, (2, 1), _P),
     (128, 160, 5, (2, 2), _P),
     (128, 176, 5, (1, 1), _CK),
     (128, 192, 4, (1, 1), _CK),
@@ -215,6 +218,11 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 256, 4, (2, 1), _C),
     (128, 256, 4, (2, 1), _CS),
     (192, 64, 6, (1, 1), _P),
+    (192, 128, 4, (1, 1), _C),
+    (192, 128, 4, (1, 2), _C),
+    (192, 160, 4, (1, 1), _C),
+    (192, 160, 4, (2, 1), _C),
+    (192, 192, 3, (1, 2), _C),
     (256, 32, 5, (1, 1), _C),
     (256, 64, 4, (1, 1), _C),
     (256, 64, 4, (4, 1), _C),
@@ -229,6 +237,10 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (8, 64, 16, (1, 1), _T),
     (16, 64, 16, (1, 1), _T),
     (32, 64, 14, (1, 1), _T),
+    (16, 64, 16, (2, 2), _TT),
+    (32, 64, 16, (1, 4), _TT),
+    (64, 64, 12, (1, 4), _TT),
+    (96, 64, 10, (1, 4), _TT),
     (32, 128, 10, (1, 1), _TK),
     (32, 128, 10, (1, 4), _TK),
     (64, 128, 8, (1, 1), _TK),
