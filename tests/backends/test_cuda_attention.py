@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.built import Built
@@ -84,6 +88,16 @@ def test_what_no_kernel_is_made_for(rule: str, schedule: WsSchedule) -> None:
     assert rule in {one.rule for one in ATTENTION.check(spec)}
 
 
+def test_pages_leave_fewer_registers() -> None:
+    """The header gives the feeding warps more then: what fits without pages need not fit with them."""
+    schedule = WsSchedule("ws", 208, 2, 1)
+    rules = [
+        {one.rule for one in ATTENTION.check(KernelSpec("attention", first.signature, schedule, "sm_90a"))}
+        for first in (like(96), like(96, pages="strided", lookup="table", lengths_k=True))
+    ]
+    assert rules == [set(), {"nv-registers"}]
+
+
 @pytest.mark.parametrize("pool", ["default", "full"])
 @pytest.mark.parametrize("head", [32, 64, 96, 128, 160, 192, 256])
 def test_what_the_pools_propose_is_legal(pool: str, head: int) -> None:
@@ -98,3 +112,22 @@ def test_what_the_pools_propose_is_legal(pool: str, head: int) -> None:
         assert len(proposed) > 1
         for one in proposed:
             assert ATTENTION.check(KernelSpec("attention", first.signature, one, "sm_90a")) == [], (first, one)
+
+
+def test_sequences_that_differ_are_given_to_wgmma() -> None:
+    """Of mixed lengths the longest says little; where one estimate believes it and another does not, the slower kernel
+    seems the faster."""
+    draw = random.Random(1217)
+    for _ in range(40):
+        lengths = [int(2 ** draw.uniform(4, 14)) for _ in range(draw.randint(8, 64))]
+        first = like(draw.choice((64, 96, 128, 192, 256)), lse=False, packed=True)
+        more: dict[str, Any] = {"window_right": 0, "align": draw.choice(("top_left", "bottom_right"))}
+        problem = replace(
+            first, batch=len(lengths), heads_q=8, heads_kv=draw.choice((2, 8)), rows=max(lengths), keys=max(lengths),
+            total_rows=sum(lengths), total_keys=sum(lengths), q_strides=(), k_strides=(), v_strides=(), o_strides=(),
+            **more if draw.random() < 0.5 else {},
+        )  # fmt: skip
+        specs = [one for one in ATTENTION.candidates(problem.signature, "sm_90a") if not ATTENTION.check(one)]
+        best = min(specs, key=lambda one: backend("cuda").estimate(one, problem, 1))
+        assert best.schedule.pipeline in ("ws", "decode"), (best.name, lengths)
+        assert best.schedule.warpgroups > 1

@@ -42,6 +42,21 @@ template <class S> TW_GPU WholeTiles wholly_seen(const AttentionWsArgs &x, const
   return {(begin + S::BN - 1) / S::BN, max(0, end) / S::BN};
 }
 
+// How many tiles of an item come before the first one that any row of a warpgroup sees: under a window, and where there
+// are fewer rows than a tile has.  One is met in any case; where items are streamed, values of the item before keep a stage.
+template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const AttentionItem &item, int who) {
+  if constexpr (S::W == 1) return 0;
+  const int first = item.tile * S::BM + who * 64;
+  int end = item.keys;
+  if (S::Bounded && x.right < unbounded_window)
+    end = min(end, position_of<S>(x, first + 63) + shift_of(x, item) + x.right + 1);
+  if (first >= rows_in_all<S>(x, item)) end = 0;
+  const KeyTiles &tiles = item.tiles;
+  const int ahead = tiles.last + 1 - (max(0, end) + S::BN - 1) / S::BN;
+  const int most = S::streams ? min(tiles.count, S::Stages) - 1 : tiles.count - 1;
+  return max(0, min(min(ahead, tiles.window), most));
+}
+
 template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs &x, const AttentionItem &item,
                                     const ThreadRows &rows, int key) {
   const int column = int(threadIdx.x % 4) * 2, shift = shift_of(x, item), sinks = int(x.x.sink_keys) - key - column;

@@ -33,9 +33,10 @@ template <class S> TW_GPU void multiply_values(Results<S> &o, Weights<S> &p, con
     WgmmaRegisters<S::DV, typename S::T, 1>::run(o, p[i], at_v + i * (16 * 128 / 16), i > 0 ? 1 : add);
 }
 
-// An item a warpgroup works on: where it was told, where its rows lie, how many tiles of keys it meets.
+// An item a warpgroup works on: where it was told, where its rows lie, how many tiles of keys it meets, and how many of
+// these pass by before the first that it sees.
 struct AttentionWork {
-  int slot, rows, count;
+  int slot, rows, count, unseen;
   WholeTiles seen;
 };
 
@@ -80,6 +81,7 @@ template <class S, class Config> struct Attender {
     work.slot = slot.stage;
     slot.next();
     work.seen = wholly_seen<S>(x, item, who);
+    work.unseen = unseen_tiles<S>(x, item, who);
     work.rows = rows.stage;
     if constexpr (S::Packed) carry_rows(item);
     else shared.full_q(rows.stage).wait(rows.phase), rows.next();
@@ -95,6 +97,21 @@ template <class S, class Config> struct Attender {
   TW_GPU void give_back_keys(const AttentionWork &work, int number) {
     give_back(shared.empty_k(keys.stage)), keys.next();
     if (number == work.count - 1 && !S::Packed) give_back(shared.empty_q(work.rows));
+  }
+  // Tiles that no row of this warpgroup sees, but those of others do: it gives them back, and its turns to the next.
+  template <bool Values> TW_GPU void pass_keys(const AttentionWork &work) {
+    if constexpr (S::W == 1) return;
+#pragma unroll 1
+    for (int i = 0; i < work.unseen; ++i) {
+      shared.full_k(keys.stage).wait(keys.phase);
+      give_back(shared.empty_k(keys.stage)), keys.next();
+      take_turn(), give_turn();
+      if (Values) pass_value();
+    }
+  }
+  TW_GPU void pass_value() {
+    shared.full_v(values.stage).wait(values.phase);
+    give_back(shared.empty_v(values.stage)), values.next();
   }
   TW_GPU const char *rows_at(const AttentionWork &work) const { return shared.q(work.rows) + who * 64 * 128; }
 
@@ -129,6 +146,7 @@ template <class S, class Config> struct Attender {
     Scores<S> s;
     Weights<S> p;
     float factor[2];
+    pass_keys<true>(now);
     shared.full_k(keys.stage).wait(keys.phase);
     hold(s);
     wgmma_fence();
@@ -136,15 +154,15 @@ template <class S, class Config> struct Attender {
     wgmma_commit();
     wgmma_wait<0>();
     hold(s);
-    give_back_keys(now, 0);
-    judge(s, now, 0, dropout, softmax, factor);
+    give_back_keys(now, now.unseen);
+    judge(s, now, now.unseen, dropout, softmax, factor);
     round(p, s);
     clear_behind(now);
     int add = 0;  // to values of tiles before
 #pragma unroll 1
     while (true) {
 #pragma unroll 1
-      for (int i = 1; i < now.count; ++i) {
+      for (int i = now.unseen + 1; i < now.count; ++i) {
         step(now, i, s, p, o, add, dropout, softmax, factor);
         add = 1;
         if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
@@ -156,8 +174,11 @@ template <class S, class Config> struct Attender {
       if (!S::streams || !take(now)) break;
       const Softmax before = softmax;
       softmax = Softmax{};
-      step(now, 0, s, p, o, add, dropout, softmax, factor);
+      pass_keys<false>(now);
+      step(now, now.unseen, s, p, o, add, dropout, softmax, factor);
       finish(done, before, o, dropout);
+#pragma unroll 1
+      for (int i = 0; S::W > 1 && i < now.unseen; ++i) pass_value();
       clear_behind(now);
       add = 0;
     }
@@ -194,7 +215,7 @@ template <class S, class Config> struct Attender {
   TW_GPU void clear_behind(const AttentionWork &work) const {
     const AttentionItem &item = item_of(work);
     const int there = item.keys - item.tiles.template at<S>(0) * S::BN;
-    if (!x.loose || there >= S::BN) return;
+    if (!x.loose || work.unseen > 0 || there >= S::BN) return;  // the last key is in the first tile
     shared.full_v(values.stage).wait(values.phase);
     char *v = shared.v(values.stage);
     const int pieces = (S::BN - there) * 8;
