@@ -43,7 +43,7 @@ template <class S> TW_GPU WholeTiles wholly_seen(const AttentionWsArgs &x, const
 }
 
 // How many tiles of an item come before the first one that any row of a warpgroup sees: under a window, and where there
-// are fewer rows than a tile has.  One is met in any case; where items are streamed, values of the item before keep a stage.
+// are fewer rows than a tile has.  One is met in any case.
 template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const AttentionItem &item, int who) {
   if constexpr (S::W == 1) return 0;
   const int first = item.tile * S::BM + who * 64;
@@ -53,8 +53,7 @@ template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const Atten
   if (first >= rows_in_all<S>(x, item)) end = 0;
   const KeyTiles &tiles = item.tiles;
   const int ahead = tiles.last + 1 - (max(0, end) + S::BN - 1) / S::BN;
-  const int most = S::streams ? min(tiles.count, S::Stages) - 1 : tiles.count - 1;
-  return max(0, min(min(ahead, tiles.window), most));
+  return max(0, min(min(ahead, tiles.window), tiles.count - 1));
 }
 
 template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs &x, const AttentionItem &item,

@@ -56,7 +56,8 @@ template <class S, class Config> struct Attender {
     if (S::W > 1 && who == S::W - 1) named_arrive(1, 256);  // the first turn is the first one's
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
     AttentionWork work;
-    while (take(work)) walk(work, dropout);
+    bool there = take(work);
+    while (there) there = walk(work, dropout);
   }
 
  private:
@@ -99,19 +100,16 @@ template <class S, class Config> struct Attender {
     if (number == work.count - 1 && !S::Packed) give_back(shared.empty_q(work.rows));
   }
   // Tiles that no row of this warpgroup sees, but those of others do: it gives them back, and its turns to the next.
-  template <bool Values> TW_GPU void pass_keys(const AttentionWork &work) {
+  TW_GPU void pass(const AttentionWork &work) {
     if constexpr (S::W == 1) return;
 #pragma unroll 1
     for (int i = 0; i < work.unseen; ++i) {
       shared.full_k(keys.stage).wait(keys.phase);
       give_back(shared.empty_k(keys.stage)), keys.next();
       take_turn(), give_turn();
-      if (Values) pass_value();
+      shared.full_v(values.stage).wait(values.phase);
+      give_back(shared.empty_v(values.stage)), values.next();
     }
-  }
-  TW_GPU void pass_value() {
-    shared.full_v(values.stage).wait(values.phase);
-    give_back(shared.empty_v(values.stage)), values.next();
   }
   TW_GPU const char *rows_at(const AttentionWork &work) const { return shared.q(work.rows) + who * 64 * 128; }
 
@@ -139,19 +137,21 @@ template <class S, class Config> struct Attender {
     round(p, s);
   }
 
-  // An item, and those after it as far as they are streamed.
-  TW_GPU void walk(AttentionWork &now, const Dropout &dropout) {
+  // An item, and those after it as far as they are streamed; whether there is one more, which is `now` then.
+  TW_GPU bool walk(AttentionWork &now, const Dropout &dropout) {
     Softmax softmax;
     Results<S> o;
     Scores<S> s;
     Weights<S> p;
     float factor[2];
-    pass_keys<true>(now);
+    pass(now);
     shared.full_k(keys.stage).wait(keys.phase);
+    if (S::streams) take_turn();  // as whoever comes from another item
     hold(s);
     wgmma_fence();
     multiply_keys<S>(s, rows_at(now), shared.k(keys.stage));
     wgmma_commit();
+    if (S::streams) give_turn();
     wgmma_wait<0>();
     hold(s);
     give_back_keys(now, now.unseen);
@@ -159,6 +159,8 @@ template <class S, class Config> struct Attender {
     round(p, s);
     clear_behind(now);
     int add = 0;  // to values of tiles before
+    int done = now.slot;
+    bool more = false;
 #pragma unroll 1
     while (true) {
 #pragma unroll 1
@@ -170,16 +172,15 @@ template <class S, class Config> struct Attender {
           for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
         }
       }
-      const int done = now.slot;
-      if (!S::streams || !take(now)) break;
+      if (!S::streams) break;
+      more = take(now);
+      if (!more || now.unseen > 0) break;  // tiles that pass by would keep the values of this item waiting
       const Softmax before = softmax;
       softmax = Softmax{};
-      pass_keys<false>(now);
-      step(now, now.unseen, s, p, o, add, dropout, softmax, factor);
+      step(now, 0, s, p, o, add, dropout, softmax, factor);
       finish(done, before, o, dropout);
-#pragma unroll 1
-      for (int i = 0; S::W > 1 && i < now.unseen; ++i) pass_value();
       clear_behind(now);
+      done = now.slot;
       add = 0;
     }
     shared.full_v(values.stage).wait(values.phase);
@@ -190,7 +191,8 @@ template <class S, class Config> struct Attender {
     wgmma_wait<0>();
     hold(o);
     give_back(shared.empty_v(values.stage)), values.next();
-    finish(now.slot, softmax, o, dropout);
+    finish(done, softmax, o, dropout);
+    return S::streams ? more : take(now);
   }
 
   // Scores as they come from the multiplication become weights.
@@ -227,23 +229,32 @@ template <class S, class Config> struct Attender {
   // Query rows of several heads, side by side in one tile: the copy engine does not know such boxes.
   TW_GPU void carry_rows(const AttentionItem &item) const {
     meet();  // the rows of the item before were read by everybody
-    constexpr int pieces = S::blocks_d * 8;
+    constexpr int pieces = S::blocks_d * 8, at_once = 4;
     const int in_all = rows_in_all<S>(x, item);
-    const tw_attention_strides &at = x.x.q_strides;
-    for (int i = int(threadIdx.x % 128); i < 64 * pieces; i += 128) {
-      const int line = who * 64 + i / pieces, piece = i % pieces, row = item.tile * S::BM + line;
-      uint4 value{0, 0, 0, 0};
-      if (row < in_all && piece * 8 < x.x.head_qk) {
-        const int position = position_of<S>(x, row);
-        const int64_t head = item.head * x.group + row - position * x.group;
-        value = *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
-                                                 (item.first_row + position) * at.row + head * at.head + piece * 8);
+#pragma unroll 1
+    for (int i = int(threadIdx.x % 128); i < 64 * pieces; i += 128 * at_once) {
+      uint4 value[at_once];
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) value[j] = piece_of(item, i + j * 128, in_all);
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) {
+        const int line = who * 64 + (i + j * 128) / pieces, piece = (i + j * 128) % pieces;
+        *reinterpret_cast<uint4 *>(shared.q(0) + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) =
+            value[j];
       }
-      *reinterpret_cast<uint4 *>(shared.q(0) + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) =
-          value;
     }
     fence_async_proxy();
     meet();
+  }
+  TW_GPU uint4 piece_of(const AttentionItem &item, int number, int in_all) const {
+    constexpr int pieces = S::blocks_d * 8;
+    const int row = item.tile * S::BM + who * 64 + number / pieces, piece = number % pieces;
+    if (row >= in_all || piece * 8 >= x.x.head_qk) return uint4{0, 0, 0, 0};
+    const tw_attention_strides &at = x.x.q_strides;
+    const int position = position_of<S>(x, row);
+    const int64_t head = item.head * x.group + row - position * x.group;
+    return *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
+                                            (item.first_row + position) * at.row + head * at.head + piece * 8);
   }
 };
 
@@ -257,6 +268,7 @@ template <class S, class Config> TW_GPU void attention_ws(const TensorMap &map_q
     shared.init();
   }
   __syncthreads();
+  if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
   if (threadIdx.x < 128) {
     give_registers<S::feeding_registers>();
     if (threadIdx.x < 32) feed_attention<S>(map_q, map_k, map_v, x, shared);
