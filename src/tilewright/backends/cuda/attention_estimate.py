@@ -12,6 +12,8 @@ loops        products of plain threads
 
 from __future__ import annotations
 
+from math import gcd
+
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda import attention_estimate_mma
 from tilewright.backends.cuda.attention_walk import walk, whole
@@ -35,6 +37,7 @@ SCORED = 2.0  # how much longer scores take that something is done to
 UNIT_BYTES = 6e10  # a second that one multiprocessor fetches
 MEMORY = 4.2e12
 EXPOSED = 0.33  # of the time memory takes, beside products
+BOX = 2e-8  # of each box that pages come by
 CARRY = 0.6e-6  # rows of packed heads, which threads carry
 ROW, PART = 1.5e-6, 1.2e-7  # of a combined row; and of each part that a warp reads
 ROWS_AT_ONCE = 64  # warps that combine on a multiprocessor
@@ -67,9 +70,19 @@ def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
     group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "decode" else 1
     walked = walk(p, h, group)
     item = ITEM * (STREAMED if h.row_stages > 1 else 1.0) + CARRY * (h.pipeline == "decode")
-    step = _step(spec.signature, h, min(walked.items, places))
+    step = _step(spec.signature, h, min(walked.items, places)) + BOX * _boxes(spec.signature, h, p)
     all_items = walked.waves(places) * (walked.steps * step + item)
-    return START + max(all_items + EXPOSED * p.bytes / MEMORY, p.bytes / MEMORY)
+    exposed = (
+        0.0 if h.pipeline == "decode" and h.warpgroups == 1 else EXPOSED
+    )  # whose steps are as long as memory takes
+    return START + max(all_items + exposed * p.bytes / MEMORY, p.bytes / MEMORY)
+
+
+def _boxes(s: AttentionSignature, h: WsSchedule, p: AttentionProblem) -> int:
+    """That a tile of keys and values comes by, of as many rows as divide pages and tiles."""
+    if s.pages == "none":
+        return 0
+    return h.tile_n // gcd(h.tile_n, max(1, p.page_size)) * (whole(s.head_qk, 64) + whole(s.head_v, 64))
 
 
 def _step(s: AttentionSignature, h: WsSchedule, busy: int) -> float:
