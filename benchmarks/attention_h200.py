@@ -241,10 +241,15 @@ class AttentionBench(Kernels):
         self.say(shape, row, winner)
 
     def clean(self, nbytes: int, peer: Run, ours: Run) -> dict[str, float]:
-        """Of a cache that has nothing to write back."""
-        times = self.clock.rounds([peer, ours], self.options.rounds, "clean")
-        theirs, seconds = map(statistics.median, times)
-        return {"peer_seconds": theirs, "seconds": seconds, "of_copy": nbytes / seconds / self.copy_rate}
+        """Of a cache that has nothing to write back; and copies that read and write as many bytes in all, either way."""
+        source = torch.ones(nbytes // 4, dtype=torch.bfloat16, device=self.clock.device)
+        target = torch.empty_like(source)
+        copy = self.clock.captured(lambda: torch.mul(source, 1.0, out=target))
+        times = self.clock.rounds([peer, ours, copy], self.options.rounds, "clean")
+        theirs, seconds, alike = map(statistics.median, times)
+        cold = statistics.median(self.clock.rounds([copy], self.options.rounds, "cold")[0])
+        found = {"peer_seconds": theirs, "seconds": seconds, "of_copy": nbytes / seconds / self.copy_rate}
+        return found | {"equal_copy_seconds": alike, "equal_copy_cold_seconds": cold}
 
     def say(self, shape: Shape, row: dict[str, Any], winner: str) -> None:
         said = "  ".join(
@@ -252,7 +257,9 @@ class AttentionBench(Kernels):
             f"{row[label]['of_copy']:4.2f} of copy {row[label]['ratio']:6.3f}"
             for label in ("default", "measured")
         )
-        said += f"  clean {row['clean']['of_copy']:4.2f} of copy" if "clean" in row else ""
+        if "clean" in row:
+            said += f"  clean {row['clean']['of_copy']:4.2f} of copy"
+            said += f", {row['clean']['equal_copy_seconds'] / row['clean']['seconds']:4.2f} of an equal one"
         print(
             f"{shape.group:8}{shape.name:40} {row['peer']:16} {row['peer_seconds'] * 1e6:8.1f} us  {said}  {winner}",
             flush=True,
