@@ -241,7 +241,7 @@ class AttentionBench(Kernels):
         self.say(shape, row, winner)
 
     def clean(self, nbytes: int, peer: Run, ours: Run) -> dict[str, float]:
-        """Of a cache that has nothing to write back; and copies that read and write as many bytes in all, either way."""
+        """Of a cache that has nothing to write back; and copies that read and write as many bytes in all."""
         source = torch.ones(nbytes // 4, dtype=torch.bfloat16, device=self.clock.device)
         target = torch.empty_like(source)
         copy = self.clock.captured(lambda: torch.mul(source, 1.0, out=target))
