@@ -21,7 +21,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ from _h200_operands import Wrong
 import tilewright as tw
 from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
+from tilewright.ops.attention import AttentionProblem, ways
+from tilewright.ops.attention.splits import splits_of
+from tilewright.ops.base import KernelSpec
 
 RESULTS = Path(__file__).parent / "results"
 RESULT, RANDOM_RESULT = RESULTS / "attention_h200.json", RESULTS / "attention_h200_random.json"
@@ -179,6 +182,16 @@ class AttentionBench(Kernels):
         self.rows: list[dict[str, Any]] = []
         self.copy_rate = copy_bandwidth(clock, 1 << 20 if self.dry else 1 << 30)
         self.flexed = 0
+
+    def build_stages(self, problems: Sequence[AttentionProblem]) -> None:
+        """What calls will run, stages of parts too, and where a selection is measured the candidates, all at once."""
+        wanted: dict[str, KernelSpec] = {}
+        for one in problems:
+            specs = self.candidates(one) if self.options.measured else []
+            stages = ways.stages(one, splits_of(one, self.registry.arch))
+            for spec in (*specs, *map(self.default, stages)):
+                wanted.setdefault(spec.digest, spec)
+        self.build_specs(list(wanted.values()))
 
     def entrants(self, one: AttentionOperands) -> dict[str, Run]:
         """`default` and, where a selection is measured, kernels by name and numbers of splits; checked."""
@@ -325,7 +338,7 @@ def main() -> None:
         clock, target = GraphClock(cuda.device().cache_bytes), cuda.device().arch
     bench = AttentionBench(options, clock, target)
     if not bench.dry:
-        bench.build((one.problem() for one in shapes), every=options.measured)
+        bench.build_stages([one.problem() for one in shapes])
     said = provenance(options, clock) | {"command": f"python benchmarks/attention_h200.py --random {options.random}"}
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
     for shape in shapes:
