@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.built import Built
 from tests.emulated_hopper.test_attention import like
+from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import places
+from tilewright.backends.cuda.toolchain import find_toolchain
+from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
@@ -131,3 +136,22 @@ def test_sequences_that_differ_are_given_to_wgmma() -> None:
         best = min(specs, key=lambda one: backend("cuda").estimate(one, problem, 1))
         assert best.schedule.pipeline in ("ws", "decode"), (best.name, lengths)
         assert best.schedule.warpgroups > 1
+
+
+@pytest.mark.parametrize("case", ["streamed", "combine"])
+def test_nvrtc_compiles_it_too(case: str, tmp_path: Path) -> None:
+    """It knows no host: neither functions of the host in shared headers, nor what the C library says."""
+    with settings.override(cuda_compiler="nvrtc"):
+        try:
+            tools = find_toolchain()
+        except ToolchainError as error:
+            pytest.skip(f"no NVRTC: {error.message}")
+    first, schedule = CASES[case]
+    spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
+    source = tmp_path / "kernel.cu"
+    source.write_text(backend("cuda").render(spec).text, encoding="utf-8")
+    done = subprocess.run(
+        tools.command(source, tmp_path / "kernel.so", "sm_90a"), capture_output=True, text=True, check=False,
+        env=settings.child_environment(tools.environment(tmp_path)),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[:2000]

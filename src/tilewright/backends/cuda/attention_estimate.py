@@ -20,7 +20,7 @@ from tilewright.backends.cuda.attention_walk import walk, whole
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
-from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
+from tilewright.ops.attention.nvidia_schedules import ROWS, CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec
@@ -38,7 +38,9 @@ UNIT_BYTES = 6e10  # a second that one multiprocessor fetches
 MEMORY = 4.2e12
 EXPOSED = 0.33  # of the time memory takes, beside products
 BOX = 2e-8  # of each box that pages come by
-CARRY = 0.6e-6  # rows of packed heads, which threads carry
+SHORT_STREAM = 4  # steps: cuda/attention_scores.h
+CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
+CARRIED, MOST_CARRIED = 1.5e-8, 2e-6
 ROW, PART = 1.5e-6, 1.2e-7  # of a combined row; and of each part that a warp reads
 ROWS_AT_ONCE = 64  # warps that combine on a multiprocessor
 LOOP_MACS = 4e11
@@ -69,7 +71,11 @@ def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
     places = (arch_by_name(spec.arch).compute_units or 1) * h.together
     group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "decode" else 1
     walked = walk(p, h, group)
-    item = ITEM * (STREAMED if h.row_stages > 1 else 1.0) + CARRY * (h.pipeline == "decode")
+    if h.warpgroups > 1 and (h.row_stages == 1 or walked.steps > SHORT_STREAM):
+        walked = walk(p, h, group, ROWS)
+    item = ITEM * (STREAMED if h.row_stages > 1 else 1.0)
+    if h.pipeline == "decode":
+        item += CARRY if h.warpgroups == 1 else min(MOST_CARRIED, CARRIED * p.head_qk)
     step = _step(spec.signature, h, min(walked.items, places)) + BOX * _boxes(spec.signature, h, p)
     all_items = walked.waves(places) * (walked.steps * step + item)
     exposed = (

@@ -38,8 +38,9 @@ def whole(x: int, y: int) -> int:
     return -(-x // y)
 
 
-def walk(p: AttentionProblem, h: Tiled, group: int) -> Walk:
-    """Of tiles that hold the rows of `group` query heads together."""
+def walk(p: AttentionProblem, h: Tiled, group: int, apart: int = 0) -> Walk:
+    """Of tiles that hold the rows of `group` query heads together; so many rows of a tile pass by what they do not see
+    (all of them where nothing is said)."""
     batch, splits, heads = max(1, p.batch), max(1, p.splits), p.heads_q // group
     rows, longer = p.rows, 1.0
     if p.packed:  # most rows are of long sequences; half of a sequence's last tile of rows is empty
@@ -56,8 +57,9 @@ def walk(p: AttentionProblem, h: Tiled, group: int) -> Walk:
     seen = p.pairs / (batch * p.heads_q * max(1, rows)) * longer
     if p.window_left >= 0 <= p.window_right:
         seen = min(seen, float(p.window_left + p.window_right + 1 + p.sink_keys))
-    # What hangs over at the ends of the window: half a tile of rows, and of keys what no tile of rows divides.
-    over = h.tile_m / group / 2 + (h.tile_n - gcd(max(1, h.tile_m // group), h.tile_n)) / 2
+    # What hangs over at the ends of the window: half of the rows, and of keys what no tile of rows divides.
+    alike = (apart or h.tile_m) / group
+    over = alike / 2 + (h.tile_n - gcd(max(1, int(alike)), h.tile_n)) / 2
     over += h.tile_n / 2 if p.window_left >= 0 else 0
     steps = min(float(whole(p.keys, h.tile_n)), (seen + over) / h.tile_n)
     return Walk(items, max(1.0, steps / splits), True)

@@ -26,7 +26,7 @@ template <class S> TW_GPU ThreadRows rows_of_thread(const AttentionWsArgs &x, co
   return rows;
 }
 
-TW_GPU constexpr float no_score() { return -__builtin_inff(); }
+TW_GPU float no_score() { return -INFINITY; }
 
 // Tiles of keys that every row of a warpgroup sees wholly.
 struct WholeTiles {
@@ -43,9 +43,11 @@ template <class S> TW_GPU WholeTiles wholly_seen(const AttentionWsArgs &x, const
 }
 
 // How many tiles of an item come before the first one that any row of a warpgroup sees: under a window, and where there
-// are fewer rows than a tile has.  One is met in any case.
+// are fewer rows than a tile has.  One is met in any case.  Where items are streamed it ends a stream to pass tiles by,
+// which costs more than a tile or two: short ones are met wholly.
+constexpr int short_stream = 4;
 template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const AttentionItem &item, int who) {
-  if constexpr (S::W == 1) return 0;
+  if (S::W == 1 || (S::streams && item.tiles.count <= short_stream)) return 0;
   const int first = item.tile * S::BM + who * 64;
   int end = item.keys;
   if (S::Bounded && x.right < unbounded_window)
