@@ -51,12 +51,18 @@ template <class Config> struct ConvPlanar {
   static constexpr int64_t planes_floats = Config::planes;  // of a band, about
   static constexpr int64_t together = 48;     // channels of groups that are turned at a time: whole lines of a cache
   static constexpr int64_t most_depth = 512;  // channels of a group that are summed over
+  static constexpr int64_t most_parts = 64;   // that a plane is taken apart into
   static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static_assert(NR % lanes == 0 && !is_int<In>, "whole vectors of floats");
 
   static Answer broken(const tw_conv_args &x) {
     if (depth_of(x) > most_depth) return {TW_LIMIT, "a group has more channels than planes are made of"};
-    return broken_channels<Config>(x);
+    const Answer common = broken_channels<Config>(x);
+    if (common.code) return common;
+    Gather g = gather_of<way>(x, 0);
+    if (g.axis[1].step * g.axis[2].step > most_parts)
+      return {TW_LIMIT, "the strides take planes apart into too many parts"};
+    return {};
   }
 
   // ---- sizes -------------------------------------------------------------------------------
