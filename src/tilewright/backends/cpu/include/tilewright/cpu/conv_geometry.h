@@ -165,14 +165,30 @@ template <class Config> struct ConvFinish {
     return at;
   }
 
+  // Whether results are so many that caches have lost them before anybody reads them.
+  static constexpr bool whole_lines = streams && same<Out, float>::value;
+  static constexpr int64_t far_bytes = 4 << 20;
+  static TW_INLINE bool far(const tw_conv_args &x) {
+    if constexpr (!whole_lines) return false;
+    const bool forward = Config::variant == ConvVariant::forward;
+    return x.batch * x.groups * (forward ? x.filters * pixels(x.out) : x.channels * pixels(x.size)) * 4 >= far_bytes;
+  }
+  // A vector of results: past the caches where it is a line of theirs.
+  static TW_INLINE void put(float *to, vf value, bool far) {
+    if (whole_lines && far && reinterpret_cast<uintptr_t>(to) % vector_bytes == 0) stream_f(to, value);
+    else store_f(to, value);
+  }
+
   struct Row {
     Out *to;
+    bool far;
     const D *d[TW_CONV_MAX_D];
     int64_t d_step[TW_CONV_MAX_D];
   };
   static TW_INLINE Row row(const tw_conv_args &x, const Gather &g, const Place &p, int64_t column) {
     Row r{};
     r.to = base(x) + offset(g, p, strides(x)) + column;
+    r.far = far(x);
     for (int t = 0; t < Config::num_d; ++t) {
       r.d_step[t] = x.d_strides[t][TW_CONV_SPATIAL + 1];
       r.d[t] = static_cast<const D *>(x.d[t]) + offset(g, p, x.d_strides[t]) + column * r.d_step[t];
@@ -205,7 +221,13 @@ template <class Config> struct ConvFinish {
           vf d = r.d_step[t] ? load_as_float(r.d[t] + j, left) : splat(to_float(*r.d[t]));
           value = multiplies ? value * d : value + d;
         }
-        store_from_float(r.to + j, activate<Config::epilogue>(value), left);
+        value = activate<Config::epilogue>(value);
+        if constexpr (whole_lines)
+          if (left >= lanes) {
+            put(r.to + j, value, r.far);
+            continue;
+          }
+        store_from_float(r.to + j, value, left);
       }
     }
   }

@@ -247,7 +247,13 @@ template <class Config> struct ConvPlanar {
   // ---- results ----------------------------------------------------------------------------------
   // Rows of `some` channels each; a few are stored as such, for masks are slow.
   template <class T>
-  static TW_INLINE void store_pixels(T *to, int64_t apart, const vu *rows, int64_t count, int64_t some) {
+  static TW_INLINE void store_pixels(T *to, int64_t apart, const vu *rows, int64_t count, int64_t some, bool far) {
+    if constexpr (End::whole_lines)
+      if (far && some == lanes) {
+        for (int64_t e = 0; e < count; ++e, to += apart) End::put(to, vf(rows[e]), true);
+        return;
+      }
+    (void)far;
     if (some > 4) {
       for (int64_t e = 0; e < count; ++e, to += apart) store_words(to, rows[e], some);
       return;
@@ -261,6 +267,7 @@ template <class Config> struct ConvPlanar {
     const tw_conv_args &x = *t.x;
     const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
     int64_t apart = strides[3] * t.g.axis[2].place_step;
+    [[maybe_unused]] bool far = End::far(x);
     for (int64_t i = 0; i < count; i += lanes)
       for (int64_t c = 0; c < columns; c += lanes) {
         vu square[lanes];
@@ -272,7 +279,7 @@ template <class Config> struct ConvPlanar {
           int64_t here = least(live - l, wide - at);  // on this line
           Place p{t.image, {t.depth, t.first + line, at}};
           if constexpr (End::plain) {
-            store_pixels(End::base(x) + End::offset(t.g, p, strides) + column, apart, square + l, here, some);
+            store_pixels(End::base(x) + End::offset(t.g, p, strides) + column, apart, square + l, here, some, far);
           } else {
             auto row = End::row(x, t.g, p, column);
             for (int64_t e = 0; e < here; ++e) {
@@ -373,6 +380,7 @@ template <class Config> struct ConvPlanar {
         }
         at += x.groups * one;
       }
+      streamed();
     });
     return TW_OK;
   }
