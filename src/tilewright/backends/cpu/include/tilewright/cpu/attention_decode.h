@@ -151,7 +151,7 @@ template <class Config> struct AttentionDecode {
     for (int64_t r = 0; r < u.all.total(); ++r) {
       float *scores = u.t.scores + r * block;
       int64_t i = u.all.row(r), wide = up(u.keys, lanes);
-      if (touched<Config> || u.s.from(u.x, i) > u.j0 || u.s.to(u.x, i) < u.j0 + u.keys)
+      if (touched<Config> || (bounded<Config> && (u.s.from(u.x, i) > u.j0 || u.s.to(u.x, i) < u.j0 + u.keys)))
         By::touch(u.x, u.s, u.all.head(u.kv_head, r), i, u.j0, u.keys, scores);
       for (int64_t j = u.keys; j < wide; ++j) scores[j] = minus_infinity;
       By::weigh_row(scores, wide, u.own.top[r], u.own.sum[r], u.t.shrink[r]);

@@ -99,7 +99,7 @@ template <class Config> struct DecodeLanes {
     with_fixed<vectors_most>(across / lanes,
                              [&](auto vectors) { scores<decltype(vectors)::value>(x, from, t, top, ahead, share); });
     bool all_see = j1 <= s.to(x, 0) && (from.j0 >= s.from(x, s.rows - 1) || j1 <= x.sink_keys);
-    if (touched<Config> || !all_see) {
+    if (touched<Config> || (bounded<Config> && !all_see)) {
       typename Touching::Tile tile;
       tile.fill(x, s, all, kv_head, r0, least(panel, all.total() - r0));
       Touching::touch(x, s, tile, from.j0, from.keys, t.scores, t.top, top);

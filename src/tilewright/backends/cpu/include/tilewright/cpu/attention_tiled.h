@@ -192,7 +192,7 @@ template <class Config> struct AttentionTiled {
         for (int64_t l = 0; l < deep; ++l) rows[l] = from.k + (j + least(i + l, keys - 1) - from.start) * from.k_bytes;
         score_block<D, deep, Vectors, step != 1>(rows, t.q, z.groups, float(x.scale) * log2_e, scores + i * wide, top);
       }
-      if (special || !t.rows->all_see(j, j + keys, x.sink_keys))
+      if (special || (bounded<Config> && !t.rows->all_see(j, j + keys, x.sink_keys)))
         Touching::touch(x, s, *t.rows, j, keys, scores, t.before, top);
       weigh<D>(scores, wide, keys, top, t.before, t.sum, shrink);
       const uint32_t *v = from.v + (j - from.start) / step * from.v_words;
