@@ -26,7 +26,7 @@ template <class S> TW_GPU ThreadRows rows_of_thread(const AttentionWsArgs &x, co
   return rows;
 }
 
-TW_GPU constexpr float no_score() { return -__builtin_inff(); }
+TW_GPU float no_score() { return -INFINITY; }
 
 // Tiles of keys that every row of a warpgroup sees wholly.
 struct WholeTiles {
@@ -40,6 +40,22 @@ template <class S> TW_GPU WholeTiles wholly_seen(const AttentionWsArgs &x, const
     if (x.left < unbounded_window) begin = max(0, position_of<S>(x, first + 63) + shift - x.left);
   }
   return {(begin + S::BN - 1) / S::BN, max(0, end) / S::BN};
+}
+
+// How many tiles of an item come before the first one that any row of a warpgroup sees: under a window, and where there
+// are fewer rows than a tile has.  One is met in any case.  Where items are streamed it ends a stream to pass tiles by,
+// which costs more than a tile or two: short ones are met wholly.
+constexpr int short_stream = 4;
+template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const AttentionItem &item, int who) {
+  if (S::W == 1 || (S::streams && item.tiles.count <= short_stream)) return 0;
+  const int first = item.tile * S::BM + who * 64;
+  int end = item.keys;
+  if (S::Bounded && x.right < unbounded_window)
+    end = min(end, position_of<S>(x, first + 63) + shift_of(x, item) + x.right + 1);
+  if (first >= rows_in_all<S>(x, item)) end = 0;
+  const KeyTiles &tiles = item.tiles;
+  const int ahead = tiles.last + 1 - (max(0, end) + S::BN - 1) / S::BN;
+  return max(0, min(min(ahead, tiles.window), tiles.count - 1));
 }
 
 template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs &x, const AttentionItem &item,
