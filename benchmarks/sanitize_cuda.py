@@ -122,7 +122,7 @@ def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
 def _way(schedule: NvidiaSchedule) -> tuple[str, ...]:
     match schedule:
         case TmaWsSchedule():
-            return (schedule.grouping, str(schedule.turned), schedule.dealing, schedule.store)
+            return (schedule.grouping, str(schedule.groups), str(schedule.turned), schedule.dealing, schedule.store)
         case MultistageSchedule():
             return (schedule.dealing,)
         case SkinnySchedule():
