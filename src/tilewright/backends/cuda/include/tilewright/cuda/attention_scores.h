@@ -58,22 +58,27 @@ template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const Atten
   return max(0, min(min(ahead, tiles.window), tiles.count - 1));
 }
 
+// Hidden are columns from `end` on, and with a left bound those before `begin` that are no sinks; most windows have none,
+// and an instruction for each score is what this costs.
 template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs &x, const AttentionItem &item,
                                     const ThreadRows &rows, int key) {
-  const int column = int(threadIdx.x % 4) * 2, shift = shift_of(x, item), sinks = int(x.x.sink_keys) - key - column;
+  const int first = key + int(threadIdx.x % 4) * 2, shift = shift_of(x, item), sinks = int(x.x.sink_keys) - first;
+  const bool left = S::Bounded && x.left < unbounded_window;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int middle = rows.position[r] + shift;
     const int end =
-        (S::Bounded && x.right < unbounded_window ? min(item.keys, middle + x.right + 1) : item.keys) - key - column;
-    const int begin = S::Bounded && x.left < unbounded_window ? middle - x.left - key - column : -S::BN;
+        (S::Bounded && x.right < unbounded_window ? min(item.keys, middle + x.right + 1) : item.keys) - first;
 #pragma unroll
-    for (int i = 0; i < S::BN / 8; ++i)
+    for (int i = 0; i < S::BN / 4; ++i)
+      if (i / 2 * 8 + i % 2 >= end) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
+    if (!left) continue;
+    const int begin = middle - x.left - first;
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int at = i * 8 + c;
-        if (at >= end || (at < begin && at >= sinks)) s[i * 4 + r * 2 + c] = no_score();
-      }
+    for (int i = 0; i < S::BN / 4; ++i) {
+      const int at = i / 2 * 8 + i % 2;
+      if (at < begin && at >= sinks) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
+    }
   }
 }
 
