@@ -264,7 +264,7 @@ def _crowded(problem: ConvProblem, depth: int) -> float:
     return 1.0 + min(2.0, deep * height * depth * (problem.out[-1] + 8) * 64 / STRIP)
 
 
-def _spread(problem: ConvProblem, depth: int, columns: int, width: int) -> float:
+def _spread(depth: int, columns: int, width: int) -> float:
     """A pixel's channels laid out for one vector of results: a plain load, permutes of one, or of several."""
     if depth == columns == 1:
         return SPREAD
@@ -279,19 +279,17 @@ def _lanes(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> floa
     # With strides a gradient is a sum of classes: each has its part of the pixels and taps, and spreads anew.
     classes = prod(p.stride) if back else 1
     made = p.size if back else p.out
-    lines, along = (
-        p.batch * prod(made[:-1]) * (p.stride[-1] if back else 1),
-        -(-made[-1] // (p.stride[-1] if back else 1)),
-    )
+    apart = min(p.stride[-1], p.size[-1]) if back else 1
+    lines = p.batch * prod(made[:-1]) * apart
     half = max(1, block // 2)
-    line = _up(along, half)
+    line = _up(-(-made[-1] // apart), half)
     each = 1.2 if depth == 1 and classes == 1 and p.stride[-1] == 1 else 1.6
     cycles = (
         vectors * lines * (line * taps / classes * depth * each * _crowded(p, depth) + (line / block + 0.5) * BLOCK)
     )
     source = prod(p.y_shape[:-1]) if back else prod(p.x_shape[:-1])
     deep = p.window[0] if len(p.window) == 3 else 1
-    cycles += vectors * source * deep * min(classes, taps) * _spread(p, depth, columns, width)
+    cycles += vectors * source * deep * min(classes, taps) * _spread(depth, columns, width)
     return cycles + vectors * lines * 150.0
 
 
@@ -308,7 +306,7 @@ def _lanes_weight(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) 
         )
     )
     deep = p.window[0] if len(p.window) == 3 else 1
-    spread = prod(p.x_shape[:-1]) * deep * _spread(p, p.group_channels, p.group_filters, width)
+    spread = prod(p.x_shape[:-1]) * deep * _spread(p.group_channels, p.group_filters, width)
     return (
         cycles
         + vectors * (spread + prod(p.y_shape[:-1]) * SPREAD)
