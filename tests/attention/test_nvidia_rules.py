@@ -17,7 +17,7 @@ from tilewright.ops.attention.spec import HEADS
 from tilewright.ops.base import KernelSpec
 
 MMA = MmaSchedule("mma", 64, 4, 1, 1, 2)
-FP8 = Fp8Schedule(128, 2, 2)
+FP8 = Fp8Schedule(96, 2, 2)
 PLAIN = AttentionProblem(1, 4, 8, 8, 128, dtype_q="bf16")
 BYTES = AttentionProblem(1, 4, 8, 8, 128, dtype_q="fp8_e4m3")
 

@@ -92,7 +92,7 @@ def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
         (MmaSchedule("mma_decode", 64, 1, 4, 1, 3), like(96, 64), "cuda/attention_mma_shape.h"),
         (MmaSchedule("mma", 32, 2, 1, 2, 4), like(64, pages="vectorised", lookup="table", lengths_k=True),
          "cuda/attention_mma_shape.h"),
-        (Fp8Schedule(160, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention_fp8_shape.h"),
+        (Fp8Schedule(96, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention_fp8_shape.h"),
     ],
 )  # fmt: skip
 def test_shared_memory_of_the_others_is_what_their_headers_say(

@@ -97,7 +97,7 @@ def test_a_latent_is_read_once(heads: int, arch: str) -> None:
     k = torch.randn(3, 1500, 1, 576, device="cuda", dtype=torch.bfloat16)
     lengths = torch.tensor([1500, 1, 777], device="cuda", dtype=torch.int32)
     k[1, 1:], k[2, 777:] = float("nan"), float("nan")
-    problem = AttentionProblem(3, heads, 2, 1500, 576, 1, 512, lengths_k=True)
+    problem = AttentionProblem(3, heads, 2, 1500, 576, 1, 512, dtype_q="bf16", lengths_k=True)
     specs = [one for one in ATTENTION.candidates(problem.signature, arch) if not ATTENTION.check(one)]
     assert any(isinstance(one.schedule, LatentSchedule) for one in specs)
     for spec in specs:

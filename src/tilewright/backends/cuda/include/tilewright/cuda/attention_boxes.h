@@ -32,22 +32,33 @@ template <class S, int Blocks, int Line> TW_GPU void bring_tile(const AttentionW
 }
 
 // Query rows of several heads, side by side in lines of a swizzled tile: the copy engine does not know such boxes.  Of
-// `threads` threads this is number `thread`.
-template <class S>
-TW_GPU void carry_packed_rows(const AttentionWsArgs &x, const AttentionItem &item, char *q, int thread, int threads) {
-  constexpr int pieces = S::blocks_d * 8;
+// `Threads` threads this is number `thread`; several loads are under way at a time.
+template <class S, int Threads>
+TW_GPU void carry_packed_rows(const AttentionWsArgs &x, const AttentionItem &item, char *q, int thread) {
+  constexpr int pieces = S::blocks_d * 8, all = S::BM * pieces, at_once = 6;
   const int in_all = rows_in_all<S>(x, item);
   const tw_attention_strides &at = x.x.q_strides;
-  for (int i = thread; i < S::BM * pieces; i += threads) {
-    const int line = i / pieces, piece = i % pieces, row = item.tile * S::BM + line;
-    uint4 value{0, 0, 0, 0};
-    if (row < in_all && piece * 8 < x.x.head_qk) {
-      const int position = position_of<S>(x, row);
-      const int64_t head = item.head * x.group + row - position * x.group;
-      value = *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
-                                               (item.first_row + position) * at.row + head * at.head + piece * 8);
+  const typename S::T *from =
+      static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch + int64_t(item.first_row) * at.row;
+#pragma unroll 1
+  for (int first = thread; first < all; first += at_once * Threads) {
+    uint4 value[at_once];
+#pragma unroll
+    for (int n = 0; n < at_once; ++n) {
+      const int i = first + n * Threads, line = i / pieces, piece = i % pieces, row = item.tile * S::BM + line;
+      value[n] = uint4{0, 0, 0, 0};
+      if (i < all && row < in_all && piece * 8 < x.x.head_qk) {
+        const int position = position_of<S>(x, row);
+        const int64_t head = item.head * x.group + row - position * x.group;
+        value[n] = *reinterpret_cast<const uint4 *>(from + position * at.row + head * at.head + piece * 8);
+      }
     }
-    *reinterpret_cast<uint4 *>(q + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) = value;
+#pragma unroll
+    for (int n = 0; n < at_once; ++n) {
+      const int i = first + n * Threads, line = i / pieces, piece = i % pieces;
+      if (i < all)
+        *reinterpret_cast<uint4 *>(q + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) = value[n];
+    }
   }
 }
 

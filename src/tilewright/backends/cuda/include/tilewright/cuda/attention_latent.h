@@ -252,7 +252,7 @@ template <class S, class Config> struct LatentAttender {
   }
   // Query rows of several heads, side by side in one tile; both warpgroups carry.
   TW_GPU void carry_rows(const AttentionItem &item) const {
-    carry_packed_rows<S>(x.ws, item, shared.q(), int(threadIdx.x) - 128, 128 * S::W);
+    carry_packed_rows<S, 128 * S::W>(x.ws, item, shared.q(), int(threadIdx.x) - 128);
     fence_async_proxy();
     named_barrier(rows_there, 256);
   }
