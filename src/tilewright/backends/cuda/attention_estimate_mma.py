@@ -1,4 +1,4 @@
-"""How long attention takes by the mma, fp8 and latent pipelines, about: as `attention_estimate` says it of the others.
+"""How long attention takes by the mma and fp8 pipelines, about: as `attention_estimate` says it of the others.
 
 A step of an item is a tile of keys: products, exponentials and, of fp8, the widening of bytes follow each other in a
 warp; other warps and blocks of the multiprocessor fill the gaps up to a part.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
-from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule, narrow
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
@@ -23,18 +22,15 @@ WIDENED = 1.2e12  # bytes of fp8 a second, each for each warp along rows
 UNIT_BYTES, MEMORY, OLDER_MEMORY = 5e10, 4e12, 1.6e12
 BUSY_BYTES = 9.6e4  # under way, that keep a multiprocessor's share of memory busy
 FP8_MACS, HIDDEN = 5.0e12, 0.75  # products of fp8 by wgmma; of the shorter of products and exponentials
-LATENT_MACS, LATENT_STEP, FETCH = 3.2e12, 0.3e-6, 1.0e-6  # of wgmma, one after another; of barriers; of a tile
 BESIDE_WGMMA = 1.4  # guessed constants stand back behind the fitted ones of kernels with wgmma
 ALONE = 1.3  # how much longer a step takes where one block has the multiprocessor for itself
-
-Tiled = MmaSchedule | Fp8Schedule | LatentSchedule
 
 
 def _whole(x: int, y: int) -> int:
     return -(-x // y)
 
 
-def _waves(p: AttentionProblem, h: Tiled, group: int, places: int) -> tuple[float, float]:
+def _waves(p: AttentionProblem, h: MmaSchedule | Fp8Schedule, group: int, places: int) -> tuple[float, float]:
     """Waves of items, and tiles of keys that one meets."""
     rows = p.rows if not p.packed else max(1, p.total_rows // max(1, p.batch))
     items = max(1, _whole(rows * group, h.tile_m) * p.batch * (p.heads_q // group) * max(1, p.splits))
@@ -64,20 +60,6 @@ def fp8_seconds(spec: KernelSpec, h: Fp8Schedule, p: AttentionProblem) -> float:
         weigh *= SCORED
     step = max(multiply, weigh) + (1 - HIDDEN if h.warpgroups > 1 else 1.0) * min(multiply, weigh)
     return START + max(waves * (steps * step + ITEM), p.bytes / MEMORY)
-
-
-def latent_seconds(spec: KernelSpec, h: LatentSchedule, p: AttentionProblem) -> float:
-    """Scores, exponentials and values of a tile follow each other; the next tiles come meanwhile."""
-    s: AttentionSignature = spec.signature
-    waves, steps = _waves(p, h, p.heads_q // max(1, p.heads_kv), arch_by_name(spec.arch).compute_units or 1)
-    scores = h.tile_m * h.tile_n
-    work = scores * (s.head_qk + s.head_v) / LATENT_MACS + scores / UNIT_SCORES + LATENT_STEP
-    if s.bias != "none" or s.masked or s.softcap or s.dropout:
-        work += (SCORED - 1) * scores / UNIT_SCORES
-    stage = h.tile_n * s.head_qk * DTYPES[s.dtype_kv].bytes
-    step = max(work, stage / UNIT_BYTES, (work + FETCH + stage / UNIT_BYTES) / h.stages)
-    read = p.bytes - p.batch * p.heads_kv * p.keys * p.head_v * DTYPES[s.dtype_kv].bytes  # a latent once
-    return START + max(waves * (steps * step + ITEM), read / MEMORY)
 
 
 def _step(s: AttentionSignature, h: MmaSchedule, macs: float) -> float:
