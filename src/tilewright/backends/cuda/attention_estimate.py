@@ -7,6 +7,7 @@ ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A 
              times of an H200 (within 5 %; the fastest of two or three kernels is found, or lost by 2 %)
 combine      rounds of rows, and the parts that one warp reads one after another
 fp8, mma     `attention_estimate_mma.py`
+latent       `attention_estimate_latent.py`
 loops        products of plain threads
 """
 
@@ -15,10 +16,11 @@ from __future__ import annotations
 from math import gcd
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cuda import attention_estimate_mma
+from tilewright.backends.cuda import attention_estimate_latent, attention_estimate_mma
 from tilewright.backends.cuda.attention_walk import walk, whole
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import ROWS, CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem import AttentionProblem
@@ -52,6 +54,8 @@ def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
         return _ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, Fp8Schedule):
         return attention_estimate_mma.fp8_seconds(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, LatentSchedule):
+        return attention_estimate_latent.seconds(spec, spec.schedule, problem)
     if isinstance(spec.schedule, MmaSchedule):
         return attention_estimate_mma.seconds(spec, spec.schedule, problem)
     if isinstance(spec.schedule, CombineSchedule):

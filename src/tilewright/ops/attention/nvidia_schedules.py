@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.ops.attention import nvidia_fp8, nvidia_mma
+from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -184,6 +184,7 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
             yield from ws(signature, arch, wide)
         yield from decode(signature, arch, wide)
     yield from nvidia_fp8.schedules(signature, arch, wide)
+    yield from nvidia_latent.schedules(signature, arch, wide)
     yield from nvidia_mma.schedules(signature, arch, wide, own)
     if signature.family == "combine":
         yield from map(CombineSchedule, (1, 4) if pool == "default" else (1, 2, 4, 8))

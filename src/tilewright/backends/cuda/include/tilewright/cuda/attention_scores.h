@@ -129,7 +129,7 @@ template <class S, class Config> TW_GPU void add_to_scores(float (&s)[S::BN / 2]
 
 // What exponentials of each row are taken from, and this thread's part of their sum.  That is the largest score, or one
 // not far below: results are scaled only where a score is 2^far_below times larger, which is seldom after the first tile.
-constexpr float far_below = 8;
+constexpr float far_below = 8, near_below = 0.8f;
 struct Softmax {
   float top[2] = {no_score(), no_score()}, sum[2] = {0, 0};
 };
@@ -140,8 +140,10 @@ template <class S> TW_GPU void negate(float (&s)[S::BN / 2]) {
   for (int i = 0; i < S::BN / 2; ++i) s[i] = -s[i];
 }
 
-// Scores become exponentials; `factor` is what the rows had before must be multiplied by.
-template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax &softmax, float (&factor)[2]) {
+// Scores become exponentials; `factor` is what the rows had before must be multiplied by.  2^Larger: times as large as
+// they are, for weights of one byte, which end at 2^8.8.
+template <class S, int Larger = 0>
+TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax &softmax, float (&factor)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     // Of every fourth column apart: one after another, the instructions would wait for each other.
@@ -151,7 +153,7 @@ template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax 
     float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
     top = fmaxf(top, lane_xor(top, 1));
     top = fmaxf(top, lane_xor(top, 2));
-    const bool raised = (top - softmax.top[r]) * fold > far_below;
+    const bool raised = (top - softmax.top[r]) * fold > (Larger > 0 ? near_below : far_below);
     if (!raised) top = softmax.top[r];
     const float base = top == no_score() ? 0.0f : top * fold;
     factor[r] = raised ? exp2_fast(softmax.top[r] * fold - base) : 1.0f;
@@ -160,7 +162,7 @@ template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax 
 #pragma unroll
     for (int i = 0; i < S::BN / 4; ++i) {
       float &one = s[i / 2 * 4 + r * 2 + i % 2];
-      one = exp2_fast(one * fold - base);
+      one = exp2_fast(one * fold - (base - float(Larger)));
       sums[i % 4] += one;
     }
     softmax.sum[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
