@@ -163,18 +163,19 @@ template <class S, class Config> TW_GPU void multiply_bands(const TensorMap &map
   const Place<S> place;
   BandMultiply<S> multiply{x, shared, {}, {}};
   LeaveByRows<S, Config> leave(map_e, map_d, x, me, shared);
-  if (me.who == 1) named_arrive(4, 256);  // the first turn is the other's
+  const int who = int(lane_at(uint32_t(me.who), 0));  // the same for a warp, as the compiler sees it
+  if (S::turns && who == 1) named_arrive(4, 256);     // the first turn is the other's
   BandWork<S> work(x);
   Segment s;
   for (int number = 0; work.next(s); ++number) {
-    if ((number & 1) != me.who) {  // the other's: its bands go by
+    if ((number & 1) != who) {  // the other's: its bands go by
       multiply.skip();
       continue;
     }
     Sums<S> d;
-    named_barrier(4 + me.who, 256);
+    if (S::turns) named_barrier(4 + who, 256);
     multiply(d, [&] { leave.begin(s, place); });
-    named_arrive(4 + (me.who ^ 1), 256);
+    if (S::turns) named_arrive(4 + (who ^ 1), 256);
     leave(d, s, place);
   }
   leave.end();

@@ -147,43 +147,8 @@ template <class Config> struct TilePixels {
     for (int k = 0; k < x.planes; ++k)
       if (planes >> k & 1) plane(from + k * x.rows * row, row, taps + k * G::K * G::K * G::Channels);
   }
-  TW_GPU void plane(const char *from, int row, const float *of) {
-    if constexpr (G::K > 3 && G::TH == 2 && G::S == 1 && G::D == 1) roll(from, row, of);
-    else all_rows(from, row, of);
-  }
-  // Two rows of pixels take turns, so that the code is one of two rows of taps: of all, it would not fit into the caches
-  // of instructions.
-  TW_GPU void roll(const char *from, int row, const float *of) {
-    using Line = TileLine<Config, G::reach>;
-    Line upper(from);
-#pragma unroll 1
-    for (int h = 0; h + 1 < G::K; h += 2) {
-      from += row;
-      const Line lower(from);
-      add(upper, lower, of);
-      from += row;
-      upper = Line(from);
-      add(lower, upper, of + G::K * G::Channels);
-      of += 2 * G::K * G::Channels;
-    }
-    add(upper, Line(from + row), of);
-  }
-  // A row of taps for both rows of results.
-  TW_GPU void add(const TileLine<Config, G::reach> &upper, const TileLine<Config, G::reach> &lower, const float *of) {
-#pragma unroll
-    for (int k = 0; k < G::K; ++k) {
-      const Weights w = *reinterpret_cast<const Weights *>(of + k * G::Channels);
-#pragma unroll
-      for (int t = 0; t < G::TW; ++t) {
-        sums[0][t][0] = fmaf(upper.v[t + k][0], w.v[0], sums[0][t][0]);
-        sums[0][t][1] = fmaf(upper.v[t + k][1], w.v[1], sums[0][t][1]);
-        sums[1][t][0] = fmaf(lower.v[t + k][0], w.v[0], sums[1][t][0]);
-        sums[1][t][1] = fmaf(lower.v[t + k][1], w.v[1], sums[1][t][1]);
-      }
-    }
-  }
   // A row of pixels counts for all rows of results it is a tap of.
-  TW_GPU void all_rows(const char *from, int row, const float *of) {
+  TW_GPU void plane(const char *from, int row, const float *of) {
 #pragma unroll
     for (int r = 0; r < G::high; ++r) {
       const TileLine<Config, G::reach> line(from + r * row);

@@ -61,8 +61,9 @@ template <class Config> struct HostConvFolded {
   static int64_t beside(const tw_conv_args &x) { return whole(Inner::workspace(folded(x, nullptr))); }
   static int64_t width(const tw_conv_args &x) { return (x.out[2] - 1) * x.stride[2] + Folded::width / Folded::pixel; }
   static int64_t columns(const tw_conv_args &x) {
-    return ceil_div(x.channels * x.window[2] * x.stride[0] * x.stride[1], 8) * 8;
+    return ceil_div(x.channels * (by_taps(x) ? x.window[2] : pixels(x.stride)), 8) * 8;
   }
+  static bool by_taps(const tw_conv_args &x) { return pixels(x.stride) == 1; }
   static Rooms room_for(const tw_conv_args &x) {
     const int64_t lines = x.filters * x.window[0] * x.window[1] * Folded::width;
     if (!data)
@@ -90,7 +91,7 @@ template <class Config> struct HostConvFolded {
         x.size[i] = given.out[i], x.out[i] = ceil_div(given.size[i], given.stride[i]);
         x.window[i] = highest - lowest + 1, x.before[i] = -lowest, x.stride[i] = x.dilation[i] = 1;
       }
-      x.out[2] = given.out[2], x.window[2] = 1, x.before[2] = 0;
+      if (by_taps(given)) x.out[2] = given.out[2], x.window[2] = 1, x.before[2] = 0;
       dense(x.w_strides, x.window, x.channels);
       dense(x.y_strides, x.out, x.filters);
       x.y = room + whole(x.filters * pixels(x.window) * x.channels * int64_t(sizeof(In)));
@@ -105,7 +106,7 @@ template <class Config> struct HostConvFolded {
     dense(x.w_strides, x.window, Folded::width);
     return x;
   }
-  // The lines of y that any line of a stride meets, from the first one's on.
+  // The pixels of y that any pixel of a stride meets, from the first one's on.
   static void reached(const tw_conv_args &x, int i, int64_t &lowest, int64_t &highest) {
     const ClassAxis axis{x.stride[i], x.dilation[i], x.before[i], x.window[i]};
     bool any = false;
@@ -133,7 +134,7 @@ template <class Config> struct HostConvFolded {
       t.stride[i] = divider(x.stride[2 - i]), t.dilation[i] = int(x.dilation[2 - i]);
       t.padding[i] = int(x.before[2 - i]);
     }
-    t.lines = divider(x.window[0] * x.window[1]);
+    t.lines = divider(x.window[0] * x.window[1]), t.by_taps = by_taps(x);
     return t;
   }
   static FoldArgs pixels_in(const tw_conv_args &x, const tw_conv_args &inner) {
