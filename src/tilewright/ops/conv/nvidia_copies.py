@@ -88,7 +88,8 @@ def folded_elements(problem: ConvProblem) -> tuple[int, int, int]:
     p = problem
     if p.variant == "backward_data":
         inner = folded(p)
-        return 0, prod(inner.w_shape), 2 * prod(inner.y_shape)
+        weights = inner.filters * prod(inner.window) * -(-inner.channels // 64) * 64
+        return 0, weights, 2 * prod(inner.y_shape)
     wide = (p.out[-1] - 1) * p.stride[-1] + FOLDED_WIDTH // FOLDED_PIXEL
     return p.batch * prod(p.size[:-1]) * wide * FOLDED_PIXEL, p.filters * prod(p.window[:-1]) * FOLDED_WIDTH, 0
 

@@ -111,7 +111,7 @@ template <class S> struct BandMultiply {
     bands.skip(x.window[2] * x.blocks);
     if (!x.resident) taps.skip(x.window[2] * x.blocks * x.window[0] * x.window[1]);
   }
-  template <class Beside> TW_GPU void operator()(Sums<S> &d, Beside beside) {
+  TW_GPU void operator()(Sums<S> &d) {
     if (x.resident) taps = Ring<S::Taps>();
     const int count = x.window[2] * x.blocks;
     int w = 0, h = 0, tap_before = 0;
@@ -120,7 +120,6 @@ template <class S> struct BandMultiply {
     tap_before = taps.stage;
     taps.next();
     advance(w, h);
-    beside();
 #pragma unroll 1
     for (int band = 0; band < count; ++band) {
       const int here = bands.stage;
@@ -173,8 +172,9 @@ template <class S, class Config> TW_GPU void multiply_bands(const TensorMap &map
       continue;
     }
     Sums<S> d;
+    leave.begin(s, place);
     if (S::turns) named_barrier(4 + who, 256);
-    multiply(d, [&] { leave.begin(s, place); });
+    multiply(d);
     if (S::turns) named_arrive(4 + (who ^ 1), 256);
     leave(d, s, place);
   }

@@ -16,17 +16,17 @@ namespace tw {
 struct DepthwiseTileArgs {
   const void *with;  // w
   void *to;
-  float *partial;                     // backward_weight: [part][tap][channel]
-  int out[3], before[3];              // w, h, d
-  int depth, planes, step, apart;     // along d: of what is read, of the window, stride and dilation
-  long long to_apart[4];              // pixels along w, h, d, then images
-  long long filter_apart, tap_apart;  // of w
-  int channels, taps, flipped;        // flipped: the last tap first
-  int strips, lines;                  // of a tile of results: units across, rows
-  int row, rows, row_of_y;            // of a tile that is read: pixels of a row, rows; whole 128 bytes
-  int stages, groups;                 // tiles under way; units of a tile, as many as a warp takes as one
-  Divider by_taps, by_strips, segments, chunks, results;  // a tile's number is segment, chunk, plane, image
-  int tiles, blocks, parts;                               // blocks of channels, and how many share the tiles of one
+  float *partial;                                // backward_weight: [part][tap][channel]
+  int out[3], before[3];                         // w, h, d
+  int depth, planes, step, apart;                // along d: of what is read, of the window, stride and dilation
+  long long to_apart[4];                         // pixels along w, h, d, then images
+  long long filter_apart, tap_apart;             // of w
+  int channels, taps, flipped;                   // flipped: the last tap first
+  int strips, lines;                             // of a tile of results: units across, rows
+  int row, rows, row_of_y;                       // of a tile that is read: pixels of a row, rows; whole 128 bytes
+  int stages, groups;                            // tiles under way; units of a tile, as many as a warp takes as one
+  Divider by_strips, segments, chunks, results;  // a tile's number is segment, chunk, plane, image
+  int tiles, blocks, parts;                      // blocks of channels, and how many share the tiles of one
   EpilogueArgs finish;
 };
 

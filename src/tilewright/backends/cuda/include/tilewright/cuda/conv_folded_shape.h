@@ -110,8 +110,8 @@ template <class T> TW_GPU void unfold_weights(const FoldArgs &x, int at) {
 }
 // backward_data: for every column and channel, at every tap of the walk, the filters.
 template <class T> TW_GPU void fold_filters(const FoldArgs &x, int at) {
-  const int place = x.columns.quotient(at), filter = at - place * x.filters;  // columns: filters side by side
-  const FoldPlace t(x.size, place);                                           // its image is the line
+  const int place = x.columns.quotient(at), filter = at - place * int(x.columns.by);  // filters, filled up with zeros
+  const FoldPlace t(x.size, place);                                                   // its image is the line
   int left = t.image;
   const int c = left % x.channels;
   left /= x.channels;
@@ -129,7 +129,7 @@ template <class T> TW_GPU void fold_filters(const FoldArgs &x, int at) {
     tap += number * scale;
     scale *= x.window[i];
   }
-  there = there && left == 0;
+  there = there && left == 0 && filter < x.filters;
   static_cast<T *>(x.to)[at] =
       there ? static_cast<const T *>(x.from)[filter * x.filter_apart + tap * x.tap_apart + c] : T{};
 }

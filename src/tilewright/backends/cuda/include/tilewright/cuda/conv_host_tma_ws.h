@@ -10,6 +10,9 @@
 
 namespace tw::cuda {
 
+// Whether the rows of weights that a kernel is given are filled up with zeros already.
+template <class Config> constexpr bool comes_filled = false;
+
 template <class Config> struct HostConvTmaWs {
   using In = typename Config::A;
   using C = typename Config::C;
@@ -63,7 +66,8 @@ template <class Config> struct HostConvTmaWs {
     ConvWsArgs t{};
     if (lay_walk<Config>(x, t)) return TW_BAD_ARGS;
     TensorMap a = {}, b = {}, e = {}, d = {};
-    if (int error = maps(x, apart ? wide(x) : x.channels, t, a, b, e, d)) return status_of(error);
+    const int64_t channels = apart || comes_filled<Config> ? wide(x) : x.channels;
+    if (int error = maps(x, channels, t, a, b, e, d)) return status_of(error);
     Deals::lend(t, workspace);
     constexpr int64_t limit = Deals::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
@@ -86,12 +90,12 @@ template <class Config> struct HostConvTmaWs {
   static constexpr int64_t whole_row = forward ? S::BK : 64;  // channels that are fetched together
   // Channels of a tap of the weights, as they lie in the workspace.
   static int64_t wide(const tw_conv_args &x) {
-    return weight || fills_up(x) ? ceil_div(x.channels, whole_row) * whole_row : x.channels;
+    return weight || fills_up(x) || comes_filled<Config> ? ceil_div(x.channels, whole_row) * whole_row : x.channels;
   }
   // Rows of weights that end before their 128 bytes do come slowly, some ten cycles each: where they are many, they are filled
   // up in a copy.
   static bool fills_up(const tw_conv_args &x) {
-    if (weight || Config::merged || x.channels % whole_row == 0) return false;
+    if (weight || Config::merged || comes_filled<Config> || x.channels % whole_row == 0) return false;
     const int64_t *to = data ? x.size : x.out, columns = data ? x.channels : x.filters;
     const int64_t deep = ceil_div(data ? x.filters : x.channels, S::BK), usual_processors = 132, many = 600;
     const int64_t tiles = ceil_div(x.batch * to[0] * to[1] * to[2], S::BM) * ceil_div(columns, S::BN) * x.groups;
