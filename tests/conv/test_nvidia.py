@@ -67,7 +67,7 @@ def test_a_folded_problem_is_one_of_64_channels() -> None:
     made = folded(one)
     assert (made.channels, made.window, made.out) == (64, (7, 1), one.out)
     back = folded(replace(one, variant="backward_data"))
-    assert (back.variant, back.channels, back.filters, back.window) == ("forward", 64, 16, (4, 4))
+    assert (back.variant, back.channels, back.filters, back.window) == ("forward", 64, 48, (4, 1))
     assert back.out == (15, 20)
 
 

@@ -6,6 +6,7 @@ NumPy arrays (with the ml_dtypes types) and PyTorch's tensors are read directly;
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -349,10 +350,24 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
         raise no_memory(f"a result of {'x'.join(map(str, shape))} {name}", error) from error
 
 
+_LINE = 64  # bytes of a line of a cache
+_LARGE = 1 << 20  # bytes of an array whose lines are worth aligning
+
+
+def _empty(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A new array; a large one begins with a line of a cache, so that kernels write whole lines of it."""
+    size = math.prod(shape) * kind.itemsize
+    if size < _LARGE:
+        return np.empty(shape, kind)
+    room = np.empty(size + _LINE, np.uint8)
+    first = -address_of(room) % _LINE
+    return room[first : first + size].view(kind).reshape(shape)
+
+
 def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A new array whose elements follow each other in the order of the strides, which are dense."""
     order = sorted(range(len(shape)), key=lambda index: (-strides[index], index))
-    made = np.empty(tuple(shape[index] for index in order), kind)
+    made = _empty(tuple(shape[index] for index in order), kind)
     return made.transpose(tuple(order.index(index) for index in range(len(shape))))
 
 
@@ -367,7 +382,9 @@ def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
     if not isinstance(example, np.ndarray) or place is not HOST:
         return None
     if strides == dlpack.dense_strides(shape) or 0 in shape:
-        return Maker(wanted.slot, np.empty, (shape, numpy_dtype(name)))
+        kind = numpy_dtype(name)
+        small = math.prod(shape) * kind.itemsize < _LARGE
+        return Maker(wanted.slot, np.empty if small else _empty, (shape, kind))
     return Maker(wanted.slot, _empty_strided, (shape, strides, numpy_dtype(name)))
 
 

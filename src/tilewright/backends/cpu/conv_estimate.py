@@ -150,6 +150,16 @@ def _winograd(schedule: CpuWinogradSchedule, problem: ConvProblem, team: int, wi
     return cycles + weights * (9 * TURN + points * 0.35) / team
 
 
+def _met(problem: ConvProblem, axis: int) -> float:
+    """The part of an axis' taps that meet a pixel: what meets padding is not multiplied."""
+    p, met = problem, 0
+    size, stride, before, out = p.size[axis], p.stride[axis], p.before[axis], p.out[axis]
+    for tap in range(p.window[axis]):
+        first = tap * p.dilation[axis] - before  # the pixel of output 0
+        met += max(0, min(out - 1, (size - 1 - first) // stride) - max(0, -(first // stride)) + 1)
+    return met / (out * p.window[axis])
+
+
 def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: int) -> float:
     rows_block, columns_block, _ = schedule.warp_tile
     p, taps = problem, prod(problem.window)
@@ -160,19 +170,23 @@ def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: i
     runs = (
         p.batch * prod(p.out[:-1]) / max(1, min(p.out[-2] if len(p.out) > 1 else 1, schedule.tile[2] // p.out[-1] or 1))
     )
+    panels = -(-columns // columns_block)
     # A pixel of a block: its multiply-adds, and going on to the next.
-    each = rows_block * wide / width + -(-columns // columns_block) * 1.5
+    each = rows_block * wide / width * 1.15 + panels
     cycles = p.groups * filters / rows_block * places * pixels * each
-    blocks = p.groups * (filters / rows_block) * -(-columns // columns_block) * places * runs
-    cycles += blocks * (BLOCK + SAVE * rows_block * columns_block / width)
+    if not patches:
+        cycles *= prod(_met(p, axis) for axis in range(len(p.size)))
+    blocks = p.groups * (filters / rows_block) * panels * places * runs
+    cycles += blocks * (BLOCK / 2 + SAVE * 1.5 * rows_block * columns_block / width)
     tiles_n = max(1, -(-columns // schedule.tile[1]))
     tiles_m = max(1, -(-p.group_filters // schedule.tile[0]))
-    cycles += p.groups * tiles_m * (pixels * columns * 1.2 if patches else p.batch * prod(p.size) * wide * COPY)
+    packed = prod(p.out if prod(p.window[-2:]) == 1 else p.size)  # under one tap, the pixels that are met
+    cycles += p.groups * tiles_m * (pixels * columns * 1.3 if patches else p.batch * packed * wide * 0.5)
     cycles += p.groups * tiles_n * pixels * filters * COPY
-    items = p.groups * (filters // rows_block) * -(-columns // columns_block) * schedule.split_k
+    items = p.groups * (filters // rows_block) * panels * schedule.split_k
     cycles /= min(team, items)
     if schedule.split_k > 1:
-        cycles += WAKE + schedule.split_k * prod(p.w_shape) * 0.3 / team
+        cycles += WAKE + schedule.split_k * prod(p.w_shape) * 0.6 / team
     return cycles
 
 
@@ -191,16 +205,17 @@ def _planar(schedule: CpuPlanarSchedule, problem: ConvProblem, width: int) -> fl
     places = per_class * (wide + beside)
     # A step of a block: its multiply-adds, what it loads (twice where it lies across lines), and going on.
     step = max(columns * vectors, pieces * vectors * 2.0) + pieces * 1.5
-    cycles = places / columns_block * taps * depth * step * 1.05
-    cycles += classes * places / columns_block * pieces * (BLOCK + 2.0 * SAVE * min(rows_block, columns) * vectors)
+    cycles = places / columns_block * taps * depth * step * 1.15
+    cycles += classes * places / columns_block * pieces * (BLOCK + SAVE * min(rows_block, columns) * vectors)
     source = p.y_shape if p.variant == "backward_data" else p.x_shape
     deep = p.window[0] if len(p.window) == 3 else 1
     bundle = max(1, min(p.groups, TOGETHER // max(depth, columns)))
     bundles = -(-p.groups // bundle)
     turned = bundles * -(-depth * bundle // width) * prod(source[:-1]) * deep
-    cycles += turned * 9.0 * min(classes, taps)
+    cycles += turned * 8.0 * min(classes, taps)
     out = bundles * -(-columns * bundle // width) * p.batch * prod(made)
-    return cycles + out * 7.5 + taps * depth * columns * p.groups * 0.6
+    cycles += out * (5.0 if classes == 1 else 9.0) + taps * depth * columns * p.groups * 1.2
+    return cycles + 0.07 * p.bytes  # what is turned passes through the caches once more
 
 
 def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, width: int) -> float:
@@ -214,10 +229,10 @@ def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, widt
     items = p.groups * -(-p.group_filters // schedule.tile[0])
     pixels = p.batch * prod(p.out)
     # A pixel of a block: its multiply-adds, its vectors of gradients, and going on to the next.
-    each = entries * vectors + chunks * (vectors + blocks * 1.5)
-    cycles = p.groups * rows * pixels * each * 1.03
+    each = entries * vectors * 1.04 + chunks * (vectors * 1.75 + blocks * 2.0)
+    cycles = p.groups * rows * pixels * each * prod(_met(p, axis) for axis in range(len(p.size) - 1))
     runs = pixels / min(p.out[-1] * (p.out[-2] if len(p.out) > 1 else 1), max(p.out[-1], schedule.tile[1]))
-    cycles += p.groups * rows * runs * blocks * chunks * (BLOCK + SAVE * entries / chunks * min(vectors, columns_block))
+    cycles += p.groups * rows * runs * (blocks * chunks * BLOCK / 2 + 1.5 * SAVE * entries * vectors)
     cycles += p.groups * pixels * vectors * 2.0  # gradients packed
     dense = p.groups == 1
     lines = p.batch * prod(p.size) * (p.window[0] if len(p.window) == 3 else 1)

@@ -49,7 +49,9 @@ template <class S> TW_GPU void feed_bands(const TensorMap &map_a, const TensorMa
   BandWork<S> work(x);
   Segment s;
   const int each = x.window[0] * x.window[1];
-  bool there = false;  // the weights that stay
+  bool there = false;        // the weights that stay
+  let_next_kernel_in();      // that copies results
+  wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {
     const int line = s.z * x.lines_of_a_group, column = s.n * S::BN;
     Walk at = walk_from<S>(x, 0, s.m * S::BM);

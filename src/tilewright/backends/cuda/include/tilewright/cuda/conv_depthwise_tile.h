@@ -115,12 +115,28 @@ template <class Config> struct TileUnits {
 template <class Config> struct TilePixels {
   using G = DepthwiseTile<Config>;
   using C = typename Config::C;
+  using D = typename Config::D;
   using Weights = Some<float, 2>;
+  static constexpr int most_d = Config::num_d > 0 ? Config::num_d : 1;
   const DepthwiseTileArgs &x;
   const float *taps;  // of this lane's channels, [tap][channels of the block]
   int channel;
+  bool alike;             // D tensors are the same for all pixels,
+  float same[most_d][2];  // and these of this lane's channels
   float sums[G::TH][G::TW][2];
 
+  // What is the same for all units.
+  TW_GPU TilePixels(const DepthwiseTileArgs &args, const float *of, int first, bool inside)
+      : x(args), taps(of), channel(first), alike(true) {
+#pragma unroll
+    for (int t = 0; t < Config::num_d; ++t) {
+      alike = alike && x.finish.d_row[t] == 0;
+      const D *from = static_cast<const D *>(x.finish.d[t]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        same[t][i] = inside && x.finish.d_row[t] == 0 ? to_float(from[(channel + i) * x.finish.d_column[t]]) : 0.0f;
+    }
+  }
   TW_GPU void unit(const char *from, uint32_t planes) {
 #pragma unroll
     for (int i = 0; i < G::TH; ++i)
@@ -131,8 +147,43 @@ template <class Config> struct TilePixels {
     for (int k = 0; k < x.planes; ++k)
       if (planes >> k & 1) plane(from + k * x.rows * row, row, taps + k * G::K * G::K * G::Channels);
   }
-  // A row of pixels counts for all rows of results it is a tap of.
   TW_GPU void plane(const char *from, int row, const float *of) {
+    if constexpr (G::K > 3 && G::TH == 2 && G::S == 1 && G::D == 1) roll(from, row, of);
+    else all_rows(from, row, of);
+  }
+  // Two rows of pixels take turns, so that the code is one of two rows of taps: of all, it would not fit into the caches
+  // of instructions.
+  TW_GPU void roll(const char *from, int row, const float *of) {
+    using Line = TileLine<Config, G::reach>;
+    Line upper(from);
+#pragma unroll 1
+    for (int h = 0; h + 1 < G::K; h += 2) {
+      from += row;
+      const Line lower(from);
+      add(upper, lower, of);
+      from += row;
+      upper = Line(from);
+      add(lower, upper, of + G::K * G::Channels);
+      of += 2 * G::K * G::Channels;
+    }
+    add(upper, Line(from + row), of);
+  }
+  // A row of taps for both rows of results.
+  TW_GPU void add(const TileLine<Config, G::reach> &upper, const TileLine<Config, G::reach> &lower, const float *of) {
+#pragma unroll
+    for (int k = 0; k < G::K; ++k) {
+      const Weights w = *reinterpret_cast<const Weights *>(of + k * G::Channels);
+#pragma unroll
+      for (int t = 0; t < G::TW; ++t) {
+        sums[0][t][0] = fmaf(upper.v[t + k][0], w.v[0], sums[0][t][0]);
+        sums[0][t][1] = fmaf(upper.v[t + k][1], w.v[1], sums[0][t][1]);
+        sums[1][t][0] = fmaf(lower.v[t + k][0], w.v[0], sums[1][t][0]);
+        sums[1][t][1] = fmaf(lower.v[t + k][1], w.v[1], sums[1][t][1]);
+      }
+    }
+  }
+  // A row of pixels counts for all rows of results it is a tap of.
+  TW_GPU void all_rows(const char *from, int row, const float *of) {
 #pragma unroll
     for (int r = 0; r < G::high; ++r) {
       const TileLine<Config, G::reach> line(from + r * row);
@@ -152,7 +203,8 @@ template <class Config> struct TilePixels {
       }
     }
   }
-  TW_GPU void leave(const TilePlace<G> &at, int strip, int line) const {
+  TW_GPU void leave(const TilePlace<G> &at, int strip, int line) {
+    if (Finish<Config>::fused && alike) finish();
 #pragma unroll
     for (int i = 0; i < G::TH; ++i) {
       const int h = at.h + line + i, first = at.w + strip * G::TW;
@@ -169,9 +221,28 @@ template <class Config> struct TilePixels {
   }
 
  private:
+  TW_GPU void finish() {
+#pragma unroll
+    for (int i = 0; i < G::TH; ++i)
+#pragma unroll
+      for (int t = 0; t < G::TW; ++t)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float v = sums[i][t][c];
+#pragma unroll
+          for (int d = 0; d < Config::num_d; ++d) v = Finish<Config>::combine(v, same[d][c]);
+          sums[i][t][c] = activate<Config::epilogue>(v);
+        }
+  }
   TW_GPU void store(C *to, const float (&v)[2], long long pixel) const {
-    if constexpr (sizeof(C) == 2 && !Finish<Config>::fused) *reinterpret_cast<uint32_t *>(to) = pair(C{}, v[0], v[1]);
-    else *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
+    if (Finish<Config>::fused && !alike) {
+      *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
+    } else if constexpr (sizeof(C) == 2) *reinterpret_cast<uint32_t *>(to) = pair(C{}, v[0], v[1]);
+    else {
+      Some<C, 2> two;
+      round_to(v[0], two.v[0]), round_to(v[1], two.v[1]);
+      *reinterpret_cast<Some<C, 2> *>(to) = two;
+    }
   }
 };
 
@@ -189,8 +260,8 @@ TW_GPU void tile_pixels(const DepthwiseTileArgs &x, const TileMemory<Config> &sh
   named_barrier(1, G::working);
   TileUnits<Config> units(x);
   const int mine = units.lane % G::Lanes * 2;
-  TilePixels<Config> pixels{x, shared.taps + mine, first + mine};
   const bool inside = mine < here;
+  TilePixels<Config> pixels(x, shared.taps + mine, first + mine, inside);
   TileRing ring;
   for (int tile = part; tile < x.tiles; tile += x.parts, ring.next(x.stages)) {
     const TilePlace<G> at(x, tile);
@@ -259,20 +330,19 @@ TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &s
   float *sheet = reinterpret_cast<float *>(shared.stages);
   const int slot = units.warp * G::each + units.lane / G::Lanes, first = block * G::Channels;
 #pragma unroll
-  for (int h = 0; h < G::K; ++h) {
-    if (h > 0) named_barrier(1, G::working);
+  for (int h = 0; h < G::K; ++h)
 #pragma unroll
     for (int k = 0; k < G::K; ++k)
-      *reinterpret_cast<Some<float, 2> *>(&sheet[(k * G::slots + slot) * G::Channels + mine]) = {
+      *reinterpret_cast<Some<float, 2> *>(&sheet[((h * G::K + k) * G::slots + slot) * G::Channels + mine]) = {
           {sums[h][k][0], sums[h][k][1]}};
-    named_barrier(1, G::working);
-    for (int at = threadIdx.x; at < G::K * G::Channels; at += G::working) {
-      const int k = at / G::Channels, c = at % G::Channels, tap = (plane * G::K + h) * G::K + k;
-      if (first + c >= x.channels) continue;
-      float sum = 0;
-      for (int i = 0; i < G::slots; ++i) sum += sheet[(k * G::slots + i) * G::Channels + c];
-      x.partial[((long long)part * x.taps + tap) * x.channels + first + c] = sum;
-    }
+  named_barrier(1, G::working);
+  for (int at = threadIdx.x; at < G::K * G::K * G::Channels; at += G::working) {
+    const int tap = at / G::Channels, c = at % G::Channels;
+    if (first + c >= x.channels) continue;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < G::slots; ++i) sum += sheet[(tap * G::slots + i) * G::Channels + c];
+    x.partial[((long long)part * x.taps + plane * G::K * G::K + tap) * x.channels + first + c] = sum;
   }
 }
 
@@ -283,6 +353,7 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
   const int all = blockIdx.x / x.blocks, block = blockIdx.x - all * x.blocks;
   const int lines = G::weight ? x.planes : 1, part = all / lines, line = all - part * lines;
   if (threadIdx.x == G::working) {
+    if (G::weight) let_next_kernel_in();
     tma_prefetch(&map_x);
     if (G::weight) tma_prefetch(&map_y);
     for (int i = 0; i < x.stages; ++i) shared.full[i].init(1), shared.empty[i].init(G::warps);
@@ -301,6 +372,7 @@ template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &
   if (at >= x.taps * x.channels) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
   float sum = 0;
+  wait_for_kernel_before();
 #pragma unroll 8
   for (int part = 0; part < x.parts; ++part) sum += x.partial[(long long)part * x.taps * x.channels + at];
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);

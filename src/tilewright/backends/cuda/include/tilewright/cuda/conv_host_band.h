@@ -37,12 +37,13 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
   static int64_t workspace(const tw_conv_args &x) { return diagonal(x) ? 0 : Inner::block_bytes(x); }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, true}; }
 
-  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream) {
+  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     const bool apart = workspace_needed(given);
     if (apart && !workspace) return TW_BAD_ARGS;
     tw_conv_args x = given;
     if (apart)
-      if (int status = Inner::move_blocks(given, workspace, true, place, stream)) return status;
+      if (int status = Inner::move_blocks(given, workspace, true, place, stream, follows)) return status;
     Inner::join_groups(x, Inner::merged_groups(given));
     if (apart) Inner::lay_apart(x, workspace);
     ConvBandArgs t{};
@@ -57,7 +58,9 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     int64_t blocks = fixed * t.order.tiles_m < here ? fixed * t.order.tiles_m : here;
     t.resident = int64_t(t.window[0]) * t.window[1] * t.window[2] * t.blocks <= S::Taps && fixed <= here;
     if (t.resident) blocks = fixed * (t.order.tiles_m < here / fixed ? t.order.tiles_m : here / fixed);
-    return start(place.functions[0], {unsigned(blocks)}, shape(), stream, a, b, e, d, t);
+    LaunchShape how = shape();
+    how.early = follows || apart;
+    return start(place.functions[0], {unsigned(blocks)}, how, stream, a, b, e, d, t);
   }
 
  private:

@@ -67,7 +67,7 @@ template <class Config> struct HostConvDepthwiseTile {
     int status = start(place.functions[main_function], {unsigned(count)}, how, stream, a, b, t);
     if (weight && status == TW_OK)
       status = start(place.functions[add_function], {unsigned(ceil_div(pixels(x.window) * x.groups, 128))},
-                     LaunchShape{128}, stream, t);
+                     LaunchShape{128, 0, 1, false, true}, stream, t);
     return status;
   }
 

@@ -17,7 +17,7 @@ template <class Config> struct HostConvFolded {
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return Inner::broken(x);
     if (x.groups != 1) return {TW_LIMIT, "there are groups"};
-    if (data ? x.channels * pixels(x.stride) > Folded::most_columns : x.channels > Folded::pixel)
+    if (x.channels > Folded::pixel || (data && columns(x) > Folded::most_columns))
       return {TW_LIMIT, "there are too many channels to fold"};
     if (!data && (x.window[2] > Folded::width / Folded::pixel || x.dilation[2] != 1))
       return {TW_LIMIT, "the window is too wide to fold"};
@@ -42,11 +42,12 @@ template <class Config> struct HostConvFolded {
     char *room = static_cast<char *>(workspace) + beside(x);
     const tw_conv_args inner = folded(x, room);
     int status = TW_OK;
-    if (!data) status = move(place.functions[pixels_function], pixels_in(x, inner), stream);
-    if (!weight && status == TW_OK) status = move(place.functions[weights_function], weights_of(x, inner), stream);
-    if (status == TW_OK) status = Inner::run(inner, place, workspace, stream);
-    if (weight && status == TW_OK) status = move(place.functions[weights_function], weights_of(x, inner), stream);
-    if (data && status == TW_OK) status = move(place.functions[pixels_function], pixels_out(x, inner), stream);
+    if (!data) status = move(place.functions[pixels_function], pixels_in(x, inner), stream, false);
+    if (!weight && status == TW_OK)
+      status = move(place.functions[weights_function], weights_of(x, inner), stream, !data);
+    if (status == TW_OK) status = Inner::run(inner, place, workspace, stream, true);
+    if (weight && status == TW_OK) status = move(place.functions[weights_function], weights_of(x, inner), stream, true);
+    if (data && status == TW_OK) status = move(place.functions[pixels_function], pixels_out(x, inner), stream, true);
     return status;
   }
 
@@ -59,7 +60,9 @@ template <class Config> struct HostConvFolded {
   static int64_t whole(int64_t bytes) { return ceil_div(bytes, 128) * 128; }
   static int64_t beside(const tw_conv_args &x) { return whole(Inner::workspace(folded(x, nullptr))); }
   static int64_t width(const tw_conv_args &x) { return (x.out[2] - 1) * x.stride[2] + Folded::width / Folded::pixel; }
-  static int64_t columns(const tw_conv_args &x) { return ceil_div(x.channels * pixels(x.stride), 8) * 8; }
+  static int64_t columns(const tw_conv_args &x) {
+    return ceil_div(x.channels * x.window[2] * x.stride[0] * x.stride[1], 8) * 8;
+  }
   static Rooms room_for(const tw_conv_args &x) {
     const int64_t lines = x.filters * x.window[0] * x.window[1] * Folded::width;
     if (!data)
@@ -67,7 +70,7 @@ template <class Config> struct HostConvFolded {
               whole(lines * int64_t(weight ? sizeof(C) : sizeof(In))), 0};
     const tw_conv_args inner = folded(x, nullptr);
     return {0, whole(inner.filters * pixels(inner.window) * inner.channels * int64_t(sizeof(In))),
-            whole(inner.batch * pixels(inner.out) * inner.filters * int64_t(sizeof(C)))};
+            whole(inner.batch * pixels(inner.out) * inner.filters * int64_t(sizeof(float)))};
   }
   static void dense(int64_t (&strides)[5], const int64_t (&size)[3], int64_t channels) {
     strides[4] = 1, strides[3] = channels, strides[2] = channels * size[2];
@@ -87,6 +90,7 @@ template <class Config> struct HostConvFolded {
         x.size[i] = given.out[i], x.out[i] = ceil_div(given.size[i], given.stride[i]);
         x.window[i] = highest - lowest + 1, x.before[i] = -lowest, x.stride[i] = x.dilation[i] = 1;
       }
+      x.out[2] = given.out[2], x.window[2] = 1, x.before[2] = 0;
       dense(x.w_strides, x.window, x.channels);
       dense(x.y_strides, x.out, x.filters);
       x.y = room + whole(x.filters * pixels(x.window) * x.channels * int64_t(sizeof(In)));
@@ -101,7 +105,7 @@ template <class Config> struct HostConvFolded {
     dense(x.w_strides, x.window, Folded::width);
     return x;
   }
-  // The pixels of y that any pixel of a stride meets, from the first one's on.
+  // The lines of y that any line of a stride meets, from the first one's on.
   static void reached(const tw_conv_args &x, int i, int64_t &lowest, int64_t &highest) {
     const ClassAxis axis{x.stride[i], x.dilation[i], x.before[i], x.window[i]};
     bool any = false;
@@ -115,9 +119,9 @@ template <class Config> struct HostConvFolded {
       }
   }
 
-  static int move(Function function, FoldArgs t, void *stream) {
-    return start(function, {unsigned(ceil_div(t.count, Folded::threads))}, LaunchShape{unsigned(Folded::threads)},
-                 stream, t);
+  static int move(Function function, FoldArgs t, void *stream, bool follows) {
+    return start(function, {unsigned(ceil_div(t.count, Folded::threads))},
+                 LaunchShape{unsigned(Folded::threads), 0, 1, false, follows}, stream, t);
   }
   static FoldArgs common(const tw_conv_args &x) {
     FoldArgs t{};

@@ -48,14 +48,16 @@ template <class Config> struct HostConvTmaWs {
     return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster), true};
   }
 
-  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream) {
+  // `follows`: a kernel of the same call comes before.
+  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     const int64_t merged = merged_groups(given);
     const bool apart = block_bytes(given) > 0;
     if ((Deals::shares || apart) && !workspace) return TW_BAD_ARGS;
     void *room = static_cast<char *>(workspace) + Deals::bytes;
     tw_conv_args x = given;
     if (!weight && apart)
-      if (int status = move_blocks(given, room, true, place, stream)) return status;
+      if (int status = move_blocks(given, room, true, place, stream, follows)) return status;
     join_groups(x, merged);
     if (apart) lay_apart(x, room);
     ConvWsArgs t{};
@@ -66,9 +68,11 @@ template <class Config> struct HostConvTmaWs {
     constexpr int64_t limit = Deals::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
     const int64_t clusters = Deals::deal(t.order, here);
+    LaunchShape how = shape();
+    how.early = follows || (!weight && apart);
     const int status =
-        start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, shape(), stream, a, b, e, d, t);
-    return weight && apart && status == TW_OK ? move_blocks(given, room, false, place, stream) : status;
+        start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, how, stream, a, b, e, d, t);
+    return weight && apart && status == TW_OK ? move_blocks(given, room, false, place, stream, true) : status;
   }
 
   // Whether the taps of a filter lie at equal distances.
@@ -106,7 +110,8 @@ template <class Config> struct HostConvTmaWs {
     x.w_strides[4] = 1, x.w_strides[3] = tap, x.w_strides[2] = tap * x.window[2];
     x.w_strides[1] = x.w_strides[2] * x.window[1], x.w_strides[0] = x.w_strides[1] * x.window[0];
   }
-  static int move_blocks(const tw_conv_args &x, void *room, bool spread, const Loaded::Place &place, void *stream) {
+  static int move_blocks(const tw_conv_args &x, void *room, bool spread, const Loaded::Place &place, void *stream,
+                         bool follows) {
     const int64_t merged = merged_groups(x);
     tw_conv_args y = x;
     join_groups(y, merged);
@@ -118,7 +123,7 @@ template <class Config> struct HostConvTmaWs {
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
     const int64_t blocks = ceil_div(t.count, Blocks::threads * 4), most = int64_t(place.multiprocessors) * 8;
     return start(place.functions[blocks_function], {unsigned(blocks < most ? blocks : most)},
-                 LaunchShape{unsigned(Blocks::threads)}, stream, t);
+                 LaunchShape{unsigned(Blocks::threads), 0, 1, false, follows}, stream, t);
   }
 
   static Answer broken_layout(const tw_conv_args &x) {

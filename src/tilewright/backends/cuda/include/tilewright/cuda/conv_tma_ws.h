@@ -112,6 +112,8 @@ template <class S> TW_GPU void feed_products(const TensorMap &map_a, const Tenso
 template <class S> TW_GPU void feed_conv(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
                                          const SharedMemory<S> &shared) {
   Ring<S::Stages> ring;
+  let_next_kernel_in();      // that copies results
+  wait_for_kernel_before();  // that copies operands
   if constexpr (S::variant == ConvVariant::backward_weight) feed_products<S>(map_a, map_b, x, shared, ring);
   else feed_taps<S>(map_a, map_b, x, shared, ring);
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here
