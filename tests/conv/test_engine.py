@@ -144,3 +144,27 @@ def test_the_trait_configs_that_ship_mean_kernels(word: str, arch: str) -> None:
     assert set(read.axes["variants"]) == {"forward", "backward_data", "backward_weight"}
     found = instances.expand(CONV, instances.load(CONV, word, arch), arch)
     assert {one.signature.variant for one in found.specs} == set(read.axes["variants"])
+
+
+def test_what_a_model_must_have_seen_of_a_signature() -> None:
+    one = CONV.signature_of(of("forward_2d")[0])
+    frame = Frame(PART, CONV.schedules, {})
+    words = set(frame.signature_words(one))
+    for name, value in (("dtype", "fp16"), ("spatial", 3), ("variant", "backward_data"), ("epilogue", "Gelu")):
+        assert len(set(frame.signature_words(replace(one, **{name: value}))) - words) == 1, name
+    assert set(frame.signature_words(replace(one, epilogue="Relu"))) == words, "which costs nothing"
+
+
+def test_how_full_registers_are_is_seen() -> None:
+    """One row of 28 pixels and 40 filters: 28 is two times 14, and 40 fills 48, or 64 by halves."""
+    p = CONV.problem({"batch": 1, "channels": 8, "filters": 40, "size": "1x28", "window": "1x1"})
+    kernels = {
+        "warp_tile_m": np.array([14.0, 6.0]),
+        "warp_tile_n": np.array([16.0, 64.0]),
+        "results": np.array([0.0, 4.0]),
+    }
+    found = dict(zip(PART.interaction_names, PART.interactions(p, kernels, 2), strict=True))
+    assert found["full_register_m"] == pytest.approx([1.0, 28 / 30])
+    assert found["full_filters"] == pytest.approx([40 / 48, 40 / 64])
+    assert found["full_results"] == pytest.approx([1.0, 1 / 4])
+    assert found["register_tiles_a_unit"] == pytest.approx([2 * 3 / 2, 5 * 1 / 2])
