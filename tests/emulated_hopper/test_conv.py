@@ -236,6 +236,19 @@ def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: Depthw
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.parametrize(("window", "padding"), [(3, 1), (3, 0), (5, 2), (7, 3)])
+def test_depthwise_gradients_over_strides(emulator: Emulator, window: int, padding: int) -> None:
+    """Results of one stride are made together: odd sizes, odd and even padding, and more of it on one side."""
+    more: Any = {"groups": 40, "stride": (2, 2), "variant": "backward_data"}
+    square, around = (window, window), (padding, padding)
+    problems = (
+        flat(2, 40, 40, (11, 18), square, before=around, after=around, **more),
+        flat(1, 40, 40, (10, 31), square, before=around, after=(padding + 1, padding), **more),
+        flat(1, 40, 40, (9, 8), square, before=(padding, padding + 2), after=around, **more),
+    )
+    assert proven(emulator, DepthwiseTileSchedule(window, 2, 7, 1, 32 if window == 3 else 64), problems) == []
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_depthwise_over_tiles_of_three_dimensions(emulator: Emulator, variant: str) -> None:
     problems = (
