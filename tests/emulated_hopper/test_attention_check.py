@@ -17,7 +17,7 @@ from tilewright.ops.attention import AttentionProblem, nvidia_fp8, nvidia_latent
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
-from tilewright.ops.attention.nvidia_schedules import WsSchedule, shared_bytes
+from tilewright.ops.attention.nvidia_schedules import WsSchedule, allowed_registers, shared_bytes
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import stages
 
@@ -68,21 +68,27 @@ def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: Any, first: 
     assert said == {True, False}
 
 
-def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
-    """The rule on shared memory counts as cuda/attention_ws_shape.h does: a launch asks for that much."""
+def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator) -> None:
+    """The rules count as cuda/attention_ws_shape.h does: a launch asks for that much, and a warpgroup takes so many."""
+    paged: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
     for schedule, first in (
         (WsSchedule("ws", 176, 2, 2), like(128)),
+        (WsSchedule("ws", 176, 2, 2), like(128, **paged)),
         (WsSchedule("ws", 64, 2, 3, row_stages=2), like(64)),
+        (WsSchedule("ws", 64, 3, 3), like(64)),
         (WsSchedule("decode", 32, 1, 5), like(96)),
+        (WsSchedule("decode", 64, 1, 2, 2), like(128, **paged)),
     ):
         spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
-        expected = shared_bytes(spec.signature, schedule)
+        counted = {
+            "shared_bytes": shared_bytes(spec.signature, schedule),
+            "multiplying_registers": allowed_registers(spec.signature, schedule),
+        }
+        said = "".join(f'static_assert({name} == {n}, "{name}");\n  ' for name, n in counted.items())
         kernel = emulator.kernel(
             spec,
-            lambda text, n=expected: text.replace(  # type: ignore[misc]
-                "static_assert(W >= 1", f'static_assert(shared_bytes == {n}, "bytes");\n  static_assert(W >= 1'
-            ),
-            "bytes",
+            lambda text, said=said: text.replace("static_assert(W >= 1", f"{said}static_assert(W >= 1"),  # type: ignore[misc]
+            "counted",
             "cuda/attention_ws_shape.h",
         )
         assert kernel.spec.digest == spec.digest

@@ -23,9 +23,9 @@ from tilewright.ops.attention.nvidia_schedules import (
     COLUMNS,
     HEADS_QK,
     HEADS_V,
-    REGISTERS,
     CombineSchedule,
     WsSchedule,
+    allowed_registers,
     available_bytes,
     registers,
     schedules,
@@ -81,7 +81,7 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     h = schedule
     if h.tile_n not in COLUMNS:
         yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not one wgmma wide in whole 16s", "use 64 or 128")
-    allowed = REGISTERS.get((h.warpgroups, h.together))
+    allowed = allowed_registers(signature, h)
     if allowed is None:
         message = f"{h.warpgroups} multiplying warpgroups, {h.together} blocks of a multiprocessor"
         yield Violation("nv-warpgroups", message, "use 1 to 3 and one block, or 1 and two blocks")

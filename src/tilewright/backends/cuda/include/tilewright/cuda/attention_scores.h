@@ -26,7 +26,7 @@ template <class S> TW_GPU ThreadRows rows_of_thread(const AttentionWsArgs &x, co
   return rows;
 }
 
-TW_GPU constexpr float no_score() { return -__builtin_inff(); }
+TW_GPU float no_score() { return -INFINITY; }
 
 // Tiles of keys that every row of a warpgroup sees wholly.
 struct WholeTiles {
@@ -42,22 +42,43 @@ template <class S> TW_GPU WholeTiles wholly_seen(const AttentionWsArgs &x, const
   return {(begin + S::BN - 1) / S::BN, max(0, end) / S::BN};
 }
 
+// How many tiles of an item come before the first one that any row of a warpgroup sees: under a window, and where there
+// are fewer rows than a tile has.  One is met in any case.  Where items are streamed it ends a stream to pass tiles by,
+// which costs more than a tile or two: short ones are met wholly.
+constexpr int short_stream = 4;
+template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const AttentionItem &item, int who) {
+  if (S::W == 1 || (S::streams && item.tiles.count <= short_stream)) return 0;
+  const int first = item.tile * S::BM + who * 64;
+  int end = item.keys;
+  if (S::Bounded && x.right < unbounded_window)
+    end = min(end, position_of<S>(x, first + 63) + shift_of(x, item) + x.right + 1);
+  if (first >= rows_in_all<S>(x, item)) end = 0;
+  const KeyTiles &tiles = item.tiles;
+  const int ahead = tiles.last + 1 - (max(0, end) + S::BN - 1) / S::BN;
+  return max(0, min(min(ahead, tiles.window), tiles.count - 1));
+}
+
+// Hidden are columns from `end` on, and with a left bound those before `begin` that are no sinks; most windows have none,
+// and an instruction for each score is what this costs.
 template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs &x, const AttentionItem &item,
                                     const ThreadRows &rows, int key) {
-  const int column = int(threadIdx.x % 4) * 2, shift = shift_of(x, item), sinks = int(x.x.sink_keys) - key - column;
+  const int first = key + int(threadIdx.x % 4) * 2, shift = shift_of(x, item), sinks = int(x.x.sink_keys) - first;
+  const bool left = S::Bounded && x.left < unbounded_window;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int middle = rows.position[r] + shift;
     const int end =
-        (S::Bounded && x.right < unbounded_window ? min(item.keys, middle + x.right + 1) : item.keys) - key - column;
-    const int begin = S::Bounded && x.left < unbounded_window ? middle - x.left - key - column : -S::BN;
+        (S::Bounded && x.right < unbounded_window ? min(item.keys, middle + x.right + 1) : item.keys) - first;
 #pragma unroll
-    for (int i = 0; i < S::BN / 8; ++i)
+    for (int i = 0; i < S::BN / 4; ++i)
+      if (i / 2 * 8 + i % 2 >= end) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
+    if (!left) continue;
+    const int begin = middle - x.left - first;
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int at = i * 8 + c;
-        if (at >= end || (at < begin && at >= sinks)) s[i * 4 + r * 2 + c] = no_score();
-      }
+    for (int i = 0; i < S::BN / 4; ++i) {
+      const int at = i / 2 * 8 + i % 2;
+      if (at < begin && at >= sinks) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
+    }
   }
 }
 
