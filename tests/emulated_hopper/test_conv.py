@@ -143,7 +143,7 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
         flat(1, 1, 8, (5, 7), (3, 5), stride=(1, 2), dilation=(2, 1), before=(2, 1), after=(1, 3), variant=variant),
     )
     if variant == "backward_data":  # gaps along the width, and more columns than a tile has
-        problems += (flat(2, 4, 16, (6, 10), (2, 5), stride=(2, 3), dilation=(1, 2), before=(1, 4), variant=variant),)
+        problems += (flat(2, 5, 16, (6, 10), (2, 7), dilation=(1, 2), before=(1, 4), after=(0, 5), variant=variant),)
     dealing = "split_k" if variant == "backward_weight" else "tiles"
     store = "direct" if variant == "backward_data" else "tma"
     schedule = tma_ws(variant, 128, n, pipeline="folded", dealing=dealing, store=store)

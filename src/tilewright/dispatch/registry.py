@@ -234,6 +234,7 @@ class Registry:
             if known is not None:
                 return known
         chosen = self._choose(problem, count, strict, now.measure, where)
+        chosen = ruled.told(ops.op(problem.op), chosen, now.rule)
         if where is None:
             if len(self._selections) >= MOST_REMEMBERED:
                 self._selections.clear()

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, no_memory, shown
-from tilewright.runtime import dlpack, staging, torch_arrays
+from tilewright.runtime import dlpack, lines, staging, torch_arrays
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
@@ -350,24 +350,10 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
         raise no_memory(f"a result of {'x'.join(map(str, shape))} {name}", error) from error
 
 
-_LINE = 64  # bytes of a line of a cache
-_LARGE = 1 << 20  # bytes of an array whose lines are worth aligning
-
-
-def _empty(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A new array; a large one begins with a line of a cache, so that kernels write whole lines of it."""
-    size = math.prod(shape) * kind.itemsize
-    if size < _LARGE:
-        return np.empty(shape, kind)
-    room = np.empty(size + _LINE, np.uint8)
-    first = -address_of(room) % _LINE
-    return room[first : first + size].view(kind).reshape(shape)
-
-
 def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A new array whose elements follow each other in the order of the strides, which are dense."""
     order = sorted(range(len(shape)), key=lambda index: (-strides[index], index))
-    made = _empty(tuple(shape[index] for index in order), kind)
+    made = lines.empty(tuple(shape[index] for index in order), kind)
     return made.transpose(tuple(order.index(index) for index in range(len(shape))))
 
 
@@ -383,8 +369,8 @@ def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
         return None
     if strides == dlpack.dense_strides(shape) or 0 in shape:
         kind = numpy_dtype(name)
-        small = math.prod(shape) * kind.itemsize < _LARGE
-        return Maker(wanted.slot, np.empty if small else _empty, (shape, kind))
+        small = math.prod(shape) * kind.itemsize < lines.LARGE
+        return Maker(wanted.slot, np.empty if small else lines.empty, (shape, kind))
     return Maker(wanted.slot, _empty_strided, (shape, strides, numpy_dtype(name)))
 
 

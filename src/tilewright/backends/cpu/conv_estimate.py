@@ -37,6 +37,10 @@ STRIP = 128 << 10  # bytes of a strip that takes twice as long as one in the fir
 SPREAD = 2.5  # a vector of a strip
 SMALL = 1 << 19  # multiply-adds below which a thread is not woken
 FAR = 1 << 18  # words beyond which packed weights come from memory
+FAR_RESULTS = 4 << 20  # bytes of results that leave every cache
+NARROW = 16.0  # a row of fewer than four vectors written there
+TORN = 14.0  # a vector of results there that is no whole line
+LINE = 60.0  # a line of a vector of channels turned into planes, whatever its length
 TOGETHER = 48  # channels of groups that are done together
 FEW = 16  # channels below which a row of the window is one
 
@@ -101,6 +105,8 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
         cycles += blocks * saves * (BLOCK + SAVE * rows_block * vectors)
         cycles += rows * (taps / (problem.window[-1] if joined else 1)) * POINT
         cycles += blocks * taps * 1.2 * rows_block
+        if vectors < 4 and _far(problem):
+            cycles += rows * here * NARROW
         best = min(best, cycles)
     # Results that lie apart, or do not fill a panel, leave through a scratch block, a row at a time.
     apart = problem.variant == "backward_data" and max(problem.stride) > 1
@@ -114,6 +120,11 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
     elif _shared_sets(problem, rows_block):
         packing += 1.0 * prod(problem.x_shape if problem.variant == "forward" else problem.y_shape)
     return best + packing / team
+
+
+def _far(problem: ConvProblem) -> bool:
+    """Whether results leave every cache."""
+    return 4 * prod(problem.x_shape if problem.variant == "backward_data" else problem.y_shape) >= FAR_RESULTS
 
 
 def _shared_sets(problem: ConvProblem, rows: int) -> bool:
@@ -212,10 +223,11 @@ def _planar(schedule: CpuPlanarSchedule, problem: ConvProblem, width: int) -> fl
     bundle = max(1, min(p.groups, TOGETHER // max(depth, columns)))
     bundles = -(-p.groups // bundle)
     turned = bundles * -(-depth * bundle // width) * prod(source[:-1]) * deep
-    cycles += turned * 8.0 * min(classes, taps)
+    cycles += turned * (8.0 + LINE / source[-2]) * min(classes, taps)
     out = bundles * -(-columns * bundle // width) * p.batch * prod(made)
-    cycles += out * (5.0 if classes == 1 else 9.0) + taps * depth * columns * p.groups * 1.2
-    return cycles + 0.07 * p.bytes  # what is turned passes through the caches once more
+    torn = columns * p.groups % width > 0 and _far(p)  # lines of a cache are written in parts, and fetched for it
+    cycles += out * ((5.0 if classes == 1 else 9.0) + (TORN if torn else 0.0)) + taps * depth * columns * p.groups * 1.2
+    return cycles + (0.07 * p.bytes if p.bytes > FAR_RESULTS else 0.0)  # what is turned passes through caches once more
 
 
 def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, width: int) -> float:
@@ -252,17 +264,33 @@ def _crowded(problem: ConvProblem, depth: int) -> float:
     return 1.0 + min(2.0, deep * height * depth * (problem.out[-1] + 8) * 64 / STRIP)
 
 
+def _spread(depth: int, columns: int, width: int) -> float:
+    """A pixel's channels laid out for one vector of results: a plain load, permutes of one, or of several."""
+    if depth == columns == 1:
+        return SPREAD
+    reach = (-(-width // columns) + 1) * depth if columns < width else depth  # channels that lanes read from
+    return depth * (SPREAD if reach <= width else -(-reach // width) * 1.5)
+
+
 def _lanes(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> float:
     depth, columns, _ = _gathering(problem)
     p, taps, block = problem, prod(problem.window), schedule.warp_tile[0]
-    vectors = _vectors(p, columns, width)
-    lines = p.batch * prod(p.out[:-1])
+    vectors, back = _vectors(p, columns, width), problem.variant == "backward_data"
+    # With strides a gradient is a sum of classes: each has its part of the pixels and taps, and spreads anew.
+    classes = prod(p.stride) if back else 1
+    made = p.size if back else p.out
+    apart = min(p.stride[-1], p.size[-1]) if back else 1
+    lines = p.batch * prod(made[:-1]) * apart
     half = max(1, block // 2)
-    line = _up(p.out[-1], half)
-    cycles = vectors * lines * (line * taps * depth * 1.2 * _crowded(p, depth) + (line / block + 0.5) * BLOCK)
-    source = prod(p.y_shape[:-1]) if p.variant == "backward_data" else prod(p.x_shape[:-1])
+    line = _up(-(-made[-1] // apart), half)
+    each = 1.2 if depth == 1 and classes == 1 and p.stride[-1] == 1 else 1.6
+    cycles = (
+        vectors * lines * (line * taps / classes * depth * each * _crowded(p, depth) + (line / block + 0.5) * BLOCK)
+    )
+    source = prod(p.y_shape[:-1]) if back else prod(p.x_shape[:-1])
     deep = p.window[0] if len(p.window) == 3 else 1
-    return cycles + vectors * source * depth * deep * SPREAD + vectors * lines * 150.0
+    cycles += vectors * source * deep * min(classes, taps) * _spread(depth, columns, width)
+    return cycles + vectors * lines * 150.0
 
 
 def _lanes_weight(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> float:
@@ -278,5 +306,10 @@ def _lanes_weight(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) 
         )
     )
     deep = p.window[0] if len(p.window) == 3 else 1
-    spread = prod(p.x_shape[:-1]) * p.group_channels * deep + prod(p.y_shape[:-1])
-    return cycles + vectors * spread * SPREAD + vectors * lines * 150.0 + vectors * taps * width * 3.0
+    spread = prod(p.x_shape[:-1]) * deep * _spread(p.group_channels, p.group_filters, width)
+    return (
+        cycles
+        + vectors * (spread + prod(p.y_shape[:-1]) * SPREAD)
+        + vectors * lines * 150.0
+        + vectors * taps * width * 3.0
+    )

@@ -234,7 +234,7 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
     stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
     copied = _copied(problem)
     part = m * n / (128 * 256)
-    through_sheet = schedule.store == "direct" and not _from_registers(schedule)
+    through_sheet = schedule.store == "direct" and not _from_registers(schedule) and not _anywhere(schedule, problem)
     return TmaFacts(
         macs=m * n * schedule.tile[2] * size / 2,
         columns=n,
@@ -282,6 +282,13 @@ def _from_registers(schedule: TmaWsSchedule) -> bool:
     """Whether results are stored as they are: not by the copy engine, and not through a sheet (tma_ws_leave.h)."""
     view = tma_view(schedule)
     return schedule.store == "direct" and view.rows == 64 * view.groups and view.columns <= 64 and not view.turned
+
+
+def _anywhere(schedule: TmaWsSchedule, problem: GemmProblem) -> bool:
+    """Whether results go from the registers since rows of E begin between words of 16 bytes (tma_ws_leave.h)."""
+    size = DTYPES[problem.dtype_c].bytes
+    plain = problem.epilogue == "PassThrough" and problem.num_d == 0 and problem.beta == 0
+    return size == 2 and plain and not schedule.turned and (problem.c_stride * size % 16 != 0 or not problem.aligned)
 
 
 def _streamed(tiles: int, steps: int, clusters: int) -> tuple[float, float]:

@@ -88,7 +88,8 @@ def folded_elements(problem: ConvProblem) -> tuple[int, int, int]:
     p = problem
     if p.variant == "backward_data":
         inner = folded(p)
-        return 0, prod(inner.w_shape), 2 * prod(inner.y_shape)
+        weights = inner.filters * prod(inner.window) * -(-inner.channels // 64) * 64
+        return 0, weights, 2 * prod(inner.y_shape)
     wide = (p.out[-1] - 1) * p.stride[-1] + FOLDED_WIDTH // FOLDED_PIXEL
     return p.batch * prod(p.size[:-1]) * wide * FOLDED_PIXEL, p.filters * prod(p.window[:-1]) * FOLDED_WIDTH, 0
 
@@ -117,24 +118,25 @@ def folded(problem: ConvProblem) -> ConvProblem:
 
 
 def _folded_columns(p: ConvProblem) -> int:
-    """The taps along the width of the lines that lie in one stride."""
-    return -(-p.channels * p.window[-1] * prod(p.stride[:-1]) // 8) * 8
+    """The taps of a row, or the pixels of a stride."""
+    return -(-p.channels * (p.window[-1] if prod(p.stride) == 1 else prod(p.stride)) // 8) * 8
 
 
 def _folded_data(p: ConvProblem) -> ConvProblem:
-    """Over y, with the taps along the width, and the lines of x that lie in one stride, as filters."""
-    walked = [class_axis(max(size, stride), w, o, stride, d, b) for size, w, o, stride, d, b in axes(p)][:-1]
-    before = (*(-first for first, _, _, _ in walked), 0)
-    window = (*(far + 1 for _, _, far, _ in walked), 1)
-    out = (*(-(-size // stride) for size, stride in zip(p.size[:-1], p.stride[:-1], strict=True)), p.out[-1])
+    """Over y, with the taps of a row as filters, or the pixels of x that lie in one stride."""
+    walked = [class_axis(max(size, stride), w, o, stride, d, b) for size, w, o, stride, d, b in axes(p)]
+    before, window = [-first for first, _, _, _ in walked], [far + 1 for _, _, far, _ in walked]
+    out = [-(-size // stride) for size, stride in zip(p.size, p.stride, strict=True)]
+    if prod(p.stride) == 1:
+        before[-1], window[-1], out[-1] = 0, 1, p.out[-1]
     after = tuple(o - 1 + w - y - b for o, w, y, b in zip(out, window, p.out, before, strict=True))
     return ConvProblem(
         batch=p.batch,
         channels=p.filters,
         filters=_folded_columns(p),
         size=p.out,
-        window=window,
-        before=before,
+        window=tuple(window),
+        before=tuple(before),
         after=after,
         dtype=p.dtype,
         dtype_out="fp32",

@@ -257,6 +257,17 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
 )
+# The same for an E the copy engine cannot write: its rows begin anywhere.
+_ANYWHERE: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+    (64, 96, 10, (1, 1), _P),
+    (64, 128, 8, (1, 1), _P),
+    (64, 256, 4, (1, 1), _P),
+    (128, 128, 6, (1, 1), _P),
+    (128, 128, 6, (2, 1), _P),
+    (128, 160, 5, (1, 1), _P),
+    (128, 192, 4, (1, 1), _C),
+    (128, 256, 4, (2, 1), _C),
+)
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 
 # The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
@@ -269,9 +280,10 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
             made = tma_ws(signature, m, n, stages, cluster, way)
             # Lines that are fetched 64 at a time take more room than there are of them.
             yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
-        if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
-            yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
-            yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
+        if DTYPES[signature.dtype_c].bytes == 2:
+            for m, n, stages, cluster, way in _ANYWHERE:
+                made = tma_ws(signature, m, n, stages, cluster, way, "direct")
+                yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
     yield from multistage.default(signature, arch)
     for one in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
         if signature.layout != "ccr" or one != (2, 2, 16):  # which has too few registers there

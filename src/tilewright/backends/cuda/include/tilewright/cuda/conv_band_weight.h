@@ -144,7 +144,7 @@ TW_GPU void conv_band_weight(const TensorMap &map_x, const TensorMap &map_y, con
     if (threadIdx.x < 32 && elect_one()) feed_band_weight<Config>(map_x, map_y, x, shared);
   } else {
     take_registers<152>();
-    sum_band_weight<Config>(x, shared, int(threadIdx.x) / 128 - 1);
+    sum_band_weight<Config>(x, shared, int(lane_at(threadIdx.x / 128, 0)) - 1);  // the same for a warp
   }
 }
 

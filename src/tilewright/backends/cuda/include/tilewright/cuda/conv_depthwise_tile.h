@@ -121,8 +121,8 @@ template <class Config> struct TilePixels {
   const DepthwiseTileArgs &x;
   const float *taps;  // of this lane's channels, [tap][channels of the block]
   int channel;
-  bool alike;             // D tensors are the same for all pixels,
-  float same[most_d][2];  // and these of this lane's channels
+  bool alike;              // D tensors are the same for all pixels,
+  D same[most_d][2] = {};  // and these of this lane's channels, as they come: nobody waits for them before the end
   float sums[G::TH][G::TW][2];
 
   // What is the same for all units.
@@ -134,7 +134,7 @@ template <class Config> struct TilePixels {
       const D *from = static_cast<const D *>(x.finish.d[t]);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        same[t][i] = inside && x.finish.d_row[t] == 0 ? to_float(from[(channel + i) * x.finish.d_column[t]]) : 0.0f;
+        if (inside && x.finish.d_row[t] == 0) same[t][i] = from[(channel + i) * x.finish.d_column[t]];
     }
   }
   TW_GPU void unit(const char *from, uint32_t planes) {
@@ -147,43 +147,8 @@ template <class Config> struct TilePixels {
     for (int k = 0; k < x.planes; ++k)
       if (planes >> k & 1) plane(from + k * x.rows * row, row, taps + k * G::K * G::K * G::Channels);
   }
-  TW_GPU void plane(const char *from, int row, const float *of) {
-    if constexpr (G::K > 3 && G::TH == 2 && G::S == 1 && G::D == 1) roll(from, row, of);
-    else all_rows(from, row, of);
-  }
-  // Two rows of pixels take turns, so that the code is one of two rows of taps: of all, it would not fit into the caches
-  // of instructions.
-  TW_GPU void roll(const char *from, int row, const float *of) {
-    using Line = TileLine<Config, G::reach>;
-    Line upper(from);
-#pragma unroll 1
-    for (int h = 0; h + 1 < G::K; h += 2) {
-      from += row;
-      const Line lower(from);
-      add(upper, lower, of);
-      from += row;
-      upper = Line(from);
-      add(lower, upper, of + G::K * G::Channels);
-      of += 2 * G::K * G::Channels;
-    }
-    add(upper, Line(from + row), of);
-  }
-  // A row of taps for both rows of results.
-  TW_GPU void add(const TileLine<Config, G::reach> &upper, const TileLine<Config, G::reach> &lower, const float *of) {
-#pragma unroll
-    for (int k = 0; k < G::K; ++k) {
-      const Weights w = *reinterpret_cast<const Weights *>(of + k * G::Channels);
-#pragma unroll
-      for (int t = 0; t < G::TW; ++t) {
-        sums[0][t][0] = fmaf(upper.v[t + k][0], w.v[0], sums[0][t][0]);
-        sums[0][t][1] = fmaf(upper.v[t + k][1], w.v[1], sums[0][t][1]);
-        sums[1][t][0] = fmaf(lower.v[t + k][0], w.v[0], sums[1][t][0]);
-        sums[1][t][1] = fmaf(lower.v[t + k][1], w.v[1], sums[1][t][1]);
-      }
-    }
-  }
   // A row of pixels counts for all rows of results it is a tap of.
-  TW_GPU void all_rows(const char *from, int row, const float *of) {
+  TW_GPU void plane(const char *from, int row, const float *of) {
 #pragma unroll
     for (int r = 0; r < G::high; ++r) {
       const TileLine<Config, G::reach> line(from + r * row);
@@ -230,7 +195,7 @@ template <class Config> struct TilePixels {
         for (int c = 0; c < 2; ++c) {
           float v = sums[i][t][c];
 #pragma unroll
-          for (int d = 0; d < Config::num_d; ++d) v = Finish<Config>::combine(v, same[d][c]);
+          for (int d = 0; d < Config::num_d; ++d) v = Finish<Config>::combine(v, to_float(same[d][c]));
           sums[i][t][c] = activate<Config::epilogue>(v);
         }
   }
@@ -246,22 +211,39 @@ template <class Config> struct TilePixels {
   }
 };
 
+// The weights of a block's channels as floats, [tap][channel]; so many loads are under way at once.
+template <class Config> TW_GPU void keep_tile_taps(const DepthwiseTileArgs &x, float *to, int first, int here) {
+  using G = DepthwiseTile<Config>;
+  using T = typename Config::A;
+  constexpr int batch = 4;
+  const T *from = static_cast<const T *>(x.with) + first * x.filter_apart;
+  for (int at = threadIdx.x; at < x.taps * G::Channels; at += batch * G::working) {
+    T values[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int one = at + i * G::working, c = min(one % G::Channels, here - 1),
+                tap = min(one / G::Channels, x.taps - 1);
+      values[i] = from[c * x.filter_apart + tap * x.tap_apart];
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int one = at + i * G::working, tap = one / G::Channels;
+      if (tap < x.taps)
+        to[(x.flipped ? x.taps - 1 - tap : tap) * G::Channels + one % G::Channels] = to_float(values[i]);
+    }
+  }
+}
+
 template <class Config>
 TW_GPU void tile_pixels(const DepthwiseTileArgs &x, const TileMemory<Config> &shared, int block, int part) {
   using G = DepthwiseTile<Config>;
-  using T = typename Config::A;
   const int first = block * G::Channels, here = min(G::Channels, x.channels - first);
-  const T *from = static_cast<const T *>(x.with) + first * x.filter_apart;
-  for (int at = threadIdx.x; at < here * x.taps; at += G::working) {
-    const int c = x.by_taps.quotient(at), tap = at - c * x.taps;
-    const T value = from[c * x.filter_apart + tap * x.tap_apart];
-    shared.taps[(x.flipped ? x.taps - 1 - tap : tap) * G::Channels + c] = to_float(value);
-  }
-  named_barrier(1, G::working);
   TileUnits<Config> units(x);
   const int mine = units.lane % G::Lanes * 2;
   const bool inside = mine < here;
   TilePixels<Config> pixels(x, shared.taps + mine, first + mine, inside);
+  keep_tile_taps<Config>(x, shared.taps, first, here);
+  named_barrier(1, G::working);
   TileRing ring;
   for (int tile = part; tile < x.tiles; tile += x.parts, ring.next(x.stages)) {
     const TilePlace<G> at(x, tile);

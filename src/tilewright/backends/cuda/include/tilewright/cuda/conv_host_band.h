@@ -53,7 +53,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
       t.merged = int(Inner::merged_groups(given));
       t.rows_of_one = int(given.filters), t.columns_of_one = int(given.channels);
     }
-    if (int error = maps(x, t, a, b)) return status_of(error);
+    if (int error = maps(x, apart ? Inner::wide(x) : x.channels, t, a, b)) return status_of(error);
     const int64_t fixed = int64_t(t.order.tiles_n) * t.order.batch, here = place.multiprocessors;
     int64_t blocks = fixed * t.order.tiles_m < here ? fixed * t.order.tiles_m : here;
     t.resident = int64_t(t.window[0]) * t.window[1] * t.window[2] * t.blocks <= S::Taps && fixed <= here;
@@ -118,7 +118,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     if (double(t.order.tiles_m) * t.order.tiles_n * t.order.batch >= double(most_size)) return "2^31 or more tiles";
     return nullptr;
   }
-  static int maps(const tw_conv_args &x, ConvBandArgs &t, TensorMap &a, TensorMap &b) {
+  static int maps(const tw_conv_args &x, int64_t channels, ConvBandArgs &t, TensorMap &a, TensorMap &b) {
     using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN, 3>;
     static KnownMaps<WalkMap<In, S::Spatial>> bands;
     static Lines lines;
@@ -133,7 +133,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
       static_cast<MapKey &>(one) = MapKey{x.w, t.columns_of_one, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]};
       one.rows = t.rows_of_one;
       if (int error = rows.get(one, b)) return error;
-    } else if (int error = lines.get(MapKey{x.w, x.channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
+    } else if (int error = lines.get(MapKey{x.w, channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
       return error;
     const tw_gemm_args g = Inner::product(x, t);
     t.e = g.e, t.finish = epilogue_args(g), t.first_guest = 1;

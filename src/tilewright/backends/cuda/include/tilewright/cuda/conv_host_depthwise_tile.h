@@ -189,7 +189,7 @@ template <class Config> struct HostConvDepthwiseTile {
     t.strips = int(tiles.strips), t.lines = int(tiles.lines), t.row = int(tiles.row), t.rows = int(tiles.rows);
     t.row_of_y = int(even(tiles.strips * G::TW));
     t.stages = int(tiles.stages), t.groups = int(ceil_div(tiles.strips * tiles.lines / G::TH, G::each));
-    t.by_taps = divider(t.taps), t.by_strips = divider(t.strips), t.segments = divider(tiles.segments);
+    t.by_strips = divider(t.strips), t.segments = divider(tiles.segments);
     t.chunks = divider(tiles.chunks), t.results = divider(to[0]);
     t.tiles = int(tiles.tiles), t.blocks = int(blocks(x)), t.parts = int(tiles.parts);
     t.finish.alpha = 1;

@@ -5,6 +5,8 @@
 
 namespace tw::cuda {
 
+template <class Config> constexpr bool comes_filled<FoldedInto<Config>> = Config::variant == ConvVariant::backward_data;
+
 template <class Config> struct HostConvFolded {
   using Inner = HostConvTmaWs<FoldedInto<Config>>;
   using In = typename Config::A;
@@ -61,15 +63,17 @@ template <class Config> struct HostConvFolded {
   static int64_t beside(const tw_conv_args &x) { return whole(Inner::workspace(folded(x, nullptr))); }
   static int64_t width(const tw_conv_args &x) { return (x.out[2] - 1) * x.stride[2] + Folded::width / Folded::pixel; }
   static int64_t columns(const tw_conv_args &x) {
-    return ceil_div(x.channels * x.window[2] * x.stride[0] * x.stride[1], 8) * 8;
+    return ceil_div(x.channels * (by_taps(x) ? x.window[2] : pixels(x.stride)), 8) * 8;
   }
+  static int64_t row_of(int64_t filters) { return ceil_div(filters, 64) * 64; }  // of backward_data's weights
+  static bool by_taps(const tw_conv_args &x) { return pixels(x.stride) == 1; }
   static Rooms room_for(const tw_conv_args &x) {
     const int64_t lines = x.filters * x.window[0] * x.window[1] * Folded::width;
     if (!data)
       return {whole(x.batch * x.size[0] * x.size[1] * width(x) * Folded::pixel * int64_t(sizeof(In))),
               whole(lines * int64_t(weight ? sizeof(C) : sizeof(In))), 0};
     const tw_conv_args inner = folded(x, nullptr);
-    return {0, whole(inner.filters * pixels(inner.window) * inner.channels * int64_t(sizeof(In))),
+    return {0, whole(inner.filters * pixels(inner.window) * row_of(inner.channels) * int64_t(sizeof(In))),
             whole(inner.batch * pixels(inner.out) * inner.filters * int64_t(sizeof(float)))};
   }
   static void dense(int64_t (&strides)[5], const int64_t (&size)[3], int64_t channels) {
@@ -90,10 +94,10 @@ template <class Config> struct HostConvFolded {
         x.size[i] = given.out[i], x.out[i] = ceil_div(given.size[i], given.stride[i]);
         x.window[i] = highest - lowest + 1, x.before[i] = -lowest, x.stride[i] = x.dilation[i] = 1;
       }
-      x.out[2] = given.out[2], x.window[2] = 1, x.before[2] = 0;
-      dense(x.w_strides, x.window, x.channels);
+      if (by_taps(given)) x.out[2] = given.out[2], x.window[2] = 1, x.before[2] = 0;
+      dense(x.w_strides, x.window, row_of(x.channels));
       dense(x.y_strides, x.out, x.filters);
-      x.y = room + whole(x.filters * pixels(x.window) * x.channels * int64_t(sizeof(In)));
+      x.y = room + whole(x.filters * pixels(x.window) * row_of(x.channels) * int64_t(sizeof(In)));
       return x;
     }
     x.x = room, x.w = room + whole(given.batch * given.size[0] * given.size[1] * width(given) * Folded::pixel *
@@ -105,7 +109,7 @@ template <class Config> struct HostConvFolded {
     dense(x.w_strides, x.window, Folded::width);
     return x;
   }
-  // The lines of y that any line of a stride meets, from the first one's on.
+  // The pixels of y that any pixel of a stride meets, from the first one's on.
   static void reached(const tw_conv_args &x, int i, int64_t &lowest, int64_t &highest) {
     const ClassAxis axis{x.stride[i], x.dilation[i], x.before[i], x.window[i]};
     bool any = false;
@@ -133,7 +137,7 @@ template <class Config> struct HostConvFolded {
       t.stride[i] = divider(x.stride[2 - i]), t.dilation[i] = int(x.dilation[2 - i]);
       t.padding[i] = int(x.before[2 - i]);
     }
-    t.lines = divider(x.window[0] * x.window[1]);
+    t.lines = divider(x.window[0] * x.window[1]), t.by_taps = by_taps(x);
     return t;
   }
   static FoldArgs pixels_in(const tw_conv_args &x, const tw_conv_args &inner) {
@@ -154,10 +158,10 @@ template <class Config> struct HostConvFolded {
   static FoldArgs weights_of(const tw_conv_args &x, const tw_conv_args &inner) {
     FoldArgs t = common(x);
     t.from = weight ? inner.w : x.w, t.to = weight ? x.w : inner.w;
-    t.columns = divider(data ? x.filters : x.channels);
+    t.columns = divider(data ? row_of(x.filters) : x.channels);
     if (data) {
       for (int i = 0; i < 3; ++i) t.size[i] = divider(inner.window[2 - i]), t.first[i] = int(-inner.before[2 - i]);
-      t.count = inner.filters * pixels(inner.window) * x.filters;
+      t.count = inner.filters * pixels(inner.window) * row_of(x.filters);
     } else {
       t.size[0] = divider(x.window[2]);
       t.count = x.filters * x.window[0] * x.window[1] * (weight ? x.window[2] * x.channels : Folded::width);

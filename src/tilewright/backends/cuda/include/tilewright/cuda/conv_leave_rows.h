@@ -30,6 +30,7 @@ template <class S, class Config> struct LeaveByRows {
     if (Config::num_d == 0 || (p.column == column && p.z == z)) return;
     column = p.column, z = p.z;
     fuse.begin(p);
+    __syncwarp();  // so that the compiler knows lanes to be together again
   }
   // Two lanes for each of the warp's 16 rows find out where it lies.
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
