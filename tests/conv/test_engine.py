@@ -150,6 +150,16 @@ def test_the_trait_configs_that_ship_mean_kernels(word: str, arch: str) -> None:
     assert {one.signature.variant for one in found.specs} == set(read.axes["variants"])
 
 
+def test_a_file_may_have_numbers_where_a_command_line_has_texts(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    row = {"batch": 1, "channels": 4, "filters": 4, "size": "9x9", "window": 3, "stride": 2, "padding": "1:0x1"}
+    file.write_text(json.dumps([row]))
+    assert problem_sets.problems(CONV, str(file), "cpu") == [
+        ConvProblem(1, 4, 4, (9, 9), (3, 3), stride=(2, 2), before=(1, 1), after=(0, 1))
+    ]
+    assert [one.problem.stride for one in read_problems(CONV, file, arch_by_name("x86_64_v3"))] == [(2, 2)]
+
+
 def test_what_a_model_must_have_seen_of_a_signature() -> None:
     one = CONV.signature_of(of("forward_2d")[0])
     frame = Frame(PART, CONV.schedules, {})
@@ -172,13 +182,3 @@ def test_how_full_registers_are_is_seen() -> None:
     assert found["full_filters"] == pytest.approx([40 / 48, 40 / 64])
     assert found["full_results"] == pytest.approx([1.0, 1 / 4])
     assert found["register_tiles_a_unit"] == pytest.approx([2 * 3 / 2, 5 * 1 / 2])
-
-
-def test_a_file_may_have_numbers_where_a_command_line_has_texts(tmp_path: Path) -> None:
-    file = tmp_path / "mine.json"
-    row = {"batch": 1, "channels": 4, "filters": 4, "size": "9x9", "window": 3, "stride": 2, "padding": "1:0x1"}
-    file.write_text(json.dumps([row]))
-    assert problem_sets.problems(CONV, str(file), "cpu") == [
-        ConvProblem(1, 4, 4, (9, 9), (3, 3), stride=(2, 2), before=(1, 1), after=(0, 1))
-    ]
-    assert [one.problem.stride for one in read_problems(CONV, file, arch_by_name("x86_64_v3"))] == [(2, 2)]
