@@ -71,13 +71,14 @@ def test_where_ck_tile_cannot_multiply_there_are_loops(name: str) -> None:
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("amd-attention-dtype", {"dtype_kv": "fp8_e4m3"}),
     ("amd-attention-dtype", {"dtype_out": "fp32"}),
+    ("amd-attention-dtype", {"dtype_q": "fp8_e4m3", "dtype_kv": "fp8_e4m3"}),  # the encoding of gfx950
     ("amd-attention-mask", {"masked": True}),
     ("amd-attention-aux", {"bias": "tensor"}),
     ("amd-attention-packed-bias", {"bias": "tensor", "dtype_aux": "fp16", "packed": True}),
     ("amd-attention-pages", {"pages": "vectorised", "lookup": "table"}),
     ("amd-attention-pages", {"family": "split", "pages": "strided", "lookup": "indices"}),
     ("amd-attention-pages", {"pages": "strided", "lookup": "indices"}),
-    ("amd-attention-dropout", {"dropout": True}),
+    ("amd-attention-dropout", {"dropout": True, "pages": "strided", "lookup": "table"}),
     ("amd-attention-headers", {"sink": True}),
     ("amd-attention-headers", {"mask": "generic"}),
 ]

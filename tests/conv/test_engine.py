@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conv.conftest import CONV
+from tilewright.arch import arch as arch_by_name
+from tilewright.cli._problems import read_problems
 from tilewright.ops.conv.networks import NETWORKS
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.engine import engine
@@ -144,3 +148,13 @@ def test_the_trait_configs_that_ship_mean_kernels(word: str, arch: str) -> None:
     assert set(read.axes["variants"]) == {"forward", "backward_data", "backward_weight"}
     found = instances.expand(CONV, instances.load(CONV, word, arch), arch)
     assert {one.signature.variant for one in found.specs} == set(read.axes["variants"])
+
+
+def test_a_file_may_have_numbers_where_a_command_line_has_texts(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    row = {"batch": 1, "channels": 4, "filters": 4, "size": "9x9", "window": 3, "stride": 2, "padding": "1:0x1"}
+    file.write_text(json.dumps([row]))
+    assert problem_sets.problems(CONV, str(file), "cpu") == [
+        ConvProblem(1, 4, 4, (9, 9), (3, 3), stride=(2, 2), before=(1, 1), after=(0, 1))
+    ]
+    assert [one.problem.stride for one in read_problems(CONV, file, arch_by_name("x86_64_v3"))] == [(2, 2)]

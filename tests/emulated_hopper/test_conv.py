@@ -136,14 +136,17 @@ def test_groups_of_few_channels_are_merged(emulator: Emulator, variant: str) -> 
     assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing, merged=True), problems) == []
 
 
-@pytest.mark.parametrize(("variant", "n"), [("forward", 64), ("backward_data", 16), ("backward_weight", 64)])
+@pytest.mark.parametrize(("variant", "n"), [("forward", 64), ("backward_data", 32), ("backward_weight", 64)])
 def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> None:
     problems = (
         flat(2, 3, 24, (9, 11), (7, 7), stride=(2, 2), before=(3, 3), variant=variant),
         flat(1, 1, 8, (5, 7), (3, 5), stride=(1, 2), dilation=(2, 1), before=(2, 1), after=(1, 3), variant=variant),
     )
+    if variant == "backward_data":  # gaps along the width, and more columns than a tile has
+        problems += (flat(2, 5, 16, (6, 10), (2, 7), dilation=(1, 2), before=(1, 4), after=(0, 5), variant=variant),)
     dealing = "split_k" if variant == "backward_weight" else "tiles"
-    schedule = tma_ws(variant, 128, n, pipeline="folded", dealing=dealing, store="tma")
+    store = "direct" if variant == "backward_data" else "tma"
+    schedule = tma_ws(variant, 128, n, pipeline="folded", dealing=dealing, store=store)
     assert proven(emulator, schedule, problems) == []
 
 

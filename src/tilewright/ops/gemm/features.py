@@ -18,7 +18,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.nvidia_schedules import shared_bytes
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import MultistageSchedule, ShiftWsSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.ops.gemm.schedule import MultistageSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 PROBLEM = (
@@ -81,7 +81,7 @@ def kernel_features(spec: KernelSpec) -> Sequence[float]:
     schedule = spec.schedule
     m, n, k = schedule.tile
     along_m, along_n, held, shares, ring = 1, 1, 1, 1, 0
-    if isinstance(schedule, (TmaWsSchedule, ShiftWsSchedule)):
+    if isinstance(schedule, TmaWsSchedule):
         ring = shared_bytes(spec.signature, schedule)
         if schedule.dealing == "cluster_k":
             shares = schedule.cluster[0] * schedule.cluster[1]

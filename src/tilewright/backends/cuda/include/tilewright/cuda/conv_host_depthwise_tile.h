@@ -67,7 +67,7 @@ template <class Config> struct HostConvDepthwiseTile {
     int status = start(place.functions[main_function], {unsigned(count)}, how, stream, a, b, t);
     if (weight && status == TW_OK)
       status = start(place.functions[add_function], {unsigned(ceil_div(pixels(x.window) * x.groups, 128))},
-                     LaunchShape{128}, stream, t);
+                     LaunchShape{128, 0, 1, false, true}, stream, t);
     return status;
   }
 
@@ -189,7 +189,7 @@ template <class Config> struct HostConvDepthwiseTile {
     t.strips = int(tiles.strips), t.lines = int(tiles.lines), t.row = int(tiles.row), t.rows = int(tiles.rows);
     t.row_of_y = int(even(tiles.strips * G::TW));
     t.stages = int(tiles.stages), t.groups = int(ceil_div(tiles.strips * tiles.lines / G::TH, G::each));
-    t.by_taps = divider(t.taps), t.by_strips = divider(t.strips), t.segments = divider(tiles.segments);
+    t.by_strips = divider(t.strips), t.segments = divider(tiles.segments);
     t.chunks = divider(tiles.chunks), t.results = divider(to[0]);
     t.tiles = int(tiles.tiles), t.blocks = int(blocks(x)), t.parts = int(tiles.parts);
     t.finish.alpha = 1;
