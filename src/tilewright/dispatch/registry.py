@@ -233,8 +233,7 @@ class Registry:
             known = self._selections.get(key)
             if known is not None:
                 return known
-        chosen = self._choose(problem, count, strict, now.measure, where)
-        chosen = ruled.told(ops.op(problem.op), chosen, now.rule)
+        chosen = ruled.told(self._choose(problem, count, strict, now.measure, where), now.rule)
         if where is None:
             if len(self._selections) >= MOST_REMEMBERED:
                 self._selections.clear()

@@ -42,8 +42,8 @@ def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], 
     )
 
 
-def told(op: Op, chosen: Selection, name: str) -> Selection:
+def told(chosen: Selection, name: str) -> Selection:
     """A choice that the rule somebody asked for did not make says so, where the op has the rule."""
-    if name not in op.selection_rules or chosen.by == name or chosen.tier == "locked":
+    if name not in ops.op(chosen.spec.op).selection_rules or chosen.by == name or chosen.tier == "locked":
         return chosen
     return replace(chosen, reason=f"{chosen.reason}; the rule {name} has nothing to say of these kernels")
