@@ -24,7 +24,7 @@ pytestmark = pytest.mark.amd
 
 PLAIN = AttentionSignature("forward", "bf16", "bf16", "bf16", head_qk=64, head_v=64)
 SIGNATURES = (
-    replace(PLAIN, mask="window", lse=True, packed=True),
+    replace(PLAIN, mask="window", lse=True, packed=True, dropout=True),
     settled(replace(PLAIN, family="combine", lse=True)),
     settled(replace(PLAIN, family="append", rotary="half", dtype_aux="bf16", pages="strided", lookup="table")),
 )

@@ -68,6 +68,17 @@ static uint32_t float_to_bf16(float f) {
   return (x + 0x7fff + (x >> 16 & 1)) >> 16;
 }
 
+/* To nearest even; what has no number there is its NaN. */
+static uint32_t float_to_fnuz(float f, int mantissa_bits, int bias) {
+  float size = fabsf(f);
+  if (!(size < INFINITY)) return 0x80;
+  int least = 1 - bias, exponent = size > 0 && ilogbf(size) > least ? ilogbf(size) : least;
+  float units = rintf(ldexpf(size, mantissa_bits - exponent)); /* may be a whole power of two more */
+  uint32_t code = (uint32_t)units + ((uint32_t)(exponent - least) << mantissa_bits);
+  if (code > 0x7f) return 0x80;
+  return code && signbit(f) ? code | 0x80 : code;
+}
+
 static float element(uint32_t packed, int index, int type) {
   switch (type) {
     case F32:
@@ -94,7 +105,19 @@ static float element(uint32_t packed, int index, int type) {
 
 /* For the tests of the formats. */
 float tw_element(uint32_t packed, int index, int type) { return element(packed, index, type); }
-uint32_t tw_round(float f, int type) { return type == F16 ? float_to_half(f) : float_to_bf16(f); }
+static uint32_t rounded(float f, int type) {
+  switch (type) {
+    case F16:
+      return float_to_half(f);
+    case FP8_FNUZ:
+      return float_to_fnuz(f, 3, 8);
+    case BF8_FNUZ:
+      return float_to_fnuz(f, 2, 16);
+    default:
+      return float_to_bf16(f);
+  }
+}
+uint32_t tw_round(float f, int type) { return rounded(f, type); }
 
 /* ---- matrix instructions ----
  * A is m x k, B is k x n, `blocks` of them side by side.  Lane l holds row (column) l % m of A (of B), of the
@@ -401,6 +424,28 @@ int tw_bpermute(wave *w, const int32_t *unused) {
   }
   for (int lane = 0; lane < LANES; ++lane)
     if (exec >> lane & 1) file[dst * LANES + lane] = read[lane];
+  set_pc(w, pc_of(w) + 8);
+  return OK;
+}
+
+/* ---- two floats to 8 bits ----
+ * v_cvt_pk_fp8_f32 and v_cvt_pk_bf8_f32 of gfx942, which has FNUZ floats (the emulator knows gfx950's): the half of the
+ * result that op_sel names is written, the other stays. */
+int tw_narrow(wave *w, const int32_t *type) {
+  uint64_t code = word(w, 0) | (uint64_t)word(w, 1) << 32, exec = exec_of(w);
+  int dst = (int)bits(code, 0, 8), high = (int)bits(code, 14, 1);
+  for (int lane = 0; lane < LANES; ++lane) {
+    uint32_t *to = &w->vgpr[dst * LANES + lane], both = 0;
+    if (!(exec >> lane & 1)) continue;
+    for (int i = 0; i < 2; ++i) {
+      int src = (int)bits(code, 32 + 9 * i, 9);
+      float f = as_float(src < 256 ? w->sgpr[src] : w->vgpr[(src - 256) * LANES + lane]);
+      if (bits(code, 8 + i, 1)) f = fabsf(f);
+      if (bits(code, 61 + i, 1)) f = -f;
+      both |= rounded(f, *type) << 8 * i;
+    }
+    *to = high ? (*to & 0xffff) | both << 16 : (*to & 0xffff0000) | both;
+  }
   set_pc(w, pc_of(w) + 8);
   return OK;
 }

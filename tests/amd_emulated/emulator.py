@@ -110,6 +110,7 @@ def compile_c(source: Path, *flags: str, name: str = "") -> Path:
 
 TYPES = {"F16": 0, "BF16": 1, "F32": 2, "I8": 3, "FP8": 4, "BF8": 5}
 FNUZ = {4: 6, 5: 7}  # gfx942 reads 8-bit floats without infinities and with another bias
+NARROWED = {0xD2A2: 6, 0xD2A3: 7}  # v_cvt_pk_fp8_f32, v_cvt_pk_bf8_f32, and what they make on gfx942
 # gfx90a numbers a few matrix instructions otherwise than its successors.
 GFX90A_MFMA = {0x66: (32, 32, 8, 1, "BF16"), 0x67: (16, 16, 16, 1, "BF16"), 0x63: (32, 32, 4, 2, "BF16"),
                0x64: (16, 16, 4, 4, "BF16"), 0x65: (4, 4, 4, 16, "BF16"),
@@ -243,6 +244,8 @@ class Checkout:
             return ("tw_skip", ctypes.c_int32(8 if family == "rdna3" else 12)) if old else None
         if code >> 23 == 0x1A7 and (code >> 16 & 0x7F) in MFMA_CODES:
             return self._lookup("mfma", code >> 16 & 0x7F, target)
+        if target == "gfx942" and code >> 16 in NARROWED:
+            return "tw_narrow", ctypes.c_int32(NARROWED[code >> 16])
         if code >> 26 == 0x38:
             return self._lookup("buffer", code >> 18 & 0x7F, target)
         if code >> 26 == 0x37 and (code >> 14 & 3) in (0, 2):

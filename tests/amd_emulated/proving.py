@@ -35,7 +35,7 @@ import ctypes
 import importlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -44,7 +44,11 @@ from tests.amd_emulated.emulator import HERE, MODELLED
 from tests.amd_emulated.fenced import Memory
 from tests.amd_emulated.oracle import Expected, Judgement
 from tilewright.arch import all_archs
+from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
+
+LOOPS = 0.1  # of draws where a pool has other kernels too
+SIGNATURE_TRIES = 40  # of one signature: some have no legal schedule
 
 
 class Problem(Protocol):
@@ -82,6 +86,41 @@ def drawn_entry(
     pool, spec = kernel(rng, rules)
     served, refused = problems(rng, spec)
     return Entry(index, pool, spec, served, refused, rules)
+
+
+def by_pipeline(proposed: Iterable[KernelSpec], rules: Counter[str]) -> dict[str, list[KernelSpec]]:
+    """What a pool proposes, by pipeline."""
+    every: dict[str, list[KernelSpec]] = {}
+    for one in proposed:
+        every.setdefault(one.schedule.pipeline, []).append(one)
+    if not every:
+        rules["the pool proposes nothing"] += 1
+    return every
+
+
+def drawn_kernel(
+    rng: random.Random,
+    rules: Counter[str],
+    propose: Callable[[], tuple[str, Iterable[KernelSpec]]],
+    vary: Callable[[KernelSpec], KernelSpec] = lambda one: one,
+) -> tuple[str, KernelSpec]:
+    """A pool and a legal kernel of what `propose` draws of it: a pipeline, then a schedule.
+
+    Loops are kept where there is nothing else, and `LOOPS` of the times beside others.
+    """
+    while True:
+        pool, proposed = propose()
+        every = by_pipeline(proposed, rules)
+        if not every:
+            continue
+        fast = [one for one in every if one != "loops"]
+        pipeline = rng.choice(fast) if fast and (rng.random() > LOOPS or "loops" not in every) else "loops"
+        for _ in range(SIGNATURE_TRIES):
+            spec = vary(rng.choice(every[pipeline]))
+            broken = [one.rule for one in op(spec.op).check(spec)]
+            if not broken:
+                return pool, spec
+            rules[broken[0]] += 1
 
 
 @dataclass(slots=True)

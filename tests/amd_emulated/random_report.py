@@ -88,13 +88,20 @@ def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["arch"], row["inputs"], row["pipeline"]), []).append(row)
-    yield _row(["arch", "inputs", "pipeline", "kernels", "right", "problems", "largest share of the bound"])
-    yield _row(["---", "---", "---", "---:", "---:", "---:", "---:"])
+    yield _row(["arch", "inputs", "pipeline", "kernels", "right", "problems", "largest share of the bound", "compiled"])
+    yield _row(["---", "---", "---", "---:", "---:", "---:", "---:", "---:"])
     for key, held in sorted(groups.items()):
         problems = [one for row in held for one in row["problems"] if one["verdict"] == RIGHT]
         share = max((one["of_bound"] for one in problems), default=0.0)
         right = sum(row["verdict"] == RIGHT for row in held)
-        yield _row([*key, str(len(held)), str(right), str(len(problems)), f"{100 * share:.0f} %"])
+        numbers = [str(len(held)), str(right), str(len(problems)), f"{100 * share:.0f} %"]
+        yield _row([*key, *numbers, _compiled([row.get("cpu_seconds", 0.0) for row in held])])
+
+
+def _compiled(seconds: Sequence[float]) -> str:
+    """CPU seconds a kernel, of those that were not found in the store."""
+    taken = [one for one in seconds if one]
+    return f"{sum(taken) / len(taken):.0f} s" if taken else ""
 
 
 def write(document: Path, facts: Facts, rows: Sequence[dict[str, Any]]) -> None:

@@ -44,8 +44,8 @@ class BuildFailed(RuntimeError):
     """The kernel could not be built."""
 
 
-def build(spec: KernelSpec) -> Path:
-    """The library of a kernel, from the store or compiled by a process of its own."""
+def build(spec: KernelSpec) -> tuple[Path, float]:
+    """The library of a kernel, from the store or compiled by a process of its own, and what that took of a core."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.amd_emulated.build_one"],
         stdin=subprocess.PIPE,
@@ -65,7 +65,8 @@ def build(spec: KernelSpec) -> Path:
         raise BuildFailed(f"it does not compile in {BUILD_SECONDS:.0f} s") from error
     if child.returncode:
         raise BuildFailed(f"it does not compile: {wrong.strip()[-1500:]}")
-    return Path(said.strip())
+    path, seconds = said.split("\n")[:2]
+    return Path(path), float(seconds)
 
 
 class Rows:
@@ -128,7 +129,7 @@ def make_row(entry: Entry, key: str, workers: Workers) -> dict[str, Any]:
         "problems": [],
     }
     try:
-        library = build(spec)
+        library, row["cpu_seconds"] = build(spec)
         row["build_seconds"] = round(time.perf_counter() - started, 1)
         started = time.perf_counter()
         row["problems"] = list(_outcomes(entry, library, workers))

@@ -82,6 +82,27 @@ def test_half_precision_both_ways(ops: Any) -> None:
             assert same.all()
 
 
+@needs_c
+@pytest.mark.parametrize(("code", "dtype"), [(6, ml_dtypes.float8_e4m3fnuz), (7, ml_dtypes.float8_e5m2fnuz)])
+def test_floats_to_eight_bits(ops: Any, code: int, dtype: Any) -> None:
+    """Into one half of a register, with signs taken off or turned; the other half stays."""
+    rng = np.random.default_rng(code)
+    near = (rng.standard_normal((2, 64)) * 2.0 ** rng.integers(-20, 18, (2, 64))).astype(np.float32)
+    near[:, :4] = (0.0, -0.0, np.inf, np.nan)
+    for high in (0, 1):
+        registers = np.zeros((300, 64), np.uint32)
+        registers[2:4], registers[1] = near.view(np.uint32), 0xABCD1234
+        scalars = np.zeros(1024, np.uint32)
+        scalars[126:128] = 0xFFFFFFFF
+        words = np.array([0xD2A20001 | high << 14 | 1 << 8, 258 | 259 << 9 | 1 << 30], np.uint32)  # |v2|, -v3
+        scalars[256], scalars[257] = words.ctypes.data & 0xFFFFFFFF, words.ctypes.data >> 32
+        ops.tw_narrow(ctypes.byref(_wave(registers, scalars)), ctypes.byref(ctypes.c_int32(code)))
+        with np.errstate(all="ignore"):
+            first, second = np.abs(near[0]).astype(dtype).view(np.uint8), (-near[1]).astype(dtype).view(np.uint8)
+        made = first.astype(np.uint32) | second.astype(np.uint32) << 8
+        assert (registers[1] == (0x1234 | made << 16 if high else 0xABCD0000 | made)).all()
+
+
 def _wave(registers: np.ndarray[Any, Any], scalars: np.ndarray[Any, Any]) -> Wave:
     return Wave(scalars.ctypes.data, registers.ctypes.data, registers.ctypes.data, 0, 0)
 

@@ -25,6 +25,10 @@ PROBLEMS = {
     "window": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, window_left=40, window_right=0, **HALF),
     "alibi": AttentionProblem(2, 4, 128, 128, 64, bias="alibi", **HALF),
     "bias": AttentionProblem(2, 4, 128, 128, 64, bias="tensor", **HALF),
+    "dropout": AttentionProblem(2, 4, 128, 128, 64, dropout=True, **HALF),
+    "fp8": AttentionProblem(
+        2, 4, 128, 128, 64, heads_kv=2, dtype_q="fp8_e4m3fnuz", dtype_out="bf16", scales_q="tensor", scales_kv="head"
+    ),
     "packed": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, packed=True, **HALF),
     "paged": AttentionProblem(
         2, 4, 128, 128, 64, heads_kv=2, pages="strided", lookup="table", page_size=64, lengths_k=True, **HALF

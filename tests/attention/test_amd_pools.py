@@ -71,13 +71,14 @@ def test_where_ck_tile_cannot_multiply_there_are_loops(name: str) -> None:
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("amd-attention-dtype", {"dtype_kv": "fp8_e4m3"}),
     ("amd-attention-dtype", {"dtype_out": "fp32"}),
+    ("amd-attention-dtype", {"dtype_q": "fp8_e4m3", "dtype_kv": "fp8_e4m3"}),  # the encoding of gfx950
     ("amd-attention-mask", {"masked": True}),
     ("amd-attention-aux", {"bias": "tensor"}),
     ("amd-attention-packed-bias", {"bias": "tensor", "dtype_aux": "fp16", "packed": True}),
     ("amd-attention-pages", {"pages": "vectorised", "lookup": "table"}),
     ("amd-attention-pages", {"family": "split", "pages": "strided", "lookup": "indices"}),
     ("amd-attention-pages", {"pages": "strided", "lookup": "indices"}),
-    ("amd-attention-dropout", {"dropout": True}),
+    ("amd-attention-dropout", {"dropout": True, "pages": "strided", "lookup": "table"}),
     ("amd-attention-headers", {"sink": True}),
     ("amd-attention-headers", {"mask": "generic"}),
 ]
@@ -241,7 +242,9 @@ def test_a_rule_says_nothing_where_no_block_serves() -> None:
     """Then the choice falls as it does without one."""
     problem = AttentionProblem(1, 2, 300, 300, 128, dtype_q="fp32")
     with settings.override(rule="seqtune"):
-        assert Registry("gfx942").select(problem).stages[-1].spec.schedule.pipeline == "loops"
+        chosen = Registry("gfx942").select(problem).stages[-1]
+        assert chosen.spec.schedule.pipeline == "loops"
+        assert "the rule seqtune has nothing to say of these kernels" in chosen.reason
         other = GemmProblem(64, 64, 64)
         assert Registry("generic").select(other) == _without_rule(other)
 

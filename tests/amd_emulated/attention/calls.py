@@ -18,8 +18,10 @@ from tests.amd_emulated.oracle import Judgement
 from tests.amd_emulated.proving import Call
 from tilewright.dtypes import BY_NUMPY_NAME
 from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention.reference import Numbers
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.bindings import binding
+from tilewright.runtime.bindings.attention.samples import numbers_of
 from tilewright.runtime.requests import Sample
 
 ATTENTION = binding("attention")
@@ -34,14 +36,16 @@ def prepare(spec: KernelSpec, one: Drawn) -> Call:
     written = tuple(slot.name for slot in ATTENTION.slots if slot.written and slot.name in memory)
     multiplies = spec.schedule.pipeline != "loops" and spec.signature.family in ("forward", "split")
     p = one.problem
+    args = _filled(p, sample, [memory.get(slot.name) for slot in ATTENTION.slots])
     some = p.keys > 0 and p.rows > 0 and not (p.packed or p.lengths_q or p.lengths_k or p.bounded)  # else some see none
     return Call(
-        _filled(one.problem, sample, [memory.get(slot.name) for slot in ATTENTION.slots]),
+        args,
         memory,
         written,
         dict,
         multiplies and some,
         judge=partial(_judged, one.problem, sample, memory),
+        keep=[_seed_in_memory(args, numbers_of(p, sample.scalars))] if p.dropout and one.seed % 2 else [],
     )
 
 
@@ -82,6 +86,13 @@ def _filled(problem: AttentionProblem, sample: Sample, memory: list[Memory | Non
     for scalar in request.scalars:
         ctypes.c_double.from_address(start + scalar.offset).value = sample.scalars[scalar.index]
     return args
+
+
+def _seed_in_memory(args: ctypes.Structure, numbers: Numbers) -> Any:
+    """Seed and offset where the kernel reads them as late as it runs; those of the call are others then."""
+    both = np.array([numbers.seed, numbers.offset], np.uint64)
+    args.seed_at, args.seed[0], args.offset[0] = both.ctypes.data, args.seed[0] + 1, args.offset[0] + 1
+    return both
 
 
 def _judged(problem: AttentionProblem, sample: Sample, memory: dict[str, Memory]) -> Judgement:

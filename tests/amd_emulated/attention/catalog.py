@@ -90,7 +90,7 @@ def _of(dtype: str, batch: int, heads: int, rows: int, keys: int, size: int, **m
 
 
 def cases() -> list[Case]:
-    return [*_forward(), *_others(), *_archs()]
+    return [*_forward(), *_rarer(), *_others(), *_archs()]
 
 
 def _forward() -> list[Case]:
@@ -118,6 +118,22 @@ def _forward() -> list[Case]:
         Case("heads of 96", _of("fp16", 1, 1, 100, 90, 96, lse=True)),
         Case("heads of 192 and 128, bf16", _of("bf16", 1, 1, 100, 140, 192, head_v=128)),
         Case("heads of 256", _of("fp16", 1, 1, 100, 140, 256)),
+    ]
+
+
+def _rarer() -> list[Case]:
+    """Q through LDS, dropout, fp8."""
+    staged = CkTileAttentionSchedule("qs", (64, 64, 32, 64, 32, 64), (4, 1, 1), (16, 16, 16))
+    dropping = _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, dropout=True, **CAUSAL)
+    packed = _of("bf16", 3, 2, 50, 90, 64, heads_kv=1, packed=True, total_rows=100, total_keys=150, dropout=True)
+    narrow: dict[str, Any] = {"dtype_out": "bf16", "scales_q": "tensor", "scales_kv": "tensor", **CAUSAL}
+    by_head: dict[str, Any] = {"dtype_out": "fp32", "scales_q": "head", "scales_kv": "head"}
+    return [
+        Case("Q through LDS, qs", _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL), schedule=staged),
+        Case("dropout", dropping),
+        Case("dropout, packed, qr, bf16", packed, pick=2),
+        Case("fp8, scales of tensors", _of("fp8_e4m3fnuz", 1, 2, 70, 130, 64, heads_kv=1, **narrow)),
+        Case("fp8, scales of heads", _of("fp8_e4m3", 2, 4, 70, 130, 128, heads_kv=2, **by_head), "gfx950"),
     ]
 
 

@@ -1,9 +1,9 @@
 """Attentions drawn by seed: kernels from the pools as users have them, problems of every kind there is.
 
 Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
-and those of CK Tile's profiles; family, element type, head sizes, window, bias, soft cap, LSE, packed rows and pages
-evenly or as the weights below say; of what the pool proposes for them a pipeline, then a legal schedule evenly.  The
-plain loops are kept where a pool has nothing else, and one time in twelve beside others.
+and those of CK Tile's profiles; family, element type, head sizes, window, bias, soft cap, dropout, LSE, packed rows and
+pages evenly or as the weights below say; of what the pool proposes for them a pipeline, then a legal schedule evenly.
+The plain loops are kept where a pool has nothing else, and one time in ten beside others.
 
 Problems: batches of one to three, one to four query heads a head of keys, heads of any size the kernel holds (most of
 them in whole loads), rows and keys from one to three blocks and a bit, whole blocks, none at all; windows of either
@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.amd_emulated.proving import Entry, drawn_entry, modelled
+from tests.amd_emulated.proving import Entry, drawn_entry, drawn_kernel, modelled
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, amd
@@ -34,7 +34,9 @@ ROUTES = ("forward",) * 5 + ("paged",) * 2 + ("prefill",) * 2 + ("split",) * 2 +
                                                                               "append paged")  # fmt: skip
 SIZES = ((64, 64),) * 3 + ((128, 128),) * 4 + ((32, 32),) * 2 + ((256, 256),) * 2 + ((96, 96), (192, 128), (160, 160),
                                                                                     (192, 192))  # fmt: skip
-LOOPS = 0.08  # of draws where a pool has other kernels too
+DROPPED, NARROW = 0.15, 0.15  # of forward kernels without pages
+FP8 = {"gfx942": "fp8_e4m3fnuz", "gfx950": "fp8_e4m3"}  # which each multiplies
+NARROW_SIZES = ((64, 64), (128, 128), (192, 128), (256, 256))
 # ordinary   as normal numbers        rising   scores grow along the keys, so that every step has a new maximum
 # steep      scores far apart         flat     every score 0: the mean of the values
 # signs      -1 and 1, and nothing else
@@ -72,26 +74,16 @@ def draw(seed: int, index: int) -> Entry:
 
 
 def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
-    attention = op("attention")
-    while True:
-        arch, pool, signature = rng.choice(modelled()), rng.choice(POOLS), draw_signature(rng)
-        every: dict[str, list[KernelSpec]] = {}
-        for one in amd.schedules(pool, signature, arch_by_name(arch)):
-            every.setdefault(one.pipeline, []).append(KernelSpec("attention", signature, one, arch))
-        fast = [one for one in every if one != "loops"]
-        if not every:
-            rules["the pool proposes nothing"] += 1
-            continue
-        pipeline = rng.choice(fast) if fast and (rng.random() > LOOPS or "loops" not in every) else "loops"
-        for _ in range(40):  # of one signature; some have no legal schedule
-            spec = rng.choice(every[pipeline])
-            broken = [one.rule for one in attention.check(spec)]
-            if not broken:
-                return pool, spec
-            rules[broken[0]] += 1
+    def propose() -> tuple[str, Iterable[KernelSpec]]:
+        arch, pool = rng.choice(modelled()), rng.choice(POOLS)
+        signature = draw_signature(rng, arch)
+        proposed = amd.schedules(pool, signature, arch_by_name(arch))
+        return pool, (KernelSpec("attention", signature, one, arch) for one in proposed)
+
+    return drawn_kernel(rng, rules, propose)
 
 
-def draw_signature(rng: random.Random) -> AttentionSignature:
+def draw_signature(rng: random.Random, arch: str) -> AttentionSignature:
     """What the kernel computes."""
     route, kind, (qk, v) = rng.choice(ROUTES), rng.choice(("fp16", "bf16")), rng.choice(SIZES)
     family, _, paged = route.partition(" ")
@@ -104,11 +96,21 @@ def draw_signature(rng: random.Random) -> AttentionSignature:
         has["softcap"] = True
     elif extra != "none" and not (extra == "bias" and has["packed"]):
         has["bias"] = "tensor" if extra == "bias" else extra
+    if family == "forward" and not paged and rng.random() < DROPPED:
+        has["dropout"] = True
     if paged:
         has |= {"pages": "strided", "lookup": "indices" if paged == "prefill" else "table"}
     if family == "append":
         has["rotary"] = rng.choice(("none", "interleaved", "half"))
+    if family == "forward" and not paged and has.get("bias") != "tensor" and arch in FP8 and rng.random() < NARROW:
+        return _of_fp8(rng, FP8[arch], kind, (qk, v), {**has, "dropout": False})
     return settled(AttentionSignature(family, kind, kind, kind, qk, v, dtype_aux=kind, **has))
+
+
+def _of_fp8(rng: random.Random, kind: str, out: str, heads: tuple[int, int], has: dict[str, Any]) -> AttentionSignature:
+    scales, sizes = rng.choice(("none", "tensor", "tensor", "head")), heads if heads in NARROW_SIZES else (128, 128)
+    out = rng.choice((out, out, "fp32"))
+    return settled(AttentionSignature("forward", kind, kind, out, *sizes, scales=scales, **has))
 
 
 # -- problems ----------------------------------------------------------------------------------------------------------
@@ -163,7 +165,10 @@ def _made(spec: KernelSpec, change: dict[str, Any]) -> AttentionProblem:
     s = spec.signature
     sizes: dict[str, Any] = {"head_qk": s.head_qk, "head_v": s.head_v}
     has: dict[str, Any] = {name: getattr(s, name) for name in ("family", "dtype_q", "dtype_kv", "dtype_out", "bias",
-                           "dtype_aux", "softcap", "lse", "packed", "pages", "lookup", "rotary")}  # fmt: skip
+                           "dtype_aux", "softcap", "dropout", "lse", "packed", "pages", "lookup",
+                           "rotary")}  # fmt: skip
+    if s.scales != "none":
+        has |= {"scales_q": s.scales, "scales_kv": s.scales}
     if s.mask == "window":
         has["window_right"] = 0
     if s.family in ("split", "combine"):

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, prod
 from typing import Any
 
 from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT, WRITTEN, Geometry, count
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
-from tests.amd_emulated.proving import Entry, drawn_entry, modelled
+from tests.amd_emulated.proving import Entry, drawn_entry, drawn_kernel, modelled
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
@@ -41,7 +41,6 @@ INPUTS = ("fp16", "fp16", "bf16", "bf16", "fp32", "int8")
 OUTPUTS = {"float": ("fp16", "bf16", "fp32"), "int": ("int32", "int32", "int8", "fp32")}
 GROUPINGS = ("one",) * 4 + ("several",) * 3 + ("depthwise", "multiplier")
 D_KINDS = ("full", "full", "channel", "channel", "image", "pixel", "one")
-LOOPS = 0.1  # of draws where a pool has other kernels too
 SMALL_TILE = (48, 12, 24)  # of kernels without one
 MOST_WORK = 1 << 25  # products of one problem: a few seconds of emulation
 MOST_LOOPED = 1 << 19  # of the loops
@@ -154,26 +153,16 @@ def draw(seed: int, index: int) -> Entry:
 
 
 def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
-    conv = op("conv")
-    while True:
+    def propose() -> tuple[str, Iterable[KernelSpec]]:
         arch, pool = rng.choice(modelled()), rng.choice(POOLS)
-        axes = draw_axes(rng)
-        every: dict[str, list[KernelSpec]] = {}
-        for one in conv.proposals(pool, arch, **axes):
-            every.setdefault(one.schedule.pipeline, []).append(one)
-        fast = [one for one in every if one != "loops"]
-        if not every:
-            rules["the pool proposes nothing"] += 1
-            continue
-        pipeline = rng.choice(fast) if fast and (rng.random() > LOOPS or "loops" not in every) else "loops"
-        for _ in range(40):  # of one signature; some have no legal schedule
-            spec = rng.choice(every[pipeline])
-            if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
-                spec = replace(spec, signature=replace(spec.signature, dtype_d="fp32"))
-            broken = [one.rule for one in conv.check(spec)]
-            if not broken:
-                return pool, spec
-            rules[broken[0]] += 1
+        return pool, op("conv").proposals(pool, arch, **draw_axes(rng))
+
+    def vary(spec: KernelSpec) -> KernelSpec:
+        if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
+            return replace(spec, signature=replace(spec.signature, dtype_d="fp32"))
+        return spec
+
+    return drawn_kernel(rng, rules, propose, vary)
 
 
 def draw_axes(rng: random.Random) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
-from tests.amd_emulated.proving import Entry, drawn_entry, modelled
+from tests.amd_emulated.proving import SIGNATURE_TRIES, Entry, by_pipeline, drawn_entry, modelled
 from tilewright.arch import all_archs
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops import op
@@ -94,14 +94,11 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     while True:
         arch, pool = rng.choice(modelled()), rng.choice(POOLS)
         axes = draw_axes(rng)
-        every: dict[str, list[KernelSpec]] = {}
-        for one in gemm.proposals(pool, arch, **axes):
-            every.setdefault(one.schedule.pipeline, []).append(one)
+        every = by_pipeline(gemm.proposals(pool, arch, **axes), rules)
         if not every:
-            rules["the pool proposes nothing"] += 1
             continue
         proposed = every[rng.choice(list(every))]
-        for _ in range(40):  # of one signature; some have no legal schedule
+        for _ in range(SIGNATURE_TRIES):
             spec = rng.choice(proposed)
             if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
                 spec = replace(spec, signature=replace(spec.signature, dtype_d="fp32"))

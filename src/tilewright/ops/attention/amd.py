@@ -19,7 +19,7 @@ from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule, rout
 from tilewright.ops.attention.amd_tiles import HEAD_SIZES
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
-from tilewright.ops.attention.spec import AttentionSignature, head_class, settled, signature_violations
+from tilewright.ops.attention.spec import FP8, AttentionSignature, head_class, settled, signature_violations
 from tilewright.ops.base import Violation
 
 USUAL = "fp16"
@@ -30,7 +30,7 @@ POOLS = {one.name: one.summary for one in _FORWARD} | {
 }
 _HALVES = ("fp16", "bf16")
 
-WIDTH = 8  # elements of a whole load
+WIDTH = 8  # elements of a whole load, of halves
 MOST = (1 << 31) - 1  # of a size or stride
 MOST_BYTES = (1 << 31) - 65536  # of what a block reaches of one head
 MOST_BLOCKS = 65535  # of a grid, but for its first axis
@@ -57,6 +57,9 @@ def ck_tile_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violati
         yield Violation("amd-attention-dtype", f"keys of {s.dtype_kv} with queries of {s.dtype_q}", "use one type")
     if s.family == "forward" and s.dtype_q in _HALVES and s.dtype_out != s.dtype_q:
         yield Violation("amd-attention-dtype", f"results of {s.dtype_out} of {s.dtype_q}", f"use {s.dtype_q}")
+    narrow = "fp8_e4m3fnuz" if "fp8-fnuz" in arch.features else "fp8_e4m3"
+    if s.dtype_q in FP8 and s.dtype_q != narrow:
+        yield Violation("amd-attention-dtype", f"{s.dtype_q} on {arch.name}: it multiplies {narrow}", f"use {narrow}")
     if s.masked:
         yield Violation(
             "amd-attention-mask", "CK Tile knows no boolean mask", "give a bias that is minus infinity where it hides"
@@ -195,17 +198,17 @@ def _edges(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Itera
         yield Violation("amd-heads", f"heads of {p.head_v} are not tile_n1 {h.tile[3]}", "use a padded kernel")
 
 
-def _whole(*strides: tuple[int, ...]) -> bool:
-    return not any(one % WIDTH for each in strides for one in each)
+def _whole(*strides: tuple[int, ...], width: int = WIDTH) -> bool:
+    return not any(one % width for each in strides for one in each)
 
 
 def _alignment(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Violation]:
-    loaded = h.pipeline in amd_headers.LOADED
+    loaded, width = h.pipeline in amd_headers.LOADED, 16 // dtype(p.dtype_q).bytes
     for what, padded, head, strides in (
         ("q and k", h.pad[2], p.head_qk, (p.q_strides, p.k_strides)),
         ("v and o", h.pad[3], p.head_v, (p.v_strides, p.o_strides)),
     ):
-        if (not loaded or not padded) and (head % WIDTH or not _whole(*strides) or not p.aligned):
+        if (not loaded or not padded) and (head % width or not _whole(*strides, width=width) or not p.aligned):
             yield Violation(
                 "amd-alignment",
                 f"{what}: heads of {head}, strides and addresses are not all multiples of 16 bytes",

@@ -16,11 +16,14 @@ WAVE = 64
 BUFFERS = 3  # of K and V in LDS, where they are copied there past the registers
 MOST_HEAD = 256
 LOADED = ("qr", "qs", "qr_pagedkv")  # pipelines that load K into registers first
+DROPPING = ("qr", "qr_async")
+NARROW = ("fp8bf16", "fp8fp16", "fp8fp32")
 MULTIPLYING = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")
 LOG_SPLITS = (3, 4, 5, 6, 7)
 APPEND_TILE = 64  # rows of Q and new keys of a block
 APPEND_HEADS = (32, 64, 128, 256)
 BESIDE = 66  # registers for addresses, fragments and the like: kernels that had fewer left spilled
+DRAWN, DRAWN_KEYS = 16, 32  # registers of random numbers, and neighbours that are drawn for together
 _AGE = "CK Tile headers of mid-2025"
 
 
@@ -43,6 +46,11 @@ def _spread(rows: int, columns: int, pack: int) -> int:
     return (columns // pack - 1) * (rows + 1) * pack + rows * pack
 
 
+def _random_bytes(one: Instance) -> int:
+    """What CK Tile keeps for random numbers, which ours do not need."""
+    return (one.wave[0] * one.warp[0] + 1) * one.warp[1] if one.dropout else 0
+
+
 def lds_bytes(one: Instance) -> int:
     """What a block stages: the larger of K and V, three times where they are copied past the registers."""
     m0, n0, k0, n1, k1, _ = one.tile
@@ -52,10 +60,11 @@ def lds_bytes(one: Instance) -> int:
         vector, waves = 4 // size, threads(one) // WAVE
         groups = WAVE // max(1, k1 // vector)
         keys = n0 // max(1, groups * waves) * waves * (WAVE * vector + pack)
-        return BUFFERS * max(keys, values) * size
-    staged = max(_spread(n0, k0, pack), values) * size
-    rows = _spread(m0, k0, pack) * size if one.pipeline == "qs" else 0
-    return -(-rows // 16) * 16 + staged
+        return BUFFERS * max(keys, values) * size + _random_bytes(one)
+    keys = _spread(n0, k0, pack) * size
+    if one.pipeline == "qs":  # V lies where Q and K lay
+        return max(-(-_spread(m0, k0, pack) * size // 16) * 16 + keys, (values - pack) * size)
+    return max(keys, values * size, _random_bytes(one))
 
 
 def width_v(one: Instance) -> int:
@@ -80,6 +89,8 @@ def occupancy(one: Instance) -> int:
         return one.block_per_cu
     size = one.tile[5]
     biased = one.bias == "bias" and (one.pipeline in LOADED or one.padding[1])
+    if one.pipeline not in LOADED and one.dropout and one.bias != "no":
+        return 1
     if size <= 32:
         return 1 if one.pipeline not in LOADED and biased and one.mask != "no" else 2
     if size <= 64:
@@ -94,11 +105,13 @@ def registers(one: Instance) -> int:
     them."""
     m0, n0, k0, n1, k1, k0max = one.tile
     lanes = threads(one)
-    coming = n1 * k1 + (n0 * k0 if one.pipeline in LOADED else 0)
+    coming = n1 * k1 + (n0 * k0 if one.pipeline in LOADED else 0) + (m0 * k0 if one.pipeline == "qs" else 0)
     scores = m0 * n0 // lanes
     rows = 0 if one.pipeline == "qs" else m0 * sub_head(k0max) * one.bytes // 4 // lanes
     biased = scores * one.bytes // 4 if one.bias == "bias" else 0
-    return m0 * n1 // lanes + scores + scores * one.bytes // 4 + rows + biased + coming * one.bytes // 4 // lanes
+    dropping = DRAWN if one.dropout else 0
+    coming = coming * one.bytes // 4 // lanes
+    return m0 * n1 // lanes + scores + scores * one.bytes // 4 + rows + biased + coming + dropping
 
 
 def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
@@ -109,8 +122,6 @@ def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
         )
     if one.pipeline in NEWEST:
         yield Violation("amd-attention-headers", f"{_AGE} have no pipeline {one.pipeline}", "use qr_async")
-    if one.pipeline == "qs":
-        yield Violation("amd-attention-headers", f"pipeline qs of {_AGE} was never executed here", "use qr")
     if one.pipeline == "qr_nwarp_sshuffle":
         yield Violation("amd-attention-headers", f"pipeline {one.pipeline} is not written for {_AGE}", "use qr")
     if one.sink:
@@ -118,23 +129,33 @@ def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:
     if one.data_type == "fp32":
         yield Violation("amd-attention-headers", f"{_AGE} have no attention of fp32", "use fp16 or bf16")
     if one.data_type in (*FP8, "mxfp8"):
-        yield Violation(
-            "amd-attention-headers",
-            f"attention of {one.data_type} is not written for {_AGE}: they hold every result to the range of fp8, and "
-            "take scales as numbers of the call",
-            "use fp16 or bf16",
-        )
-    if one.qscale != "no":
+        yield from _narrow(one)
+    if one.qscale not in ("no", "pertensor"):
         yield Violation("amd-attention-headers", f"{_AGE} know no scales of kind {one.qscale}", "scale before the call")
-    if one.dropout:
+    if one.dropout and (one.family != "fwd" or one.pipeline not in DROPPING):
         yield Violation(
             "amd-attention-dropout",
-            "CK Tile drops by a generator of its own, whose numbers depend on lanes and tiles: not the mask that a "
-            "seed stands for on every target",
-            "use dropout 0",
+            f"dropout with {one.family} {one.pipeline}: of {_AGE} only forward kernels with qr and qr_async drop",
+            "use fwd with qr or qr_async, or dropout 0",
         )
     if one.family == "batch_prefill":
         yield from _pool(one)
+
+
+def _narrow(one: Instance) -> Iterator[Violation]:
+    """Of fp8."""
+    if one.data_type not in NARROW:
+        yield Violation("amd-attention-headers", f"{_AGE} have no attention of {one.data_type}", f"use {NARROW[0]}")
+    if one.family != "fwd" or one.pipeline != "qr":
+        yield Violation(
+            "amd-attention-headers",
+            f"{one.family} {one.pipeline} of {one.data_type}: of {_AGE} only forward kernels with qr take scales",
+            "use fwd with qr, or fp16 or bf16",
+        )
+    if one.bias == "bias" or one.dropout:
+        yield Violation(
+            "amd-attention-headers", f"bias or dropout of {one.data_type}: CK Tile proposes no such kernel", "use fp16"
+        )
 
 
 def _pool(one: Instance) -> Iterator[Violation]:
@@ -162,12 +183,13 @@ def _waves(one: Instance, arch: Arch) -> Iterator[Violation]:
             f"waves {one.wave[:3]} and {one.wave[3:6]}: rows are reduced inside a wave, so both grids are w, 1, 1",
             f"use {one.wave[0]}, 1, 1 for both",
         )
-    known = {32: (32, 32, 16), 16: (16, 16, 16)}
+    known = {32: (32, 32, 32)} if one.bytes == 1 else {32: (32, 32, 16), 16: (16, 16, 16)}
     if known.get(one.warp[0]) != tuple(one.warp[:3]) or one.warp[3:6] != one.warp[:3]:
         yield Violation(
             "amd-attention-warp-tile",
-            f"warp tiles {one.warp[:3]} and {one.warp[3:6]}: {_AGE} multiply by 32x32x16 or 16x16x16, twice the same",
-            "use 32x32x16 or 16x16x16",
+            f"warp tiles {one.warp[:3]} and {one.warp[3:6]}: {_AGE} multiply by 32x32x16 or 16x16x16, fp8 by 32x32x32, "
+            "twice the same",
+            "use 32x32x32" if one.bytes == 1 else "use 32x32x16 or 16x16x16",
         )
     elif one.tile[0] % (one.wave[0] * one.warp[0]):
         yield Violation(
@@ -200,6 +222,12 @@ def _steps(one: Instance, arch: Arch) -> Iterator[Violation]:
         yield Violation("amd-attention-k1", f"tile_k1 {k1} with tile_n0 {n0}", "use a divisor, 16 or 32")
     if n1 % one.warp[4] or n1 != one.hdim_v:
         yield Violation("amd-attention-n1", f"tile_n1 {n1} with head size {one.hdim_v} of V", f"use {one.hdim_v}")
+    if one.dropout and n0 % DRAWN_KEYS:
+        yield Violation(
+            "amd-attention-dropout",
+            f"dropout with tile_n0 {n0}: random numbers are drawn for {DRAWN_KEYS} keys at a time",
+            f"use a multiple of {DRAWN_KEYS}",
+        )
     if k0max < one.hdim_q:
         yield Violation("amd-attention-k0max", f"tile_k0max {k0max} under the head size {one.hdim_q}", "use a larger")
     if one.pipeline not in LOADED:
@@ -225,7 +253,7 @@ def _dealt(one: Instance, arch: Arch) -> Iterator[Violation]:
     """Tiles of K and V are whole loads of all lanes."""
     if one.family not in MULTIPLYING:
         return
-    why = _keys_dealt(one) or _values_dealt(one)
+    why = _keys_dealt(one) or _values_dealt(one) or (_rows_dealt(one) if one.pipeline == "qs" else "")
     if why:
         yield Violation("amd-attention-dealt", why, "use more keys a step, or fewer waves")
 
@@ -240,6 +268,17 @@ def _keys_dealt(one: Instance) -> str:
     return ""
 
 
+def _rows_dealt(one: Instance) -> str:
+    """Of Q that goes through LDS a step at a time."""
+    m0, k0 = one.tile[0], one.tile[2]
+    waves = threads(one) // WAVE
+    width = min(16 // one.bytes, m0 * k0 // threads(one))
+    lanes = k0 // width if width else 0
+    if not lanes or k0 % width or WAVE % lanes or m0 % (WAVE // lanes * waves):
+        return f"a tile of Q of {m0} by {k0} is no whole number of loads by {waves} waves"
+    return ""
+
+
 def _values_dealt(one: Instance) -> str:
     n1, k1 = one.tile[3], one.tile[4]
     waves, pack, width = threads(one) // WAVE, 16 // one.bytes, width_v(one)
@@ -247,8 +286,8 @@ def _values_dealt(one: Instance) -> str:
     total = n1 * k1 // (waves * WAVE)
     if width < 1 or n1 * k1 % (waves * WAVE) or total % width or pack % (total // width) or n1 % width:
         return bad
-    if width % (4 // one.bytes):
-        return f"{bad}: a lane would turn {width} neighbours, and it turns words"
+    if (one.bytes == 2 and width % 2) or width & (width - 1):
+        return f"{bad}: a lane would load {width} neighbours at once and turn them, and it does so with 1, 2 or 4 words"
     deep = total // width
     across, lanes = n1 // width, pack // deep
     if WAVE % (lanes * across) == 0:

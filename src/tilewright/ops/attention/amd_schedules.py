@@ -16,7 +16,7 @@ from tilewright.ops.attention import amd_features, amd_tiles
 from tilewright.ops.attention.amd_headers import APPEND_TILE, LOG_SPLITS
 from tilewright.ops.attention.amd_instance import Instance, Pads, Tile
 from tilewright.ops.attention.amd_rules import COMBINE_N1, NEWEST
-from tilewright.ops.attention.spec import FAMILIES, AttentionSignature
+from tilewright.ops.attention.spec import FAMILIES, FP8, AttentionSignature
 
 Shape = tuple[int, int, int]
 EVERY: Pads = (True, True, True, True)
@@ -91,7 +91,7 @@ def computed(signature: AttentionSignature, arch: str) -> Instance:
         hdim_v=s.head_v,
         mask="no" if s.mask == "none" else "top_left",  # where a window is laid is told at run time
         bias={"none": "no", "tensor": "bias", "alibi": "alibi"}[s.bias],
-        qscale={"none": "no", "tensor": "pertensor"}.get(s.scales, "blockscale"),
+        qscale={"none": "no", "tensor": "pertensor", "head": "pertensor"}.get(s.scales, "blockscale"),
         rope={"none": "none", "interleaved": "inter", "half": "half"}[s.rotary],
         lse=s.lse or s.family == "split",
         dropout=s.dropout,
@@ -139,6 +139,10 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
         if qk <= 32:
             return CkTileAttentionSchedule(pipeline, (32, 64, 16, v, 32, qk), (2, 1, 1), (16, 16, 16))
         return CkTileAttentionSchedule(pipeline, (64, 64 if qk <= 64 else 128, 32, v, 32, qk), (4, 1, 1), (16, 16, 16))
+    if signature.dtype_q in FP8:
+        n0, alone = (128, 0) if max(qk, v) <= 128 else (64, 1)
+        tile = (128, 64 if qk <= 64 else n0, 32, v, 32, qk)
+        return CkTileAttentionSchedule("qr", tile, (4, 1, 1), (32, 32, 32), block_per_cu=alone)
     if qk <= 32:
         return CkTileAttentionSchedule(pipeline, (128, 64, 16, v, 32, qk), (2, 1, 1))
     if v > 128:  # half the rows: the sums of more leave no registers for scores
@@ -185,12 +189,13 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
         yield from _plain(signature, where)
         return
     base = _tuned(signature, where)
-    pipelines = (base.pipeline, "qr") if where == "forward" else (base.pipeline,)
+    pipelines = dict.fromkeys((base.pipeline, "qr") if where == "forward" else (base.pipeline,))
     for pipeline in pipelines:
         for pad in _pads(where, pipeline):
             fitted = _fitted(base, pipeline)
-            if pipeline == "qr" and signature.bias == "tensor" and not fitted.block_per_cu:
-                fitted = replace(fitted, block_per_cu=2)  # a tile of bias is in registers too
+            more = signature.dropout or (pipeline == "qr" and signature.bias == "tensor")
+            if more and not fitted.block_per_cu:
+                fitted = replace(fitted, block_per_cu=2)  # random numbers or a tile of bias are in registers too
             yield replace(fitted, pad=pad)
     if signature.lookup == "table":
         yield from (replace(one, pad=pad) for one in _of_pages(base) for pad in _pads(where, one.pipeline))
@@ -224,7 +229,7 @@ def full(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttentionS
     qk, v = _heads(signature)
     pipelines = ("qr_async", "qr", "qs") if where == "forward" else (_ONLY[where],)
     for pipeline in pipelines:
-        for warp in ((32, 32, 16), (16, 16, 16)):
+        for warp in ((32, 32, 32),) if signature.dtype_q in FP8 else ((32, 32, 16), (16, 16, 16)):
             yield from _swept(pipeline, warp, (qk, v), where)
 
 

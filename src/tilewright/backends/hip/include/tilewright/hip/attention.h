@@ -74,6 +74,7 @@ struct Limits {
 template <class Config> struct CkTileAttention : PlainKernel, Limits {
   static constexpr bool split = Config::route == AttentionRoute::split, pool = Config::route == AttentionRoute::prefill;
   static constexpr int64_t bytes = sizeof(typename Config::Element);
+  static constexpr bool narrow = bytes == 1;     // fp8
   static constexpr int64_t most_places = 65536;  // that ALiBi tells apart, but in split kernels
 
   // What CK Tile's kernels have no argument for.
@@ -89,13 +90,16 @@ template <class Config> struct CkTileAttention : PlainKernel, Limits {
     if (Config::packed && paged<Config> && !pool && !x.lengths_k)
       return {TW_LIMIT, "rows are packed, and pages without lengths of keys"};
     if (!(x.scale > 0)) return {TW_LIMIT, "the scale is not positive: the largest score is found before it is scaled"};
-    if (x.dropout != 0) return {TW_LIMIT, "the kernel drops nothing"};
+    if (!Config::dropout && x.dropout != 0) return {TW_LIMIT, "the kernel drops nothing"};
     if (Config::bias == AttentionBias::tensor && (x.bias_strides[3] != 1 && x.keys > 1))
       return {TW_LIMIT, "the bias of neighbouring keys does not lie side by side"};
     if (Config::bias == AttentionBias::alibi && x.alibi_head != 1 && x.heads_q > 1)
       return {TW_LIMIT, "slopes of neighbouring heads do not lie side by side"};
     if (Config::bias == AttentionBias::alibi && !split && x.rows + x.keys > most_places)
       return {TW_LIMIT, "ALiBi's distances are of 16 bits in this kernel"};
+    if (!narrow && (x.q_scales.at || x.k_scales.at || x.v_scales.at)) return {TW_LIMIT, "the kernel knows no scales"};
+    if (x.q_scales.block_rows > 0 || x.k_scales.block_rows > 0 || x.v_scales.block_rows > 0)
+      return {TW_LIMIT, "rows of a head have different scales"};
     if (pool && x.pages.size != 1) return {TW_LIMIT, "a page of the pool has more than one slot"};
     if (paged<Config> && !pool && x.pages.size % Config::tile_n0)
       return {TW_DIVISIBILITY, "the slots of a page are no multiple of tile_n0"};
@@ -119,6 +123,8 @@ template <class Config> struct CkTileAttention : PlainKernel, Limits {
   }
 
   // Whole loads, where loads are not of single elements.
+  static constexpr int width = 16 / int(bytes);
+  static bool whole(const tw_attention_strides &s) { return !(s.batch % width || s.row % width || s.head % width); }
   static Answer broken_alignment(const tw_attention_args &x) {
     if (!Config::loaded || !Config::pad_head_qk)
       if (x.head_qk % width || !whole(x.q_strides) || !whole(x.k_strides) || apart(x.q) || apart(x.k))
@@ -185,6 +191,12 @@ template <class Config> struct CkTileAttention : PlainKernel, Limits {
     if (Config::bias == AttentionBias::alibi && one.window_left < 0) one.window_left = int(all);
     one.top_left = !x.bottom_right;
   }
+  static void set_dropout(AttentionLaunch &one, const tw_attention_args &x) {
+    if (!Config::dropout) return;
+    one.seed = whole_of(x.seed), one.offset = whole_of(x.offset);
+    one.seed_at = static_cast<const uint64_t *>(x.seed_at);
+    one.drop_threshold = float(Dropout::of(x.dropout, 0, 0).threshold);
+  }
   static void set_bias(AttentionLaunch &one, const tw_attention_args &x) {
     if (Config::bias == AttentionBias::tensor) {
       one.bias = x.bias;
@@ -215,6 +227,8 @@ template <class Config> struct CkTileAttention : PlainKernel, Limits {
     one.rows = int(x.rows), one.keys = int(x.keys), one.head_qk = int(x.head_qk), one.head_v = int(x.head_v);
     one.scale = float(x.scale * log2e);
     if (Config::softcap) one.softcap = float(x.softcap), one.softcap_inverse = float(1 / x.softcap);
+    if (narrow) one.q_scales = x.q_scales, one.k_scales = x.k_scales, one.v_scales = x.v_scales;
+    set_dropout(one, x);
     set_window(one, x);
     set_bias(one, x);
     set_tables(one, x);

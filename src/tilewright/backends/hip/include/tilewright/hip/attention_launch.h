@@ -35,6 +35,10 @@ struct AttentionLaunch {
   int window_left, window_right, top_left;
   float scale;  // of exponents of two
   float softcap, softcap_inverse;
+  float drop_threshold;  // the chance to drop in 65536ths
+  uint64_t seed, offset;
+  const uint64_t *seed_at;                           // both, where they are read as late as the kernel runs
+  tw_attention_scales q_scales, k_scales, v_scales;  // of fp8, by tensor or head
   // Append: q, k and v above are written; these are read.
   const void *new_k, *new_v, *cos, *sin;
   Steps new_k_steps, new_v_steps;

@@ -19,7 +19,7 @@
 #include <ck_tile/ops/common.hpp>
 #include <ck_tile/ops/epilogue/default_2d_epilogue.hpp>
 #include <ck_tile/ops/fmha/block/block_attention_bias_enum.hpp>
-#include <ck_tile/ops/fmha/block/block_dropout.hpp>
+#include <tilewright/hip/ck_tile_attention_dropout.h>
 #include <ck_tile/ops/fmha/block/block_masking.hpp>
 #include <ck_tile/ops/fmha/block/block_position_encoding.hpp>
 #include <ck_tile/ops/fmha/block/block_rotary_embedding.hpp>
@@ -88,6 +88,16 @@ template <class Config, class Arguments> __device__ void set_results(Arguments &
   to.o_ptr = x.o, to.stride_o = x.o_steps.row, to.nhead_stride_o = x.o_steps.head;
   if constexpr (Config::lse) {
     to.lse_ptr = x.lse, to.nhead_stride_lse = x.lse_steps.head, to.batch_stride_lse = x.lse_steps.batch;
+  }
+}
+
+template <class Arguments> __device__ void set_dropout(Arguments &to, const AttentionLaunch &x) {
+  to.rp_undrop = x.drop_threshold;  // as StatedDropout reads it
+  to.is_drop_seed_offset_from_host = !x.seed_at;
+  if (x.seed_at) {
+    to.drop_seed.ptr = x.seed_at, to.drop_offset.ptr = x.seed_at + 1;
+  } else {
+    to.drop_seed.val = x.seed, to.drop_offset.val = x.offset;
   }
 }
 

@@ -3,16 +3,16 @@
 #include <tilewright/hip/ck_tile_attention.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
-#include <ck_tile/ops/fmha/kernel/fmha_fwd_kernel.hpp>
+#include <tilewright/hip/ck_tile_attention_fp8.h>
 
 namespace tw::hip {
 
 template <class Config> struct AttentionDevice<Config, AttentionRoute::forward> {
   using Types = AttentionTypes<Config>;
   using T = typename Config::Element;
-  using Traits =
-      ck_tile::TileFmhaTraits<Config::pad_rows, Config::pad_keys, Config::pad_head_qk, Config::pad_head_v,
-                              Config::softcap, Types::bias, false, Config::lse, false, false, Config::blocks_per_cu>;
+  using Traits = ck_tile::TileFmhaTraits<Config::pad_rows, Config::pad_keys, Config::pad_head_qk, Config::pad_head_v,
+                                         Config::softcap, Types::bias, false, Config::lse, Config::dropout,
+                                         sizeof(T) == 1, Config::blocks_per_cu>;
   using Problem = ck_tile::BlockFmhaPipelineProblem<T, T, T, float, float, T, uint8_t, float, T, float,
                                                     typename Config::Out, typename Types::Shape, Config::packed,
                                                     typename Types::Variant, typename Types::Mask, Traits>;
@@ -24,6 +24,8 @@ template <class Config> struct AttentionDevice<Config, AttentionRoute::forward> 
     typename Kernel::Kargs to{};
     set_operands<Config>(to, x);
     set_results<Config>(to, x);
+    if constexpr (Config::dropout) set_dropout(to, x);
+    if constexpr (sizeof(T) == 1) set_scales<Config>(to, x);
     if constexpr (Config::packed) {
       to.seqstart_q_ptr = x.starts_q, to.seqstart_k_ptr = x.starts_k, to.seqlen_k_ptr = x.lengths_k;
     } else {
