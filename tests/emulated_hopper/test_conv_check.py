@@ -65,6 +65,7 @@ def schedules(variant: str) -> list[Any]:
     made += [replace(tma, pipeline="folded", store=store, **deal), DepthwiseSchedule(3, 1, 4)]
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
     made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
+    made += [DepthwiseTileSchedule(3, 2, 7, 1)] * 2
     made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
     if variant == "backward_weight":
         made += [BandWeightSchedule(128, 2, 192)] * 2

@@ -107,8 +107,9 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
 
 def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
     """Units reach over edges, and so do tiles' channels."""
-    sizes = p.size if p.variant == "backward_data" else p.out
-    idle = _whole(sizes[-1], schedule.pixels) / sizes[-1] * _whole(sizes[-2], schedule.lines) / sizes[-2]
+    data = p.variant == "backward_data"
+    sizes, up = p.size if data else p.out, schedule.step if data else 1
+    idle = _whole(sizes[-1], schedule.pixels * up) / sizes[-1] * _whole(sizes[-2], schedule.lines * up) / sizes[-2]
     idle *= _whole(p.channels, schedule.channels) / p.channels
     parts = max(1, UNITS // -(-p.channels // schedule.channels))
     sums = ADD_START + 8.0 * parts * prod(p.w_shape) / SUMS if p.variant == "backward_weight" else 0.0

@@ -354,6 +354,8 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
         for step in DEPTHWISE_STEPS if not data else (1,):
             for pixels, channels in product((7,) if weight and window == 7 else (7, 8), (32, 64)):
                 yield DepthwiseTileSchedule(window, step, pixels, 2, channels)
+        if data:
+            yield from (DepthwiseTileSchedule(window, 2, 7, 1, channels) for channels in (32, 64))
         yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
 
 

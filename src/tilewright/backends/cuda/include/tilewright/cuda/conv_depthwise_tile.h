@@ -123,7 +123,7 @@ template <class Config> struct TilePixels {
   int channel;
   bool alike;              // D tensors are the same for all pixels,
   D same[most_d][2] = {};  // and these of this lane's channels, as they come: nobody waits for them before the end
-  float sums[G::TH][G::TW][2];
+  float sums[G::TH * G::Up][G::TW * G::Up][2];
 
   // What is the same for all units.
   TW_GPU TilePixels(const DepthwiseTileArgs &args, const float *of, int first, bool inside)
@@ -139,13 +139,41 @@ template <class Config> struct TilePixels {
   }
   TW_GPU void unit(const char *from, uint32_t planes) {
 #pragma unroll
-    for (int i = 0; i < G::TH; ++i)
+    for (int i = 0; i < G::TH * G::Up; ++i)
 #pragma unroll
-      for (int t = 0; t < G::TW; ++t) sums[i][t][0] = sums[i][t][1] = 0;
+      for (int t = 0; t < G::TW * G::Up; ++t) sums[i][t][0] = sums[i][t][1] = 0;
     const int row = x.row * G::pixel;
+    if constexpr (G::Up > 1) {
+      if (x.odd) strides<1>(from, row);
+      else strides<0>(from, row);
+      return;
+    }
 #pragma unroll 1
     for (int k = 0; k < x.planes; ++k)
       if (planes >> k & 1) plane(from + k * x.rows * row, row, taps + k * G::K * G::K * G::Channels);
+  }
+  // backward_data with strides: a pixel is met by every second tap of the results of a stride.
+  template <int Odd> TW_GPU void strides(const char *from, int row) {
+#pragma unroll
+    for (int r = 0; r < G::high; ++r) {
+      const TileLine<Config, G::reach> line(from + r * row);
+#pragma unroll
+      for (int i = 0; i < G::TH * 2; ++i) {
+        const int high = i % 2 - Odd - 2 * (r - i / 2) + G::K - 1;
+        if (r < i / 2 || r - i / 2 >= G::wide || high < 0 || high >= G::K) continue;
+#pragma unroll
+        for (int k = 0; k < G::K; ++k) {
+          const int side = (k + Odd) % 2,
+                    at = (side - Odd - k + G::K - 1) / 2;  // which result of a stride, which pixel
+          const Weights w = *reinterpret_cast<const Weights *>(taps + (high * G::K + k) * G::Channels);
+#pragma unroll
+          for (int t = 0; t < G::TW; ++t) {
+            sums[i][t * 2 + side][0] = fmaf(line.v[t + at][0], w.v[0], sums[i][t * 2 + side][0]);
+            sums[i][t * 2 + side][1] = fmaf(line.v[t + at][1], w.v[1], sums[i][t * 2 + side][1]);
+          }
+        }
+      }
+    }
   }
   // A row of pixels counts for all rows of results it is a tap of.
   TW_GPU void plane(const char *from, int row, const float *of) {
@@ -171,14 +199,14 @@ template <class Config> struct TilePixels {
   TW_GPU void leave(const TilePlace<G> &at, int strip, int line) {
     if (Finish<Config>::fused && alike) finish();
 #pragma unroll
-    for (int i = 0; i < G::TH; ++i) {
-      const int h = at.h + line + i, first = at.w + strip * G::TW;
+    for (int i = 0; i < G::TH * G::Up; ++i) {
+      const int h = (at.h + line) * G::Up + i, first = (at.w + strip * G::TW) * G::Up;
       if (h >= x.out[1]) break;
       C *to = static_cast<C *>(x.to) + at.image * x.to_apart[3] + at.d * x.to_apart[2] + h * x.to_apart[1] +
               first * x.to_apart[0] + channel;
       const long long pixel = (((long long)at.image * x.out[2] + at.d) * x.out[1] + h) * x.out[0] + first;
 #pragma unroll
-      for (int t = 0; t < G::TW; ++t) {
+      for (int t = 0; t < G::TW * G::Up; ++t) {
         if (first + t >= x.out[0]) break;
         store(to + t * x.to_apart[0], sums[i][t], pixel + t);
       }
@@ -188,9 +216,9 @@ template <class Config> struct TilePixels {
  private:
   TW_GPU void finish() {
 #pragma unroll
-    for (int i = 0; i < G::TH; ++i)
+    for (int i = 0; i < G::TH * G::Up; ++i)
 #pragma unroll
-      for (int t = 0; t < G::TW; ++t)
+      for (int t = 0; t < G::TW * G::Up; ++t)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float v = sums[i][t][c];

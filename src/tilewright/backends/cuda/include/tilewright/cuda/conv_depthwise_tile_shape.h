@@ -22,6 +22,7 @@ struct DepthwiseTileArgs {
   long long to_apart[4];                         // pixels along w, h, d, then images
   long long filter_apart, tap_apart;             // of w
   int channels, taps, flipped;                   // flipped: the last tap first
+  int odd;                                       // of backward_data with strides: the padding is
   int strips, lines;                             // of a tile of results: units across, rows
   int row, rows, row_of_y;                       // of a tile that is read: pixels of a row, rows; whole 128 bytes
   int stages, groups;                            // tiles under way; units of a tile, as many as a warp takes as one
@@ -32,10 +33,14 @@ struct DepthwiseTileArgs {
 
 // Config: A, C, variant, window (wide and high), step, spread (the dilation), pixels, lines, channels.
 template <class Config> struct DepthwiseTile {
-  static constexpr int K = Config::window, S = Config::step, D = Config::spread, wide = (K - 1) * D + 1,
-                       TW = Config::pixels, TH = Config::lines, Channels = Config::channels, Lanes = Channels / 2,
+  static constexpr bool weight = Config::variant == ConvVariant::backward_weight,
+                        data = Config::variant == ConvVariant::backward_data;
+  // Up: results that lie in one stride are made together, of backward_data; pixels and lines of a unit count strides.
+  static constexpr int K = Config::window, S = data ? 1 : Config::step, Up = data ? Config::step : 1,
+                       D = Config::spread, wide = Up > 1 ? (K + 1) / 2 : (K - 1) * D + 1, TW = Config::pixels,
+                       TH = Config::lines, Channels = Config::channels, Lanes = Channels / 2,
                        each = 32 / Lanes;  // units of a warp at once
-  static constexpr bool weight = Config::variant == ConvVariant::backward_weight;
+  static_assert(Up <= 2 && (Up == 1 || (D == 1 && K % 2 == 1)), "strides of backward_data");
   static constexpr int reach = (TW - 1) * S + wide, high = (TH - 1) * S + wide;  // pixels that a unit meets
   static constexpr int pixel = Channels * 2;                                     // bytes
   // That multiply, beside one that feeds: as many for each scheduler, where registers allow.
