@@ -9,7 +9,9 @@ bf16, the cache cold.  Every contestant is checked against float64 on some rows 
 `tw.attention` runs with nothing measured, splits by its rule.  Measured: the fastest, in a race of its own, of the
 default kernels and of numbers of splits.  Peers: each SDPA backend that takes the problem, the fastest of a race; mixed
 lengths are padded for them, pages gathered beforehand; FlexAttention on packed lengths, of the first few shapes that
-have such (it compiles for each).  Decode is also held against the copy bandwidth of the run.
+have such (it compiles for each).  Decode is also held against the copy bandwidth of the run: as everything else after
+writes that fill the cache, which are written back beside the kernel; and, where it reads more than 200 MB, beside a
+cache full of what was only read (`clean`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,16 @@ from _h200_operands import Wrong
 import tilewright as tw
 from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
+from tilewright.ops.attention import AttentionProblem, ways
+from tilewright.ops.attention.splits import splits_of
+from tilewright.ops.base import KernelSpec
 
 RESULTS = Path(__file__).parent / "results"
 RESULT, RANDOM_RESULT = RESULTS / "attention_h200.json", RESULTS / "attention_h200_random.json"
 ROUNDING = 2.0**-7  # of weights and of results, both to eight bits
 ROWS_CHECKED = 48
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+LARGE = 2e8  # bytes of a decoding step that is held against a copy
 SLOW = 4.0  # a peer so many times slower than another is looked at once
 
 
@@ -177,6 +183,16 @@ class AttentionBench(Kernels):
         self.copy_rate = copy_bandwidth(clock, 1 << 20 if self.dry else 1 << 30)
         self.flexed = 0
 
+    def build_stages(self, problems: Sequence[AttentionProblem]) -> None:
+        """What calls will run, stages of parts too, and where a selection is measured the candidates, all at once."""
+        wanted: dict[str, KernelSpec] = {}
+        for one in problems:
+            specs = self.candidates(one) if self.options.measured else []
+            stages = ways.stages(one, splits_of(one, self.registry.arch))
+            for spec in (*specs, *map(self.default, stages)):
+                wanted.setdefault(spec.digest, spec)
+        self.build_specs(list(wanted.values()))
+
     def entrants(self, one: AttentionOperands) -> dict[str, Run]:
         """`default` and, where a selection is measured, kernels by name and numbers of splits; checked."""
         wanted: dict[str, Run] = {"default": one.call()}
@@ -219,7 +235,7 @@ class AttentionBench(Kernels):
         if "default" not in ours or not peers:
             print(f"{shape.name}: no kernel, or no peer", flush=True)
             return
-        _, winner = self.race(ours, "default")
+        medians, winner = self.race(ours, "default")
         _, peer = self.race(peers)
         names = list(dict.fromkeys(("default", winner)))
         times = self.clock.rounds([peers[peer], *(ours[name] for name in names)], self.options.rounds, "cold")
@@ -231,14 +247,34 @@ class AttentionBench(Kernels):
             seconds = statistics.median(taken[name])
             row[label] = {"kernel": name, "seconds": seconds, "tflops": flops / seconds / 1e12}
             row[label] |= {"of_copy": p.bytes / seconds / self.copy_rate} | spread(times[0], taken[name])
+        row["race"] = {name: round(seconds * 1e6, 2) for name, seconds in medians.items()}  # microseconds
+        if shape.group == "decode" and p.bytes > LARGE:
+            row["clean"] = self.clean(p.bytes, peers[peer], ours["default"])
         self.rows.append(row)
+        self.say(shape, row, winner)
+
+    def clean(self, nbytes: int, peer: Run, ours: Run) -> dict[str, float]:
+        """Of a cache that has nothing to write back; and copies that read and write as many bytes in all."""
+        source = torch.ones(nbytes // 4, dtype=torch.bfloat16, device=self.clock.device)
+        target = torch.empty_like(source)
+        copy = self.clock.captured(lambda: torch.mul(source, 1.0, out=target))
+        times = self.clock.rounds([peer, ours, copy], self.options.rounds, "clean")
+        theirs, seconds, alike = map(statistics.median, times)
+        cold = statistics.median(self.clock.rounds([copy], self.options.rounds, "cold")[0])
+        found = {"peer_seconds": theirs, "seconds": seconds, "of_copy": nbytes / seconds / self.copy_rate}
+        return found | {"equal_copy_seconds": alike, "equal_copy_cold_seconds": cold}
+
+    def say(self, shape: Shape, row: dict[str, Any], winner: str) -> None:
         said = "  ".join(
             f"{label} {row[label]['seconds'] * 1e6:8.1f} us {row[label]['tflops']:4.0f} TF "
             f"{row[label]['of_copy']:4.2f} of copy {row[label]['ratio']:6.3f}"
             for label in ("default", "measured")
         )
+        if "clean" in row:
+            said += f"  clean {row['clean']['of_copy']:4.2f} of copy"
+            said += f", {row['clean']['equal_copy_seconds'] / row['clean']['seconds']:4.2f} of an equal one"
         print(
-            f"{shape.group:8}{shape.name:40} {peer:16} {row['peer_seconds'] * 1e6:8.1f} us  {said}  {winner}",
+            f"{shape.group:8}{shape.name:40} {row['peer']:16} {row['peer_seconds'] * 1e6:8.1f} us  {said}  {winner}",
             flush=True,
         )
 
@@ -254,8 +290,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     for name, ratios in sorted(found.items()):
         told[f"{name} mean"] = math.exp(statistics.fmean(map(math.log, ratios)))
         told[f"{name} least"] = min(ratios)
-    large = [row["default"]["of_copy"] for row in rows if row["group"] == "decode" and row["bytes"] > 2e8]
-    return told | ({"decode over 200 MB, least of copy": min(large)} if large else {})
+    large = [row for row in rows if "clean" in row]
+    if large:
+        told["decode over 200 MB, least of copy"] = min(row["default"]["of_copy"] for row in large)
+        told["decode over 200 MB, least of copy, clean"] = min(row["clean"]["of_copy"] for row in large)
+    return told
 
 
 def parsed() -> argparse.Namespace:
@@ -299,7 +338,7 @@ def main() -> None:
         clock, target = GraphClock(cuda.device().cache_bytes), cuda.device().arch
     bench = AttentionBench(options, clock, target)
     if not bench.dry:
-        bench.build((one.problem() for one in shapes), every=options.measured)
+        bench.build_stages([one.problem() for one in shapes])
     said = provenance(options, clock) | {"command": f"python benchmarks/attention_h200.py --random {options.random}"}
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
     for shape in shapes:

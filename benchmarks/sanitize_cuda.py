@@ -1,6 +1,6 @@
-"""compute-sanitizer on a sample of kernels of each pipeline: memcheck and racecheck, one line a kernel.
+"""compute-sanitizer on a sample of kernels of each pipeline: memcheck, racecheck, synccheck, one line a kernel.
 
-    python benchmarks/sanitize_cuda.py                          both tools on every op, pipeline and way of it
+    python benchmarks/sanitize_cuda.py                          all tools on every op, pipeline and way of it
     python benchmarks/sanitize_cuda.py --ops conv --tools memcheck --only depthwise
 
 The kernels are built first, all together.  Then one process under the tool loads them through the runtime, without
@@ -35,7 +35,7 @@ from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, Ski
 
 GEMM = ops.op("gemm")
 OPS = ("gemm", "conv", "attention")
-TOOLS = ("memcheck", "racecheck")
+TOOLS = ("memcheck", "racecheck", "synccheck")
 # Several tiles and steps along k, edges along each axis, rows of whole 16 bytes; then few rows, few columns, oddness.
 SIZES = ((136, 272, 200), (8, 272, 264), (136, 8, 264), (37, 41, 43))
 MOST_STOPPED = 2  # processes that reach the limit before a tool is given up
@@ -60,7 +60,20 @@ _ATTENTION: tuple[dict[str, Any], ...] = (
     {"batch": 2, "heads_q": 4, "heads_kv": 2, "rows": 150, "keys": 200, "head_qk": 64, "causal": "bottom_right"},
     {"batch": 1, "heads_q": 2, "rows": 130, "keys": 150, "head_qk": 128, "lse": True},
     {"batch": 2, "heads_q": 8, "heads_kv": 2, "rows": 1, "keys": 700, "head_qk": 128},
-)
+    {"batch": 5, "heads_q": 2, "rows": 210, "keys": 170, "head_qk": 64, "packed": True, "total_rows": 500,
+     "total_keys": 450, "causal": "bottom_right"},
+    {"batch": 2, "heads_q": 4, "heads_kv": 2, "rows": 70, "keys": 200, "head_qk": 128, "causal": "bottom_right",
+     "pages": "strided", "page_size": 16, "lengths_k": True},
+    {"batch": 2, "heads_q": 8, "heads_kv": 2, "rows": 2, "keys": 700, "head_qk": 128, "family": "split", "splits": 3,
+     "pages": "strided", "page_size": 64, "lengths_k": True},
+    {"batch": 2, "heads_q": 8, "rows": 2, "keys": 700, "head_qk": 128, "family": "combine", "splits": 9,
+     "output": "bf16"},
+    {"batch": 1, "heads_q": 16, "heads_kv": 1, "rows": 1, "keys": 300, "head_qk": 576, "head_v": 512},
+    {"batch": 2, "heads_q": 8, "heads_kv": 2, "rows": 1, "keys": 300, "head_qk": 128, "kv_datatype": "fp8_e4m3",
+     "scales_kv": "head"},
+    {"batch": 1, "heads_q": 2, "rows": 130, "keys": 200, "head_qk": 128, "datatype": "fp8_e4m3", "output": "bf16",
+     "causal": "top_left"},
+)  # fmt: skip
 
 
 def asked(op: str) -> Iterator[Any]:
@@ -70,7 +83,7 @@ def asked(op: str) -> Iterator[Any]:
             yield from (ops.op(op).problem({**one, "variant": variant, "datatype": "bf16"}) for one in _CONV)
         yield ops.op(op).problem({**_CONV[0], "datatype": "bf16", "epilogue": "Relu", "num_d": 1})
     else:
-        yield from (ops.op(op).problem({**one, "datatype": "bf16"}) for one in _ATTENTION)
+        yield from (ops.op(op).problem({"datatype": "bf16", **one}) for one in _ATTENTION)
 
 
 def ways(op: str, arch: str, only: str = "") -> list[tuple[KernelSpec, Any]]:
@@ -109,7 +122,7 @@ def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
 def _way(schedule: NvidiaSchedule) -> tuple[str, ...]:
     match schedule:
         case TmaWsSchedule():
-            return (schedule.grouping, str(schedule.turned), schedule.dealing, schedule.store)
+            return (schedule.grouping, str(schedule.groups), str(schedule.turned), schedule.dealing, schedule.store)
         case MultistageSchedule():
             return (schedule.dealing,)
         case SkinnySchedule():

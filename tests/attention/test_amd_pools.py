@@ -242,7 +242,9 @@ def test_a_rule_says_nothing_where_no_block_serves() -> None:
     """Then the choice falls as it does without one."""
     problem = AttentionProblem(1, 2, 300, 300, 128, dtype_q="fp32")
     with settings.override(rule="seqtune"):
-        assert Registry("gfx942").select(problem).stages[-1].spec.schedule.pipeline == "loops"
+        chosen = Registry("gfx942").select(problem).stages[-1]
+        assert chosen.spec.schedule.pipeline == "loops"
+        assert "the rule seqtune has nothing to say of these kernels" in chosen.reason
         other = GemmProblem(64, 64, 64)
         assert Registry("generic").select(other) == _without_rule(other)
 

@@ -271,6 +271,42 @@ def test_packed_sequences_are_the_padded_ones() -> None:
     assert (longest == found).all()
 
 
+def test_a_bound_beyond_what_there_is_room_for_changes_nothing() -> None:
+    """However keys lie: who knows the context of a model gives that."""
+    q, k, v = arrays(sk=12)
+    lengths, table = np.array([9, 12], np.int32), np.arange(6, dtype=np.int32).reshape(2, 3)
+    pools = [one.reshape(6, 4, *one.shape[2:]) for one in (k, v)]
+    ends = np.array([0, SQ, 2 * SQ], np.int32), np.array([0, 12, 24], np.int32)
+    flat = [one.reshape(-1, *one.shape[2:]) for one in (q, k, v)]
+    pages = np.array([0, 3, 6], np.int32), table.reshape(-1), np.array([1, 4], np.int32)
+    for given, more in (
+        ((q, *pools), {"page_table": table, "lengths_k": lengths}),
+        ((q, *pools), {"page_table": pages}),
+        (flat, {"starts_q": ends[0], "starts_k": ends[1]}),
+    ):
+        usual = tw.attention(*given, **more)
+        assert np.array_equal(usual, tw.attention(*given, **more, longest_k=1 << 20)), more
+
+
+def test_packed_sequences_have_scales_by_block_of_their_own_rows() -> None:
+    """Blocks count from the start of a sequence, as many as the longest has."""
+    q, k, v = (one.astype(ml_dtypes.float8_e4m3fn) for one in arrays(sk=12))
+    rng = np.random.default_rng(3)
+    q_scale = rng.uniform(0.5, 2, (B, HQ, 4)).astype(np.float32)
+    kv_scales = tuple(rng.uniform(0.5, 2, (B, HK, 6)).astype(np.float32) for _ in range(2))
+    ends = np.array([0, 3, 3 + SQ], np.int32), np.array([0, 12, 12 + 5], np.int32)
+    flat = [np.concatenate([one[0, : end[1]], one[1, : end[2] - end[1]]])
+            for one, end in ((q, ends[0]), (k, ends[1]), (v, ends[1]))]  # fmt: skip
+    found = tw.attention(*flat, starts_q=ends[0], starts_k=ends[1], longest_q=SQ, longest_k=12, q_scale=q_scale,
+                         kv_scales=kv_scales, scale_block=2, out_dtype="fp32")  # fmt: skip
+    for index in range(B):
+        rows, keys = (slice(end[index], end[index + 1]) for end in ends)
+        one = [flat[0][None, rows], flat[1][None, keys], flat[2][None, keys]]
+        alone = tw.attention(*one, q_scale=q_scale[index : index + 1], scale_block=2, out_dtype="fp32",
+                             kv_scales=tuple(scale[index : index + 1] for scale in kv_scales))  # fmt: skip
+        assert near(found[rows], np.asarray(alone[0], np.float64))
+
+
 def test_a_bias_is_as_large_as_the_longest_sequences_may_be() -> None:
     """A server has one bias for all its calls, also where a call has fewer rows and keys together than it is long."""
     q, k, v = (one[0, :3] for one in arrays())

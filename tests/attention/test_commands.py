@@ -68,6 +68,24 @@ def test_run_explain_and_bench(shell: Shell) -> None:
 
 
 @pytest.mark.usefixtures("needs_compiler")
+def test_an_append_has_no_query_heads_to_speak_of(shell: Shell) -> None:
+    new = ("--family", "append", "--batch", "2", "--heads-kv", "2", "--rows", "3", "--keys", "9", "--head-qk", "16")
+    report: Any = json.loads(shell("run", "attention", *new, "--verify", "--json").stdout)
+    assert report["ok"] is True
+    for given, flag in (
+        (("--turns-q", "--rotary", "half", "--rotary-size", "8"), "--heads-q"),
+        (("--heads-kv", "0"), "--heads-kv"),
+    ):
+        assert f"give {flag} N" in shell("run", "attention", *new, *given, status=1).stderr
+    assert "give --heads-q N" in shell("run", "attention", *LAYER[:2], *LAYER[4:], status=1).stderr
+
+
+def test_a_rule_that_has_nothing_to_say_is_told(shell: Shell) -> None:
+    said = shell("explain", "attention", *LAYER, "--target", "x86_64_v3", "--rule", "first_fit").stdout
+    assert "the rule first_fit has nothing to say of these kernels" in " ".join(said.split())
+
+
+@pytest.mark.usefixtures("needs_compiler")
 def test_pages_without_lengths_are_all_there(shell: Shell) -> None:
     """Where no table of lengths is asked for, every sequence has all of its pages."""
     problem = AttentionProblem(

@@ -86,6 +86,19 @@ def built() -> Built:
     return Built(SPECS)
 
 
+def resized(one: AttentionProblem, **sizes: int) -> AttentionProblem:
+    """The problem with other sizes, all of its memory dense."""
+    bare = replace(one.dense(), total_rows=0, total_keys=0, page_count=0, bias="none", bias_shape=(), mask_shape=(),
+                   **sizes)  # type: ignore[arg-type]  # fmt: skip
+    full = (bare.batch, bare.heads_q, bare.rows, bare.keys)
+    shapes = {
+        name: tuple(size if old > 1 else 1 for size, old in zip(full, shape, strict=True))
+        for name in ("bias_shape", "mask_shape") if (shape := getattr(one, name))
+    }  # fmt: skip
+    strides = {f"{name}_strides": () for name in "qkvo"}
+    return replace(bare, bias=one.bias, **shapes, **strides)  # type: ignore[arg-type]
+
+
 def drawings(spec: KernelSpec, has: Kind, count: int = PROBLEMS) -> Iterator[AttentionProblem]:
     """Problems of the kind that the kernel is for; some are long enough for parts of the keys."""
     found, seed = 0, 0
@@ -93,17 +106,7 @@ def drawings(spec: KernelSpec, has: Kind, count: int = PROBLEMS) -> Iterator[Att
         seed += 1
         draw = random.Random(seed)
         one = problem(draw, whole(has), HEADS)
-        if draw.random() < 0.4:
-            rows = draw.choice((1, 1, 2, 5))
-            shapes = {
-                name: tuple(size if old > 1 else 1 for size, old in zip((one.batch, one.heads_q, rows, 1100), shape,
-                                                                        strict=True))
-                for name in ("bias_shape", "mask_shape") if (shape := getattr(one, name))
-            }  # fmt: skip
-            totals = {"total_rows": 0, "total_keys": 0, "page_count": 0}
-            one = replace(one.dense(), rows=rows, keys=1100, **totals, **shapes)  # type: ignore[arg-type]
-        else:
-            one = gapped(draw, one)
+        one = resized(one, rows=draw.choice((1, 1, 2, 5)), keys=1100) if draw.random() < 0.4 else gapped(draw, one)
         if not ATTENTION.problem_violations(one, spec.arch) and not ATTENTION.supports(spec, one):
             found += 1
             yield one
@@ -117,6 +120,29 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, case: tuple[str, st
     kernel = built[spec]
     for number, one in enumerate(drawings(spec, case[2])):
         prove(kernel, one, number, 1 + number % 3)
+
+
+# Sequences enough, or keys enough, that heads of keys which lie side by side are walked together; with one row, with a
+# few, with more than lanes and with more than two vectors of them; odd numbers of heads, and blocks that end early.
+TOGETHER = (
+    {"batch": 27, "heads_kv": 5, "heads_q": 5, "rows": 1, "keys": 70},
+    {"batch": 1, "heads_kv": 3, "heads_q": 6, "rows": 1, "keys": 6200},
+    {"batch": 25, "heads_kv": 2, "heads_q": 14, "rows": 1, "keys": 19},
+    {"batch": 13, "heads_kv": 3, "heads_q": 6, "rows": 7, "keys": 600},
+    {"batch": 24, "heads_kv": 7, "heads_q": 21, "rows": 17, "keys": 33},
+)
+
+
+@pytest.mark.parametrize("case", [number for number, one in enumerate(CASES) if one[0] == "decode"])
+def test_heads_that_lie_side_by_side_are_walked_together(case: int, built: Built) -> None:
+    spec, has = SPECS[case], CASES[case][2]
+    kernel, looked = built[spec], 0
+    for number, sizes in enumerate(TOGETHER):
+        one = resized(next(drawings(spec, has)), **sizes)
+        if not ATTENTION.problem_violations(one, spec.arch) and not ATTENTION.supports(spec, one):
+            prove(kernel, one, number, 2)
+            looked += 1
+    assert looked == len(TOGETHER)
 
 
 class Guarded(Fenced):

@@ -24,6 +24,13 @@ TABLE, LENGTHS = np.array([[0, 1], [2, 3]], np.int32), np.array([7, 5], np.int32
 INDICES = (np.array([0, 2, 3], np.int32), np.array([0, 1, 2], np.int32), np.array([4, 2], np.int32))
 STARTS = np.array([0, 3, 5], np.int32)
 COS = RNG.standard_normal((16, 4), np.float32)
+NEW = {
+    "cache_k": POOL_K.copy(),
+    "cache_v": POOL_V.copy(),
+    "k": K[:, :3],
+    "v": V[:, :3],
+    "lengths": np.array([0, 3], np.int32),
+}
 
 
 def ints(*values: int) -> Any:
@@ -167,7 +174,6 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (packed, {"page_size": 4}, "page-size", "leave page_size out"),
     (paged, {"starts_k": ints(0, 3, 7)}, "starts-both", "starts_k"),
     (paged, {"q": Q[0], "starts_q": STARTS, "starts_k": ints(0, 3, 7)}, "page-starts", "leave starts_k out"),
-    (paged, {"longest_k": 9}, "longest", "up to 8"),
     (paged, {"k": POOL_K[:, :, :, :8]}, "head-size", "8"),
     (paged, {"v": POOL_V[:5]}, "shape-values", "differ"),
     (paged, {"kv_layout": "vectorised"}, "array-rank", "no vectorised page"),
@@ -204,6 +210,11 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "q_scale": np.ones(4, np.float32), "scale_block": 8},
      "scale-block", "no scales by block"),
     (attend, {"scale_block": 8}, "scale-block", "no scales by block"),
+    (packed, {"q": FP8[0][0], "k": FP8[1][0], "v": FP8[2][0], "q_scale": np.ones((2, 4, 2), np.float32),
+              "scale_block": 2}, "scales-shape", "give 3 blocks, or longest_q where every sequence is shorter"),
+    (packed, {"q": FP8[0][0], "k": FP8[1][0], "v": FP8[2][0], "scale_block": 2,
+              "kv_scales": (np.ones((2, 2, 2), np.float32), np.ones((2, 2, 2), np.float32))}, "scales-shape",
+     "give 4 blocks, or longest_k where"),
     (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "q_scale": np.ones((2, 4, 3, 1), np.float32), "scale_block": 2},
      "scales-shape", "blocks) with scale_block"),
     # append
@@ -235,6 +246,11 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {"lengths": None}, "array-type", "np.int32"),
     (append, {"q": Q}, "shape-queries", "a query for each new key"),
     (append, {"page_table": INDICES}, "page-lookup", "block table"),
+    (append, {**NEW, "page_table": ints(0, 1, 2, 0).reshape(2, 2)}, "operand-values", "no two in one slot"),
+    (append, {**NEW, "page_table": ints(0, 1, 3, 3).reshape(2, 2), "lengths": ints(0, 0), "k": K[:, :5],
+              "v": V[:, :5]}, "operand-values", "no two in one slot"),
+    (append, {"cache_k": np.lib.stride_tricks.as_strided(np.zeros((9, 2, 16), np.float32), (2, 9, 2, 16),
+                                                         (0, 128, 64, 4))}, "stride-overlap", "cache_k is written"),
     (append, {"cache_k": K.reshape(7, 2, 2, 16).copy(), "cache_v": V.reshape(7, 2, 2, 24).copy(), "page_table": TABLE},
      "operand-values", "lengths"),
 ]  # fmt: skip
@@ -259,6 +275,7 @@ def test_the_usual_calls_are_right() -> None:
     for call in (attend, paged, packed, append):
         call()
     paged(page_table=INDICES, lengths_k=None)
+    append(**NEW, page_table=ints(0, 1, 0, 3).reshape(2, 2))  # slots of one page, but apart
 
 
 def test_the_least_and_largest_numbers_that_are_taken() -> None:

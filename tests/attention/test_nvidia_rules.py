@@ -1,4 +1,4 @@
-"""Rules of the mma and fp8 pipelines: each has an example that breaks it; pools propose what is legal, and enough."""
+"""Rules of the mma, fp8 and latent pipelines: each has an example that breaks it; pools propose what is legal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from tilewright.arch import arch
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia import schedules
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.spec import HEADS
 from tilewright.ops.base import KernelSpec
 
 MMA = MmaSchedule("mma", 64, 4, 1, 1, 2)
-FP8 = Fp8Schedule(128, 2, 2)
+FP8 = Fp8Schedule(96, 2, 2)
+LATENT = LatentSchedule(64, 2)
 PLAIN = AttentionProblem(1, 4, 8, 8, 128, dtype_q="bf16")
+LARGE = AttentionProblem(1, 4, 8, 8, 576, 1, 512, dtype_q="bf16")
 BYTES = AttentionProblem(1, 4, 8, 8, 128, dtype_q="fp8_e4m3")
 
 
@@ -50,13 +53,22 @@ def of(problem: AttentionProblem, **more: Any) -> AttentionProblem:
         (BYTES, replace(FP8, warpgroups=4), "nv-warpgroups"),
         (BYTES, replace(FP8, tile_n=256), "nv-registers"),
         (BYTES, replace(FP8, stages=9), "nv-shared-memory"),
+        (of(LARGE, dtype_kv="fp8_e4m3"), LATENT, "nv-inputs"),
+        (of(LARGE, pages="vectorised", lookup="table", page_size=16), LATENT, "nv-pages"),
+        (PLAIN, LATENT, "nv-heads"),
+        (LARGE, replace(LATENT, tile_n=40), "nv-tile-n"),
+        (LARGE, replace(LATENT, stages=1), "nv-stages"),
+        (of(LARGE, softcap=True, dropout=True), replace(LATENT, tile_n=96), "nv-registers"),
+        (LARGE, replace(LATENT, stages=3), "nv-shared-memory"),
     ],
 )
 def test_each_rule_has_an_example(problem: AttentionProblem, schedule: Any, rule: str) -> None:
     assert rule in rules(problem, schedule)
 
 
-def test_fp8_needs_a_hopper() -> None:
+def test_fp8_and_latent_need_a_hopper() -> None:
+    assert "nv-arch" in rules(LARGE, LATENT, "sm_80")
+    assert rules(LARGE, LATENT) == set()
     assert "nv-arch" in rules(BYTES, FP8, "sm_80")
     assert rules(BYTES, FP8) == set()
     assert rules(BYTES, replace(MMA, tile_n=64), "sm_80") == set()
@@ -86,7 +98,7 @@ def test_what_pools_propose_is_legal_and_above_the_floor(pool: str, head: int, t
 
 
 def test_a_kernel_says_so_where_places_are_too_many() -> None:
-    for kind, schedule in ((PLAIN, MMA), (BYTES, FP8)):
+    for kind, schedule in ((PLAIN, MMA), (BYTES, FP8), (LARGE, LATENT)):
         spec = KernelSpec("attention", kind.signature, schedule, "sm_90a")
         assert ATTENTION.supports(spec, kind) == []
         for more in ({"keys": 1 << 30}, {"batch": 1 << 26}):

@@ -25,7 +25,8 @@ def with_a_wrong_entry(draw: random.Random, made: Any) -> tuple[str, Any]:
         return "", made
     at = draw.choice(tables)
     table = made.operands[at].copy()
-    table.flat[draw.randrange(table.size)] = draw.choice(WRONG)
+    twin = int(table.flat[draw.randrange(table.size)])  # of a page two sequences may write to, which an append may not
+    table.flat[draw.randrange(table.size)] = draw.choice((*WRONG, twin, twin))
     operands = list(made.operands)
     operands[at] = table
     return BINDING.slots[at].name, type(made)(tuple(operands), made.scalars, made.attributes)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.built import Built
 from tests.emulated_hopper.test_attention import like
+from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import places
+from tilewright.backends.cuda.toolchain import find_toolchain
+from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
@@ -84,6 +93,16 @@ def test_what_no_kernel_is_made_for(rule: str, schedule: WsSchedule) -> None:
     assert rule in {one.rule for one in ATTENTION.check(spec)}
 
 
+def test_pages_leave_fewer_registers() -> None:
+    """The header gives the feeding warps more then: what fits without pages need not fit with them."""
+    schedule = WsSchedule("ws", 208, 2, 1)
+    rules = [
+        {one.rule for one in ATTENTION.check(KernelSpec("attention", first.signature, schedule, "sm_90a"))}
+        for first in (like(96), like(96, pages="strided", lookup="table", lengths_k=True))
+    ]
+    assert rules == [set(), {"nv-registers"}]
+
+
 @pytest.mark.parametrize("pool", ["default", "full"])
 @pytest.mark.parametrize("head", [32, 64, 96, 128, 160, 192, 256])
 def test_what_the_pools_propose_is_legal(pool: str, head: int) -> None:
@@ -98,3 +117,41 @@ def test_what_the_pools_propose_is_legal(pool: str, head: int) -> None:
         assert len(proposed) > 1
         for one in proposed:
             assert ATTENTION.check(KernelSpec("attention", first.signature, one, "sm_90a")) == [], (first, one)
+
+
+def test_sequences_that_differ_are_given_to_wgmma() -> None:
+    """Of mixed lengths the longest says little; where one estimate believes it and another does not, the slower kernel
+    seems the faster."""
+    draw = random.Random(1217)
+    for _ in range(40):
+        lengths = [int(2 ** draw.uniform(4, 14)) for _ in range(draw.randint(8, 64))]
+        first = like(draw.choice((64, 96, 128, 192, 256)), lse=False, packed=True)
+        more: dict[str, Any] = {"window_right": 0, "align": draw.choice(("top_left", "bottom_right"))}
+        problem = replace(
+            first, batch=len(lengths), heads_q=8, heads_kv=draw.choice((2, 8)), rows=max(lengths), keys=max(lengths),
+            total_rows=sum(lengths), total_keys=sum(lengths), q_strides=(), k_strides=(), v_strides=(), o_strides=(),
+            **more if draw.random() < 0.5 else {},
+        )  # fmt: skip
+        specs = [one for one in ATTENTION.candidates(problem.signature, "sm_90a") if not ATTENTION.check(one)]
+        best = min(specs, key=lambda one: backend("cuda").estimate(one, problem, 1))
+        assert best.schedule.pipeline in ("ws", "decode"), (best.name, lengths)
+        assert best.schedule.warpgroups > 1
+
+
+@pytest.mark.parametrize("case", ["streamed", "combine"])
+def test_nvrtc_compiles_it_too(case: str, tmp_path: Path) -> None:
+    """It knows no host: neither functions of the host in shared headers, nor what the C library says."""
+    with settings.override(cuda_compiler="nvrtc"):
+        try:
+            tools = find_toolchain()
+        except ToolchainError as error:
+            pytest.skip(f"no NVRTC: {error.message}")
+    first, schedule = CASES[case]
+    spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
+    source = tmp_path / "kernel.cu"
+    source.write_text(backend("cuda").render(spec).text, encoding="utf-8")
+    done = subprocess.run(
+        tools.command(source, tmp_path / "kernel.so", "sm_90a"), capture_output=True, text=True, check=False,
+        env=settings.child_environment(tools.environment(tmp_path)),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[:2000]

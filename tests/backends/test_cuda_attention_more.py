@@ -14,12 +14,14 @@ from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule
 
 ATTENTION = op("attention")
 CASES: dict[str, tuple[AttentionProblem, Any, str]] = {
     "causal": (like(128, window_right=0), MmaSchedule("mma", 32, 4, 1, 2, 4, 2), "sm_80"),
+    "latent_by_wgmma": (like(576, 512, family="split", splits=2), LatentSchedule(64, 2), "sm_90a"),
     "latent": (like(576, 512, family="split", splits=2), MmaSchedule("mma_decode", 32, 4, 2, 1, 4), "sm_90a"),
     "fp8": (fp8(128, window_right=0), Fp8Schedule(160, 2, 2), "sm_90a"),
     # It asked for griddepcontrol, which there is from sm_90 on.

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,17 @@ from tests.build.stubs import Stub, tiny_specs
 from tilewright import events, settings
 from tilewright.backends.base import Source
 from tilewright.backends.cpu import toolchain as cpu
-from tilewright.build import Store, build_many, build_one, build_source, find, without_compiler
+from tilewright.build import (
+    Builder,
+    Store,
+    build_many,
+    build_one,
+    build_source,
+    find,
+    inspected,
+    without_compiler,
+)
+from tilewright.build.headers import header_digests
 from tilewright.build.key import source_inputs
 from tilewright.errors import NoKernelError, StoreError, ToolchainError
 
@@ -143,3 +154,21 @@ def test_a_call_runs_where_no_compiler_is(tmp_path: Path) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
         assert done.stderr == ""
+
+
+def test_what_is_looked_into_is_of_today_s_headers(
+    store: Store, use_stub: UseStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spec,) = tiny_specs(1)
+    use_stub()
+    first = build_one(spec).path
+    assert inspected._library(Builder(), spec) == first, "it is not built again"
+
+    def changed(*args: Any) -> dict[str, str]:
+        return {**header_digests(*args), "tilewright/abi.h": "another"}
+
+    for place in ("key", "builder"):
+        monkeypatch.setattr(f"tilewright.build.{place}.header_digests", changed)
+    second = inspected._library(Builder(), spec)
+    assert second != first, "a build of other headers says nothing of the kernel as it is now"
+    assert inspected._library(Builder(), spec) == second

@@ -202,8 +202,12 @@ def test_what_cannot_be_measured_at_all_is_an_error(tmp_path: Path) -> None:
     done = bench("--problems", problems(tmp_path / "p.json", -1, -2), status=1)
     assert "[nothing-measured]" in done.stderr
     assert done.stderr.count("not measured: ") == 2
-    done = shell("bench", "gemm", *QUICK, "--problems", str(tmp_path / "p.json"), "--filter", "c.pipeline == 'none'")
+    asked = ("--problems", problems(tmp_path / "p.json", 4), "--table", str(tmp_path / "t.csv"))
+    done = shell("bench", "gemm", *QUICK, *asked, "--filter", "c.pipeline == 'none'")
     assert done.exit_code == 1
+    assert "[nothing-measured]" in done.stderr
+    assert "written" not in done.stderr
+    assert not (tmp_path / "t.csv").exists()
     (tmp_path / "x.db").write_text("no store")
     done = bench("--problems", problems(tmp_path / "p.json", 4), "--store", str(tmp_path / "x.db"), status=2)
     assert "[records-unreadable]" in done.stderr

@@ -234,3 +234,18 @@ def test_a_model_of_a_device_that_is_not_here_says_what_it_would_there() -> None
     done = shell("predict", *words)
     assert "inf" not in done.stdout.split()
     assert "-: not asked" in done.stderr
+
+
+def test_a_model_that_ships_is_named_as_its_file_is_called(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    export.write(here / "t.csv", measured("random:12:24"))
+    words = ("gemm-zen4-avx2", str(SHIPPED / "gemm-zen4-avx2.twmodel"))
+    by_name, by_file = (data("evaluate", "gemm", word, "--data", "t.csv") for word in words)
+    assert by_name == by_file
+    done = CliRunner().invoke(build_app(), ["learn", "evaluate", "gemm", "gemm-zen5", "--data", "t.csv"])
+    assert done.exit_code in (1, 2)
+    assert "[model-file]" in done.stderr
+    assert "gemm-zen4-avx2" in done.stderr, "those that ship are named"
+    (here / "gemm-zen4-avx2").write_text("a file comes first")
+    done = CliRunner().invoke(build_app(), ["learn", "evaluate", "gemm", "gemm-zen4-avx2", "--data", "t.csv"])
+    assert "is no model that can be used" in done.stderr

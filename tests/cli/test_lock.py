@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tilewright import Registry, ops, settings
+from tilewright import Registry, events, ops, settings
 from tilewright.cli.main import build_app
 from tilewright.dispatch import locks
 from tilewright.errors import NoKernelError, RequestError
+from tilewright.ops.engine import engine
 
 GEMM = ops.op("gemm")
+GEMM_FAMILY = engine(GEMM).family
 TARGET = "generic"
 PROBLEM = GEMM.problem({"m": 64, "n": 64, "k": 64})
 OTHER = GEMM.problem({"m": 65, "n": 64, "k": 64})
@@ -289,3 +291,44 @@ def test_a_pin_with_other_fields_is_told_in_our_words(file: Path) -> None:
             locks.read(file)
         assert caught.value.rule == "lock-file"
         assert "has other fields than a pin" in caught.value.message
+
+
+def test_explain_says_what_a_lock_leaves_out_and_calls_nothing_slower_that_is_not(file: Path) -> None:
+    other = pinned_to_another(file)
+    faster = Registry(TARGET).select(PROBLEM)
+    with settings.override(lock=str(file)):
+        told = Registry(TARGET).explain(PROBLEM)
+    notes = {one.digest: one for one in told.candidates}
+    assert notes[other.digest].verdict == "chosen"
+    note = notes[faster.spec.digest]
+    assert note.verdict == "unpinned"
+    (reason,) = note.reasons
+    assert reason.startswith("the lock file names another; estimated 0."), "it is the faster one"
+    assert not any(one.verdict == "slower" for one in told.candidates)
+    locks.write(
+        file, [locks.pin(GEMM, TARGET, problem, spec) for problem, spec in ((PROBLEM, other), (OTHER, faster.spec))]
+    )
+    third = GEMM.problem({"m": 66, "n": 64, "k": 64})
+    with settings.override(lock=str(file)):
+        notes = {one.digest: one for one in Registry(TARGET).explain(third).candidates}
+    assert notes[other.digest].verdict == "slower", "the file has both for the family"
+    assert "the winner's time" in notes[other.digest].reasons[0]
+
+
+def test_a_family_s_kernel_that_suits_a_problem_badly_is_warned_of(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = pinned_to_another(file, alone=False)
+    larger = GEMM.problem({"m": 66, "n": 64, "k": 64})
+    assert GEMM_FAMILY(larger) == GEMM_FAMILY(PROBLEM)
+    for much in (1.0, 3.0):
+
+        def slower(self: Any, spec: Any, problem: Any, threads: int, much: float = much) -> float:
+            return 1e-6 * (much if spec == other else 1.0)
+
+        registry = Registry(TARGET)
+        with settings.override(lock=str(file)), monkeypatch.context() as patched, events.recorded() as heard:
+            patched.setattr(Registry, "_estimate", slower)
+            assert registry.select(PROBLEM).spec == registry.select(larger).spec == other
+        # Of a pin of the problem's own nothing is said.
+        warnings = [one.message for one in heard if isinstance(one, events.Warned) and one.rule == "lock-family"]
+        assert len(warnings) == (much == 3.0)
+        assert all(larger.describe() in one and "3.0 times as long" in one for one in warnings)

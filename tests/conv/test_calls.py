@@ -339,6 +339,18 @@ def test_one_thread_and_two_give_the_same_bits() -> None:
     assert np.array_equal(*found)
 
 
+@pytest.mark.parametrize("variant", ["backward_data", "backward_weight"])
+def test_a_kernel_of_a_gradient_is_called_as_its_function_is(floor: Registry, variant: str) -> None:
+    p = replace(P, variant=variant)
+    arrays = arrays_of(p)
+    kernel = floor.kernel(CONV.generic_spec(p.signature, floor.target))
+    given, shape = ((arrays["y"], arrays["w"]), p.x_shape) if variant == "backward_data" else (
+        (arrays["x"], arrays["y"]), p.w_shape)  # fmt: skip
+    name = "input_shape" if variant == "backward_data" else "weight_shape"
+    for found in (kernel(*given, shape, **keywords(p)), kernel(*given, **{name: shape}, **keywords(p))):
+        assert np.array_equal(found, expected(p, **arrays))
+
+
 def test_a_kernel_is_called_by_itself(floor: Registry) -> None:
     arrays = arrays_of(P)
     kernel = floor.kernel(CONV.generic_spec(P.signature, floor.target))

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from tests.built import Built
+from tests.conv.harness import prove
+from tests.kernels.harness import FENCE, heap
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import op
@@ -192,6 +194,32 @@ def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Con
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "stayed inside" in ended.stdout
+
+
+FAR = [
+    one
+    for one in SPECS
+    if one.arch == "x86_64_v4" and one.signature.dtype_out == "fp32" and one.signature.variant != WEIGHT
+]
+
+
+@pytest.mark.parametrize("spec", FAR, ids=lambda spec: f"{spec.schedule.pipeline}-{spec.signature.label()}")
+@pytest.mark.parametrize("shift", [0, 4])
+def test_results_no_cache_keeps_are_right_wherever_they_lie(spec: KernelSpec, shift: int, built: Built) -> None:
+    """Over 4 MB: whole lines of a cache are written past it, where they begin as it has them."""
+    made = spec.signature
+    channels, filters = (3, 64) if made.variant == FORWARD else (64, 3)
+    problem = ConvProblem(
+        1, channels, filters, (1, 130, 132), (1, 3, 3), before=(0, 1, 1), variant=made.variant,
+        epilogue=made.epilogue, num_d=made.num_d,
+    )  # fmt: skip
+
+    def at_lines(size: int, element: int) -> tuple[Any, int]:
+        memory, _ = heap(size + 64, element)
+        first = FENCE + (shift - memory.ctypes.data - FENCE) % 64
+        return memory, first
+
+    prove(built[spec], problem, threads=2, allocate=at_lines)
 
 
 BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_weight"]

@@ -65,6 +65,14 @@ LIMITS: tuple[tuple[str, ConvProblem, Any], ...] = (
     ("cpu-window", ConvProblem(1, 32, 32, (8, 8), (3, 3), stride=(1, 2)), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
     ("cpu-lines", ConvProblem(1, 257, 4, (8, 8), (3, 3)), CpuDirectWeightSchedule((32, 64), (6, 32, 1))),
     ("cpu-planes", ConvProblem(1, 513, 4, (8, 8), (3, 3)), CpuPlanarSchedule(512, (6, 32, 1))),
+    ("cpu-parts", ConvProblem(1, 4, 4, (40, 40), (3, 3), stride=(9, 8)), CpuPlanarSchedule(512, (6, 32, 1))),
+    ("cpu-beyond", ConvProblem(1, 4, 4, (8, 8), (3, 3), before=(73, 0), stride=(72, 1)), IMPLICIT),
+    ("cpu-beyond", ConvProblem(1, 4, 4, (8, 8), (3, 3), after=(0, 73), stride=(1, 73)), IMPLICIT),
+    (
+        "cpu-beyond",
+        ConvProblem(1, 4, 4, (8, 8), (2, 1), before=(72, 0), dilation=(73, 1), variant="backward_weight"),
+        CpuOuterSchedule((4, 16, 64), (4, 16, 1)),
+    ),
     ("cpu-strip", ConvProblem(1, 65, 4, (8, 8), (3, 3)), CpuLanesSchedule("lanes", (6, 16, 1))),
     ("cpu-exact", ConvProblem(1, 42, 4, (8, 8), (5, 5), dtype="int8"), CpuLanesSchedule("lanes", (6, 16, 1))),
 )
@@ -73,6 +81,13 @@ LIMITS: tuple[tuple[str, ConvProblem, Any], ...] = (
 @pytest.mark.parametrize(("rule", "problem", "schedule"), LIMITS, ids=[one[0] for one in LIMITS])
 def test_a_kernel_was_not_made_for_it(rule: str, problem: ConvProblem, schedule: Any) -> None:
     assert [one.rule for one in cpu.limits(schedule, problem)] == [rule]
+
+
+def test_steps_that_lead_nowhere_do_not_matter() -> None:
+    """A stride between one result and no other, a dilation of one tap."""
+    far = ConvProblem(1, 4, 4, (8, 8), (3, 1), stride=(1 << 40, 1), dilation=(1, 1 << 40))
+    for schedule in (IMPLICIT, CpuPlanarSchedule(512, (6, 32, 1)), CpuLanesSchedule("lanes", (6, 16, 1))):
+        assert not list(cpu.limits(schedule, far))
 
 
 @pytest.mark.parametrize("arch", ["generic", "x86_64_v3", ARCH, "x86_64_v4_bf16"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conv.conftest import CONV
+from tilewright.arch import arch as arch_by_name
+from tilewright.cli._problems import read_problems
 from tilewright.ops.conv.networks import NETWORKS
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.engine import engine
@@ -144,3 +148,37 @@ def test_the_trait_configs_that_ship_mean_kernels(word: str, arch: str) -> None:
     assert set(read.axes["variants"]) == {"forward", "backward_data", "backward_weight"}
     found = instances.expand(CONV, instances.load(CONV, word, arch), arch)
     assert {one.signature.variant for one in found.specs} == set(read.axes["variants"])
+
+
+def test_a_file_may_have_numbers_where_a_command_line_has_texts(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    row = {"batch": 1, "channels": 4, "filters": 4, "size": "9x9", "window": 3, "stride": 2, "padding": "1:0x1"}
+    file.write_text(json.dumps([row]))
+    assert problem_sets.problems(CONV, str(file), "cpu") == [
+        ConvProblem(1, 4, 4, (9, 9), (3, 3), stride=(2, 2), before=(1, 1), after=(0, 1))
+    ]
+    assert [one.problem.stride for one in read_problems(CONV, file, arch_by_name("x86_64_v3"))] == [(2, 2)]
+
+
+def test_what_a_model_must_have_seen_of_a_signature() -> None:
+    one = CONV.signature_of(of("forward_2d")[0])
+    frame = Frame(PART, CONV.schedules, {})
+    words = set(frame.signature_words(one))
+    for name, value in (("dtype", "fp16"), ("spatial", 3), ("variant", "backward_data"), ("epilogue", "Gelu")):
+        assert len(set(frame.signature_words(replace(one, **{name: value}))) - words) == 1, name
+    assert set(frame.signature_words(replace(one, epilogue="Relu"))) == words, "which costs nothing"
+
+
+def test_how_full_registers_are_is_seen() -> None:
+    """One row of 28 pixels and 40 filters: 28 is two times 14, and 40 fills 48, or 64 by halves."""
+    p = CONV.problem({"batch": 1, "channels": 8, "filters": 40, "size": "1x28", "window": "1x1"})
+    kernels = {
+        "warp_tile_m": np.array([14.0, 6.0]),
+        "warp_tile_n": np.array([16.0, 64.0]),
+        "results": np.array([0.0, 4.0]),
+    }
+    found = dict(zip(PART.interaction_names, PART.interactions(p, kernels, 2), strict=True))
+    assert found["full_register_m"] == pytest.approx([1.0, 28 / 30])
+    assert found["full_filters"] == pytest.approx([40 / 48, 40 / 64])
+    assert found["full_results"] == pytest.approx([1.0, 1 / 4])
+    assert found["register_tiles_a_unit"] == pytest.approx([2 * 3 / 2, 5 * 1 / 2])

@@ -99,6 +99,8 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (data, {"input_shape": None}, "conv-number", "give input_shape as a tuple of ints"),
     (data, {"input_shape": np.array((2, 9, 8, 6))}, "conv-number", "give input_shape as a tuple of ints"),
     (weight, {"weight_shape": (4, 3.0, 3, 6)}, "conv-number", "give weight_shape as a tuple of ints"),
+    (data, {"deterministic": "no"}, "conv-switch", "neither True nor False"),
+    (weight, {"deterministic": 1}, "conv-switch", "give deterministic=True"),
     (data, {"stride": 2}, "shape-backward", "gives (2, 4, 3, 4)"),
     (weight, {"weight_shape": (4, 2, 3, 6)}, "shape-backward", "gives (2, 8, 6, 4)"),
     (weight, {"weight_shape": (5, 3, 3, 6)}, "shape-backward", "gives (2, 7, 6, 5)"),

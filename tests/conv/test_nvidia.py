@@ -69,6 +69,8 @@ def test_a_folded_problem_is_one_of_64_channels() -> None:
     back = folded(replace(one, variant="backward_data"))
     assert (back.variant, back.channels, back.filters, back.window) == ("forward", 64, 16, (4, 4))
     assert back.out == (15, 20)
+    near = folded(replace(one, stride=(1, 1), variant="backward_data", y_strides=()))
+    assert (near.filters, near.window, near.out, near.dtype_out) == (24, (7, 1), (30, 40), "fp32")
 
 
 def test_a_padded_problem_copies_what_is_odd() -> None:

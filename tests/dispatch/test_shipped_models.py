@@ -72,9 +72,9 @@ def test_each_was_made_from_the_sweeps_here_and_from_nothing_that_is_held_out(na
     card = shipped(name).card
     assert card.data["problems"] <= len(data.groups)
     assert card.data["rows"] <= data.rows
-    assert data.left_out.get("held out, or near a problem that is", 0) == card.data["left_out"].get(
-        "held out, or near a problem that is", 0
-    )
+    # As many as then, but for rows of kernels that are gone since, which are counted by themselves.
+    near, gone = "held out, or near a problem that is", data.left_out.get("a kernel of another version", 0)
+    assert 0 <= card.data["left_out"].get(near, 0) - data.left_out.get(near, 0) <= gone
 
 
 @pytest.mark.parametrize("name", NAMES)

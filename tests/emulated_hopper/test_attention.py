@@ -77,6 +77,16 @@ def test_strides_of_every_kind(emulator: Emulator) -> None:
     assert wrong(emulator, WsSchedule("ws", 64, 2, 2), outer, gaps) == []
 
 
+@pytest.mark.parametrize("schedule", [WsSchedule("ws", 32, 2, 2, dealing="dynamic"), WsSchedule("decode", 32, 1, 2)])
+def test_many_sequences_that_differ(emulator: Emulator, schedule: WsSchedule) -> None:
+    """More than a warp has lanes, in no order of length; some have no rows, some no keys, none is forgotten."""
+    made = replace(
+        like(32, packed=True, window_right=0), batch=70, heads_q=2, heads_kv=1, rows=100, keys=90,
+        total_rows=1500, total_keys=1300, q_strides=(), k_strides=(), v_strides=(), o_strides=(),
+    )  # fmt: skip
+    assert wrong(emulator, schedule, made, replace(made, batch=33, align="bottom_right"), replace(made, batch=32)) == []
+
+
 def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emulator) -> None:
     """Weights are read by wgmma after it was issued: rounding the next ones too early must show."""
     from tests.emulated_hopper.attentions import ATTENTION, prove

@@ -13,10 +13,11 @@ from tests.emulated_hopper.attentions import ATTENTION, drawn
 from tests.emulated_hopper.emulator import Emulator
 from tests.emulated_hopper.test_attention import like
 from tilewright.ops import KernelSpec
-from tilewright.ops.attention import AttentionProblem, nvidia_fp8, nvidia_mma
+from tilewright.ops.attention import AttentionProblem, nvidia_fp8, nvidia_latent, nvidia_mma
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
-from tilewright.ops.attention.nvidia_schedules import WsSchedule, shared_bytes
+from tilewright.ops.attention.nvidia_schedules import WsSchedule, allowed_registers, shared_bytes
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import stages
 
@@ -45,6 +46,7 @@ def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
         (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
         (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
         (Fp8Schedule(64, 2, 2), like(64, dtype_q="fp8_e4m3", dtype_out="bf16")),
+        (LatentSchedule(32, 2), like(576, 512)),
         (MmaSchedule("mma", 32, 2, 1, 1, 2), like(64)),
     ],
 )
@@ -66,21 +68,27 @@ def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: Any, first: 
     assert said == {True, False}
 
 
-def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
-    """The rule on shared memory counts as cuda/attention_ws_shape.h does: a launch asks for that much."""
+def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator) -> None:
+    """The rules count as cuda/attention_ws_shape.h does: a launch asks for that much, and a warpgroup takes so many."""
+    paged: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
     for schedule, first in (
         (WsSchedule("ws", 176, 2, 2), like(128)),
+        (WsSchedule("ws", 176, 2, 2), like(128, **paged)),
         (WsSchedule("ws", 64, 2, 3, row_stages=2), like(64)),
+        (WsSchedule("ws", 64, 3, 3), like(64)),
         (WsSchedule("decode", 32, 1, 5), like(96)),
+        (WsSchedule("decode", 64, 1, 2, 2), like(128, **paged)),
     ):
         spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
-        expected = shared_bytes(spec.signature, schedule)
+        counted = {
+            "shared_bytes": shared_bytes(spec.signature, schedule),
+            "multiplying_registers": allowed_registers(spec.signature, schedule),
+        }
+        said = "".join(f'static_assert({name} == {n}, "{name}");\n  ' for name, n in counted.items())
         kernel = emulator.kernel(
             spec,
-            lambda text, n=expected: text.replace(  # type: ignore[misc]
-                "static_assert(W >= 1", f'static_assert(shared_bytes == {n}, "bytes");\n  static_assert(W >= 1'
-            ),
-            "bytes",
+            lambda text, said=said: text.replace("static_assert(W >= 1", f"{said}static_assert(W >= 1"),  # type: ignore[misc]
+            "counted",
             "cuda/attention_ws_shape.h",
         )
         assert kernel.spec.digest == spec.digest
@@ -92,15 +100,16 @@ def test_shared_memory_is_what_the_header_says(emulator: Emulator) -> None:
         (MmaSchedule("mma_decode", 64, 1, 4, 1, 3), like(96, 64), "cuda/attention_mma_shape.h"),
         (MmaSchedule("mma", 32, 2, 1, 2, 4), like(64, pages="vectorised", lookup="table", lengths_k=True),
          "cuda/attention_mma_shape.h"),
-        (Fp8Schedule(160, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention_fp8_shape.h"),
+        (Fp8Schedule(96, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention_fp8_shape.h"),
+        (LatentSchedule(48, 2), like(576, 512), "cuda/attention_latent_shape.h"),
     ],
 )  # fmt: skip
 def test_shared_memory_of_the_others_is_what_their_headers_say(
     emulator: Emulator, schedule: Any, first: AttentionProblem, header: str
 ) -> None:
     spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
-    counted = nvidia_mma.shared_bytes if isinstance(schedule, MmaSchedule) else nvidia_fp8.shared_bytes
-    expected = counted(spec.signature, schedule)
+    modules: dict[type, Any] = {MmaSchedule: nvidia_mma, Fp8Schedule: nvidia_fp8, LatentSchedule: nvidia_latent}
+    expected = modules[type(schedule)].shared_bytes(spec.signature, schedule)
 
     def told(text: str) -> str:
         return text.replace(

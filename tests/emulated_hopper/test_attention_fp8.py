@@ -12,8 +12,8 @@ from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 
 CASES: dict[str, tuple[Fp8Schedule, AttentionProblem]] = {
     "plain": (Fp8Schedule(64, 2, 2), fp8(128)),
-    "wide_tiles": (Fp8Schedule(160, 2, 2), fp8(64, window_right=0, scales_q="tensor", scales_kv="head")),
-    "three_warpgroups": (Fp8Schedule(32, 3, 3), fp8(96, 64, dtype_out="fp32", window_right=0)),
+    "wide_tiles": (Fp8Schedule(128, 2, 3), fp8(64, window_right=0, scales_q="tensor", scales_kv="head")),
+    "three_warpgroups": (Fp8Schedule(64, 3, 3), fp8(96, 64, dtype_out="fp32", window_right=0)),
     "large_heads": (Fp8Schedule(64, 1, 2), fp8(256, 192, scales_q="head", scales_kv="tensor")),
     "packed": (Fp8Schedule(96, 2, 2), fp8(64, packed=True, window_right=0)),
     "sink_keys": (Fp8Schedule(32, 2, 2), fp8(64, window_left=8, window_right=0, sink_keys=4, sink=True)),

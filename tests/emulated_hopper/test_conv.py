@@ -136,14 +136,23 @@ def test_groups_of_few_channels_are_merged(emulator: Emulator, variant: str) -> 
     assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing, merged=True), problems) == []
 
 
-@pytest.mark.parametrize(("variant", "n"), [("forward", 64), ("backward_data", 16), ("backward_weight", 64)])
+@pytest.mark.parametrize(
+    ("variant", "n"), [("forward", 64), ("backward_data", 64), ("backward_data", 16), ("backward_weight", 64)]
+)
 def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> None:
-    problems = (
+    problems: tuple[ConvProblem, ...] = (
         flat(2, 3, 24, (9, 11), (7, 7), stride=(2, 2), before=(3, 3), variant=variant),
         flat(1, 1, 8, (5, 7), (3, 5), stride=(1, 2), dilation=(2, 1), before=(2, 1), after=(1, 3), variant=variant),
     )
+    if variant == "backward_data":  # gaps along the width, more columns than a tile has, filters that are no whole 64s
+        problems += (
+            flat(2, 5, 16, (6, 10), (2, 7), dilation=(1, 2), before=(1, 4), after=(0, 5), variant=variant),
+            flat(1, 3, 56, (9, 13), (7, 7), before=(3, 3), after=(3, 3), variant=variant),
+            flat(1, 1, 96, (11, 8), (5, 5), stride=(2, 2), before=(2, 2), after=(2, 2), variant=variant),
+        )
     dealing = "split_k" if variant == "backward_weight" else "tiles"
-    schedule = tma_ws(variant, 128, n, pipeline="folded", dealing=dealing, store="tma")
+    store = "direct" if variant == "backward_data" else "tma"
+    schedule = tma_ws(variant, 128, n, pipeline="folded", dealing=dealing, store=store)
     assert proven(emulator, schedule, problems) == []
 
 
@@ -225,6 +234,19 @@ def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: Depthw
         flat(1, 8, 8, (3, 3), (3, 3), groups=8, before=(2, 2), after=(0, 0), **also),
     )
     assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize(("window", "padding"), [(3, 1), (3, 0), (5, 2), (7, 3)])
+def test_depthwise_gradients_over_strides(emulator: Emulator, window: int, padding: int) -> None:
+    """Results of one stride are made together: odd sizes, odd and even padding, and more of it on one side."""
+    more: Any = {"groups": 40, "stride": (2, 2), "variant": "backward_data"}
+    square, around = (window, window), (padding, padding)
+    problems = (
+        flat(2, 40, 40, (11, 18), square, before=around, after=around, **more),
+        flat(1, 40, 40, (10, 31), square, before=around, after=(padding + 1, padding), **more),
+        flat(1, 40, 40, (9, 8), square, before=(padding, padding + 2), after=around, **more),
+    )
+    assert proven(emulator, DepthwiseTileSchedule(window, 2, 7, 1, 32 if window == 3 else 64), problems) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -61,9 +61,11 @@ def schedules(variant: str) -> list[Any]:
     tma = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 3)
     deal: Any = {"dealing": "split_k"} if variant == "backward_weight" else {}
     made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
-    made += [replace(tma, pipeline="folded", store="tma", **deal), DepthwiseSchedule(3, 1, 4)]
+    store = "direct" if variant == "backward_data" else "tma"
+    made += [replace(tma, pipeline="folded", store=store, **deal), DepthwiseSchedule(3, 1, 4)]
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
     made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
+    made += [DepthwiseTileSchedule(3, 2, 7, 1)] * 2
     made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
     if variant == "backward_weight":
         made += [BandWeightSchedule(128, 2, 192)] * 2

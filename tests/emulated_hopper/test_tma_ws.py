@@ -100,6 +100,8 @@ def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
         (64, 24, 8, (1, 1), "pingpong_stream_k"),  # and 8, by ordinary stores
         (192, 112, 5, (1, 1), "pingpong"),  # three rows of wgmma
         (144, 128, 4, (1, 2), "cooperative_turned"),  # more columns than lines
+        (192, 192, 3, (2, 1), "cooperative"),  # three warpgroups share the tile
+        (48, 192, 4, (1, 1), "cooperative_turned"),
     ],
 )
 def test_every_width_of_results(
@@ -116,6 +118,7 @@ def test_every_width_of_results(
         ("crr", 64, 48, 4, (1, 1), "pingpong_split_k"),
         ("rrr", 128, 16, 4, (1, 1), "pingpong"),
         ("crr", 256, 144, 3, (1, 2), "cooperative"),
+        ("crr", 192, 176, 3, (1, 2), "cooperative"),
         ("crr", 16, 64, 4, (1, 1), "pingpong_turned_split_k"),
         ("ccr", 80, 128, 4, (1, 1), "cooperative_turned"),
     ],
@@ -370,3 +373,22 @@ def test_rows_of_e_that_end_inside_a_piece(emulator: Emulator) -> None:
     )
     assert "wrote outside E" in judge(without, Call(asked))
     assert judge(without, Call(problem(one, 129, 264, 72))) == ""
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "cluster", "way"),
+    [
+        (64, 32, (1, 1), "pingpong"),
+        (128, 64, (1, 1), "cooperative"),
+        (128, 176, (2, 1), "cooperative"),
+        (256, 48, (1, 1), "cooperative_stream_k"),
+    ],
+)
+def test_rows_of_e_that_begin_anywhere(emulator: Emulator, m: int, n: int, cluster: tuple[int, int], way: str) -> None:
+    """Every other row begins between two words, and rows end anywhere."""
+    one = signature()
+    calls = tuple(
+        Call(replace(problem(one, rows, columns, 72), c_stride=stride), alpha=0.5)
+        for rows, columns, stride in ((130, 8, 11), (300, 177, 177), (7, 259, 262), (65, 33, 35))
+    )
+    assert wrong(emulator, tma_ws(one, m, n, 3, cluster, way, "direct"), *calls) == []

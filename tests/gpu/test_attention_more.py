@@ -1,4 +1,4 @@
-"""Attention by the mma and fp8 pipelines against float64 on a GPU: problems by seed, poison around what is seen."""
+"""Attention by the mma, fp8 and latent pipelines against float64 on a GPU: problems by seed, poison around them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.gpu.test_attention import answer
 from tilewright.dispatch import kernels
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.base import KernelSpec
 
@@ -33,6 +34,8 @@ CASES: dict[str, AttentionProblem] = {
     "split": like(128, family="split", splits=2),
     "split_pages": like(128, family="split", splits=2, **PAGES),
     "latent": like(576, 512),
+    "latent_causal": like(576, 512, window_right=0, align="bottom_right", dtype_q="fp16"),
+    "latent_scores": like(576, 512, softcap=True, bias="alibi", dropout=True),
     "latent_split_pages": like(576, 512, family="split", splits=2, **PAGES),
     "latent_fp8": fp8(576, 512, family="split", splits=2, dtype_out="fp32", scales_q="tensor", scales_kv="tensor"),
     "pages": like(128, window_right=0, align="bottom_right", **PAGES),
@@ -63,7 +66,7 @@ class Case:
     def specs(self, arch: str) -> list[KernelSpec]:
         """The default kernels of these pipelines."""
         found = ATTENTION.candidates(self.first.signature, arch)
-        kinds = (MmaSchedule, Fp8Schedule)
+        kinds = (MmaSchedule, Fp8Schedule, LatentSchedule)
         return [one for one in found if isinstance(one.schedule, kinds) and not ATTENTION.check(one)]
 
 
@@ -77,8 +80,31 @@ def test_every_kernel(case: Case, arch: str) -> None:
     whole = problems(f"{case.name} whole", case.first, sizes=(ROWS, LENGTHS), most=MOST, whole=16)
     found = []
     for number, spec in enumerate(wanted):
-        for one in whole if isinstance(spec.schedule, Fp8Schedule) else asked:
+        for one in asked if isinstance(spec.schedule, MmaSchedule) else whole:
             assert ATTENTION.supports(spec, one) == []
             if text := answer(kernels.kernel(spec), one, number, cuda.device()):
                 found.append(f"{spec.name} {one.describe()}: {text}")
     assert found == []
+
+
+@pytest.mark.parametrize("heads", [16, 70, 128])
+def test_a_latent_is_read_once(heads: int, arch: str) -> None:
+    """Values inside of keys, as MLA decode has them: by every kernel of the default pool that takes them."""
+    import torch
+
+    torch.manual_seed(heads)
+    q = torch.randn(3, 2, heads, 576, device="cuda", dtype=torch.bfloat16)
+    k = torch.randn(3, 1500, 1, 576, device="cuda", dtype=torch.bfloat16)
+    lengths = torch.tensor([1500, 1, 777], device="cuda", dtype=torch.int32)
+    k[1, 1:], k[2, 777:] = float("nan"), float("nan")
+    problem = AttentionProblem(3, heads, 2, 1500, 576, 1, 512, dtype_q="bf16", lengths_k=True)
+    specs = [one for one in ATTENTION.candidates(problem.signature, arch) if not ATTENTION.check(one)]
+    assert any(isinstance(one.schedule, LatentSchedule) for one in specs)
+    for spec in specs:
+        out = torch.full((3, 2, heads, 512), float("nan"), device="cuda", dtype=torch.bfloat16)
+        kernels.kernel(spec)(q, k, k[..., :512], lengths_k=lengths, splits=1, out=out)
+        for number, length in enumerate(lengths.tolist()):
+            seen = k[number, :length, 0].double()
+            weights = (q[number].double() @ seen.T / 24).softmax(-1)
+            error = (out[number].double() - weights @ seen[:, :512]).abs()
+            assert bool((error <= 2.0**-7 * (weights @ seen[:, :512].abs())).all()), spec.name

@@ -31,10 +31,6 @@ def tma(signature: GemmSignature = BF16, arch: str = "sm_90a", **changes: Any) -
     return spec(make.tma_ws(signature, 128, 128, 4, (1, 1)), signature, arch, **changes)
 
 
-def shift(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
-    return spec(make.shift_ws(signature, 128, 128, 4), signature, **changes)
-
-
 def skinny(signature: GemmSignature = BF16, **changes: Any) -> KernelSpec:
     return spec(make.skinny(1, 1, 8), signature, **changes)
 
@@ -58,13 +54,13 @@ BROKEN: dict[str, list[KernelSpec]] = {
         tma(signed(variant="preshuffle"), arch="sm_80"),
     ],
     "nv-packed": [
-        shift(signed(variant="preshuffle")), skinny(signed(variant="preshuffle")),
+        skinny(signed(variant="preshuffle")),
         multistage(signed(variant="preshuffle")),
     ],
     "dtype-mix": [loops(signed(dtype_a="tf32")), loops(signed(dtype_b="int8")), loops(signed(dtype_a="int32"))],
     "dtype-output": [loops(signed(dtype_c="int32"))],
     "dtype-d": [loops(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],
-    "nv-arch": [tma(arch="sm_80"), shift(arch="sm_80")],
+    "nv-arch": [tma(arch="sm_80")],
     "nv-split-sums": [
         multistage(signed(dtype_a="int8", dtype_b="int8", dtype_acc="int32", dtype_c="int32", dtype_d="int32"),
                    dealing="split_k"),
@@ -94,12 +90,12 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(tile=(128, 128, 96)), tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 192)), skinny(tile=(8, 16, 96)),
     ],
     "nv-tile-m": [tma(tile=(384, 128, 64)), tma(tile=(64, 128, 64))],
+    "nv-groups": [tma(tile=(192, 128, 64), dealing=one) for one in ("stream_k", "split_k")],
     "nv-tma-store": [
         tma(signed(dtype_c="fp32"), store="tma"),
         tma(tile=(128, 24, 64), store="tma"),
     ],
-    "nv-shift-layout": [shift(dataclasses.replace(FP8, layout="rrr"))],
-    "nv-cluster": [shift(cluster=(2, 1)), tma(cluster=(4, 4)), tma(dealing="cluster_k", store="direct")],
+    "nv-cluster": [tma(cluster=(4, 4)), tma(dealing="cluster_k", store="direct")],
     "nv-cluster-part": [
         tma(signed(layout="rrr"), cluster=(3, 1)),
         tma(signed(layout="crr"), cluster=(1, 3)),
@@ -125,7 +121,6 @@ UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
         (multistage(), GemmProblem(1 << 29, 8, 8, **ODD)),
         (multistage(), GemmProblem(1 << 28, 1 << 28, 8, **ODD)),
         (tma(), GemmProblem(1 << 31, 8, 8, **ODD)),
-        (shift(), GemmProblem(1 << 31, 8, 9, **ODD)),
         (tma(), GemmProblem(1 << 20, 1 << 20, 1 << 20, **ODD)),
         (skinny(), GemmProblem(8, 8, 8, batch=1 << 16, **ODD)),
     ],
@@ -137,7 +132,6 @@ UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
         (tma(), GemmProblem(8, 8, 8, aligned=False, **ODD)),
         (skinny(), GemmProblem(8, 8, 8, a_stride=12, **ODD)),
     ],
-    "nv-aligned": [(shift(), GemmProblem(8, 8, 8, **ODD)), (shift(), GemmProblem(8, 9, 16, **ODD))],
     "nv-skinny-size": [(skinny(), GemmProblem(9, 64, 64, **ODD))],
     "nv-skinny-k": [(skinny(), GemmProblem(8, 64, 60, a_stride=64, b_stride=64, **ODD))],
 }

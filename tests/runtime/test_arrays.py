@@ -140,6 +140,19 @@ def test_a_result_comes_back_in_the_library_of_the_input() -> None:
     assert arrays.address_of(plain) == address
 
 
+@pytest.mark.parametrize("strides", [(512 * 3, 3, 1), (1, 1 << 10, 512 << 10)])
+def test_a_large_result_begins_with_a_line_of_a_cache(strides: tuple[int, ...]) -> None:
+    """So that kernels write whole lines of it; made anew in each call as in the first."""
+    wanted = Result(0, (1 << 10, 512, 3), strides, "bf16")
+    example = np.zeros(1)
+    again = arrays.maker(example, wanted)
+    assert again is not None
+    for made in (arrays.new_result(example, wanted)[0], again.make(*again.arguments)):
+        assert made.ctypes.data % 64 == 0
+        assert made.shape == wanted.shape
+        assert made.strides == tuple(2 * one for one in strides)
+
+
 small = st.integers(0, 4)
 
 

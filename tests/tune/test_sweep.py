@@ -6,6 +6,7 @@ import importlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -426,3 +427,11 @@ def test_what_others_use_is_seen_while_we_measure(
     others.end(1)
     assert others.settle(patience) == pytest.approx(noise)
     assert bool(looks) == waits
+
+
+def test_a_worker_starts_with_little() -> None:
+    """Every sweep waits for one: it chooses, builds and stores nothing."""
+    told = "import sys, tilewright.tune.worker; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.split()
+    needless = ("tilewright.dispatch", "tilewright.build", "sqlite3", "typer", "pydantic")
+    assert not [one for one in needless if one in loaded]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.api import registry_for, target_of
 from tilewright.runtime.bindings.conv import BINDING, bound
-from tilewright.runtime.bindings.conv.operands import fixed, whole_number
+from tilewright.runtime.bindings.conv.operands import fixed, switch, whole_number
 from tilewright.runtime.calls import NEVER, caller
 
 _CALLER = caller(BINDING.op)
@@ -89,7 +89,7 @@ def conv_backward_data(
     """
     geometry = _geometry(stride, padding, dilation, groups, layout)
     shape = fixed("input_shape", input_shape)
-    attributes = ("backward_data", *geometry, shape, _PASS, out_dtype, bool(deterministic))
+    attributes = ("backward_data", *geometry, shape, _PASS, out_dtype, switch("deterministic", deterministic))
     return _run(bound("backward_data", dy, w, None, (), out), attributes, target_of(dy, target), copy)
 
 
@@ -116,7 +116,7 @@ def conv_backward_weight(
     """
     geometry = _geometry(stride, padding, dilation, groups, layout)
     shape = fixed("weight_shape", weight_shape)
-    attributes = ("backward_weight", *geometry, shape, _PASS, out_dtype, bool(deterministic))
+    attributes = ("backward_weight", *geometry, shape, _PASS, out_dtype, switch("deterministic", deterministic))
     return _run(bound("backward_weight", x, dy, None, (), out), attributes, target_of(x, target), copy)
 
 

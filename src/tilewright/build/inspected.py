@@ -8,7 +8,8 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Backend, all_backends, backend, resolve_target
+from tilewright.backends.base import Backend, Source, all_backends, backend, resolve_target
+from tilewright.build import without_compiler
 from tilewright.build.builder import Builder
 from tilewright.build.store import MANIFEST, Store
 from tilewright.build.why import find_spec
@@ -43,8 +44,8 @@ def sources(word: str, target: str = "") -> list[str]:
                 value=word,
                 remedy="name the kernel",
             )
-        return [_render(spec)]
-    return [_render(spec) for spec in meant(Store(), word, target)]
+        return [_source(spec).text]
+    return [_source(spec).text for spec in meant(Store(), word, target)]
 
 
 def listings(word: str, target: str = "", builder: Builder | None = None) -> Iterator[str]:
@@ -92,8 +93,8 @@ def _is_code(word: str) -> bool:
     return path.suffix != ".json" and path.is_file()
 
 
-def _render(spec: KernelSpec) -> str:
-    return backend(arch_by_name(spec.arch).backend).render(spec).text
+def _source(spec: KernelSpec) -> Source:
+    return backend(arch_by_name(spec.arch).backend).render(spec)
 
 
 def _listing(owner: Backend, path: Path) -> str:
@@ -109,13 +110,22 @@ def _listing(owner: Backend, path: Path) -> str:
 
 
 def inspect_spec(spec: KernelSpec, builder: Builder | None = None) -> Inspection:
-    """What is inside a kernel's library: the newest in the store whatever built it, else one built now."""
+    """What is inside a kernel's library: the newest in the store of today's source and headers, else one built now."""
     path = _library(builder or Builder(), spec)
     return _inspector(backend(arch_by_name(spec.arch).backend)).inspect(path, spec)
 
 
 def _library(builder: Builder, spec: KernelSpec) -> Path:
     return _stored(builder.store, spec) or builder.build_one(spec).path
+
+
+def _stored(store: Store, spec: KernelSpec) -> Path | None:
+    """The library of today's source that was built last, verified; a compiler is not needed to look at it."""
+    try:
+        entry = without_compiler.stored(store, _source(spec), spec.arch, spec)
+        return None if entry is None else store.verify(entry.key).library
+    except StoreError:
+        return None  # damaged: a new build will do
 
 
 def inspect_file(path: Path) -> Inspection:
@@ -154,17 +164,6 @@ def _inspector(one: Backend) -> Backend:
             remedy="the vendor's own tools show their code",
         )
     return one
-
-
-def _stored(store: Store, spec: KernelSpec) -> Path | None:
-    """The library of a spec that was built last, verified; a compiler is not needed to look at it."""
-    mine = [one for one in store.manifests() if one["inputs"].get("spec") == spec.digest]
-    for one in sorted(mine, key=lambda each: -float(each.get("built_at", 0))):
-        try:
-            return store.verify(str(one["key"])).library
-        except StoreError:
-            continue  # damaged: an older one, or a new build, will do
-    return None
 
 
 def _spec_beside(path: Path) -> KernelSpec | None:

@@ -102,6 +102,8 @@ def _by_fields(op: Op, data: Mapping[str, Any], options: list[str]) -> Any:
 
 def _typed(option: Option, value: Any) -> Any:
     """A value of a file as its option takes it: whole numbers stay whole, a switch is true or false."""
+    if option.kind is str and type(value) is int:
+        value = str(value)  # as on a command line
     fits = type(value) is option.kind or (option.kind is float and type(value) is int)
     if not fits:
         raise ProblemError(

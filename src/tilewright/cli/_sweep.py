@@ -84,6 +84,7 @@ class Told:
 
     unmeasured: list[tuple[str, str]] = field(default_factory=list)
     failures: list[Any] = field(default_factory=list)  # rows
+    rows: int = 0  # written into the table
 
 
 # -- which problems --------------------------------------------------------------------------------------
@@ -174,7 +175,9 @@ def sweep(
             _remember(works, found)
         if kept.table is not None:
             rows = [row for one, work in works for item in work.asked for row in one.results(item)]
-            export.add(kept.table, rows)
+            told.rows = len(rows)
+            if rows:  # where nothing was measured there is nothing to write
+                export.add(kept.table, rows)
     if json:
         print_json(_as_json(found, searched, search))
     else:
@@ -358,7 +361,7 @@ def _tell(told: Told, found: Found, kept: Kept) -> None:
         by_status.setdefault(row.status, []).append(row)
     for status, rows in by_status.items():
         say(f"{len(rows)} {status}: {rows[0].kernel.name}: {rows[0].reason}" + (" ..." if len(rows) > 1 else ""))
-    if kept.table is not None:
+    if kept.table is not None and told.rows:
         say(f"written to {kept.table}")
     if not found:
         first = told.unmeasured[0][1] if told.unmeasured else f"{len(told.failures)} kernels failed"

@@ -27,7 +27,9 @@ Sources = Annotated[
                  "several allowed.  [default: this machine's store]", show_default=False),
 ]  # fmt: skip
 Archs = Annotated[str, typer.Option("--target", help="Only results of this arch's kernels.")]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `train` wrote.")]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A file that `train` wrote, or the name of one that ships.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -81,14 +83,19 @@ def model_of(path: Path) -> Model:
     from tilewright.dispatch import model
 
     try:
+        if not path.exists() and path.name == str(path):
+            return model.shipped(path.name.removesuffix(model.ENDING))
         return model.read_file(path)
+    except LookupError:
+        why = "there is no such file, and no model of that name ships"
     except OSError as error:
-        raise FileError(
-            f"{path} cannot be read: {error.strerror or error}",
-            rule="model-file",
-            value=str(path),
-            remedy="name a file that `tilewright learn train` wrote",
-        ) from None
+        why = error.strerror or str(error)
+    raise FileError(
+        f"{path} cannot be read: {why}",
+        rule="model-file",
+        value=str(path),
+        remedy=f"name a file that `tilewright learn train` wrote, or one of {', '.join(model.shipped_names())}",
+    )
 
 
 def _data(op: Op, sources: list[Path] | None, arch: str, *, to_train: bool) -> Data:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright import jsontext
+from tilewright import events, jsontext
 from tilewright.dispatch.results import canonical, problem_digest
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import FileError, NoKernelError, RequestError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.requests import Where
 
 SCHEMA = 2
+SLOW = 1.5  # a family's kernel that takes so many times the lowest estimate is warned of
 ALONE = ""  # instead of a family: the pin speaks for its problem alone
 
 _WRITTEN = {"op", "target", "family", "problem", "digest"}  # what a file has of a pin; its kernel stands apart
@@ -170,15 +171,16 @@ class Locked:
 
         Arrays that the kernel cannot take as they lie (`where`) are left to others too, but not in a frozen process.
         """
-        lock = _read(self.path, stamp(self.path))
-        found = lock.pins.get((op.name, target, problem_digest(op.name, plain(op.measured_as(problem)))))
+        found, family = self._pins(op, problem, target)
         if found is not None:
             return self._pinned(op, problem, found, where)
-        name = engine(op).family(problem)
-        family = lock.families.get((op.name, target, name, canonical(plain(op.signature_of(problem)))))
-        if family is not None:
-            return self._of_family(op, problem, family, where)
+        if family:
+            chosen = self._of_family(op, problem, family, where)
+            if chosen is not None and where is None:
+                self._warn_if_slow(op, problem, target, chosen)
+            return chosen
         if self.frozen:
+            name = engine(op).family(problem)
             raise NoKernelError(
                 f"{self.path} pins no kernel for {problem.describe()} on {target}, nor for {name} problems of its "
                 "signature, and this process is frozen",
@@ -187,6 +189,32 @@ class Locked:
                 remedy="lock it too (`tilewright lock`), or do without --frozen (TILEWRIGHT_FROZEN)",
             )
         return None
+
+    def digests(self, op: Op, problem: Any, target: str) -> frozenset[str]:
+        """Of the kernels that the file names for a problem: its own, else those of its family."""
+        found, family = self._pins(op, problem, target)
+        return frozenset(one.digest for one in ((found,) if found is not None else family))
+
+    def _pins(self, op: Op, problem: Any, target: str) -> tuple[Pin | None, tuple[Pin, ...]]:
+        """A problem's own, and those of its family."""
+        lock = _read(self.path, stamp(self.path))
+        found = lock.pins.get((op.name, target, problem_digest(op.name, plain(op.measured_as(problem)))))
+        signature = canonical(plain(op.signature_of(problem)))
+        return found, lock.families.get((op.name, target, engine(op).family(problem), signature), ())
+
+    def _warn_if_slow(self, op: Op, problem: Any, target: str, chosen: Selection) -> None:
+        """A family's kernels were chosen for other problems of it, smaller ones perhaps."""
+        serving = [one for one in op.candidates(op.signature_of(problem), target) if not op.supports(one, problem)]
+        lowest = min((self.estimate(one, problem) for one in serving), default=chosen.seconds)
+        if chosen.seconds > SLOW * lowest:
+            events.emit(
+                events.Warned(
+                    "lock-family",
+                    f"{problem.describe()} gets {chosen.name}, the best that {self.path} has for its family; it is "
+                    f"estimated to take {chosen.seconds / lowest:.1f} times as long as the fastest kernel there is: "
+                    "lock this problem too",
+                )
+            )
 
     def _pinned(self, op: Op, problem: Any, found: Pin, where: Where | None) -> Selection | None:
         spec, why = _spec(op, found), "this version has no such kernel"

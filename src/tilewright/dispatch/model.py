@@ -33,7 +33,7 @@ from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.engine import engine
 from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, Frame, Pool
-from tilewright.runtime.trees import BySets, Forest, by_sets
+from tilewright.runtime.trees import BySets, Forest, Ranks, by_sets
 
 FORMAT = 2
 ENDING = ".twmodel"
@@ -91,7 +91,7 @@ class Model:
 
     def __init__(self, card: Card, forest: Forest, low: Array, high: Array) -> None:
         self.card, self.forest, self.low, self.high = card, forest, low, high
-        self._ranks: dict[int, tuple[Pool, Array]] = {}  # of kernels' own features, as the forest asks for them
+        self._ranks: dict[int, tuple[Pool, Ranks]] = {}  # of kernels' own features, as the forest asks for them
 
     @cached_property
     def frame(self) -> Frame:
@@ -118,7 +118,7 @@ class Model:
 
     @cached_property
     def _by_sets(self) -> BySets | None:
-        return by_sets(self.forest, len(self.card.columns))
+        return by_sets(self.forest, len(self.card.columns), len(self.frame.problem_columns))
 
     @cached_property
     def _signatures(self) -> frozenset[str]:
@@ -205,8 +205,10 @@ class Model:
             if len(self._ranks) >= MOST_POOLS:
                 self._ranks.clear()
             kept = self._ranks[id(pool)] = pool, sets.ranks(len(asked.features), pool.block.T)
-        both = self.frame.of_both(pool, asked.problem, asked.units, asked.estimates)
-        return sets.ask(asked.features, kept[1], both, near, asked.units)
+        desk = sets.desk(len(asked.features), kept[1], self.frame.both_count)
+        desk.problem[:], desk.asked[: len(near)] = asked.features, near
+        self.frame.of_both(pool, asked.problem, asked.units, asked.estimates, desk.both)
+        return sets.ask(desk, kept[1], len(near), asked.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,15 +356,25 @@ def folder() -> Path:
     return settings.current().cache_dir / "models"
 
 
-@lru_cache(maxsize=8)
-def _shipped() -> tuple[Model, ...]:
-    found = []
+def shipped_names() -> list[str]:
+    """Of the models that ship, in the order they are asked."""
     place = resources.files("tilewright.dispatch").joinpath("models")
-    if place.is_dir():
-        for one in sorted(place.iterdir(), key=lambda each: each.name):
-            if one.name.endswith(ENDING):
-                found.append(read(one.read_bytes(), one.name))
-    return tuple(found)
+    files = [one.name for one in place.iterdir()] if place.is_dir() else []
+    return sorted(one.removesuffix(ENDING) for one in files if one.endswith(ENDING))
+
+
+@lru_cache(maxsize=32)
+def shipped(name: str) -> Model:
+    """One of them; a LookupError where there is none of that name."""
+    if name not in shipped_names():
+        raise LookupError(name)
+    file = f"{name}{ENDING}"
+    return read(resources.files("tilewright.dispatch").joinpath("models", file).read_bytes(), file)
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[Model, ...]:
+    return tuple(map(shipped, shipped_names()))
 
 
 @lru_cache(maxsize=8)

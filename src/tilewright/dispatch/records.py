@@ -7,8 +7,6 @@ newer version is left alone.  The JSON file that kept records before there was a
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 import time
 import warnings
@@ -34,7 +32,7 @@ from tilewright.dispatch.results import (
 )
 from tilewright.errors import StoreError, TilewrightError
 from tilewright.ops.base import plain
-from tilewright.runtime.devices import HOST, device, device_of
+from tilewright.runtime.devices import HOST, device, device_of, identified
 
 SCHEMA = 1  # of records as JSON: what `export` writes
 STORE = "results-v1.db"  # of a cache folder
@@ -50,12 +48,6 @@ def machine(target: str = "") -> dict[str, Any]:
     """
     identity = _identity(target)
     return {} if identity is None else identified(identity)
-
-
-def identified(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """What a device says of itself, with the fingerprint it is known by."""
-    text = json.dumps(identity, sort_keys=True)
-    return {**identity, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def _identity(target: str) -> Mapping[str, Any] | None:

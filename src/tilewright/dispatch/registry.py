@@ -30,7 +30,7 @@ from tilewright.dispatch import learned, locks, ruled, ways
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.asked import op_of, setting_words, thread_number
 from tilewright.dispatch.records import Record, records
-from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection
+from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.ops.base import KernelSpec, Op, demand_legal
 from tilewright.runtime import calls
@@ -233,7 +233,7 @@ class Registry:
             known = self._selections.get(key)
             if known is not None:
                 return known
-        chosen = self._choose(problem, count, strict, now.measure, where)
+        chosen = ruled.told(self._choose(problem, count, strict, now.measure, where), now.rule)
         if where is None:
             if len(self._selections) >= MOST_REMEMBERED:
                 self._selections.clear()
@@ -265,13 +265,15 @@ class Registry:
                 self._forget()
                 self._models = seen
 
+    def _locked(self, now: settings.Settings, threads: int) -> locks.Locked:
+        return locks.Locked(now.lock, now.frozen, lambda spec, one: self._estimate(spec, one, threads))
+
     def _choose(self, problem: Any, threads: int, strict: bool, measure: bool, where: Where | None) -> Selection:
         op = ops.op(problem.op)
         self._demand_legal_problem(op, problem)
         now = settings.current()
         if now.lock:
-            lock = locks.Locked(now.lock, now.frozen, lambda spec, one: self._estimate(spec, one, threads))
-            locked = lock.selection(op, problem, self.arch.name, where)
+            locked = self._locked(now, threads).selection(op, problem, self.arch.name, where)
             if locked is not None:
                 return locked
         signature = op.signature_of(problem)
@@ -458,7 +460,8 @@ class Registry:
             unused = self._measured(op, problem, count, fitting, registered, where)[1]
         served = self._served(op, problem, count, fitting)
         told = self._verdict(op, problem, count, served)
-        known = Known(times, learned.predicted(served, told))
+        pinned = self._locked(now, count).digests(op, problem, self.arch.name) if now.lock else frozenset[str]()
+        known = Known(times, learned.predicted(served, told), pinned)
         notes = [self._note(op, spec, problem, count, chosen, known, where) for spec in candidates]
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
             notes.append(self._note(op, chosen.spec, problem, count, chosen, known, None))
@@ -496,25 +499,14 @@ class Registry:
         seconds = None if reasons else self._estimate(spec, problem, threads)
         unknown = seconds == math.inf
         measured, predicted = known.measured.get(spec.digest), known.predicted.get(spec.digest)
-        verdict = "refused" if reasons else "slower"
         if chosen is not None and spec.digest == chosen.spec.digest:
             verdict = "chosen"
-        elif seconds is not None and chosen is not None:
-            if unknown:
-                reasons.append("its estimate is no finite number: any other is preferred")
-            elif chosen.by:
-                reasons.append(f"the rule {chosen.by} puts it behind")
-            elif chosen.tier == "measured" and measured is None:
-                reasons.append("never measured on this problem; the record names another")
-            elif chosen.tier == "measured" and measured is not None:
-                reasons.append(f"measured {measured / chosen.seconds:.2f} times the winner's time")
-            elif chosen.tier == "model" and predicted is not None:
-                reasons.append(f"predicted {predicted / max(chosen.seconds, 1e-12):.2f} times the winner's time")
-            elif seconds == chosen.seconds:
-                order = "that of digests" if self._specs else "the op's"
-                reasons.append(f"the same estimate: the order decides, which is {order}")
-            else:
-                reasons.append(f"estimated {seconds / max(chosen.seconds, 1e-12):.2f} times the winner's time")
+        elif seconds is None or chosen is None:
+            verdict = "refused" if reasons else "slower"
+        else:
+            order = "that of digests" if self._specs else "the op's"
+            verdict, why = behind(chosen, seconds, known, spec.digest, order)
+            reasons.append(why)
         told = None if unknown else seconds
         return Candidate(
             spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec), predicted

@@ -7,6 +7,7 @@ of that name, and a problem for which the rule has none, is chosen for as ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright import ops
@@ -39,3 +40,10 @@ def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], 
     return Selection(
         best, "rule", f"the rule {name} chose it of {len(served)} that serve the problem", seconds, by=name
     )
+
+
+def told(chosen: Selection, name: str) -> Selection:
+    """A choice that the rule somebody asked for did not make says so, where the op has the rule."""
+    if name not in ops.op(chosen.spec.op).selection_rules or chosen.by == name or chosen.tier == "locked":
+        return chosen
+    return replace(chosen, reason=f"{chosen.reason}; the rule {name} has nothing to say of these kernels")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +72,7 @@ class Candidate:
 
     name: str
     digest: str
-    verdict: str  # "chosen", "slower", "refused", "fallback"
+    verdict: str  # "chosen", "slower", "refused", "unpinned" (by the lock file in force)
     reasons: tuple[str, ...]
     estimated_seconds: float | None
     measured_seconds: float | None
@@ -86,6 +86,33 @@ class Known:
 
     measured: Mapping[str, float]
     predicted: Mapping[str, float]
+    pinned: Container[str] = ()  # by the lock file in force: for the problem, or for its family
+
+
+def behind(chosen: Selection, seconds: float, known: Known, digest: str, order: str) -> tuple[str, str]:
+    """What is said of a kernel that serves the problem and was not chosen, by its estimate and what else is known.
+
+    `order` is the one that decides between equal estimates.
+    """
+    measured, predicted = known.measured.get(digest), known.predicted.get(digest)
+    unpinned = chosen.tier == "locked" and digest not in known.pinned
+    verdict = "unpinned" if unpinned else "slower"
+    if seconds == math.inf:
+        return verdict, "its estimate is no finite number: any other is preferred"
+    if chosen.by:
+        return verdict, f"the rule {chosen.by} puts it behind"
+    if chosen.tier == "measured" and measured is None:
+        return verdict, "never measured on this problem; the record names another"
+    if chosen.tier == "measured" and measured is not None:
+        return verdict, f"measured {measured / chosen.seconds:.2f} times the winner's time"
+    if chosen.tier == "model" and predicted is not None:
+        return verdict, f"predicted {predicted / max(chosen.seconds, 1e-12):.2f} times the winner's time"
+    estimated = f"estimated {seconds / max(chosen.seconds, 1e-12):.2f} times"
+    if unpinned:
+        return verdict, f"the lock file names another; {estimated} its time"
+    if seconds == chosen.seconds:
+        return verdict, f"the same estimate: the order decides, which is {order}"
+    return verdict, f"{estimated} the winner's time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
                   a kernel alone                                          (`Engine.kernel_features`, where it has it)
     interaction   what the op works out of both, for all kernels at once   (`Engine.interactions`; what it needs of the
                   kernels alone is worked out once for them:               `Engine.kernel_terms`, where it has it)
-    estimate      of a model that wants it: the logarithm of a kernel's analytic estimate over the lowest one
+    estimate      of a model that wants it: a kernel's analytic estimate over the lowest one
     hardware      units the work is dealt to
 
 The estimate may change after a model was trained: one that sees it remembers what it was (`dispatch.model`, probes).
@@ -45,7 +45,7 @@ ABSENT = -1.0
 MOST_ROWS, MOST_POOLS = 1 << 16, 256  # kept of kernels, and of candidates that are asked about together
 ALIKE = 8  # kept of candidates that begin and end with the same kernels
 UNITS = "units"
-ESTIMATE = "estimate_over_lowest"
+ESTIMATE = "estimate_ratio"
 ALIGNED = "aligned_"  # how the names of features begin that say what sizes are multiples of
 
 
@@ -168,14 +168,18 @@ class Frame:
     def of_problem(self, problem: Any) -> Array:
         return np.array(self._part.problem_features(problem), np.float32)
 
-    def of_both(self, pool: Pool, problem: Any, units: int, estimates: Array | None = None) -> Array:
+    @property
+    def both_count(self) -> int:
+        return len(self._part.interaction_names) + self.estimated
+
+    def of_both(self, pool: Pool, problem: Any, units: int, estimates: Array | None, out: Array) -> None:
         """A row a feature, a column a kernel; the estimates are those of all kernels of the pool."""
-        found = np.asarray(self._part.interactions(problem, pool.fields, units), np.float64)
-        found = found.reshape(len(self._part.interaction_names), len(pool.specs))
+        last = len(self._part.interaction_names)
+        if last:
+            out[:last] = self._part.interactions(problem, pool.fields, units)
         if self.estimated:
             assert estimates is not None, "these features have the estimate among them"
-            found = np.concatenate([found, np.log(estimates / estimates.min())[None]])
-        return np.ascontiguousarray(found)
+            np.divide(estimates, estimates.min(), out=out[last])
 
     def rows(self, specs: Sequence[KernelSpec], problem: Any, units: int, estimates: Array | None = None) -> Array:
         """One row a kernel."""
@@ -185,6 +189,8 @@ class Frame:
         then = first + pool.block.shape[1]
         out[:, :first] = of_problem
         out[:, first:then] = pool.block
-        out[:, then:-1] = self.of_both(pool, problem, units, estimates).T
+        both = np.empty((self.both_count, len(specs)))
+        self.of_both(pool, problem, units, estimates, both)
+        out[:, then:-1] = both.T
         out[:, -1] = units
         return out

@@ -6,6 +6,7 @@ NumPy arrays (with the ml_dtypes types) and PyTorch's tensors are read directly;
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, no_memory, shown
-from tilewright.runtime import dlpack, staging, torch_arrays
+from tilewright.runtime import dlpack, lines, staging, torch_arrays
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
@@ -352,7 +353,7 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
 def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A new array whose elements follow each other in the order of the strides, which are dense."""
     order = sorted(range(len(shape)), key=lambda index: (-strides[index], index))
-    made = np.empty(tuple(shape[index] for index in order), kind)
+    made = lines.empty(tuple(shape[index] for index in order), kind)
     return made.transpose(tuple(order.index(index) for index in range(len(shape))))
 
 
@@ -367,7 +368,9 @@ def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
     if not isinstance(example, np.ndarray) or place is not HOST:
         return None
     if strides == dlpack.dense_strides(shape) or 0 in shape:
-        return Maker(wanted.slot, np.empty, (shape, numpy_dtype(name)))
+        kind = numpy_dtype(name)
+        small = math.prod(shape) * kind.itemsize < lines.LARGE
+        return Maker(wanted.slot, np.empty if small else lines.empty, (shape, kind))
     return Maker(wanted.slot, _empty_strided, (shape, strides, numpy_dtype(name)))
 
 

@@ -7,6 +7,8 @@ PyTorch has one word for devices of two backends, their modules have a function 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -155,6 +157,12 @@ def device(place: Place) -> Device:
     """The device at a place; one that is not there is an error that says what is missing."""
     found: Device = module_of(place.kind).device(0 if place.ordinal == ANY else place.ordinal)
     return found
+
+
+def identified(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a device says of itself, with the fingerprint it is known by."""
+    text = json.dumps(identity, sort_keys=True)
+    return {**identity, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def device_of(arch: str, index: int | None = None) -> Device:

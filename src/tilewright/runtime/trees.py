@@ -2,14 +2,14 @@
 
 The kernels of a selection are asked about by sets (`BySets`): trees share decisions, so a decision (a feature, and one
 of its thresholds) is a set of bits, one a kernel, that is worked out once, and a node of a tree takes two operations on
-sets, for up to 256 kernels.
+sets, for up to 512 kernels.  Trees that look at the problem alone say the same of all kernels and are walked once.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -25,8 +25,9 @@ SPLIT = np.dtype([("decision", np.uint16), ("at", np.uint16), ("left", np.uint16
 MOST_DEEP = 64
 _DEEP, MOST_DECISIONS = 8, 1 << 16  # by sets
 TREE = np.dtype([("splits", np.uint8, _DEEP), ("deep", np.int32), ("first_value", np.int32)])
-_SET = 32  # bytes of a set of rows
-_VERSION = 3
+_SET = 64  # bytes of the largest set of rows
+MOST_DESKS = 16  # of a thread
+_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class _Tables(ctypes.Structure):
     _fields_ = [
         ("trees", ctypes.c_void_p), ("tree_count", ctypes.c_int64), ("splits", ctypes.c_void_p),
         ("values", ctypes.c_void_p), ("thresholds", ctypes.c_void_p), ("first", ctypes.c_void_p),
+        ("nodes", ctypes.c_void_p), ("roots", ctypes.c_void_p), ("root_count", ctypes.c_int64),
         ("base", ctypes.c_double),
     ]  # fmt: skip
 
@@ -106,42 +108,83 @@ class _Question(ctypes.Structure):
     ]  # fmt: skip
 
 
+class Desk:
+    """Where a question is put down: arrays whose places the library knows.  A question fills all but `out`.
+
+    `problem` are numbers, `both` has a row a feature and a column a kernel, `asked` begins with the places of the
+    kernels that are asked about.
+    """
+
+    def __init__(self, problem: int, kernel: int, both: int, count: int, decisions: int) -> None:
+        self.problem, self.both = np.zeros(problem, np.float32), np.zeros((both, count))
+        self.asked, self.out = np.zeros(count, np.int64), np.zeros(count)
+        self._room = np.empty((decisions + 2) * _SET, np.uint8)
+        arrays = self.problem, None, self.both, self.asked
+        places = [None if one is None else one.ctypes.data for one in arrays]
+        self.question = _Question(*places, problem, kernel, both, count, 0, 0.0)
+        room = self._room.ctypes.data
+        self.places = ctypes.addressof(self.question), room + -room % _SET, self.out.ctypes.data
+
+
+class _Desks(threading.local):
+    """A thread's, by their shape."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, ...], Desk] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """What a forest asks of kernels alone: how many of a feature's thresholds lie below; a row a feature."""
+
+    numbers: Array
+    place: int
+
+
 class BySets:
     """A forest that kernels of one problem are asked about: rows of the problem, the kernel, both, and the units."""
 
     def __init__(self, native: ctypes.CDLL, arrays: tuple[Array, ...], base: float) -> None:
         self._native, self._arrays = native, arrays  # the library reads these
         trees, *rest = (one.ctypes.data for one in arrays)
-        self._tables = _Tables(trees, len(arrays[0]), *rest, base)
-        self._at, self._room = ctypes.addressof(self._tables), (len(arrays[3]) + 2) * _SET
+        self._tables = _Tables(trees, len(arrays[0]), *rest, len(arrays[-1]), base)
+        self._at, self._decisions, self._desks = ctypes.addressof(self._tables), len(arrays[3]), _Desks()
 
-    def ranks(self, feature: int, values: Array) -> Array:
-        """How many of a feature's thresholds lie below values: a row a feature, from one on."""
+    def ranks(self, feature: int, values: Array) -> Ranks:
+        """Of the features from one on."""
         values = np.ascontiguousarray(values, np.float32)
         found = np.empty(values.shape, np.uint16)
-        self._native.tw_trees_ranks(self._at, feature, len(values), values.ctypes.data, values.shape[1],
-                                    found.ctypes.data)  # fmt: skip
+        place = found.ctypes.data
+        self._native.tw_trees_ranks(self._at, feature, len(values), values.ctypes.data, values.shape[1], place)
+        return Ranks(found, place)
+
+    def desk(self, problem: int, kernels: Ranks, both: int) -> Desk:
+        """This thread's for kernels of this number: with so many features of the problem, and of both."""
+        shape = (problem, *kernels.numbers.shape, both)
+        found = self._desks.kept.get(shape)
+        if found is None:
+            if len(self._desks.kept) >= MOST_DESKS:
+                self._desks.kept.clear()
+            found = self._desks.kept[shape] = Desk(
+                problem, len(kernels.numbers), both, kernels.numbers.shape[1], self._decisions
+            )
         return found
 
-    def ask(self, problem: Array, kernel: Array, both: Array, asked: Array, units: float) -> Array:
-        """Scores of the kernels `asked`, by place.
-
-        `problem` are numbers (float32), `kernel` is ranks and `both` numbers (float64), each with a row a feature and a
-        column a kernel.
-        """
-        out, room = np.empty(len(asked), np.float64), np.empty(self._room, np.uint8)
-        question = _Question(
-            problem.ctypes.data, kernel.ctypes.data, both.ctypes.data, asked.ctypes.data, len(problem), len(kernel),
-            len(both), kernel.shape[1], len(asked), units,
-        )  # fmt: skip
-        place = room.ctypes.data
-        self._native.tw_trees_ask(self._at, ctypes.addressof(question), place + -place % _SET, out.ctypes.data)
-        return out
+    def ask(self, desk: Desk, kernels: Ranks, count: int, units: float) -> Array:
+        """Scores of the first `count` kernels that `desk.asked` names; good until the next question at this desk."""
+        question = desk.question
+        question.kernel, question.count, question.units = kernels.place, count, units
+        self._native.tw_trees_ask(self._at, *desk.places)
+        return desk.out[:count]
 
 
-def by_sets(forest: Forest, width: int) -> BySets | None:
-    """The same forest over so many features; None without a compiler, and for one that is too large for it."""
+def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
+    """The same forest over so many features, the first few of which are the problem's.
+
+    None without a compiler, and for one that is too large for it.
+    """
     native = _library()
+    forest, alike = _parted(forest, common)
     nodes, roots = forest.nodes, forest.roots
     own, left = np.arange(len(nodes)), nodes["left"].astype(np.int64)
     leaf = left == own
@@ -175,8 +218,27 @@ def by_sets(forest: Forest, width: int) -> BySets | None:
     values = np.zeros(room[-1], np.float32)
     values[(room[tree] + number)[leaf]] = nodes["value"][leaf]
     first = np.searchsorted(decisions[:, 0], np.arange(width + 1)).astype(np.int32)
-    arrays = (trees, splits, values, np.ascontiguousarray(decisions[:, 1], np.float32), first)
-    return BySets(native, arrays, forest.base)
+    thresholds = np.ascontiguousarray(decisions[:, 1], np.float32)
+    return BySets(native, (trees, splits, values, thresholds, first, alike.nodes, alike.roots), forest.base)
+
+
+def _parted(forest: Forest, common: int) -> tuple[Forest, Forest]:
+    """The trees that look at kernels, and behind them those that look at the first few features alone."""
+    sizes = np.diff(np.r_[forest.roots, len(forest.nodes)])
+    if not len(sizes) or forest.roots[0] or (sizes <= 0).any():
+        return forest, replace(forest, roots=forest.roots[:0], depths=forest.depths[:0])
+    inner = forest.nodes["left"] != np.arange(len(forest.nodes))
+    beyond = np.add.reduceat(inner & (forest.nodes["feature"] >= common), forest.roots) > 0
+    return _of_trees(forest, beyond, sizes), _of_trees(forest, ~beyond, sizes)
+
+
+def _of_trees(forest: Forest, which: Array, sizes: Array) -> Forest:
+    """Some of its trees, of trees that lie one behind another."""
+    kept = np.repeat(which, sizes)
+    roots = np.r_[0, np.cumsum(sizes[which])][:-1].astype(np.int32)
+    nodes = forest.nodes[kept]
+    nodes["left"] -= np.repeat(forest.roots[which] - roots, sizes[which]).astype(np.int32)
+    return replace(forest, nodes=nodes, roots=roots, depths=forest.depths[which])
 
 
 _lock = threading.Lock()

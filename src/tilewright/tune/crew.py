@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from tilewright.dispatch.records import identified, threads_of
+from tilewright.dispatch.records import threads_of
 from tilewright.errors import DeviceError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime.devices import HOST, device_of, module_of, runs
+from tilewright.runtime.devices import HOST, device_of, identified, module_of, runs
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.timing import Method
 from tilewright.tune.forge import Builds, Forge, LocalBuilds, Stopped

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from tilewright import settings
+from tilewright.dispatch.results import OK
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.timing import Method
 from tilewright.tune import quiet
@@ -352,5 +353,6 @@ class _Unmade(Exception):
 
 
 def _outcome(answer: Mapping[str, Any], noise: float | None) -> Outcome:
-    known = ("status", "reason", "seconds", "spread", "error", "non_zero")
-    return Outcome(answer["digest"], **{name: answer[name] for name in known if name in answer}, noise=noise)
+    known = ("reason", "seconds", "spread", "error", "non_zero")
+    told = {name: answer[name] for name in known if name in answer}
+    return Outcome(answer["digest"], answer.get("status", OK), **told, noise=noise)

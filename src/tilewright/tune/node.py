@@ -23,10 +23,10 @@ from tilewright.backends.base import backend
 from tilewright.build import Builder, Store, upkeep
 from tilewright.build.key import canonical
 from tilewright.dispatch.measure import versions_on
-from tilewright.dispatch.records import identified, threads_of
+from tilewright.dispatch.records import threads_of
 from tilewright.errors import StoreError, TilewrightError, ToolchainError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime.devices import HOST, device_of
+from tilewright.runtime.devices import HOST, device_of, identified
 from tilewright.runtime.timing import Method
 from tilewright.tune.forge import build_here
 from tilewright.tune.lane import Built, Lane, LaneLost

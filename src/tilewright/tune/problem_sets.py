@@ -222,6 +222,8 @@ def _typed(options: Mapping[str, Option], row: Mapping[str, Any], *, texts: bool
             value = _parsed(name, value, kind)
         if isinstance(value, float) and kind is int and value.is_integer():
             value = int(value)  # tables with gaps keep whole numbers as fractions
+        if kind is str and type(value) is int:
+            value = str(value)  # a stride of 2 is "2", as on a command line
         if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
             raise ValueError(f"{name} is {value!r:.60}, not {_KINDS.get(kind, kind.__name__)}")
         found[name] = value

@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import ops, settings
-from tilewright.dispatch.records import identified
-from tilewright.dispatch.results import OK
 from tilewright.errors import DeviceError, TilewrightError
 from tilewright.ops.base import Op
 from tilewright.runtime import samples
 from tilewright.runtime.bindings import Check, binding
-from tilewright.runtime.devices import Device, device_of
+from tilewright.runtime.devices import Device, device_of, identified
 from tilewright.runtime.loader import Kernel, load_kernel
 from tilewright.runtime.timing import Contestant, Method, Run, race
 from tilewright.tune.spent import Spent
@@ -178,8 +176,8 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Kno
             race(entrants, Method(**request["method"]), device.stopwatch())
         for each in entrants:
             answer(
-                {"digest": each.digest, "status": OK, "seconds": each.median, "spread": each.spread,
-                 "error": each.error, "non_zero": each.non_zero}
+                {"digest": each.digest, "seconds": each.median, "spread": each.spread, "error": each.error,
+                 "non_zero": each.non_zero}
             )  # fmt: skip
     return lost
 

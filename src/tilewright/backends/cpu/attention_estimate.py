@@ -23,7 +23,8 @@ WEIGHT, TOUCH = 15.0, 12.0  # a vector of scores made weights; met by a bias, a 
 TILE, TURN = 1500.0, 3.0  # a tile of rows; a vector of it turned around, there and back
 PACK = 2.5  # a vector of a key or value packed
 FOLD = 2.5  # a product of lanes summed up
-BLOCK, ROW = 150.0, 60.0  # a block of keys of a decode kernel; and each row in it
+BLOCK, ROW = 150.0, 60.0  # a block of keys of a decode kernel; and each row, or vector of rows, in it
+NEAR = 1024  # bytes between keys that a decode kernel reads where they lie, though lanes are rows
 SMALL = 1 << 19  # products below which a thread is not woken
 ITEMS = 48  # below, keys are shared among threads
 
@@ -73,19 +74,39 @@ def _tiled(schedule: CpuTiledSchedule, problem: AttentionProblem, arch: Arch, te
 
 
 def _decode(schedule: CpuDecodeSchedule, problem: AttentionProblem, arch: Arch, team: int) -> float:
-    p, width, step = problem, lanes(arch), dot_step(problem.signature, arch)
-    rows = p.rows * (p.heads_q // p.heads_kv)
-    at_once = 1
-    while at_once < min(rows, schedule.tile[0]):
-        at_once *= 2
-    live, heads = _up(max(1, rows), at_once), p.batch * p.heads_kv
+    p, width = problem, lanes(arch)
+    rows, heads = max(1, p.rows * (p.heads_q // p.heads_kv)), p.batch * p.heads_kv
     keys = p.total_keys / max(1, p.batch) if p.packed and p.pages == "none" else p.keys
     seen = min(float(keys), p.pairs / max(1, p.batch * p.heads_q * p.rows) + p.rows)
-    narrow = 0.0 if p.dtype_kv == "fp32" else 2.0  # widening a vector of values, or pairing two
-    dots = -(-p.head_qk // (width * step)) + FOLD
-    values = -(-p.head_v // (width * step)) * (1.0 + narrow / at_once)
-    each = live * (dots + values + (WEIGHT + TOUCH * _touches(p)) / width)
-    cycles = heads * seen * each + heads * (seen / schedule.tile[1] + 1) * (BLOCK + ROW * live)
+    in_lanes = rows > width // 2
+    each = _in_lanes(schedule, p, arch, rows) if in_lanes else _by_row(schedule, p, arch, rows)
+    blocks = seen / schedule.tile[1] + 1
+    cycles = heads * (seen * each + blocks * (BLOCK + ROW * (-(-rows // width) if in_lanes else rows)))
+    cycles += heads * rows * (p.head_qk + p.head_v) / width * TURN  # queries packed, results stored
     moved = heads * seen * (p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes
     parts = max(1, min(ITEMS // max(1, heads), int(seen) // 256))
     return max(cycles, moved / MEMORY) / max(1, min(team, heads * parts))
+
+
+def _by_row(schedule: CpuDecodeSchedule, p: AttentionProblem, arch: Arch, rows: int) -> float:
+    """Cycles of a key where lanes are elements of a head."""
+    width, step = lanes(arch), dot_step(p.signature, arch)
+    at_once = 1
+    while at_once < min(rows, schedule.tile[0]):
+        at_once *= 2
+    narrow = 0.0 if p.dtype_kv == "fp32" else 2.0  # widening a vector of values, or pairing two
+    dots = -(-p.head_qk // (width * step)) + FOLD
+    values = -(-p.head_v // (width * step)) * (1.0 + narrow / at_once)
+    return _up(rows, at_once) * (dots + values + (WEIGHT + TOUCH * _touches(p)) / width)
+
+
+def _in_lanes(schedule: CpuDecodeSchedule, p: AttentionProblem, arch: Arch, rows: int) -> float:
+    """Cycles of a key where lanes are rows."""
+    width, step = lanes(arch), dot_step(p.signature, arch)
+    vectors, at_once = -(-rows // width), schedule.tile[0]
+    narrow = 0.0 if p.dtype_kv == "fp32" else 2.0
+    far = p.k_strides[1] * DTYPES[p.dtype_kv].bytes > NEAR
+    packs = far or (step == 1 and p.dtype_kv != "fp32")
+    dots = vectors * p.head_qk / step + (PACK * p.head_qk / (width * step) if packs else 0.0)
+    values = -(-p.head_v // (width * step)) * (_up(rows, at_once) + narrow * -(-rows // at_once))
+    return dots + values + vectors * (WEIGHT + TOUCH * _touches(p))

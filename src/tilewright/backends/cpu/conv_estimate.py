@@ -37,6 +37,10 @@ STRIP = 128 << 10  # bytes of a strip that takes twice as long as one in the fir
 SPREAD = 2.5  # a vector of a strip
 SMALL = 1 << 19  # multiply-adds below which a thread is not woken
 FAR = 1 << 18  # words beyond which packed weights come from memory
+FAR_RESULTS = 4 << 20  # bytes of results that leave every cache
+NARROW = 16.0  # a row of fewer than four vectors written there
+TORN = 14.0  # a vector of results there that is no whole line
+LINE = 60.0  # a line of a vector of channels turned into planes, whatever its length
 TOGETHER = 48  # channels of groups that are done together
 FEW = 16  # channels below which a row of the window is one
 
@@ -101,6 +105,8 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
         cycles += blocks * saves * (BLOCK + SAVE * rows_block * vectors)
         cycles += rows * (taps / (problem.window[-1] if joined else 1)) * POINT
         cycles += blocks * taps * 1.2 * rows_block
+        if vectors < 4 and _far(problem):
+            cycles += rows * here * NARROW
         best = min(best, cycles)
     # Results that lie apart, or do not fill a panel, leave through a scratch block, a row at a time.
     apart = problem.variant == "backward_data" and max(problem.stride) > 1
@@ -114,6 +120,11 @@ def _implicit(schedule: CpuImplicitSchedule, problem: ConvProblem, team: int, wi
     elif _shared_sets(problem, rows_block):
         packing += 1.0 * prod(problem.x_shape if problem.variant == "forward" else problem.y_shape)
     return best + packing / team
+
+
+def _far(problem: ConvProblem) -> bool:
+    """Whether results leave every cache."""
+    return 4 * prod(problem.x_shape if problem.variant == "backward_data" else problem.y_shape) >= FAR_RESULTS
 
 
 def _shared_sets(problem: ConvProblem, rows: int) -> bool:
@@ -150,6 +161,16 @@ def _winograd(schedule: CpuWinogradSchedule, problem: ConvProblem, team: int, wi
     return cycles + weights * (9 * TURN + points * 0.35) / team
 
 
+def _met(problem: ConvProblem, axis: int) -> float:
+    """The part of an axis' taps that meet a pixel: what meets padding is not multiplied."""
+    p, met = problem, 0
+    size, stride, before, out = p.size[axis], p.stride[axis], p.before[axis], p.out[axis]
+    for tap in range(p.window[axis]):
+        first = tap * p.dilation[axis] - before  # the pixel of output 0
+        met += max(0, min(out - 1, (size - 1 - first) // stride) - max(0, -(first // stride)) + 1)
+    return met / (out * p.window[axis])
+
+
 def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: int) -> float:
     rows_block, columns_block, _ = schedule.warp_tile
     p, taps = problem, prod(problem.window)
@@ -160,19 +181,23 @@ def _outer(schedule: CpuOuterSchedule, problem: ConvProblem, team: int, width: i
     runs = (
         p.batch * prod(p.out[:-1]) / max(1, min(p.out[-2] if len(p.out) > 1 else 1, schedule.tile[2] // p.out[-1] or 1))
     )
+    panels = -(-columns // columns_block)
     # A pixel of a block: its multiply-adds, and going on to the next.
-    each = rows_block * wide / width + -(-columns // columns_block) * 1.5
+    each = rows_block * wide / width * 1.15 + panels
     cycles = p.groups * filters / rows_block * places * pixels * each
-    blocks = p.groups * (filters / rows_block) * -(-columns // columns_block) * places * runs
-    cycles += blocks * (BLOCK + SAVE * rows_block * columns_block / width)
+    if not patches:
+        cycles *= prod(_met(p, axis) for axis in range(len(p.size)))
+    blocks = p.groups * (filters / rows_block) * panels * places * runs
+    cycles += blocks * (BLOCK / 2 + SAVE * 1.5 * rows_block * columns_block / width)
     tiles_n = max(1, -(-columns // schedule.tile[1]))
     tiles_m = max(1, -(-p.group_filters // schedule.tile[0]))
-    cycles += p.groups * tiles_m * (pixels * columns * 1.2 if patches else p.batch * prod(p.size) * wide * COPY)
+    packed = prod(p.out if prod(p.window[-2:]) == 1 else p.size)  # under one tap, the pixels that are met
+    cycles += p.groups * tiles_m * (pixels * columns * 1.3 if patches else p.batch * packed * wide * 0.5)
     cycles += p.groups * tiles_n * pixels * filters * COPY
-    items = p.groups * (filters // rows_block) * -(-columns // columns_block) * schedule.split_k
+    items = p.groups * (filters // rows_block) * panels * schedule.split_k
     cycles /= min(team, items)
     if schedule.split_k > 1:
-        cycles += WAKE + schedule.split_k * prod(p.w_shape) * 0.3 / team
+        cycles += WAKE + schedule.split_k * prod(p.w_shape) * 0.6 / team
     return cycles
 
 
@@ -191,16 +216,18 @@ def _planar(schedule: CpuPlanarSchedule, problem: ConvProblem, width: int) -> fl
     places = per_class * (wide + beside)
     # A step of a block: its multiply-adds, what it loads (twice where it lies across lines), and going on.
     step = max(columns * vectors, pieces * vectors * 2.0) + pieces * 1.5
-    cycles = places / columns_block * taps * depth * step * 1.05
-    cycles += classes * places / columns_block * pieces * (BLOCK + 2.0 * SAVE * min(rows_block, columns) * vectors)
+    cycles = places / columns_block * taps * depth * step * 1.15
+    cycles += classes * places / columns_block * pieces * (BLOCK + SAVE * min(rows_block, columns) * vectors)
     source = p.y_shape if p.variant == "backward_data" else p.x_shape
     deep = p.window[0] if len(p.window) == 3 else 1
     bundle = max(1, min(p.groups, TOGETHER // max(depth, columns)))
     bundles = -(-p.groups // bundle)
     turned = bundles * -(-depth * bundle // width) * prod(source[:-1]) * deep
-    cycles += turned * 9.0 * min(classes, taps)
+    cycles += turned * (8.0 + LINE / source[-2]) * min(classes, taps)
     out = bundles * -(-columns * bundle // width) * p.batch * prod(made)
-    return cycles + out * 7.5 + taps * depth * columns * p.groups * 0.6
+    torn = columns * p.groups % width > 0 and _far(p)  # lines of a cache are written in parts, and fetched for it
+    cycles += out * ((5.0 if classes == 1 else 9.0) + (TORN if torn else 0.0)) + taps * depth * columns * p.groups * 1.2
+    return cycles + (0.07 * p.bytes if p.bytes > FAR_RESULTS else 0.0)  # what is turned passes through caches once more
 
 
 def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, width: int) -> float:
@@ -214,10 +241,10 @@ def _direct_weight(schedule: CpuDirectWeightSchedule, problem: ConvProblem, widt
     items = p.groups * -(-p.group_filters // schedule.tile[0])
     pixels = p.batch * prod(p.out)
     # A pixel of a block: its multiply-adds, its vectors of gradients, and going on to the next.
-    each = entries * vectors + chunks * (vectors + blocks * 1.5)
-    cycles = p.groups * rows * pixels * each * 1.03
+    each = entries * vectors * 1.04 + chunks * (vectors * 1.75 + blocks * 2.0)
+    cycles = p.groups * rows * pixels * each * prod(_met(p, axis) for axis in range(len(p.size) - 1))
     runs = pixels / min(p.out[-1] * (p.out[-2] if len(p.out) > 1 else 1), max(p.out[-1], schedule.tile[1]))
-    cycles += p.groups * rows * runs * blocks * chunks * (BLOCK + SAVE * entries / chunks * min(vectors, columns_block))
+    cycles += p.groups * rows * runs * (blocks * chunks * BLOCK / 2 + 1.5 * SAVE * entries * vectors)
     cycles += p.groups * pixels * vectors * 2.0  # gradients packed
     dense = p.groups == 1
     lines = p.batch * prod(p.size) * (p.window[0] if len(p.window) == 3 else 1)
@@ -237,17 +264,33 @@ def _crowded(problem: ConvProblem, depth: int) -> float:
     return 1.0 + min(2.0, deep * height * depth * (problem.out[-1] + 8) * 64 / STRIP)
 
 
+def _spread(depth: int, columns: int, width: int) -> float:
+    """A pixel's channels laid out for one vector of results: a plain load, permutes of one, or of several."""
+    if depth == columns == 1:
+        return SPREAD
+    reach = (-(-width // columns) + 1) * depth if columns < width else depth  # channels that lanes read from
+    return depth * (SPREAD if reach <= width else -(-reach // width) * 1.5)
+
+
 def _lanes(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> float:
     depth, columns, _ = _gathering(problem)
     p, taps, block = problem, prod(problem.window), schedule.warp_tile[0]
-    vectors = _vectors(p, columns, width)
-    lines = p.batch * prod(p.out[:-1])
+    vectors, back = _vectors(p, columns, width), problem.variant == "backward_data"
+    # With strides a gradient is a sum of classes: each has its part of the pixels and taps, and spreads anew.
+    classes = prod(p.stride) if back else 1
+    made = p.size if back else p.out
+    apart = min(p.stride[-1], p.size[-1]) if back else 1
+    lines = p.batch * prod(made[:-1]) * apart
     half = max(1, block // 2)
-    line = _up(p.out[-1], half)
-    cycles = vectors * lines * (line * taps * depth * 1.2 * _crowded(p, depth) + (line / block + 0.5) * BLOCK)
-    source = prod(p.y_shape[:-1]) if p.variant == "backward_data" else prod(p.x_shape[:-1])
+    line = _up(-(-made[-1] // apart), half)
+    each = 1.2 if depth == 1 and classes == 1 and p.stride[-1] == 1 else 1.6
+    cycles = (
+        vectors * lines * (line * taps / classes * depth * each * _crowded(p, depth) + (line / block + 0.5) * BLOCK)
+    )
+    source = prod(p.y_shape[:-1]) if back else prod(p.x_shape[:-1])
     deep = p.window[0] if len(p.window) == 3 else 1
-    return cycles + vectors * source * depth * deep * SPREAD + vectors * lines * 150.0
+    cycles += vectors * source * deep * min(classes, taps) * _spread(depth, columns, width)
+    return cycles + vectors * lines * 150.0
 
 
 def _lanes_weight(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) -> float:
@@ -263,5 +306,10 @@ def _lanes_weight(schedule: CpuLanesSchedule, problem: ConvProblem, width: int) 
         )
     )
     deep = p.window[0] if len(p.window) == 3 else 1
-    spread = prod(p.x_shape[:-1]) * p.group_channels * deep + prod(p.y_shape[:-1])
-    return cycles + vectors * spread * SPREAD + vectors * lines * 150.0 + vectors * taps * width * 3.0
+    spread = prod(p.x_shape[:-1]) * deep * _spread(p.group_channels, p.group_filters, width)
+    return (
+        cycles
+        + vectors * (spread + prod(p.y_shape[:-1]) * SPREAD)
+        + vectors * lines * 150.0
+        + vectors * taps * width * 3.0
+    )

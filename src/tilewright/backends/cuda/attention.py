@@ -13,8 +13,9 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import attention_estimate
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
-from tilewright.ops.attention import nvidia_fp8, nvidia_mma
+from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule, shared_bytes
 from tilewright.ops.attention.problem import AttentionProblem
@@ -45,6 +46,11 @@ def _fp8(spec: KernelSpec) -> Fields:
     return {"tile_n": h.tile_n, "warpgroups": h.warpgroups, "stages": h.stages}
 
 
+def _latent(spec: KernelSpec) -> Fields:
+    h: LatentSchedule = spec.schedule
+    return {"tile_n": h.tile_n, "stages": h.stages}
+
+
 def _combine(spec: KernelSpec) -> Fields:
     h: CombineSchedule = spec.schedule
     early = "wgmma" in arch_by_name(spec.arch).features  # from sm_90 on
@@ -55,11 +61,13 @@ _WS = Pipeline("attention_ws.h", "attention_host_ws.h", "TW_DEVICE_ATTENTION_WS"
 _MMA = Pipeline("attention_mma.h", "attention_host_mma.h", "TW_DEVICE_ATTENTION_MMA", "HostAttentionMma", _mma)
 _LOOPS = ("attention_loops.h", "attention_host_loops.h", "TW_DEVICE_ATTENTION_LOOPS", "HostAttentionLoops")
 _COMBINE = ("attention_combine.h", "attention_host_combine.h", "TW_DEVICE_ATTENTION_COMBINE", "HostAttentionCombine")
+_LATENT = ("attention_latent.h", "attention_host_latent.h", "TW_DEVICE_ATTENTION_LATENT", "HostAttentionLatent")
 PIPELINES = {
     "combine": Pipeline(*_COMBINE, _combine),
     "ws": _WS,
     "decode": _WS,
     "fp8": Pipeline("attention_fp8.h", "attention_host_fp8.h", "TW_DEVICE_ATTENTION_FP8", "HostAttentionFp8", _fp8),
+    "latent": Pipeline(*_LATENT, _latent),
     "mma": _MMA,
     "mma_decode": _MMA,
     "loops": Pipeline(*_LOOPS, lambda spec: {}),
@@ -83,6 +91,8 @@ class CudaAttention(KernelsDefaults):
             return Promises(nvidia.WARP, ("LDGSTS",), nvidia_mma.shared_bytes(spec.signature, spec.schedule))
         if isinstance(spec.schedule, Fp8Schedule):
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), nvidia_fp8.shared_bytes(spec.signature, spec.schedule))
+        if isinstance(spec.schedule, LatentSchedule):
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",), nvidia_latent.shared_bytes(spec.signature, spec.schedule))
         if not isinstance(spec.schedule, WsSchedule):
             return Promises()
         return Promises(nvidia.WARPGROUP, ("UTMALDG",), shared_bytes(spec.signature, spec.schedule))

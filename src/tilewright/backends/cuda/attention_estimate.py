@@ -7,6 +7,7 @@ ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A 
              times of an H200 (within 5 %; the fastest of two or three kernels is found, or lost by 2 %)
 combine      rounds of rows, and the parts that one warp reads one after another
 fp8, mma     `attention_estimate_mma.py`
+latent       `attention_estimate_latent.py`
 loops        products of plain threads
 """
 
@@ -15,11 +16,13 @@ from __future__ import annotations
 from math import gcd
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cuda import attention_estimate_mma
+from tilewright.backends.cuda import attention_estimate_latent, attention_estimate_mma
+from tilewright.backends.cuda.attention_walk import walk, whole
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
-from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
+from tilewright.ops.attention.nvidia_schedules import ROWS, CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec
@@ -33,11 +36,13 @@ KEY = 5.6e-9  # of a warpgroup's row of scores, one after another
 STEP = 3.1e-7  # of barriers and the like
 TWO_STAGES = 1.06  # how much longer a step takes that has only one tile to come
 SCORED = 2.0  # how much longer scores take that something is done to
-TAIL = 0.5  # of a wave, at the end of items that differ
 UNIT_BYTES = 6e10  # a second that one multiprocessor fetches
 MEMORY = 4.2e12
 EXPOSED = 0.33  # of the time memory takes, beside products
-CARRY = 0.6e-6  # rows of packed heads, which threads carry
+BOX = 2e-8  # of each box that pages come by
+SHORT_STREAM = 4  # steps: cuda/attention_scores.h
+CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
+CARRIED, MOST_CARRIED = 1.5e-8, 2e-6
 ROW, PART = 1.5e-6, 1.2e-7  # of a combined row; and of each part that a warp reads
 ROWS_AT_ONCE = 64  # warps that combine on a multiprocessor
 LOOP_MACS = 4e11
@@ -49,6 +54,8 @@ def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
         return _ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, Fp8Schedule):
         return attention_estimate_mma.fp8_seconds(spec, spec.schedule, problem)
+    if isinstance(spec.schedule, LatentSchedule):
+        return attention_estimate_latent.seconds(spec, spec.schedule, problem)
     if isinstance(spec.schedule, MmaSchedule):
         return attention_estimate_mma.seconds(spec, spec.schedule, problem)
     if isinstance(spec.schedule, CombineSchedule):
@@ -57,37 +64,35 @@ def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
     return START + max(problem.flops / 2 / LOOP_MACS, longest * LOOP_KEY, problem.bytes / MEMORY * 4)
 
 
-def _whole(x: int, y: int) -> int:
-    return -(-x // y)
-
-
 def _combine(spec: KernelSpec, h: CombineSchedule, p: AttentionProblem) -> float:
     rows = p.heads_q * p.batch * p.rows
-    rounds = _whole(rows, ROWS_AT_ONCE * (arch_by_name(spec.arch).compute_units or 1) // h.warps)
+    rounds = whole(rows, ROWS_AT_ONCE * (arch_by_name(spec.arch).compute_units or 1) // h.warps)
     read = 4.0 * p.splits * p.head_v * rows
-    return START + rounds * (ROW + PART * _whole(p.splits, h.warps)) + read / MEMORY
+    return START + rounds * (ROW + PART * whole(p.splits, h.warps)) + read / MEMORY
 
 
 def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
     places = (arch_by_name(spec.arch).compute_units or 1) * h.together
     group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "decode" else 1
-    rows = p.rows if not p.packed else max(1, p.total_rows // max(1, p.batch))
-    items = max(1, _whole(rows * group, h.tile_m) * p.batch * (p.heads_q // group) * max(1, p.splits))
-    waves = items / places + TAIL if p.bounded and items > places else float(_whole(items, places))
-    item = ITEM * (STREAMED if h.row_stages > 1 else 1.0) + CARRY * (h.pipeline == "decode")
-    all_items = waves * (_steps(h, p, rows, group) * _step(spec.signature, h, min(items, places)) + item)
-    return START + max(all_items + EXPOSED * p.bytes / MEMORY, p.bytes / MEMORY)
+    walked = walk(p, h, group)
+    if h.warpgroups > 1 and (h.row_stages == 1 or walked.steps > SHORT_STREAM):
+        walked = walk(p, h, group, ROWS)
+    item = ITEM * (STREAMED if h.row_stages > 1 else 1.0)
+    if h.pipeline == "decode":
+        item += CARRY if h.warpgroups == 1 else min(MOST_CARRIED, CARRIED * p.head_qk)
+    step = _step(spec.signature, h, min(walked.items, places)) + BOX * _boxes(spec.signature, h, p)
+    all_items = walked.waves(places) * (walked.steps * step + item)
+    exposed = (
+        0.0 if h.pipeline == "decode" and h.warpgroups == 1 else EXPOSED
+    )  # whose steps are as long as memory takes
+    return START + max(all_items + exposed * p.bytes / MEMORY, p.bytes / MEMORY)
 
 
-def _steps(h: WsSchedule, p: AttentionProblem, rows: int, group: int) -> float:
-    """Tiles of keys an item meets, on average."""
-    if not p.bounded:
-        return float(_whole(_whole(p.keys, h.tile_n), max(1, p.splits)) or 1)
-    seen = p.pairs / max(1, p.batch * p.heads_q * rows)
-    # What hangs over at the ends of the window: half a tile of rows, and of keys what no tile of rows divides.
-    over = h.tile_m / group / 2 + (h.tile_n - gcd(max(1, h.tile_m // group), h.tile_n)) / 2
-    over += h.tile_n / 2 if p.window_left >= 0 else 0
-    return max(1.0, min(float(_whole(p.keys, h.tile_n)), (seen + over) / h.tile_n) / max(1, p.splits))
+def _boxes(s: AttentionSignature, h: WsSchedule, p: AttentionProblem) -> int:
+    """That a tile of keys and values comes by, of as many rows as divide pages and tiles."""
+    if s.pages == "none":
+        return 0
+    return h.tile_n // gcd(h.tile_n, max(1, p.page_size)) * (whole(s.head_qk, 64) + whole(s.head_v, 64))
 
 
 def _step(s: AttentionSignature, h: WsSchedule, busy: int) -> float:

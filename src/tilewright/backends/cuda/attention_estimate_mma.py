@@ -7,6 +7,7 @@ warp; other warps and blocks of the multiprocessor fill the gaps up to a part.
 from __future__ import annotations
 
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.cuda.attention_walk import walk
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule, narrow
@@ -26,40 +27,28 @@ BESIDE_WGMMA = 1.4  # guessed constants stand back behind the fitted ones of ker
 ALONE = 1.3  # how much longer a step takes where one block has the multiprocessor for itself
 
 
-def _whole(x: int, y: int) -> int:
-    return -(-x // y)
-
-
-def _waves(p: AttentionProblem, h: MmaSchedule | Fp8Schedule, group: int, places: int) -> tuple[float, float]:
-    """Waves of items, and tiles of keys that one meets."""
-    rows = p.rows if not p.packed else max(1, p.total_rows // max(1, p.batch))
-    items = max(1, _whole(rows * group, h.tile_m) * p.batch * (p.heads_q // group) * max(1, p.splits))
-    seen = p.pairs / max(1, p.batch * p.heads_q * rows)
-    edge = h.tile_m / group / 2 if p.bounded else 0
-    steps = max(1.0, min(float(p.keys), seen + edge) / max(1, p.splits) / h.tile_n)
-    return max(1.0, items / places) if p.bounded else float(_whole(items, places)), steps
-
-
 def seconds(spec: KernelSpec, h: MmaSchedule, p: AttentionProblem) -> float:
     arch = arch_by_name(spec.arch)
     newer = "wgmma" in arch.features
     group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "mma_decode" else 1
-    waves, steps = _waves(p, h, group, (arch.compute_units or 1) * h.together)
+    walked = walk(p, h, group)
+    waves = walked.waves((arch.compute_units or 1) * h.together)
     step = _step(spec.signature, h, UNIT_MACS if newer else OLDER_MACS)
     memory = p.bytes / (MEMORY if newer else OLDER_MEMORY)
-    taken = START + max(waves * (steps * step + ITEM), memory)
+    taken = START + max(waves * (walked.steps * step + ITEM), memory)
     return taken * BESIDE_WGMMA if newer else taken
 
 
 def fp8_seconds(spec: KernelSpec, h: Fp8Schedule, p: AttentionProblem) -> float:
     s: AttentionSignature = spec.signature
-    waves, steps = _waves(p, h, 1, arch_by_name(spec.arch).compute_units or 1)
+    walked = walk(p, h, 1)
+    waves = walked.waves(arch_by_name(spec.arch).compute_units or 1)
     scores = h.tile_m * h.tile_n
     multiply, weigh = scores * (s.head_qk + s.head_v) / FP8_MACS, scores / UNIT_SCORES
     if s.bias != "none" or s.masked or s.softcap or s.dropout:
         weigh *= SCORED
     step = max(multiply, weigh) + (1 - HIDDEN if h.warpgroups > 1 else 1.0) * min(multiply, weigh)
-    return START + max(waves * (steps * step + ITEM), p.bytes / MEMORY)
+    return START + max(waves * (walked.steps * step + ITEM), p.bytes / MEMORY)
 
 
 def _step(s: AttentionSignature, h: MmaSchedule, macs: float) -> float:

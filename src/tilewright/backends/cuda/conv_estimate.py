@@ -36,24 +36,34 @@ LOOP_STEP = 2e-8  # a product, one after another on one thread
 
 UNITS = 132
 BAND_MACS = 3.0e12  # a second, of one multiprocessor
-BAND_WEIGHT_MACS, TWO_STAGES = 2.5e12, 1.2
-ONE_CACHE = 4.5e10  # bytes a second into one of them, all at once
-BAND_FILL, COPY_START = 3e-6, 3e-6
-PIXEL = 1.8e-9  # a pixel of a walk
-SHORT_WALK = 1.2  # and so many times that where tiles have few
+BAND_WEIGHT_MACS, TWO_STAGES = 2.9e12, 1.25
+ONE_CACHE = 6e10  # bytes a second into one of them, all at once
+BAND_FILL = 2.5e-6
+BAND_BESIDE = 0.1  # of what is hidden behind the longest of walk, product and bytes
+BAND_TILE = 5e-7
+SLICED = 0.8  # slices of merged groups take at least so much of all columns
+DIAGONAL = 1.4e-7  # to ask for the weights of one of merged groups
+PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 2.4e-9}  # a pixel of a walk, by dimensions
+BAND_PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 1.8e-9}
+ODD_PIXEL = 1.3  # so many times that where pixels are no whole 32 bytes
+SHORT_WALK = 1.2  # and where tiles have few
 BESIDE = 0.3  # of what is hidden behind the longer of walk and product
-BAND_TILE = 1e-7
+AHEAD = 0.85  # of a matrix product of GEMM: pixels that taps share are near
 STREAMED = 1.15  # gradients of weights whose steps are dealt out evenly: walks begin anywhere
 MEMORY = 4e12  # bytes a second
-FMAS = 1.6e13  # multiply-adds a second beside the loads and conversions they need
-TILE_FMAS = 2.2e13  # of windows over tiles
-STRIPS = 0.65  # of memory's rate, that strips of pixels reach: each thread waits for its own
-TILE_BESIDE = 0.4  # of what is hidden behind the longer of multiplications and memory
+THROUGH = 2.6e12  # of them, where about as many are written as read, and the cache is full of others'
+FMAS = 0.85e13  # multiply-adds a second beside the loads and conversions they need
+TILE_FMAS = 2.0e13  # of windows over tiles
+STRIPS = 0.7  # of memory's rate, that strips of pixels reach: each thread waits for its own
+TILE_BESIDE = 0.3  # of what is hidden behind the longer of multiplications and memory
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
 TURNED = 1.5  # how much longer a copy takes that turns pixels and channels
-ADD_START = 3e-6  # of a second launch
+ADD_START = 1.5e-6  # of a second launch
+SUMS = 1e12  # bytes a second of sums of parts that leave and are added by a kernel of few threads
+FILLED_UP = 600  # rows of weights that are worth a copy (conv_host_tma_ws.h)
+SHORT_ROW = 5e-9  # one of them, where there is none
 
 
 def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
@@ -90,21 +100,23 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     idle *= max(1.0, ENOUGH / max(1, threads))
     return (
         START
-        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * MEMORY))
+        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH))
         + ADD_START * (p.variant == "backward_weight")
     )
 
 
 def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
     """Units reach over edges, and so do tiles' channels."""
-    sizes = p.size if p.variant == "backward_data" else p.out
-    idle = _whole(sizes[-1], schedule.pixels) / sizes[-1] * _whole(sizes[-2], schedule.lines) / sizes[-2]
+    data = p.variant == "backward_data"
+    sizes, up = p.size if data else p.out, schedule.step if data else 1
+    idle = _whole(sizes[-1], schedule.pixels * up) / sizes[-1] * _whole(sizes[-2], schedule.lines * up) / sizes[-2]
     idle *= _whole(p.channels, schedule.channels) / p.channels
-    weight = p.variant == "backward_weight"
+    parts = max(1, UNITS // -(-p.channels // schedule.channels))
+    sums = ADD_START + 8.0 * parts * prod(p.w_shape) / SUMS if p.variant == "backward_weight" else 0.0
     again = 1.0 + 0.05 * (schedule.channels == 32)  # each pixel is asked for in more pieces
-    moved = p.bytes / MEMORY * again
+    moved = p.bytes / THROUGH * again
     multiply = p.flops / 2 * idle / TILE_FMAS
-    return START + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + ADD_START * weight
+    return START + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + sums
 
 
 def _whole(x: int, y: int) -> int:
@@ -125,15 +137,28 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     m, n, blocks = schedule.tile[0], schedule.tile[1], -(-deep // 64)
     tiles = -(-p.batch * prod(grid) // m) * -(-columns // n) * (p.groups // merged)
     rounds = -(-tiles // UNITS)
-    sliced = max(0.5, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
+    sliced = max(SLICED, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
     multiply = m * n * 64 * taps * blocks / BAND_MACS * sliced
     planes = taps // prod(p.window[-2:])
-    resident = taps * blocks <= schedule.taps
-    fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n))
-    walk = planes * blocks * (m + band_rows(p)) * PIXEL
-    step = max(multiply, fetched / ONE_CACHE, walk) + BAND_TILE
-    again = COPY_START if merged > 1 and (blocks > 1 or p.group_channels % 8 or p.group_filters % 8) else 0.0
-    return START + BAND_FILL + max(rounds * step, p.bytes / MEMORY) + again
+    resident = taps * blocks <= schedule.taps and tiles // max(1, -(-p.batch * prod(grid) // m)) <= UNITS
+    diagonal = merged > 1 and blocks == 1 and not (p.group_channels % 8 or p.group_filters % 8)
+    fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE
+    walk = planes * blocks * (m + band_rows(p)) * BAND_PIXEL[len(grid)]
+    if diagonal and not resident:
+        walk += taps * merged * DIAGONAL
+    short, again = _short_rows(p, schedule, taps * blocks * n * (1 if resident else rounds))
+    walk += short / rounds
+    again += ADD_START if merged > 1 and not diagonal else 0.0
+    longest = max(multiply, fetched, walk)
+    step = longest + BAND_BESIDE * (multiply + fetched + walk - longest) + BAND_TILE
+    return START + BAND_FILL + max(rounds * step, p.bytes / THROUGH) + again
+
+
+def _short_rows(p: ConvProblem, schedule: BandSchedule | ConvTmaWsSchedule, rows: float) -> tuple[float, float]:
+    """Seconds that rows of weights cost which end before their 128 bytes do, or the copy that fills them up."""
+    if schedule.merged or p.group_channels % 64 == 0:
+        return 0.0, 0.0
+    return (0.0, ADD_START) if rows >= FILLED_UP else (rows * SHORT_ROW, 0.0)
 
 
 def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
@@ -148,7 +173,7 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
     parts = max(1, min(UNITS // items, chunks))
     rounds = -(-items * parts // UNITS) * -(-chunks // parts)
     multiply = 64 * 64 * 9 * schedule.pixels / BAND_WEIGHT_MACS
-    walk = (2 * schedule.pixels + band_rows(p)) * PIXEL
+    walk = (2 * schedule.pixels + band_rows(p)) * BAND_PIXEL[len(grid)]
     sums = 8.0 * parts * prod(p.w_shape)
     few = TWO_STAGES if schedule.stages == 2 else 1.0  # a stage comes while one is multiplied, and no other
     body = rounds * (max(multiply, walk) * few + BAND_TILE)
@@ -195,13 +220,28 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     assert isinstance(counted, gemm_estimate.TmaFacts)
     # The copy engine delivers pixel by pixel, whatever they hold.
     walked = schedule.tile[1] / schedule.cluster[0] if weight else schedule.tile[0] / schedule.cluster[1]
-    walk = START + BAND_FILL + counted.steps * walked * PIXEL * (SHORT_WALK if schedule.tile[0] < 256 else 1.0)
+    pixel = PIXEL[len(p.size)] * (SHORT_WALK if schedule.tile[0] < 256 else 1.0)
+    if (p.filters if p.variant == "backward_data" else p.channels) % 16:
+        pixel *= ODD_PIXEL
+    short, filled = (0.0, 0.0) if weight else _short_rows(p, schedule, counted.steps * schedule.tile[1])
+    walk = START + BAND_FILL + counted.steps * walked * pixel + short
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)
     apart = merged > 1 or (weight and p.group_channels % 64 > 0)
     copied = 2 * again if apart else 0.0
-    product_time = gemm_estimate.seconds_of(counted._replace(moved=float(p.bytes), copies=float(apart), copied=copied))
+    product_time = gemm_estimate.seconds_of(counted._replace(moved=_moved(p), copies=float(apart), copied=copied))
+    if p.variant == "forward":
+        product_time = START + AHEAD * (product_time - START)
     streamed = STREAMED if weight and schedule.dealing == "stream_k" else 1.0
-    return (max(product_time, walk) + BESIDE * min(product_time, walk)) * streamed
+    longer, shorter = max(product_time, walk), min(product_time, walk)
+    return (longer + BESIDE * (shorter - START)) * streamed + filled
+
+
+def _moved(p: ConvProblem) -> float:
+    """Bytes: of x only the pixels that some tap meets, where it is read."""
+    if p.variant == "backward_data":
+        return float(p.bytes)
+    met = prod(min(1.0, w / s) for w, s in zip(p.window, p.stride, strict=True))
+    return p.bytes - (1.0 - met) * prod(p.x_shape) * DTYPES[p.dtype].bytes
 
 
 def _product(p: ConvProblem, m: int, n: int, k: int, batch: int) -> GemmProblem:

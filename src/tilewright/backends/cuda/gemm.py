@@ -15,7 +15,6 @@ from tilewright.ops.gemm.schedule import (
     NvidiaSchedule,
     SkinnySchedule,
     TmaWsSchedule,
-    WarpgroupSchedule,
 )
 
 COMPILE_MEMORY = 600 << 20
@@ -27,8 +26,8 @@ class CudaGemm(KernelsDefaults):
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """What every pipeline's Config says, whether its schedule has a word on it or not."""
         h: NvidiaSchedule = spec.schedule
-        tma = h if isinstance(h, WarpgroupSchedule) else None
-        staged = h if isinstance(h, WarpgroupSchedule | MultistageSchedule) else None
+        tma = h if isinstance(h, TmaWsSchedule) else None
+        staged = h if isinstance(h, TmaWsSchedule | MultistageSchedule) else None
         return {
             "pipeline": h.pipeline,
             "header": "gpu/gemm_loops.h" if isinstance(h, GpuLoopsSchedule) else f"cuda/gemm_{h.pipeline}.h",
@@ -55,7 +54,7 @@ def _multiply(spec: KernelSpec) -> tuple[str, ...]:
     """Tensor cores for all but plain loops and exact fp32, which no tensor core computes."""
     from tilewright.inspect import nvidia
 
-    if isinstance(spec.schedule, WarpgroupSchedule):
+    if isinstance(spec.schedule, TmaWsSchedule):
         return nvidia.WARPGROUP
     plain = isinstance(spec.schedule, GpuLoopsSchedule) or spec.signature.dtype_a == "fp32"
     return () if plain else nvidia.WARP
@@ -70,7 +69,7 @@ def _copies(spec: KernelSpec) -> tuple[str, ...]:
 
 def _dynamic_shared(spec: KernelSpec) -> int:
     """What each launch asks for; `loops` knows its shared memory when it is compiled."""
-    if isinstance(spec.schedule, WarpgroupSchedule):
+    if isinstance(spec.schedule, TmaWsSchedule):
         return nvidia_schedules.shared_bytes(spec.signature, spec.schedule)
     if isinstance(spec.schedule, SkinnySchedule):
         return nvidia_schedules.skinny_bytes(spec.schedule)

@@ -4,7 +4,7 @@ In two halves.  `facts` counts what a kernel does on a problem: steps of its bus
 sums that change hands; no constant of the machine is in it.  `seconds_of` turns the counts into time with the
 constants below, by arithmetic alone, so that benchmarks/fit_cuda.py can do it for all pairs of a sweep at once.
 
-tma_ws, shift_ws: a block works through its tiles one k step after the other.  A step takes as long as the slowest of
+tma_ws: a block works through its tiles one k step after the other.  A step takes as long as the slowest of
 its multiply, its share of the second-level cache and what one multiprocessor takes in; all together they take no less
 than memory needs.  Around the steps there are the filling of the ring and the way out of the results.  Whole tiles
 are dealt out in rounds, so the busiest block counts; stream-K deals out steps, split-K parts of tiles, and both pay
@@ -29,9 +29,8 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import (
     MultistageSchedule,
     NvidiaSchedule,
-    ShiftWsSchedule,
     SkinnySchedule,
-    WarpgroupSchedule,
+    TmaWsSchedule,
 )
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -60,7 +59,6 @@ EXCHANGE, NEIGHBOUR = 1.21e-06, 6.83e12  # cluster_k: all blocks there, and byte
 MEET = 5.12e-06  # split-K: sums written, all parts there, sums read
 SUMS = 4.24e12  # bytes a second of sums that change hands
 COPY_START, COPY = 2.71e-06, 2.06e12  # of operands that are copied first: a launch more, and bytes a second
-FED = 2.2e-09  # of a row that a multiprocessor's warps load, shift and lay down: a guess
 # skinny: bytes a second, seconds a load is under way, registers beside the loads, the part of a last round that is
 # lost, what a warp's start and a turn of its loop cost, and a turn with eight of the few rows that lie by columns.
 SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 5.68e12, 1.62e-06, 36.9, 1.12
@@ -99,7 +97,6 @@ class TmaFacts(NamedTuple):
     exchanged: float  # bytes of sums that one of its blocks takes from the other
     copies: float
     copied: float  # bytes
-    fed: float  # shift_ws: rows of a stage that warps load and shift
     moved: float  # bytes memory must move
     over: float  # bytes of lines that are fetched beyond their tile, and once more with the next
 
@@ -180,7 +177,7 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> Facts:
     """What the kernel does on the problem."""
     schedule: NvidiaSchedule = spec.schedule
     units = all_archs()[spec.arch].compute_units
-    if isinstance(schedule, WarpgroupSchedule):
+    if isinstance(schedule, TmaWsSchedule):
         return _tma_facts(schedule, problem, units)
     if isinstance(schedule, MultistageSchedule):
         return plain.facts(spec, problem) if problem.dtype_a == "fp32" else _stages_facts(spec, problem)
@@ -207,7 +204,7 @@ def seconds_of(counted: Facts) -> float:
 # -- tma_ws ------------------------------------------------------------------------------------------------------------
 
 
-def _tma_facts(schedule: WarpgroupSchedule, problem: GemmProblem, units: int) -> TmaFacts:
+def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> TmaFacts:
     view = tma_view(schedule)
     m, n, along_m, along_n = view.rows, view.columns, view.cluster_rows, view.cluster_columns
     size = DTYPES[problem.dtype_a].bytes
@@ -235,12 +232,9 @@ def _tma_facts(schedule: WarpgroupSchedule, problem: GemmProblem, units: int) ->
     wide = view.fetched_columns(by_lines(problem.signature, schedule))
     fetched_a, fetched_b = 128.0 * m * inside_m / along_n * blocks, 128.0 * wide * inside_n / along_m * blocks
     stray_first, stray_second = (_strays(problem, one) for one in (("b", "a") if view.turned else ("a", "b")))
-    shifts = isinstance(schedule, ShiftWsSchedule)
-    if shifts:  # rows begin between lines of the cache, and the first-level cache keeps what two steps share
-        stray_first = stray_second = False
-    copied = 0.0 if shifts else _copied(problem)
+    copied = _copied(problem)
     part = m * n / (128 * 256)
-    through_sheet = schedule.store == "direct" and not _from_registers(schedule)
+    through_sheet = schedule.store == "direct" and not _from_registers(schedule) and not _anywhere(schedule, problem)
     return TmaFacts(
         macs=m * n * schedule.tile[2] * size / 2,
         columns=n,
@@ -265,7 +259,6 @@ def _tma_facts(schedule: WarpgroupSchedule, problem: GemmProblem, units: int) ->
         exchanged=4.0 * m * n * (shared - 1) / 2 * rounds,
         copies=float(copied > 0),
         copied=copied,
-        fed=float(m + wide) * shifts,
         moved=problem.bytes,
         over=(wide / n - 1.0) * lines_n * problem.k * size * problem.batch,
     )
@@ -275,7 +268,7 @@ def _tma_seconds(f: TmaFacts) -> float:
     rate = _least(1.0, RATE_FLOOR + f.columns / RATE_COLUMNS) * (1.0 - (1.0 - RATE_ROWS) * f.short)
     # What neighbours fetch for a block spares the cache, not the block: all of it comes in.
     flow = _slowest((f.fetched + f.astray * ASTRAY) / CACHE, f.taken / ONE_CACHE)
-    step = _slowest(_slowest(f.macs / (MACS * rate), flow), f.fed * FED) + PER_STEP + PER_NEIGHBOUR * f.neighbours
+    step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
     step = step * (1.0 + (TURNED - 1.0) * f.turned)
     longer = 1.0 + (SHEET - 1.0) * f.sheet + (WIDE_SHEET - 1.0) * f.wide_sheet + (SINGLES - 1.0) * f.singles
     out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * (f.tiles + HIDDEN_LEAST * f.hidden_tiles)) * longer
@@ -285,10 +278,17 @@ def _tma_seconds(f: TmaFacts) -> float:
     return START + FILL + _slowest(f.steps * step + out + met, memory) + copied
 
 
-def _from_registers(schedule: WarpgroupSchedule) -> bool:
+def _from_registers(schedule: TmaWsSchedule) -> bool:
     """Whether results are stored as they are: not by the copy engine, and not through a sheet (tma_ws_leave.h)."""
     view = tma_view(schedule)
     return schedule.store == "direct" and view.rows == 64 * view.groups and view.columns <= 64 and not view.turned
+
+
+def _anywhere(schedule: TmaWsSchedule, problem: GemmProblem) -> bool:
+    """Whether results go from the registers since rows of E begin between words of 16 bytes (tma_ws_leave.h)."""
+    size = DTYPES[problem.dtype_c].bytes
+    plain = problem.epilogue == "PassThrough" and problem.num_d == 0 and problem.beta == 0
+    return size == 2 and plain and not schedule.turned and (problem.c_stride * size % 16 != 0 or not problem.aligned)
 
 
 def _streamed(tiles: int, steps: int, clusters: int) -> tuple[float, float]:

@@ -36,8 +36,8 @@ REMEDY = (
 
 # 177: a Config says more than any one pipeline reads.
 _CODE = ("-std=c++17", "-O3", "-diag-suppress=177")
-# nvcc has INFINITY from the C library, which NVRTC lacks.
-_NVRTC_CODE = ("-std=c++17", "-diag-suppress=177", "-DINFINITY=__int_as_float(0x7f800000)")
+# nvcc has INFINITY from the C library, which NVRTC lacks; nor does that know a host, whose functions some headers have.
+_NVRTC_CODE = ("-std=c++17", "-default-device", "-diag-suppress=177", "-DINFINITY=__int_as_float(0x7f800000)")
 _HOST = (
     "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
     "-Wall", "-Wextra", "-Wno-unused-const-variable",  # what only the device's half reads

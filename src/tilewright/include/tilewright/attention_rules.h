@@ -262,9 +262,35 @@ template <class Config> int wrong_tables(const tw_attention_args &x) {
   return TW_OK;
 }
 
-// Of an append: old and new rows fit, and their pages are there.
+// Slots low to high of the page at `logical` of a sequence that new rows go to.
+struct NewSlots {
+  int64_t page, low, high;
+};
+inline NewSlots new_slots(const tw_attention_append_args &x, int64_t sequence, int64_t logical) {
+  const int64_t old = table_entry(x.lengths, sequence), start = logical * x.pages.size;
+  const int64_t end = old + (x.lengths_new ? table_entry(x.lengths_new, sequence) : x.rows) - start;
+  return {page_of(x.pages, sequence, logical), old > start ? old - start : 0, end < x.pages.size ? end : x.pages.size};
+}
+// Whether new rows that come before those of the page at `logical` of `sequence` go to slots of its.
+inline bool written_before(const tw_attention_append_args &x, int64_t sequence, int64_t logical) {
+  const NewSlots mine = new_slots(x, sequence, logical);
+  for (int64_t b = 0; b <= sequence; ++b) {
+    const int64_t old = table_entry(x.lengths, b), more = x.lengths_new ? table_entry(x.lengths_new, b) : x.rows;
+    for (int64_t at = old / x.pages.size; at * x.pages.size < old + more; ++at) {
+      if (b == sequence && at >= logical) break;
+      const NewSlots other = new_slots(x, b, at);
+      if (other.page == mine.page && other.low < mine.high && mine.low < other.high) return true;
+    }
+  }
+  return false;
+}
+
+// Of an append: old and new rows fit, their pages are there, and no two rows go to one slot.  Pages are remembered by a
+// few bits: only where one seems to come again are all before it looked at.
 template <class Config> int wrong_places(const tw_attention_append_args &x) {
   using A = tw_attention_append_args;
+  constexpr int64_t bits = 1 << 14;
+  uint64_t seen[Config::pages == AttentionPages::none ? 1 : bits / 64] = {};
   for (int64_t b = 0; b < x.batch; ++b) {
     const int64_t old = table_entry(x.lengths, b), more = x.lengths_new ? table_entry(x.lengths_new, b) : x.rows;
     if (more < 0 || more > x.rows) return TW_DATA_IN(A, lengths_new);
@@ -273,6 +299,10 @@ template <class Config> int wrong_places(const tw_attention_append_args &x) {
     for (int64_t page = old / x.pages.size; page * x.pages.size < old + more; ++page) {
       const int64_t found = page_of(x.pages, b, page);
       if (found < 0 || found >= x.pages.count) return TW_DATA_IN(A, pages.table);
+      uint64_t &word = seen[found % bits / 64];
+      const uint64_t bit = uint64_t(1) << found % 64;
+      if ((word & bit) && written_before(x, b, page)) return TW_DATA_IN(A, pages.table);
+      word |= bit;
     }
   }
   return TW_OK;

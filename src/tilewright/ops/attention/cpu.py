@@ -1,7 +1,7 @@
 """Attention on CPUs: what is legal, and the schedules worth proposing.
 
 tiled    many rows: queries in lanes, blocks of keys, a running softmax
-decode   few rows: the cache is read once, at the speed of memory; its keys are shared among threads
+decode   few rows: the cache is read once, in its own order; its keys are shared among threads
 loops    the floor: any size, stride, element type and feature
 
 The first two take any head size, stride, length, window, bias, mask and sink, and pages but vectorised ones; dropout
@@ -22,7 +22,7 @@ from tilewright.ops.base import Violation
 SCHEDULES: tuple[type[AttentionSchedule], ...] = (CpuTiledSchedule, CpuDecodeSchedule, LoopsSchedule)
 
 MOST_ROWS = 64  # of the query heads that share a head of keys, in a decode kernel
-MOST_PASS = 8  # rows of one pass of it
+MOST_PASS = 8  # rows whose sums of values are in registers at once
 BLOCK_BYTES = 1 << 18  # scores of a block: beyond, they leave the second-level cache
 
 

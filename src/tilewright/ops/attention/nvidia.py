@@ -3,6 +3,7 @@
 ws       sm_90a: the copy engine feeds wgmma, softmax beside multiplications; rows of 16 bytes
 decode   the same with the query heads of one head of keys packed into a tile of rows
 fp8      sm_90a: both products in e4m3 (`nvidia_fp8.py`)
+latent   sm_90a: heads of 576 whose values are the first 512 of their keys (`nvidia_latent.py`)
 mma, mma_decode   sm_80 on, and what the copy engine does not read: mma.sync and cp.async (`nvidia_mma.py`)
 combine  parts put together, a team of warps for a row of one head
 loops    the floor: any size, stride, element type and feature; also parts put together, and appended rows
@@ -14,16 +15,17 @@ from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.attention import nvidia_fp8, nvidia_mma
+from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import (
     COLUMNS,
     HEADS_QK,
     HEADS_V,
-    REGISTERS,
     CombineSchedule,
     WsSchedule,
+    allowed_registers,
     available_bytes,
     registers,
     schedules,
@@ -37,7 +39,9 @@ from tilewright.ops.base import Violation
 __all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "schedules", "signature_rules"]
 
 USUAL = "bf16"
-SCHEDULES: tuple[type[AttentionSchedule], ...] = (WsSchedule, Fp8Schedule, MmaSchedule, CombineSchedule, LoopsSchedule)
+SCHEDULES: tuple[type[AttentionSchedule], ...] = (
+    WsSchedule, Fp8Schedule, LatentSchedule, MmaSchedule, CombineSchedule, LoopsSchedule,
+)  # fmt: skip
 INPUTS = ("bf16", "fp16")
 LINE_BYTES = 16  # what the copy engine asks of addresses and strides
 MOST = 1 << 30  # rows, keys, and rows of heads: places are int32
@@ -77,7 +81,7 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     h = schedule
     if h.tile_n not in COLUMNS:
         yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not one wgmma wide in whole 16s", "use 64 or 128")
-    allowed = REGISTERS.get((h.warpgroups, h.together))
+    allowed = allowed_registers(signature, h)
     if allowed is None:
         message = f"{h.warpgroups} multiplying warpgroups, {h.together} blocks of a multiprocessor"
         yield Violation("nv-warpgroups", message, "use 1 to 3 and one block, or 1 and two blocks")
@@ -104,7 +108,7 @@ def _combine(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
         yield Violation("nv-warps", f"{schedule.warps} warps share the parts of a row", "use 1, 2, 4 or 8")
 
 
-RULES = (_signature, _ws_signature, _ws_tile, *nvidia_fp8.RULES, *nvidia_mma.RULES, _combine)
+RULES = (_signature, _ws_signature, _ws_tile, *nvidia_fp8.RULES, *nvidia_latent.RULES, *nvidia_mma.RULES, _combine)
 
 
 def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[Violation]:
@@ -114,7 +118,7 @@ def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[V
         yield from nvidia_mma.limits(schedule, p)
     if isinstance(schedule, CombineSchedule) and 0 not in (p.batch, p.rows) and p.head_v % 4:
         yield _violation("nv-alignment", "rows of the parts are no whole 16 bytes")
-    if not isinstance(schedule, (WsSchedule, Fp8Schedule)) or 0 in (p.batch, p.rows):
+    if not isinstance(schedule, (WsSchedule, Fp8Schedule, LatentSchedule)) or 0 in (p.batch, p.rows):
         return
     if max(p.rows, p.keys, p.total_rows, p.total_keys, p.sink_keys) >= MOST:
         yield _violation("nv-size", "2^30 or more rows or keys")
@@ -123,7 +127,7 @@ def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[V
     out = DTYPES[p.dtype_out].bytes
     if p.head_v * out % LINE_BYTES:
         yield _violation("nv-alignment", "a head's results are no whole 16 bytes")
-    if schedule.pipeline == "decode" and p.head_qk % 8:
+    if schedule.pipeline in ("decode", "latent") and p.head_qk % 8:
         yield _violation("nv-alignment", "a head's elements are no whole 16 bytes")
     read = all(_readable(p.shape(one), getattr(p, f"{one}_strides"), DTYPES[p.dtype_q].bytes) for one in "qkv")
     if not p.aligned or not read or any(one * out % LINE_BYTES for one in p.o_strides):

@@ -17,7 +17,7 @@ from tilewright.ops.base import Violation
 LINE = 128  # bytes of one swizzled row
 HEADS = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for
 COLUMNS = range(32, 257, 32)
-REGISTERS = {1: 240, 2: 224, 3: 152}  # of a multiplying thread, by warpgroups
+REGISTERS = {1: 240, 2: 216, 3: 152}  # of a multiplying thread, by warpgroups
 BESIDE_REGISTERS, FEATURE_REGISTERS = 28, 16
 BARRIERS = 8 * 2
 
@@ -120,7 +120,7 @@ _TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
     32: ((3, 128, 4), (2, 192, 4)),
     64: ((3, 128, 4), (2, 192, 3), (2, 128, 4)),
     96: ((2, 160, 3), (3, 96, 4), (2, 128, 3)),
-    128: ((2, 160, 2), (2, 128, 3), (3, 96, 3), (2, 192, 2)),
+    128: ((2, 160, 2), (2, 192, 2), (2, 128, 3), (3, 96, 3)),
     160: ((2, 128, 2), (2, 96, 2)),
     192: ((2, 128, 2), (2, 96, 2)),
     256: ((2, 64, 2), (2, 96, 2)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.ops.attention import nvidia_fp8, nvidia_mma
+from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -24,9 +24,10 @@ HEADS_V = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for wi
 BESIDE = 1024 + 4 * 48 + 8 * 8  # alignment, items that were told and their barriers: cuda/attention_ws_shape.h
 STAGE_BARRIERS, ROW_BARRIERS = 8 * 4, 8 * 2
 UNIT_SHARED, BLOCK_SHARED = 233472, 1024  # bytes of shared memory of a multiprocessor, and what a block takes itself
-# Registers of a multiplying thread, by warpgroups (and blocks that share a multiprocessor), and what it needs beside
-# scores, weights and results: places, rows, what the compiler keeps.
+# Registers of a multiplying thread, by warpgroups and blocks that share a multiprocessor: cuda/attention_ws_shape.h.
 REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
+PAGED_REGISTERS = {(2, 1): 224}  # where whoever feeds needs more, to find pages
+# What it needs beside scores, weights and results: places, rows, what the compiler keeps.
 BESIDE_REGISTERS, FEATURE_REGISTERS = 26, 16
 
 
@@ -95,6 +96,13 @@ def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch)
     rows, stage = tile_bytes(signature, schedule)
     left = available_bytes(schedule, arch) - BESIDE - schedule.row_stages * (rows + ROW_BARRIERS)
     return max(1, left // (stage + STAGE_BARRIERS))
+
+
+def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> int | None:
+    """What a multiplying thread may hold; None where no kernel has so many warpgroups or blocks."""
+    which = schedule.warpgroups, schedule.together
+    paged = PAGED_REGISTERS if signature.pages != "none" else {}
+    return paged.get(which, REGISTERS.get(which))
 
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
@@ -176,6 +184,7 @@ def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[
             yield from ws(signature, arch, wide)
         yield from decode(signature, arch, wide)
     yield from nvidia_fp8.schedules(signature, arch, wide)
+    yield from nvidia_latent.schedules(signature, arch, wide)
     yield from nvidia_mma.schedules(signature, arch, wide, own)
     if signature.family == "combine":
         yield from map(CombineSchedule, (1, 4) if pool == "default" else (1, 2, 4, 8))

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from tilewright.dtypes import dtype
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, RequestError
 from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
 from tilewright.ops.attention.spec import normal_family
 from tilewright.ops.base import Option
@@ -18,7 +18,7 @@ from tilewright.ops.encodings import element_type
 
 OPTIONS = (
     Option("batch", "Sequences."),
-    Option("heads_q", "Query heads."),
+    Option("heads_q", "Query heads; needed but for an append that turns no q.", 0),
     Option("rows", "Queries of a sequence; of the longest where they differ."),
     Option("keys", "Keys of a sequence; of the longest where they differ."),
     Option("head_qk", "Elements of a head of queries and keys."),
@@ -99,6 +99,20 @@ def _window(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"window_left": left, "window_right": right, "align": align or "top_left"}
 
 
+def _heads_of_append(made: Mapping[str, Any]) -> int:
+    """Query heads of a problem that has none to speak of."""
+    if made["family"] == "append" and made["heads_kv"] and not made["turns_q"]:
+        return int(made["heads_kv"])
+    append = made["family"] == "append" and not made["turns_q"]
+    flag = "--heads-kv" if append else "--heads-q"
+    raise RequestError(
+        f"an attention problem needs {flag}",
+        rule="option-missing",
+        value=flag,
+        remedy=f"give {flag} N; `--help` says what it means",
+    )
+
+
 def problem(values: Mapping[str, Any]) -> AttentionProblem:
     given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
     for name in _NAMES:
@@ -110,6 +124,8 @@ def problem(values: Mapping[str, Any]) -> AttentionProblem:
             continue
         made[_NAMES.get(name, name)] = _sizes(name, value) if name in _SHAPES else value
     made["family"] = normal_family(made["family"])
+    if "heads_q" not in values:
+        made["heads_q"] = _heads_of_append(made)
     made["lookup"] = made["lookup"] or ("none" if made["pages"] == "none" else "table")
     return AttentionProblem(**made, **_window(given))
 

@@ -133,5 +133,8 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
 def _spans(p: AttentionProblem) -> Iterator[Violation]:
     for name in OPERANDS:
         yield from too_far(name, p.shape(name), getattr(p, f"{name}_strides"))
-    if p.family in ("forward", "combine"):
+    if p.family in ("forward", "combine") or p.turns_q:
         yield from written_apart("o", p.shape("o"), (*p.o_strides, 1))
+    if p.family == "append" and p.pages != "vectorised":
+        for name in "kv":
+            yield from written_apart(f"cache_{name}", p.shape(name), (*getattr(p, f"{name}_strides"), 1))

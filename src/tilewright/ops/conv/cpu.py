@@ -58,6 +58,8 @@ SQUARES = (2, 4)  # sides of squares of results there are transforms for
 MAX_TAPS = 12  # of a lanes_weight block: each has a pointer in a register
 DIRECT_CHANNELS = 256  # of a group whose lines direct_weight packs
 PLANAR_DEPTH = 512  # channels of a group planes are made of
+PLANAR_PARTS = 64  # that strides take a plane apart into
+BEYOND = 64  # pixels that strides, dilation and padding may reach beyond the input
 STRIP_DEPTH = 64  # channels of a group a strip holds
 EXACT_PRODUCTS = 1024  # of bytes, whose sum fp32 holds exactly
 TILE_LIMIT = 1 << 22  # elements of a cache block
@@ -141,12 +143,26 @@ def _planar(signature: ConvSignature, schedule: CpuSchedule, arch: Arch) -> Iter
 RULES = (_signature, _direction, _registers, _tiles, _winograd, _planar)
 
 
+def _far_beyond(problem: ConvProblem) -> Iterator[Violation]:
+    """Steps and padding for which lines would be laid out that have next to nothing in them."""
+    p = problem
+    for i, size in enumerate(p.size):
+        named = [("padding", p.before[i])]
+        named += [("stride", p.stride[i])] if p.out[i] > 1 else []
+        named += [("dilation", p.dilation[i])] if p.window[i] > 1 else []
+        for what, pixels in named:
+            if pixels > size + BEYOND:
+                message = f"{what} {pixels} reaches far beyond an input of {size} pixels"
+                yield Violation("cpu-beyond", message, f"use at most {size + BEYOND}, or loops")
+
+
 def limits(schedule: CpuSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
     if isinstance(schedule, LoopsSchedule):
         return
     if not problem.channels_last:
         yield Violation("cpu-channels", "channels do not lie side by side", "use channels-last memory, or loops")
+    yield from _far_beyond(problem)
     if isinstance(schedule, CpuWinogradSchedule) and not minimal_filtering(problem):
         yield Violation("cpu-window", f"the window is {problem.window}, stride {problem.stride}", "use implicit")
     if isinstance(schedule, CpuDirectWeightSchedule) and problem.group_channels > DIRECT_CHANNELS:
@@ -155,6 +171,11 @@ def limits(schedule: CpuSchedule, problem: ConvProblem) -> Iterator[Violation]:
     depth = problem.group_filters if problem.variant == "backward_data" else problem.group_channels
     if isinstance(schedule, CpuPlanarSchedule) and depth > PLANAR_DEPTH:
         yield Violation("cpu-planes", f"groups sum over {depth} channels, over {PLANAR_DEPTH}", "use implicit")
+    if isinstance(schedule, CpuPlanarSchedule) and problem.variant == "forward":
+        parts = prod(stride for stride, out in list(zip(problem.stride, problem.out, strict=True))[-2:] if out > 1)
+        if parts > PLANAR_PARTS:
+            message = f"strides take planes apart into {parts}, over {PLANAR_PARTS}"
+            yield Violation("cpu-parts", message, "use implicit")
     if isinstance(schedule, CpuLanesSchedule):
         if depth > STRIP_DEPTH:
             yield Violation("cpu-strip", f"groups sum over {depth} channels, over {STRIP_DEPTH}", "use implicit")

@@ -14,7 +14,7 @@ from tilewright.ops.conv import features
 from tilewright.ops.conv.networks import NETWORKS, Layer, layers
 from tilewright.ops.conv.options import problem as problem_of
 from tilewright.ops.conv.problem import ConvProblem
-from tilewright.ops.conv.spec import OP, VARIANTS
+from tilewright.ops.conv.spec import OP, VARIANTS, ConvSignature
 from tilewright.ops.engine import ProblemSet, Values
 
 # Two problems are neighbours where they have window, strides, dilation and groups in common, and each of their sizes
@@ -237,6 +237,9 @@ class ConvEngine:
 
     def problem_features(self, problem: ConvProblem) -> Sequence[float]:
         return features.problem_features(problem)
+
+    def signature_words(self, signature: ConvSignature) -> tuple[str, ...]:
+        return features.signature_words(signature)
 
     def interactions(self, problem: ConvProblem, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
         return features.interactions(problem, kernels, units)

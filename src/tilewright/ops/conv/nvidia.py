@@ -94,6 +94,8 @@ def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
     if DTYPES[signature.dtype].bytes != 2:
         message = f"{schedule.pipeline} pixels are of two-byte elements, not {signature.dtype}"
         yield Violation("nv-inputs", message, "use bf16 or fp16")
+    if schedule.store == "tma" and schedule.pipeline == "folded" and signature.variant == "backward_data":
+        yield Violation("nv-tma-store", "folded sums of backward_data leave as floats", "use the direct store")
     if schedule.merged and schedule.pipeline == "folded":
         yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
 

@@ -11,7 +11,7 @@ from tilewright.ops.base import Violation
 from tilewright.ops.conv.nvidia_places import LINE_BYTES, MOST, PIECE, axes, class_axis, dense_pixels, violation
 from tilewright.ops.conv.problem import ConvProblem
 
-FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 64  # cuda/conv_folded_shape.h
+FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 256  # cuda/conv_folded_shape.h
 
 
 def padded_limits(problem: ConvProblem) -> Iterator[Violation]:
@@ -70,7 +70,7 @@ def folded_limits(problem: ConvProblem) -> Iterator[Violation]:
         return
     if p.groups != 1:
         yield violation("nv-groups", "there are groups")
-    if p.channels * prod(p.stride) > FOLDED_COLUMNS if data else p.channels > FOLDED_PIXEL:
+    if p.channels > FOLDED_PIXEL or (data and _folded_columns(p) > FOLDED_COLUMNS):
         yield violation("nv-folded", "there are too many channels to fold")
     if not data and (p.window[-1] > FOLDED_WIDTH // FOLDED_PIXEL or p.dilation[-1] != 1):
         yield violation("nv-folded", "the window is too wide to fold")
@@ -84,11 +84,12 @@ def folded_limits(problem: ConvProblem) -> Iterator[Violation]:
 
 
 def folded_elements(problem: ConvProblem) -> tuple[int, int, int]:
-    """Of the copies of pixels, weights and results."""
+    """Of two bytes, of the copies of pixels, weights and results; backward_data has sums of four."""
     p = problem
     if p.variant == "backward_data":
         inner = folded(p)
-        return 0, prod(inner.w_shape), prod(inner.y_shape)
+        weights = inner.filters * prod(inner.window) * -(-inner.channels // 64) * 64
+        return 0, weights, 2 * prod(inner.y_shape)
     wide = (p.out[-1] - 1) * p.stride[-1] + FOLDED_WIDTH // FOLDED_PIXEL
     return p.batch * prod(p.size[:-1]) * wide * FOLDED_PIXEL, p.filters * prod(p.window[:-1]) * FOLDED_WIDTH, 0
 
@@ -116,22 +117,29 @@ def folded(problem: ConvProblem) -> ConvProblem:
     )
 
 
+def _folded_columns(p: ConvProblem) -> int:
+    """The taps of a row, or the pixels of a stride."""
+    return -(-p.channels * (p.window[-1] if prod(p.stride) == 1 else prod(p.stride)) // 8) * 8
+
+
 def _folded_data(p: ConvProblem) -> ConvProblem:
-    """Over y, with the pixels of x that lie in one stride as filters."""
+    """Over y, with the taps of a row as filters, or the pixels of x that lie in one stride."""
     walked = [class_axis(max(size, stride), w, o, stride, d, b) for size, w, o, stride, d, b in axes(p)]
-    before, window = tuple(-first for first, _, _, _ in walked), tuple(far + 1 for _, _, far, _ in walked)
-    out = (-(-size // stride) for size, stride in zip(p.size, p.stride, strict=True))
+    before, window = [-first for first, _, _, _ in walked], [far + 1 for _, _, far, _ in walked]
+    out = [-(-size // stride) for size, stride in zip(p.size, p.stride, strict=True)]
+    if prod(p.stride) == 1:
+        before[-1], window[-1], out[-1] = 0, 1, p.out[-1]
     after = tuple(o - 1 + w - y - b for o, w, y, b in zip(out, window, p.out, before, strict=True))
     return ConvProblem(
         batch=p.batch,
         channels=p.filters,
-        filters=-(-p.channels * prod(p.stride) // 8) * 8,
+        filters=_folded_columns(p),
         size=p.out,
-        window=window,
-        before=before,
+        window=tuple(window),
+        before=tuple(before),
         after=after,
         dtype=p.dtype,
-        dtype_out=p.dtype_out,
+        dtype_out="fp32",
         x_strides=p.y_strides,
         aligned=p.aligned,
     )

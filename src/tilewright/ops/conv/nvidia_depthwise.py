@@ -55,14 +55,15 @@ def tile_rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
     if h.window not in DEPTHWISE_WINDOWS or h.step not in DEPTHWISE_STEPS:
         message = f"a window of {h.window} that moves {h.step} pixels"
         yield Violation("nv-depthwise", message, f"use a window of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
-    if h.step > 1 and signature.variant == "backward_data":
-        yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
+    strided = h.step if signature.variant == "backward_data" else 1  # results along a stride are made together
+    if strided > 1 and h.spread > 1:
+        yield Violation("nv-depthwise", "gradients of strides and a dilation", "use step 1 or spread 1")
     if h.spread > 2:
         yield Violation("nv-depthwise", f"a dilation of {h.spread}", "use 1 or 2, or the depthwise pipeline")
     if h.channels not in (32, 64):
         yield Violation("nv-vector", f"{h.channels} channels of a tile", "use 32 or 64")
     kept = h.window**2 if signature.variant == "backward_weight" else 0
-    if not (h.pixels <= 8 and h.lines <= 4 and h.pixels * h.lines + kept <= 72):
+    if not (h.pixels <= 8 and h.lines <= 4 and h.pixels * h.lines * strided**2 + kept <= (72 if strided == 1 else 32)):
         yield Violation("nv-registers", f"units of {h.lines}x{h.pixels} of window {h.window}", "use smaller units")
 
 
@@ -87,9 +88,11 @@ def tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterat
     slides = len(p.window) > 1 and p.window[-2:] == (h.window,) * 2 and p.stride[-2:] == (h.step,) * 2
     if not slides or p.dilation[-2:] != (h.spread,) * 2:
         yield violation("nv-depthwise", "this kernel has another window, stride or dilation")
-    if p.variant == "backward_data" and any(one != 1 for one in p.stride):
-        yield violation("nv-depthwise", "strides over 1: this kernel slides one pixel at a time")
     planes = p.window[0] if len(p.window) == 3 else 1
+    if p.variant == "backward_data" and len(p.stride) == 3 and p.stride[0] != 1:
+        yield violation("nv-depthwise", "strides over 1: this kernel slides one plane at a time")
+    if p.variant == "backward_data" and h.step > 1 and (planes > 1 or sum(p.before[-2:]) % 2):
+        yield violation("nv-depthwise", "strides over 1: the window is deep, or the padding odd on one side only")
     if planes > MOST_PLANES:
         yield violation("nv-depthwise", f"the window is more than {MOST_PLANES} deep")
     if not p.aligned or any(one * 2 % LINE_BYTES or one < 1 for one in (*p.x_strides[:-1], *p.y_strides[:-1])):

@@ -282,7 +282,7 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
         yield from (replace(one, pipeline="padded", merged=True) for one in usual if one.tile[:2] == (128, 64))
 
 
-# Few filters, or few pixels of a stride times channels.
+# Few filters; of backward_data, few taps along the width times channels.
 _FOLDED: Tiles = (
     (128, 64, 8, (1, 1), _P, "tiles"),
     (192, 64, 6, (1, 1), _P, "tiles"),
@@ -290,14 +290,22 @@ _FOLDED: Tiles = (
     (256, 64, 5, (1, 1), _C, "tiles"),
     (256, 128, 4, (1, 1), _C, "tiles"),
 )
-_FOLDED_DATA: Tiles = ((128, 16, 12, (1, 1), _P, "tiles"), (256, 16, 5, (1, 1), _C, "tiles"), _FILTERS[1], _FILTERS[4])
+_FOLDED_DATA: Tiles = (
+    (128, 16, 12, (1, 1), _P, "tiles"),
+    (128, 32, 10, (1, 1), _P, "tiles"),
+    (128, 64, 8, (1, 1), _P, "tiles"),
+    (256, 16, 5, (1, 1), _C, "tiles"),
+    (256, 32, 5, (1, 1), _C, "tiles"),
+    (256, 64, 5, (1, 1), _C, "tiles"),
+)
 _FOLDED_WEIGHTS: Tiles = tuple(one for one in _WEIGHTS if one[3] == (1, 1) and one[5] == "split_k")
 
 
 def _folded(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
     tiles = {"forward": _FOLDED, "backward_data": _FOLDED_DATA, "backward_weight": _FOLDED_WEIGHTS}[signature.variant]
-    variant = "forward" if signature.variant == "backward_data" else signature.variant
-    yield from (replace(one, pipeline="folded") for one in _tma_ws(replace(signature, variant=variant), tiles, arch))
+    if signature.variant == "backward_data":  # sums of a forward one, as floats
+        signature = replace(signature, variant="forward", dtype_out="fp32")
+    yield from (replace(one, pipeline="folded") for one in _tma_ws(signature, tiles, arch))
 
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
@@ -346,6 +354,8 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
         for step in DEPTHWISE_STEPS if not data else (1,):
             for pixels, channels in product((7,) if weight and window == 7 else (7, 8), (32, 64)):
                 yield DepthwiseTileSchedule(window, step, pixels, 2, channels)
+        if data:
+            yield from (DepthwiseTileSchedule(window, 2, 7, 1, channels) for channels in (32, 64))
         yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
 
 

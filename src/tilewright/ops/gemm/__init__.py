@@ -21,7 +21,6 @@ from tilewright.ops.gemm.schedule import (
     GpuLoopsSchedule,
     MultistageSchedule,
     NvidiaSchedule,
-    ShiftWsSchedule,
     SkinnySchedule,
     TmaWsSchedule,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "GpuLoopsSchedule",
     "MultistageSchedule",
     "NvidiaSchedule",
-    "ShiftWsSchedule",
     "SkinnySchedule",
     "TmaWsSchedule",
 ]

@@ -18,7 +18,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.nvidia_schedules import shared_bytes
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import MultistageSchedule, ShiftWsSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.ops.gemm.schedule import MultistageSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 PROBLEM = (
@@ -30,10 +30,10 @@ KERNEL = (
     "block_m", "block_n", "block_k", "cluster_blocks_m", "cluster_blocks_n", "held", "splits", "streams", "shares_k",
     "register_m", "register_n", "ring_bytes", "way_out",
 )  # fmt: skip
+# As they are, without logarithms: trees ask which side of a threshold a number is on, whatever its scale.
 INTERACTION = (
-    "log2_tiles", "log2_steps", "log2_parts", "log2_busiest", "machine_fill", "log2_fetched", "fetched_over_bytes",
-    "memory_over_work", "log2_in_flight",  # logarithms up to here, taken at once
-    "rounds", "last_round", "full_m", "full_n", "full_register_m", "full_register_n", "tiles_m", "tiles_n",
+    "tiles", "steps", "parts", "busiest", "machine_fill", "fetched", "fetched_over_bytes", "memory_over_work",
+    "in_flight", "rounds", "last_round", "full_m", "full_n", "full_register_m", "full_register_n", "tiles_m", "tiles_n",
     "flow_over_work", "through_a_sheet", "copied_first",
 )  # fmt: skip
 
@@ -81,7 +81,7 @@ def kernel_features(spec: KernelSpec) -> Sequence[float]:
     schedule = spec.schedule
     m, n, k = schedule.tile
     along_m, along_n, held, shares, ring = 1, 1, 1, 1, 0
-    if isinstance(schedule, (TmaWsSchedule, ShiftWsSchedule)):
+    if isinstance(schedule, TmaWsSchedule):
         ring = shared_bytes(spec.signature, schedule)
         if schedule.dealing == "cluster_k":
             shares = schedule.cluster[0] * schedule.cluster[1]
@@ -121,7 +121,7 @@ def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
         "room": room,
         "volume": volume,
         "fetched": (block_m * over_m + block_n * over_n) * block_k,
-        "flow": np.log2((block_m + block_n) * block_k / volume * 64.0),
+        "flow": (block_m + block_n) * block_k / volume,
         "flying": room * blocks * kernels["ring_bytes"],
         "rings": kernels["ring_bytes"] > 0,
         "split": splits if splits.any() else None,
@@ -131,34 +131,28 @@ def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
 
 def interactions(p: GemmProblem, kernels: Mapping[str, Any], units: int) -> Array:
     room, split, streamed = kernels["room"], kernels["split"], kernels["streamed"]
-    sizes = np.array([[p.m], [p.n], [p.m], [p.n]], np.float64)
+    out: Array = np.empty((len(INTERACTION), len(room)))
+    m, n, k, batch = max(1, p.m), max(1, p.n), max(1, p.k), max(1, p.batch)
+    sizes = np.array([[m], [n], [m], [n]], np.float64)
     cells = np.ceil(sizes / kernels["spans"])
-    tiles = np.maximum(1.0, cells[0] * cells[1] * p.batch)
-    all_steps = np.maximum(1.0, np.ceil(p.k / kernels["block_k"]))
-    parts = _parts(tiles, all_steps, room, kernels)
+    tiles = np.multiply(cells[0], cells[1] * batch, out=out[0])
+    all_steps = np.ceil(k / kernels["block_k"])
+    parts = out[2] = _parts(tiles, all_steps, room, kernels)
     waves = tiles / room if split is None else tiles * np.where(split, parts, 1.0) / room
     rounds = np.ceil(waves)
     if streamed is not None:
         rounds = np.where(streamed, np.maximum(waves, 1 / all_steps), rounds)
-    rounds = np.maximum(rounds, 1e-3)
-    deep = np.ceil(all_steps / parts) * rounds
-    work = deep * kernels["volume"]  # of the busiest block
-    fetched = tiles * all_steps * kernels["fetched"]
-    macs, moved = float(max(1, p.m * p.n * p.k * p.batch)), max(1, p.bytes)
-    out: Array = np.empty((len(INTERACTION), len(room)))
-    out[0] = tiles
-    out[1] = deep
-    out[2] = parts
-    out[3] = work
-    np.divide(macs / units, work, out=out[4])
-    out[5] = fetched
+    deep = np.multiply(np.ceil(all_steps / parts), rounds, out=out[1])
+    work = np.multiply(deep, kernels["volume"], out=out[3])  # of the busiest block
+    moved = max(1, p.bytes)
+    np.divide(float(m * n * k * batch) / units, work, out=out[4])
+    fetched = np.multiply(tiles * all_steps, kernels["fetched"], out=out[5])
     np.multiply(fetched, DTYPES[p.dtype_a].bytes / moved, out=out[6])
     np.divide(moved / units, work, out=out[7])
-    np.add(np.minimum(waves, 1.0) * kernels["flying"], 1.0, out=out[8])
-    np.log2(out[:9], out=out[:9])
+    np.multiply(np.minimum(waves, 1.0), kernels["flying"], out=out[8])
     np.minimum(waves, 64.0, out=out[9])
     np.divide(waves, rounds, out=out[10])
-    np.divide(sizes, np.maximum(1.0, cells * kernels["spans"]), out=out[11:15])
+    np.divide(sizes, cells * kernels["spans"], out=out[11:15])
     np.minimum(cells[:2], 64.0, out=out[15:17])
     out[17] = kernels["flow"]
     # Results of small tiles leave from the registers where their rows begin at whole words, else through a sheet.

@@ -5,7 +5,6 @@
              steps of all tiles evenly (`stream_k`), parts of k (`split_k`), or parts of k for the blocks of a cluster
              (`cluster_k`); sums that change hands are added in a fixed order; operands the copy engine cannot read are
              copied first, and those wgmma reads along k only (one- and four-byte types) turned where they do not lie so
-    shift_ws sm_90a: the same for operands whose rows begin anywhere: feeding warps load them and shift them into place
     multistage  sm_80 and up: stages filled by cp.async feed mma.sync (exact fp32: multiply-adds); any size, and any
              alignment with a `vector` of one element; `split_k` as in tma_ws, `stream_k` of exact fp32
     skinny   few rows or few columns against a large matrix, at the speed of memory
@@ -41,10 +40,8 @@ from tilewright.ops.gemm.schedule import (
     MultistageSchedule,
     NvidiaSchedule,
     Shape,
-    ShiftWsSchedule,
     SkinnySchedule,
     TmaWsSchedule,
-    WarpgroupSchedule,
     sizes,
 )
 from tilewright.ops.gemm.spec import GemmSignature
@@ -60,15 +57,14 @@ __all__ = [
     "signature_rules",
 ]
 
-PIPELINES = ("tma_ws", "shift_ws", "multistage", "skinny", "loops")
+PIPELINES = ("tma_ws", "multistage", "skinny", "loops")
 FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
 INT_OUTPUTS = ("int32", "int8", "fp32")
 TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
-MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
-MAX_SHIFTED_SUMS = 64  # of the 128 registers there are where two warpgroups feed
+MAX_ACCUMULATORS = {1: 168, 2: 168, 3: 96}  # of the 232 registers a multiplying thread has; of three that share, 152
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 SKINNY_MAX = 32  # rows of A (or columns of B) a skinny kernel may hold
@@ -114,12 +110,11 @@ def _signature(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -
         )
 
 
-def _warpgroups(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> Iterator[Violation]:
-    if not isinstance(schedule, WarpgroupSchedule):
+def _tma_ws(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, TmaWsSchedule):
         return
     if not {"wgmma", "tma"} <= arch.features:
-        rule = f"{schedule.pipeline} needs wgmma and TMA, which {arch.name} has not"
-        yield Violation("nv-arch", rule, "use target sm_90a")
+        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
     a, b = signature.dtype_a, signature.dtype_b
     if a != b or a not in TENSOR_INPUTS:
         yield Violation(
@@ -137,10 +132,12 @@ def _warpgroups(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) 
             "nv-tile-k", f"tile_k {schedule.tile[2]} is not {K_BYTES} bytes of {a}", f"use {K_BYTES // size}"
         )
     if view.rows % (64 * view.groups) or view.rows > 256:
+        known = "64, 128, 192 or 256" if schedule.grouping == "pingpong" else "128, 192 or 256"
+        rule = f"{side} {view.rows} with {schedule.grouping} warpgroups"
+        yield Violation("nv-tile-m", rule, f"use {known}")
+    if view.groups == 3 and schedule.dealing != "tiles":
         yield Violation(
-            "nv-tile-m",
-            f"{side} {view.rows} with {schedule.grouping} warpgroups",
-            f"use a multiple of {64 * view.groups} to 256",
+            "nv-groups", f"{schedule.dealing} of {side} 192, which three warpgroups share", "deal tiles, or use 128"
         )
     if schedule.store == "tma" and (view.columns % 16 or view.turned or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
@@ -152,26 +149,10 @@ def _warpgroups(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) 
     yield from _cluster(signature, schedule)
     if schedule.dealing == "cluster_k":
         yield from _cluster_k(signature, schedule)
-    if isinstance(schedule, ShiftWsSchedule):
-        yield from _shift_ws(signature, schedule)
     yield from _resources(signature, schedule, arch)
 
 
-def _shift_ws(signature: GemmSignature, schedule: ShiftWsSchedule) -> Iterator[Violation]:
-    """Feeding warps lay rows down for their own block, and turn words alone."""
-    if DTYPES[signature.dtype_a].bytes == 1 and signature.layout[:2] != "rc":
-        yield Violation(
-            "nv-shift-layout",
-            f"wgmma reads {signature.dtype_a} along k only, and shift_ws turns no bytes of layout {signature.layout}",
-            "use layout rcr, or tma_ws",
-        )
-    if schedule.dealing != "cluster_k" and schedule.cluster != (1, 1):
-        yield Violation(
-            "nv-cluster", f"cluster {sizes(schedule.cluster)}: feeding warps fetch for no other block", "use 1x1"
-        )
-
-
-def _cluster(signature: GemmSignature, schedule: WarpgroupSchedule) -> Iterator[Violation]:
+def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
     along_m, along_n = schedule.cluster
     turned = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they do not lie along k
@@ -193,7 +174,7 @@ def _cluster(signature: GemmSignature, schedule: WarpgroupSchedule) -> Iterator[
             )
 
 
-def _cluster_k(signature: GemmSignature, schedule: WarpgroupSchedule) -> Iterator[Violation]:
+def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
     blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
     if blocks < 2:
@@ -212,9 +193,9 @@ def _cluster_k(signature: GemmSignature, schedule: WarpgroupSchedule) -> Iterato
         )
 
 
-def _resources(signature: GemmSignature, schedule: WarpgroupSchedule, arch: Arch) -> Iterator[Violation]:
-    need = tma_view(schedule).accumulators
-    most_sums = MAX_SHIFTED_SUMS if isinstance(schedule, ShiftWsSchedule) else MAX_ACCUMULATORS
+def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
+    view = tma_view(schedule)
+    need, most_sums = view.accumulators, MAX_ACCUMULATORS[view.groups]
     if need > most_sums:
         yield Violation(
             "nv-registers",
@@ -362,7 +343,7 @@ def _skinny(signature: GemmSignature, schedule: NvidiaSchedule, arch: Arch) -> I
         )
 
 
-RULES = (_signature, _warpgroups, _multistage, _skinny)
+RULES = (_signature, _tma_ws, _multistage, _skinny)
 
 
 def _unaligned(stride: int, dtype: str) -> bool:
@@ -400,13 +381,7 @@ def limits(schedule: NvidiaSchedule, problem: GemmProblem) -> Iterator[Violation
         yield Violation("nv-empty-k", f"k is 0, and {schedule.pipeline} has nothing to copy", f"use {LOOPS}")
     if max(p.m, p.n, p.k) >= MAX_SIZE:
         yield Violation("nv-size", f"a size of {max(p.m, p.n, p.k)} is 2^31 or more", f"use {LOOPS}")
-    yield from _skinny_limits(schedule, p) if isinstance(schedule, SkinnySchedule) else _warpgroup_limits(schedule, p)
-
-
-def copied_by_tma_ws(p: GemmProblem) -> bool:
-    """Whether the copy engine, or wgmma, cannot read an operand where it lies."""
-    turned = DTYPES[p.dtype_a].bytes != 2 and p.layout[:2] != "rc"
-    return turned or not p.aligned or _unaligned(p.a_stride, p.dtype_a) or _unaligned(p.b_stride, p.dtype_b)
+    yield from _skinny_limits(schedule, p) if isinstance(schedule, SkinnySchedule) else _tma_ws_limits(schedule, p)
 
 
 def _misaligned(pipeline: str, wrong: str, remedy: str) -> Violation:
@@ -414,16 +389,13 @@ def _misaligned(pipeline: str, wrong: str, remedy: str) -> Violation:
     return Violation("nv-alignment", f"{what} is not a multiple of 16 bytes, which {pipeline} needs", remedy)
 
 
-def _warpgroup_limits(schedule: WarpgroupSchedule, p: GemmProblem) -> Iterator[Violation]:
+def _tma_ws_limits(schedule: TmaWsSchedule, p: GemmProblem) -> Iterator[Violation]:
     """Operands the copy engine cannot read are copied; what it stores must fit."""
     if schedule.store == "tma":
         # The copy engine writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
         wrong = "E" if _unaligned(p.c_stride, p.dtype_c) or _unaligned(p.n, p.dtype_c) else ""
         if wrong or not p.aligned:
             yield _misaligned("tma_ws", wrong, "align it, or use a kernel with the direct store")
-    if isinstance(schedule, ShiftWsSchedule) and not copied_by_tma_ws(p):
-        rule = "every row of A and B starts at a multiple of 16 bytes, and shift_ws is for those that do not"
-        yield Violation("nv-aligned", rule, "use tma_ws")
     steps = -(-p.k // schedule.tile[2])
     blocks = schedule.cluster[0] * schedule.cluster[1] if schedule.dealing == "cluster_k" else 1
     if 0 < steps < blocks:

@@ -13,10 +13,8 @@ from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.schedule import (
     GpuLoopsSchedule,
     NvidiaSchedule,
-    ShiftWsSchedule,
     SkinnySchedule,
     TmaWsSchedule,
-    WarpgroupSchedule,
 )
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -48,6 +46,11 @@ class TmaView:
     def fetched_columns(self, by_lines: bool) -> int:
         return -(-self.columns // LINES) * LINES if by_lines else self.columns
 
+    @property
+    def warpgroups(self) -> int:
+        """Those that multiply: where they take turns, two."""
+        return max(2, self.groups)
+
     def stage_bytes(self, by_lines: bool) -> int:
         return self.rows * K_BYTES + -(-self.fetched_columns(by_lines) * K_BYTES // 1024) * 1024
 
@@ -57,14 +60,14 @@ class TmaView:
         return self.rows // self.groups // 64 * (self.columns // 2)
 
 
-def tma_view(schedule: WarpgroupSchedule) -> TmaView:
+def tma_view(schedule: TmaWsSchedule) -> TmaView:
     (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster if schedule.dealing != "cluster_k" else (1, 1)
     if schedule.turned:
         return TmaView(n, m, along_n, along_m, schedule.groups, True)
     return TmaView(m, n, along_m, along_n, schedule.groups, False)
 
 
-def by_lines(signature: GemmSignature, schedule: WarpgroupSchedule) -> bool:
+def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
     """Whether lines, not k, are contiguous along the kernel's columns; one- and four-byte types are copied before."""
     if DTYPES[signature.dtype_a].bytes != 2:
         return False
@@ -73,30 +76,30 @@ def by_lines(signature: GemmSignature, schedule: WarpgroupSchedule) -> bool:
     return signature.layout[1] == "r" and signature.variant != "preshuffle"
 
 
-def store_buffers(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
+def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
     view = tma_view(schedule)
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
     stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
-    room = (SHARED_LIMIT - _BESIDE - stages) // (2 * 64 * width * 2)
+    room = (SHARED_LIMIT - _BESIDE - stages) // (view.warpgroups * 64 * width * 2)
     if needed < 2 or schedule.store != "tma" or room < 2:
         return 2
     return needed if needed <= room else min(room, 4)
 
 
-def shared_bytes(signature: GemmSignature, schedule: WarpgroupSchedule) -> int:
+def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
     """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
     view = tma_view(schedule)
-    results = 2 * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
+    results = view.warpgroups * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
     return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
 
 
-def most_stages(signature: GemmSignature, schedule: WarpgroupSchedule, available: int) -> int:
+def most_stages(signature: GemmSignature, schedule: TmaWsSchedule, available: int) -> int:
     """How many stages fit, with two buffers for results."""
     view = tma_view(schedule)
     stage = view.stage_bytes(by_lines(signature, schedule))
-    return (available - _BESIDE - 4 * 64 * chunk_columns(view.columns) * 2) // stage
+    return (available - _BESIDE - view.warpgroups * 2 * 64 * chunk_columns(view.columns) * 2) // stage
 
 
 class Way(NamedTuple):
@@ -157,13 +160,6 @@ def tma_ws(
     )
 
 
-def shift_ws(
-    signature: GemmSignature, m: int, n: int, stages: int, way: Way = _C, cluster: tuple[int, int] = (1, 1)
-) -> ShiftWsSchedule:
-    tile = (m, n, K_BYTES // DTYPES[signature.dtype_a].bytes)
-    return ShiftWsSchedule(tile, stages, cluster, way.grouping, way.turned, way.dealing)
-
-
 def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> SkinnySchedule:
     tokens, many = token_tiles * 8, row_tiles * 16
     tile = (many, tokens, 64 * warps) if few == "columns" else (tokens, many, 64 * warps)
@@ -179,6 +175,7 @@ def skinny_bytes(schedule: SkinnySchedule) -> int:
 _CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
 _CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
+_TT = Way("pingpong", True)
 _CC, _TC = _C._replace(dealing="cluster_k"), Way("cooperative", True, "cluster_k")
 
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
@@ -197,6 +194,7 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 256, 4, (1, 1), _PK),
     (128, 16, 12, (1, 1), _P),
     (128, 32, 10, (1, 1), _P),
+    (128, 32, 10, (4, 1), _P),
     (128, 64, 8, (1, 1), _P),
     (128, 64, 8, (1, 1), _C),
     (128, 64, 8, (4, 1), _P),
@@ -206,6 +204,7 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 128, 6, (2, 2), _P),
     (128, 144, 5, (1, 1), _CK),
     (128, 160, 5, (1, 1), _P),
+    (128, 160, 5, (2, 1), _P),
     (128, 160, 5, (2, 2), _P),
     (128, 176, 5, (1, 1), _CK),
     (128, 192, 4, (1, 1), _CK),
@@ -219,6 +218,11 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 256, 4, (2, 1), _C),
     (128, 256, 4, (2, 1), _CS),
     (192, 64, 6, (1, 1), _P),
+    (192, 128, 4, (1, 1), _C),
+    (192, 128, 4, (1, 2), _C),
+    (192, 160, 4, (1, 1), _C),
+    (192, 160, 4, (2, 1), _C),
+    (192, 192, 3, (1, 2), _C),
     (256, 32, 5, (1, 1), _C),
     (256, 64, 4, (1, 1), _C),
     (256, 64, 4, (4, 1), _C),
@@ -233,6 +237,10 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (8, 64, 16, (1, 1), _T),
     (16, 64, 16, (1, 1), _T),
     (32, 64, 14, (1, 1), _T),
+    (16, 64, 16, (2, 2), _TT),
+    (32, 64, 16, (1, 4), _TT),
+    (64, 64, 12, (1, 4), _TT),
+    (96, 64, 10, (1, 4), _TT),
     (32, 128, 10, (1, 1), _TK),
     (32, 128, 10, (1, 4), _TK),
     (64, 128, 8, (1, 1), _TK),
@@ -249,6 +257,17 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
 )
+# The same for an E the copy engine cannot write: its rows begin anywhere.
+_ANYWHERE: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+    (64, 96, 10, (1, 1), _P),
+    (64, 128, 8, (1, 1), _P),
+    (64, 256, 4, (1, 1), _P),
+    (128, 128, 6, (1, 1), _P),
+    (128, 128, 6, (2, 1), _P),
+    (128, 160, 5, (1, 1), _P),
+    (128, 192, 4, (1, 1), _C),
+    (128, 256, 4, (2, 1), _C),
+)
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
 
 # The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
@@ -261,9 +280,10 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSchedule]:
             made = tma_ws(signature, m, n, stages, cluster, way)
             # Lines that are fetched 64 at a time take more room than there are of them.
             yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
-        if DTYPES[signature.dtype_c].bytes == 2:  # for an E the copy engine cannot write
-            yield tma_ws(signature, 128, 256, 4, (2, 1), _C, "direct")
-            yield tma_ws(signature, 128, 128, 6, (2, 1), _P, "direct")
+        if DTYPES[signature.dtype_c].bytes == 2:
+            for m, n, stages, cluster, way in _ANYWHERE:
+                made = tma_ws(signature, m, n, stages, cluster, way, "direct")
+                yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
     yield from multistage.default(signature, arch)
     for one in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
         if signature.layout != "ccr" or one != (2, 2, 16):  # which has too few registers there
@@ -285,8 +305,6 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[NvidiaSc
         for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
             for stages in range(3, 9) if far else (4, 6):
                 yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
-        for m, n, stages, way in product((64, 128), columns, range(2, 13) if far else (4, 6, 8), (_C, _P, _CS, _PS)):
-            yield shift_ws(signature, m, n, stages, way)
         for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
             for way in (_T, Way("cooperative", True), Way("pingpong", True), Way("cooperative", True, "split_k")):
                 yield tma_ws(signature, few, many, stages, (1, 1), way)
@@ -320,6 +338,7 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
                 (128, 128, 4, (2, 1), _CS),
                 (64, 128, 4, (1, 2), _PS),
                 (256, 64, 4, (2, 2), _C),
+                (192, 128, 3, (1, 2), _C),
                 (128, 64, 4, (2, 1), _CK),
                 (64, 64, 4, (1, 1), _PK),
                 (128, 64, 4, (2, 1), _CC),
@@ -329,7 +348,3 @@ def schedules(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Nvidi
             ):
                 yield tma_ws(signature, m, n, stages, cluster, way)
             yield tma_ws(signature, 128, 64, 4, (1, 1), _C, "direct")
-            for m, n, stages, way in ((128, 128, 4, _C), (64, 32, 5, _P), (64, 64, 4, _PS)):
-                yield shift_ws(signature, m, n, stages, way)
-            yield shift_ws(signature, 128, 64, 4, _CC, (2, 1))
-            yield shift_ws(signature, 16, 64, 4, Way("pingpong", True, "stream_k"))

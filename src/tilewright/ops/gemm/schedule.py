@@ -3,7 +3,7 @@
     CPU      CpuPackedSchedule (packed, preshuffle), CpuDirectSchedule, CpuStreamSchedule (gemv, stream),
              CpuLoopsSchedule
     AMD      CkTileSchedule (compv3, compv4, compv5, mem, preshuffle), GpuLoopsSchedule
-    NVIDIA   TmaWsSchedule, ShiftWsSchedule, MultistageSchedule, SkinnySchedule, GpuLoopsSchedule
+    NVIDIA   TmaWsSchedule, MultistageSchedule, SkinnySchedule, GpuLoopsSchedule
 
 One vocabulary: *tile* is the block's work (on the CPU: the cache block), *warp grid* how many warps share it, *warp
 tile* one matrix instruction's shape (on the CPU: the register block).  Every schedule has these three and its
@@ -171,38 +171,12 @@ class CkTileSchedule:
         )
 
 
-class _Warpgroups:
-    """A warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to."""
-
-    __slots__ = ()
-
-    tile: Shape
-    grouping: str
-    turned: bool
-
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
-    }
-
-    @property
-    def groups(self) -> int:
-        """Multiplying warpgroups that share a tile."""
-        return 1 if self.grouping == "pingpong" else 2
-
-    @property
-    def warp_tile(self) -> Shape:
-        m, n, k = self.tile
-        return (m, 64, k // 4) if self.turned else (64, n, k // 4)
-
-    @property
-    def warp_grid(self) -> Shape:
-        return (1, self.groups, 1) if self.turned else (self.groups, 1, 1)
-
-
 @dataclass(frozen=True, slots=True)
-class TmaWsSchedule(_Warpgroups):
-    """The copy engine feeds wgmma, warp-specialised and persistent."""
+class TmaWsSchedule:
+    """The copy engine feeds wgmma, warp-specialised and persistent.
+
+    A warpgroup of four warps counts as one warp: it is what one wgmma instruction belongs to.
+    """
 
     pipeline: str = field(default="tma_ws", init=False)
     tile: Shape
@@ -214,9 +188,29 @@ class TmaWsSchedule(_Warpgroups):
     store: str = "direct"  # or tma: results leave through the copy engine
 
     pipelines: ClassVar[tuple[str, ...]] = ("tma_ws",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {**_Warpgroups.words, "store": ("tma", "direct")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "grouping": ("cooperative", "pingpong"),
+        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
+        "store": ("tma", "direct"),
+    }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "cluster": ("m", "n")}
+
+    @property
+    def groups(self) -> int:
+        """Multiplying warpgroups that share a tile: of 192 rows each has 64."""
+        if self.grouping == "pingpong":
+            return 1
+        return 3 if self.tile[1 if self.turned else 0] == 192 else 2
+
+    @property
+    def warp_tile(self) -> Shape:
+        m, n, k = self.tile
+        return (m, 64, k // 4) if self.turned else (64, n, k // 4)
+
+    @property
+    def warp_grid(self) -> Shape:
+        return (1, self.groups, 1) if self.turned else (self.groups, 1, 1)
 
     def label(self) -> str:
         return _label(
@@ -228,35 +222,6 @@ class TmaWsSchedule(_Warpgroups):
             self.cluster != (1, 1) and f"cluster{sizes(self.cluster)}",
             f"stages{self.stages}",
             self.store == "direct" and "direct",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftWsSchedule(_Warpgroups):
-    """As TmaWsSchedule, for rows that begin anywhere: warps load them, and shift them into place on the way."""
-
-    pipeline: str = field(default="shift_ws", init=False)
-    tile: Shape
-    stages: int
-    cluster: Pair = (1, 1)  # with cluster_k
-    grouping: str = "cooperative"
-    turned: bool = False
-    dealing: str = "tiles"
-
-    pipelines: ClassVar[tuple[str, ...]] = ("shift_ws",)
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**_SHAPES, "cluster": ("m", "n")}
-    store: ClassVar[str] = "direct"
-
-    def label(self) -> str:
-        return _label(
-            "shift_ws",
-            sizes(self.tile),
-            self.grouping,
-            self.turned and "turned",
-            self.dealing != "tiles" and self.dealing,
-            self.cluster != (1, 1) and f"cluster{sizes(self.cluster)}",
-            f"stages{self.stages}",
         )
 
 
@@ -333,8 +298,7 @@ class GpuLoopsSchedule:
 
 
 CpuSchedule: TypeAlias = CpuPackedSchedule | CpuDirectSchedule | CpuStreamSchedule | CpuLoopsSchedule
-WarpgroupSchedule: TypeAlias = TmaWsSchedule | ShiftWsSchedule  # wgmma, warp-specialised and persistent
-NvidiaSchedule: TypeAlias = WarpgroupSchedule | MultistageSchedule | SkinnySchedule | GpuLoopsSchedule
+NvidiaSchedule: TypeAlias = TmaWsSchedule | MultistageSchedule | SkinnySchedule | GpuLoopsSchedule
 AmdSchedule: TypeAlias = CkTileSchedule | GpuLoopsSchedule
 GemmSchedule: TypeAlias = CpuSchedule | AmdSchedule | NvidiaSchedule
 
@@ -343,7 +307,7 @@ SCHEDULES: Mapping[str, tuple[type[Any], ...]] = {
     "cpu": (CpuPackedSchedule, CpuDirectSchedule, CpuStreamSchedule, CpuLoopsSchedule),
     "cdna": (CkTileSchedule, GpuLoopsSchedule),
     "rdna": (CkTileSchedule, GpuLoopsSchedule),
-    "nvidia": (TmaWsSchedule, ShiftWsSchedule, MultistageSchedule, SkinnySchedule, GpuLoopsSchedule),
+    "nvidia": (TmaWsSchedule, MultistageSchedule, SkinnySchedule, GpuLoopsSchedule),
 }
 
 

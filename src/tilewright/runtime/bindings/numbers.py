@@ -24,3 +24,17 @@ def whole_number(op: str, name: str, value: Any, wanted: str = "int") -> int:
         return operator.index(value)
     except Exception:  # what has no such number, arrays that hold several, and classes of the user's own
         raise wrong from None
+
+
+def switch(op: str, name: str, value: Any) -> bool:
+    """A truth value of any library; texts and numbers are none: "no" would be taken for yes."""
+    if type(value) is bool:
+        return value
+    if "bool" in str(getattr(value, "dtype", "")) and getattr(value, "shape", None) == ():
+        return bool(value)
+    raise ProblemError(
+        f"{name} is {shown(value)}, which is neither True nor False",
+        rule=f"{op}-switch",
+        value=shown(value),
+        remedy=f"give {name}=True or {name}=False",
+    )

@@ -42,6 +42,10 @@ struct Shared {
   const float *values;
   const float *thresholds;  // of the decisions: ascending, feature by feature
   const int32_t *first;     // of a feature's; one more than features
+  // Trees that look at the problem alone say the same of all rows: they are walked, once a question.
+  const Node *nodes;
+  const int32_t *roots;
+  int64_t root_count;
   double base;
 };
 
@@ -72,7 +76,54 @@ inline int rank_of(const Shared &forest, int64_t feature, float value) {
   return (int)(at - begin) + (*at < value);
 }
 
-// A byte's bits as bytes.
+#ifdef __AVX512F__
+constexpr int most_words = 8;  // of a set: one register
+#else
+constexpr int most_words = 4;
+#endif
+#ifdef __AVX2__
+constexpr int register_bytes = 32;
+#else
+constexpr int register_bytes = 16;
+#endif
+
+// The same of a block's rows: each threshold is compared with many values at a time, which is sooner done than halving
+// for each.  Values and ranks are read and written in whole chunks.
+constexpr int chunk = 64;
+inline void count_below(const Shared &forest, int64_t feature, const float *values, int rows, int *ranks) {
+  constexpr int wide = register_bytes / 4, parts = chunk / wide;
+  typedef float Values __attribute__((vector_size(register_bytes)));
+  typedef int Counts __attribute__((vector_size(register_bytes)));
+  for (int first = 0; first < rows; first += chunk) {
+    Values mine[parts];
+    Counts below[parts] = {};
+    memcpy(mine, values + first, sizeof mine);
+    for (int32_t t = forest.first[feature]; t < forest.first[feature + 1]; ++t)
+      for (int part = 0; part < parts; ++part) below[part] -= mine[part] > forest.thresholds[t];
+    memcpy(ranks + first, below, sizeof below);
+  }
+}
+
+#ifdef __AVX2__
+// 32 rows' bits as bytes: 1 << level of a row whose bit is set.
+constexpr int spread_rows = 32;
+typedef uint8_t Bytes __attribute__((vector_size(spread_rows)));
+inline Bytes spread(const uint8_t *bits, int level) {
+  typedef uint32_t Words __attribute__((vector_size(spread_rows)));
+  // Every byte is to hold the eight bits among which its row's is; shuffles stay within halves of a register.
+  constexpr Bytes from = {0,  0,  0,  0,  0,  0,  0,  0,  1,  1,  1,  1,  1,  1,  1,  1,
+                          18, 18, 18, 18, 18, 18, 18, 18, 19, 19, 19, 19, 19, 19, 19, 19};
+  constexpr Bytes mine = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
+                          1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  uint32_t word;
+  memcpy(&word, bits, sizeof word);
+  const Bytes all = __builtin_shuffle((Bytes)(Words{} + word), from);
+  return (Bytes)((all & mine) == mine) & (uint8_t)(1 << level);
+}
+#else
+// The same of eight rows, by a table: a byte's bits as bytes.
+constexpr int spread_rows = 8;
+typedef uint64_t Bytes;
 struct Spread {
   uint64_t of[256];
   constexpr Spread() : of() {
@@ -80,7 +131,9 @@ struct Spread {
       for (int bit = 0; bit < 8; ++bit) of[byte] |= (uint64_t)(byte >> bit & 1) << 8 * bit;
   }
 };
-constexpr Spread spread;
+constexpr Spread spread_of;
+inline Bytes spread(const uint8_t *bits, int level) { return spread_of.of[*bits] << level; }
+#endif
 
 // Sets of the rows of a block of 64 * words.
 template <int words> struct Rows {
@@ -93,7 +146,7 @@ template <int words> struct Block {
   using Set = Rows<words>;
 
   // Rows that go right, by decision: those whose rank is above the threshold's number.
-  static void decide(const Shared &forest, int64_t feature, const int *ranks, Set *right) {
+  static void decide(const Shared &forest, int64_t feature, const int *ranks, int rows, Set *right) {
     const int32_t count = forest.first[feature + 1] - forest.first[feature];
     Set *mine = right + forest.first[feature];
     memset(mine, 0, (size_t)count * sizeof *mine);
@@ -101,9 +154,9 @@ template <int words> struct Block {
     Set *ranked = mine - 1;
     const Set before = *ranked;
     // Rows in turns of a word each: a row need not wait for its neighbour, which often has the same rank.
+    const int used = (rows + 63) / 64;
     for (int bit = 0; bit < 64; ++bit)
-      for (int word = 0; word < words; ++word)
-        ((uint64_t *)&ranked[ranks[64 * word + bit]])[word] |= (uint64_t)1 << bit;
+      for (int word = 0; word < used; ++word) ((uint64_t *)&ranked[ranks[64 * word + bit]])[word] |= (uint64_t)1 << bit;
     *ranked = before;
     for (int32_t t = count - 1; t > 0; --t) mine[t - 1].bits |= mine[t].bits;
   }
@@ -118,28 +171,29 @@ template <int words> struct Block {
 
   static void fill(const Shared &forest, const Question &asked, const int64_t *kernels, int rows, Set *right) {
     int ranks[most] = {};
+    float values[most] = {};
     int64_t feature = asked.problem_count;
     for (int64_t f = 0; f < asked.kernel_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;  // no tree asks for it
       const uint16_t *row = asked.kernel + f * asked.stride;
       for (int i = 0; i < rows; ++i) ranks[i] = row[kernels[i]];
-      decide(forest, feature, ranks, right);
+      decide(forest, feature, ranks, rows, right);
     }
     for (int64_t f = 0; f < asked.both_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;
       const double *row = asked.both + f * asked.stride;
-      for (int i = 0; i < rows; ++i) ranks[i] = rank_of(forest, feature, (float)row[kernels[i]]);
-      decide(forest, feature, ranks, right);
+      for (int i = 0; i < rows; ++i) values[i] = (float)row[kernels[i]];
+      count_below(forest, feature, values, rows, ranks);
+      decide(forest, feature, ranks, rows, right);
     }
   }
 
   // Each row's number: its bits, gathered from the sets of rows that go right at each level.
   static void number(const Set *levels, int deep, int rows, uint8_t *out) {
-    for (int first = 0; first < rows; first += 8) {
-      uint64_t found = 0;
-      for (int level = 0; level < deep; ++level)
-        found |= spread.of[((const uint8_t *)&levels[level])[first / 8]] << level;
-      memcpy(out + first, &found, 8);
+    for (int first = 0; first < rows; first += spread_rows) {
+      Bytes found = {};
+      for (int level = 0; level < deep; ++level) found |= spread((const uint8_t *)&levels[level] + first / 8, level);
+      memcpy(out + first, &found, sizeof found);
     }
   }
 
@@ -166,23 +220,37 @@ template <int words> struct Block {
     }
   }
 
-  static void ask(const Shared &forest, const Question &asked, void *room, double *out) {
+  // The rows from `begin` on, as many as a block has: how many.  `base` is what all of them begin with.
+  static int ask(const Shared &forest, const Question &asked, int64_t begin, double base, void *room, double *out) {
     Set *right = (Set *)room + 1;
     const int64_t units = asked.problem_count + asked.kernel_count + asked.both_count;
     for (int64_t f = 0; f < asked.problem_count; ++f) agree(forest, f, asked.problem[f], right);
     agree(forest, units, asked.units, right);
-    for (int64_t begin = 0; begin < asked.count; begin += most) {
-      const int rows = asked.count - begin < most ? (int)(asked.count - begin) : most;
-      for (int i = 0; i < rows; ++i) out[begin + i] = forest.base;
-      fill(forest, asked, asked.asked + begin, rows, right);
-      score(forest, right, rows, out + begin);
-    }
+    const int rows = asked.count - begin < most ? (int)(asked.count - begin) : most;
+    for (int i = 0; i < rows; ++i) out[begin + i] = base;
+    fill(forest, asked, asked.asked + begin, rows, right);
+    score(forest, right, rows, out + begin);
+    return rows;
   }
 };
 
+// What the trees say that look at the problem alone.
+double common(const Shared &forest, const float *problem) {
+  double found = forest.base;
+  for (int64_t t = 0; t < forest.root_count; ++t) {
+    int32_t at = forest.roots[t];
+    while (forest.nodes[at].left != at) {
+      const Node &node = forest.nodes[at];
+      at = node.left + (problem[node.feature] > node.threshold);
+    }
+    found += forest.nodes[at].value;
+  }
+  return found;
+}
+
 }  // namespace
 
-SHOWN int64_t tw_trees_abi_version() { return 3; }
+SHOWN int64_t tw_trees_abi_version() { return 4; }
 
 // out[r] = base + sum over trees; `roots` are the indices of the trees' first nodes, `depths` how deep they are.
 SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t *depths, int64_t trees,
@@ -216,8 +284,14 @@ SHOWN void tw_trees_ranks(const Shared *forest, int64_t feature, int64_t feature
       ranks[f * count + i] = (uint16_t)rank_of(*forest, feature + f, values[f * count + i]);
 }
 
-// out[i] = base + sum over trees, of the kernel asked.asked[i]; `room` has 32 bytes a decision and 32 more, aligned so.
+// out[i] = base + sum over trees, of the kernel asked.asked[i]; `room` has 64 bytes a decision and 64 more, aligned so.
 SHOWN void tw_trees_ask(const Shared *forest, const Question *asked, void *room, double *out) {
-  if (asked->count <= 64) Block<1>::ask(*forest, *asked, room, out);
-  else Block<4>::ask(*forest, *asked, room, out);
+  const double base = common(*forest, asked->problem);
+  int64_t begin = 0;
+  for (int64_t left = asked->count; left > 0; left = asked->count - begin) {
+    if (left <= 64) begin += Block<1>::ask(*forest, *asked, begin, base, room, out);
+    else if (left <= 128) begin += Block<2>::ask(*forest, *asked, begin, base, room, out);
+    else if (left <= 256 || most_words == 4) begin += Block<4>::ask(*forest, *asked, begin, base, room, out);
+    else begin += Block<most_words>::ask(*forest, *asked, begin, base, room, out);
+  }
 }

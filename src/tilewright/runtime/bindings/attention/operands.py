@@ -174,15 +174,19 @@ def broadcast(view: View, full: Sizes, most: Sizes) -> tuple[Sizes, Sizes]:
     return sizes, tuple(0 if size == 1 else step for size, step in zip(sizes, strides, strict=True))
 
 
-def scale_strides(view: View, batch: int, heads: int, rows: int, block: int) -> tuple[str, Sizes]:
-    """Which kind of scales an array is, and its strides of sequence, head and block (of `block` rows)."""
+def scale_strides(view: View, batch: int, heads: int, rows: int, block: int, bound: str = "") -> tuple[str, Sizes]:
+    """Which kind of scales an array is, and its strides of sequence, head and block (of `block` rows).
+
+    `bound` is the argument that would say `rows` more closely, where none did.
+    """
     remedy = f"give fp32 of one number, ({heads},), ({batch}, {heads}), or ({batch}, {heads}, blocks) with scale_block"
     shape, strides = view.shape, view.strides
     if view.dtype != "fp32":
         raise bad("scales-shape", f"{view.what} holds {view.dtype}", view.dtype, remedy)
     if len(shape) == 3 and block and shape[2] * block < rows:
         message = f"{view.what} of shape {shape} has {shape[2]} block(s) of {block}, and there are {rows} rows"
-        raise bad("scales-shape", message, shape, f"give {-(-rows // block)} blocks")
+        fewer = f", or {bound} where every sequence is shorter" if bound else ""
+        raise bad("scales-shape", message, shape, f"give {-(-rows // block)} blocks{fewer}")
     if all(one == 1 for one in shape):
         return "tensor", (0, 0, 0)
     if shape == (heads,):

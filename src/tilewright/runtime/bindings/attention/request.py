@@ -238,7 +238,7 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
         table(call.view(INDPTR), 1, (said["batch"] + 1,))
         table(call.view(LAST), 1, (said["batch"],))
         room = given.shape[0] * said["page_size"]
-        said["lookup"], said["keys"] = "indices", page_room(said, a.longest[1] or room)
+        said["lookup"], said["keys"] = "indices", page_room(said, _longest(a.longest[1], room))
         call.lying["table"] = given.shape[0]
         if call.views[LENGTHS_K] is not None:
             remedy = "leave lengths_k out, or give a block table"
@@ -253,16 +253,15 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
             "page-lengths", "page_table is given without lengths_k", "None", "say how many keys each sequence has"
         )
     said["lookup"] = "table"
-    said["keys"] = page_room(said, a.longest[1] or given.shape[1] * said["page_size"])
-    if said["keys"] > given.shape[1] * said["page_size"]:
-        message = f"longest_k is {said['keys']}, and a row of page_table has {given.shape[1]} pages"
-        raise bad("longest", message, said["keys"], f"use up to {given.shape[1] * said['page_size']}")
+    said["keys"] = page_room(said, _longest(a.longest[1], given.shape[1] * said["page_size"]))
     call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
 
 
-def _longest(said: int, rows: int) -> int:
-    """Rows of the longest of packed sequences: never more than there are, for a problem makes room for what it says."""
-    return min(said, rows) if said else rows
+def _longest(said: int, room: int) -> int:
+    """Rows of the longest of packed sequences, or keys of the longest in pages: never more than there is room for, so
+    that a bound of all calls (a model's context) may be given, and a problem makes room for no more than there can be.
+    """
+    return min(said, room) if said else room
 
 
 def _demand_no_longest(name: str, said: int, needs: str) -> None:
@@ -354,7 +353,10 @@ def scales_given(call: Call) -> None:
         if one is None:
             continue
         heads, rows = ("heads_q", "rows") if name == "q" else ("heads_kv", "keys")
-        kind, strides = scale_strides(one, said["batch"], said[heads], said[rows], block)
+        loose = said.get("packed") or (rows == "keys" and said.get("pages") and said.get("family") != "append")
+        at = 0 if name == "q" else 1
+        bound = ("longest_q", "longest_k")[at] if loose and not call.a.longest[at] else ""
+        kind, strides = scale_strides(one, said["batch"], said[heads], said[rows], block, bound)
         field = "scales_q" if name == "q" else "scales_kv"
         said[field] = max(said.get(field, "none"), kind, key=SCALES.index)
         call.lying.setdefault("scales", {})[name] = strides

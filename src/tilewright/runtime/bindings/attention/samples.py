@@ -102,13 +102,17 @@ def _tables(p: AttentionProblem, generator: Generator) -> dict[str, Array]:
 
 
 def _page_tables(p: AttentionProblem, generator: Generator, keys: Array) -> dict[str, Array]:
-    """Pages in no order, each of one sequence where there are enough."""
+    """Pages in no order, each of one sequence where there are enough; where not, at least those an append writes."""
     used = -(-keys.astype(np.int64) // p.page_size)
     total = int(used.sum())
     if p.page_count >= total:
         pages = generator.permutation(p.page_count)[:total]
     else:
         pages = generator.integers(0, max(1, p.page_count), total)
+        old = (keys - p.rows) // p.page_size if p.family == "append" else used
+        written = np.concatenate([np.arange(count) >= first for count, first in zip(used, old, strict=True)])
+        if p.page_count >= written.sum():
+            pages[written] = generator.permutation(p.page_count)[: written.sum()]
     if p.lookup == "indices":
         last = np.where(used > 0, keys - (used - 1) * p.page_size, 0)
         indptr = np.concatenate([[0], np.cumsum(used)])

@@ -66,7 +66,8 @@ def _pages(args: Any, tables: Tables) -> str:
 
 
 def _places(args: Any, tables: Tables) -> str:
-    new = tables.get("lengths_new")
+    new, size = tables.get("lengths_new"), args.pages.size
+    written: dict[int, list[tuple[int, int]]] = {}  # slots of a page that new rows go to
     for b in range(args.batch):
         old, more = int(tables["lengths"][b]), args.rows if new is None else int(new[b])
         if not 0 <= more <= args.rows:
@@ -74,9 +75,14 @@ def _places(args: Any, tables: Tables) -> str:
         if old < 0 or old + more > args.keys or (args.rotary and old + more > args.table_rows):
             return "lengths"
         if "page_table" in tables and more:
-            size = args.pages.size
-            if _beyond(tables["page_table"][b, old // size : -(-(old + more) // size)], args.pages.count):
+            mine = tables["page_table"][b, old // size : -(-(old + more) // size)]
+            if _beyond(mine, args.pages.count):
                 return "page_table"
+            for logical, page in enumerate(mine.tolist(), old // size):
+                low, high = max(old - logical * size, 0), min(old + more - logical * size, size)
+                if any(low < end and begin < high for begin, end in written.setdefault(page, [])):
+                    return "page_table"
+                written[page].append((low, high))
     return ""
 
 

@@ -12,7 +12,7 @@ from tilewright.ops.conv.spec import MAX_D, OP
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.bindings.conv import dense, request, samples
-from tilewright.runtime.bindings.conv.operands import SLOTS, bad, fixed, whole_number
+from tilewright.runtime.bindings.conv.operands import SLOTS, bad, fixed, switch, whole_number
 from tilewright.runtime.bindings.conv.request import Attributes
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
 
@@ -76,15 +76,23 @@ class ConvBinding(BindingDefaults):
             None if shape is None else fixed("shape", shape),
             epilogue,
             out_dtype,
-            bool(deterministic),
+            switch("deterministic", deterministic),
         )
         return bound(variant, first, second, bias, ds, out), (), tuple(attributes)
 
     def bind_kernel(
-        self, spec: KernelSpec, first: Any, second: Any, bias: Any = None, *, out: Any = None, **others: Any
+        self, spec: KernelSpec, first: Any, second: Any, third: Any = None, *, out: Any = None, **others: Any
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
-        """Direction, epilogue and output type are the kernel's."""
+        """As the function of its direction is called: what comes third is the bias, or the shape of the gradient.
+
+        Direction, epilogue and output type are the kernel's.
+        """
         signature = spec.signature
+        own = request.SHAPES.get(signature.variant)
+        if third is not None:
+            others.setdefault("shape" if own else "bias", third)
+        if own and own in others:
+            others["shape"] = others.pop(own)
         known: dict[str, Any] = {
             "variant": signature.variant,
             "epilogue": signature.epilogue,
@@ -98,7 +106,7 @@ class ConvBinding(BindingDefaults):
                     value=name,
                     remedy=f"leave {name} out, or use `tilewright.conv`",
                 )
-        return self.bind(first, second, bias, out=out, **{**others, **known})
+        return self.bind(first, second, out=out, **{**others, **known})
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
         return request.build(views, attributes, target)

@@ -42,6 +42,7 @@ def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
 
 
 whole_number = partial(numbers.whole_number, "conv")
+switch = partial(numbers.switch, "conv")
 
 
 _INTS = "int, or as a tuple of ints"

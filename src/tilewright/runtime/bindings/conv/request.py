@@ -41,7 +41,7 @@ from tilewright.runtime.requests import Request, Result
 
 # The two arrays of a direction, and what the third's shape is called where it cannot be known from them.
 _READ = {"forward": "xw", "backward_data": "wy", "backward_weight": "xy"}
-_SHAPES = {"backward_data": "input_shape", "backward_weight": "weight_shape"}
+SHAPES = {"backward_data": "input_shape", "backward_weight": "weight_shape"}
 _NAMES = {"x": "x", "w": "w", "y": "dy"}
 
 
@@ -192,7 +192,7 @@ def _settle_fused(call: _Call) -> None:
 
 def _asked_shape(call: _Call) -> Sizes:
     """The shape of the gradient, in our order."""
-    name = _SHAPES[call.attributes.variant]
+    name = SHAPES[call.attributes.variant]
     given = call.attributes.shape
     if not isinstance(given, tuple) or len(given) != call.rank + 2 or not all(type(one) is int for one in given):
         message = f"{name} is {shown(given)}"
@@ -229,7 +229,7 @@ def _problem(call: _Call) -> ConvProblem:
         deterministic=a.deterministic,
     )
     if a.groups >= 1 and w[-1] * a.groups != x[-1]:
-        names = [_SHAPES.get(a.variant, "w") if call.result == one else _NAMES[one] for one in "xw"]
+        names = [SHAPES.get(a.variant, "w") if call.result == one else _NAMES[one] for one in "xw"]
         message = f"{names[1]} has {w[-1]} channels for each of {a.groups} group(s), and {names[0]} has {x[-1]} in all"
         remedy = f"give weights of {x[-1] // a.groups} channels, or an x of {w[-1] * a.groups}, or other groups"
         if x[-1] % a.groups:
@@ -255,7 +255,7 @@ def _demand_shapes(call: _Call, problem: ConvProblem) -> None:
         if one.slot == OUT:
             raise bad("shape-out", f"out has shape {mine}, and the result has {shape}", mine, f"give shape {shape}")
         message = f"{one.what} has shape {mine}, and a forward convolution of these sizes gives {shape}"
-        remedy = f"give dy of shape {shape}, or mend {_SHAPES[problem.variant]}, stride, padding or dilation"
+        remedy = f"give dy of shape {shape}, or mend {SHAPES[problem.variant]}, stride, padding or dilation"
         raise bad("shape-backward", message, mine, remedy)
 
 

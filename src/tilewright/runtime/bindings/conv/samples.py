@@ -11,6 +11,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.reference import filters, judgement
 from tilewright.ops.numerics import Check
+from tilewright.runtime import lines
 from tilewright.runtime.bindings.conv.dense import sampled_ds, written_shape
 from tilewright.runtime.bindings.conv.operands import LAST, PLACES, SLOTS
 from tilewright.runtime.bindings.conv.request import Attributes
@@ -30,7 +31,7 @@ def _strided(memory: Array, start: int, shape: Sizes, strides: Sizes) -> Array:
 
 def _made(generator: np.random.Generator, shape: Sizes, strides: Sizes, dtype: str) -> Array:
     low, high = extent(shape, strides, 1)
-    return _strided(random_values(generator, high - low, dtype), -low, shape, strides)
+    return _strided(lines.lined(random_values(generator, high - low, dtype)), -low, shape, strides)
 
 
 def sample(problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
@@ -43,7 +44,7 @@ def sample(problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
         shape, strides = getattr(p, f"{one}_shape"), getattr(p, f"{one}_strides")
         if one == name:
             low, high = extent(shape, strides, 1)
-            memory = np.empty(high - low, numpy_dtype(p.dtype_out))
+            memory = lines.empty((high - low,), numpy_dtype(p.dtype_out))
             poison(memory)
             operands[slot] = _strided(memory, -low, shape, strides)
         else:

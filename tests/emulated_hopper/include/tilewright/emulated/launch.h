@@ -3,7 +3,7 @@
 #include <tilewright/emulated/device.h>
 
 #include <tilewright/cuda/gemm.h>
-#include <tilewright/cuda/gemm_shift_ws.h>
+#include <tilewright/cuda/gemm_tma_ws.h>
 
 #include <type_traits>
 #include <utility>

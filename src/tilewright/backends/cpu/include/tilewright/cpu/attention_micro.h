@@ -35,11 +35,11 @@ __attribute__((noinline)) void score_block(const void *const *rows, const uint32
     }
   };
   int64_t g = 0;
-  for (; g + 4 <= groups; g += 4) {
-#pragma GCC unroll 4
-    for (int u = 0; u < 4; ++u) step(g + u);
+  for (; g + 2 <= groups; g += 2) {
+    step(g);
+    step(g + 1);
   }
-  for (; g < groups; ++g) step(g);
+  if (g < groups) step(g);
 #pragma GCC unroll 8
   for (int v = 0; v < Vectors; ++v) {
     vf highest = load_f(top + v * lanes);

@@ -40,9 +40,13 @@ struct Parts {
   }
 };
 
-// An item of the queue: some tiles of one head of keys in one part of them.
+// An item of the queue: some tiles of one head of keys (or of a few that are walked together) in one part of them.
 struct Item {
-  int64_t sequence, kv_head, set, part;
+  int64_t sequence, head, set, part;
+};
+// How many of both each set of tiles has.
+struct Shared {
+  int64_t heads, parts;
 };
 
 // Finds items by their number; numbers only grow.  Items of a sequence: sets from the last to the first (those see most),
@@ -50,31 +54,32 @@ struct Item {
 template <class SetsOf> struct Queue {
   const tw_attention_args &x;
   const SetsOf &sets_of;  // sets of tiles a head of a sequence has
-  int64_t parts, sequence = 0, before = 0, sets;
+  Shared among;
+  int64_t sequence = 0, before = 0, sets;
 
-  TW_INLINE Queue(const tw_attention_args &args, int64_t parts_of_keys, const SetsOf &of)
-      : x(args), sets_of(of), parts(parts_of_keys), sets(of(0)) {}
+  TW_INLINE Queue(const tw_attention_args &args, Shared heads_and_parts, const SetsOf &of)
+      : x(args), sets_of(of), among(heads_and_parts), sets(of(0)) {}
   TW_INLINE bool find(int64_t number, Item &item) {
     for (;;) {
-      int64_t here = sets * x.heads_kv * parts;
+      int64_t here = sets * among.heads * among.parts;
       if (number < before + here) break;
       before += here;
       if (++sequence >= x.batch) return false;
       sets = sets_of(sequence);
     }
-    int64_t left = number - before;
-    item = {sequence, left / parts % x.heads_kv, sets - 1 - left / parts / x.heads_kv, left % parts};
+    int64_t left = number - before, of_heads = left / among.parts;
+    item = {sequence, of_heads % among.heads, sets - 1 - of_heads / among.heads, left % among.parts};
     return true;
   }
 };
 
 // body(worker, item) for all items, on up to `workers` threads.
-template <class SetsOf, class Body> TW_INLINE void run_items(const tw_attention_args &x, int64_t parts,
+template <class SetsOf, class Body> TW_INLINE void run_items(const tw_attention_args &x, Shared among,
                                                              const SetsOf &sets_of, int64_t workers, void *stream,
                                                              const Body &body) {
   int64_t next = 0;
   parallel(stream, workers, [&](int64_t worker) {
-    Queue<SetsOf> queue(x, parts, sets_of);
+    Queue<SetsOf> queue(x, among, sets_of);
     Item item;
     while (queue.find(__atomic_fetch_add(&next, 1, __ATOMIC_RELAXED), item)) body(worker, item);
   });

@@ -192,7 +192,7 @@ template <class Config> struct AttentionTiled {
         for (int64_t l = 0; l < deep; ++l) rows[l] = from.k + (j + least(i + l, keys - 1) - from.start) * from.k_bytes;
         score_block<D, deep, Vectors, step != 1>(rows, t.q, z.groups, float(x.scale) * log2_e, scores + i * wide, top);
       }
-      if (special || !t.rows->all_see(j, j + keys, x.sink_keys))
+      if (special || (bounded<Config> && !t.rows->all_see(j, j + keys, x.sink_keys)))
         Touching::touch(x, s, *t.rows, j, keys, scores, t.before, top);
       weigh<D>(scores, wide, keys, top, t.before, t.sum, shrink);
       const uint32_t *v = from.v + (j - from.start) / step * from.v_words;
@@ -265,16 +265,16 @@ template <class Config> struct AttentionTiled {
     int64_t tile0 = item.set * set, tiles = least(set, tiling.tiles - tile0);
     for (int64_t n = 0; n < tiles; ++n) {
       Tile t = tile_at(z, slot.tiles + n * z.tile_words);
-      t.rows->fill(x, s, all, item.kv_head, tiling.first(all, tile0 + n), tiling.count(all, tile0 + n));
+      t.rows->fill(x, s, all, item.head, tiling.first(all, tile0 + n), tiling.count(all, tile0 + n));
       begin(x, s, z, t, item.part);
     }
     for (int64_t start = low / z.chunk * z.chunk; start < high; start += z.chunk)
-      chunk(x, s, z, slot, item.kv_head, tiles, start, most(low, start), least(high, start + z.chunk));
+      chunk(x, s, z, slot, item.head, tiles, start, most(low, start), least(high, start + z.chunk));
     for (int64_t n = 0; n < tiles; ++n) {
       Tile t = tile_at(z, slot.tiles + n * z.tile_words);
       if (p.count == 1) finish(x, s, z, t);
       else {
-        int64_t place = (item.sequence * x.heads_kv + item.kv_head) * tiles_most(x) + tile0 + n;
+        int64_t place = (item.sequence * x.heads_kv + item.head) * tiles_most(x) + tile0 + n;
         float *to = partial + (place * p.count + item.part) * z.part_words;
         __builtin_memcpy(to, t.before, size_t(t.rows->width) * 4);
         __builtin_memcpy(to + width, t.sum, size_t(t.rows->width) * 4);
@@ -291,9 +291,9 @@ template <class Config> struct AttentionTiled {
     Tiling tiling(x, all, width);
     Slot slot(z, words);
     Tile t = tile_at(z, slot.tiles);
-    t.rows->fill(x, s, all, item.kv_head, tiling.first(all, item.set), tiling.count(all, item.set));
+    t.rows->fill(x, s, all, item.head, tiling.first(all, item.set), tiling.count(all, item.set));
     int64_t wide = t.rows->width, used = most(1, least(p.count, (s.keys + p.span - 1) / p.span));
-    int64_t place = (item.sequence * x.heads_kv + item.kv_head) * tiles_most(x) + item.set;
+    int64_t place = (item.sequence * x.heads_kv + item.head) * tiles_most(x) + item.set;
     const float *first = partial + place * p.count * z.part_words;
     __builtin_memset(t.out, 0, size_t(z.depth * wide) * 4);
     for (int64_t v = 0; v < wide; v += lanes) {
@@ -327,11 +327,11 @@ template <class Config> struct AttentionTiled {
     for (int64_t b = 0; b < x.batch; ++b) total += tiles_of(b) * x.heads_kv;
     int64_t set = most(1, least(z.set, total / (threads * 4)));
     auto sets_of = [&](int64_t b) { return (tiles_of(b) + set - 1) / set; };
-    run_items(x, p.count, sets_of, threads, stream, [&](int64_t worker, const Item &item) {
+    run_items(x, {x.heads_kv, p.count}, sets_of, threads, stream, [&](int64_t worker, const Item &item) {
       run(x, z, p, set, item, slots + worker * z.slot_words, partial);
     });
     if (p.count > 1)
-      run_items(x, 1, tiles_of, threads, stream, [&](int64_t worker, const Item &item) {
+      run_items(x, {x.heads_kv, 1}, tiles_of, threads, stream, [&](int64_t worker, const Item &item) {
         combine(x, z, p, item, slots + worker * z.slot_words, partial);
       });
     return TW_OK;

@@ -38,7 +38,7 @@ template <ConvVariant Way> TW_INLINE Axis axis_of(const tw_conv_args &x, int axi
   Axis a{};
   if constexpr (Way == ConvVariant::forward) {
     a.count = x.out[axis];
-    a.step = stride;
+    a.step = a.count > 1 ? stride : 1;  // between one result and no other there is no stride
     a.size = x.size[axis];
     a.taps = window;
     a.tap_step = 1;
@@ -50,7 +50,7 @@ template <ConvVariant Way> TW_INLINE Axis axis_of(const tw_conv_args &x, int axi
     a.step = 1;
     a.size = x.out[axis];
     int64_t common = common_divisor(stride, dilation), apart = stride / common, first = 0;
-    while (first < apart && (residue + before - first * dilation) % stride) ++first;
+    while (first < apart && first < window && (residue + before - first * dilation) % stride) ++first;
     a.tap = first;
     a.tap_step = apart;
     a.taps = first < apart && first < window ? (window - first + apart - 1) / apart : 0;
@@ -68,16 +68,20 @@ struct Gather {
   int64_t positions, taps;  // of the results of one group, all images; of the window
 };
 
+// Residues of an axis that some pixel has.
+TW_INLINE int64_t residues(const tw_conv_args &x, int axis) {
+  return x.stride[axis] < x.size[axis] ? x.stride[axis] : x.size[axis];
+}
 template <ConvVariant Way> TW_INLINE int64_t classes(const tw_conv_args &x) {
-  return Way == ConvVariant::forward ? 1 : x.stride[0] * x.stride[1] * x.stride[2];
+  return Way == ConvVariant::forward ? 1 : residues(x, 0) * residues(x, 1) * residues(x, 2);
 }
 template <ConvVariant Way> TW_INLINE Gather gather_of(const tw_conv_args &x, int64_t index) {
   Gather g{};
   g.positions = x.batch;
   g.taps = 1;
   for (int axis = TW_CONV_SPATIAL - 1; axis >= 0; --axis) {
-    g.axis[axis] = axis_of<Way>(x, axis, index % x.stride[axis]);
-    if (Way != ConvVariant::forward) index /= x.stride[axis];
+    g.axis[axis] = axis_of<Way>(x, axis, index % residues(x, axis));
+    if (Way != ConvVariant::forward) index /= residues(x, axis);
     g.positions *= g.axis[axis].count;
     g.taps *= g.axis[axis].taps;
   }
@@ -115,9 +119,22 @@ template <class T> TW_INLINE void widen_run(const T *from, int64_t count, float 
     for (; i < count; ++i) to[i] = to_float(from[i]);
 }
 
+// Steps and padding far beyond the input, for which lines would be laid out that have next to nothing in them.
+TW_INLINE bool far_beyond(const tw_conv_args &x) {
+  constexpr int64_t beyond = 64;
+  for (int axis = 0; axis < TW_CONV_SPATIAL; ++axis) {
+    int64_t far = x.size[axis] + beyond;
+    if ((x.out[axis] > 1 && x.stride[axis] > far) || (x.window[axis] > 1 && x.dilation[axis] > far) ||
+        x.before[axis] > far)
+      return true;
+  }
+  return false;
+}
+
 // What every kernel for vectors along channels asks for.
 template <class Config> Answer broken_channels(const tw_conv_args &x) {
   constexpr int last = TW_CONV_SPATIAL + 1;
+  if (far_beyond(x)) return {TW_LIMIT, "strides, dilation or padding reach far beyond the input"};
   if (x.x_strides[last] != 1 || x.w_strides[last] != 1 || x.y_strides[last] != 1)
     return {TW_LIMIT, "the channels of x, w and y do not lie side by side"};
   for (int t = 0; t < Config::num_d; ++t)
@@ -148,14 +165,30 @@ template <class Config> struct ConvFinish {
     return at;
   }
 
+  // Whether results are so many that caches have lost them before anybody reads them.
+  static constexpr bool whole_lines = streams && same<Out, float>::value;
+  static constexpr int64_t far_bytes = 4 << 20;
+  static TW_INLINE bool far(const tw_conv_args &x) {
+    if constexpr (!whole_lines) return false;
+    const bool forward = Config::variant == ConvVariant::forward;
+    return x.batch * x.groups * (forward ? x.filters * pixels(x.out) : x.channels * pixels(x.size)) * 4 >= far_bytes;
+  }
+  // A vector of results: past the caches where it is a line of theirs.
+  static TW_INLINE void put(float *to, vf value, bool far) {
+    if (whole_lines && far && reinterpret_cast<uintptr_t>(to) % vector_bytes == 0) stream_f(to, value);
+    else store_f(to, value);
+  }
+
   struct Row {
     Out *to;
+    bool far;
     const D *d[TW_CONV_MAX_D];
     int64_t d_step[TW_CONV_MAX_D];
   };
   static TW_INLINE Row row(const tw_conv_args &x, const Gather &g, const Place &p, int64_t column) {
     Row r{};
     r.to = base(x) + offset(g, p, strides(x)) + column;
+    r.far = far(x);
     for (int t = 0; t < Config::num_d; ++t) {
       r.d_step[t] = x.d_strides[t][TW_CONV_SPATIAL + 1];
       r.d[t] = static_cast<const D *>(x.d[t]) + offset(g, p, x.d_strides[t]) + column * r.d_step[t];
@@ -188,7 +221,13 @@ template <class Config> struct ConvFinish {
           vf d = r.d_step[t] ? load_as_float(r.d[t] + j, left) : splat(to_float(*r.d[t]));
           value = multiplies ? value * d : value + d;
         }
-        store_from_float(r.to + j, activate<Config::epilogue>(value), left);
+        value = activate<Config::epilogue>(value);
+        if constexpr (whole_lines)
+          if (left >= lanes) {
+            put(r.to + j, value, r.far);
+            continue;
+          }
+        store_from_float(r.to + j, value, left);
       }
     }
   }

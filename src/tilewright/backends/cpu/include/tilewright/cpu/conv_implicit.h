@@ -267,6 +267,7 @@ template <class Config> struct ConvImplicit {
     int64_t panel_words;
     bool flat;  // result positions lie evenly apart
     int64_t pitch;
+    bool far;
   };
   static void rectangle(const Task &t, int64_t p0, int64_t p1, int64_t n0, int64_t n1, uint32_t *slot) {
     const Shape &s = *t.s;
@@ -322,7 +323,8 @@ template <class Config> struct ConvImplicit {
   static TW_INLINE void finish(const Task &t, Block &b, int64_t p, int64_t live, int64_t column, int64_t columns,
                                uint32_t *scratch) {
     const tw_conv_args &x = *t.x;
-    if (End::plain && t.flat && columns == NR && (live == MR || live == half)) {
+    bool whole = End::plain && t.flat && columns == NR;
+    if (whole && !t.far && (live == MR || live == half)) {
       b.out = reinterpret_cast<uint32_t *>(End::base(x) + p * t.pitch + column);
       b.ld = t.pitch;
       return run(b, live);
@@ -330,6 +332,13 @@ template <class Config> struct ConvImplicit {
     b.out = scratch;
     b.ld = NR;
     run(b, live);
+    if constexpr (End::plain && End::whole_lines)
+      if (whole) {
+        float *to = End::base(x) + p * t.pitch + column;
+        for (int64_t i = 0; i < live; ++i, to += t.pitch)
+          for (int v = 0; v < vectors; ++v) End::put(to + v * lanes, load_f(scratch + i * NR + v * lanes), t.far);
+        return;
+      }
     Place place = place_of(t.g, p);
     for (int64_t i = 0; i < live; ++i, next(t.g, place))
       End::store(End::row(x, t.g, place, column), reinterpret_cast<const Sum *>(scratch + i * NR), columns);
@@ -359,16 +368,18 @@ template <class Config> struct ConvImplicit {
       uint32_t *at = panels;
       int64_t item = 0;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
-        Task t{&x, &s, gather_of<way>(x, index), from, at, 0, false, End::strides(x)[3]};
+        Task t{&x, &s, gather_of<way>(x, index), from, at, 0, false, End::strides(x)[3], false};
         t.panel_words = head + taps_of(t.g, s.joined) * s.words * NR;
         if (t.g.positions > 0) {
           t.flat = evenly(t.g, End::strides(x));
+          t.far = End::far(x) && t.pitch % lanes == 0;  // lines of a cache are whole in every row
           Grid cut = grid(t.g, s, threads);
           for (int64_t part = 0; part < cut.m * cut.n; ++part)
             if (item++ % threads == worker) share(t, cut, part, slots + worker * slot);
         }
         at += s.all_panels * t.panel_words;
       }
+      streamed();
     });
     return TW_OK;
   }

@@ -138,6 +138,7 @@ template <class Config> struct ConvLanes {
     G g;
     Strip s;
     const float *weights;  // of this class
+    bool far;
   };
   static void band(const Task &t, int64_t first, int64_t count, Place p, int64_t end, float *slot) {
     const tw_conv_args &x = *t.x;
@@ -189,9 +190,14 @@ template <class Config> struct ConvLanes {
     const tw_conv_args &x = *t.x;
     int64_t column = vector * lanes, columns = least(lanes, t.s.columns - column);
     if constexpr (End::plain && !is_int<In>)
-      if (live == whole && columns == lanes)
-        return run(End::base(x) + End::offset(t.g, p, End::strides(x)) + column,
-                   End::strides(x)[3] * t.g.axis[2].place_step);
+      if (live == whole && columns == lanes) {
+        float *to = End::base(x) + End::offset(t.g, p, End::strides(x)) + column;
+        int64_t apart = End::strides(x)[3] * t.g.axis[2].place_step;
+        if (!t.far) return run(to, apart);
+        run(scratch, lanes);
+        for (int64_t i = 0; i < live; ++i) End::put(to + i * apart, load_f(scratch + i * lanes), true);
+        return;
+      }
     run(scratch, lanes);
     for (int64_t i = 0; i < live; ++i, ++p.at[2]) {
       if constexpr (is_int<In>)
@@ -220,7 +226,7 @@ template <class Config> struct ConvLanes {
       const float *at = base;
       int64_t item = 0;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
-        Task t{&x, gather_of<way>(x, index), {}, at};
+        Task t{&x, gather_of<way>(x, index), {}, at, End::far(x)};
         t.s = strip_of<way>(x, t.g, width);
         at += count * t.g.taps * t.s.depth * lanes;
         if (t.g.positions == 0) continue;
@@ -235,6 +241,7 @@ template <class Config> struct ConvLanes {
           band(t, v, least(some, count - v), p, (b + 1) * lines / bands, slots + worker * slot);
         }
       }
+      streamed();
     });
     return TW_OK;
   }

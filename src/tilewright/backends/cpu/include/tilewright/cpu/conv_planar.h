@@ -51,12 +51,18 @@ template <class Config> struct ConvPlanar {
   static constexpr int64_t planes_floats = Config::planes;  // of a band, about
   static constexpr int64_t together = 48;     // channels of groups that are turned at a time: whole lines of a cache
   static constexpr int64_t most_depth = 512;  // channels of a group that are summed over
+  static constexpr int64_t most_parts = 64;   // that a plane is taken apart into
   static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static_assert(NR % lanes == 0 && !is_int<In>, "whole vectors of floats");
 
   static Answer broken(const tw_conv_args &x) {
     if (depth_of(x) > most_depth) return {TW_LIMIT, "a group has more channels than planes are made of"};
-    return broken_channels<Config>(x);
+    const Answer common = broken_channels<Config>(x);
+    if (common.code) return common;
+    Gather g = gather_of<way>(x, 0);
+    if (g.axis[1].step * g.axis[2].step > most_parts)
+      return {TW_LIMIT, "the strides take planes apart into too many parts"};
+    return {};
   }
 
   // ---- sizes -------------------------------------------------------------------------------
@@ -241,7 +247,13 @@ template <class Config> struct ConvPlanar {
   // ---- results ----------------------------------------------------------------------------------
   // Rows of `some` channels each; a few are stored as such, for masks are slow.
   template <class T>
-  static TW_INLINE void store_pixels(T *to, int64_t apart, const vu *rows, int64_t count, int64_t some) {
+  static TW_INLINE void store_pixels(T *to, int64_t apart, const vu *rows, int64_t count, int64_t some, bool far) {
+    if constexpr (End::whole_lines)
+      if (far && some == lanes) {
+        for (int64_t e = 0; e < count; ++e, to += apart) End::put(to, vf(rows[e]), true);
+        return;
+      }
+    (void)far;
     if (some > 4) {
       for (int64_t e = 0; e < count; ++e, to += apart) store_words(to, rows[e], some);
       return;
@@ -255,6 +267,7 @@ template <class Config> struct ConvPlanar {
     const tw_conv_args &x = *t.x;
     const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
     int64_t apart = strides[3] * t.g.axis[2].place_step;
+    [[maybe_unused]] bool far = End::far(x);
     for (int64_t i = 0; i < count; i += lanes)
       for (int64_t c = 0; c < columns; c += lanes) {
         vu square[lanes];
@@ -266,7 +279,7 @@ template <class Config> struct ConvPlanar {
           int64_t here = least(live - l, wide - at);  // on this line
           Place p{t.image, {t.depth, t.first + line, at}};
           if constexpr (End::plain) {
-            store_pixels(End::base(x) + End::offset(t.g, p, strides) + column, apart, square + l, here, some);
+            store_pixels(End::base(x) + End::offset(t.g, p, strides) + column, apart, square + l, here, some, far);
           } else {
             auto row = End::row(x, t.g, p, column);
             for (int64_t e = 0; e < here; ++e) {
@@ -367,6 +380,7 @@ template <class Config> struct ConvPlanar {
         }
         at += x.groups * one;
       }
+      streamed();
     });
     return TW_OK;
   }

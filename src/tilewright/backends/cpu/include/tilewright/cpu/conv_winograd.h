@@ -260,6 +260,7 @@ template <class Config> struct ConvWinograd {
                                 int64_t column, int64_t count, const float *from, int64_t apart) {
     Place first{tile.image, {tile.depth, tile.height, tile.width}};
     [[maybe_unused]] auto *to = End::base(x) + End::offset(g, first, End::strides(x)) + column;
+    [[maybe_unused]] const bool far = End::far(x);
     [[maybe_unused]] int64_t down = End::strides(x)[2] * s.dilation[1], right = End::strides(x)[3] * s.dilation[2];
     for (int64_t c = 0; c < count; c += lanes) {
       vf rows[M][side], y[M][M];
@@ -280,7 +281,9 @@ template <class Config> struct ConvWinograd {
           int64_t h = tile.height + i * s.dilation[1], w = tile.width + j * s.dilation[2];
           if (h >= g.axis[1].count || w >= g.axis[2].count) continue;
           if constexpr (End::plain) {
-            store_from_float(to + i * down + j * right + c, y[i][j], left);
+            auto *there = to + i * down + j * right + c;
+            if (End::whole_lines && left == lanes) End::put(there, y[i][j], far);
+            else store_from_float(there, y[i][j], left);
             continue;
           }
           float row[lanes];
@@ -373,6 +376,7 @@ template <class Config> struct ConvWinograd {
         block(x, g, s, group, first, last - first, n0, least(s.panels, n0 + panels), weights + group * s.panels * each,
               slots + worker * slot);
       }
+      streamed();
     });
   }
 };

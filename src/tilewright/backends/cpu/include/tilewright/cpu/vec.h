@@ -37,6 +37,18 @@ TW_INLINE vu load_u(const void *p) { return *static_cast<const vu_any *>(p); }
 TW_INLINE void store_f(void *p, vf x) { *static_cast<vf_any *>(p) = x; }
 TW_INLINE void store_u(void *p, vu x) { *static_cast<vu_any *>(p) = x; }
 
+// A line of a cache written past all caches, which fetch nothing then; `p` is aligned to it.  Who is woken next sees it
+// after `streamed`.
+#if defined(__AVX512F__)
+constexpr bool streams = true;
+TW_INLINE void stream_f(void *p, vf x) { asm volatile("vmovntps %1, %0" : "=m"(*static_cast<vf_any *>(p)) : "v"(x)); }
+TW_INLINE void streamed() { asm volatile("sfence" ::: "memory"); }
+#else
+constexpr bool streams = false;  // a vector is half a line or less
+TW_INLINE void stream_f(void *p, vf x) { store_f(p, x); }
+TW_INLINE void streamed() {}
+#endif
+
 // Keep a loaded vector in its register: without this a compiler may fold the load into each use,
 // and a load that crosses a cache line (user arrays are rarely aligned to 64) is then paid each time.
 TW_INLINE vu held(vu x) {

@@ -42,7 +42,7 @@ template <class Config> struct RowCombiner {
     constexpr float log2_e = 1.44269504f;
     const float *lse =
         static_cast<const float *>(x.part_lse) + s.index * x.part_lse_batch + head * x.part_lse_head + row;
-    const float nothing = -__builtin_inff();
+    const float nothing = -INFINITY;
     // Every warp finds the largest by itself; the first writes the weights.
     float top = nothing, sum = 0;
     for (int p = lane; p < x.splits; p += 32) top = fmaxf(top, lse[p * x.part_lse_split]);

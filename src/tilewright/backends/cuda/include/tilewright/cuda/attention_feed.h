@@ -63,30 +63,36 @@ template <class S> struct TileFeeder {
     const int head = S::Packed ? item.head : x.by_group.quotient(item.head);
     for (int i = 0; i < item.tiles.count; ++i, ring.next()) {
       const int key = item.tiles.template at<S>(i) * S::BN;
+      const int first = page_at(item, key + int(threadIdx.x % 32) * x.page_rows);  // beside the wait
       shared.empty_k(ring.stage).wait(ring.phase ^ 1);
-      bring<S::blocks_d>(map_k, &shared.full_k(ring.stage), shared.k(ring.stage), S::k_bytes, item, key, head);
+      bring<S::blocks_d>(map_k, &shared.full_k(ring.stage), shared.k(ring.stage), S::k_bytes, item, key, head, first);
       if (i == 0 && !S::Packed) bring_rows(item);
       shared.empty_v(ring.stage).wait(ring.phase ^ 1);
-      bring<S::blocks_v>(map_v, &shared.full_v(ring.stage), shared.v(ring.stage), S::v_bytes, item, key, head);
+      bring<S::blocks_v>(map_v, &shared.full_v(ring.stage), shared.v(ring.stage), S::v_bytes, item, key, head, first);
     }
     __syncwarp();
   }
 
  private:
+  // The page of a key; those behind the last are in one that does not exist, which is zeros.
+  TW_GPU int page_at(const AttentionItem &item, int key) const {
+    if constexpr (!S::Paged) return 0;
+    if (key >= item.keys) return int(x.x.pages.count);
+    return int(page_of(x.x.pages, item.sequence, key / int(x.x.pages.size)));
+  }
   template <int Blocks> TW_GPU void bring(const TensorMap &map, Barrier *full, char *to, int bytes,
-                                          const AttentionItem &item, int key, int head) const {
+                                          const AttentionItem &item, int key, int head, int page) const {
     const int lane = int(threadIdx.x % 32);
     if (lane == 0) full->expect(bytes);
     if constexpr (S::Paged) {
       __syncwarp();
-      // Boxes divide pages and tiles; those behind the last key are of a page that does not exist, which is zeros.
-      const int size = int(x.x.pages.size);
+      // Boxes divide pages and tiles.
       for (int at = lane * x.page_rows; at < S::BN; at += 32 * x.page_rows) {
-        const int page = (key + at) / size, slot = key + at - page * size;
-        const int there = key + at < item.keys ? int(page_of(x.x.pages, item.sequence, page)) : int(x.x.pages.count);
+        if (at >= 32 * x.page_rows) page = page_at(item, key + at);
 #pragma unroll
         for (int j = 0; j < Blocks; ++j)
-          tma_load_rows(&map, full, to + j * S::BN * 128 + at * 128, j * 64, slot, head, there);
+          tma_load_rows(&map, full, to + j * S::BN * 128 + at * 128, j * 64, (key + at) % int(x.x.pages.size), head,
+                        page);
       }
     } else if (lane == 0) {
       const int z = x.x.starts_k ? 0 : item.sequence;

@@ -11,12 +11,38 @@
 
 namespace tw {
 
+// One of the thread's rows.  Of 16 columns the even ones are one block of results and the odd ones the next, so that a
+// thread has four that are neighbours.  `to` may be nothing.
+template <class S>
+TW_GPU void leave_spread_row(const float (&o)[S::DV / 2], int r, float factor, typename S::O *to, int columns) {
+  const auto times = [factor](float value) { return factor == 0 ? 0.0f : value * factor; };
+#pragma unroll
+  for (int i = 0; i < S::DV / 16; ++i) {
+    const float *even = o + i * 8 + r * 2, *odd = even + 4;
+    const int column = i * 16 + int(threadIdx.x % 4) * 4;
+    if (!to || column >= columns) continue;
+    const float four[4] = {times(even[0]), times(odd[0]), times(even[1]), times(odd[1])};
+    if constexpr (sizeof(typename S::O) == 2)
+      *reinterpret_cast<uint2 *>(to + column) =
+          uint2{pair(typename S::O{}, four[0], four[1]), pair(typename S::O{}, four[2], four[3])};
+    else *reinterpret_cast<float4 *>(to + column) = float4{four[0], four[1], four[2], four[3]};
+  }
+}
+
+// An item a warpgroup works on.
+struct Fp8Work {
+  const AttentionItem &item;
+  const KeyTiles &tiles;
+  WholeTiles seen;
+  const Dropout &dropout;
+};
+
 // A multiplying warpgroup.
 template <class S, class Config> struct Fp8Attender {
   using Scores = float[S::BN / 2];
   using Results = float[S::DV / 2];
   using Weights = uint32_t[S::BN / 32][4];
-  static constexpr float larger = 256;  // weights than they are
+  static constexpr int larger = 8;  // weights than they are, as a power of 2
   const AttentionWsArgs &x;
   const SharedFp8<S> &shared;
   int who;
@@ -27,10 +53,9 @@ template <class S, class Config> struct Fp8Attender {
   bool flip = false;
 
   TW_GPU Fp8Attender(const AttentionWsArgs &args, const SharedFp8<S> &memory)
-      : x(args), shared(memory), who(int(threadIdx.x) / 128 - 1) {}
+      : x(args), shared(memory), who(int(lane_at(threadIdx.x / 128, 0)) - 1) {}
 
   TW_GPU void run() {
-    if (S::W > 1 && who == S::W - 1) named_arrive(1, 256);  // the first turn is the first one's
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
     AttentionOrder<S> order(x);
     AttentionItem item;
@@ -38,12 +63,6 @@ template <class S, class Config> struct Fp8Attender {
   }
 
  private:
-  TW_GPU void take_turn() const {
-    if (S::W > 1) named_barrier(1 + who, 256);
-  }
-  TW_GPU void give_turn() const {
-    if (S::W > 1) named_arrive(who == S::W - 1 ? 1 : 2 + who, 256);
-  }
   TW_GPU void give_back(Barrier &empty) const {
     if (threadIdx.x % 128 == 0) empty.arrive();
   }
@@ -57,7 +76,7 @@ template <class S, class Config> struct Fp8Attender {
       of_scores = scale_at(a.q_scales, item.sequence, item.head, 0) * scale_at(a.k_scales, item.sequence, head, 0);
       of_values = scale_at(a.v_scales, item.sequence, head, 0);
     }
-    const float size = fabsf(of_scores);
+    const float size = fabsf(of_scores), over_larger = 1.0f / float(1 << larger);
     scores = of_scores, flip = (of_scores < 0) != bool(x.flip);
     fold = S::scored ? x.fold : fmaxf(x.fold * size, 1e-37f);
     const KeyTiles tiles = tiles_of<S>(x, item);
@@ -65,62 +84,64 @@ template <class S, class Config> struct Fp8Attender {
     Results o;
 #pragma unroll
     for (int i = 0; i < S::DV / 2; ++i) o[i] = 0;
-    if (tiles.count > 0) walk(item, tiles, dropout, softmax, o);
+    if (tiles.count > 0) walk({item, tiles, wholly_seen<S>(x, item, who), dropout}, softmax, o);
+    const ThreadRows place = rows_of_thread<S>(x, item, who);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      softmax.sum[r] *= 1 / larger;
+      softmax.sum[r] *= over_larger;
       if (!S::scored && softmax.top[r] > no_score()) softmax.top[r] *= size;
+      const float factor = finish_row<S, Config>(x, item, place, softmax, r, dropout) * (of_values * over_larger);
+      leave_spread_row<S>(o, r, factor, place_of_row<S>(x, item, place, r), int(a.head_v));
     }
-#pragma unroll
-    for (int i = 0; i < S::DV / 2; ++i) o[i] *= of_values * (1 / larger);
-    leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
   }
 
-  TW_GPU void walk(const AttentionItem &item, const KeyTiles &tiles, const Dropout &dropout, Softmax &softmax,
-                   Results &o) {
-    const WholeTiles seen = wholly_seen<S>(x, item, who);
-    const char *q = shared.q() + who * 64 * S::line;
+  TW_GPU void walk(const Fp8Work &work, Softmax &softmax, Results &o) {
     Scores s;
     Weights p;
     float factor[2];
+    const int count = work.tiles.count;
     shared.full_q().wait(rows.phase), rows.next();
     shared.full_k(keys.stage).wait(keys.phase);
     hold(s);
     wgmma_fence();
-    multiply_keys(s, q);
+    multiply_keys(s);
     wgmma_commit();
     wgmma_wait<0>();
     hold(s);
-    give_back(shared.empty_k(keys.stage)), keys.next();
-    if (tiles.count == 1) give_back(shared.empty_q());
-    judge(s, item, tiles.template at<S>(0), seen, dropout, softmax, factor);
+    give_back_keys(count == 1);
+    judge(s, work, work.tiles.template at<S>(0), softmax, factor);
     round(p, s);
+    uint32_t keys_there = 0, values_there = 0;
 #pragma unroll 1
-    for (int i = 1; i < tiles.count; ++i) {
-      shared.full_k(keys.stage).wait(keys.phase);
-      take_turn();
+    for (int i = 1; i < count; ++i) {
+      shared.full_k(keys.stage).wait_unless(keys_there, keys.phase);
+      shared.full_turned(values.stage).wait_unless(values_there, values.phase);
       hold(s), hold(o);
       wgmma_fence();
-      multiply_keys(s, q);
+      multiply_keys(s);
       wgmma_commit();
-      shared.full_turned(values.stage).wait(values.phase);
       multiply_values(o, p);
       wgmma_commit();
-      give_turn();
       wgmma_wait<1>();
       hold(s);
-      give_back(shared.empty_k(keys.stage)), keys.next();
-      if (i == tiles.count - 1) give_back(shared.empty_q());
-      judge(s, item, tiles.template at<S>(i), seen, dropout, softmax, factor);
+      give_back_keys(i == count - 1);
+      // Whether the next ones are there, asked for early: the answer takes as long as some exponentials.
+      Ring<S::Stages> next = values;
+      next.next();
+      keys_there = shared.full_k(keys.stage).there(keys.phase);
+      values_there = shared.full_turned(next.stage).there(next.phase);
+      judge(s, work, work.tiles.template at<S>(i), softmax, factor);
       hold(s);  // exponentials before the wait, which they run beside
       wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
       hold(o);
-      give_back(shared.empty_turned(values.stage)), values.next();
+      give_back(shared.empty_turned(values.stage)), values = next;
       round(p, s);
+      if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
-      for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+        for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
+      }
     }
-    shared.full_turned(values.stage).wait(values.phase);
+    shared.full_turned(values.stage).wait_unless(values_there, values.phase);
     hold(o);
     wgmma_fence();
     multiply_values(o, p);
@@ -129,9 +150,14 @@ template <class S, class Config> struct Fp8Attender {
     hold(o);
     give_back(shared.empty_turned(values.stage)), values.next();
   }
+  // What a product of keys read; of the last one the rows too.
+  TW_GPU void give_back_keys(bool last) {
+    give_back(shared.empty_k(keys.stage)), keys.next();
+    if (last) give_back(shared.empty_q());
+  }
 
-  TW_GPU void multiply_keys(Scores &s, const char *q) const {
-    const uint64_t at_q = operand(q), at_k = operand(shared.k(keys.stage));
+  TW_GPU void multiply_keys(Scores &s) const {
+    const uint64_t at_q = operand(shared.q() + who * 64 * S::line), at_k = operand(shared.k(keys.stage));
 #pragma unroll
     for (int i = 0; i < S::D / 32; ++i)
       Wgmma<S::BN, typename S::T, 0, 0>::run(s, at_q + i / 4 * (S::BM * S::line / 16) + i % 4 * 2,
@@ -145,43 +171,20 @@ template <class S, class Config> struct Fp8Attender {
   }
 
   // Scores as they come from the multiplication become weights.
-  TW_GPU void judge(Scores &s, const AttentionItem &item, int tile, const WholeTiles &seen, const Dropout &dropout,
-                    Softmax &softmax, float (&factor)[2]) const {
+  TW_GPU void judge(Scores &s, const Fp8Work &work, int tile, Softmax &softmax, float (&factor)[2]) const {
     const int key = tile * S::BN;
     if constexpr (S::scored) {
       if constexpr (Config::scales != AttentionScales::none)
 #pragma unroll
         for (int i = 0; i < S::BN / 2; ++i) s[i] *= scores;
-      add_to_scores<S, Config>(s, x, item, rows_of_thread<S>(x, item, who), key);
+      add_to_scores<S, Config>(s, x, work.item, rows_of_thread<S>(x, work.item, who), key);
     } else if (flip) {
       negate<S>(s);
     }
-    if (tile < seen.low || tile >= seen.high) hide<S>(s, x, item, rows_of_thread<S>(x, item, who), key);
-    weigh_larger(s, softmax, factor);
-    if constexpr (Config::dropout) drop<S>(s, x, item, rows_of_thread<S>(x, item, who), dropout, key);
-  }
-  // Scores become exponentials, 2^8 times as large; `factor` is what rows had before must be multiplied by.
-  TW_GPU void weigh_larger(Scores &s, Softmax &softmax, float (&factor)[2]) const {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float tops[4] = {softmax.top[r], s[r * 2 + 1], s[4 + r * 2], s[4 + r * 2 + 1]};
-#pragma unroll
-      for (int i = 0; i < S::BN / 4; ++i) tops[i % 4] = fmaxf(tops[i % 4], s[i / 2 * 4 + r * 2 + i % 2]);
-      float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
-      top = fmaxf(top, lane_xor(top, 1));
-      top = fmaxf(top, lane_xor(top, 2));
-      const float base = top == no_score() ? 0.0f : top * fold;
-      factor[r] = exp2_fast(softmax.top[r] * fold - base);
-      softmax.top[r] = top;
-      float sums[4] = {softmax.sum[r] * factor[r], 0, 0, 0};
-#pragma unroll
-      for (int i = 0; i < S::BN / 4; ++i) {
-        float &one = s[i / 2 * 4 + r * 2 + i % 2];
-        one = exp2_fast(one * fold - (base - 8));
-        sums[i % 4] += one;
-      }
-      softmax.sum[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    }
+    if (tile < work.seen.low || tile >= work.seen.high)
+      hide<S>(s, x, work.item, rows_of_thread<S>(x, work.item, who), key);
+    weigh<S, larger>(s, fold, softmax, factor);
+    if constexpr (Config::dropout) drop<S>(s, x, work.item, rows_of_thread<S>(x, work.item, who), work.dropout, key);
   }
   // Of 32 keys a thread has two of each eight: four of 16 are one word, in the order values were turned to.
   TW_GPU void round(Weights &p, const Scores &s) const {

@@ -1,7 +1,7 @@
 // How rows, keys and values come into shared memory in the fp8 pipeline of attention, and how values are turned there.
 #pragma once
+#include <tilewright/cuda/attention_boxes.h>
 #include <tilewright/cuda/attention_fp8_shape.h>
-#include <tilewright/cuda/attention_items.h>
 #include <tilewright/cuda/attention_mma_feed.h>
 #include <tilewright/cuda/mma.h>
 #include <tilewright/cuda/tma.h>
@@ -71,41 +71,18 @@ template <class S> struct Fp8Feeder {
       for (int i = 0; i < tiles.count; ++i, ring.next()) {
         const int key = tiles.template at<S>(i) * S::BN;
         shared.empty_k(ring.stage).wait(ring.phase ^ 1);
-        bring<S::blocks_d>(map_k, &shared.full_k(ring.stage), shared.k(ring.stage), item, key, head);
+        bring_tile<S, S::blocks_d, S::line>(x, map_k, shared.full_k(ring.stage), shared.k(ring.stage), item, key, head);
         shared.empty_v(ring.stage).wait(ring.phase ^ 1);
-        bring<S::blocks_v>(map_v, &shared.full_v(ring.stage), shared.v(ring.stage), item, key, head);
+        bring_tile<S, S::blocks_v, S::line>(x, map_v, shared.full_v(ring.stage), shared.v(ring.stage), item, key, head);
       }
       __syncwarp();
-    }
-  }
-
- private:
-  template <int Blocks>
-  TW_GPU void bring(const TensorMap &map, Barrier *full, char *to, const AttentionItem &item, int key, int head) const {
-    const int lane = int(threadIdx.x % 32);
-    if (lane == 0) full->expect(Blocks * S::BN * S::line);
-    if constexpr (S::Paged) {
-      __syncwarp();
-      // Boxes divide pages and tiles; those behind the last key are of a page that does not exist, which is zeros.
-      const int size = int(x.x.pages.size);
-      for (int at = lane * x.page_rows; at < S::BN; at += 32 * x.page_rows) {
-        const int page = (key + at) / size, slot = key + at - page * size;
-        const int there = key + at < item.keys ? int(page_of(x.x.pages, item.sequence, page)) : int(x.x.pages.count);
-#pragma unroll
-        for (int j = 0; j < Blocks; ++j)
-          tma_load_rows(&map, full, to + (j * S::BN + at) * S::line, j * S::line, slot, head, there);
-      }
-    } else if (lane == 0) {
-      const int z = x.x.starts_k ? 0 : item.sequence;
-#pragma unroll
-      for (int j = 0; j < Blocks; ++j)
-        tma_load_rows(&map, full, to + j * S::BN * S::line, j * S::line, item.first_key + key, head, z);
     }
   }
 };
 
 // The warps that turn values.  Pairs of bytes are transposed by ldmatrix; of two pairs the even and the odd columns are
 // put together.  So 16 keys come to lie in the order 0 1 8 9, 2 3 10 11, ..., in which a thread has its weights of them.
+// Of 16 columns the even ones come first, then the odd ones: rows that stmatrix writes together are in different banks.
 template <class S> struct ValueTurner {
   const AttentionWsArgs &x;
   const SharedFp8<S> &shared;
@@ -142,8 +119,9 @@ template <class S> struct ValueTurner {
     else turn_share<2>(from, to);
   }
   template <int Who> TW_GPU void turn_share(const char *from, char *to) const {
-    constexpr int pieces = S::DV / 16, units = S::BN / 32 * pieces, at_once = 3;
-    const int lane = int(threadIdx.x % 32), column = lane % 8 * 2 + lane / 8 % 2;
+    constexpr int pieces = S::DV / 16, units = S::BN / 32 * pieces, each = (units + S::turners - 1) / S::turners;
+    constexpr int rounds = (each + 3) / 4, at_once = (each + rounds - 1) / rounds;
+    const int lane = int(threadIdx.x % 32), column = lane % 16;
     const char *rows = from + lane * S::line;
     char *columns = to + column * S::line;
     const int row_at = lane % 8 * 16, column_at = (lane / 16 ^ column % 8) * 16;
@@ -170,7 +148,7 @@ template <class S> struct ValueTurner {
   // The tile with the last keys.  `there`: those that exist; what lies behind them may be NaN, and counts as 0.
   TW_GPU void turn_some(const char *from, char *to, int there) const {
     constexpr int pieces = S::DV / 16, all = (pieces + S::turners - 1) / S::turners, at_once = all < 2 ? all : 2;
-    const int lane = int(threadIdx.x % 32), column = lane % 8 * 2 + lane / 8 % 2;
+    const int lane = int(threadIdx.x % 32), column = lane % 16;
 #pragma unroll 1
     for (int group = 0; group < S::BN / 32; ++group) {
       const int slice = group * 2 + lane / 16;  // of 16 keys

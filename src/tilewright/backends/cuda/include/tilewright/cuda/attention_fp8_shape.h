@@ -27,7 +27,12 @@ template <class Config> struct AttentionFp8 {
   static constexpr int turners = 3;  // warps
   static constexpr int threads = 128 * (W + 1), together = 1;
   // Of 65536 registers: those who turn need some.
-  static constexpr int feeding_registers = W == 1 ? 64 : 56, multiplying_registers = W == 1 ? 240 : W == 2 ? 224 : 152;
+  static constexpr int feeding_registers = W == 1   ? 96
+                                           : W == 2 ? 72
+                                                    : 56,
+                       multiplying_registers = W == 1   ? 240
+                                               : W == 2 ? 216
+                                                        : 152;
   static constexpr int barriers = 6 * Stages + 2;
   static constexpr int shared_bytes = 1024 + q_bytes + Stages * (k_bytes + v_bytes + turned_bytes) + 8 * barriers;
   static_assert(sizeof(T) == 1 && sizeof(typename Config::KV) == 1, "elements of one byte");

@@ -106,17 +106,23 @@ template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionW
   }
 
   static int maps(const Args &x, const AttentionWsArgs &t, TensorMap &q, TensorMap &k, TensorMap &v) {
-    static KnownMaps<RowsMap<T>> known;
-    const Sizes n = rows_sizes(x), m = key_sizes(x);
-    if (int error = known.get(key(x.q, x.head_qk, n, x.q_strides, S::BM), q)) return error;
+    if (int error = known_maps().get(key(x.q, x.head_qk, rows_sizes(x), x.q_strides, S::BM), q)) return error;
+    return key_maps(x, t, k, v);
+  }
+  static int key_maps(const Args &x, const AttentionWsArgs &t, TensorMap &k, TensorMap &v) {
+    const Sizes m = key_sizes(x);
     const uint32_t rows = S::Paged ? uint32_t(t.page_rows) : uint32_t(S::BN);
     if (m.rows == 0 || m.outer == 0) {  // whatever is brought is hidden
-      const int error = known.get(key(x.q, x.head_qk, n, x.q_strides, rows), k);
+      const int error = known_maps().get(key(x.q, x.head_qk, rows_sizes(x), x.q_strides, rows), k);
       v = k;
       return error;
     }
-    if (int error = known.get(key(x.k, x.head_qk, m, x.k_strides, rows), k)) return error;
-    return known.get(key(x.v, x.head_v, m, x.v_strides, rows), v);
+    if (int error = known_maps().get(key(x.k, x.head_qk, m, x.k_strides, rows), k)) return error;
+    return known_maps().get(key(x.v, x.head_v, m, x.v_strides, rows), v);
+  }
+  static KnownMaps<RowsMap<T>> &known_maps() {
+    static KnownMaps<RowsMap<T>> known;
+    return known;
   }
   static RowsKey key(const void *at, int64_t head, const Sizes &n, const tw_attention_strides &s, uint32_t rows) {
     return {at, {head, n.rows, n.heads, n.outer}, {s.row, s.head, s.batch}, rows};

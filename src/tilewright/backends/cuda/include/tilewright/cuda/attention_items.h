@@ -57,8 +57,9 @@ template <class S> class AttentionOrder {
   const AttentionWsArgs &x;
   int number;
   bool first = true;
-  // Sequences that differ: the lanes know the tiles of 32 of them, counted from the first of these on.
-  int window = -32, before = 0, in_window = 0, mine = 0;
+  // Sequences that differ, 32 at a time and the longest of these first: each lane knows one, and how many tiles there are
+  // up to its end.
+  int window = -32, before = 0, in_window = 0, which = 0, mine = 0;
 
   TW_GPU int step() {
     if constexpr (S::Dynamic) {
@@ -92,6 +93,19 @@ template <class S> class AttentionOrder {
     const int rows = int(s.rows) * (S::Packed ? x.group : 1);
     return (rows + S::BM - 1) / S::BM;
   }
+  // The sequence of the window that comes at this lane's place: what takes longest begins first, and blocks end together.
+  TW_GPU int sequence_at_place() const {
+    const int lane = int(threadIdx.x % 32);
+    uint32_t length = uint32_t(31 - lane);  // of two alike the first
+    if (window + lane < x.x.batch) length |= uint32_t(sequence_of(x.x, window + lane).keys) / 8 << 5;
+    int place = 0, found = 0;
+#pragma unroll 4
+    for (int i = 0; i < 32; ++i) place += lane_at(length, i) > length;
+#pragma unroll 4
+    for (int i = 0; i < 32; ++i)
+      if (int(lane_at(uint32_t(place), i)) == lane) found = i;
+    return window + found;
+  }
   TW_GPU bool by_length(AttentionItem &item, int tile) {
     const int wanted = tile / x.heads, lane = int(threadIdx.x % 32);
     while (wanted >= before + in_window) {
@@ -100,7 +114,8 @@ template <class S> class AttentionOrder {
         in_window = 0, window -= 32;
         return false;
       }
-      mine = tiles_of_sequence(window + lane);
+      which = sequence_at_place();
+      mine = tiles_of_sequence(which);
 #pragma unroll
       for (int by = 1; by < 32; by *= 2) {
         const int lower = int(lane_at(uint32_t(mine), lane - by < 0 ? lane : lane - by));
@@ -113,7 +128,7 @@ template <class S> class AttentionOrder {
     for (int by = 16; by > 0; by /= 2)
       if (before + int(lane_at(uint32_t(mine), at + by - 1)) <= wanted) at += by;
     const int ends = before + int(lane_at(uint32_t(mine), at));
-    item.sequence = window + at, item.head = tile - wanted * x.heads;
+    item.sequence = int(lane_at(uint32_t(which), at)), item.head = tile - wanted * x.heads;
     item.tile = ends - 1 - wanted;
     fill(item);
     return true;

@@ -55,40 +55,50 @@ TW_GPU void leave_row(const float (&o)[S::DV / 2], int r, float factor, typename
   }
 }
 
+// What the results of one of the thread's rows are multiplied by; its lse is written.
+template <class S, class Config> TW_GPU float finish_row(const AttentionWsArgs &x, const AttentionItem &item,
+                                                         const ThreadRows &rows, const Softmax &softmax, int r,
+                                                         const Dropout &dropout) {
+  constexpr float log2_e = 1.44269504f, log_2 = 0.693147181f;
+  const tw_attention_args &a = x.x;
+  float sum = softmax.sum[r];
+  sum += lane_xor(sum, 1);
+  sum += lane_xor(sum, 2);
+  float top = softmax.top[r] * x.fold, factor = 1;
+  if constexpr (Config::sink) {
+    if (item.split == 0 && rows.there[r]) {
+      const float sink = static_cast<const float *>(a.sink)[rows.head[r]] * log2_e, both = fmaxf(top, sink);
+      if (both > no_score()) {
+        factor = exp2_fast(top - both);
+        sum = sum * factor + exp2_fast(sink - both);
+        top = both;
+      }
+    }
+  }
+  const bool seen = sum > 0 || sum != sum;
+  if ((Config::lse || S::Split) && rows.there[r] && threadIdx.x % 4 == 0)
+    static_cast<float *>(a.lse)[item.split * a.lse_split + item.sequence * a.lse_batch + rows.head[r] * a.lse_head +
+                                item.first_row + rows.position[r]] = seen ? (top + log2f(sum)) * log_2 : no_score();
+  factor = seen ? factor / sum : 0.0f;  // 0: nothing was seen, whatever the values were
+  return Config::dropout ? factor * dropout.keep : factor;
+}
+
+// Where a row's results go, from a column on; nothing where there is no such row.
+template <class S> TW_GPU typename S::O *place_of_row(const AttentionWsArgs &x, const AttentionItem &item,
+                                                      const ThreadRows &rows, int r, int column = 0) {
+  const tw_attention_args &a = x.x;
+  if (!rows.there[r]) return nullptr;
+  return static_cast<typename S::O *>(a.o) + item.split * a.o_split + item.sequence * a.o_strides.batch +
+         (item.first_row + int64_t(rows.position[r])) * a.o_strides.row + rows.head[r] * a.o_strides.head + column;
+}
+
 template <class S, class Config> TW_GPU void leave(const AttentionWsArgs &x, const AttentionItem &item,
                                                    const ThreadRows &rows, const Softmax &softmax,
                                                    const float (&o)[S::DV / 2], const Dropout &dropout) {
-  constexpr float log2_e = 1.44269504f, log_2 = 0.693147181f;
-  const tw_attention_args &a = x.x;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sum = softmax.sum[r];
-    sum += lane_xor(sum, 1);
-    sum += lane_xor(sum, 2);
-    float top = softmax.top[r] * x.fold, factor = 1;
-    if constexpr (Config::sink) {
-      if (item.split == 0 && rows.there[r]) {
-        const float sink = static_cast<const float *>(a.sink)[rows.head[r]] * log2_e, both = fmaxf(top, sink);
-        if (both > no_score()) {
-          factor = exp2_fast(top - both);
-          sum = sum * factor + exp2_fast(sink - both);
-          top = both;
-        }
-      }
-    }
-    const bool seen = sum > 0 || sum != sum;
-    factor = seen ? factor / sum : 0.0f;  // 0: nothing was seen, whatever the values were
-    if constexpr (Config::dropout) factor *= dropout.keep;
-    const int64_t row = item.first_row + rows.position[r], head = rows.head[r];
-    typename S::O *to = nullptr;
-    if (rows.there[r]) {
-      to = static_cast<typename S::O *>(a.o) + item.split * a.o_split + item.sequence * a.o_strides.batch +
-           row * a.o_strides.row + head * a.o_strides.head;
-      if ((Config::lse || S::Split) && threadIdx.x % 4 == 0)
-        static_cast<float *>(a.lse)[item.split * a.lse_split + item.sequence * a.lse_batch + head * a.lse_head + row] =
-            seen ? (top + log2f(sum)) * log_2 : no_score();
-    }
-    leave_row<S>(o, r, factor, to, int(a.head_v));
+    const float factor = finish_row<S, Config>(x, item, rows, softmax, r, dropout);
+    leave_row<S>(o, r, factor, place_of_row<S>(x, item, rows, r), int(x.x.head_v));
   }
 }
 

@@ -54,28 +54,58 @@ template <class S> struct MmaFeeder {
   TW_GPU void rows(char *to, int key, const void *base, const tw_attention_strides &at, int count) const {
     constexpr int pieces = Columns * S::size / 16, vec = 16 / S::size;
     constexpr int lanes = pieces > 16 ? 32 : pieces > 8 ? 16 : pieces > 4 ? 8 : pieces > 2 ? 4 : 2;
-    constexpr int turns = (pieces + lanes - 1) / lanes;
+    constexpr int turns = (pieces + lanes - 1) / lanes, lines = S::threads / lanes;
+    constexpr int each = (S::BN + lines - 1) / lines, at_once = each < 4 ? each : 4;
     const KV *from = static_cast<const KV *>(base);
     const int first = thread_index() % lanes;
     const int64_t apart = S::turned ? x.ws.x.pages.size * vec : vec;
-#pragma unroll 4
-    for (int line = thread_index() / lanes; line < S::BN; line += S::threads / lanes) {
-      const bool there = key + line < item.keys;
-      int64_t away = 0;
-      if (there) {
-        int slot = 0;
-        away = place(key + line, at, slot);
-        if constexpr (S::turned) away += int64_t(slot) * vec;
-        else if constexpr (S::Paged) away += slot * at.row;
-      }
+#pragma unroll 1
+    for (int line = thread_index() / lanes; line < S::BN; line += at_once * lines) {
+      int64_t away[at_once];  // found together: pages are looked up in memory
+#pragma unroll
+      for (int n = 0; n < at_once; ++n) away[n] = place_of_line(key, line, n * lines, at, n ? away[0] : 0);
 #pragma unroll
       for (int turn = 0; turn < turns; ++turn) {
-        const int piece = first + turn * lanes;
-        if (pieces % lanes == 0 || piece < pieces)
-          bring(to + line * Pitch + piece * 16, from + (away + piece * apart),
-                there ? within_piece((count - piece * vec) * S::size) : 0);
+        const int piece = first + turn * lanes, bytes = within_piece((count - piece * vec) * S::size);
+        if (pieces % lanes != 0 && piece >= pieces) continue;
+        char *where = to + line * Pitch + piece * 16;
+        if (x.wide_kv) {
+#pragma unroll
+          for (int n = 0; n < at_once; ++n)
+            if (S::BN % (at_once * lines) == 0 || line + n * lines < S::BN)
+              copy_async<16>(where + n * lines * Pitch,
+                             reinterpret_cast<const char *>(from + (away[n] + piece * apart)),
+                             key + line + n * lines < item.keys ? bytes : 0);
+        } else {
+#pragma unroll 1
+          for (int n = 0; n < at_once; ++n)
+            if (line + n * lines < S::BN)
+              store_shared(where + n * lines * Pitch,
+                           gather_piece(from + (pick(away, n) + piece * apart),
+                                        key + line + n * lines < item.keys ? bytes / S::size : 0));
+        }
       }
     }
+  }
+  // Where the key of a line lies, so many lines behind one that lies at `before`; of a key that is not there: anywhere.
+  TW_GPU int64_t place_of_line(int key, int line, int behind, const tw_attention_strides &at, int64_t before) const {
+    if constexpr (S::Paged) {
+      if (key + line + behind >= item.keys) return 0;
+      int slot = 0;
+      const int64_t away = place(key + line + behind, at, slot);
+      return S::turned ? away + int64_t(slot) * (16 / S::size) : away + slot * at.row;
+    } else {
+      int slot = 0;
+      return behind ? before + behind * at.row : place(key + line, at, slot);
+    }
+  }
+  // Without an array that is addressed: it would lie in memory.
+  template <int Count> TW_GPU static int64_t pick(const int64_t (&all)[Count], int which) {
+    int64_t found = all[0];
+#pragma unroll
+    for (int n = 1; n < Count; ++n)
+      if (n == which) found = all[n];
+    return found;
   }
   // Vectorised values: 16 bytes are keys side by side, of one column.
   TW_GPU void columns(char *to, int key) const {

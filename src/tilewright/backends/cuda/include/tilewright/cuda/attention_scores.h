@@ -26,7 +26,7 @@ template <class S> TW_GPU ThreadRows rows_of_thread(const AttentionWsArgs &x, co
   return rows;
 }
 
-TW_GPU constexpr float no_score() { return -__builtin_inff(); }
+TW_GPU float no_score() { return -INFINITY; }
 
 // Tiles of keys that every row of a warpgroup sees wholly.
 struct WholeTiles {
@@ -42,22 +42,43 @@ template <class S> TW_GPU WholeTiles wholly_seen(const AttentionWsArgs &x, const
   return {(begin + S::BN - 1) / S::BN, max(0, end) / S::BN};
 }
 
+// How many tiles of an item come before the first one that any row of a warpgroup sees: under a window, and where there
+// are fewer rows than a tile has.  One is met in any case.  Where items are streamed it ends a stream to pass tiles by,
+// which costs more than a tile or two: short ones are met wholly.
+constexpr int short_stream = 4;
+template <class S> TW_GPU int unseen_tiles(const AttentionWsArgs &x, const AttentionItem &item, int who) {
+  if (S::W == 1 || (S::streams && item.tiles.count <= short_stream)) return 0;
+  const int first = item.tile * S::BM + who * 64;
+  int end = item.keys;
+  if (S::Bounded && x.right < unbounded_window)
+    end = min(end, position_of<S>(x, first + 63) + shift_of(x, item) + x.right + 1);
+  if (first >= rows_in_all<S>(x, item)) end = 0;
+  const KeyTiles &tiles = item.tiles;
+  const int ahead = tiles.last + 1 - (max(0, end) + S::BN - 1) / S::BN;
+  return max(0, min(min(ahead, tiles.window), tiles.count - 1));
+}
+
+// Hidden are columns from `end` on, and with a left bound those before `begin` that are no sinks; most windows have none,
+// and an instruction for each score is what this costs.
 template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs &x, const AttentionItem &item,
                                     const ThreadRows &rows, int key) {
-  const int column = int(threadIdx.x % 4) * 2, shift = shift_of(x, item), sinks = int(x.x.sink_keys) - key - column;
+  const int first = key + int(threadIdx.x % 4) * 2, shift = shift_of(x, item), sinks = int(x.x.sink_keys) - first;
+  const bool left = S::Bounded && x.left < unbounded_window;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int middle = rows.position[r] + shift;
     const int end =
-        (S::Bounded && x.right < unbounded_window ? min(item.keys, middle + x.right + 1) : item.keys) - key - column;
-    const int begin = S::Bounded && x.left < unbounded_window ? middle - x.left - key - column : -S::BN;
+        (S::Bounded && x.right < unbounded_window ? min(item.keys, middle + x.right + 1) : item.keys) - first;
 #pragma unroll
-    for (int i = 0; i < S::BN / 8; ++i)
+    for (int i = 0; i < S::BN / 4; ++i)
+      if (i / 2 * 8 + i % 2 >= end) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
+    if (!left) continue;
+    const int begin = middle - x.left - first;
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int at = i * 8 + c;
-        if (at >= end || (at < begin && at >= sinks)) s[i * 4 + r * 2 + c] = no_score();
-      }
+    for (int i = 0; i < S::BN / 4; ++i) {
+      const int at = i / 2 * 8 + i % 2;
+      if (at < begin && at >= sinks) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
+    }
   }
 }
 
@@ -108,7 +129,7 @@ template <class S, class Config> TW_GPU void add_to_scores(float (&s)[S::BN / 2]
 
 // What exponentials of each row are taken from, and this thread's part of their sum.  That is the largest score, or one
 // not far below: results are scaled only where a score is 2^far_below times larger, which is seldom after the first tile.
-constexpr float far_below = 8;
+constexpr float far_below = 8, near_below = 0.8f;
 struct Softmax {
   float top[2] = {no_score(), no_score()}, sum[2] = {0, 0};
 };
@@ -119,8 +140,10 @@ template <class S> TW_GPU void negate(float (&s)[S::BN / 2]) {
   for (int i = 0; i < S::BN / 2; ++i) s[i] = -s[i];
 }
 
-// Scores become exponentials; `factor` is what the rows had before must be multiplied by.
-template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax &softmax, float (&factor)[2]) {
+// Scores become exponentials; `factor` is what the rows had before must be multiplied by.  2^Larger: times as large as
+// they are, for weights of one byte, which end at 2^8.8.
+template <class S, int Larger = 0>
+TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax &softmax, float (&factor)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     // Of every fourth column apart: one after another, the instructions would wait for each other.
@@ -130,7 +153,7 @@ template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax 
     float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
     top = fmaxf(top, lane_xor(top, 1));
     top = fmaxf(top, lane_xor(top, 2));
-    const bool raised = (top - softmax.top[r]) * fold > far_below;
+    const bool raised = (top - softmax.top[r]) * fold > (Larger > 0 ? near_below : far_below);
     if (!raised) top = softmax.top[r];
     const float base = top == no_score() ? 0.0f : top * fold;
     factor[r] = raised ? exp2_fast(softmax.top[r] * fold - base) : 1.0f;
@@ -139,7 +162,7 @@ template <class S> TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax 
 #pragma unroll
     for (int i = 0; i < S::BN / 4; ++i) {
       float &one = s[i / 2 * 4 + r * 2 + i % 2];
-      one = exp2_fast(one * fold - base);
+      one = exp2_fast(one * fold - (base - float(Larger)));
       sums[i % 4] += one;
     }
     softmax.sum[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);

@@ -33,9 +33,10 @@ template <class S> TW_GPU void multiply_values(Results<S> &o, Weights<S> &p, con
     WgmmaRegisters<S::DV, typename S::T, 1>::run(o, p[i], at_v + i * (16 * 128 / 16), i > 0 ? 1 : add);
 }
 
-// An item a warpgroup works on: where it was told, where its rows lie, how many tiles of keys it meets.
+// An item a warpgroup works on: where it was told, where its rows lie, how many tiles of keys it meets, and how many of
+// these pass by before the first that it sees.
 struct AttentionWork {
-  int slot, rows, count;
+  int slot, rows, count, unseen;
   WholeTiles seen;
 };
 
@@ -55,7 +56,8 @@ template <class S, class Config> struct Attender {
     if (S::W > 1 && who == S::W - 1) named_arrive(1, 256);  // the first turn is the first one's
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
     AttentionWork work;
-    while (take(work)) walk(work, dropout);
+    bool there = take(work);
+    while (there) there = walk(work, dropout);
   }
 
  private:
@@ -80,6 +82,7 @@ template <class S, class Config> struct Attender {
     work.slot = slot.stage;
     slot.next();
     work.seen = wholly_seen<S>(x, item, who);
+    work.unseen = unseen_tiles<S>(x, item, who);
     work.rows = rows.stage;
     if constexpr (S::Packed) carry_rows(item);
     else shared.full_q(rows.stage).wait(rows.phase), rows.next();
@@ -95,6 +98,18 @@ template <class S, class Config> struct Attender {
   TW_GPU void give_back_keys(const AttentionWork &work, int number) {
     give_back(shared.empty_k(keys.stage)), keys.next();
     if (number == work.count - 1 && !S::Packed) give_back(shared.empty_q(work.rows));
+  }
+  // Tiles that no row of this warpgroup sees, but those of others do: it gives them back, and its turns to the next.
+  TW_GPU void pass(const AttentionWork &work) {
+    if constexpr (S::W == 1) return;
+#pragma unroll 1
+    for (int i = 0; i < work.unseen; ++i) {
+      shared.full_k(keys.stage).wait(keys.phase);
+      give_back(shared.empty_k(keys.stage)), keys.next();
+      take_turn(), give_turn();
+      shared.full_v(values.stage).wait(values.phase);
+      give_back(shared.empty_v(values.stage)), values.next();
+    }
   }
   TW_GPU const char *rows_at(const AttentionWork &work) const { return shared.q(work.rows) + who * 64 * 128; }
 
@@ -122,29 +137,34 @@ template <class S, class Config> struct Attender {
     round(p, s);
   }
 
-  // An item, and those after it as far as they are streamed.
-  TW_GPU void walk(AttentionWork &now, const Dropout &dropout) {
+  // An item, and those after it as far as they are streamed; whether there is one more, which is `now` then.
+  TW_GPU bool walk(AttentionWork &now, const Dropout &dropout) {
     Softmax softmax;
     Results<S> o;
     Scores<S> s;
     Weights<S> p;
     float factor[2];
+    pass(now);
     shared.full_k(keys.stage).wait(keys.phase);
+    if (S::streams) take_turn();  // as whoever comes from another item
     hold(s);
     wgmma_fence();
     multiply_keys<S>(s, rows_at(now), shared.k(keys.stage));
     wgmma_commit();
+    if (S::streams) give_turn();
     wgmma_wait<0>();
     hold(s);
-    give_back_keys(now, 0);
-    judge(s, now, 0, dropout, softmax, factor);
+    give_back_keys(now, now.unseen);
+    judge(s, now, now.unseen, dropout, softmax, factor);
     round(p, s);
     clear_behind(now);
     int add = 0;  // to values of tiles before
+    int done = now.slot;
+    bool more = false;
 #pragma unroll 1
     while (true) {
 #pragma unroll 1
-      for (int i = 1; i < now.count; ++i) {
+      for (int i = now.unseen + 1; i < now.count; ++i) {
         step(now, i, s, p, o, add, dropout, softmax, factor);
         add = 1;
         if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
@@ -152,13 +172,15 @@ template <class S, class Config> struct Attender {
           for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
         }
       }
-      const int done = now.slot;
-      if (!S::streams || !take(now)) break;
+      if (!S::streams) break;
+      more = take(now);
+      if (!more || now.unseen > 0) break;  // tiles that pass by would keep the values of this item waiting
       const Softmax before = softmax;
       softmax = Softmax{};
       step(now, 0, s, p, o, add, dropout, softmax, factor);
       finish(done, before, o, dropout);
       clear_behind(now);
+      done = now.slot;
       add = 0;
     }
     shared.full_v(values.stage).wait(values.phase);
@@ -169,7 +191,8 @@ template <class S, class Config> struct Attender {
     wgmma_wait<0>();
     hold(o);
     give_back(shared.empty_v(values.stage)), values.next();
-    finish(now.slot, softmax, o, dropout);
+    finish(done, softmax, o, dropout);
+    return S::streams ? more : take(now);
   }
 
   // Scores as they come from the multiplication become weights.
@@ -194,7 +217,7 @@ template <class S, class Config> struct Attender {
   TW_GPU void clear_behind(const AttentionWork &work) const {
     const AttentionItem &item = item_of(work);
     const int there = item.keys - item.tiles.template at<S>(0) * S::BN;
-    if (!x.loose || there >= S::BN) return;
+    if (!x.loose || work.unseen > 0 || there >= S::BN) return;  // the last key is in the first tile
     shared.full_v(values.stage).wait(values.phase);
     char *v = shared.v(values.stage);
     const int pieces = (S::BN - there) * 8;
@@ -206,23 +229,32 @@ template <class S, class Config> struct Attender {
   // Query rows of several heads, side by side in one tile: the copy engine does not know such boxes.
   TW_GPU void carry_rows(const AttentionItem &item) const {
     meet();  // the rows of the item before were read by everybody
-    constexpr int pieces = S::blocks_d * 8;
+    constexpr int pieces = S::blocks_d * 8, at_once = 4;
     const int in_all = rows_in_all<S>(x, item);
-    const tw_attention_strides &at = x.x.q_strides;
-    for (int i = int(threadIdx.x % 128); i < 64 * pieces; i += 128) {
-      const int line = who * 64 + i / pieces, piece = i % pieces, row = item.tile * S::BM + line;
-      uint4 value{0, 0, 0, 0};
-      if (row < in_all && piece * 8 < x.x.head_qk) {
-        const int position = position_of<S>(x, row);
-        const int64_t head = item.head * x.group + row - position * x.group;
-        value = *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
-                                                 (item.first_row + position) * at.row + head * at.head + piece * 8);
+#pragma unroll 1
+    for (int i = int(threadIdx.x % 128); i < 64 * pieces; i += 128 * at_once) {
+      uint4 value[at_once];
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) value[j] = piece_of(item, i + j * 128, in_all);
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) {
+        const int line = who * 64 + (i + j * 128) / pieces, piece = (i + j * 128) % pieces;
+        *reinterpret_cast<uint4 *>(shared.q(0) + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) =
+            value[j];
       }
-      *reinterpret_cast<uint4 *>(shared.q(0) + piece / 8 * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16) =
-          value;
     }
     fence_async_proxy();
     meet();
+  }
+  TW_GPU uint4 piece_of(const AttentionItem &item, int number, int in_all) const {
+    constexpr int pieces = S::blocks_d * 8;
+    const int row = item.tile * S::BM + who * 64 + number / pieces, piece = number % pieces;
+    if (row >= in_all || piece * 8 >= x.x.head_qk) return uint4{0, 0, 0, 0};
+    const tw_attention_strides &at = x.x.q_strides;
+    const int position = position_of<S>(x, row);
+    const int64_t head = item.head * x.group + row - position * x.group;
+    return *reinterpret_cast<const uint4 *>(static_cast<const typename S::T *>(x.x.q) + item.sequence * at.batch +
+                                            (item.first_row + position) * at.row + head * at.head + piece * 8);
   }
 };
 
@@ -236,6 +268,7 @@ template <class S, class Config> TW_GPU void attention_ws(const TensorMap &map_q
     shared.init();
   }
   __syncthreads();
+  if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
   if (threadIdx.x < 128) {
     give_registers<S::feeding_registers>();
     if (threadIdx.x < 32) feed_attention<S>(map_q, map_k, map_v, x, shared);

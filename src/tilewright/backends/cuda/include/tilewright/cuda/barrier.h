@@ -26,6 +26,28 @@ struct Barrier {
         "r"(rank)
         : "memory");
   }
+  // Whether a wait would be over; and a wait for what was there or not when it was asked for.  In one instruction's place:
+  // ptxas waits for each wgmma by itself beside branches it can see.
+  TW_GPU uint32_t there(uint32_t phase) {
+    uint32_t done;
+    asm volatile(
+        "{ .reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2; selp.u32 %0, 1, 0, done; }"
+        : "=r"(done)
+        : "r"(shared_address(&word)), "r"(phase)
+        : "memory");
+    return done;
+  }
+  TW_GPU void wait_unless(uint32_t there, uint32_t phase) {
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "setp.ne.u32 done, %2, 0;\n"
+        "@done bra over;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "over: }" ::"r"(shared_address(&word)),
+        "r"(phase), "r"(there)
+        : "memory");
+  }
   TW_GPU void wait(uint32_t phase) {
     asm volatile(
         "{ .reg .pred done;\n"

@@ -49,7 +49,9 @@ template <class S> TW_GPU void feed_bands(const TensorMap &map_a, const TensorMa
   BandWork<S> work(x);
   Segment s;
   const int each = x.window[0] * x.window[1];
-  bool there = false;  // the weights that stay
+  bool there = false;        // the weights that stay
+  let_next_kernel_in();      // that copies results
+  wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {
     const int line = s.z * x.lines_of_a_group, column = s.n * S::BN;
     Walk at = walk_from<S>(x, 0, s.m * S::BM);
@@ -109,7 +111,7 @@ template <class S> struct BandMultiply {
     bands.skip(x.window[2] * x.blocks);
     if (!x.resident) taps.skip(x.window[2] * x.blocks * x.window[0] * x.window[1]);
   }
-  template <class Beside> TW_GPU void operator()(Sums<S> &d, Beside beside) {
+  TW_GPU void operator()(Sums<S> &d) {
     if (x.resident) taps = Ring<S::Taps>();
     const int count = x.window[2] * x.blocks;
     int w = 0, h = 0, tap_before = 0;
@@ -118,7 +120,6 @@ template <class S> struct BandMultiply {
     tap_before = taps.stage;
     taps.next();
     advance(w, h);
-    beside();
 #pragma unroll 1
     for (int band = 0; band < count; ++band) {
       const int here = bands.stage;
@@ -161,18 +162,20 @@ template <class S, class Config> TW_GPU void multiply_bands(const TensorMap &map
   const Place<S> place;
   BandMultiply<S> multiply{x, shared, {}, {}};
   LeaveByRows<S, Config> leave(map_e, map_d, x, me, shared);
-  if (me.who == 1) named_arrive(4, 256);  // the first turn is the other's
+  const int who = int(lane_at(uint32_t(me.who), 0));  // the same for a warp, as the compiler sees it
+  if (S::turns && who == 1) named_arrive(4, 256);     // the first turn is the other's
   BandWork<S> work(x);
   Segment s;
   for (int number = 0; work.next(s); ++number) {
-    if ((number & 1) != me.who) {  // the other's: its bands go by
+    if ((number & 1) != who) {  // the other's: its bands go by
       multiply.skip();
       continue;
     }
     Sums<S> d;
-    named_barrier(4 + me.who, 256);
-    multiply(d, [&] { leave.begin(s, place); });
-    named_arrive(4 + (me.who ^ 1), 256);
+    leave.begin(s, place);
+    if (S::turns) named_barrier(4 + who, 256);
+    multiply(d);
+    if (S::turns) named_arrive(4 + (who ^ 1), 256);
     leave(d, s, place);
   }
   leave.end();

@@ -35,6 +35,9 @@ template <class Config> struct ConvBand {
   static constexpr int MajorB = variant == ConvVariant::backward_data;
   static constexpr int Slice = Config::slice ? Config::slice : BN, Sharing = Config::slice ? Config::sharing : 4;
   static constexpr bool PingPong = true, Turned = false, TmaStore = false, by_classes = true;
+  // Warpgroups multiply in turn, so that one's results leave beside the other's products; narrow slices leave the matrix
+  // units idle while the next is issued, and both multiply at once.
+  static constexpr bool turns = Slice == BN;
   static constexpr int rows = BM, blocks_m = BM / 64;
   static constexpr int band_bytes = Config::band * 128, tap_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128;
   static constexpr int chunk_columns = Base::chunk_columns, chunk = Base::chunk, row_bytes = chunk_columns * 2 + 16;

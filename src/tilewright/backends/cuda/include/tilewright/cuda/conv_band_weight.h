@@ -132,6 +132,7 @@ TW_GPU void conv_band_weight(const TensorMap &map_x, const TensorMap &map_y, con
   using S = BandWeight<Config>;
   const BandWeightMemory<Config> shared;
   if (threadIdx.x == 0) {
+    let_next_kernel_in();
     tma_prefetch(&map_x);
     tma_prefetch(&map_y);
     for (int i = 0; i < S::Bands; ++i) shared.full[i].init(1), shared.empty[i].init(3);
@@ -143,7 +144,7 @@ TW_GPU void conv_band_weight(const TensorMap &map_x, const TensorMap &map_y, con
     if (threadIdx.x < 32 && elect_one()) feed_band_weight<Config>(map_x, map_y, x, shared);
   } else {
     take_registers<152>();
-    sum_band_weight<Config>(x, shared, int(threadIdx.x) / 128 - 1);
+    sum_band_weight<Config>(x, shared, int(lane_at(threadIdx.x / 128, 0)) - 1);  // the same for a warp
   }
 }
 
@@ -153,6 +154,7 @@ template <class Config> TW_GPU void add_band_weight(const BandWeightArgs &x) {
   if (at >= x.count) return;
   const int line = x.by_channels.quotient(int(at)), filter = x.by_taps.quotient(line);
   float sum = 0;
+  wait_for_kernel_before();
 #pragma unroll 8
   for (int part = 0; part < x.parts; ++part) sum += x.partial[part * x.count + at];
   round_to(sum, static_cast<typename Config::C *>(

@@ -7,6 +7,9 @@
 #include <tilewright/conv_rules.h>
 #include <tilewright/gpu/divide.h>
 #include <tilewright/gpu/types.h>
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/device.h>
+#endif
 
 namespace tw {
 
@@ -50,6 +53,8 @@ template <class T> TW_GPU void pick_blocks(const BlocksArgs &x, long long thread
 }
 
 template <class Config> TW_GPU void move_blocks(const BlocksArgs &x, long long thread, long long threads) {
+  let_next_kernel_in();
+  wait_for_kernel_before();
   if constexpr (Config::variant == ConvVariant::backward_weight) pick_blocks<typename Config::C>(x, thread, threads);
   else spread_blocks<typename Config::A>(x, thread, threads);
 }

@@ -62,6 +62,7 @@ template <class Config> TW_GPU void depthwise_weights(const DepthwiseArgs &x) {
             channel = block * row + vec * G::V;
   const bool here = slot < slots && channel < x.channels;
   Weights weights{x, number / x.window[1], number % x.window[1], channel};
+  let_next_kernel_in();
   if (here) weights.all((long long)part * slots + slot, (long long)x.parts * slots);
   // The slots of a block are added in order.
   float *sheet = reinterpret_cast<float *>(dynamic_shared());
@@ -90,6 +91,7 @@ template <class Config> TW_GPU void depthwise_add(const DepthwiseArgs &x) {
   if (at >= x.taps * x.channels) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
   float sum = 0;
+  wait_for_kernel_before();
 #pragma unroll 8
   for (int part = 0; part < x.parts; ++part) sum += x.partial[(long long)part * x.taps * x.channels + at];
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);

@@ -46,9 +46,9 @@ template <class T, int V> struct Pixel {
 // Whether a tap of a row meets one, and which: backward_data with strides meets every so many only.
 template <class Config> TW_GPU bool meets(const DepthwiseArgs &x, int axis, int pixel, int tap, int &at) {
   if constexpr (Config::variant == ConvVariant::backward_data && Config::window == 0) {
-    const int steps = pixel + x.before[axis] - tap * x.dilation[axis];
-    at = steps / x.stride[axis];
-    return steps >= 0 && at * x.stride[axis] == steps && at < x.size[axis];
+    const int steps = pixel + x.before[axis] - tap * x.dilation[axis], stride = x.stride[axis];
+    at = stride == 1 ? steps : stride == 2 ? steps >> 1 : steps / stride;  // a division takes long
+    return steps >= 0 && at * stride == steps && at < x.size[axis];
   } else {
     at = pixel * x.stride[axis] - x.before[axis] + tap * x.dilation[axis];
     return at >= 0 && at < x.size[axis];

@@ -34,21 +34,30 @@ template <class Config> struct DepthwisePixels {
       }
     }
   }
-  // The same of any width, stride and dilation, a tap at a time.
+  // The same of any width, stride and dilation, a tap at a time; the pixels of several are under way together.
   TW_GPU void gather(float (&sums)[G::TW][G::V], const T *from, int w, const float *of) const {
+    constexpr int batch = 4;
 #pragma unroll 1
-    for (int k = 0; k < x.window[0]; ++k) {
-      const Weights weights = *reinterpret_cast<const Weights *>(of + k * row);
+    for (int first = 0; first < x.window[0]; first += batch) {
+      Pixel<T, G::V> pixels[batch][G::TW];
 #pragma unroll
-      for (int t = 0; t < G::TW; ++t) {
-        int at;
-        Pixel<T, G::V> pixel;
-        const bool there = meets<Config>(x, 0, w + t, k, at);
-        pixel.load(from + at * x.from_apart[0], there);
-        float v[G::V];
-        pixel.widen(v);
+      for (int k = 0; k < batch; ++k)
 #pragma unroll
-        for (int i = 0; i < G::V; ++i) sums[t][i] = fmaf(v[i], weights.v[i], sums[t][i]);
+        for (int t = 0; t < G::TW; ++t) {
+          int at;
+          const bool there = meets<Config>(x, 0, w + t, first + k, at) && first + k < x.window[0];
+          pixels[k][t].load(from + at * x.from_apart[0], there);
+        }
+#pragma unroll
+      for (int k = 0; k < batch; ++k) {
+        const Weights weights = *reinterpret_cast<const Weights *>(of + min(first + k, x.window[0] - 1) * row);
+#pragma unroll
+        for (int t = 0; t < G::TW; ++t) {
+          float v[G::V];
+          pixels[k][t].widen(v);
+#pragma unroll
+          for (int i = 0; i < G::V; ++i) sums[t][i] = fmaf(v[i], weights.v[i], sums[t][i]);
+        }
       }
     }
   }

@@ -115,21 +115,65 @@ template <class Config> struct TileUnits {
 template <class Config> struct TilePixels {
   using G = DepthwiseTile<Config>;
   using C = typename Config::C;
+  using D = typename Config::D;
   using Weights = Some<float, 2>;
+  static constexpr int most_d = Config::num_d > 0 ? Config::num_d : 1;
   const DepthwiseTileArgs &x;
   const float *taps;  // of this lane's channels, [tap][channels of the block]
   int channel;
-  float sums[G::TH][G::TW][2];
+  bool alike;              // D tensors are the same for all pixels,
+  D same[most_d][2] = {};  // and these of this lane's channels, as they come: nobody waits for them before the end
+  float sums[G::TH * G::Up][G::TW * G::Up][2];
 
+  // What is the same for all units.
+  TW_GPU TilePixels(const DepthwiseTileArgs &args, const float *of, int first, bool inside)
+      : x(args), taps(of), channel(first), alike(true) {
+#pragma unroll
+    for (int t = 0; t < Config::num_d; ++t) {
+      alike = alike && x.finish.d_row[t] == 0;
+      const D *from = static_cast<const D *>(x.finish.d[t]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (inside && x.finish.d_row[t] == 0) same[t][i] = from[(channel + i) * x.finish.d_column[t]];
+    }
+  }
   TW_GPU void unit(const char *from, uint32_t planes) {
 #pragma unroll
-    for (int i = 0; i < G::TH; ++i)
+    for (int i = 0; i < G::TH * G::Up; ++i)
 #pragma unroll
-      for (int t = 0; t < G::TW; ++t) sums[i][t][0] = sums[i][t][1] = 0;
+      for (int t = 0; t < G::TW * G::Up; ++t) sums[i][t][0] = sums[i][t][1] = 0;
     const int row = x.row * G::pixel;
+    if constexpr (G::Up > 1) {
+      if (x.odd) strides<1>(from, row);
+      else strides<0>(from, row);
+      return;
+    }
 #pragma unroll 1
     for (int k = 0; k < x.planes; ++k)
       if (planes >> k & 1) plane(from + k * x.rows * row, row, taps + k * G::K * G::K * G::Channels);
+  }
+  // backward_data with strides: a pixel is met by every second tap of the results of a stride.
+  template <int Odd> TW_GPU void strides(const char *from, int row) {
+#pragma unroll
+    for (int r = 0; r < G::high; ++r) {
+      const TileLine<Config, G::reach> line(from + r * row);
+#pragma unroll
+      for (int i = 0; i < G::TH * 2; ++i) {
+        const int high = i % 2 - Odd - 2 * (r - i / 2) + G::K - 1;
+        if (r < i / 2 || r - i / 2 >= G::wide || high < 0 || high >= G::K) continue;
+#pragma unroll
+        for (int k = 0; k < G::K; ++k) {
+          const int side = (k + Odd) % 2,
+                    at = (side - Odd - k + G::K - 1) / 2;  // which result of a stride, which pixel
+          const Weights w = *reinterpret_cast<const Weights *>(taps + (high * G::K + k) * G::Channels);
+#pragma unroll
+          for (int t = 0; t < G::TW; ++t) {
+            sums[i][t * 2 + side][0] = fmaf(line.v[t + at][0], w.v[0], sums[i][t * 2 + side][0]);
+            sums[i][t * 2 + side][1] = fmaf(line.v[t + at][1], w.v[1], sums[i][t * 2 + side][1]);
+          }
+        }
+      }
+    }
   }
   // A row of pixels counts for all rows of results it is a tap of.
   TW_GPU void plane(const char *from, int row, const float *of) {
@@ -152,16 +196,17 @@ template <class Config> struct TilePixels {
       }
     }
   }
-  TW_GPU void leave(const TilePlace<G> &at, int strip, int line) const {
+  TW_GPU void leave(const TilePlace<G> &at, int strip, int line) {
+    if (Finish<Config>::fused && alike) finish();
 #pragma unroll
-    for (int i = 0; i < G::TH; ++i) {
-      const int h = at.h + line + i, first = at.w + strip * G::TW;
+    for (int i = 0; i < G::TH * G::Up; ++i) {
+      const int h = (at.h + line) * G::Up + i, first = (at.w + strip * G::TW) * G::Up;
       if (h >= x.out[1]) break;
       C *to = static_cast<C *>(x.to) + at.image * x.to_apart[3] + at.d * x.to_apart[2] + h * x.to_apart[1] +
               first * x.to_apart[0] + channel;
       const long long pixel = (((long long)at.image * x.out[2] + at.d) * x.out[1] + h) * x.out[0] + first;
 #pragma unroll
-      for (int t = 0; t < G::TW; ++t) {
+      for (int t = 0; t < G::TW * G::Up; ++t) {
         if (first + t >= x.out[0]) break;
         store(to + t * x.to_apart[0], sums[i][t], pixel + t);
       }
@@ -169,28 +214,64 @@ template <class Config> struct TilePixels {
   }
 
  private:
+  TW_GPU void finish() {
+#pragma unroll
+    for (int i = 0; i < G::TH * G::Up; ++i)
+#pragma unroll
+      for (int t = 0; t < G::TW * G::Up; ++t)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float v = sums[i][t][c];
+#pragma unroll
+          for (int d = 0; d < Config::num_d; ++d) v = Finish<Config>::combine(v, to_float(same[d][c]));
+          sums[i][t][c] = activate<Config::epilogue>(v);
+        }
+  }
   TW_GPU void store(C *to, const float (&v)[2], long long pixel) const {
-    if constexpr (sizeof(C) == 2 && !Finish<Config>::fused) *reinterpret_cast<uint32_t *>(to) = pair(C{}, v[0], v[1]);
-    else *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
+    if (Finish<Config>::fused && !alike) {
+      *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
+    } else if constexpr (sizeof(C) == 2) *reinterpret_cast<uint32_t *>(to) = pair(C{}, v[0], v[1]);
+    else {
+      Some<C, 2> two;
+      round_to(v[0], two.v[0]), round_to(v[1], two.v[1]);
+      *reinterpret_cast<Some<C, 2> *>(to) = two;
+    }
   }
 };
+
+// The weights of a block's channels as floats, [tap][channel]; so many loads are under way at once.
+template <class Config> TW_GPU void keep_tile_taps(const DepthwiseTileArgs &x, float *to, int first, int here) {
+  using G = DepthwiseTile<Config>;
+  using T = typename Config::A;
+  constexpr int batch = 4;
+  const T *from = static_cast<const T *>(x.with) + first * x.filter_apart;
+  for (int at = threadIdx.x; at < x.taps * G::Channels; at += batch * G::working) {
+    T values[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int one = at + i * G::working, c = min(one % G::Channels, here - 1),
+                tap = min(one / G::Channels, x.taps - 1);
+      values[i] = from[c * x.filter_apart + tap * x.tap_apart];
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int one = at + i * G::working, tap = one / G::Channels;
+      if (tap < x.taps)
+        to[(x.flipped ? x.taps - 1 - tap : tap) * G::Channels + one % G::Channels] = to_float(values[i]);
+    }
+  }
+}
 
 template <class Config>
 TW_GPU void tile_pixels(const DepthwiseTileArgs &x, const TileMemory<Config> &shared, int block, int part) {
   using G = DepthwiseTile<Config>;
-  using T = typename Config::A;
   const int first = block * G::Channels, here = min(G::Channels, x.channels - first);
-  const T *from = static_cast<const T *>(x.with) + first * x.filter_apart;
-  for (int at = threadIdx.x; at < here * x.taps; at += G::working) {
-    const int c = x.by_taps.quotient(at), tap = at - c * x.taps;
-    const T value = from[c * x.filter_apart + tap * x.tap_apart];
-    shared.taps[(x.flipped ? x.taps - 1 - tap : tap) * G::Channels + c] = to_float(value);
-  }
-  named_barrier(1, G::working);
   TileUnits<Config> units(x);
   const int mine = units.lane % G::Lanes * 2;
-  TilePixels<Config> pixels{x, shared.taps + mine, first + mine};
   const bool inside = mine < here;
+  TilePixels<Config> pixels(x, shared.taps + mine, first + mine, inside);
+  keep_tile_taps<Config>(x, shared.taps, first, here);
+  named_barrier(1, G::working);
   TileRing ring;
   for (int tile = part; tile < x.tiles; tile += x.parts, ring.next(x.stages)) {
     const TilePlace<G> at(x, tile);
@@ -259,20 +340,19 @@ TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &s
   float *sheet = reinterpret_cast<float *>(shared.stages);
   const int slot = units.warp * G::each + units.lane / G::Lanes, first = block * G::Channels;
 #pragma unroll
-  for (int h = 0; h < G::K; ++h) {
-    if (h > 0) named_barrier(1, G::working);
+  for (int h = 0; h < G::K; ++h)
 #pragma unroll
     for (int k = 0; k < G::K; ++k)
-      *reinterpret_cast<Some<float, 2> *>(&sheet[(k * G::slots + slot) * G::Channels + mine]) = {
+      *reinterpret_cast<Some<float, 2> *>(&sheet[((h * G::K + k) * G::slots + slot) * G::Channels + mine]) = {
           {sums[h][k][0], sums[h][k][1]}};
-    named_barrier(1, G::working);
-    for (int at = threadIdx.x; at < G::K * G::Channels; at += G::working) {
-      const int k = at / G::Channels, c = at % G::Channels, tap = (plane * G::K + h) * G::K + k;
-      if (first + c >= x.channels) continue;
-      float sum = 0;
-      for (int i = 0; i < G::slots; ++i) sum += sheet[(k * G::slots + i) * G::Channels + c];
-      x.partial[((long long)part * x.taps + tap) * x.channels + first + c] = sum;
-    }
+  named_barrier(1, G::working);
+  for (int at = threadIdx.x; at < G::K * G::K * G::Channels; at += G::working) {
+    const int tap = at / G::Channels, c = at % G::Channels;
+    if (first + c >= x.channels) continue;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < G::slots; ++i) sum += sheet[(tap * G::slots + i) * G::Channels + c];
+    x.partial[((long long)part * x.taps + plane * G::K * G::K + tap) * x.channels + first + c] = sum;
   }
 }
 
@@ -283,6 +363,7 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
   const int all = blockIdx.x / x.blocks, block = blockIdx.x - all * x.blocks;
   const int lines = G::weight ? x.planes : 1, part = all / lines, line = all - part * lines;
   if (threadIdx.x == G::working) {
+    if (G::weight) let_next_kernel_in();
     tma_prefetch(&map_x);
     if (G::weight) tma_prefetch(&map_y);
     for (int i = 0; i < x.stages; ++i) shared.full[i].init(1), shared.empty[i].init(G::warps);
@@ -301,6 +382,7 @@ template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &
   if (at >= x.taps * x.channels) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
   float sum = 0;
+  wait_for_kernel_before();
 #pragma unroll 8
   for (int part = 0; part < x.parts; ++part) sum += x.partial[(long long)part * x.taps * x.channels + at];
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);

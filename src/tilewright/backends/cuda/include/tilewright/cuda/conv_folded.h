@@ -9,12 +9,16 @@ namespace tw {
 
 template <class Config> TW_GPU void move_pixels(const FoldArgs &x) {
   const long long at = blockIdx.x * (long long)Folded::threads + threadIdx.x;
+  let_next_kernel_in();
+  wait_for_kernel_before();
   if (at >= x.count) return;
   if constexpr (Config::variant == ConvVariant::backward_data) unfold_pixels<typename Config::C>(x, int(at));
   else fold_pixels<typename Config::A>(x, int(at));
 }
 template <class Config> TW_GPU void move_weights(const FoldArgs &x) {
   const long long at = blockIdx.x * (long long)Folded::threads + threadIdx.x;
+  let_next_kernel_in();
+  wait_for_kernel_before();
   if (at >= x.count) return;
   if constexpr (Config::variant == ConvVariant::forward) fold_weights<typename Config::A>(x, int(at));
   else if constexpr (Config::variant == ConvVariant::backward_data) fold_filters<typename Config::A>(x, int(at));

@@ -2,22 +2,32 @@
 //
 // forward, backward_weight: x is copied into pixels of 8 channels, with its padding along w, and then seen through a map
 // of pixels that overlap: each has the channels of the 8 pixels from it on, 64 in all, and one tap of the window's width
-// is left.  backward_data: the pixels of x that lie in one stride are columns of one product over y, whose window is what
-// any of them meets; its results are copied to where they belong.
+// is left.  backward_data of windows that move pixel by pixel: the taps of a row are columns of one product over y, which
+// walks over the rows of taps only; a pixel of x is the sum of what its taps have in neighbouring pixels, and a second
+// kernel adds them, in fp32.  Of others: the pixels of x that lie in one stride are columns, and the walk's window is what
+// any of them meets.
 #pragma once
 #include <tilewright/cuda/conv_tma_ws_shape.h>
 
 namespace tw {
 
 struct Folded {
-  static constexpr int threads = 256, pixel = 8, width = 64, most_columns = 64;
+  static constexpr int threads = 256, pixel = 8, width = 64, most_columns = 256;
 };
 
+template <bool Sums, class Config> struct folded_result {
+  using type = typename Config::C;
+};
+template <class Config> struct folded_result<true, Config> {
+  using type = float;
+};
 // The convolution that the matrix product is of.
 template <class Config> struct FoldedInto : Config {
   static constexpr auto variant =
       Config::variant == ConvVariant::backward_data ? ConvVariant::forward : Config::variant;
+  using C = typename folded_result<Config::variant == ConvVariant::backward_data, Config>::type;
   static constexpr bool merged = false;
+  static_assert(Config::variant != ConvVariant::backward_data || !Config::tma_store, "sums leave as floats");
 };
 
 // Spatial arrays are w, h, d.
@@ -32,7 +42,8 @@ struct FoldArgs {
   int channels, filters, inside, before, window[3];
   // backward_data
   Divider stride[3];
-  int folded[3], first[3], dilation[3], padding[3], row;  // sizes of the results, where the walk begins, their columns
+  int folded[3], first[3], dilation[3], padding[3], row;  // sizes of the sums, where the walk begins, their columns
+  int by_taps;                                            // columns are taps of a row, not pixels of a stride
 };
 
 #ifdef TW_ON_GPU
@@ -57,17 +68,28 @@ template <class T> TW_GPU void fold_pixels(const FoldArgs &x, int at) {
   for (int c = 0; c < Folded::pixel; ++c) pixel.v[c] = w >= 0 && w < x.inside && c < x.channels ? from[c] : T{};
   static_cast<Some<T, Folded::pixel> *>(x.to)[at] = pixel;
 }
-// Results of backward_data to where they belong: a pixel a thread.
+// Results of backward_data out of the sums of their taps: a pixel a thread.
 template <class T> TW_GPU void unfold_pixels(const FoldArgs &x, int at) {
   const FoldPlace p(x.size, at);
   const int q[3] = {x.stride[0].quotient(p.w), x.stride[1].quotient(p.h), x.stride[2].quotient(p.d)};
   const int rest[3] = {p.w - q[0] * int(x.stride[0].by), p.h - q[1] * int(x.stride[1].by),
                        p.d - q[2] * int(x.stride[2].by)};
-  const long long row = (((long long)p.image * x.folded[2] + q[2]) * x.folded[1] + q[1]) * x.folded[0] + q[0];
+  const long long line = (((long long)p.image * x.folded[2] + q[2]) * x.folded[1] + q[1]) * x.folded[0];
   const int column = ((rest[2] * int(x.stride[1].by) + rest[1]) * int(x.stride[0].by) + rest[0]) * x.channels;
-  const T *from = static_cast<const T *>(x.from) + row * x.row + column;
+  const float *from = static_cast<const float *>(x.from) + line * x.row + column;
+  float sums[Folded::pixel] = {};
+#pragma unroll 4
+  for (int tap = 0; tap < (x.by_taps ? x.window[0] : 1); ++tap, from += x.channels) {
+    const int there = x.by_taps ? p.w + x.padding[0] - tap * x.dilation[0] : q[0];
+    if (there < 0 || there >= x.folded[0]) continue;
+#pragma unroll
+    for (int c = 0; c < Folded::pixel; ++c)
+      if (c < x.channels) sums[c] += from[(long long)there * x.row + c];
+  }
   T *to = static_cast<T *>(x.to) + p.image * x.apart[3] + p.d * x.apart[2] + p.h * x.apart[1] + p.w * x.apart[0];
-  for (int c = 0; c < x.channels; ++c) to[c] = from[c];
+#pragma unroll
+  for (int c = 0; c < Folded::pixel; ++c)
+    if (c < x.channels) round_to(sums[c], to[c]);
 }
 // The weights of a tap's row, 64 columns; and out of their gradient, the other way.
 template <class T> TW_GPU void fold_weights(const FoldArgs &x, int at) {
@@ -86,17 +108,20 @@ template <class T> TW_GPU void unfold_weights(const FoldArgs &x, int at) {
   static_cast<T *>(x.to)[filter * x.filter_apart + (row * x.window[0] + tap) * x.tap_apart + c] =
       static_cast<const T *>(x.from)[(long long)line * Folded::width + tap * Folded::pixel + c];
 }
-// backward_data: for every pixel of a stride and channel, at every tap of the walk, the filters.
+// backward_data: for every column and channel, at every tap of the walk, the filters.
 template <class T> TW_GPU void fold_filters(const FoldArgs &x, int at) {
-  const int place = x.columns.quotient(at), filter = at - place * x.filters;  // columns: filters side by side
-  const FoldPlace t(x.size, place);                                           // its image is the line
-  int left = t.image, tap = 0, scale = 1;
+  const int place = x.columns.quotient(at), filter = at - place * int(x.columns.by);  // filters, filled up with zeros
+  const FoldPlace t(x.size, place);                                                   // its image is the line
+  int left = t.image;
   const int c = left % x.channels;
   left /= x.channels;
+  int tap = 0, scale = 1;
+  if (x.by_taps) tap = left % x.window[0], left /= x.window[0], scale = x.window[0];
   const int taken[3] = {t.w, t.h, t.d};
   bool there = true;
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
+    if (i == 0 && x.by_taps) continue;
     const int stride = int(x.stride[i].by), rest = left % stride;
     left /= stride;
     const int steps = rest + x.padding[i] - (x.first[i] + taken[i]) * stride, number = steps / x.dilation[i];
@@ -104,7 +129,7 @@ template <class T> TW_GPU void fold_filters(const FoldArgs &x, int at) {
     tap += number * scale;
     scale *= x.window[i];
   }
-  there = there && left == 0;
+  there = there && left == 0 && filter < x.filters;
   static_cast<T *>(x.to)[at] =
       there ? static_cast<const T *>(x.from)[filter * x.filter_apart + tap * x.tap_apart + c] : T{};
 }

@@ -37,12 +37,13 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
   static int64_t workspace(const tw_conv_args &x) { return diagonal(x) ? 0 : Inner::block_bytes(x); }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, true}; }
 
-  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream) {
+  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     const bool apart = workspace_needed(given);
     if (apart && !workspace) return TW_BAD_ARGS;
     tw_conv_args x = given;
     if (apart)
-      if (int status = Inner::move_blocks(given, workspace, true, place, stream)) return status;
+      if (int status = Inner::move_blocks(given, workspace, true, place, stream, follows)) return status;
     Inner::join_groups(x, Inner::merged_groups(given));
     if (apart) Inner::lay_apart(x, workspace);
     ConvBandArgs t{};
@@ -52,12 +53,14 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
       t.merged = int(Inner::merged_groups(given));
       t.rows_of_one = int(given.filters), t.columns_of_one = int(given.channels);
     }
-    if (int error = maps(x, t, a, b)) return status_of(error);
+    if (int error = maps(x, apart ? Inner::wide(x) : x.channels, t, a, b)) return status_of(error);
     const int64_t fixed = int64_t(t.order.tiles_n) * t.order.batch, here = place.multiprocessors;
     int64_t blocks = fixed * t.order.tiles_m < here ? fixed * t.order.tiles_m : here;
     t.resident = int64_t(t.window[0]) * t.window[1] * t.window[2] * t.blocks <= S::Taps && fixed <= here;
     if (t.resident) blocks = fixed * (t.order.tiles_m < here / fixed ? t.order.tiles_m : here / fixed);
-    return start(place.functions[0], {unsigned(blocks)}, shape(), stream, a, b, e, d, t);
+    LaunchShape how = shape();
+    how.early = follows || apart;
+    return start(place.functions[0], {unsigned(blocks)}, how, stream, a, b, e, d, t);
   }
 
  private:
@@ -115,7 +118,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     if (double(t.order.tiles_m) * t.order.tiles_n * t.order.batch >= double(most_size)) return "2^31 or more tiles";
     return nullptr;
   }
-  static int maps(const tw_conv_args &x, ConvBandArgs &t, TensorMap &a, TensorMap &b) {
+  static int maps(const tw_conv_args &x, int64_t channels, ConvBandArgs &t, TensorMap &a, TensorMap &b) {
     using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN, 3>;
     static KnownMaps<WalkMap<In, S::Spatial>> bands;
     static Lines lines;
@@ -130,7 +133,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
       static_cast<MapKey &>(one) = MapKey{x.w, t.columns_of_one, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]};
       one.rows = t.rows_of_one;
       if (int error = rows.get(one, b)) return error;
-    } else if (int error = lines.get(MapKey{x.w, x.channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
+    } else if (int error = lines.get(MapKey{x.w, channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
       return error;
     const tw_gemm_args g = Inner::product(x, t);
     t.e = g.e, t.finish = epilogue_args(g), t.first_guest = 1;

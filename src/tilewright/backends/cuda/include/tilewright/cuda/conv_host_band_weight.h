@@ -51,7 +51,7 @@ template <class Config> struct HostConvBandWeight {
     const int status = start(place.functions[main_function], {unsigned(blocks)}, shape(), stream, a, b, t);
     return status != TW_OK ? status
                            : start(place.functions[add_function], {unsigned(ceil_div(t.count, S::adding))},
-                                   LaunchShape{unsigned(S::adding)}, stream, t);
+                                   LaunchShape{unsigned(S::adding), 0, 1, false, true}, stream, t);
   }
 
  private:

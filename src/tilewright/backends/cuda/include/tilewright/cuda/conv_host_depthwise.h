@@ -57,7 +57,7 @@ template <class Config> struct HostConvDepthwise {
     int status = start(place.functions[main_function], {unsigned(blocks)}, how, stream, t);
     if (weight && status == TW_OK)
       status = start(place.functions[add_function], {unsigned(ceil_div(taps(x) * x.groups, G::threads))},
-                     LaunchShape{unsigned(G::threads)}, stream, t);
+                     LaunchShape{unsigned(G::threads), 0, 1, false, true}, stream, t);
     return status;
   }
 

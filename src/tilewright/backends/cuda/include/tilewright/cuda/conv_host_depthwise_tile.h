@@ -30,8 +30,10 @@ template <class Config> struct HostConvDepthwiseTile {
       if (!pixels_dense(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
         return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
     for (int i = 1; i < 3; ++i)
-      if (x.window[i] != G::K || x.stride[i] != G::S || x.dilation[i] != G::D)
+      if (x.window[i] != G::K || x.stride[i] != G::S * G::Up || x.dilation[i] != G::D)
         return {TW_LIMIT, "this kernel has another window, stride or dilation"};
+    if (G::Up > 1 && (x.window[0] != 1 || (x.before[1] + x.before[2]) % 2))
+      return {TW_LIMIT, "strides over 1: the window is deep, or the padding odd on one side only"};
     if (data && x.stride[0] != 1) return {TW_LIMIT, "strides over 1: this kernel slides one pixel at a time"};
     if (x.window[0] > most_planes) return {TW_LIMIT, "the window is more than 7 deep"};
     bool aligned = !odd(x.x) && !odd(x.y);
@@ -67,7 +69,7 @@ template <class Config> struct HostConvDepthwiseTile {
     int status = start(place.functions[main_function], {unsigned(count)}, how, stream, a, b, t);
     if (weight && status == TW_OK)
       status = start(place.functions[add_function], {unsigned(ceil_div(pixels(x.window) * x.groups, 128))},
-                     LaunchShape{128}, stream, t);
+                     LaunchShape{128, 0, 1, false, true}, stream, t);
     return status;
   }
 
@@ -102,7 +104,7 @@ template <class Config> struct HostConvDepthwiseTile {
     const int64_t rows = planes * one.rows + (weight ? one.lines : 0);  // short ones come slowly
     const int64_t multiply = groups * unit * 2 * G::warps / there, fetch = stage / bytes_in + rows * a_row;
     const int64_t results = one.lines * one.strips * G::TW * G::pixel;
-    const int64_t moved = (results * G::S * G::S + results) / bytes_moved;
+    const int64_t moved = results * (G::S * G::S + G::Up * G::Up) / bytes_moved;
     int64_t longest = multiply > fetch ? multiply : fetch;
     longest = longest > moved ? longest : moved;
     return longest + (one.stages > 1 ? 100 : fetch + latency);
@@ -140,7 +142,8 @@ template <class Config> struct HostConvDepthwiseTile {
   static Tiles cut(const tw_conv_args &x, int64_t processors) {
     static constexpr int64_t across[] = {1, 2, 3, 4, 8, 16, 64, most},
                              down[] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 64, most};
-    const int64_t *to = written(x), strips = ceil_div(to[2], G::TW), up = ceil_div(to[1], G::TH);
+    const int64_t *sizes = written(x), to[3] = {sizes[0], ceil_div(sizes[1], G::Up), ceil_div(sizes[2], G::Up)};
+    const int64_t strips = ceil_div(to[2], G::TW), up = ceil_div(to[1], G::TH);
     const int64_t fixed = G::barriers + 128 + (weight ? 0 : whole(pixels(x.window) * G::Channels * 4));
     Tiles best{};
     int64_t least = 0;
@@ -181,15 +184,17 @@ template <class Config> struct HostConvDepthwiseTile {
     for (int i = 0; i < 3; ++i) {
       t.out[i] = int(to[2 - i]), t.before[i] = int(x.before[2 - i]), t.to_apart[i] = to_strides[3 - i];
       if (data) t.before[i] = int((x.window[2 - i] - 1) * x.dilation[2 - i] - x.before[2 - i]);
+      if (G::Up > 1 && i < 2) t.before[i] = int((G::K - 1) / 2 - ceil_div(x.before[2 - i], 2));
     }
     t.to_apart[3] = to_strides[0];
     t.depth = int(from[0]), t.planes = int(x.window[0]), t.step = int(x.stride[0]), t.apart = int(x.dilation[0]);
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
-    t.channels = int(x.groups), t.taps = int(pixels(x.window)), t.flipped = data;
+    t.channels = int(x.groups), t.taps = int(pixels(x.window)), t.flipped = data && G::Up == 1;
+    t.odd = int(x.before[2] % 2);
     t.strips = int(tiles.strips), t.lines = int(tiles.lines), t.row = int(tiles.row), t.rows = int(tiles.rows);
     t.row_of_y = int(even(tiles.strips * G::TW));
     t.stages = int(tiles.stages), t.groups = int(ceil_div(tiles.strips * tiles.lines / G::TH, G::each));
-    t.by_taps = divider(t.taps), t.by_strips = divider(t.strips), t.segments = divider(tiles.segments);
+    t.by_strips = divider(t.strips), t.segments = divider(tiles.segments);
     t.chunks = divider(tiles.chunks), t.results = divider(to[0]);
     t.tiles = int(tiles.tiles), t.blocks = int(blocks(x)), t.parts = int(tiles.parts);
     t.finish.alpha = 1;

@@ -5,6 +5,8 @@
 
 namespace tw::cuda {
 
+template <class Config> constexpr bool comes_filled<FoldedInto<Config>> = Config::variant == ConvVariant::backward_data;
+
 template <class Config> struct HostConvFolded {
   using Inner = HostConvTmaWs<FoldedInto<Config>>;
   using In = typename Config::A;
@@ -17,7 +19,7 @@ template <class Config> struct HostConvFolded {
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return Inner::broken(x);
     if (x.groups != 1) return {TW_LIMIT, "there are groups"};
-    if (data ? x.channels * pixels(x.stride) > Folded::most_columns : x.channels > Folded::pixel)
+    if (x.channels > Folded::pixel || (data && columns(x) > Folded::most_columns))
       return {TW_LIMIT, "there are too many channels to fold"};
     if (!data && (x.window[2] > Folded::width / Folded::pixel || x.dilation[2] != 1))
       return {TW_LIMIT, "the window is too wide to fold"};
@@ -42,11 +44,12 @@ template <class Config> struct HostConvFolded {
     char *room = static_cast<char *>(workspace) + beside(x);
     const tw_conv_args inner = folded(x, room);
     int status = TW_OK;
-    if (!data) status = move(place.functions[pixels_function], pixels_in(x, inner), stream);
-    if (!weight && status == TW_OK) status = move(place.functions[weights_function], weights_of(x, inner), stream);
-    if (status == TW_OK) status = Inner::run(inner, place, workspace, stream);
-    if (weight && status == TW_OK) status = move(place.functions[weights_function], weights_of(x, inner), stream);
-    if (data && status == TW_OK) status = move(place.functions[pixels_function], pixels_out(x, inner), stream);
+    if (!data) status = move(place.functions[pixels_function], pixels_in(x, inner), stream, false);
+    if (!weight && status == TW_OK)
+      status = move(place.functions[weights_function], weights_of(x, inner), stream, !data);
+    if (status == TW_OK) status = Inner::run(inner, place, workspace, stream, true);
+    if (weight && status == TW_OK) status = move(place.functions[weights_function], weights_of(x, inner), stream, true);
+    if (data && status == TW_OK) status = move(place.functions[pixels_function], pixels_out(x, inner), stream, true);
     return status;
   }
 
@@ -59,15 +62,19 @@ template <class Config> struct HostConvFolded {
   static int64_t whole(int64_t bytes) { return ceil_div(bytes, 128) * 128; }
   static int64_t beside(const tw_conv_args &x) { return whole(Inner::workspace(folded(x, nullptr))); }
   static int64_t width(const tw_conv_args &x) { return (x.out[2] - 1) * x.stride[2] + Folded::width / Folded::pixel; }
-  static int64_t columns(const tw_conv_args &x) { return ceil_div(x.channels * pixels(x.stride), 8) * 8; }
+  static int64_t columns(const tw_conv_args &x) {
+    return ceil_div(x.channels * (by_taps(x) ? x.window[2] : pixels(x.stride)), 8) * 8;
+  }
+  static int64_t row_of(int64_t filters) { return ceil_div(filters, 64) * 64; }  // of backward_data's weights
+  static bool by_taps(const tw_conv_args &x) { return pixels(x.stride) == 1; }
   static Rooms room_for(const tw_conv_args &x) {
     const int64_t lines = x.filters * x.window[0] * x.window[1] * Folded::width;
     if (!data)
       return {whole(x.batch * x.size[0] * x.size[1] * width(x) * Folded::pixel * int64_t(sizeof(In))),
               whole(lines * int64_t(weight ? sizeof(C) : sizeof(In))), 0};
     const tw_conv_args inner = folded(x, nullptr);
-    return {0, whole(inner.filters * pixels(inner.window) * inner.channels * int64_t(sizeof(In))),
-            whole(inner.batch * pixels(inner.out) * inner.filters * int64_t(sizeof(C)))};
+    return {0, whole(inner.filters * pixels(inner.window) * row_of(inner.channels) * int64_t(sizeof(In))),
+            whole(inner.batch * pixels(inner.out) * inner.filters * int64_t(sizeof(float)))};
   }
   static void dense(int64_t (&strides)[5], const int64_t (&size)[3], int64_t channels) {
     strides[4] = 1, strides[3] = channels, strides[2] = channels * size[2];
@@ -87,9 +94,10 @@ template <class Config> struct HostConvFolded {
         x.size[i] = given.out[i], x.out[i] = ceil_div(given.size[i], given.stride[i]);
         x.window[i] = highest - lowest + 1, x.before[i] = -lowest, x.stride[i] = x.dilation[i] = 1;
       }
-      dense(x.w_strides, x.window, x.channels);
+      if (by_taps(given)) x.out[2] = given.out[2], x.window[2] = 1, x.before[2] = 0;
+      dense(x.w_strides, x.window, row_of(x.channels));
       dense(x.y_strides, x.out, x.filters);
-      x.y = room + whole(x.filters * pixels(x.window) * x.channels * int64_t(sizeof(In)));
+      x.y = room + whole(x.filters * pixels(x.window) * row_of(x.channels) * int64_t(sizeof(In)));
       return x;
     }
     x.x = room, x.w = room + whole(given.batch * given.size[0] * given.size[1] * width(given) * Folded::pixel *
@@ -115,9 +123,9 @@ template <class Config> struct HostConvFolded {
       }
   }
 
-  static int move(Function function, FoldArgs t, void *stream) {
-    return start(function, {unsigned(ceil_div(t.count, Folded::threads))}, LaunchShape{unsigned(Folded::threads)},
-                 stream, t);
+  static int move(Function function, FoldArgs t, void *stream, bool follows) {
+    return start(function, {unsigned(ceil_div(t.count, Folded::threads))},
+                 LaunchShape{unsigned(Folded::threads), 0, 1, false, follows}, stream, t);
   }
   static FoldArgs common(const tw_conv_args &x) {
     FoldArgs t{};
@@ -129,7 +137,7 @@ template <class Config> struct HostConvFolded {
       t.stride[i] = divider(x.stride[2 - i]), t.dilation[i] = int(x.dilation[2 - i]);
       t.padding[i] = int(x.before[2 - i]);
     }
-    t.lines = divider(x.window[0] * x.window[1]);
+    t.lines = divider(x.window[0] * x.window[1]), t.by_taps = by_taps(x);
     return t;
   }
   static FoldArgs pixels_in(const tw_conv_args &x, const tw_conv_args &inner) {
@@ -150,10 +158,10 @@ template <class Config> struct HostConvFolded {
   static FoldArgs weights_of(const tw_conv_args &x, const tw_conv_args &inner) {
     FoldArgs t = common(x);
     t.from = weight ? inner.w : x.w, t.to = weight ? x.w : inner.w;
-    t.columns = divider(data ? x.filters : x.channels);
+    t.columns = divider(data ? row_of(x.filters) : x.channels);
     if (data) {
       for (int i = 0; i < 3; ++i) t.size[i] = divider(inner.window[2 - i]), t.first[i] = int(-inner.before[2 - i]);
-      t.count = inner.filters * pixels(inner.window) * x.filters;
+      t.count = inner.filters * pixels(inner.window) * row_of(x.filters);
     } else {
       t.size[0] = divider(x.window[2]);
       t.count = x.filters * x.window[0] * x.window[1] * (weight ? x.window[2] * x.channels : Folded::width);

@@ -37,18 +37,20 @@ template <class Config> struct HostConvPadded {
     if (!workspace) return TW_BAD_ARGS;
     const Copies copies = of(x);
     const tw_conv_args y = inner(x, copies, static_cast<char *>(workspace) + beside(x, copies));
+    bool follows = false;  // a kernel of this call comes before
     const auto move = [&](const Copy &one, void *tensor, void *copy, const int64_t *strides, bool back) {
       if (!one.made || one.result != back) return int(TW_OK);
       PadArgs t = one.arguments(strides);
       t.tensor = tensor, t.copy = copy, t.back = back;
       const int64_t blocks = t.blocks ? ceil_div(t.count, Padded::tile) * t.blocks : ceil_div(t.count, Padded::threads);
       const unsigned shared = !t.blocks ? 0 : back ? turned_bytes<C> : turned_bytes<In>;
-      return start(place.functions[pad_function], {unsigned(blocks)}, LaunchShape{unsigned(Padded::threads), shared},
-                   stream, t);
+      const LaunchShape how{unsigned(Padded::threads), shared, 1, false, follows};
+      follows = true;
+      return start(place.functions[pad_function], {unsigned(blocks)}, how, stream, t);
     };
     int status = TW_OK;
     for (int back = 0; back < 2 && status == TW_OK; ++back) {
-      if (back) status = Inner::run(y, place, workspace, stream);
+      if (back) status = Inner::run(y, place, workspace, stream, follows), follows = true;
       if (status == TW_OK) status = move(copies.x, x.x, y.x, x.x_strides, back);
       if (status == TW_OK) status = move(copies.w, x.w, y.w, x.w_strides, back);
       if (status == TW_OK) status = move(copies.y, x.y, y.y, x.y_strides, back);

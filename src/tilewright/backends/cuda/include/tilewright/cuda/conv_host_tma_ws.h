@@ -10,6 +10,9 @@
 
 namespace tw::cuda {
 
+// Whether the rows of weights that a kernel is given are filled up with zeros already.
+template <class Config> constexpr bool comes_filled = false;
+
 template <class Config> struct HostConvTmaWs {
   using In = typename Config::A;
   using C = typename Config::C;
@@ -48,27 +51,32 @@ template <class Config> struct HostConvTmaWs {
     return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster), true};
   }
 
-  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream) {
+  // `follows`: a kernel of the same call comes before.
+  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     const int64_t merged = merged_groups(given);
     const bool apart = block_bytes(given) > 0;
     if ((Deals::shares || apart) && !workspace) return TW_BAD_ARGS;
     void *room = static_cast<char *>(workspace) + Deals::bytes;
     tw_conv_args x = given;
     if (!weight && apart)
-      if (int status = move_blocks(given, room, true, place, stream)) return status;
+      if (int status = move_blocks(given, room, true, place, stream, follows)) return status;
     join_groups(x, merged);
     if (apart) lay_apart(x, room);
     ConvWsArgs t{};
     if (lay_walk<Config>(x, t)) return TW_BAD_ARGS;
     TensorMap a = {}, b = {}, e = {}, d = {};
-    if (int error = maps(x, t, a, b, e, d)) return status_of(error);
+    const int64_t channels = apart || comes_filled<Config> ? wide(x) : x.channels;
+    if (int error = maps(x, channels, t, a, b, e, d)) return status_of(error);
     Deals::lend(t, workspace);
     constexpr int64_t limit = Deals::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
     const int64_t clusters = Deals::deal(t.order, here);
+    LaunchShape how = shape();
+    how.early = follows || (!weight && apart);
     const int status =
-        start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, shape(), stream, a, b, e, d, t);
-    return weight && apart && status == TW_OK ? move_blocks(given, room, false, place, stream) : status;
+        start(place.functions[main_function], {unsigned(clusters * S::Cluster)}, how, stream, a, b, e, d, t);
+    return weight && apart && status == TW_OK ? move_blocks(given, room, false, place, stream, true) : status;
   }
 
   // Whether the taps of a filter lie at equal distances.
@@ -79,7 +87,20 @@ template <class Config> struct HostConvTmaWs {
 
  protected:
   static int64_t taps(const tw_conv_args &x) { return x.window[0] * x.window[1] * x.window[2]; }
-  static int64_t wide(const tw_conv_args &x) { return weight ? ceil_div(x.channels, 64) * 64 : x.channels; }
+  static constexpr int64_t whole_row = forward ? S::BK : 64;  // channels that are fetched together
+  // Channels of a tap of the weights, as they lie in the workspace.
+  static int64_t wide(const tw_conv_args &x) {
+    return weight || fills_up(x) || comes_filled<Config> ? ceil_div(x.channels, whole_row) * whole_row : x.channels;
+  }
+  // Rows of weights that end before their 128 bytes do come slowly, some ten cycles each: where they are many, they are filled
+  // up in a copy.
+  static bool fills_up(const tw_conv_args &x) {
+    if (weight || Config::merged || comes_filled<Config> || x.channels % whole_row == 0) return false;
+    const int64_t *to = data ? x.size : x.out, columns = data ? x.channels : x.filters;
+    const int64_t deep = ceil_div(data ? x.filters : x.channels, S::BK), usual_processors = 132, many = 600;
+    const int64_t tiles = ceil_div(x.batch * to[0] * to[1] * to[2], S::BM) * ceil_div(columns, S::BN) * x.groups;
+    return double(ceil_div(tiles, usual_processors)) * deep * taps(x) * S::BN >= double(many);
+  }
 
   // Of how many groups one is made: as few as fill whole stages, two or more.
   static int64_t merged_groups(const tw_conv_args &x) {
@@ -89,12 +110,13 @@ template <class Config> struct HostConvTmaWs {
       if (x.groups % merged == 0 && merged * deep % S::BK == 0) return merged;
     return 0;
   }
-  // Filters of several groups as one, or a gradient whose columns are rounded up, lie in the workspace.
+  // Filters of several groups as one, or whose channels are filled up, or a gradient whose columns are, lie in the
+  // workspace.
   static int64_t block_bytes(const tw_conv_args &x) {
     const int64_t merged = merged_groups(x);
     tw_conv_args y = x;
     join_groups(y, merged);
-    const bool apart = merged > 1 || (weight && x.channels % 64);
+    const bool apart = merged > 1 || (weight && x.channels % 64) || fills_up(x);
     return apart ? ceil_div(y.groups * y.filters * taps(y) * wide(y) * int64_t(sizeof(C)), 128) * 128 : 0;
   }
   static void join_groups(tw_conv_args &x, int64_t merged) {
@@ -106,7 +128,8 @@ template <class Config> struct HostConvTmaWs {
     x.w_strides[4] = 1, x.w_strides[3] = tap, x.w_strides[2] = tap * x.window[2];
     x.w_strides[1] = x.w_strides[2] * x.window[1], x.w_strides[0] = x.w_strides[1] * x.window[0];
   }
-  static int move_blocks(const tw_conv_args &x, void *room, bool spread, const Loaded::Place &place, void *stream) {
+  static int move_blocks(const tw_conv_args &x, void *room, bool spread, const Loaded::Place &place, void *stream,
+                         bool follows) {
     const int64_t merged = merged_groups(x);
     tw_conv_args y = x;
     join_groups(y, merged);
@@ -118,7 +141,7 @@ template <class Config> struct HostConvTmaWs {
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
     const int64_t blocks = ceil_div(t.count, Blocks::threads * 4), most = int64_t(place.multiprocessors) * 8;
     return start(place.functions[blocks_function], {unsigned(blocks < most ? blocks : most)},
-                 LaunchShape{unsigned(Blocks::threads)}, stream, t);
+                 LaunchShape{unsigned(Blocks::threads), 0, 1, false, follows}, stream, t);
   }
 
   static Answer broken_layout(const tw_conv_args &x) {
@@ -176,8 +199,9 @@ template <class Config> struct HostConvTmaWs {
     return g;
   }
 
-  // Also what of the arguments follows from where things lie.
-  static int maps(const tw_conv_args &x, ConvWsArgs &t, TensorMap &a, TensorMap &b, TensorMap &e, TensorMap &d) {
+  // Also what of the arguments follows from where things lie.  `channels`: of the weights, zeros included.
+  static int maps(const tw_conv_args &x, int64_t channels, ConvWsArgs &t, TensorMap &a, TensorMap &b, TensorMap &e,
+                  TensorMap &d) {
     using Pixels = KnownMaps<PixelMap<In, S::Spatial, S::pixels>>;
     // Contiguous lines come 64 at a time, of as many k as a block of a cluster fetches.
     constexpr int parts = weight ? S::ClusterN : S::ClusterM;
@@ -187,7 +211,7 @@ template <class Config> struct HostConvTmaWs {
     static Lines lines;
     int error = pixels.get(walk_key(x, t), weight ? b : a);
     const int64_t all = x.groups * x.filters;
-    const MapKey filters{x.w, x.channels, all, taps(x), x.w_strides[0], x.w_strides[3]};
+    const MapKey filters{x.w, channels, all, taps(x), x.w_strides[0], x.w_strides[3]};
     const MapKey rows{x.y, all, x.batch * x.out[0] * x.out[1] * x.out[2], 1, x.y_strides[3], 0};
     if (!error) error = lines.get(weight ? rows : filters, weight ? a : b);
     const tw_gemm_args g = product(x, t);

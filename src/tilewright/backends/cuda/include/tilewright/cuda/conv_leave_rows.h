@@ -15,6 +15,7 @@ template <class S, class Config> struct LeaveByRows {
   const Warpgroup &me;
   char *buffer;  // this warp's
   Fuse<S, Config> fuse;
+  int column = -1, z = -1;  // whose D tensors are kept
 
   template <class Memory> TW_GPU LeaveByRows(const TensorMap &, const TensorMap &, const ConvWsArgs &args,
                                              const Warpgroup &group, const Memory &shared)
@@ -23,7 +24,14 @@ template <class S, class Config> struct LeaveByRows {
         buffer(shared.out + group.who * S::buffers * S::chunk + group.warp * 16 * S::row_bytes),
         fuse(args, group) {}
 
-  TW_GPU void begin(const Segment &s, const Place<S> &place) { fuse.begin(part(s, place)); }
+  // D tensors here are one number a column: those of the tile before serve the next of the same columns.
+  TW_GPU void begin(const Segment &s, const Place<S> &place) {
+    const Part<Out> p = part(s, place);
+    if (Config::num_d == 0 || (p.column == column && p.z == z)) return;
+    column = p.column, z = p.z;
+    fuse.begin(p);
+    __syncwarp();  // so that the compiler knows lanes to be together again
+  }
   // Two lanes for each of the warp's 16 rows find out where it lies.
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
@@ -37,13 +45,13 @@ template <class S, class Config> struct LeaveByRows {
         __syncwarp();  // all have read what was there
         fill(d[i], c * width);
         __syncwarp();
-        const int piece = me.lane % pieces, column = p.column + c * width + piece * 8;
+        const int piece = me.lane % pieces, first_column = p.column + c * width + piece * 8;
 #pragma unroll
         for (int first = 0; first < 16; first += at_once) {
           const int row = first + me.lane / pieces;
           const long long to = (long long)(uint64_t(lane_at(high, row)) << 32 | lane_at(low, row));
-          if (to >= 0 && column < x.n)
-            *reinterpret_cast<Piece *>(p.e + to + column) =
+          if (to >= 0 && first_column < x.n)
+            *reinterpret_cast<Piece *>(p.e + to + first_column) =
                 *reinterpret_cast<const Piece *>(buffer + row * S::row_bytes + piece * 16);
         }
       }

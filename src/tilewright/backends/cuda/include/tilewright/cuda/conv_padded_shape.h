@@ -99,6 +99,8 @@ template <class T> TW_GPU void turn_tile(const PadArgs &x, long long block) {
 }
 
 template <class Config> TW_GPU void pad_channels(const PadArgs &x) {
+  let_next_kernel_in();
+  wait_for_kernel_before();
   if (!x.blocks) pad_pieces<Config>(x, blockIdx.x * (long long)Padded::threads + threadIdx.x);
   else if (x.back) turn_tile<typename Config::C>(x, blockIdx.x);
   else turn_tile<typename Config::A>(x, blockIdx.x);

@@ -112,6 +112,8 @@ template <class S> TW_GPU void feed_products(const TensorMap &map_a, const Tenso
 template <class S> TW_GPU void feed_conv(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
                                          const SharedMemory<S> &shared) {
   Ring<S::Stages> ring;
+  let_next_kernel_in();      // that copies results
+  wait_for_kernel_before();  // that copies operands
   if constexpr (S::variant == ConvVariant::backward_weight) feed_products<S>(map_a, map_b, x, shared, ring);
   else feed_taps<S>(map_a, map_b, x, shared, ring);
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here
@@ -125,20 +127,21 @@ template <class S, class Config> TW_GPU void multiply_conv(const TensorMap &map_
   Place<S> place;
   Ring<S::Stages> ring;
   typename conv_leave<S::by_rows, S, Config>::type leave(map_e, map_d, x, me, shared);
+  const int who = int(lane_at(uint32_t(me.who), 0));  // the same for a warp, as the compiler sees it
   int number = 0;
-  if (S::PingPong && me.who == 1) named_arrive(4, 256);  // the first turn is the other's
+  if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
   ConvWork<S> work(x);
   Segment s;
   while (work.next(s)) {
     const int steps = s.k1 - s.k0;
-    if (S::PingPong && (number++ & 1) != me.who) {  // the other's: its stages go by
+    if (S::PingPong && (number++ & 1) != who) {  // the other's: its stages go by
       ring.skip(steps);
       continue;
     }
     Sums<S> d;
-    if (S::PingPong) named_barrier(4 + me.who, 256);
-    multiply_segment<S>(d, steps, ring, shared, place, me.who, [&] { leave.begin(s, place); });
-    if (S::PingPong) named_arrive(4 + (me.who ^ 1), 256);
+    if (S::PingPong) named_barrier(4 + who, 256);
+    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { leave.begin(s, place); });
+    if (S::PingPong) named_arrive(4 + (who ^ 1), 256);
     leave(d, s, place);
   }
   leave.end();

@@ -7,7 +7,6 @@
 #pragma once
 #include <tilewright/cuda/gemm_pipelines.h>
 #include <tilewright/cuda/pack.h>
-#include <tilewright/cuda/shift_ws_shape.h>
 #include <tilewright/cuda/turn.h>
 #include <tilewright/gpu/gemm_loops.h>
 
@@ -22,11 +21,6 @@
   extern "C" __global__ void __launch_bounds__(tw::Repack::threads) \
       Symbol##_repack(const __grid_constant__ tw::RepackArgs x) { \
     tw::copy_operands<tw::turned_bytes<Config>>(x, blockIdx.x, gridDim.x, threadIdx.x); \
-  }
-#define TW_DEVICE_SHIFT_WS(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::tma_ws_of<Config>::threads, 1) \
-      Symbol(const __grid_constant__ tw::ShiftWsArgs x) { \
-    tw::gemm_shift_ws<tw::tma_ws_of<Config>, Config>(x); \
   }
 #define TW_DEVICE_MULTISTAGE(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, tw::Multistage<Config>::together) \
@@ -50,7 +44,6 @@
   }
 #else
 #define TW_DEVICE_TMA_WS(Config, Symbol)
-#define TW_DEVICE_SHIFT_WS(Config, Symbol)
 #define TW_DEVICE_PACK(Config, Symbol)
 #define TW_DEVICE_MULTISTAGE(Config, Symbol)
 #define TW_DEVICE_SKINNY(Config, Symbol)

@@ -4,7 +4,6 @@
 #include <tilewright/cuda/export.h>
 #include <tilewright/cuda/gemm_host_loops.h>
 #include <tilewright/cuda/gemm_host_multistage.h>
-#include <tilewright/cuda/gemm_host_shift_ws.h>
 #include <tilewright/cuda/gemm_host_skinny.h>
 #include <tilewright/cuda/gemm_host_tma_ws.h>
 
@@ -15,9 +14,6 @@ template <class Config, Pipeline> struct host_of {
 };
 template <class Config> struct host_of<Config, Pipeline::tma_ws> {
   using type = HostTmaWs<Config>;
-};
-template <class Config> struct host_of<Config, Pipeline::shift_ws> {
-  using type = HostShiftWs<Config>;
 };
 template <class Config> struct host_of<Config, Pipeline::multistage> {
   using type = HostMultistage<Config>;

@@ -1,4 +1,4 @@
-// What the host's halves of the warp-specialised pipelines (tma_ws, shift_ws) share.
+// A problem as a tma_ws kernel sees it, and how its work is dealt to blocks.
 #pragma once
 #include <tilewright/cuda/deal.h>
 #include <tilewright/cuda/gemm_host_common.h>

@@ -1,8 +1,8 @@
 // The tma_ws pipeline: one warpgroup feeds tiles of A and B through a ring of stages with the copy
-// engine, two multiply them with wgmma.  Blocks stay and take segment after segment of the work; the
+// engine, two or three multiply them with wgmma.  Blocks stay and take segment after segment of the work; the
 // blocks of a cluster that need the same rows of A or columns of B each fetch a part for all of them.
 //
-// `cooperative`: both multiply halves of one tile.  `pingpong`: each has a tile of its own, and one
+// `cooperative`: they multiply parts of one tile.  `pingpong`: each has a tile of its own, and one
 // multiplies while the other stores.
 //
 // `turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n, where
@@ -51,10 +51,10 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
     if (!S::PackedB) tma_prefetch(&map_b);
     for (int i = 0; i < S::Stages; ++i) {
       shared.full[i].init(1);
-      shared.empty[i].init((S::ClusterM + S::ClusterN - 1) * (S::PingPong ? 1 : 2));
+      shared.empty[i].init((S::ClusterM + S::ClusterN - 1) * S::sharing);
     }
     if (S::TmaStore)
-      for (int i = 0; i < 2 * S::slots; ++i) shared.boxes[i].init(1);
+      for (int i = 0; i < S::Groups * S::slots; ++i) shared.boxes[i].init(1);
     fence_barriers();
   }
   if (S::Cluster > 1) cluster_sync();

@@ -108,6 +108,12 @@ template <class S, class Config> struct Fuse {
     }
   }
   TW_GPU void keep_pair(uint32_t (&to)[words], int i, const D *from, int c) const {
+    if constexpr (sizeof(D) == 2) {  // in one word: put together out of two, it would be waited for here
+      if (c + 1 < x.n && (reinterpret_cast<uintptr_t>(from + c) & 3) == 0) {
+        to[i] = *reinterpret_cast<const uint32_t *>(from + c);
+        return;
+      }
+    }
     const uint32_t left = c < x.n ? bits_of(from[c]) : 0, right = c + 1 < x.n ? bits_of(from[c + 1]) : 0;
     if constexpr (sizeof(D) == 4) to[2 * i] = left, to[2 * i + 1] = right;
     else to[i] = left | right << 16;

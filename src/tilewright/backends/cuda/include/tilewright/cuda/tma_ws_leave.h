@@ -126,6 +126,13 @@ template <class S, class Config> struct LeaveByStores {
 
   TW_GPU void begin(const Part<Out> &) const {}
   TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (!Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned) {
+      const auto *e = static_cast<const Out *>(x.e);
+      if (finish.beta == 0) {
+        if (small && x.n % 2 == 0 && whole_rows<2>(e, x.e_stride, x.e_batch_stride)) return pairs(d, p);
+        if (small || !whole_rows<width>(e, x.e_stride, x.e_batch_stride)) return pairs_anywhere(d, p);
+      }
+    }
     if constexpr (small) from_registers(d, p);
     else through_sheet(d, p);
   }
@@ -138,11 +145,6 @@ template <class S, class Config> struct LeaveByStores {
 
  private:
   TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
-    if constexpr (!Finish<Config>::fused && sizeof(Out) == 2) {
-      if (finish.beta == 0 && x.n % 2 == 0 &&
-          whole_rows<2>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride))
-        return pairs(d, p);
-    }
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {
       const Sum sums[2] = {d[0][j * 2], d[0][j * 2 + 1]};
@@ -164,6 +166,33 @@ template <class S, class Config> struct LeaveByStores {
         *reinterpret_cast<uint32_t *>(to + upper + j * 8) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
       if (inside && lower >= 0)
         *reinterpret_cast<uint32_t *>(to + lower + j * 8) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
+    }
+  }
+  // The same of rows that begin between words: the words of such a row have a thread's right column and the left one of
+  // the next thread's, or of the next eight columns' first.
+  TW_GPU void pairs_anywhere(const Sums<S> &d, const Part<Out> &p) const {
+    const int quarter = me.lane % 4, next_lane = (me.lane & ~3) | ((me.lane + 1) & 3);
+    const float alpha = finish.alpha;
+#pragma unroll
+    for (int part = 0; part < S::blocks_m * 2; ++part) {  // 64 rows, of which a thread has one of each 8 of 16
+      const Sum *v = &d[part / 2][part % 2 * 2];
+      const long long at = S::row_at(x, p.z, p.row + part / 2 * 64 + me.warp * 16 + part % 2 * 8 + me.lane / 4);
+      const int column = p.column + quarter * 2, end = at < 0 ? 0 : min(x.n, p.column + S::BN);
+      Out *to = p.e + at + column;
+      const int between = int(reinterpret_cast<uintptr_t>(to) / sizeof(Out) & 1);
+      uint32_t word = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
+      if (between && quarter == 0 && column < end) *reinterpret_cast<uint16_t *>(to) = uint16_t(word);
+#pragma unroll
+      for (int j = 0; j < S::BN / 8; ++j) {
+        const uint32_t following =
+            j + 1 < S::BN / 8 ? pair(Out{}, alpha * float(v[j * 4 + 4]), alpha * float(v[j * 4 + 5])) : 0;
+        const uint32_t right = lane_at(quarter == 0 ? following : word, next_lane);
+        const uint32_t whole = between ? word >> 16 | right << 16 : word;
+        const int there = end - column - j * 8 - between;
+        if (there > 1) *reinterpret_cast<uint32_t *>(to + j * 8 + between) = whole;
+        else if (there == 1) *reinterpret_cast<uint16_t *>(to + j * 8 + between) = uint16_t(whole);
+        word = following;
+      }
     }
   }
   // Through one sheet of sums (its columns swizzled over the banks), from which threads go along

@@ -23,7 +23,7 @@ template <class S> struct Place {
   TW_GPU uint16_t column() const { return uint16_t(((1u << S::ClusterM) - 1) << (n * S::ClusterM)); }
 };
 
-// One of the two warpgroups that multiply, and a thread of it.
+// One of the warpgroups that multiply, and a thread of it.
 struct Warpgroup {
   int who, thread, lane, warp;
   TW_GPU Warpgroup()
@@ -32,7 +32,7 @@ struct Warpgroup {
   TW_GPU void meet() const { named_barrier(2 + who, 128); }
 };
 
-// Stages, from multiples of 1024 bytes on; buffers of both warpgroups for what leaves; two barriers a stage, and those of
+// Stages, from multiples of 1024 bytes on; buffers of the warpgroups for what leaves; two barriers a stage, and those of
 // boxes that come into the buffers.
 template <class S> struct SharedMemory {
   char *stages, *out;
@@ -41,7 +41,7 @@ template <class S> struct SharedMemory {
     char *raw = dynamic_shared();
     stages = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
     out = stages + S::Stages * S::stage_bytes;
-    full = reinterpret_cast<Barrier *>(out + 2 * S::buffers * S::chunk);
+    full = reinterpret_cast<Barrier *>(out + S::Groups * S::buffers * S::chunk);
     empty = full + S::Stages;
     boxes = empty + S::Stages;
   }

@@ -38,7 +38,7 @@ struct TmaWsArgs {
 
 // `Turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
 template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Turned_,
-          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false, bool Shifted_ = false>
+          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false>
 struct TmaWs {
   using In = In_;
   static constexpr int BM = BM_, BN = BN_, Stages = Stages_, MajorA = MajorA_, MajorB = MajorB_;
@@ -46,19 +46,23 @@ struct TmaWs {
   static constexpr int Cluster = ClusterM_ * ClusterN_, ClusterK = Dealt_ == Deal::cluster_k ? Cluster : 1;
   static constexpr int ClusterM = ClusterK > 1 ? 1 : ClusterM_, ClusterN = ClusterK > 1 ? 1 : ClusterN_;
   static constexpr int Group = ClusterM * ClusterN;  // that fetch for each other
-  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_, Shifted = Shifted_;
+  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_;
   static constexpr Deal Dealt = Dealt_;
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
   static constexpr int BK = 128 / sizeof(In);  // one swizzled row
-  // A warpgroup feeds and two multiply; where rows are shifted into place, another one feeds behind these.
-  static constexpr int threads = Shifted ? 512 : 384, together = 1;
-  static constexpr int rows = PingPong ? BM : BM / 2;  // of the tile, for one multiplying warpgroup
+  // A warpgroup feeds; two multiply, or of a tile of 192 rows that they share, three.
+  static constexpr int Groups = !PingPong && BM == 192 ? 3 : 2, sharing = PingPong ? 1 : Groups;
+  static constexpr int threads = 128 * (1 + Groups), together = 1;
+  static constexpr int rows = BM / sharing;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
   // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
-  static constexpr bool moves_registers = blocks_m * BN > 128;
-  static constexpr int feeding_registers = blocks_m * BN > 192 ? 40 : 56,
-                       multiplying_registers = blocks_m * BN > 192 ? 232 : 224;  // 504 of a thread of each
+  static constexpr bool moves_registers = blocks_m * BN > (Groups == 3 ? 96 : 128);
+  // Of a thread of each there are 504, with three who multiply 512.
+  static constexpr int feeding_registers = Groups == 3 || blocks_m * BN > 192 ? 40 : 56,
+                       multiplying_registers = Groups == 3           ? 152
+                                               : blocks_m * BN > 192 ? 232
+                                                                     : 224;
   // Lines that are contiguous are fetched 64 at a time, also where a tile has fewer of them.
   static constexpr int a_bytes = BM * 128, b_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128,
                        stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
@@ -68,7 +72,7 @@ struct TmaWs {
   static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : BN % 16 == 0 ? 16 : 8;
   static constexpr int chunk = 64 * chunk_columns * 2, needed = blocks_m * (BN / chunk_columns);
   static constexpr int beside = 1024 + 320;  // alignment of the stages, and the barriers
-  static constexpr int room = (shared_limit - beside - Stages * stage_bytes) / (2 * chunk);
+  static constexpr int room = (shared_limit - beside - Stages * stage_bytes) / (Groups * chunk);
   static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2
                                  : needed <= room                    ? needed
                                  : room < 4                          ? room
@@ -77,7 +81,7 @@ struct TmaWs {
   // Slots of so many buffers take turns.  Boxes of C or D come into the buffers their results leave from: each slot has
   // a barrier for them.
   static constexpr int slots = batch > 1 ? 1 : buffers;
-  static constexpr int shared_bytes = Stages * stage_bytes + 2 * buffers * chunk + beside;
+  static constexpr int shared_bytes = Stages * stage_bytes + Groups * buffers * chunk + beside;
 #ifdef TW_ON_GPU
   // Where a row of the problem begins in E, in elements; negative where there is none.  A kernel whose rows lie
   // elsewhere hides this.
@@ -88,6 +92,8 @@ struct TmaWs {
   static_assert(ClusterK == 1 || (!PingPong && !TmaStore && BM * BN * 4 <= Stages * stage_bytes),
                 "the sums of a tile that a cluster shares lie in the stages");
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
+  // ptxas counts an instruction's registers by what 512 threads start with, whatever they are handed: 128.
+  static_assert(Groups == 2 || (Dealt == Deal::tiles && BN <= 192), "three warpgroups share whole tiles, 192 wide");
   static_assert(!TmaStore || (BN % 16 == 0 && !Turned), "results leave 16 columns of rows at a time");
 };
 

@@ -1,0 +1,107 @@
+"""The latent pipeline of attention on sm_90a: heads of up to 576 elements whose values are the first 512 of their keys.
+
+A tile of shared memory is keys and values at once, and is fetched once.  64 rows of a block are query heads of one head
+of keys, side by side; two warpgroups have half of the columns each.  Values that lie apart from keys have a tile of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.ops.attention.schedule import AttentionSchedule
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import Violation
+
+ROWS, LINE_ELEMENTS, LINE = 64, 64, 128  # of a block; of a swizzled row, and its bytes
+HEADS_QK, HEAD_V = (512, 576), 512
+INPUTS = ("bf16", "fp16")
+COLUMNS = (16, 32, 48, 64, 80, 96)  # keys of a tile
+REGISTERS, BESIDE_REGISTERS, FEATURE_REGISTERS = 224, 26, 16  # of a multiplying thread
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSchedule:
+    """A warp that feeds, a warpgroup that scores, and two that add up half of the columns each."""
+
+    pipeline: str = field(default="latent", init=False)
+    tile_n: int  # keys of a tile
+    stages: int  # tiles under way
+
+    pipelines: ClassVar[tuple[str, ...]] = ("latent",)
+    serves: ClassVar[tuple[str, ...]] = ("forward", "split")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tile_m(self) -> int:
+        return ROWS
+
+    def label(self) -> str:
+        return f"latent_{self.tile_m}x{self.tile_n}_stages{self.stages}"
+
+
+def shared_bytes(signature: AttentionSignature, schedule: LatentSchedule) -> int:
+    """cuda/attention_latent_shape.h."""
+    deep, h = -(-signature.head_qk // LINE_ELEMENTS), schedule
+    weights = -(-h.tile_n // LINE_ELEMENTS) * ROWS * LINE
+    told = 2 * ROWS * 4
+    return 1024 + deep * ROWS * LINE + h.stages * (deep * h.tile_n * LINE + 8 * 2) + weights + told
+
+
+def registers(signature: AttentionSignature, schedule: LatentSchedule) -> int:
+    """What a scoring thread holds: half of the results, scores, and these again as weights of two bytes."""
+    s = signature
+    changed = s.softcap or s.bias != "none" or s.masked
+    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed + s.dropout)
+    return s.head_v // 4 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
+
+
+def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, LatentSchedule):
+        return
+    s = signature
+    if not {"wgmma", "tma"} <= arch.features:
+        message = f"latent needs wgmma and TMA, which {arch.name} has not"
+        yield Violation("nv-arch", message, "use target sm_90a, or the mma pipeline")
+    if s.dtype_q not in INPUTS or s.dtype_kv != s.dtype_q:
+        message = f"latent of {s.dtype_q} queries and {s.dtype_kv} keys"
+        yield Violation("nv-inputs", message, "use bf16 or fp16 for both, or the mma pipeline")
+    if s.pages == "vectorised":
+        yield Violation("nv-pages", "the copy engine reads rows, not vectors of slots", "use the mma pipeline")
+    if s.head_qk not in HEADS_QK or s.head_v != HEAD_V:
+        message = f"heads of {s.head_qk} and {s.head_v}"
+        yield Violation("nv-heads", message, f"use {HEADS_QK[0]} or {HEADS_QK[1]} and {HEAD_V}, or another pipeline")
+
+
+def tile_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, LatentSchedule):
+        return
+    s, h = signature, schedule
+    if h.tile_n not in COLUMNS:
+        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not whole products of 16 keys", "use 16 to 96 by 16")
+    if h.stages < 2:
+        yield Violation("nv-stages", f"{h.stages} stages: keys and values may lie apart", "use 2 or more")
+    if registers(s, h) > REGISTERS:
+        message = f"results, scores and weights take {registers(s, h)} of {REGISTERS} registers"
+        yield Violation("nv-registers", message, "use a smaller tile_n")
+    if shared_bytes(s, h) > arch.scratch_bytes:
+        message = f"rows and stages take {shared_bytes(s, h)} of {arch.scratch_bytes} bytes of shared memory"
+        yield Violation("nv-shared-memory", message, "use fewer stages or a smaller tile_n")
+
+
+RULES = (signature_rule, tile_rule)
+
+_TILES = ((64, 2), (32, 4), (48, 2))  # keys of a tile, and stages; the usual first
+_FEW = 2
+
+
+def schedules(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[LatentSchedule]:
+    if signature.family not in LatentSchedule.serves:
+        return
+    found = [LatentSchedule(*one) for one in _TILES]
+    legal = [one for one in found if not any(list(rule(signature, one, arch)) for rule in RULES)]
+    yield from legal if wide else legal[:_FEW]
