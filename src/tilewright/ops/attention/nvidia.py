@@ -31,6 +31,7 @@ from tilewright.ops.attention.nvidia_schedules import (
     schedules,
     shared_bytes,
 )
+from tilewright.ops.attention.nvidia_wgmma import INPUTS, engine_rules, register_rule, shared_rule
 from tilewright.ops.attention.problem import AttentionProblem, Sizes
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature, signature_violations
@@ -42,7 +43,6 @@ USUAL = "bf16"
 SCHEDULES: tuple[type[AttentionSchedule], ...] = (
     WsSchedule, Fp8Schedule, LatentSchedule, MmaSchedule, CombineSchedule, LoopsSchedule,
 )  # fmt: skip
-INPUTS = ("bf16", "fp16")
 LINE_BYTES = 16  # what the copy engine asks of addresses and strides
 MOST = 1 << 30  # rows, keys, and rows of heads: places are int32
 
@@ -62,14 +62,7 @@ def _ws_signature(signature: AttentionSignature, schedule: AttentionSchedule, ar
     if not isinstance(schedule, WsSchedule):
         return
     s = signature
-    if not {"wgmma", "tma"} <= arch.features:
-        message = f"{schedule.pipeline} needs wgmma and TMA, which {arch.name} has not"
-        yield Violation("nv-arch", message, "use target sm_90a, or the loops pipeline")
-    if s.dtype_q not in INPUTS or s.dtype_kv != s.dtype_q:
-        message = f"{schedule.pipeline} of {s.dtype_q} queries and {s.dtype_kv} keys"
-        yield Violation("nv-inputs", message, "use bf16 or fp16 for both, or the loops pipeline")
-    if s.pages == "vectorised":
-        yield Violation("nv-pages", "the copy engine reads rows, not vectors of slots", "use strided pages")
+    yield from engine_rules(schedule.pipeline, s, arch, INPUTS, "the mma pipeline")
     if s.head_qk not in HEADS_QK or s.head_v not in HEADS_V:
         message = f"heads of {s.head_qk} and {s.head_v}"
         yield Violation("nv-heads", message, f"use {', '.join(map(str, HEADS_V))}, or the loops pipeline")
@@ -85,19 +78,14 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     if allowed is None:
         message = f"{h.warpgroups} multiplying warpgroups, {h.together} blocks of a multiprocessor"
         yield Violation("nv-warpgroups", message, "use 1 to 3 and one block, or 1 and two blocks")
-    elif registers(signature, h) > allowed:
-        message = f"results, scores and weights take {registers(signature, h)} of {allowed} registers"
-        yield Violation("nv-registers", message, "use a smaller tile_n or fewer warpgroups")
+    else:
+        yield from register_rule(registers(signature, h), allowed, "use a smaller tile_n or fewer warpgroups")
     if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
         message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
         yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
     if h.stages > MAX_STAGES:
         yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
-    shared = shared_bytes(signature, h)
-    available = available_bytes(h, arch)
-    if shared > available:
-        message = f"rows and stages take {shared} of {available} bytes of shared memory"
-        yield Violation("nv-shared-memory", message, "use fewer stages or a smaller tile_n")
+    yield from shared_rule(shared_bytes(signature, h), available_bytes(h, arch))
 
 
 MAX_STAGES = 16

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
+from tilewright.ops.attention.nvidia_wgmma import changed, engine_rules, register_rule, shared_rule
 from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import Violation
@@ -70,8 +71,7 @@ def most_stages(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch
 def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of one byte."""
     s = signature
-    changed = s.softcap or s.bias != "none" or s.masked
-    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed + s.dropout)
+    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(s) + s.dropout)
     return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 8 + held
 
 
@@ -79,14 +79,7 @@ def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, a
     if not isinstance(schedule, Fp8Schedule):
         return
     s = signature
-    if not {"wgmma", "tma"} <= arch.features:
-        message = f"fp8 needs wgmma and TMA, which {arch.name} has not"
-        yield Violation("nv-arch", message, "use target sm_90a, or the mma pipeline")
-    if (s.dtype_q, s.dtype_kv) != ("fp8_e4m3", "fp8_e4m3"):
-        message = f"fp8 of {s.dtype_q} queries and {s.dtype_kv} keys"
-        yield Violation("nv-inputs", message, "use fp8_e4m3 for both, or the mma pipeline")
-    if s.pages == "vectorised":
-        yield Violation("nv-pages", "the copy engine reads rows, not vectors of slots", "use the mma pipeline")
+    yield from engine_rules("fp8", s, arch, ("fp8_e4m3",), "the mma pipeline")
     if s.scales == "block":
         message = "a tile of keys has one scale here, whatever blocks are"
         yield Violation("nv-scales", message, "use scales of tensors or heads, or the mma pipeline")
@@ -104,12 +97,9 @@ def tile_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: 
     allowed = REGISTERS.get(h.warpgroups)
     if allowed is None:
         yield Violation("nv-warpgroups", f"{h.warpgroups} multiplying warpgroups", "use 1 to 3")
-    elif registers(s, h) > allowed:
-        message = f"results, scores and weights take {registers(s, h)} of {allowed} registers"
-        yield Violation("nv-registers", message, "use a smaller tile_n or fewer warpgroups")
-    if shared_bytes(s, h) > arch.scratch_bytes:
-        message = f"rows and stages take {shared_bytes(s, h)} of {arch.scratch_bytes} bytes of shared memory"
-        yield Violation("nv-shared-memory", message, "use fewer stages or a smaller tile_n")
+    else:
+        yield from register_rule(registers(s, h), allowed, "use a smaller tile_n or fewer warpgroups")
+    yield from shared_rule(shared_bytes(s, h), arch.scratch_bytes)
 
 
 RULES = (signature_rule, tile_rule)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilewright.arch import Arch
+from tilewright.ops.attention.nvidia_wgmma import INPUTS, changed, engine_rules, register_rule, shared_rule
 from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import Violation
 
 ROWS, LINE_ELEMENTS, LINE = 64, 64, 128  # of a block; of a swizzled row, and its bytes
 HEADS_QK, HEAD_V = (512, 576), 512
-INPUTS = ("bf16", "fp16")
 COLUMNS = (16, 32, 48, 64, 80, 96)  # keys of a tile
 REGISTERS, BESIDE_REGISTERS, FEATURE_REGISTERS = 224, 26, 16  # of a multiplying thread
 
@@ -55,8 +55,7 @@ def shared_bytes(signature: AttentionSignature, schedule: LatentSchedule) -> int
 def registers(signature: AttentionSignature, schedule: LatentSchedule) -> int:
     """What a scoring thread holds: half of the results, scores, and these again as weights of two bytes."""
     s = signature
-    changed = s.softcap or s.bias != "none" or s.masked
-    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed + s.dropout)
+    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(s) + s.dropout)
     return s.head_v // 4 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
 
 
@@ -64,14 +63,7 @@ def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, a
     if not isinstance(schedule, LatentSchedule):
         return
     s = signature
-    if not {"wgmma", "tma"} <= arch.features:
-        message = f"latent needs wgmma and TMA, which {arch.name} has not"
-        yield Violation("nv-arch", message, "use target sm_90a, or the mma pipeline")
-    if s.dtype_q not in INPUTS or s.dtype_kv != s.dtype_q:
-        message = f"latent of {s.dtype_q} queries and {s.dtype_kv} keys"
-        yield Violation("nv-inputs", message, "use bf16 or fp16 for both, or the mma pipeline")
-    if s.pages == "vectorised":
-        yield Violation("nv-pages", "the copy engine reads rows, not vectors of slots", "use the mma pipeline")
+    yield from engine_rules("latent", s, arch, INPUTS, "the mma pipeline")
     if s.head_qk not in HEADS_QK or s.head_v != HEAD_V:
         message = f"heads of {s.head_qk} and {s.head_v}"
         yield Violation("nv-heads", message, f"use {HEADS_QK[0]} or {HEADS_QK[1]} and {HEAD_V}, or another pipeline")
@@ -85,12 +77,8 @@ def tile_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: 
         yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not whole products of 16 keys", "use 16 to 96 by 16")
     if h.stages < 2:
         yield Violation("nv-stages", f"{h.stages} stages: keys and values may lie apart", "use 2 or more")
-    if registers(s, h) > REGISTERS:
-        message = f"results, scores and weights take {registers(s, h)} of {REGISTERS} registers"
-        yield Violation("nv-registers", message, "use a smaller tile_n")
-    if shared_bytes(s, h) > arch.scratch_bytes:
-        message = f"rows and stages take {shared_bytes(s, h)} of {arch.scratch_bytes} bytes of shared memory"
-        yield Violation("nv-shared-memory", message, "use fewer stages or a smaller tile_n")
+    yield from register_rule(registers(s, h), REGISTERS, "use a smaller tile_n")
+    yield from shared_rule(shared_bytes(s, h), arch.scratch_bytes)
 
 
 RULES = (signature_rule, tile_rule)

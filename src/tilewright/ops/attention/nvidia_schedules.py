@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
+from tilewright.ops.attention.nvidia_wgmma import changed
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -109,11 +110,6 @@ def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of two bytes."""
     s, held = signature, BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(signature) + signature.dropout)
     return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
-
-
-def changed(signature: AttentionSignature) -> bool:
-    """Whether something is done to scores between the products and the softmax."""
-    return signature.softcap or signature.bias != "none" or signature.masked
 
 
 # Warpgroups and keys of a tile, the usual one first; most stages.
