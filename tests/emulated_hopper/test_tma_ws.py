@@ -339,7 +339,7 @@ MISTAKES = {
     "no fence before a store": ("tma_ws_leave", "fence_async_proxy();\n", ""),
     "no wait for a buffer": ("tma_ws_leave", "if (!x.boxes && me.thread == 0) {", "if (false) {"),
     "too many bytes announced": ("tma_ws_feed", "expect(t.bytes)", "expect(t.bytes + 16)"),
-    "too few arrivals": ("gemm_tma_ws", "(S::PingPong ? 1 : 2));", "(S::PingPong ? 1 : 3));"),
+    "too few arrivals": ("gemm_tma_ws", "ClusterN - 1) * S::sharing);", "ClusterN - 1) * (S::sharing + 1));"),
 }
 
 
