@@ -37,6 +37,10 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ["before  rule: ", "error/bound", "after   measured: ", "measured on "],
     ),
     "07_dtypes.py": ([], ["float16 x float16", "bfloat16", "float8_e4m3fn", "int8 x int8", "torch"]),
+    "08_attention.py": (
+        ["--prompt", "37", "--tokens", "2"],
+        ["prompt of 37: (1, 37, 8, 64), lse (1, 8, 37)", "2 tokens from 3 pages of 16: all right", "refused, as it"],
+    ),
 }
 
 

@@ -131,6 +131,26 @@ def test_rows_that_see_nothing_are_0_and_minus_infinity() -> None:
     assert tw.attention(q[:0], k[:0], v[:0]).shape == (0, SQ, HQ, DV)
 
 
+def test_the_longest_of_empty_sequences_is_0() -> None:
+    """As a serving loop counts it, with nothing in the cache yet or no rows in this step."""
+    q, k, v = arrays()
+    none, starts = np.zeros(B + 1, np.int32), np.arange(B + 1, dtype=np.int32) * SQ
+    rows = q.reshape(-1, *q.shape[2:])
+    keys, values = (one.reshape(-1, *one.shape[2:]) for one in (k, v))
+    out, lse = tw.attention(rows, keys, values, starts_q=starts, starts_k=none, longest_q=SQ, longest_k=0,
+                            return_lse=True)  # fmt: skip
+    assert (out == 0).all()
+    assert np.isneginf(lse).all()
+    kept = np.full((len(rows), HQ, DV), 7, np.float32)
+    tw.attention(rows, keys, values, starts_q=none, starts_k=none, longest_q=0, longest_k=0, out=kept)
+    assert (kept == 7).all()
+    table = np.zeros((B, 2), np.int32)
+    out = tw.attention(q, k, v, page_table=table, lengths_k=none[:B], longest_k=0)
+    assert (out == 0).all()
+    with pytest.raises(tw.TilewrightError, match="longest_k is -1"):
+        tw.attention(q, k, v, page_table=table, lengths_k=none[:B], longest_k=-1)
+
+
 def test_layouts_and_strides() -> None:
     q, k, v = arrays()
     want = tw.attention(q, k, v)

@@ -216,6 +216,25 @@ def test_a_value_that_nobody_sees_does_not_count(case: int, built: Built) -> Non
     assert looked > PROBLEMS // 2
 
 
+@pytest.mark.parametrize("case", range(len(SPECS)))
+def test_a_key_of_infinity_is_what_float64_makes_of_it(case: int, built: Built) -> None:
+    """A score of minus infinity weighs nothing, also where a kernel fills a query up with zeros beside the key."""
+    spec, has = SPECS[case], CASES[case][2]
+    draw, looked = random.Random(7), 0
+    for number, one in enumerate(one.dense() for one in drawings(spec, has)):
+        made = BINDING.sample(one, number)
+        keys = made.operands[NAMES.index("k")]
+        flat = keys.reshape(-1, *keys.shape[-2:])
+        if not len(flat):
+            continue
+        flat[draw.randrange(len(flat)), :, draw.randrange(keys.shape[-1])] = draw.choice((np.inf, -np.inf))
+        outcome(built[spec], one, made, 2)
+        check = BINDING.check(one, made)
+        assert check.ok, f"{one.describe()}: {check.detail}"
+        looked += 1
+    assert looked > PROBLEMS // 2
+
+
 def test_a_decode_kernel_refuses_many_rows_in_c_and_here(built: Built) -> None:
     spec = next(one for one in SPECS if one.schedule.pipeline == "decode" and not why_not_run(one.arch))
     has = CASES[SPECS.index(spec)][2]

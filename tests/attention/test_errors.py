@@ -250,7 +250,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {**NEW, "page_table": ints(0, 1, 3, 3).reshape(2, 2), "lengths": ints(0, 0), "k": K[:, :5],
               "v": V[:, :5]}, "operand-values", "no two in one slot"),
     (append, {"cache_k": np.lib.stride_tricks.as_strided(np.zeros((9, 2, 16), np.float32), (2, 9, 2, 16),
-                                                         (0, 128, 64, 4))}, "stride-overlap", "cache_k is written"),
+                                                         (0, 128, 64, 4))}, "out-overlaps-itself", "own"),
     (append, {"cache_k": K.reshape(7, 2, 2, 16).copy(), "cache_v": V.reshape(7, 2, 2, 24).copy(), "page_table": TABLE},
      "operand-values", "lengths"),
 ]  # fmt: skip

@@ -148,7 +148,7 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
         family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_keys=sink_keys,
         scaled=scale is not None, softcap=softcap is not None, dropout=bool(dropout),
         page_size=_optional("page_size", given["page_size"]),
-        longest=(_optional("longest_q", given["longest_q"]), _optional("longest_k", given["longest_k"])),
+        longest=(_longest("longest_q", given["longest_q"]), _longest("longest_k", given["longest_k"])),
         scale_block=_optional("scale_block", given["scale_block"]), splits=_optional("splits", given["splits"]),
         lse=bool(given["return_lse"]), out_dtype=given["out_dtype"],
     )  # fmt: skip
@@ -157,6 +157,11 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
         (1.0 if scale is None else scale, 0.0 if softcap is None else softcap, dropout, *halves),
         tuple(attributes),
     )
+
+
+def _longest(name: str, value: Any) -> int:
+    """A bound; that of sequences which are all empty is 0, and 0 stands for none: one row more bounds them too."""
+    return 1 if value is not None and whole_number(name, value) == 0 else _optional(name, value)
 
 
 def _optional(name: str, value: Any) -> int:

@@ -1,7 +1,9 @@
 // Rows that came out as no number although their weights are numbers.
 //
 // A key that a row does not see does not count, whatever its value; but the fast kernels multiply by weights of 0, and 0
-// times infinity is no number.  Such rows are summed again, one key after the other, without those of no weight.
+// times infinity is no number.  Such rows are summed again, one key after the other, without those of no weight.  Where
+// a kernel also fills queries up with zeros beside which elements of a key stand, weights come out as no number too,
+// though the score may be minus infinity: those are found again first.
 #pragma once
 #include <tilewright/cpu/attention_softmax.h>
 #include <tilewright/cpu/attention_view.h>
@@ -11,6 +13,21 @@ namespace tw {
 template <class Config> struct Careful {
   using Q = typename Config::Q;
   using K = typename Config::KV;
+
+  // The maximum and the sum of the row's softmax, in powers of two.
+  static __attribute__((noinline, cold)) void weights(const tw_attention_args &x, const Sequence &s, int64_t kv_head,
+                                                      int64_t head, int64_t i, float &top, float &sum) {
+    Rows<K> k(x, s, x.k, x.k_strides, kv_head);
+    top = minus_infinity, sum = 0.0f;
+    if constexpr (Config::sink) top = static_cast<const float *>(x.sink)[head] * log2_e, sum = 1.0f;
+    for (int64_t j = 0; j < s.to(x, i); ++j) {
+      if (j < s.from(x, i) && j >= x.sink_keys) continue;
+      float one = score(x, s, head, i, j, k.at(j)), now = one > top ? one : top;
+      vf less = subtracted(splat(now));
+      sum = sum * vexp2(splat(top) - less)[0] + vexp2(splat(one) - less)[0];
+      top = now;
+    }
+  }
 
   // The row's results over its sum; `top` and `sum` are those of its softmax, in powers of two.
   static __attribute__((noinline, cold)) void row(const tw_attention_args &x, const Sequence &s, int64_t kv_head,

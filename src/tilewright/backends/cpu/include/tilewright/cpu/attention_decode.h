@@ -239,6 +239,9 @@ template <class Config> struct AttentionDecode {
                                                const Sizes &z, int64_t kv_head, const Head &own) {
     for (int64_t r = 0; r < all.total(); ++r) {
       int64_t head = all.head(kv_head, r), i = all.row(r);
+      // The last vector of a key repeats some of it, beside zeros: what is infinite there is no number then.
+      const bool repeats = !z.in_lanes && x.head_qk > whole && x.head_qk % whole != 0;
+      if (repeats && own.sum[r] != own.sum[r]) Careful<Config>::weights(x, s, kv_head, head, i, own.top[r], own.sum[r]);
       float share = own.sum[r] == 0.0f ? 0.0f : 1.0f / own.sum[r];
       O *to = o_row<O>(x, s, head, i);
       vf doubt{};  // a NaN anywhere stays
