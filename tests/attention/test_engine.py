@@ -69,6 +69,25 @@ def test_a_leak_is_seen_in_any_type() -> None:
     assert problem_sets.leaking(ATTENTION, [same, larger]) == [same]
 
 
+@pytest.mark.parametrize("target", ["x86_64_v3", "sm_90a", "gfx942"])
+def test_the_stages_of_a_held_out_problem_are_held_out_too(target: str) -> None:
+    """A sweep measures stages: the keys in parts, and the parts joined."""
+    stages = {
+        ATTENTION.measured_as(stage)
+        for one in of("holdout")
+        for way in ATTENTION.ways(one, target).values()
+        for stage in way
+    }
+    assert target == "x86_64_v3" or {"split", "combine"} <= {one.family for one in stages}
+    assert len(problem_sets.leaking(ATTENTION, stages)) == len(stages)
+
+
+def test_where_no_window_is_nothing_says_where_it_lies() -> None:
+    held = next(one for one in of("holdout") if (one.window_left, one.window_right) == (-1, -1))
+    both = [replace(held, align="bottom_right"), replace(held, align="top_left")]
+    assert problem_sets.leaking(ATTENTION, both, [held]) == both
+
+
 def test_random_ones_are_told_by_their_seed_and_of_every_family() -> None:
     for device in ("cpu", "cuda"):
         found = [ATTENTION.problem(one) for one in PART.random(5, 64, device)]

@@ -179,6 +179,35 @@ def test_a_value_that_cannot_be_meant_is_told_as_it_was_written(trait: Any, text
     assert "tile_m" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"trait_config": {"data_type": 64}}, "'64' is not an element type"),
+        ({"trait_config": {"data_type": {"min": 1, "max": 2}}}, "'1' is not an element type"),
+        ({"trait_config": {"data_type": [None]}}, "data_type of the configuration is None, and must be a text"),
+        ({"trait_config": {}, "layout": True}, "layout of the configuration is true, and must be a text"),
+        ({"trait_config": {"layouts": [{"a": 1}]}}, "layouts of the configuration is {'a': 1}"),
+        ({"trait_config": {"outputs": [[]]}}, "outputs of the configuration is []"),
+        ({"trait_config": {"num_d": ["1"]}}, "such as 1 without quotes"),
+        ({"trait_config": {**PACKED, "unroll": [1, [2]]}}, "unroll of the configuration is [2], and must be a whole"),
+        ({"trait_config": {**PACKED, "warp_tile": [[6, None, 1]]}}, "warp_tile of the configuration is [6, None, 1]"),
+        ({"trait_config": {**PACKED, "warp_tile": [[6, 16]]}}, "must be a list of as many values"),
+    ],
+)
+def test_a_value_of_another_kind_is_told_whatever_the_trait(config: dict[str, Any], text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        instances.expand(GEMM, config, TARGET)
+    assert text in str(caught.value)
+
+
+def test_a_number_may_stand_for_a_word_as_on_a_command_line() -> None:
+    attention = ops.op("attention")
+    found = instances.expand(attention, {"trait_config": {"heads": {"values": [64, 128]}, "data_type": "fp32"}}, TARGET)
+    named = instances.expand(attention, {"trait_config": {"heads": ["64", "128"], "data_type": "fp32"}}, TARGET)
+    assert found.specs
+    assert found.specs == named.specs
+
+
 def test_very_many_combinations_are_refused_before_they_are_made() -> None:
     with pytest.raises(RequestError) as caught:
         expand(tile_m=HUGE, tile_n=HUGE)

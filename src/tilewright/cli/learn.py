@@ -155,6 +155,8 @@ def train(
         return
     score = made.card.metrics["cross_validation"]
     _show_scores({made.card.name: score})
+    if made.unsure:
+        say(f"dispatch will not go by it: {made.unsure}")
     if "judged" in made.card.metrics:
         say(f"judged {made.card.metrics['judged']}")
     for why, count in found.left_out.items():

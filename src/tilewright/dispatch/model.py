@@ -41,13 +41,14 @@ MOST_BYTES = 16 << 20
 _ARRAYS = ("nodes", "roots", "depths", "low", "high")
 # What reading a file that is none of ours, or was damaged, may end in.
 _DAMAGE = (
-    ValueError, LookupError, TypeError, EOFError, OverflowError, MemoryError, RuntimeError, zipfile.BadZipFile,
-    zlib.error,
+    ValueError, LookupError, TypeError, AttributeError, EOFError, OverflowError, MemoryError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
 _OUTDATED = "the analytic estimate, which it looks at, has changed since it was trained: train it again"
+_MOST = 500.0  # of a card's logarithms: more than any model has, less than overflows
 _SAME_ESTIMATE = 1e-6  # compilers of NumPy may round another way
 
 
@@ -106,15 +107,31 @@ class Model:
         with speaking_of(self.card.devices[0] if self.card.devices else {}):
             return "" if self.card.probes and all(map(self._as_it_was, self.card.probes)) else _OUTDATED
 
+    @cached_property
+    def unsure(self) -> str:
+        """Why a model says nothing anywhere: the estimate chose better where neither had seen the answer."""
+        learned, guessed = (self.card.metrics.get(name) for name in ("cross_validation", "estimate"))
+        if not isinstance(learned, Mapping) or not isinstance(guessed, Mapping):
+            return ""  # trained before cards told
+        mine, theirs = _number(learned["mean"], 0.0), _number(guessed["mean"], 0.0)
+        if mine >= theirs:
+            return ""
+        return (
+            f"on problems it had not seen its choices reached {mine:.1%} of the fastest, the estimate's {theirs:.1%}: "
+            "train it on more"
+        )
+
     def _as_it_was(self, probe: Mapping[str, Any]) -> bool:
         op = ops.op(self.card.op)
         try:
             problem, spec = op.problem_from_dict(dict(probe["problem"])), op.spec_from_dict(dict(probe["kernel"]))
+            if op.check(spec):
+                return False  # an estimate is of kernels that can be
             family = backend(arch_by_name(spec.arch).backend)
             now = family.estimate(spec, problem, int(probe["threads"]) or 1)
             return bool(abs(now - float(probe["seconds"])) <= _SAME_ESTIMATE * abs(now))
-        except (TilewrightError, LookupError, TypeError, ValueError):  # a kernel or problem of another version
-            return False
+        except (TilewrightError, LookupError, TypeError, ValueError, ArithmeticError):
+            return False  # a kernel or problem of another version, or none at all
 
     @cached_property
     def _by_sets(self) -> BySets | None:
@@ -160,8 +177,8 @@ class Model:
         if not any(same_device(one, device) for one in self.card.devices):
             known = "; ".join(", ".join(f"{name} {value}" for name, value in one.items()) for one in self.card.devices)
             return f"this device is none it knows ({known})"
-        if self.outdated:
-            return self.outdated
+        if self.outdated or self.unsure:
+            return self.outdated or self.unsure
         new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
         return f"it has not seen {', '.join(new)}" if new else ""
 
@@ -318,24 +335,52 @@ def _rough(parts: Any) -> tuple[float, float, float]:
     return start, byte, operation
 
 
+def _card(data: Mapping[str, Any]) -> Card:
+    """A card as read; what selection relies on is of its kind, whoever wrote the file."""
+    if not all(isinstance(data[name], dict) for name in ("vocabulary", "data", "metrics", "versions")):
+        raise ValueError("its card is none")
+    return Card(
+        **{
+            **data,
+            **{name: _words(data[name]) for name in ("targets", "signatures", "columns")},
+            "op": _words([data["op"]])[0],
+            "devices": _objects(data["devices"]),
+            "rough": _rough(data["rough"]),
+            "base": _number(data["base"], -_MOST),
+            "far": _number(data["far"], 1.0, 1e100),
+            "sigma": _number(data["sigma"], 0.0),
+            "probes": _objects(data.get("probes", [])),
+            "vocabulary": {name: _words(words) for name, words in data["vocabulary"].items()},
+        }
+    )
+
+
+def _words(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise ValueError(f"{given!r:.60} are no words")
+    return tuple(given)
+
+
+def _objects(given: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise ValueError(f"{given!r:.60} are no descriptions")
+    return tuple(given)
+
+
+def _number(given: Any, least: float, most: float = _MOST) -> float:
+    found = float(given)
+    if isinstance(given, bool) or not least <= found <= most:
+        raise ValueError(f"{given!r:.60} is no number that a model has")
+    return found
+
+
 def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise ValueError(f"its format is {head.get('format') if isinstance(head, dict) else head!r}, not {FORMAT}")
     data = head["card"]
     if head["digest"] != digest_of(data, arrays):
         raise ValueError("its digest is not that of its content: it was changed after it was written")
-    card = Card(
-        **{
-            **data,
-            "targets": tuple(data["targets"]),
-            "devices": tuple(data["devices"]),
-            "signatures": tuple(data["signatures"]),
-            "columns": tuple(data["columns"]),
-            "rough": _rough(data["rough"]),
-            "probes": tuple(data.get("probes", ())),
-            "vocabulary": {name: tuple(words) for name, words in data["vocabulary"].items()},
-        }
-    )
+    card = _card(data)
     width = len(card.columns)
     forest = Forest(arrays["nodes"], arrays["roots"], arrays["depths"], card.base)
     wrong = forest.wrong(width)
@@ -345,6 +390,7 @@ def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
     if model.frame.columns != card.columns:
         odd = sorted(set(model.frame.columns) ^ set(card.columns)) or ["their order"]
         raise ValueError(f"its features are not those of this version: {', '.join(odd[:4])}")
+    _ = model.unsure  # a card that holds something else than scores is told now
     return model
 
 

@@ -83,6 +83,13 @@ class Data:
         return vocabulary(specs, kernel_columns(self.op.schedules))
 
     @cached_property
+    def problems(self) -> Array:
+        """The number of each group's problem: one measured with several numbers of threads, or on several devices, is
+        several groups."""
+        numbers: dict[Any, int] = {}
+        return np.array([numbers.setdefault(one.problem, len(numbers)) for one in self.groups], np.int64)
+
+    @cached_property
     def seen(self) -> tuple[str, ...]:
         """What each group's problem is known by, short: on cards, which say what a model was trained on."""
         return tuple(problem_digest(self.op.name, _plain(one.problem))[:_SHORT] for one in self.groups)
@@ -142,7 +149,8 @@ def collect(
     kept = held_out(op) if held is None else held
     groups = []
     leaks: dict[str, bool] = {}
-    for (text, _, threads), rows in found.items():
+    known: dict[str, dict[str, Any]] = {}  # devices that something is learned from
+    for (text, fingerprint, threads), rows in found.items():
         problem = _problem(op, rows[0][0])
         if problem is None or (keep is not None and not keep(problem)):
             leave("not asked for" if problem is not None else "a problem of another version", len(rows))
@@ -153,8 +161,9 @@ def collect(
             leave("held out, or near a problem that is", len(rows))
             continue
         groups.append(_group(problem, threads, rows))
+        known[fingerprint] = devices[fingerprint]
     targets = sorted({spec.arch for group in groups for spec in group.specs})
-    return Data(op, tuple(groups), tuple(targets), tuple(devices.values()), left_out, _digest_of(kept))
+    return Data(op, tuple(groups), tuple(targets), tuple(known.values()), left_out, _digest_of(kept))
 
 
 def _digest_of(problems: Sequence[Any]) -> str:
@@ -195,13 +204,14 @@ def estimates_of(specs: Sequence[KernelSpec], problem: Any, threads: int) -> Arr
 
 
 def demand_enough(data: Data, least: int = LEAST_PROBLEMS) -> None:
-    if len(data.groups) < least:
+    count = len(set(data.seen))
+    if count < least:
         told = ", ".join(f"{count} {why}" for why, count in data.left_out.items())
         raise RequestError(
-            f"there are {len(data.groups)} problems to learn from, and {least} are the least"
+            f"there are {count} problems to learn from, and {least} are the least"
             + (f" (left out: {told})" if told else ""),
             rule="too-little-data",
-            value=len(data.groups),
+            value=count,
             remedy="measure more: `tilewright bench OP --problems random:SEED:COUNT`",
         )
 

@@ -11,6 +11,8 @@ import numpy as np
 from tilewright.dispatch.model import Asked, Model
 from tilewright.learn.data import Array, Data, matrix, near
 
+NOWHERE = 1 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -21,7 +23,7 @@ class Choice:
     chosen: str  # digest of a kernel
     oracle: float  # seconds of the fastest
     seconds: float  # of the chosen
-    rank: int  # of the fastest kernel in the order of prediction: 0 means it was chosen
+    rank: int  # of a fastest kernel in the order of prediction: 0 means one was chosen; NOWHERE: none was looked at
 
     @property
     def efficiency(self) -> float:
@@ -56,8 +58,9 @@ def choices(data: Data, scores: Array) -> list[Choice]:
     for one in data.groups:
         order = np.argsort(scores[first : first + len(one.specs)], kind="stable")
         first += len(one.specs)
-        chosen, fastest = int(order[0]), int(np.argmin(one.seconds))
-        rank = int(np.flatnonzero(order == fastest)[0])
+        chosen = int(order[0])
+        fastest = np.flatnonzero(one.seconds[order] <= one.oracle)  # none, where the estimate left it out
+        rank = int(fastest[0]) if len(fastest) else NOWHERE
         found.append(
             Choice(one.family, one.problem, one.specs[chosen].digest, one.oracle, float(one.seconds[chosen]), rank)
         )
@@ -71,14 +74,14 @@ def again(found: Sequence[Choice], first: Data, second: Data) -> list[Choice]:
     was the fastest of the first is the oracle, with its time of the second.  What the second did not look at stays.
     """
     times = {
-        (one.problem, spec.digest): float(seconds)
+        (one.problem, one.threads, spec.digest): float(seconds)
         for one in second.groups
         for spec, seconds in zip(one.specs, one.seconds.tolist(), strict=True)
     }
     judged = []
     for one, group in zip(found, first.groups, strict=True):
-        oracle = times.get((group.problem, group.specs[int(np.argmin(group.seconds))].digest))
-        chosen = times.get((group.problem, one.chosen))
+        oracle = times.get((group.problem, group.threads, group.specs[int(np.argmin(group.seconds))].digest))
+        chosen = times.get((group.problem, group.threads, one.chosen))
         if oracle is not None and chosen is not None:
             one = replace(one, oracle=oracle, seconds=chosen)
         judged.append(one)

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.dispatch.model import Card, Model, rough, same_device
 from tilewright.errors import RequestError
 from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, Group, demand_enough, matrix, near, rough_of
-from tilewright.learn.evaluate import Score, choices, score
+from tilewright.learn.evaluate import Score, by_estimate, choices, score
 from tilewright.ops.features import Frame, kernel_columns, values
 from tilewright.runtime.trees import NODE, Forest
 
@@ -73,23 +73,25 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     rows = _Rows(x, y - before, groups, _weights(asked, settings))
     honest = _Honest.of(asked, start)
     alone = rows if honest.started else replace(rows, y=y)
-    out = _by_others(alone, frame, settings) + (before if honest.started else 0.0)
+    out = _by_others(alone, asked.problems, frame, settings) + (before if honest.started else 0.0)
     forest = _fit(rows, frame, settings)
     if start is not None:
         forest = joined(start.forest, forest)
     judged = honest.groups[groups]
     sigma = float(np.sqrt(np.average((out - y)[judged] ** 2, weights=rows.weights[judged])))
     card = _card(data, frame, forest, score(choices(honest.kept(asked), out[judged])), settings)
-    card = replace(card, sigma=sigma, rough=guess, far=far)
+    card = replace(card, sigma=sigma, rough=guess, far=far, metrics={
+        **card.metrics, "estimate": score(by_estimate(honest.kept(data))).to_dict(),
+    })  # fmt: skip
     low, high = x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64)
     if start is not None:
         card, low, high = _continued(card, start, honest), np.minimum(low, start.low), np.maximum(high, start.high)
     return Model(card, forest, low, high)
 
 
-def _by_others(rows: _Rows, frame: Frame, settings: Settings) -> Array:
-    """Of each row, what a forest says that has seen nothing of its problem."""
-    folds = _folds(rows.groups, settings)
+def _by_others(rows: _Rows, problems: Array, frame: Frame, settings: Settings) -> Array:
+    """Of each row, what a forest says that has seen nothing of its problem; `problems` has each group's."""
+    folds = _folds(problems, settings)
     out = np.empty(len(rows.y))
     for fold in range(settings.folds):
         test = folds[rows.groups] == fold
@@ -179,10 +181,10 @@ def _weights(data: Data, settings: Settings) -> Array:
     return np.concatenate(found) * data.rows / len(data.groups)
 
 
-def _folds(groups: Array, settings: Settings) -> Array:
-    """A fold a problem: all kernels of a problem are in one."""
-    count = int(groups.max()) + 1
-    return np.random.default_rng(settings.seed).permutation(count) % settings.folds
+def _folds(problems: Array, settings: Settings) -> Array:
+    """The fold of each group: all groups of a problem, whatever their threads and devices, are in one."""
+    count = int(problems.max()) + 1
+    return (np.random.default_rng(settings.seed).permutation(count) % settings.folds)[problems]
 
 
 def _fit(rows: _Rows, frame: Frame, settings: Settings) -> Forest:
@@ -264,8 +266,7 @@ def _demand_continues(start: Model, data: Data) -> None:
         if not any(same_device(known, one) for known in start.card.devices):
             told = ", ".join(f"{name} {one[name]}" for name in _WORDS if name in one)
             raise _other_start(start, f"was trained on another device than these data ({told})", "train a new model")
-    holdout = start.card.data.get("holdout", data.holdout)
-    if holdout != data.holdout:
+    if start.card.data.get("holdout") != data.holdout:  # one that does not say may have seen anything
         raise _other_start(start, "was kept from other problems than these are", "train a new model on all the data")
     if start.outdated:
         raise _other_start(

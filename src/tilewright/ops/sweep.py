@@ -70,7 +70,9 @@ def _bad(name: str, given: Any, why: str = "") -> RequestError:
     )
 
 
-_KINDS: dict[type[Any], str] = {int: "a whole number", str: "a text", bool: "true or false", float: "a number"}
+_KINDS: dict[type[Any], str] = {
+    int: "a whole number", str: "a text", bool: "true or false", float: "a number", tuple: "a list of as many values",
+}  # fmt: skip
 
 
 def wrong_kind(name: str, value: Any, kind: type[Any]) -> RequestError:

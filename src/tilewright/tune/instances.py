@@ -168,12 +168,12 @@ def read(op: Op, data: Mapping[str, Any]) -> Traits:
             continue
         if _folded(name) not in axes:
             raise unknown_name(name, [TRAITS, POOL, *(_singular(one) for one in op.axes)])
-        _add(found.axes, axes[_folded(name)].name, name, given)
+        _add_axis(found.axes, axes[_folded(name)], name, given)
     for name, given in config.trait_config.items():
         if name.startswith("_"):
             continue
         if _folded(name) in axes:
-            _add(found.axes, axes[_folded(name)].name, name, given)
+            _add_axis(found.axes, axes[_folded(name)], name, given)
         elif name in fields:
             _add(found.fields, name, name, given)
         else:
@@ -188,6 +188,17 @@ def _folded(name: str) -> str:
 
 def _singular(axis: Axis) -> str:
     return axis.option.lstrip("-").replace("-", "_")
+
+
+def _add_axis(there: dict[str, tuple[Any, ...]], axis: Axis, name: str, given: Any) -> None:
+    """Values of an axis, of its kind; a number where words are wanted is what a command line would have of it."""
+    _add(there, axis.name, name, given)
+    words = axis.kind is str
+    values = tuple(str(one) if words and type(one) is int else one for one in there[axis.name])
+    for one in values:
+        if type(one) is not axis.kind:
+            raise wrong_kind(name, one, axis.kind)
+    there[axis.name] = values
 
 
 def _add(there: dict[str, tuple[Any, ...]], key: str, name: str, given: Any) -> None:
@@ -302,15 +313,20 @@ def _value(spec: KernelSpec, name: str) -> Any:
     return value if at is None else value[at]
 
 
+def _kind(value: Any) -> Any:
+    """What a value must have in common with the one it takes the place of: of several, the kind of each."""
+    return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
+
+
 def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
     changes: dict[str, Any] = {}
     for name, value in values.items():
         field, at = _place(spec, name) or ("", None)
         before = changes.get(field, getattr(spec.schedule, field))
         one = before if at is None else before[at]
-        if type(value) is not type(one) and not (at is None and isinstance(value, list)):
-            raise wrong_kind(name, value, type(one))
         new = tuple(value) if isinstance(value, list) else value
+        if _kind(new) != _kind(one):
+            raise wrong_kind(name, value, type(one))
         changes[field] = new if at is None else (*before[:at], new, *before[at + 1 :])
     return dataclasses.replace(spec, schedule=dataclasses.replace(spec.schedule, **changes)) if changes else spec
 

@@ -91,8 +91,16 @@ def _holdout() -> list[Values]:
 
 
 def _kind(p: AttentionProblem) -> tuple[Any, ...]:
-    return (p.family, p.heads_q, p.heads_kv, p.head_qk, p.head_v, p.window_left, p.window_right, p.align, p.packed,
+    """What neighbours have in common; the keys in parts are the same problem, and no window lies nowhere."""
+    family = "forward" if p.family == "split" else p.family
+    align = p.align if (p.window_left, p.window_right) != (-1, -1) else ""
+    return (family, p.heads_q, p.heads_kv, p.head_qk, p.head_v, p.window_left, p.window_right, align, p.packed,
             p.pages, p.lookup, p.page_size, p.mask, p.bias)  # fmt: skip
+
+
+def _joins(p: AttentionProblem) -> tuple[Any, ...]:
+    """What the stage that joins parts knows of its problem; it sees no keys."""
+    return p.heads_q, p.head_v, p.packed
 
 
 def _sizes(p: AttentionProblem) -> tuple[int, ...]:
@@ -237,7 +245,10 @@ class AttentionEngine:
         return "prefill" if p.window_right == 0 else "encoder"
 
     def near(self, one: AttentionProblem, other: AttentionProblem) -> bool:
-        """Whatever the types, the numbers and what else is added to scores."""
+        """Whatever the types, the numbers and what else is added to scores; the stages of a problem are near it."""
+        if "combine" in (one.family, other.family):
+            sizes = [(each.batch, each.rows, each.total_rows) for each in (one, other)]
+            return "append" not in (one.family, other.family) and _joins(one) == _joins(other) and _close(*sizes)
         return _kind(one) == _kind(other) and _close(_sizes(one), _sizes(other))
 
     problem_feature_names = features.PROBLEM
