@@ -238,6 +238,16 @@ def test_a_kernel_that_failed_before_is_not_unseen_when_a_search_goes_on() -> No
     assert searching._by_chance(found, way)
 
 
+def test_one_whole_measurement_says_nothing_of_luck() -> None:
+    found = searching.run(
+        Space(specs()[:4]), strategy("random", Space(specs()[:4]), 3, FULL), lambda trials: [], 0.0, rounds=FULL,
+        known={0: Seen(2e-6, 0.0, FULL), 1: Seen(1e-6, 0.0, FULL // 4)},
+    )  # fmt: skip
+    told = searching.regret(found, [1e-6], by_chance=False)
+    assert (told.again, told.again_p90) == (None, None)
+    assert told.store == pytest.approx(1.0)
+
+
 def test_the_curve_falls_and_ends_with_what_was_found() -> None:
     trace = searched("evolve", BUDGET, Machine(0.02))
     times = [seconds for _, seconds in trace.curve]

@@ -400,6 +400,19 @@ def test_a_worker_that_others_end_says_nothing_about_a_kernel(
     assert {one.status for one in found.values()} == {OK}
 
 
+def test_a_worker_that_is_killed_while_it_starts_is_not_waited_for(three: list[KernelSpec]) -> None:
+    lane = Lane(TARGET, 1)
+    try:
+        lane.prepare()
+        assert lane._pid is not None
+        os.kill(lane._pid, signal.SIGKILL)
+        lane.open()
+        assert lane._pid is None, "nobody waits for the words of a process that is gone"
+        assert [one.status for one in lane.measure(PROBLEM, [built(three[0])], QUICK)] == [OK]
+    finally:
+        lane.close()
+
+
 def test_workers_that_do_not_even_start_blame_no_kernel(
     tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:

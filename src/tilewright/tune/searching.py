@@ -147,16 +147,17 @@ class Regret:
 def regret(trace: Trace, elsewhere: Iterable[float], *, by_chance: bool, seed: int = 0) -> Regret:
     """Of a search; `elsewhere` are times that the store has of the problem."""
     times = np.array(sorted(trace.times.values()))
-    unseen = trace.size - len(trace.met)
+    unseen = trace.size - len(trace.met | trace.times.keys())
     if not len(times):
         return Regret(None, None, None, unseen, None)
     best = float(times[0])
     draw = np.random.default_rng(seed)
     least = times[draw.integers(0, len(times), (RESAMPLED, len(times))).min(axis=1)] / best - 1
+    luck = len(times) > 1  # one kernel drawn from one says nothing
     return Regret(
         max(0.0, best / min([best, *elsewhere]) - 1),
-        float(least.mean()),
-        float(np.quantile(least, 0.9)),
+        float(least.mean()) if luck else None,
+        float(np.quantile(least, 0.9)) if luck else None,
         unseen,
         unseen / (len(times) + 1) if by_chance else None,
     )
