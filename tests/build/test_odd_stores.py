@@ -256,3 +256,23 @@ def test_no_room_is_noticed_where_nobody_says_so(tmp_path: Path, monkeypatch: py
     spoken = Outcome(1, "k.cpp:1:1: error: expected ';'", 0.1)
     told = compile_failure("k", ["c++"], spoken, log_path=None, reproduce="", store=tmp_path)
     assert told.rule == "compile-failed", "a real error is a real error, however full the disk"
+
+
+def test_a_linker_s_lost_words_are_no_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose, "_no_room", lambda store: True)
+    cut = Outcome(1, "collect2: error: ld returned 1 exit status\n", 0.1)
+    told = compile_failure("k", ["c++"], cut, log_path=None, reproduce="", store=tmp_path)
+    assert told.rule == "store-full", "what the linker said before is lost with the disk's space"
+    whole = Outcome(1, "/usr/bin/ld: k.o: undefined reference to `x'\n" + cut.log, 0.1)
+    told = compile_failure("k", ["c++"], whole, log_path=None, reproduce="", store=tmp_path)
+    assert told.rule == "compile-failed"
+
+
+def test_a_full_disk_is_told_before_what_kernels_did_themselves(store: Store, use_stub: UseStub) -> None:
+    specs = tiny_specs(6)
+    broken = 'echo "k.cpp:1:1: error: no such thing" >&2; exit 1'
+    full = 'echo "ld: final link failed: No space left on device" >&2; exit 1'
+    use_stub(f'case "$src" in *{specs[-1].digest[:8]}*) {full};; *) {broken};; esac')
+    with pytest.raises(StoreError) as caught:
+        Builder().build_many(specs)
+    assert caught.value.rule == "store-full"

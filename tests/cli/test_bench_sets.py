@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.tune.failing import FailingBuilder
+from tests.tune.failing import FailingBuilder, NothingBuilds
 from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.cli import _sweep
@@ -247,6 +247,26 @@ def test_failures_are_told_at_the_end_and_stop_nothing(tmp_path: Path, monkeypat
     assert "1 build-failed: " in done.stderr
     assert "no such instruction" in done.stderr
     assert "build-failed" in [one["status"] for one in csv.DictReader((tmp_path / "o.csv").open())]
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_known_failures_are_told_and_measured_again_only_where_asked(
+    tmp_path: Path, own: measured.Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--problems", problems(tmp_path / "p.json", 4))
+    with monkeypatch.context() as patched:
+        patched.setattr(forge, "Builder", NothingBuilds)
+        assert "build-failed" in bench(*words, status=1).stderr
+    failed = own.results.count()
+    done = bench(*words, status=1)
+    assert f"{failed} of these have no time ({failed} build-failed); --retry" in done.stderr
+    assert f"{failed} kernels failed" in done.stderr
+    assert "--retry" in done.stderr.partition("remedy")[2]
+    done = bench(*words, "--retry")
+    assert f"{failed} to measure" in done.stderr
+    assert own.results.count() == failed
+    assert "have no time" not in bench(*words).stderr
+    assert "[option-without-set]" in bench("--m", "4", "--n", "4", "--k", "4", "--retry", status=1).stderr
 
 
 def test_progress_says_what_is_left() -> None:

@@ -1,4 +1,4 @@
-"""A builder whose first kernel does not compile."""
+"""Builders of which the first kernel does not compile, or none."""
 
 from __future__ import annotations
 
@@ -17,4 +17,11 @@ class FailingBuilder(Builder):
         for one in others:
             Builder().build_one(one)
         options["on_event"](events.BuildFailed(first.name, WHY, ""))
+        raise CompileError(WHY, rule="compile", value="", remedy="x")
+
+
+class NothingBuilds(Builder):
+    def build_many(self, specs: Any, **options: Any) -> Any:
+        for one in specs:
+            options["on_event"](events.BuildFailed(one.name, WHY, ""))
         raise CompileError(WHY, rule="compile", value="", remedy="x")

@@ -15,7 +15,7 @@ import pytest
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec
 from tilewright.tune import search, searching
-from tilewright.tune.search import STRATEGIES, Halving, Seen, Shape, Space, Trial, strategy
+from tilewright.tune.search import STRATEGIES, Halving, Random, Seen, Shape, Space, Trial, strategy
 
 FULL = 16  # rounds of a whole measurement
 BUILD, ROUND = 1.0, 0.25  # seconds of the clock
@@ -226,6 +226,26 @@ def test_what_is_known_is_told_and_not_measured_again(name: str) -> None:
     assert before.found is not None
     assert after.found <= before.found
     assert behind(after, machine) <= behind(before, first)
+
+
+def test_a_kernel_that_failed_before_is_not_unseen_when_a_search_goes_on() -> None:
+    space = Space(specs()[:10])
+    way = strategy("random", space, 3, FULL)
+    assert isinstance(way, Random)
+    known = {place: Seen(None if place == way.order[0] else 2e-6, 0.0, FULL) for place in way.order[:4]}
+    found = searching.run(space, way, lambda trials: [], 0.0, rounds=FULL, known=known)
+    assert searching.regret(found, [], by_chance=True).unseen == 6
+    assert searching._by_chance(found, way)
+
+
+def test_one_whole_measurement_says_nothing_of_luck() -> None:
+    found = searching.run(
+        Space(specs()[:4]), strategy("random", Space(specs()[:4]), 3, FULL), lambda trials: [], 0.0, rounds=FULL,
+        known={0: Seen(2e-6, 0.0, FULL), 1: Seen(1e-6, 0.0, FULL // 4)},
+    )  # fmt: skip
+    told = searching.regret(found, [1e-6], by_chance=False)
+    assert (told.again, told.again_p90) == (None, None)
+    assert told.store == pytest.approx(1.0)
 
 
 def test_the_curve_falls_and_ends_with_what_was_found() -> None:

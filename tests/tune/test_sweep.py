@@ -22,11 +22,12 @@ from tilewright.backends.base import backend
 from tilewright.build import Builder
 from tilewright.dispatch.records import machine
 from tilewright.dispatch.results import OK, Result, Results
-from tilewright.errors import DeviceError
+from tilewright.errors import CompileError, DeviceError, StoreError, ToolchainError
 from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime import host
 from tilewright.runtime.timing import Method
 from tilewright.tune import lane as lanes
-from tilewright.tune import quiet
+from tilewright.tune import quiet, worker
 from tilewright.tune.crew import Crew, here
 from tilewright.tune.lane import Built, Lane, LaneLost, Outcome
 from tilewright.tune.spent import Spent
@@ -158,6 +159,66 @@ def test_a_kernel_that_cannot_be_built_is_a_row(
     rows = sweep(Results(tmp_path / "r.db"), three[:2], [PROBLEM])
     assert {one.kernel.digest: one.status for one in rows} == {three[0].digest: "build-failed", three[1].digest: OK}
     assert next(one.reason for one in rows if one.status != OK) == "no such instruction"
+
+
+@pytest.mark.parametrize("error", [StoreError, ToolchainError], ids=["no-room", "no-compiler"])
+def test_what_is_no_kernel_s_fault_is_no_row_and_the_same_again_goes_on(
+    tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    """A disk that is full, a compiler that was taken away: kernels can be built once that is mended."""
+
+    class Stopped(FailingBuilder):
+        def build_many(self, specs: Any, **options: Any) -> Any:
+            try:
+                super().build_many(specs, **options)
+            except CompileError:
+                raise error("gone", rule="no-compiler", value="", remedy="") from None
+
+    store = Results(tmp_path / "r.db")
+    with monkeypatch.context() as patched:
+        patched.setattr("tilewright.tune.forge.Builder", Stopped)
+        with pytest.raises(error, match="gone"):
+            sweep(store, three[:2], [PROBLEM])
+    assert store.count() == 0
+    assert [one.status for one in sweep(store, three[:2], [PROBLEM])] == [OK, OK]
+
+
+def test_what_failed_is_measured_again_where_that_is_asked_for(
+    tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, wanted = Results(tmp_path / "r.db"), of_list(GEMM, three[:2])
+    with monkeypatch.context() as patched:
+        patched.setattr("tilewright.tune.forge.Builder", FailingBuilder)
+        sweep(store, three[:2], [PROBLEM])
+    usual = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0)).plan([PROBLEM], wanted)
+    assert (usual.total, usual.known, dict(usual.failed)) == (0, 2, {"build-failed": 1})
+    again = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0, retry=True))
+    work = again.plan([PROBLEM], wanted)
+    assert [one.specs for one in work.items] == [(three[0],)]
+    assert (work.known, dict(work.failed)) == (1, {})
+    again.run(work)
+    assert {one.status for one in store.all()} == {OK}
+    assert again.plan([PROBLEM], wanted).total == 0
+
+
+def test_no_kernel_s_limit_pays_for_the_host_s_team(
+    tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker compiles it where it never was; `at` a kernel begins afterwards."""
+    said: list[Any] = []
+
+    def team(_: int) -> int:
+        said.append("team")
+        return 0
+
+    monkeypatch.setattr(host, "team", team)
+    kernels = [{"digest": one.spec.digest, "spec": one.spec.to_dict(), "library": str(one.library)}
+               for one in (built(three[0]),)]  # fmt: skip
+    request = {"op": "gemm", "problem": plain(PROBLEM), "target": TARGET, "index": None, "threads": 2,
+               "method": plain(QUICK), "kernels": kernels}  # fmt: skip
+    worker._serve(request, said.append, Spent(), worker._Known())
+    named = [one for one in said if one == "team" or "at" in one]
+    assert named[:3] == [named[0], "team", {"at": three[0].digest}]
 
 
 def test_workers_start_while_kernels_are_built_and_end_where_that_fails(
@@ -337,6 +398,19 @@ def test_a_worker_that_others_end_says_nothing_about_a_kernel(
     found = outcomes([built(one) for one in three[:2]])
     assert not moments
     assert {one.status for one in found.values()} == {OK}
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_not_waited_for(three: list[KernelSpec]) -> None:
+    lane = Lane(TARGET, 1)
+    try:
+        lane.prepare()
+        assert lane._pid is not None
+        os.kill(lane._pid, signal.SIGKILL)
+        lane.open()
+        assert lane._pid is None, "nobody waits for the words of a process that is gone"
+        assert [one.status for one in lane.measure(PROBLEM, [built(three[0])], QUICK)] == [OK]
+    finally:
+        lane.close()
 
 
 def test_workers_that_do_not_even_start_blame_no_kernel(

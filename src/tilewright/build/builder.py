@@ -19,7 +19,7 @@ from tilewright import events, settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Rendering, Source, Toolchain, backend
 from tilewright.build import upkeep, without_compiler
-from tilewright.build.diagnose import Outcome, compile_failure, says_why
+from tilewright.build.diagnose import Outcome, compile_failure, says_why, stops_all
 from tilewright.build.headers import header_digests
 from tilewright.build.jobs import JobLimit, job_limit
 from tilewright.build.key import KeyInputs, key_inputs
@@ -377,8 +377,10 @@ class _Run:
         self.tell(events.BuildFailed(request.name, error.message, str(log or "")))
 
     def _first_failure(self, order: Sequence[_Request]) -> TilewrightError:
-        # In the order they were asked for: which one ended first is chance.
-        first = next(self.failures[one.key] for one in order if one.key in self.failures)
+        # In the order they were asked for: which one ended first is chance.  A full disk or a compiler that is gone
+        # comes before what kernels did themselves: all of them may have failed by it.
+        failed = [self.failures[one.key] for one in order if one.key in self.failures]
+        first = next((one for one in failed if stops_all(one)), failed[0])
         if len(self.failures) > 1:
             first.message += f" (and {len(self.failures) - 1} more kernel(s) failed; {len(self.done)} are built)"
         return first

@@ -26,7 +26,10 @@ _KILLED = re.compile(
 )
 _NO_MEMORY = re.compile(r"out of memory|virtual memory exhausted|Cannot allocate memory|std::bad_alloc", re.I)
 _NO_SPACE = re.compile(r"No space left on device|File size limit exceeded|Disk quota exceeded|File too large")
+# The compiler driver's word that its linker failed: why is what the linker said before, and may be lost.
+_PASSED_ON = re.compile(r"^collect2: error: ld returned \d+ exit status\s*$", re.M)
 _ROOM = 1 << 20  # less than this and a compile has no room
+NO_COMPILER = "no-compiler"
 _KILLING = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU}
 
 
@@ -56,7 +59,8 @@ def _line_of(words: str, log: str) -> str:
 def says_why(outcome: Outcome) -> bool:
     """Whether a failure's words or its signal tell a reason; else its log may have been lost with the disk's space."""
     known = (*_ERROR_LINES, _KILLED, _NO_MEMORY, _NO_SPACE)
-    return any(one.search(outcome.log) for one in known) or _signal_of(outcome.code) is not None
+    said = _PASSED_ON.sub("", outcome.log)
+    return any(one.search(said) for one in known) or _signal_of(outcome.code) is not None
 
 
 def _no_room(store: Path) -> bool:
@@ -68,6 +72,11 @@ def _no_room(store: Path) -> bool:
     except OSError as error:
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return False
+
+
+def stops_all(error: TilewrightError) -> bool:
+    """Whether a failure says nothing about its kernel: the store cannot be written, or there is no compiler."""
+    return isinstance(error, StoreError) or error.rule == NO_COMPILER
 
 
 def _signal_of(code: int) -> signal.Signals | None:
@@ -97,7 +106,7 @@ def compile_failure(
     if outcome.code in (126, 127) and shutil.which(argv[0]) is None:
         return ToolchainError(
             f"the compiler {argv[0]} is gone or cannot be run",
-            rule="no-compiler",
+            rule=NO_COMPILER,
             value=argv[0],
             remedy="`tilewright doctor` says what is there and what to install",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ class Told:
 
     unmeasured: list[tuple[str, str]] = field(default_factory=list)
     failures: list[Any] = field(default_factory=list)  # rows
+    known_failures: int = 0  # rows of the store, which are not measured again
     rows: int = 0  # written into the table
 
 
@@ -212,7 +214,14 @@ def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, told: Told) 
     first = works[0][1]  # all have the same problems
     told.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in first.unserved]
     total, known = sum(work.total for _, work in works), sum(work.known for _, work in works)
+    failed: Counter[str] = Counter()
+    for _, work in works:
+        failed.update(work.failed)
+    told.known_failures = failed.total()
     say(f"{len(first.asked)} problems: {total} to measure, {known} are in {store.path}")
+    if failed:
+        kinds = ", ".join(f"{count} {status}" for status, count in failed.items())
+        say(f"{failed.total()} of these have no time ({kinds}); --retry measures them again")
 
 
 @contextmanager
@@ -364,11 +373,17 @@ def _tell(told: Told, found: Found, kept: Kept) -> None:
     if kept.table is not None and told.rows:
         say(f"written to {kept.table}")
     if not found:
-        first = told.unmeasured[0][1] if told.unmeasured else f"{len(told.failures)} kernels failed"
-        raise RequestError(
-            f"nothing could be measured: {first}",
-            rule="nothing-measured",
-            value=len(told.unmeasured) + len(told.failures),
-            remedy="give problems and kernels that fit each other; `tilewright explain` says which serve a problem",
-        )
+        raise _nothing(told)
     say("remembered: dispatch chooses the winners from now on" if kept.save else "not remembered; use --save for that")
+
+
+def _nothing(told: Told) -> RequestError:
+    failed = len(told.failures) + told.known_failures
+    fit = "give problems and kernels that fit each other; `tilewright explain` says which serve a problem"
+    again = "mend what the reasons name, and give the same command with --retry; `tilewright report` shows all of them"
+    return RequestError(
+        f"nothing could be measured: {told.unmeasured[0][1] if told.unmeasured else f'{failed} kernels failed'}",
+        rule="nothing-measured",
+        value=len(told.unmeasured) + failed,
+        remedy=again if failed and not told.unmeasured else fit,
+    )

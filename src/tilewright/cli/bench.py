@@ -98,6 +98,9 @@ def _bench(
     limit: Annotated[float, typer.Option(help="Of a set: seconds of one kernel.", min=0.1)] = 30.0,
     batch_size: Annotated[int, typer.Option(help="Of a set: kernels a worker process gets at once.", min=1)] = 20,
     patience: Annotated[float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0)] = 5.0,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Of a set: measure again what failed (crashed, timeout, build-failed, ...).")
+    ] = False,
     jobs: Workers = 0,
     search: Annotated[
         str, typer.Option(metavar="WAY", help="Measure what a search asks for: random, evolve, model, halving.")
@@ -122,7 +125,7 @@ def _bench(
 
         how = {
             "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
-            "batch": batch_size, "patience": patience, "ways": ways,
+            "batch": batch_size, "patience": patience, "ways": ways, "retry": retry,
         }  # fmt: skip
         kept = Kept(store, table or _table_of(given), save)
         with registry_for(target, threads, strict, to_run=not cluster) as registry:
@@ -131,7 +134,7 @@ def _bench(
                 cluster,
             )  # fmt: skip
         return
-    _demand_set(table=table, store=store, config=config, cluster=cluster)
+    _demand_set(table=table, store=store, config=config, cluster=cluster, retry=retry)
     field = Field(pool, kernel, filter, ways)
     found: list[Record] = []
     with registry_for(target, threads, strict) as registry:
@@ -186,7 +189,7 @@ def _table_of(given: dict[str, Any]) -> Path | None:
     return Path(value)
 
 
-def _demand_set(**options: Path | str | None) -> None:
+def _demand_set(**options: Path | str | bool | None) -> None:
     for name, value in options.items():
         if value:
             raise RequestError(

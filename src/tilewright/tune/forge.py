@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tilewright import events
 from tilewright.build import Builder
+from tilewright.build.diagnose import stops_all
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.tune.lane import Built
@@ -62,9 +63,9 @@ def build_here(specs: Sequence[KernelSpec], jobs: int | None, heard: Heard | Non
     try:
         done = builder.build_many(specs, max_workers=jobs, on_event=hear)
         return Finished({one: Built(each.spec, each.path) for one, each in done.items() if each.spec is not None}, {})
-    except TilewrightError:
-        if not said:
-            raise  # nothing was even tried: no compiler, no disk
+    except TilewrightError as error:
+        if not said or stops_all(error):
+            raise  # no compiler, no disk: a row would blame a kernel that may be built tomorrow
     found: dict[str, Built] = {}
     for one in specs:
         artifact = None if one.digest in said else builder.find(one)

@@ -216,8 +216,10 @@ class Lane:
     def open(self) -> None:
         self.prepare()
         self._others.begin(self._pid)
-        with suppress(_Died):  # whoever asks it for something hears of that, and starts another
+        try:
             self._started()
+        except _Died:
+            self._drop()  # it says nothing ever again: whoever asks for something starts another
         self._others.end(self._pid)
 
     def _started(self) -> _Worker:

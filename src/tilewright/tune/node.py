@@ -191,6 +191,8 @@ class Seat:
             spec = mine.spec_from_dict(one["spec"])
             try:
                 library = self._library(spec, one, arrived)
+            except StoreError as error:  # this machine's store, not the kernel
+                return {"outcomes": outcomes, "lost": error.message}
             except TilewrightError as error:
                 outcomes.append({"digest": spec.digest, "status": "build-failed", "reason": error.message})
                 continue

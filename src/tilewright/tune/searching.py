@@ -64,6 +64,7 @@ class Trace:
     known: int = 0  # of which the store had a result before
     steps: list[Step] = field(default_factory=list)
     times: dict[int, float] = field(default_factory=dict)  # seconds by place, of all that has a whole measurement
+    met: set[int] = field(default_factory=set)  # places of all that was measured, now or before, failures too
     finished: bool = False  # there was nothing left to try
 
     @property
@@ -96,6 +97,7 @@ def run(
 
     def hear(trial: Trial, seen: Seen) -> None:
         way.tell(trial, seen)
+        trace.met.add(trial.place)
         if seen.seconds is not None and seen.rounds >= rounds:
             trace.times[trial.place] = seen.seconds
 
@@ -145,16 +147,17 @@ class Regret:
 def regret(trace: Trace, elsewhere: Iterable[float], *, by_chance: bool, seed: int = 0) -> Regret:
     """Of a search; `elsewhere` are times that the store has of the problem."""
     times = np.array(sorted(trace.times.values()))
-    unseen = trace.size - len({*trace.times, *(one.trial.place for one in trace.steps)})
+    unseen = trace.size - len(trace.met | trace.times.keys())
     if not len(times):
         return Regret(None, None, None, unseen, None)
     best = float(times[0])
     draw = np.random.default_rng(seed)
     least = times[draw.integers(0, len(times), (RESAMPLED, len(times))).min(axis=1)] / best - 1
+    luck = len(times) > 1  # one kernel drawn from one says nothing
     return Regret(
         max(0.0, best / min([best, *elsewhere]) - 1),
-        float(least.mean()),
-        float(np.quantile(least, 0.9)),
+        float(least.mean()) if luck else None,
+        float(np.quantile(least, 0.9)) if luck else None,
         unseen,
         unseen / (len(times) + 1) if by_chance else None,
     )
@@ -249,6 +252,8 @@ class Searching:
         found: dict[int, Seen] = {}
         for rounds in way.rungs() if isinstance(way, Halving) else [self.rounds]:
             for row in self._at(rounds).results(item):
+                if row.status != OK and self.sweep.options.retry:
+                    continue
                 found[places[row.kernel.digest]] = _seen(row, rounds)
         return found
 
@@ -281,7 +286,7 @@ class Searching:
 
 def _by_chance(trace: Trace, way: Random) -> bool:
     """Whether all that was measured is the beginning of the order by seed, but for where a search begins."""
-    measured = {*trace.times, *(one.trial.place for one in trace.steps)} - set(way.space.start)
+    measured = trace.met - set(way.space.start)
     return measured <= set(way.order[: len(measured) + len(way.space.start)])
 
 

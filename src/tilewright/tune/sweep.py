@@ -44,6 +44,7 @@ class Work:
     known: int  # results the store has already
     unserved: tuple[Any, ...] = ()  # problems for which there is no kernel
     asked: tuple[Item, ...] = ()  # each problem with all its kernels, measured or not
+    failed: Mapping[str, int] = field(default_factory=dict)  # of the known ones, those without a time, by status
 
     @property
     def total(self) -> int:
@@ -78,6 +79,7 @@ class Options:
     batch: int = BATCH
     jobs: int | None = None  # compilers at once
     patience: float = quiet.PATIENCE  # seconds to wait for a quiet machine before each problem
+    retry: bool = False  # what failed before is measured again
     ways: bool = False  # the stages of every way of a problem (`Op.ways`), not of the rule's alone
 
 
@@ -110,7 +112,7 @@ class Sweep:
         items: list[Item] = []
         asked: list[Item] = []
         unserved: list[Any] = []
-        known = 0
+        known, failed = 0, Counter[str]()
         method = canonical(self._protocol)
         for stage in self._stages(problems):
             usable = [one for one in specs_of(stage) if not self.op.supports(one, stage)]
@@ -121,11 +123,17 @@ class Sweep:
             done = self.store.measured(
                 self._machine["fingerprint"], self.threads, problem_digest(self.op.name, plain(stage))
             )
-            left = [one for one in usable if done.get(one.digest, ("", ""))[1] != method]
+            counts = {
+                digest: status
+                for digest, (status, protocol) in done.items()
+                if protocol == method and (status == OK or not self.options.retry)
+            }
+            left = [one for one in usable if one.digest not in counts]
+            failed.update(counts[one.digest] for one in usable if counts.get(one.digest, OK) != OK)
             known += len(usable) - len(left)
             if left:
                 items.append(Item(stage, tuple(left)))
-        return Work(tuple(items), known, tuple(unserved), tuple(asked))
+        return Work(tuple(items), known, tuple(unserved), tuple(asked), failed)
 
     def _stages(self, problems: Iterable[Any]) -> list[Any]:
         """Every problem that a kernel is measured on, each once."""

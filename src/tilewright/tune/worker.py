@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import ops, settings
-from tilewright.errors import DeviceError, TilewrightError
+from tilewright.errors import DeviceError, StoreError, TilewrightError
 from tilewright.ops.base import Op
 from tilewright.runtime import samples
 from tilewright.runtime.bindings import Check, binding
@@ -164,7 +164,12 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Kno
     if not request["kernels"]:
         return False  # it was only asked whether the device is there
     try:
+        with spent.on("load"):
+            device.stream()  # the host's team is compiled where it never was, and no kernel's limit pays for that
         table = known.table(request, device, spent)
+    except StoreError as error:
+        answer({"lost": error.message})
+        return True
     except TilewrightError as error:
         lost = isinstance(error, DeviceError)
         answer({"unmade": error.message, "device_error": lost})
