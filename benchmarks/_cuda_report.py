@@ -25,16 +25,20 @@ SELECTIONS = ("default", "measured")
 LARGE_WEIGHTS = 200e6  # bytes above which the few-row shapes are held against the copy bandwidth
 
 
+def command_line() -> str:
+    """What was asked for, but for the files the numbers went to: where they lie is nobody's business."""
+    words, given = [f"python benchmarks/{Path(sys.argv[0]).name}"], sys.argv[1:]
+    for before, word in zip(["", *given], given, strict=False):
+        place = before in ("--output", "--sweep", "--again") and not word.startswith("--")
+        if not place and word not in ("--output", "--again"):
+            words.append(word)
+    return " ".join(words)
+
+
 def provenance(options: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     """Machine, driver, versions, method and date."""
-    # Where the numbers went is nobody's business.
-    words = [
-        word
-        for before, word in zip(sys.argv, sys.argv[1:], strict=False)
-        if not {"--output", "--sweep"} & {before, word}
-    ]
     found: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/gemm_h200.py", *words]),
+        "command": command_line(),
         "date": datetime.date.today().isoformat(),
         "method": {
             "rounds": options.rounds,

@@ -339,7 +339,7 @@ def main() -> None:
     bench = AttentionBench(options, clock, target)
     if not bench.dry:
         bench.build_stages([one.problem() for one in shapes])
-    said = provenance(options, clock) | {"command": f"python benchmarks/attention_h200.py --random {options.random}"}
+    said = provenance(options, clock)
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
     for shape in shapes:
         if time.perf_counter() - started > options.most_seconds:

@@ -271,7 +271,7 @@ def main() -> None:
         bench.build(shapes)
     for shape in shapes:
         bench.one(shape)
-    said = provenance(options, clock) | {"command": "python benchmarks/attention_more_h200.py"}
+    said = provenance(options, clock)
     said |= {"copy_rate": bench.copy_rate, "wrong": bench.wrong, "rows": bench.rows}
     options.output.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     if bench.wrong:

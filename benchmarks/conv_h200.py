@@ -164,7 +164,6 @@ def main() -> None:
     bench.build(problems, every=options.measured)
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
     said = provenance(options, clock)
-    said["command"] = said["command"].replace("gemm_h200", "conv_h200")
     for shape in shapes:
         if time.perf_counter() - started > options.most_seconds:
             break

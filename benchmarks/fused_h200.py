@@ -282,7 +282,6 @@ def main() -> None:
     asked = named if options.random is None else list(drawn(options.random, options.count))
     bench.build(asked)
     result = provenance(options, clock) | {"copy_bytes_per_second": bench.copy, "limit": LIMIT}
-    result["command"] = result["command"].replace("gemm_h200", "fused_h200")
     for one in asked:
         bench.asked(one)
         whole = result | {"summary": bench.summary(), "wrong": bench.wrong, "rows": bench.rows}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +87,6 @@ class Selections(Kernels):
             list({spec.digest: spec for one in drawn for spec in self.chosen(wanted_of(one)).values()}.values())
         )
         head = provenance(options, self.clock) | {
-            "command": " ".join(["python benchmarks/selection_h200.py", *sys.argv[1:]]),
             "seed": options.seed, "count": options.count, "distribution": distribution(),
         }  # fmt: skip
         try:

@@ -31,7 +31,7 @@ from tilewright.ops.attention.nvidia_schedules import (
     schedules,
     shared_bytes,
 )
-from tilewright.ops.attention.nvidia_wgmma import INPUTS, engine_rules, register_rule, shared_rule
+from tilewright.ops.attention.nvidia_shared import INPUTS, engine_rules, register_rule, shared_rule
 from tilewright.ops.attention.problem import AttentionProblem, Sizes
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature, signature_violations

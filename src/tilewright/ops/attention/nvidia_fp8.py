@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.ops.attention.nvidia_wgmma import changed, engine_rules, register_rule, shared_rule
+from tilewright.ops.attention.nvidia_shared import engine_rules, feature_registers, register_rule, shared_rule
 from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import Violation
@@ -19,7 +19,7 @@ LINE = 128  # bytes of one swizzled row
 HEADS = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for
 COLUMNS = range(32, 257, 32)
 REGISTERS = {1: 240, 2: 216, 3: 152}  # of a multiplying thread, by warpgroups
-BESIDE_REGISTERS, FEATURE_REGISTERS = 28, 16
+BESIDE_REGISTERS = 28
 BARRIERS = 8 * 2
 
 
@@ -71,7 +71,7 @@ def most_stages(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch
 def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of one byte."""
     s = signature
-    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(s) + s.dropout)
+    held = BESIDE_REGISTERS + feature_registers(s)
     return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 8 + held
 
 

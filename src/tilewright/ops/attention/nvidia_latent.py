@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.ops.attention.nvidia_wgmma import INPUTS, changed, engine_rules, register_rule, shared_rule
+from tilewright.ops.attention.nvidia_shared import INPUTS, engine_rules, feature_registers, register_rule, shared_rule
 from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import Violation
@@ -20,7 +20,7 @@ from tilewright.ops.base import Violation
 ROWS, LINE_ELEMENTS, LINE = 64, 64, 128  # of a block; of a swizzled row, and its bytes
 HEADS_QK, HEAD_V = (512, 576), 512
 COLUMNS = (16, 32, 48, 64, 80, 96)  # keys of a tile
-REGISTERS, BESIDE_REGISTERS, FEATURE_REGISTERS = 224, 26, 16  # of a multiplying thread
+REGISTERS, BESIDE_REGISTERS = 224, 26  # of a multiplying thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def shared_bytes(signature: AttentionSignature, schedule: LatentSchedule) -> int
 def registers(signature: AttentionSignature, schedule: LatentSchedule) -> int:
     """What a scoring thread holds: half of the results, scores, and these again as weights of two bytes."""
     s = signature
-    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(s) + s.dropout)
+    held = BESIDE_REGISTERS + feature_registers(s)
     return s.head_v // 4 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.nvidia_shared import feature_registers
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import AttentionSignature
@@ -22,7 +23,7 @@ BLOCK_ROWS = 16  # of one instruction
 INPUTS = ("bf16", "fp16", "fp8_e4m3")
 MOST_WARPS = 16
 MOST_REGISTERS, ALL_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor
-BESIDE_REGISTERS, FEATURE_REGISTERS = 36, 16
+BESIDE_REGISTERS = 36
 BLOCK_SHARED = 1024  # bytes of shared memory that a block takes itself
 
 
@@ -92,8 +93,7 @@ def most_slots(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch)
 def registers(signature: AttentionSignature, schedule: MmaSchedule) -> int:
     """What a thread holds: results, scores, operands of some products."""
     s, h = signature, schedule
-    changed = s.softcap or s.bias != "none" or s.masked
-    held = BESIDE_REGISTERS + FEATURE_REGISTERS * (changed + s.dropout) + 8 * narrow(s)
+    held = BESIDE_REGISTERS + feature_registers(s) + 8 * narrow(s)
     return h.row_blocks * (s.head_v // h.warps_n // 2 + h.tile_n // h.warps_n // 2 + 12) + held
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
-from tilewright.ops.attention.nvidia_wgmma import changed
+from tilewright.ops.attention.nvidia_shared import feature_registers
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -29,7 +29,7 @@ UNIT_SHARED, BLOCK_SHARED = 233472, 1024  # bytes of shared memory of a multipro
 REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
 PAGED_REGISTERS = {(2, 1): 224}  # where whoever feeds needs more, to find pages
 # What it needs beside scores, weights and results: places, rows, what the compiler keeps.
-BESIDE_REGISTERS, FEATURE_REGISTERS = 26, 16
+BESIDE_REGISTERS = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> in
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of two bytes."""
-    s, held = signature, BESIDE_REGISTERS + FEATURE_REGISTERS * (changed(signature) + signature.dropout)
+    s, held = signature, BESIDE_REGISTERS + feature_registers(signature)
     return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
 
 
@@ -139,7 +139,7 @@ def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSche
     """The tiles of a head size; windows and sequences that differ are dealt as blocks come free."""
     tiles = _TILES.get(max(signature.head_qk, signature.head_v), ())
     uneven = signature.mask != "none" or signature.packed
-    if changed(signature) or signature.dropout:  # long code for each column, and registers of its own
+    if feature_registers(signature):  # long code for each column, and registers of its own
         narrow = 64 if signature.head_v < 256 else 48
         tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
     if signature.pages != "none":  # beside three, whoever finds pages has too few registers
@@ -156,7 +156,7 @@ def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSche
 def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
     """One warpgroup, and as many stages as fit: what counts is how much is under way."""
     tiles = _DECODE.get(max(signature.head_qk, signature.head_v), ())
-    if changed(signature) or signature.dropout:
+    if feature_registers(signature):
         tiles = tuple(dict.fromkeys((min(keys, 64), together) for keys, together in tiles))
     for keys, together in tiles if wide else tiles[:_FEW]:
         made = WsSchedule("decode", keys, 1, 2, together)

@@ -1,4 +1,4 @@
-"""What every attention pipeline that the copy engine feeds and wgmma multiplies asks of a signature and of an arch."""
+"""What attention pipelines of NVIDIA GPUs have alike: what wgmma and the copy engine ask, and what threads hold."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import Violation
 
 INPUTS = ("bf16", "fp16")
+FEATURE_REGISTERS = 16
 
 
 def engine_rules(
@@ -27,9 +28,10 @@ def engine_rules(
         yield Violation("nv-pages", message, f"use strided pages, or {otherwise}")
 
 
-def changed(signature: AttentionSignature) -> bool:
-    """Whether something is done to scores between the products and the softmax."""
-    return signature.softcap or signature.bias != "none" or signature.masked
+def feature_registers(signature: AttentionSignature) -> int:
+    """What a thread holds beside the plain: for what is done to scores before the softmax, and for dropout after it."""
+    changed = signature.softcap or signature.bias != "none" or signature.masked
+    return FEATURE_REGISTERS * (changed + signature.dropout)
 
 
 def register_rule(taken: int, allowed: int, remedy: str) -> Iterator[Violation]:
