@@ -160,7 +160,7 @@ template <class Config> struct AttentionDecode {
       By::weigh_row(scores, wide, u.own.top[r], u.own.sum[r], u.t.shrink[r]);
     }
   }
-  template <int Rows> static void scores_by_row(const Unit &u, Ahead &ahead) {
+  template <int Rows> static __attribute__((noinline)) void scores_by_row(const Unit &u, Ahead &ahead) {
     constexpr int64_t count = lanes / Rows;
     float factor = float(u.x.scale) * log2_e;
     for (int64_t j = 0; j < u.keys; j += count) {
@@ -183,7 +183,7 @@ template <class Config> struct AttentionDecode {
     }
   }
   template <int Rows, bool RowsInLanes> static void values(const Unit &u, Ahead &ahead) {
-    constexpr int wide = sums_most / Rows > 8 ? 8 : sums_most / Rows < step ? step : sums_most / Rows;
+    constexpr int wide = sums_most / Rows > 4 ? 4 : sums_most / Rows < step ? step : sums_most / Rows;
     typename By::Values from{u.rows.v, u.v_shift, u.keys, u.x.head_v, u.z.vectors};
     int64_t passes = (u.all.total() + Rows - 1) / Rows, panel = InLanes::panel;
     for (int64_t r = 0; r < u.all.total(); r += Rows) {

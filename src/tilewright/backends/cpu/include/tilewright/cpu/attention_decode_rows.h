@@ -258,14 +258,15 @@ template <class Config> struct DecodeRows {
       for (int v = 0; v < Vectors; ++v) store_f(out + (r * vectors + n + v) * lanes, sums[r][v]);
   }
   // All vectors; `share` is what is asked for at each key, or pair of them.  Many at once only of those that lie whole
-  // behind one another: the last one of a row may not.
+  // behind one another: the last one of a row may not.  What is left goes by the fewest: sizes between are compiled for
+  // longer than they save.
   template <int Rows, int Vectors, bool InLanes> static TW_INLINE void all_values(const Values &from, const Weights &by,
                                                                                   float *out, Ahead &ahead,
                                                                                   int64_t share, int64_t n = 0) {
     const int64_t end = Vectors > step ? from.size / whole * step : from.vectors;
     for (; n + Vectors <= end; n += Vectors)
       add_values<Rows, Vectors, InLanes>(from, n, by, out, ahead, share * Vectors / from.vectors);
-    if constexpr (Vectors > step) all_values<Rows, Vectors / 2, InLanes>(from, by, out, ahead, share, n);
+    if constexpr (Vectors > step) all_values<Rows, step, InLanes>(from, by, out, ahead, share, n);
   }
 };
 
