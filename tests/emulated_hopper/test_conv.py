@@ -106,6 +106,37 @@ def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSch
 
 
 @pytest.mark.parametrize(
+    ("spatial", "schedule"),
+    [
+        (2, BandSchedule((64, 64, 64), 2, 128, 9)),
+        (2, BandSchedule((64, 64, 64), 2, 128, 9, True, 16, 1)),
+        (2, BandSchedule((128, 128, 64), 3, 192, 4)),
+        (3, BandSchedule((64, 64, 64), 2, 128, 5)),
+    ],
+)
+def test_bands_of_strides(emulator: Emulator, spatial: int, schedule: BandSchedule) -> None:
+    """A kind of band for each residue of taps: of one tap and of several, strides that differ, edges that end early."""
+    groups = {"groups": 4} if schedule.merged else {}
+    problems: tuple[ConvProblem, ...] = (
+        flat(2, 64, 64, (9, 8), (3, 3), stride=(2, 2), before=(1, 1), **groups),
+        flat(1, 64, 64, (10, 11), (5, 4), stride=(2, 3), before=(2, 0), after=(1, 2), **groups),
+        flat(1, 64, 64, (7, 9), (3, 3), stride=(1, 2), before=(1, 0), **groups),
+    )
+    if not schedule.merged:
+        problems += (
+            flat(1, 136, 128, (7, 9), (2, 3), stride=(2, 2), before=(0, 2), after=(2, 0)),
+            flat(1, 32, 64, (13,), (4,), stride=(3,), before=(1,)),
+        )
+    if spatial == 3:
+        problems = (
+            flat(1, 32, 64, (5, 6, 7), (3, 3, 3), stride=(2, 2, 2), before=(1, 1, 1)),
+            flat(1, 64, 128, (3, 5, 6), (3, 2, 3), stride=(3, 1, 2), before=(1, 0, 1), dilation=(1, 2, 1)),
+        )
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize(
     ("spatial", "schedule"), [(2, BandWeightSchedule(64, 2, 128)), (3, BandWeightSchedule(128, 3, 192))]
 )
 def test_bands_of_gradients_of_weights(emulator: Emulator, spatial: int, schedule: BandWeightSchedule) -> None:

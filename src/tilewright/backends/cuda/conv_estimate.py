@@ -13,7 +13,7 @@ from math import prod
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia_bands import band_rows, side_by_side
+from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_copies
 from tilewright.ops.conv.nvidia_places import merged_groups
 from tilewright.ops.conv.nvidia_schedules import (
@@ -131,7 +131,7 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     if data:
         deep, columns = columns, deep
     sizes = p.size if data else p.out
-    grid = [size + (w - 1) * d for size, w, d in zip(sizes, p.window, p.dilation, strict=True)]
+    grid = [size + (w - 1) * d // s for size, w, d, s in zip(sizes, p.window, p.dilation, p.stride, strict=True)]
     if len(grid) == 3:
         grid[0] = sizes[0]
     m, n, blocks = schedule.tile[0], schedule.tile[1], -(-deep // 64)
@@ -139,7 +139,7 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     rounds = -(-tiles // UNITS)
     sliced = max(SLICED, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
     multiply = m * n * 64 * taps * blocks / BAND_MACS * sliced
-    planes = taps // prod(p.window[-2:])
+    planes = band_kinds(p)
     resident = taps * blocks <= schedule.taps and tiles // max(1, -(-p.batch * prod(grid) // m)) <= UNITS
     diagonal = merged > 1 and blocks == 1 and not (p.group_channels % 8 or p.group_filters % 8)
     fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE

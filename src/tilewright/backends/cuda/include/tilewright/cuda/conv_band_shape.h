@@ -1,10 +1,11 @@
-// Convolutions whose window moves pixel by pixel, over bands of pixels that are fetched once for all taps.
+// Convolutions over bands of pixels that are fetched once for all taps they serve.
 //
 // Rows of the product are pixels as a walk over the padded image counts them, padding included: then the operand of a tap
 // is the same run of rows of shared memory for every tap, moved by as many rows as the tap lies behind the first.  Rows
 // of padding are multiplied in vain and do not leave.  A band is BM rows and those the taps reach beyond; one serves all
-// taps of a plane of the window (three dimensions: a band a plane) and 64 channels.  Weights stay in shared memory where
-// a block's fit, and come around in a ring otherwise.
+// taps of a plane of the window (three dimensions: a band a plane) and 64 channels.  Where strides are over 1, it serves
+// the taps that lie whole strides apart: there are as many kinds of bands as residues.  Weights stay in shared memory
+// where a block's fit, and come around in a ring otherwise.
 //
 // Several groups as one: where a group's rows of weights are whole 8s, the copy engine lays them out along the diagonal,
 // each from so far before its first channel that what it fills in are the zeros beside it.  `Slice`: of each 16 of k only
@@ -15,11 +16,13 @@
 namespace tw {
 
 struct ConvBandArgs : ConvWsArgs {
-  int band;                         // rows that are fetched
-  int window[3];                    // w, h, d
-  int reach[2];                     // rows from tap to tap along w and h
-  int last_tap;                     // backward_data counts taps from the last one on; else -1
-  int merged;                       // groups whose weights are fetched one by one, and
+  int band;                      // rows that are fetched
+  int kinds;                     // bands of a tile and 64 channels: t.taps says from where, and which is its first tap
+  int most[2], last_residue[2];  // taps of a band along w and h: one less where it begins behind the last's residue
+  int apart_of_taps[2];          // in numbers of taps, along w and h
+  int reach[2];                  // rows from tap to tap along w and h
+  int last_tap;                  // backward_data counts taps from the last one on; else -1
+  int merged;                    // groups whose weights are fetched one by one, and
   int rows_of_one, columns_of_one;  // of each
   int resident;                     // weights stay: a block has one n and z
 };
