@@ -15,7 +15,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_copies
-from tilewright.ops.conv.nvidia_places import merged_groups
+from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -138,11 +138,12 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     tiles = -(-p.batch * prod(grid) // m) * -(-columns // n) * (p.groups // merged)
     rounds = -(-tiles // UNITS)
     sliced = max(SLICED, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
-    multiply = m * n * 64 * taps * blocks / BAND_MACS * sliced
+    multiply = m * n * schedule.tile[2] * taps * blocks / BAND_MACS * sliced
     planes = band_kinds(p)
     resident = taps * blocks <= schedule.taps and tiles // max(1, -(-p.batch * prod(grid) // m)) <= UNITS
     diagonal = merged > 1 and blocks == 1 and not (p.group_channels % 8 or p.group_filters % 8)
-    fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE
+    pixel = 2.0 * max(32, min(64, deep)) * blocks  # and a row of weights: bytes
+    fetched = pixel * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE
     walk = planes * blocks * (m + band_rows(p)) * BAND_PIXEL[len(grid)]
     if diagonal and not resident:
         walk += taps * merged * DIAGONAL
@@ -226,7 +227,7 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     short, filled = (0.0, 0.0) if weight else _short_rows(p, schedule, counted.steps * schedule.tile[1])
     walk = START + BAND_FILL + counted.steps * walked * pixel + short
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)
-    apart = merged > 1 or (weight and p.group_channels % 64 > 0)
+    apart = merged > 1 or (weight and odd_columns(p) and not ragged(p))
     copied = 2 * again if apart else 0.0
     product_time = gemm_estimate.seconds_of(counted._replace(moved=_moved(p), copies=float(apart), copied=copied))
     if p.variant == "forward":

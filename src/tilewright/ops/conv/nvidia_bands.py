@@ -32,8 +32,18 @@ def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
     elif DTYPES[signature.dtype_out].bytes != 2:
         yield Violation("nv-outputs", f"bands leave as two bytes, not {signature.dtype_out}", "use bf16 or fp16")
     m, n, k = schedule.tile
-    if m not in (64, 128, 192, 256) or n % 16 or n > 256 or k != 64 or m // 64 * n // 2 > resources.MAX_ACCUMULATORS:
-        yield Violation("nv-tile-m", f"tile {m}x{n}x{k}", "use 64, 128 or 192 rows, whole 16s of columns, 64 of k")
+    if (
+        m not in (64, 128, 192, 256)
+        or n % 16
+        or n > 256
+        or k not in (32, 64)
+        or m // 64 * n // 2 > resources.MAX_ACCUMULATORS
+    ):
+        yield Violation(
+            "nv-tile-m", f"tile {m}x{n}x{k}", "use 64, 128 or 192 rows, whole 16s of columns, 32 or 64 of k"
+        )
+    if k == 32 and schedule.merged:
+        yield Violation("nv-band", "merged groups fill a stage, which has 64 channels", "use 64 of k")
     if n not in resources.WGMMA_COLUMNS:
         yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", "use 64")
     if schedule.band % 8 or schedule.band <= m or schedule.band > MOST_BAND:
@@ -76,6 +86,9 @@ def limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
     if p.full_d:
         yield violation("nv-band", "a D tensor is not one number a channel")
+    deep = p.filters if data else p.channels
+    if schedule.tile[2] < 64 and (p.groups > 1 or deep > schedule.tile[2]):
+        yield violation("nv-band", f"more channels than the {schedule.tile[2]} that this kernel multiplies")
     if any(one != 1 for one in p.stride) and data:
         yield violation("nv-band", "a stride is over 1")
         return

@@ -96,7 +96,7 @@ template <class S, bool First> TW_GPU void multiply_tap(Sums<S> &d, uint64_t at_
   const uint64_t at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
   constexpr int b_next = S::MajorB ? 16 * 128 / 16 : 2, b_along = S::MajorB ? 2 : 128;
 #pragma unroll
-  for (int kk = 0; kk < 4; ++kk)
+  for (int kk = 0; kk < S::Steps; ++kk)
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i) {
       const int column = kk / S::Sharing * S::Slice;

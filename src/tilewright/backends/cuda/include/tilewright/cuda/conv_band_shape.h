@@ -27,12 +27,14 @@ struct ConvBandArgs : ConvWsArgs {
   int resident;                     // weights stay: a block has one n and z
 };
 
-// Config: as for tma_ws; taps (of weights in shared memory), band (rows there is room for), slice (columns of 16 of k; 0:
-// all), sharing (how many 16s have the same columns).
+// Config: as for tma_ws; deep (channels that are multiplied: 64, or 32 where there are no more), taps (of weights in
+// shared memory), band (rows there is room for), slice (columns of 16 of k; 0: all), sharing (how many 16s have the same
+// columns).
 template <class Config> struct ConvBand {
   using In = typename Config::A;
   using Base = ConvWs<Config>;
   static constexpr int BM = Config::tile_m, BN = Config::tile_n, BK = 64, Bands = Config::stages, Taps = Config::taps;
+  static constexpr int Steps = Config::deep / 16;
   static constexpr int Cluster = 1, ClusterM = 1, ClusterN = 1, Group = 1, Spatial = Config::spatial, threads = 384;
   static constexpr ConvVariant variant = Config::variant;
   static constexpr int MajorB = variant == ConvVariant::backward_data;
@@ -49,6 +51,7 @@ template <class Config> struct ConvBand {
   static_assert(sizeof(In) == 2 && sizeof(typename Config::C) == 2 && variant != ConvVariant::backward_weight, "types");
   static_assert(BM % 64 == 0 && BN % 16 == 0 && tap_bytes % 1024 == 0 && band_bytes % 1024 == 0, "tile");
   static_assert(16 * (Bands + Taps) <= 640, "barriers");
+  static_assert(Steps == 4 || (Steps == 2 && !Config::merged), "all of a stage, or half of it");
 
 #ifdef TW_ON_GPU
   static TW_GPU long long row_at(const TmaWsArgs &args, int z, int row) {

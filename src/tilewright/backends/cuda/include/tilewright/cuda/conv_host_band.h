@@ -20,6 +20,8 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     if (Answer one = Inner::broken_layout(x); one.code) return one;
     const int64_t deep = (data ? x.filters : x.channels) * merged;
     if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
+    if (Config::deep < S::BK && (x.groups > 1 || deep > Config::deep))
+      return {TW_LIMIT, "more channels than this kernel multiplies"};
     const int64_t *strides = data ? x.x_strides : x.y_strides;
     if (!Inner::readable(data ? x.x : x.y, strides, 4) || odd((data ? x.channels : x.filters) * merged, sizeof(C)))
       return {TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};

@@ -69,8 +69,8 @@ template <class S, class Config> struct LeaveByRows {
 #pragma unroll
     for (int j = 0; j < width / 8; j += 2) {
       const float *v = &d[(column / 8 + j) * 4];
-      store_matrices(row + j * 16, pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]), pair(Out{}, v[4], v[5]),
-                     pair(Out{}, v[6], v[7]));
+      store_matrices(row + j * 16, results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
+                     results<Config>(v[4], v[5]), results<Config>(v[6], v[7]));
     }
   }
 };
