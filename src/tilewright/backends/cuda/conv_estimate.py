@@ -45,6 +45,7 @@ SLICED = 0.8  # slices of merged groups take at least so much of all columns
 DIAGONAL = 1.4e-7  # to ask for the weights of one of merged groups
 PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 2.4e-9}  # a pixel of a walk, by dimensions
 BAND_PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 1.8e-9}
+BAND_ROW = 2e-9  # a row of weights that does not stay
 ODD_PIXEL = 1.3  # so many times that where pixels are no whole 32 bytes
 SHORT_WALK = 1.2  # and where tiles have few
 BESIDE = 0.3  # of what is hidden behind the longer of walk and product
@@ -145,6 +146,8 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     pixel = 2.0 * max(32, min(64, deep)) * blocks  # and a row of weights: bytes
     fetched = pixel * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE
     walk = planes * blocks * (m + band_rows(p)) * BAND_PIXEL[len(grid)]
+    if merged == 1 and not resident:
+        walk += taps * blocks * n * BAND_ROW
     if diagonal and not resident:
         walk += taps * merged * DIAGONAL
     short, again = _short_rows(p, schedule, taps * blocks * n * (1 if resident else rounds))
