@@ -116,6 +116,8 @@ def limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Violation]:
             yield violation("nv-walk", "padding or size of an edge is more than the copy engine walks over")
     if walked >= MOST // 2 or max(p.channels, p.filters) >= MOST:
         yield violation("nv-walk", "a size is 2^30 or more")
+    if schedule.slice and band_kinds(p) > 1:
+        yield violation("nv-slice", "slices take one band a tile: warpgroups that take no turns would meet there")
     if schedule.slice and not _sliced(schedule, p):
         yield violation("nv-slice", "this kernel has slices of other groups")
     if band_rows(p) + schedule.tile[0] > schedule.band:

@@ -208,7 +208,14 @@ template <class Config> struct TilePixels {
     }
   }
   TW_GPU void leave(const TilePlace<G> &at, int strip, int line) {
-    if (Finish<Config>::fused && alike) finish();
+    if constexpr (Finish<Config>::fused)
+      if (!alike) return each<true>(at, strip, line);  // in one place, out of the others' way: it is long
+    finish();
+    each<false>(at, strip, line);
+  }
+
+ private:
+  template <bool General> TW_GPU void each(const TilePlace<G> &at, int strip, int line) {
 #pragma unroll
     for (int i = 0; i < G::TH * G::Up; ++i) {
       const int h = (at.h + line) * G::Up + i, first = (at.w + strip * G::TW) * G::Up;
@@ -219,13 +226,12 @@ template <class Config> struct TilePixels {
 #pragma unroll
       for (int t = 0; t < G::TW * G::Up; ++t) {
         if (first + t >= x.out[0]) break;
-        store(to + t * x.to_apart[0], sums[i][t], pixel + t);
+        store<General>(to + t * x.to_apart[0], sums[i][t], pixel + t);
       }
     }
   }
-
- private:
   TW_GPU void finish() {
+    if (!Finish<Config>::fused) return;
 #pragma unroll
     for (int i = 0; i < G::TH * G::Up; ++i)
 #pragma unroll
@@ -238,10 +244,9 @@ template <class Config> struct TilePixels {
           sums[i][t][c] = rounded_up ? v : activate<Config::epilogue>(v);
         }
   }
-  TW_GPU void store(C *to, const float (&v)[2], long long pixel) const {
-    if (Finish<Config>::fused && !alike) {
-      *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
-    } else if constexpr (rounded_up) *reinterpret_cast<uint32_t *>(to) = pair_at_least_0(C{}, v[0], v[1]);
+  template <bool General> TW_GPU void store(C *to, const float (&v)[2], long long pixel) const {
+    if constexpr (General) *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
+    else if constexpr (rounded_up) *reinterpret_cast<uint32_t *>(to) = pair_at_least_0(C{}, v[0], v[1]);
     else if constexpr (sizeof(C) == 2) *reinterpret_cast<uint32_t *>(to) = pair(C{}, v[0], v[1]);
     else {
       Some<C, 2> two;

@@ -31,7 +31,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     tw_conv_args y = x;
     Inner::join_groups(y, merged);
     if (const char *why = lay_band(y, t)) return {TW_LIMIT, why};
-    if (const char *why = sliced(x, merged)) return {TW_LIMIT, why};
+    if (const char *why = sliced(x, merged, t)) return {TW_LIMIT, why};
     if (merged > 1 && double(y.groups) * y.filters * Inner::taps(x) * Inner::wide(y) >= double(most_size))
       return {TW_LIMIT, "2^31 or more weights of merged groups"};
     return {};
@@ -74,8 +74,10 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
            (!data || S::BN == 64) && Inner::readable(x.w, strides, 2);
   }
   // Null, or why the slices of this kernel are not those of the groups.
-  static const char *sliced(const tw_conv_args &x, int64_t merged) {
+  static const char *sliced(const tw_conv_args &x, int64_t merged, const ConvBandArgs &t) {
     if (!Config::slice) return nullptr;
+    // Warpgroups that take no turns would meet each other's bands where a tile has more than one.
+    if (t.kinds * t.blocks > 1) return "slices take one band a tile";
     const int64_t deep = data ? x.filters : x.channels, wide = data ? x.channels : x.filters;
     const int64_t sharing = deep <= 16 ? 1 : deep / 16, slice = deep <= 16 ? 16 / deep * wide : wide;
     const bool whole = merged > 1 && deep * merged == 64 && (deep <= 16 ? 16 % deep : deep % 16) == 0;
