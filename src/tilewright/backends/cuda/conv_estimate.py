@@ -46,6 +46,7 @@ DIAGONAL = 1.4e-7  # to ask for the weights of one of merged groups
 PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 2.4e-9}  # a pixel of a walk, by dimensions
 BAND_PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 1.8e-9}
 BAND_ROW = 2e-9  # a row of weights that does not stay
+FEW_TAPS, FEW_TAPS_OF_THREE = 2.5e-7, 1e-7  # a band of strides is soon read, and the next not there; by stages
 ODD_PIXEL = 1.3  # so many times that where pixels are no whole 32 bytes
 SHORT_WALK = 1.2  # and where tiles have few
 BESIDE = 0.3  # of what is hidden behind the longer of walk and product
@@ -155,6 +156,8 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     again += ADD_START if merged > 1 and not diagonal else 0.0
     longest = max(multiply, fetched, walk)
     step = longest + BAND_BESIDE * (multiply + fetched + walk - longest) + BAND_TILE
+    if max(p.stride[-2:]) > 1:
+        step += planes * blocks * (FEW_TAPS if schedule.stages == 2 else FEW_TAPS_OF_THREE)
     return START + BAND_FILL + max(rounds * step, p.bytes / THROUGH) + again
 
 
