@@ -15,27 +15,35 @@
 
 namespace tw {
 
+// What is the same for all lanes of a warp anyhow, so that the compiler sees it too: it then lives in registers that wgmma
+// and the branches around it read without a detour.
+TW_GPU int same_for_warp(int x) { return int(lane_at(uint32_t(x), 0)); }
+
 // What a multiplying warpgroup does: segment after segment, every other one where they take turns.
 template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap &map_e, const TensorMap &map_d,
                                                                 const TmaWsArgs &x, const SharedMemory<S> &shared) {
   const Warpgroup me;
+  const int who = same_for_warp(me.who);
   Place<S> place;
   Ring<S::Stages> ring;
   Leave<S, Config> leave(map_e, map_d, x, me, shared);
   int number = 0;
-  if (S::PingPong && me.who == 1) named_arrive(4, 256);  // the first turn is the other's
+  if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
   Segment s;
   while (work.next(s)) {
     const int steps = s.k1 - s.k0;
-    if (S::PingPong && (number++ & 1) != me.who) {  // the other's: its stages go by
+    if (S::PingPong && (number++ & 1) != who) {  // the other's: its stages go by
       ring.skip(steps);
       continue;
     }
     Sums<S> d;
-    if (S::PingPong) named_barrier(4 + me.who, 256);
-    multiply_segment<S>(d, steps, ring, shared, place, me.who, [&] { leave.begin(s, place); });
-    if (S::PingPong) named_arrive(4 + (me.who ^ 1), 256);
+    if (S::PingPong) {
+      named_barrier(4 + who, 256);
+      ring.stage = same_for_warp(ring.stage);
+    }
+    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { leave.begin(s, place); });
+    if (S::PingPong) named_arrive(4 + (who ^ 1), 256);
     if constexpr (S::ClusterK > 1) leave_together<S, Config>(d, s, x, me, shared);
     else leave(d, s, place);
   }
