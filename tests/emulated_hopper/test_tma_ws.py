@@ -309,8 +309,9 @@ def test_the_emulator_sees_mistakes_in_a_cluster_that_shares_k(emulator: Emulato
     for number, (where, before, after) in enumerate(
         (
             ("tma_ws_cluster", "  cluster_sync();\n", "  named_barrier(4, threads);\n"),
+            ("tma_ws_cluster", "  cluster_sync();\n", "  cluster_meet();\n"),
             ("tma_ws_cluster", "named_barrier(4, threads);  // both", "// both"),
-            ("gemm_tma_ws", "  if (S::Cluster > 1) cluster_sync();\n}", "}"),
+            ("gemm_tma_ws", "  if (S::Cluster > 1) cluster_meet();  // nobody", "  // nobody"),
         )
     ):
 

@@ -65,17 +65,17 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
       for (int i = 0; i < S::Groups * S::slots; ++i) shared.boxes[i].init(1);
     fence_barriers();
   }
-  if (S::Cluster > 1) cluster_sync();
+  if (S::Cluster > 1) cluster_meet();
   else __syncthreads();
-  if (threadIdx.x < 128) {
+  if (threadIdx.x >= 128) {  // in this order what feeds comes first in memory, where a short problem waits for it
+    if (S::moves_registers) take_registers<S::multiplying_registers>();
+    multiply_and_leave<S, Config>(map_e, map_d, x, shared);
+  } else {
     if (S::moves_registers) give_registers<S::feeding_registers>();
     if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
-  } else {
-    if (S::moves_registers) take_registers<S::multiplying_registers>();
-    multiply_and_leave<S, Config>(map_e, map_d, x, shared);
   }
-  if (S::Cluster > 1) cluster_sync();
+  if (S::Cluster > 1) cluster_meet();  // nobody leaves whom a neighbour still reads
 }
 
 }  // namespace tw

@@ -84,15 +84,27 @@ template <class S, class Config> struct Fuse {
       if (done) row(false, v, column, [=](float sum, float one) { return fmaf(alpha, sum, one); });
     }
     if (!done) all(v, alpha, i, column, p, buffer);
+    finish(v);
+  }
+  // The same of sums nothing comes to.
+  TW_GPU void alone(float (&d)[S::BN / 2], int column) const {
+    float *v = &d[column / 2];
+    scale(v, float(x.finish.alpha));
+    finish(v);
+  }
+
+ private:
+  static TW_GPU void scale(float *v, float alpha) {
+#pragma unroll
+    for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] *= alpha;
+  }
+  static TW_GPU void finish(float *v) {
     if constexpr (Config::epilogue != Epilogue::PassThrough)
 #pragma unroll
       for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] = activate<Config::epilogue>(v[j]);
   }
-
- private:
   TW_GPU void all(float *v, float alpha, int i, int column, const Part<C> &p, char *buffer) const {
-#pragma unroll
-    for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] *= alpha;
+    scale(v, alpha);
 #pragma unroll 1  // one piece of code for all of them: they are many and compile slowly
     for (int g = x.first_guest; g <= Config::num_d; ++g) {
       const Guest &guest = x.guests[g];

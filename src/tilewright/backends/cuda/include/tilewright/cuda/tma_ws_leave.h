@@ -43,18 +43,27 @@ template <class S, class Config> struct LeaveByCopies {
       else tma_prefetch_box(&map_d, column(p, first), row(p, first), p.z * x.every_box);
   }
   TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
+    // Sums nothing is fused with have code of their own, and in this order it comes first in memory: what they would
+    // jump over has to be fetched too.
+    if (Config::num_d > 0 || x.first_guest == 0) return leave<false>(d, p);
+    leave<Config::num_d == 0>(d, p);
+  }
+
+ private:
+  template <bool Alone> TW_GPU void leave(Sums<S> &d, const Part<Out> &p) {
+    const bool boxes_come = !Alone && x.boxes;
 #pragma unroll
     for (int first = 0; first < S::needed; first += S::batch) {
       const int slot = first / S::batch % S::slots;
       char *here = buffers + slot * S::batch * S::chunk;
-      if (!x.boxes && me.thread == 0) {  // of what these buffers held before
+      if (!boxes_come && me.thread == 0) {  // of what these buffers held before
         if (first / S::batch < rest) tma_wait_read<left>();
         else tma_wait_read<S::slots - 1>();
       }
       // Also where boxes come, which need it not: with this barrier in one of two branches kernels hung on an H200
       // (CUDA 13.0), although all threads take the same one.
       me.meet();
-      if (x.boxes) {
+      if (boxes_come) {
         boxes[slot].wait(phases >> slot & 1);
         phases ^= 1u << slot;
       }
@@ -62,7 +71,8 @@ template <class S, class Config> struct LeaveByCopies {
       for (int g = 0; g < S::batch; ++g) {
         float (&sums)[S::BN / 2] = d[(first + g) / across];
         const int c = (first + g) % across * S::chunk_columns;
-        fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
+        if constexpr (Alone) fuse.alone(sums, c);
+        else fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
         fill(here + g * S::chunk, sums, c);
       }
       fence_async_proxy();
@@ -72,7 +82,7 @@ template <class S, class Config> struct LeaveByCopies {
         for (int g = 0; g < S::batch; ++g)
           tma_store(&map_e, here + g * S::chunk, column(p, first + g), row(p, first + g), p.z);
         tma_commit();
-        if (first + S::slots * S::batch < S::needed && x.boxes) {
+        if (first + S::slots * S::batch < S::needed && boxes_come) {
           tma_wait_read<0>();
           fetch(p, first + S::slots * S::batch);
         }
@@ -80,7 +90,6 @@ template <class S, class Config> struct LeaveByCopies {
     }
   }
 
- private:
   static TW_GPU int row(const Part<Out> &p, int number) { return p.row + number / across * 64; }
   static TW_GPU int column(const Part<Out> &p, int number) { return p.column + number % across * S::chunk_columns; }
   // The boxes for the `batch` buffers from `first` on, one thread.
@@ -127,14 +136,17 @@ template <class S, class Config> struct LeaveByStores {
   TW_GPU void begin(const Part<Out> &) const {}
   TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
     if constexpr (!Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned) {
+      // In this order the short ways come first in memory.
       const auto *e = static_cast<const Out *>(x.e);
-      if (finish.beta == 0) {
-        if (small && x.n % 2 == 0 && whole_rows<2>(e, x.e_stride, x.e_batch_stride)) return pairs(d, p);
-        if (small || !whole_rows<width>(e, x.e_stride, x.e_batch_stride)) return pairs_anywhere(d, p);
+      if (finish.beta != 0) return any(d, p);
+      if constexpr (small) {
+        if (x.n % 2 != 0 || !whole_rows<2>(e, x.e_stride, x.e_batch_stride)) return pairs_anywhere(d, p);
+        return pairs(d, p);
+      } else {
+        if (!whole_rows<width>(e, x.e_stride, x.e_batch_stride)) return pairs_anywhere(d, p);
       }
     }
-    if constexpr (small) from_registers(d, p);
-    else through_sheet(d, p);
+    any(d, p);
   }
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
   template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
@@ -144,6 +156,10 @@ template <class S, class Config> struct LeaveByStores {
   }
 
  private:
+  TW_GPU void any(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (small) from_registers(d, p);
+    else through_sheet(d, p);
+  }
   TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {

@@ -23,8 +23,8 @@ template <class S> TW_GPU void hold_all(Sums<S> &d) {
 }
 
 // The warpgroup's rows of a stage's A times the stage's B, on top of what was there (the first stage: nothing).
-template <class S, bool First> TW_GPU void multiply_stage(Sums<S> &d, const SharedMemory<S> &shared, int stage,
-                                                          int who) {
+template <class S, bool First>
+TW_GPU void multiply_stage(Sums<S> &d, const SharedMemory<S> &shared, int stage, int who) {
   hold_all<S>(d);
   wgmma_fence();
   const uint32_t a = stage * (S::stage_bytes / 16) + (S::PingPong ? 0 : who * (S::rows * 128 / 16)),

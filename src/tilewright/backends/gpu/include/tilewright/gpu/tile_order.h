@@ -68,14 +68,22 @@ template <Deal Way> struct Work {
       s.k1 = int((long long)x.steps * (part + 1) / x.parts);
     }
     s.tile = index;
-    // Bands of `group` rows: the columns of B a band needs stay in the cache.
-    const int per = x.tiles_m * x.tiles_n;
-    s.z = index / per;
-    index -= s.z * per;
-    const int band = x.group * x.tiles_n, first = index / band * x.group, inside = index % band;
-    const int height = x.group < x.tiles_m - first ? x.group : x.tiles_m - first;
-    s.m = first + inside % height;
-    s.n = inside / height;
+    // Bands of `group` rows: the columns of B a band needs stay in the cache.  A short problem waits for every division:
+    // nobody divides who need not, and nobody asks for a sign.
+    const unsigned rows = unsigned(x.tiles_m), columns = unsigned(x.tiles_n), group = unsigned(x.group);
+    unsigned rest = unsigned(index), z = 0, first = 0, height = rows;
+    if (x.batch > 1) {
+      z = rest / (rows * columns);
+      rest -= z * (rows * columns);
+    }
+    if (group < rows) {
+      const unsigned band = rest / (group * columns);
+      rest -= band * (group * columns);
+      first = band * group;
+      height = group < rows - first ? group : rows - first;
+    }
+    const unsigned column = rest / height;
+    s.z = int(z), s.m = int(first + rest - column * height), s.n = int(column);
     return true;
   }
 };
