@@ -338,7 +338,7 @@ MISTAKES = {
     "sums used in flight": ("tma_ws_multiply", "wgmma_wait<0>();\n", ""),
     "no fence before wgmma": ("tma_ws_multiply", "wgmma_fence();\n", ""),
     "no fence before a store": ("tma_ws_leave", "fence_async_proxy();\n", ""),
-    "no wait for a buffer": ("tma_ws_leave", "if (!x.boxes && me.thread == 0) {", "if (false) {"),
+    "no wait for a buffer": ("tma_ws_leave", "if (!boxes_come && me.thread == 0) {", "if (false) {"),
     "too many bytes announced": ("tma_ws_feed", "expect(t.bytes)", "expect(t.bytes + 16)"),
     "too few arrivals": ("gemm_tma_ws", "ClusterN - 1) * S::sharing);", "ClusterN - 1) * (S::sharing + 1));"),
 }

@@ -65,12 +65,16 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
       for (int i = 0; i < S::Groups * S::slots; ++i) shared.boxes[i].init(1);
     fence_barriers();
   }
-  if (S::Cluster > 1) cluster_meet();
-  else __syncthreads();
+  // Who feeds has made the barriers and need not wait for the others, unless these are of other blocks.
+  constexpr bool alone = S::Cluster == 1;
+  constexpr int heed = S::threads - 96;  // threads: the feeding warp, and those who multiply
+  if (!alone) cluster_meet();
   if (threadIdx.x >= 128) {  // in this order what feeds comes first in memory, where a short problem waits for it
+    if (alone) named_barrier(1, heed);
     if (S::moves_registers) take_registers<S::multiplying_registers>();
     multiply_and_leave<S, Config>(map_e, map_d, x, shared);
   } else {
+    if (alone && threadIdx.x < 32) named_arrive(1, heed);
     if (S::moves_registers) give_registers<S::feeding_registers>();
     if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster

@@ -112,12 +112,18 @@ template <class S, class Config> struct LeaveByCopies {
   }
 };
 
+// What is known early is found early: the compiler would find it where it is used.
+TW_GPU void stay(int &x) { asm volatile("" : "+r"(x)); }
+TW_GPU void stay(long long &x) { asm volatile("" : "+l"(x)); }
+
 // By ordinary stores, of any type to any place.
 template <class S, class Config> struct LeaveByStores {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
   // Such tiles go straight from the registers: a sheet's barriers take longer.
   static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::Turned;
+  // Plain results of two bytes have ways of few instructions: a short problem waits for each to come from memory.
+  static constexpr bool short_ways = !Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned;
   // Neighbours of a row of E that a thread takes from the sheet at a time.
   static constexpr int width = sizeof(Out) == 4 || S::Turned ? 4 : 8;
 
@@ -125,6 +131,10 @@ template <class S, class Config> struct LeaveByStores {
   const Warpgroup &me;
   const Finish<Config> finish;
   Sum *sheet;  // this warpgroup's
+  // Found while the first stage is multiplied, for results that go straight from the registers: which way (0: words lie
+  // whole, 1: anywhere, 2: none of these), and of small tiles where a thread's two rows begin in E.
+  int way = 2;
+  long long upper = -1, lower = -1;
 
   TW_GPU LeaveByStores(const TensorMap &, const TensorMap &, const TmaWsArgs &args, const Warpgroup &group,
                        const SharedMemory<S> &shared)
@@ -133,18 +143,25 @@ template <class S, class Config> struct LeaveByStores {
         finish(args.finish),
         sheet(reinterpret_cast<Sum *>(shared.out + group.who * S::buffers * S::chunk)) {}
 
-  TW_GPU void begin(const Part<Out> &) const {}
-  TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
-    if constexpr (!Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned) {
-      // In this order the short ways come first in memory.
+  TW_GPU void begin(const Part<Out> &p) {
+    if constexpr (short_ways) {
       const auto *e = static_cast<const Out *>(x.e);
-      if (finish.beta != 0) return any(d, p);
-      if constexpr (small) {
-        if (x.n % 2 != 0 || !whole_rows<2>(e, x.e_stride, x.e_batch_stride)) return pairs_anywhere(d, p);
-        return pairs(d, p);
-      } else {
-        if (!whole_rows<width>(e, x.e_stride, x.e_batch_stride)) return pairs_anywhere(d, p);
-      }
+      const bool rows = small ? x.n % 2 == 0 && whole_rows<2>(e, x.e_stride, x.e_batch_stride)
+                              : whole_rows<width>(e, x.e_stride, x.e_batch_stride);
+      way = finish.beta != 0 ? 2 : !rows;
+      stay(way);
+    }
+    if constexpr (short_ways && small) {
+      const int row = p.row + me.warp * 16 + me.lane / 4;
+      upper = S::row_at(x, p.z, row), lower = S::row_at(x, p.z, row + 8);
+      stay(upper), stay(lower);
+    }
+  }
+  TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (short_ways) {  // in this order the short ones come first in memory
+      if (way == 2) return any(d, p);
+      if (way == 1) return pairs_anywhere(d, p);
+      if constexpr (small) return pairs(d, p);
     }
     any(d, p);
   }
@@ -167,11 +184,9 @@ template <class S, class Config> struct LeaveByStores {
       store(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
     }
   }
-  // Nothing but alpha, and pairs of a row that lie whole.  In few instructions: a small problem waits for each of them to
-  // come from memory, and the general way took a tenth of its time.
+  // Nothing but alpha, and pairs of a row that lie whole.
   TW_GPU void pairs(const Sums<S> &d, const Part<Out> &p) const {
-    const int row = p.row + me.warp * 16 + me.lane / 4, column = p.column + me.lane % 4 * 2;
-    const long long upper = S::row_at(x, p.z, row), lower = S::row_at(x, p.z, row + 8);
+    const int column = p.column + me.lane % 4 * 2;
     const float alpha = finish.alpha;
     Out *to = p.e + column;
 #pragma unroll
