@@ -1,6 +1,7 @@
 // How the sums of a multiplying warpgroup of a tma_ws kernel become results and leave: by the copy engine, straight from
 // the registers, or through a sheet in shared memory; and where a tile is shared by blocks, through collect first.
 #pragma once
+#include <tilewright/cuda/stay.h>
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/tma_ws_collect.h>
 #include <tilewright/cuda/tma_ws_fuse.h>
@@ -111,10 +112,6 @@ template <class S, class Config> struct LeaveByCopies {
     }
   }
 };
-
-// What is known early is found early: the compiler would find it where it is used.
-TW_GPU void stay(int &x) { asm volatile("" : "+r"(x)); }
-TW_GPU void stay(long long &x) { asm volatile("" : "+l"(x)); }
 
 // By ordinary stores, of any type to any place.
 template <class S, class Config> struct LeaveByStores {
