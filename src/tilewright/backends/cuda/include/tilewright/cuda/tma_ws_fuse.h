@@ -73,23 +73,22 @@ template <class S, class Config> struct Fuse {
     }
   }
 
+  // Whether nothing comes to the sums, or a bias and nothing else.
+  static constexpr bool has_simple = Config::num_d == 0 || (Config::num_d == 1 && !multiplies);
+  TW_GPU bool simple() const {
+    return has_simple && x.first_guest != 0 && (Config::num_d == 0 || x.guests[1].comes == Comes::row);
+  }
   // The results of 64 rows and a buffer's columns from `column` on, in place of their sums.
   TW_GPU void operator()(float (&d)[S::BN / 2], int i, int column, const Part<C> &p, char *buffer) const {
-    const float alpha = float(x.finish.alpha);
     float *v = &d[column / 2];
-    // A bias and nothing else: one multiply-add, and none of what takes long to find out.
-    bool done = false;
-    if constexpr (Config::num_d == 1 && !multiplies) {
-      done = x.first_guest == 1 && x.guests[1].comes == Comes::row;
-      if (done) row(false, v, column, [=](float sum, float one) { return fmaf(alpha, sum, one); });
-    }
-    if (!done) all(v, alpha, i, column, p, buffer);
+    all(v, float(x.finish.alpha), i, column, p, buffer);
     finish(v);
   }
-  // The same of sums nothing comes to.
-  TW_GPU void alone(float (&d)[S::BN / 2], int column) const {
+  TW_GPU void simply(float (&d)[S::BN / 2], int column) const {
+    const float alpha = float(x.finish.alpha);
     float *v = &d[column / 2];
-    scale(v, float(x.finish.alpha));
+    if constexpr (Config::num_d == 0) scale(v, alpha);
+    else row(false, v, column, [=](float sum, float one) { return fmaf(alpha, sum, one); });
     finish(v);
   }
 

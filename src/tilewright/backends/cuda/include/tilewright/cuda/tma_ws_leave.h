@@ -44,15 +44,15 @@ template <class S, class Config> struct LeaveByCopies {
       else tma_prefetch_box(&map_d, column(p, first), row(p, first), p.z * x.every_box);
   }
   TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
-    // Sums nothing is fused with have code of their own, and in this order it comes first in memory: what they would
-    // jump over has to be fetched too.
-    if (Config::num_d > 0 || x.first_guest == 0) return leave<false>(d, p);
-    leave<Config::num_d == 0>(d, p);
+    // Sums to which nothing comes but a bias have code of their own, and in this order it comes first in memory: what
+    // they would jump over has to be fetched too.
+    if (__builtin_expect(!fuse.simple(), 0)) return leave<false>(d, p);
+    leave<Fuse<S, Config>::has_simple>(d, p);
   }
 
  private:
-  template <bool Alone> TW_GPU void leave(Sums<S> &d, const Part<Out> &p) {
-    const bool boxes_come = !Alone && x.boxes;
+  template <bool Simple> TW_GPU void leave(Sums<S> &d, const Part<Out> &p) {
+    const bool boxes_come = !Simple && x.boxes;
 #pragma unroll
     for (int first = 0; first < S::needed; first += S::batch) {
       const int slot = first / S::batch % S::slots;
@@ -72,7 +72,7 @@ template <class S, class Config> struct LeaveByCopies {
       for (int g = 0; g < S::batch; ++g) {
         float (&sums)[S::BN / 2] = d[(first + g) / across];
         const int c = (first + g) % across * S::chunk_columns;
-        if constexpr (Alone) fuse.alone(sums, c);
+        if constexpr (Simple) fuse.simply(sums, c);
         else fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
         fill(here + g * S::chunk, sums, c);
       }
