@@ -29,6 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -183,18 +184,19 @@ def hopeful(problem: Any, target: str) -> list[KernelSpec]:
 Plan = list[tuple[Any, list[KernelSpec]]]
 
 
-def planned(asked: Sequence[Any], target: str, most: int) -> Plan:
-    """Problems with their kernels, signature after signature."""
+def planned(asked: Sequence[Any], target: str, most: int, lot: int = 1_000_000) -> Plan:
+    """Problems with their kernels, signature after signature; so many of each, then of each again."""
     by_signature: dict[Any, Plan] = {}
     for one in asked:
         by_signature.setdefault(one.signature, []).append((one, hopeful(one, target)))
-    found: Plan = []
+    lots: list[list[Plan]] = []
     for mine in by_signature.values():
         often = Counter(spec.digest for _, specs in mine for spec in specs[:LEAST])
         often.update({spec.digest: 0 for _, specs in mine for spec in specs})
         kept = {digest for digest, _ in often.most_common(most)}
-        found += [(one, [spec for spec in specs if spec.digest in kept]) for one, specs in mine]
-    return found
+        found = [(one, [spec for spec in specs if spec.digest in kept]) for one, specs in mine]
+        lots.append([found[at : at + lot] for at in range(0, len(found), lot)])
+    return [one for turn in zip_longest(*lots, fillvalue=[]) for each in turn for one in each]
 
 
 class Sweep:
@@ -262,7 +264,7 @@ class Sweep:
                 options.seed, options.count, options.kinds, shrink, options.layouts, options.fused, options.families
             )
             asked = list(drawn)
-        plan = planned(asked, self.target, options.most_kernels)
+        plan = planned(asked, self.target, options.most_kernels, options.lot)
         wanted = {spec.digest: spec for _, specs in plan for spec in specs}
         print(f"{len(plan)} problems, {len(wanted)} kernels, {time.perf_counter() - started:.0f} s to plan", flush=True)
         given = self.adopted(wanted, options.libraries) if options.libraries is not None else set()
@@ -310,6 +312,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=list(FAMILIES), help=more)
     parser.add_argument("--fused", type=int, default=len(FUSED), help="of FUSED, the first so many")
     parser.add_argument("--most-kernels", type=int, default=10_000, help="of one signature")
+    parser.add_argument(
+        "--lot",
+        type=int,
+        default=1_000_000,
+        help="problems of a signature before the next's: a run that is cut short has some of each",
+    )
     parser.add_argument("--rounds", type=int, default=7, help="of the longer race; twice that for short kernels")
     parser.add_argument("--libraries", type=Path, help="a folder of kernels built elsewhere, DIGEST.so")
     parser.add_argument("--jobs", type=int, help="compilers at once")

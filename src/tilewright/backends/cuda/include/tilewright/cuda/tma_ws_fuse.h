@@ -38,6 +38,12 @@ TW_GPU uint32_t bits_of(bf16 x) { return x.bits; }
 TW_GPU uint32_t bits_of(fp16 x) { return x.bits; }
 TW_GPU uint32_t bits_of(float x) { return __float_as_uint(x); }
 
+// Two neighbouring results as one word.  The instruction that rounds them makes negative ones 0 besides.
+template <class Config> TW_GPU uint32_t results(float x, float y) {
+  if constexpr (Config::epilogue == Epilogue::Relu) return pair_at_least_0(typename Config::C{}, x, y);
+  else return pair(typename Config::C{}, x, y);
+}
+
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config> struct Fuse {
   using C = typename Config::C;
@@ -78,7 +84,8 @@ template <class S, class Config> struct Fuse {
   TW_GPU bool simple() const {
     return has_simple && x.first_guest != 0 && (Config::num_d == 0 || x.guests[1].comes == Comes::row);
   }
-  // The results of 64 rows and a buffer's columns from `column` on, in place of their sums.
+  // The results of 64 rows and a buffer's columns from `column` on, in place of their sums; `results` makes the last of
+  // them.
   TW_GPU void operator()(float (&d)[S::BN / 2], int i, int column, const Part<C> &p, char *buffer) const {
     float *v = &d[column / 2];
     all(v, float(x.finish.alpha), i, column, p, buffer);
@@ -98,7 +105,7 @@ template <class S, class Config> struct Fuse {
     for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] *= alpha;
   }
   static TW_GPU void finish(float *v) {
-    if constexpr (Config::epilogue != Epilogue::PassThrough)
+    if constexpr (Config::epilogue != Epilogue::PassThrough && Config::epilogue != Epilogue::Relu)
 #pragma unroll
       for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] = activate<Config::epilogue>(v[j]);
   }

@@ -80,8 +80,10 @@ template <class S, class Config> struct LeaveByCopies {
       me.meet();
       if (me.thread == 0) {
 #pragma unroll
-        for (int g = 0; g < S::batch; ++g)
-          tma_store(&map_e, here + g * S::chunk, column(p, first + g), row(p, first + g), p.z);
+        for (int g = 0; g < S::batch; ++g) {
+          const auto corner = S::corner(x, column(p, first + g), p.z);
+          tma_store(&map_e, here + g * S::chunk, corner.column, row(p, first + g), corner.z);
+        }
         tma_commit();
         if (first + S::slots * S::batch < S::needed && boxes_come) {
           tma_wait_read<0>();
@@ -107,8 +109,8 @@ template <class S, class Config> struct LeaveByCopies {
 #pragma unroll
     for (int j = 0; j < S::chunk_columns / 8; j += 2) {
       const float *v = &d[(column / 8 + j) * 4];
-      store_matrices(Buffer<S>::at(buffer, me, j), pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]),
-                     pair(Out{}, v[4], v[5]), pair(Out{}, v[6], v[7]));
+      store_matrices(Buffer<S>::at(buffer, me, j), results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
+                     results<Config>(v[4], v[5]), results<Config>(v[6], v[7]));
     }
   }
 };
@@ -165,8 +167,8 @@ template <class S, class Config> struct LeaveByStores {
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
   template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
     const int r = S::Turned ? column : row, c = S::Turned ? row : column, there = (S::Turned ? x.m : x.n) - c;
-    const long long at = S::row_at(x, p.z, r);
-    if (at >= 0 && there > 0) finish.store(sums, there, p.z, r, c, p.e + at + c);
+    const long long at = S::row_at(x, p.z, r), along = S::ragged ? S::column_at(x, c) : c;
+    if (at >= 0 && there > 0 && (!S::ragged || along >= 0)) finish.store(sums, there, p.z, r, c, p.e + at + along);
   }
 
  private:
@@ -189,11 +191,12 @@ template <class S, class Config> struct LeaveByStores {
 #pragma unroll
     for (int j = 0; j < S::BN / 8; ++j) {
       const Sum *v = &d[0][j * 4];
-      const bool inside = column + j * 8 < x.n;
+      const long long along = S::ragged ? S::column_at(x, column + j * 8) - column : j * 8;
+      const bool inside = column + j * 8 < x.n && (!S::ragged || along + column >= 0);
       if (inside && upper >= 0)
-        *reinterpret_cast<uint32_t *>(to + upper + j * 8) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
+        *reinterpret_cast<uint32_t *>(to + upper + along) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
       if (inside && lower >= 0)
-        *reinterpret_cast<uint32_t *>(to + lower + j * 8) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
+        *reinterpret_cast<uint32_t *>(to + lower + along) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
     }
   }
   // The same of rows that begin between words: the words of such a row have a thread's right column and the left one of
