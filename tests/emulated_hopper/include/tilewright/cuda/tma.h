@@ -39,8 +39,7 @@ TW_GPU void bulk_load_multicast(const void *from, Barrier *full, void *to, uint3
 TW_GPU void tma_store(const TensorMap *map, const void *from, int x, int y, int z) {
   emulated::store_box(map, from, x, y, z);
 }
-TW_GPU void tma_load_rows(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, int w,
-                          uint64_t = cached) {
+TW_GPU void tma_load_rows(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, int w) {
   emulated::copy_rows(map, &full->word, to, x, y, z, w);
 }
 TW_GPU void tma_commit() { emulated::commit_stores(); }

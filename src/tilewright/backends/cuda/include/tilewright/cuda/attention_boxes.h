@@ -21,13 +21,13 @@ template <class S, int Blocks, int Line> TW_GPU void bring_tile(const AttentionW
       const int there = key + at < item.keys ? int(page_of(x.x.pages, item.sequence, page)) : int(x.x.pages.count);
 #pragma unroll
       for (int j = 0; j < Blocks; ++j)
-        tma_load_rows(&map, &full, to + (j * S::BN + at) * 128, j * Line, slot, head, there, x.policy);
+        tma_load_rows(&map, &full, to + (j * S::BN + at) * 128, j * Line, slot, head, there);
     }
   } else if (lane == 0) {
     const int z = x.x.starts_k ? 0 : item.sequence;
 #pragma unroll
     for (int j = 0; j < Blocks; ++j)
-      tma_load_rows(&map, &full, to + j * S::BN * 128, j * Line, item.first_key + key, head, z, x.policy);
+      tma_load_rows(&map, &full, to + j * S::BN * 128, j * Line, item.first_key + key, head, z);
   }
 }
 

@@ -92,13 +92,13 @@ template <class S> struct TileFeeder {
 #pragma unroll
         for (int j = 0; j < Blocks; ++j)
           tma_load_rows(&map, full, to + j * S::BN * 128 + at * 128, j * 64, (key + at) % int(x.x.pages.size), head,
-                        page, x.policy);
+                        page);
       }
     } else if (lane == 0) {
       const int z = x.x.starts_k ? 0 : item.sequence;
 #pragma unroll
       for (int j = 0; j < Blocks; ++j)
-        tma_load_rows(&map, full, to + j * S::BN * 128, j * 64, item.first_key + key, head, z, x.policy);
+        tma_load_rows(&map, full, to + j * S::BN * 128, j * 64, item.first_key + key, head, z);
     }
   }
   TW_GPU void bring_rows(const AttentionItem &item) {

@@ -93,16 +93,7 @@ template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionW
       rows = size, size = rest;
     }
     t.page_rows = int(rows);
-    t.policy = once(x, t) ? read_once : cached;
     return t;
-  }
-
-  // Whether nobody comes back for keys: what others left in the cache, to be written back, then stays there.  A head that is
-  // no whole lines of the cache shares some with its neighbours.
-  static bool once(const Args &x, const AttentionWsArgs &t) {
-    constexpr int64_t line = 128, most_tiles = 4;  // of rows, whose blocks run beside each other
-    return S::Packed && t.row_tiles <= most_tiles && x.head_qk * int64_t(sizeof(T)) % line == 0 &&
-           x.head_v * int64_t(sizeof(T)) % line == 0;
   }
 
   // Heads of keys whose items are mixed, the longest first: as many as the second-level cache keeps, and not so many that

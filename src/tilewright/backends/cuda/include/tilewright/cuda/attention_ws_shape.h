@@ -26,7 +26,6 @@ struct AttentionWsArgs {
   int items;            // 0: sequences differ, and the device counts
   int loose;            // behind the last key of a sequence lie other numbers than the copy engine's zeros
   int page_rows;        // of a box: as many as divide pages and tiles
-  uint64_t policy;      // of the second-level cache, for keys and values
   unsigned *flags;      // the next item and how many blocks are done, zero before a launch and after it
 };
 

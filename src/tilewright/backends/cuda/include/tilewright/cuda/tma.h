@@ -99,14 +99,6 @@ TW_GPU void tma_load_rows(const TensorMap *map, Barrier *full, void *to, int x, 
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
-// The same, and how the second-level cache treats what comes.
-TW_GPU void tma_load_rows(const TensorMap *map, Barrier *full, void *to, int x, int y, int z, int w, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, "
-      "%5, %6}], [%2], %7;" ::"r"(shared_address(to)),
-      "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
-      : "memory");
-}
 TW_GPU void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // All but the newest `Left` stores have read their shared memory.
 template <int Left> TW_GPU void tma_wait_read() {
