@@ -139,7 +139,7 @@ def test_a_byte_that_is_no_number_spreads(emulator: Emulator) -> None:
 
 @pytest.mark.parametrize("pages", ["strided", "vectorised"])
 def test_pages_that_do_not_exist_are_zeros(emulator: Emulator, pages: str) -> None:
-    """Whatever a table holds, no memory outside of the pool is read: 16 bytes at a time, element by element, columns."""
+    """Whatever a table holds, no memory outside of the pool is read: by 16 bytes, by elements, by columns."""
     one = replace(like(64, pages=pages, lookup="table", lengths_k=True), batch=2, rows=2, keys=100, page_size=16)
     dense: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": (), "page_count": 0}
     one = replace(one, heads_q=4, heads_kv=2, **dense)
