@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.emulated_hopper.attentions import drawn, wrong
+from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem_rules import problem_violations
 
 SEED, COUNT = 1211, 9
+SHARED = (1, 2, 7, 16, 21), (0, 1, 64, 65, 250, 500, 777, 1100)  # rows and keys of problems that are dealt in shares
 
 
 def like(head_qk: int, head_v: int = 0, **more: Any) -> AttentionProblem:
@@ -45,6 +46,14 @@ CASES = {
     "combine": (CombineSchedule(4), like(128, family="combine", splits=2, dtype_out="bf16")),
     "combine_alone": (CombineSchedule(1), like(64, family="combine", splits=2, dtype_out="bf16")),
     "combine_packed": (CombineSchedule(2), like(192, family="combine", splits=2, packed=True)),
+    "shares": (WsSchedule("shares", 32, 1, 2, 2), like(64, sink=True)),
+    "shares_of_windows": (
+        WsSchedule("shares", 32, 1, 2), like(128, window_left=70, window_right=0, sink_keys=4, dtype_out="fp32"),
+    ),
+    "shares_packed": (WsSchedule("shares", 16, 1, 2), like(64, packed=True, dropout=True, window_right=0)),
+    "shares_of_pages": (
+        WsSchedule("shares", 16, 1, 2, 2), like(64, pages="strided", lookup="table", lengths_k=True, lse=False),
+    ),
     "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
     "prefill_from_pages": (
         WsSchedule("ws", 64, 2, 2),
@@ -57,7 +66,7 @@ def problems(name: str, first: AttentionProblem) -> list[AttentionProblem]:
     rng = random.Random(f"{SEED} {name}")
     found: list[AttentionProblem] = []
     while len(found) < COUNT:
-        one = drawn(rng, first)
+        one = drawn(rng, first, SHARED if name.startswith("shares") else (ROWS, KEYS))
         if not problem_violations(one) and one.signature == first.signature and one.rows * one.heads_q < 500:
             found.append(one)
     return found

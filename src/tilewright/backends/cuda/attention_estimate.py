@@ -5,6 +5,7 @@ ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A 
              its scores and their exponentials one after another.  No step is faster than the bytes it fetches, none of
              the launch faster than memory, and the items fill whole waves of blocks.  The constants are a fit to 90
              times of an H200 (within 5 %; the fastest of two or three kernels is found, or lost by 2 %)
+shares       the same, of tiles that are dealt evenly; then one block reads the pieces of an item
 combine      rounds of rows, and the parts that one warp reads one after another
 fp8, mma     `attention_estimate_mma.py`
 latent       `attention_estimate_latent.py`
@@ -40,6 +41,8 @@ UNIT_BYTES = 6e10  # a second that one multiprocessor fetches
 MEMORY = 4.2e12
 EXPOSED = 0.33  # of the time memory takes, beside products
 BOX = 2e-8  # of each box that pages come by
+LEAST_TILES = 4  # of a share: cuda/attention_ws_shape.h
+MEET = 1e-6  # to leave a piece and to find that others left theirs
 SHORT_STREAM = 4  # steps: cuda/attention_scores.h
 CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
 CARRIED, MOST_CARRIED = 1.5e-8, 2e-6
@@ -73,18 +76,22 @@ def _combine(spec: KernelSpec, h: CombineSchedule, p: AttentionProblem) -> float
 
 def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
     places = (arch_by_name(spec.arch).compute_units or 1) * h.together
-    group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "decode" else 1
+    group = p.heads_q // max(1, p.heads_kv) if h.packs else 1
     walked = walk(p, h, group)
     if h.warpgroups > 1 and (h.row_stages == 1 or walked.steps > SHORT_STREAM):
         walked = walk(p, h, group, ROWS)
     item = ITEM * (STREAMED if h.row_stages > 1 else 1.0)
-    if h.pipeline == "decode":
+    if h.packs:
         item += CARRY if h.warpgroups == 1 else min(MOST_CARRIED, CARRIED * p.head_qk)
     step = _step(spec.signature, h, min(walked.items, places)) + BOX * _boxes(spec.signature, h, p)
     all_items = walked.waves(places) * (walked.steps * step + item)
-    exposed = (
-        0.0 if h.pipeline == "decode" and h.warpgroups == 1 else EXPOSED
-    )  # whose steps are as long as memory takes
+    if h.pipeline == "shares":
+        tiles = walked.items * walked.steps
+        blocks = min(places, max(1.0, tiles / LEAST_TILES))
+        pieces = max(1.0, blocks / walked.items)
+        together = pieces * group * p.rows * p.head_v * 4 / UNIT_BYTES
+        all_items = tiles / blocks * step + max(1.0, walked.items / blocks) * item + MEET + together
+    exposed = 0.0 if h.packs and h.warpgroups == 1 else EXPOSED  # whose steps are as long as memory takes
     return START + max(all_items + exposed * p.bytes / MEMORY, p.bytes / MEMORY)
 
 
@@ -103,6 +110,6 @@ def _step(s: AttentionSignature, h: WsSchedule, busy: int) -> float:
     alone = h.tile_n * KEY * scored + 64 * h.tile_n * s.head_qk / UNIT_MACS
     stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes
     fetch = stage * h.together / UNIT_BYTES
-    if h.pipeline == "decode" and h.warpgroups == 1:  # keys that nobody else reads come from memory
+    if h.packs and h.warpgroups == 1:  # keys that nobody else reads come from memory
         fetch = max(fetch if busy > h.together else 0.0, stage * busy / MEMORY)
     return max((max(shared, alone) + STEP) * (TWO_STAGES if h.stages == 2 and h.warpgroups > 1 else 1.0), fetch)
