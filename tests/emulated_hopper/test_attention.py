@@ -96,6 +96,34 @@ def test_many_sequences_that_differ(emulator: Emulator, schedule: WsSchedule) ->
     assert wrong(emulator, schedule, made, replace(made, batch=33, align="bottom_right"), replace(made, batch=32)) == []
 
 
+def test_shares_of_many_sequences_that_differ(emulator: Emulator) -> None:
+    """More than a warp has lanes; some have no rows, some no keys; more blocks than work, and far fewer."""
+    dense: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": ()}
+    packed = like(32, packed=True, window_right=0, align="bottom_right")
+    made = replace(packed, batch=70, heads_q=6, heads_kv=2, rows=20, keys=90, total_rows=700, total_keys=2500, **dense)
+    padded = replace(
+        like(32), batch=37, heads_q=3, heads_kv=1, rows=2, keys=300, lengths_k=True, lengths_q=True, **dense
+    )
+    schedule = WsSchedule("shares", 16, 1, 2, 2)
+    assert wrong(emulator, schedule, made, replace(made, batch=33, total_rows=400), multiprocessors=7) == []
+    assert wrong(emulator, schedule, padded, replace(padded, batch=1, keys=900), multiprocessors=21) == []
+
+
+def test_pieces_put_together_before_all_are_there_are_found(emulator: Emulator) -> None:
+    from tests.emulated_hopper.attentions import ATTENTION, prove
+    from tests.emulated_hopper.emulator import LATE, apart
+    from tilewright.ops import KernelSpec
+
+    one = replace(
+        like(64), heads_q=4, heads_kv=2, rows=3, keys=900, q_strides=(), k_strides=(), v_strides=(), o_strides=()
+    )
+    spec = KernelSpec("attention", one.signature, WsSchedule("shares", 32, 1, 2), "sm_90a")
+    assert ATTENTION.supports(spec, one) == []
+    turned = ("if (pieces.last())", "if (!pieces.last())")
+    early = emulator.kernel(spec, lambda text: text.replace(*turned), "early", "cuda/attention_ws.h")
+    assert apart(early, lambda: prove(early, one), LATE, 0, 5) != ""
+
+
 def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emulator) -> None:
     """Weights are read by wgmma after it was issued: rounding the next ones too early must show."""
     from tests.emulated_hopper.attentions import ATTENTION, prove
