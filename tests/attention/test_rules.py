@@ -14,12 +14,14 @@ from tilewright.errors import TilewrightError
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import HEADS, head_class, settled
-from tilewright.ops.attention.splits import Walk, parts, splits_of
+from tilewright.ops.attention.splits import Walk, parts, splits_of, walked_parts
 from tilewright.ops.base import KernelSpec, plain
 
 BASE = AttentionProblem(2, 4, 5, 7, 16)
 SIGNATURE = BASE.signature
 ARCHS = ("generic", "x86_64_v3", "sm_90a", "sm_80", "gfx942", "gfx1100")
+
+DENSE: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": ()}
 
 
 def changed(**fields: Any) -> AttentionProblem:
@@ -205,10 +207,23 @@ def test_splits_by_the_stated_rule() -> None:
     assert [of(8, 4096), of(32, 8192), of(8, 65536), of(64, 2048), of(2, 1788)] == [16, 8, 32, 4, 7]
     long = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16")
     assert splits_of(long, arch("x86_64_v3")) == 1
-    assert splits_of(long, arch("sm_90a")) > 1
     assert splits_of(replace(long, splits=5), arch("x86_64_v3")) == 5
-    assert [one.family for one in ATTENTION.stages(long, "sm_90a")] == ["split", "combine"]
+    many, few = replace(long, rows=24, **DENSE), replace(long, heads_q=16, heads_kv=2, rows=8, **DENSE)
+    for one in (many, few):  # more rows than a block of shares has; so many pieces that one block would be long at them
+        assert splits_of(one, arch("sm_90a")) > 1
+        assert [stage.family for stage in ATTENTION.stages(one, "sm_90a")] == ["split", "combine"]
     assert [one.family for one in ATTENTION.stages(long, "generic")] == ["forward"]
+
+
+def test_what_kernels_divide_themselves_is_one_part() -> None:
+    """Where a kernel of shares takes the problem; on other archs, and of types and pages that it does not, parts."""
+    long = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16")
+    odd = replace(long, head_qk=60, head_v=60, **DENSE)
+    narrow = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16", dtype_kv="fp8_e4m3")
+    assert splits_of(long, arch("sm_90a")) == 1
+    assert splits_of(replace(long, splits=7), arch("sm_90a")) == 7
+    for one, target in ((long, "sm_80"), (long, "gfx942"), (odd, "sm_90a"), (narrow, "sm_90a")):
+        assert splits_of(one, arch(target)) == walked_parts(one, arch(target)) > 1
 
 
 def test_every_arch_has_a_floor_for_every_kind() -> None:

@@ -143,7 +143,7 @@ def test_pages_that_do_not_exist_are_zeros(emulator: Emulator, pages: str) -> No
     one = replace(like(64, pages=pages, lookup="table", lengths_k=True), batch=2, rows=2, keys=100, page_size=16)
     dense: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": (), "page_count": 0}
     one = replace(one, heads_q=4, heads_kv=2, **dense)
-    odd = replace(one, **({"head_qk": 60, "head_v": 59} if pages == "strided" else {}), **dense)
+    odd = replace(one, head_qk=60, head_v=59, **dense) if pages == "strided" else one
 
     def zeros(made: Sample) -> Sample:
         q, k, v, *others = made.operands

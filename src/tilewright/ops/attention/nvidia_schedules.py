@@ -181,7 +181,7 @@ def shares(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[Ws
         yield replace(one, pipeline="shares")
 
 
-def _own(signature: AttentionSignature, arch: Arch) -> bool:
+def own(signature: AttentionSignature, arch: Arch) -> bool:
     """Whether the pipelines of sm_90a have kernels of a signature."""
     s = signature
     two = s.dtype_q == s.dtype_kv and s.dtype_q in ("bf16", "fp16")
@@ -189,15 +189,15 @@ def _own(signature: AttentionSignature, arch: Arch) -> bool:
 
 
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
-    wide, own = pool != "default", _own(signature, arch)
-    if own and signature.family in WsSchedule.serves:
+    wide, ours = pool != "default", own(signature, arch)
+    if ours and signature.family in WsSchedule.serves:
         if signature.family == "forward":
             yield from ws(signature, arch, wide)
             yield from shares(signature, arch, wide)
         yield from decode(signature, arch, wide)
     yield from nvidia_fp8.schedules(signature, arch, wide)
     yield from nvidia_latent.schedules(signature, arch, wide)
-    yield from nvidia_mma.schedules(signature, arch, wide, own)
+    yield from nvidia_mma.schedules(signature, arch, wide, ours)
     if signature.family == "combine":
         yield from map(CombineSchedule, (1, 4) if pool == "default" else (1, 2, 4, 8))
     yield LoopsSchedule()

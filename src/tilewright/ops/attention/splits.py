@@ -11,7 +11,9 @@ account (the constants are those of an H200; others differ in both rates alike):
               and with more than one part: the second stage, and what it reads that the first wrote
 
 A block is 64 rows (those of a group of query heads together, as decode kernels take them).  A CPU has one part: its
-kernels share the keys of a row among threads by themselves.
+kernels share the keys of a row among threads by themselves.  So do `shares` kernels of NVIDIA GPUs among blocks: what
+they take is one part too, unless so many pieces of so many rows come together in one block that a second stage, of
+all blocks, is sooner done.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.attention import nvidia_shares
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
 
@@ -32,6 +35,7 @@ MEMORY = 4.2e12  # bytes a second
 ALONE = 4.5e10  # bytes of keys and values a second, by one block that nobody else slows down
 BEGIN = 2e-6  # to begin and to end a block's work
 COMBINE = 4e-6  # the second stage
+ONE_BLOCK = 6e10  # bytes of pieces a second that one block puts together
 EVEN = 1.01  # of numbers that differ less the least is taken
 
 
@@ -69,21 +73,33 @@ def _seconds(walk: Walk, tiles: int, count: int) -> float:
 
 def splits_of(problem: AttentionProblem, arch: Arch) -> int:
     """Parts a forward problem is walked in on an arch; 1 of a stage."""
-    p = problem
-    if p.family != "forward":
+    if problem.family != "forward":
         return 1
-    if p.splits:
-        return p.splits
+    if problem.splits:
+        return problem.splits
+    count = walked_parts(problem, arch)
+    if count == 1 or not nvidia_shares.serves(problem, arch.name):
+        return count
+    walk = _walk(problem, arch)
+    pieces = min(walk.places, walk.blocks * -(-walk.keys // LEAST_KEYS)) / walk.blocks + 1
+    return 1 if pieces * walk.result_bytes / walk.blocks / ONE_BLOCK < COMBINE else count
+
+
+def walked_parts(problem: AttentionProblem, arch: Arch) -> int:
+    """Of a problem whose parts are kernels' and the second stage's affair."""
+    p = problem
     if not arch.compute_units or not p.rows or not p.batch:
         return 1
+    return parts(_walk(p, arch))
+
+
+def _walk(p: AttentionProblem, arch: Arch) -> Walk:
     rows = p.rows * (p.heads_q // max(1, p.heads_kv))
     small = max(p.head_qk, p.head_v) <= SMALL_HEAD
-    return parts(
-        Walk(
-            blocks=p.batch * p.heads_kv * -(-rows // TILE_ROWS),
-            keys=p.keys,
-            key_bytes=(p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes,
-            result_bytes=4 * p.batch * p.rows * p.heads_q * p.head_v,
-            places=arch.compute_units * (2 if small else 1),
-        )
+    return Walk(
+        blocks=p.batch * p.heads_kv * -(-rows // TILE_ROWS),
+        keys=p.keys,
+        key_bytes=(p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes,
+        result_bytes=4 * p.batch * p.rows * p.heads_q * p.head_v,
+        places=arch.compute_units * (2 if small else 1),
     )

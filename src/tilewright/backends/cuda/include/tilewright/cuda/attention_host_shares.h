@@ -44,8 +44,8 @@ template <class Config> struct HostAttentionShares : HostAttentionWs<Config> {
     return x.batch * x.heads_kv * (of_a_head > 0 ? of_a_head : 1);
   }
   static int64_t blocks(const Args &x) {
-    const int64_t wanted = tiles(x) / least_tiles;
-    return wanted < 1 ? 1 : wanted < most_blocks ? wanted : most_blocks;
+    const int64_t wanted = tiles(x) / least_tiles < x.heads_kv ? x.heads_kv : tiles(x) / least_tiles;
+    return wanted < most_blocks ? wanted : most_blocks;
   }
 };
 

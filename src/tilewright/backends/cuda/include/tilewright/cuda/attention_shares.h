@@ -1,9 +1,10 @@
-// Equal shares of all keys: how blocks divide the tiles of all items among them, and how pieces of an item become one.
+// Equal shares of all keys: how blocks divide the tiles of all sequences among them, and how pieces of an item become one.
 //
-// Here an item is a head of keys of one sequence, with all rows that read it.  The tiles of keys of all items are one line,
-// of which every block takes an equal share: so all end together, whatever lengths sequences have and whatever number of
-// items there is.  Most shares begin and end inside of an item.  Such a piece goes to the workspace, in fp32 with its lse;
-// who is the last to count a piece of an item adds them up, in the order of the keys.
+// Here an item is a head of keys of one sequence, with all rows that read it.  The tiles of keys of a head, of all sequences,
+// are one line, of which every block of that head takes an equal share: so all end together, whatever lengths sequences
+// have and whatever number of items there is.  Heads walk in step, since in memory theirs lie side by side.  Most shares
+// begin and end inside of an item.  Such a piece goes to the workspace, in fp32 with its lse; who is the last to count a
+// piece of an item adds them up, in the order of the keys.
 #pragma once
 #include <tilewright/cuda/attention_leave.h>
 
@@ -15,11 +16,8 @@ struct Piece {
   int word;
   TW_GPU static int encoded(int pieces, int first, bool begins) { return pieces | first << 12 | int(begins) << 24; }
   TW_GPU int pieces() const { return word & 4095; }
-  TW_GPU int first() const { return word >> 12 & 4095; }  // block that has one; the others follow
+  TW_GPU int first() const { return word >> 12 & 4095; }  // share that has one; the others follow
   TW_GPU bool begins() const { return word >> 24 & 1; }
-  // Where the piece of a block lies: it has one that an earlier block began at most, and one that it begins itself.
-  TW_GPU int slot(int number) const { return 2 * (first() + number) + (number == 0); }
-  TW_GPU int slot_of(int block) const { return slot(block - first()); }
 };
 
 // The items of a block's share, one after another; all 32 lanes of the feeding warp walk together.
@@ -27,22 +25,28 @@ template <class S> class ShareOrder {
  public:
   TW_GPU explicit ShareOrder(const AttentionWsArgs &args) : x(args), alike(args.items && !args.loose) {
     each = alike ? tiles_of_sequence(0) : 0;
-    all = alike ? each * x.heads * int(x.x.batch) : count_all();
-    blocks = max(1, min(int(gridDim.x), all / least_tiles));
-    const int me = int(blockIdx.x);
-    at = me < blocks ? begin_of(me) : 0, behind = me < blocks ? begin_of(me + 1) : 0;
+    const int all = alike ? each * int(x.x.batch) : count_all();
+    const int heads =
+        min(x.heads, int(gridDim.x));  // beside each other; where these are fewer, a share is all there is
+    shares = max(1, min(int(gridDim.x) / heads, all / least_tiles));
+    quotient = all / shares, rest = all - quotient * shares;
+    me = int(blockIdx.x) / heads, head = int(blockIdx.x) - me * heads;
+    if (me >= shares) head = x.heads;
+    at = begin_of(me);
   }
 
   TW_GPU bool next(AttentionItem &item) {
-    if (at >= behind) return false;
-    const int begins = find(item);
-    const int from = at - begins, to = min(each, behind - begins);
-    item.tile = 0, item.split = 0;
+    if (at >= begin_of(me + 1)) {  // the same of another head
+      head += int(gridDim.x);
+      at = begin_of(me), window = -32, before = 0, in_window = 0;
+    }
+    if (head >= x.heads || at >= begin_of(me + 1)) return false;
+    item.tile = 0, item.split = 0, item.head = head;
+    const int begins = find(item), from = at - begins, to = min(each, begin_of(me + 1) - begins);
     fill(item);
     meet_tiles<S>(x, item);
     if (to - from < each) {
-      const int first = from ? block_of(begins) : int(blockIdx.x);
-      const int last = to < each ? block_of(begins + each - 1) : int(blockIdx.x);
+      const int first = from ? share_of(begins) : me, last = to < each ? share_of(begins + each - 1) : me;
       item.split = Piece::encoded(last - first + 1, first, from == 0);
       item.tiles.count = to - from;
       item.tiles.last -= from, item.tiles.window -= from;
@@ -54,20 +58,23 @@ template <class S> class ShareOrder {
 
  private:
   const AttentionWsArgs &x;
-  bool alike;                   // as many tiles in every item
-  int all, blocks, at, behind;  // tiles of all items, who has some, the next of this block, behind its last
-  int each;                     // tiles of the item that was found
+  bool alike;                  // as many tiles in every item
+  int shares, quotient, rest;  // of a head; the first `rest` have a tile more than the others
+  int me, head, at;            // the share, whose head, its next tile
+  int each;                    // tiles of the item that was found
   int window = -32, before = 0, in_window = 0, mine = 0;  // sequences 32 at a time: tiles up to the end of each
 
-  TW_GPU int begin_of(int block) const { return int(int64_t(all) * block / blocks); }
-  TW_GPU int block_of(int tile) const { return int((int64_t(tile + 1) * blocks - 1) / all); }
-
+  TW_GPU int begin_of(int share) const { return quotient * share + min(share, rest); }
+  TW_GPU int share_of(int tile) const {
+    const int longer = (quotient + 1) * rest;
+    return tile < longer ? tile / (quotient + 1) : rest + (tile - longer) / quotient;
+  }
   TW_GPU void fill(AttentionItem &item) const {
     const AttentionSequence s = sequence_of(x.x, item.sequence);
     item.first_row = int(s.first_row), item.rows = int(s.rows);
     item.first_key = int(s.first_key), item.keys = int(s.keys);
   }
-  // Of one head.  What sees no keys meets one all the same; what has no rows meets none.
+  // What sees no keys meets one all the same; what has no rows meets none.
   TW_GPU int tiles_of_sequence(int sequence) const {
     if (sequence >= x.x.batch) return 0;
     AttentionItem item{0, 0, sequence, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
@@ -81,19 +88,18 @@ template <class S> class ShareOrder {
       sum += uint32_t(tiles_of_sequence(first + int(threadIdx.x % 32)));
 #pragma unroll
     for (int by = 16; by > 0; by /= 2) sum += lane_at(sum, int(threadIdx.x % 32) ^ by);
-    return int(sum) * x.heads;
+    return int(sum);
   }
-  // The item that the next tile is of, and where its tiles begin.
+  // The sequence that the next tile is of, and where its tiles begin.
   TW_GPU int find(AttentionItem &item) {
     if (alike) {
-      const int number = at / each;
-      item.sequence = number / x.heads, item.head = number - item.sequence * x.heads;
-      return number * each;
+      item.sequence = at / each;
+      return item.sequence * each;
     }
     const int lane = int(threadIdx.x % 32);
     while (at >= before + in_window) {
       window += 32, before += in_window;
-      mine = tiles_of_sequence(window + lane) * x.heads;
+      mine = tiles_of_sequence(window + lane);
 #pragma unroll
       for (int by = 1; by < 32; by *= 2) {
         const int lower = int(lane_at(uint32_t(mine), lane - by < 0 ? lane : lane - by));
@@ -106,10 +112,9 @@ template <class S> class ShareOrder {
     for (int by = 16; by > 0; by /= 2)
       if (before + int(lane_at(uint32_t(mine), which + by - 1)) <= at) which += by;
     const int up_to = int(lane_at(uint32_t(mine), which)), below = int(lane_at(uint32_t(mine), max(0, which - 1)));
-    const int begins = before + (which ? below : 0);
-    each = (before + up_to - begins) / x.heads;
-    item.sequence = window + which, item.head = (at - begins) / each;
-    return begins + item.head * each;
+    item.sequence = window + which;
+    each = up_to - (which ? below : 0);
+    return before + up_to - each;
   }
 };
 
@@ -130,7 +135,7 @@ template <class S, class Config> struct Pieces {
 
   TW_GPU void leave(const Softmax &softmax, const float (&o)[S::DV / 2], const Dropout &dropout) const {
     const ThreadRows rows = rows_of_thread<S>(x, item, 0);
-    const int slot = piece.slot_of(int(blockIdx.x));
+    const int slot = slot_of(int(blockIdx.x) / heads(), piece.begins());
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const FinishedRow done = finished_row<S, Config>(x, rows, softmax, r, dropout, piece.begins());
@@ -145,7 +150,7 @@ template <class S, class Config> struct Pieces {
     unsigned *told = reinterpret_cast<unsigned *>(scratch);
     if (thread == 0) {
       __threadfence();  // for all of the warpgroup, which met
-      unsigned *counter = x.flags + piece.first();
+      unsigned *counter = x.flags + piece.first() * heads() + item.head;
       const bool complete = atomicAdd(counter, 1u) == unsigned(piece.pieces()) - 1;
       if (complete) atomicExch(counter, 0u);
       __threadfence();
@@ -155,18 +160,20 @@ template <class S, class Config> struct Pieces {
     return *told != 0;
   }
   TW_GPU void combine() const {
-    meet();  // everybody knows
-    float *tops = reinterpret_cast<float *>(scratch), *factors = tops + 64;
+    constexpr bool large = S::DV > 128;
     const int rows = rows_in_all<S>(x, item);
-    if (thread < rows) weigh_row(tops, factors);
-    meet();
-    if (rows * (S::DV / 4) <= 2 * 128) add<1, 8>(tops, factors, rows);
-    else add<4, 2>(tops, factors, rows);
+    if (rows * quads <= 128) add<1, (large ? 8 : 16)>(rows);
+    else add<(large ? 2 : 4), 4>(rows);
   }
 
  private:
   static constexpr float log2_e = 1.44269504f;
+  static constexpr int quads = S::DV / 4;  // four columns of a row
   TW_GPU void meet() const { named_barrier(4, 128); }
+  // Pieces of a head have no share where there are more heads than blocks.
+  TW_GPU int heads() const { return min(x.heads, int(gridDim.x)); }
+  // A share has one that an earlier one began at most, and one that it begins itself.
+  TW_GPU int slot_of(int share, bool begins) const { return 2 * (share * heads() + item.head) + int(begins); }
   TW_GPU float *sums_at(int slot) const { return x.parts + int64_t(slot) * x.piece_rows * S::DV; }
   TW_GPU float *lse_at(int slot) const { return x.part_lse + int64_t(slot) * x.piece_rows; }
   TW_GPU static float weight(float lse, float top) {
@@ -174,67 +181,61 @@ template <class S, class Config> struct Pieces {
   }
   TW_GPU int head_of(int row, int position) const { return item.head * x.group + row - position * x.group; }
 
-  // The largest lse of this thread's row, and what the sum of weights is to be multiplied by.
-  TW_GPU void weigh_row(float *tops, float *factors) const {
-    constexpr int at_once = 8;
-    float top = no_score(), sum = 0;
-#pragma unroll 1
-    for (int p = 0; p < piece.pieces(); p += at_once) {
-      float lse[at_once], higher = top;
-#pragma unroll
-      for (int u = 0; u < at_once; ++u)
-        lse[u] = p + u < piece.pieces() ? __ldcg(lse_at(piece.slot(p + u)) + thread) : no_score();
-#pragma unroll
-      for (int u = 0; u < at_once; ++u) higher = fmaxf(higher, lse[u]);
-      sum *= weight(top, higher);
-#pragma unroll
-      for (int u = 0; u < at_once; ++u) sum += weight(lse[u], higher);
-      top = higher;
-    }
-    tops[thread] = top, factors[thread] = sum == 0 ? 0.0f : 1.0f / sum;
-    if constexpr (Config::lse) {
-      const int position = position_of<S>(x, thread);
-      const tw_attention_args &a = x.x;
-      static_cast<float *>(
-          a.lse)[item.sequence * a.lse_batch + head_of(thread, position) * a.lse_head + item.first_row + position] =
-          sum == 0 ? no_score() : top + logf(sum);
-    }
-  }
-  // N times four columns of a thread at a time, of U pieces.
-  template <int N, int U> TW_GPU void add(const float *tops, const float *factors, int rows) const {
-    constexpr int quads = S::DV / 4;
+  // Of N times four columns at a time, U pieces at a time: much is under way, since nothing else is any more.
+  template <int N, int U> TW_GPU void add(int rows) const {
 #pragma unroll 1
     for (int first = thread; first < rows * quads; first += 128 * N) {
       float4 sum[N] = {};
+      float top[N], all[N];
+#pragma unroll
+      for (int n = 0; n < N; ++n) top[n] = no_score(), all[n] = 0;
 #pragma unroll 1
       for (int p = 0; p < piece.pieces(); p += U) {
         float4 four[N][U];
         float lse[N][U];
 #pragma unroll
-        for (int n = 0; n < N; ++n)
+        for (int u = 0; u < U; ++u) {
+          const int slot = slot_of(piece.first() + p + u, p + u == 0);
 #pragma unroll
-          for (int u = 0; u < U; ++u) {
-            const int i = first + n * 128, row = i / quads;
-            const bool there = row < rows && p + u < piece.pieces() && i % quads * 4 < x.x.head_v;
-            const int slot = piece.slot(there ? p + u : 0);
-            lse[n][u] = there ? __ldcg(lse_at(slot) + row) : no_score();
+          for (int n = 0; n < N; ++n) {
+            const int i = first + n * 128;
+            const bool there = i < rows * quads && p + u < piece.pieces() && i % quads * 4 < x.x.head_v;
+            lse[n][u] = there ? __ldcg(lse_at(slot) + i / quads) : no_score();
             four[n][u] = there ? load_through(reinterpret_cast<const float4 *>(sums_at(slot) + i * 4)) : float4{};
           }
+        }
 #pragma unroll
-        for (int n = 0; n < N; ++n)
-#pragma unroll
-          for (int u = 0; u < U; ++u) {
-            const float w = weight(lse[n][u], tops[min((first + n * 128) / quads, 63)]);
-            sum[n].x += w * four[n][u].x, sum[n].y += w * four[n][u].y;
-            sum[n].z += w * four[n][u].z, sum[n].w += w * four[n][u].w;
-          }
+        for (int n = 0; n < N; ++n) take(sum[n], top[n], all[n], four[n], lse[n]);
       }
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        const int i = first + n * 128, row = i / quads;
-        if (row < rows && i % quads * 4 < x.x.head_v) write(sum[n], factors[row], row, i % quads * 4);
+        const int i = first + n * 128, row = i / quads, column = i % quads * 4;
+        if (row >= rows || column >= x.x.head_v) continue;
+        write(sum[n], all[n] == 0 ? 0.0f : 1.0f / all[n], row, column);
+        if (Config::lse && column == 0) write_lse(all[n] == 0 ? no_score() : top[n] + logf(all[n]), row);
       }
     }
+  }
+  template <int U>
+  TW_GPU static void take(float4 &sum, float &top, float &all, const float4 (&four)[U], const float (&lse)[U]) {
+    float higher = top;
+#pragma unroll
+    for (int u = 0; u < U; ++u) higher = fmaxf(higher, lse[u]);
+    const float scale = weight(top, higher);
+    all *= scale, sum.x *= scale, sum.y *= scale, sum.z *= scale, sum.w *= scale;
+    top = higher;
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const float w = weight(lse[u], top);
+      all += w;
+      sum.x += w * four[u].x, sum.y += w * four[u].y, sum.z += w * four[u].z, sum.w += w * four[u].w;
+    }
+  }
+  TW_GPU void write_lse(float lse, int row) const {
+    const int position = position_of<S>(x, row);
+    const tw_attention_args &a = x.x;
+    static_cast<float *>(
+        a.lse)[item.sequence * a.lse_batch + head_of(row, position) * a.lse_head + item.first_row + position] = lse;
   }
   TW_GPU void write(const float4 &sum, float factor, int row, int column) const {
     using O = typename S::O;
