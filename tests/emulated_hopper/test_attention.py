@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, wrong
@@ -13,6 +14,7 @@ from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem_rules import problem_violations
+from tilewright.runtime.requests import Sample
 
 SEED, COUNT = 1211, 9
 SHARED = (1, 2, 7, 16, 21), (0, 1, 64, 65, 250, 500, 777, 1100)  # rows and keys of problems that are dealt in shares
@@ -122,6 +124,30 @@ def test_pieces_put_together_before_all_are_there_are_found(emulator: Emulator) 
     turned = ("if (pieces.last())", "if (!pieces.last())")
     early = emulator.kernel(spec, lambda text: text.replace(*turned), "early", "cuda/attention_ws.h")
     assert apart(early, lambda: prove(early, one), LATE, 0, 5) != ""
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_parts_that_are_no_numbers_are_none_together(emulator: Emulator, warps: int) -> None:
+    """All parts of one row, a part of another; of a third nothing was seen in any."""
+    from tests.emulated_hopper.attentions import prove
+    from tests.emulated_hopper.emulator import EAGER, apart
+    from tilewright.ops import KernelSpec
+    from tilewright.runtime.bindings.attention import samples
+
+    one = replace(like(64, family="combine", splits=11, dtype_out="bf16"), heads_q=2, heads_kv=2, rows=3, keys=9)
+    one = replace(one, q_strides=(), k_strides=(), v_strides=(), o_strides=())
+
+    def broken(made: Sample) -> Sample:
+        operands = list(made.operands)
+        parts, lse = (samples.NAMES.index(name) for name in ("given_parts", "given_lse"))
+        operands[parts], operands[lse] = operands[parts].copy(), operands[lse].copy()
+        operands[parts][:, 0, 0, 1], operands[lse][:, 0, 1, 0] = np.nan, np.nan
+        operands[parts][4, 0, 1, 0], operands[lse][4, 0, 0, 1] = np.nan, np.nan
+        operands[parts][:, 0, 2, 1], operands[lse][:, 0, 1, 2] = 0, -np.inf
+        return replace(made, operands=tuple(operands))
+
+    kernel = emulator.kernel(KernelSpec("attention", one.signature, CombineSchedule(warps), "sm_90a"))
+    assert apart(kernel, lambda: prove(kernel, one, 0, broken), EAGER, 0, 2) == ""
 
 
 def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emulator) -> None:
