@@ -6,7 +6,7 @@ ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A 
              the launch faster than memory, and the items fill whole waves of blocks.  The constants are a fit to 90
              times of an H200 (within 5 %; the fastest of two or three kernels is found, or lost by 2 %)
 shares       the same, of tiles that are dealt evenly; then one block reads the pieces of an item
-combine      rounds of rows, and the parts that one warp reads one after another
+combine      rounds of rows, and the parts that one warp does not read at once
 fp8, mma     `attention_estimate_mma.py`
 latent       `attention_estimate_latent.py`
 loops        products of plain threads
@@ -46,8 +46,8 @@ MEET = 1e-6  # to leave a piece and to find that others left theirs
 SHORT_STREAM = 4  # steps: cuda/attention_scores.h
 CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
 CARRIED, MOST_CARRIED = 1.5e-8, 2e-6
-ROW, PART = 1.5e-6, 1.2e-7  # of a combined row; and of each part that a warp reads
-ROWS_AT_ONCE = 64  # warps that combine on a multiprocessor
+ROW, MORE_PARTS = 1.5e-6, 7e-7  # of a combined row; and of parts that a warp reads after the first
+PARTS_AT_ONCE, WARPS_AT_ONCE = 8, 20  # of a warp; that combine on a multiprocessor: cuda/attention_combine.h
 LOOP_MACS = 4e11
 LOOP_KEY = 3e-8  # of one key after another on one warp
 
@@ -69,9 +69,10 @@ def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
 
 def _combine(spec: KernelSpec, h: CombineSchedule, p: AttentionProblem) -> float:
     rows = p.heads_q * p.batch * p.rows
-    rounds = whole(rows, ROWS_AT_ONCE * (arch_by_name(spec.arch).compute_units or 1) // h.warps)
+    rounds = whole(rows, WARPS_AT_ONCE * (arch_by_name(spec.arch).compute_units or 1) // h.warps)
     read = 4.0 * p.splits * p.head_v * rows
-    return START + rounds * (ROW + PART * whole(p.splits, h.warps)) + read / MEMORY
+    turns = whole(p.splits, PARTS_AT_ONCE * h.warps)
+    return START + rounds * (ROW + MORE_PARTS * (turns - 1)) + read / MEMORY
 
 
 def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:

@@ -5,9 +5,9 @@ second stage.  The rule takes the number of parts, each of at least 4 tiles of 6
 account (the constants are those of an H200; others differ in both rates alike):
 
     places    two a compute unit for heads of up to 128 elements, one for larger
-    busy      the places that have a block: at most all, at most blocks x parts
+    busy      the places that have a block: all, and of the last wave those that are left
     step      64 keys of one block: as long as it takes alone, or as memory takes for those of all busy places
-    time      waves of blocks x (steps x step + to begin and end one)
+    time      of each wave of blocks steps x step, and to begin and end one
               and with more than one part: the second stage, and what it reads that the first wrote
 
 A block is 64 rows (those of a group of query heads together, as decode kernels take them).  A CPU has one part: its
@@ -31,9 +31,9 @@ TILE_ROWS, TILE_KEYS = 64, 64
 LEAST_TILES = 4  # of a part
 LEAST_KEYS = LEAST_TILES * TILE_KEYS
 SMALL_HEAD = 128  # elements, of which two blocks fit a compute unit
-MEMORY = 4.2e12  # bytes a second
-ALONE = 4.5e10  # bytes of keys and values a second, by one block that nobody else slows down
-BEGIN = 2e-6  # to begin and to end a block's work
+MEMORY = 4.35e12  # bytes a second
+ALONE, STEP = 6e10, 3e-7  # bytes of keys and values a second by one block that nobody else slows down; and of each step
+BEGIN = 1e-6  # to begin and to end a block's work
 COMBINE = 4e-6  # the second stage
 ONE_BLOCK = 6e10  # bytes of pieces a second that one block puts together
 EVEN = 1.01  # of numbers that differ less the least is taken
@@ -63,12 +63,15 @@ def parts(walk: Walk) -> int:
 
 
 def _seconds(walk: Walk, tiles: int, count: int) -> float:
-    tile = TILE_KEYS * walk.key_bytes
-    busy = min(walk.places, walk.blocks * count)
-    step = float(((tile / ALONE) ** 3 + (busy * tile / MEMORY) ** 3) ** (1 / 3))  # the longer of both, or a little more
-    waves = -(-walk.blocks * count // walk.places)
+    tile, steps = TILE_KEYS * walk.key_bytes, -(-tiles // count)
+    waves, left = divmod(walk.blocks * count, walk.places)
+
+    def wave(busy: int) -> float:
+        alone, shared = STEP + tile / ALONE, busy * tile / MEMORY
+        return steps * float((alone**3 + shared**3) ** (1 / 3)) + BEGIN  # the longer of both, or a little more
+
     second = COMBINE + 2 * count * walk.result_bytes / MEMORY if count > 1 else 0.0
-    return waves * (-(-tiles // count) * step + BEGIN) + second
+    return waves * wave(walk.places) + (wave(left) if left else 0.0) + second
 
 
 def splits_of(problem: AttentionProblem, arch: Arch) -> int:
