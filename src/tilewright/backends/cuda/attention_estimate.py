@@ -47,7 +47,7 @@ SHORT_STREAM = 4  # steps: cuda/attention_scores.h
 CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
 CARRIED, MOST_CARRIED = 1.5e-8, 2e-6
 ROW, MORE_PARTS = 1.5e-6, 7e-7  # of a combined row; and of parts that a warp reads after the first
-PARTS_AT_ONCE, WARPS_AT_ONCE = 8, 20  # of a warp; that combine on a multiprocessor: cuda/attention_combine.h
+PARTS_AT_ONCE, WARPS_AT_ONCE = 8, 32  # of a warp; that combine on a multiprocessor: cuda/attention_combine.h
 LOOP_MACS = 4e11
 LOOP_KEY = 3e-8  # of one key after another on one warp
 
