@@ -34,11 +34,8 @@ template <class T> struct RowsMap {
       strides[i] = key.sizes[i + 1] > 1 ? uint64_t(key.strides[i]) * bytes : whole;
     const uint32_t box[4] = {uint32_t(128 / bytes), key.rows, 1, 1}, steps[4] = {1, 1, 1, 1};
     return driver().encode(&map, map_type<T>::value, 4, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
-                           3, brought(sizes[0] * bytes, strides[0]), 0);
+                           3, map_promotion, 0);
   }
-  // Into the second-level cache 64 bytes at a time where a head ends inside of a line that another one's rows begin in: who
-  // fetches that one comes at another time, and would fetch the line again.
-  static int brought(uint64_t head, uint64_t row) { return head % 128 && row != head ? 1 : map_promotion; }
 };
 
 }  // namespace tw::cuda
