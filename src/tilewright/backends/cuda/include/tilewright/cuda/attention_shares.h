@@ -25,11 +25,10 @@ template <class S> class ShareOrder {
  public:
   TW_GPU explicit ShareOrder(const AttentionWsArgs &args) : x(args), alike(args.items && !args.loose) {
     each = alike ? tiles_of_sequence(0) : 0;
-    const int all = alike ? each * int(x.x.batch) : count_all();
+    const int all = alike ? each * int(x.x.batch) : count_all();  // the most of one sequence: each
     const int heads =
         min(x.heads, int(gridDim.x));  // beside each other; where these are fewer, a share is all there is
-    shares = max(1, min(int(gridDim.x) / heads, all / least_tiles));
-    quotient = all / shares, rest = all - quotient * shares;
+    divide(all, max(1, min(int(gridDim.x) / heads, all / least_tiles)));
     me = int(blockIdx.x) / heads, head = int(blockIdx.x) - me * heads;
     if (me >= shares) head = x.heads;
     at = begin_of(me);
@@ -58,16 +57,34 @@ template <class S> class ShareOrder {
 
  private:
   const AttentionWsArgs &x;
-  bool alike;                  // as many tiles in every item
-  int shares, quotient, rest;  // of a head; the first `rest` have a tile more than the others
-  int me, head, at;            // the share, whose head, its next tile
-  int each;                    // tiles of the item that was found
+  bool alike;            // as many tiles in every item
+  int shares, together;  // of a head; of so many that begin where the first of a span begins
+  int unit, span, quotient,
+      rest;          // tiles that stay together; of a span so many units; the first `rest` shares have one more
+  int me, head, at;  // the share, whose head, its next tile
+  int each;          // tiles of the item that was found
   int window = -32, before = 0, in_window = 0, mine = 0;  // sequences 32 at a time: tiles up to the end of each
 
-  TW_GPU int begin_of(int share) const { return quotient * share + min(share, rest); }
-  TW_GPU int share_of(int tile) const {
-    const int longer = (quotient + 1) * rest;
-    return tile < longer ? tile / (quotient + 1) : rest + (tile - longer) / quotient;
+  // At most so many shares of a line.  Where sequences are equally long and nearly as many shares can be whole items, or
+  // whole parts of items, they are: what is not cut needs not be put together, and what is cut once a block only once.
+  TW_GPU void divide(int all, int most) {
+    const int batch = int(x.x.batch), parts = max(1, min(most / batch, each / least_tiles));
+    const int rounds = (batch + most - 1) / most, fewer = (batch + rounds - 1) / rounds;
+    const bool even = all == each * batch;
+    unit = 1, span = all, shares = together = most;
+    if (even && batch >= most && batch * 10 >= rounds * most * 9) unit = each, span = batch, shares = together = fewer;
+    else if (even && batch < most && batch * parts * 10 >= most * 9)
+      span = each, together = parts, shares = batch * parts;
+    quotient = span / together, rest = span - quotient * together;
+  }
+  TW_GPU int begin_of(int share) const {
+    const int before = share / together, number = share - before * together;
+    return unit * (before * span + quotient * number + min(number, rest));
+  }
+  TW_GPU int share_of(int tile) const {  // of a line that is cut inside of items
+    const int before = tile / span, within = tile - before * span, longer = (quotient + 1) * rest;
+    const int number = within < longer ? within / (quotient + 1) : rest + (within - longer) / quotient;
+    return before * together + number;
   }
   TW_GPU void fill(AttentionItem &item) const {
     const AttentionSequence s = sequence_of(x.x, item.sequence);
@@ -81,13 +98,19 @@ template <class S> class ShareOrder {
     fill(item);
     return item.rows > 0 ? max(1, tiles_of<S>(x, item).count) : 0;
   }
-  TW_GPU int count_all() const {
-    uint32_t sum = 0;
+  TW_GPU int count_all() {
+    uint32_t sum = 0, most = 0;
 #pragma unroll 4
-    for (int first = 0; first < int(x.x.batch); first += 32)
-      sum += uint32_t(tiles_of_sequence(first + int(threadIdx.x % 32)));
+    for (int first = 0; first < int(x.x.batch); first += 32) {
+      const uint32_t tiles = uint32_t(tiles_of_sequence(first + int(threadIdx.x % 32)));
+      sum += tiles, most = max(most, tiles);
+    }
 #pragma unroll
-    for (int by = 16; by > 0; by /= 2) sum += lane_at(sum, int(threadIdx.x % 32) ^ by);
+    for (int by = 16; by > 0; by /= 2) {
+      sum += lane_at(sum, int(threadIdx.x % 32) ^ by);
+      most = max(most, lane_at(most, int(threadIdx.x % 32) ^ by));
+    }
+    each = int(most);
     return int(sum);
   }
   // The sequence that the next tile is of, and where its tiles begin.
