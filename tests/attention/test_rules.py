@@ -208,22 +208,25 @@ def test_splits_by_the_stated_rule() -> None:
     long = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16")
     assert splits_of(long, arch("x86_64_v3")) == 1
     assert splits_of(replace(long, splits=5), arch("x86_64_v3")) == 5
-    many, few = replace(long, rows=24, **DENSE), replace(long, heads_q=16, heads_kv=2, rows=8, **DENSE)
-    for one in (many, few):  # more rows than a block of shares has; so many pieces that one block would be long at them
-        assert splits_of(one, arch("sm_90a")) > 1
-        assert [stage.family for stage in ATTENTION.stages(one, "sm_90a")] == ["split", "combine"]
+    assert splits_of(long, arch("sm_90a")) > 1
+    assert [one.family for one in ATTENTION.stages(long, "sm_90a")] == ["split", "combine"]
     assert [one.family for one in ATTENTION.stages(long, "generic")] == ["forward"]
 
 
-def test_what_kernels_divide_themselves_is_one_part() -> None:
-    """Where a kernel of shares takes the problem; on other archs, and of types and pages that it does not, parts."""
-    long = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16")
-    odd = replace(long, head_qk=60, head_v=60, **DENSE)
-    narrow = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16", dtype_kv="fp8_e4m3")
-    assert splits_of(long, arch("sm_90a")) == 1
-    assert splits_of(replace(long, splits=7), arch("sm_90a")) == 7
-    for one, target in ((long, "sm_80"), (long, "gfx942"), (odd, "sm_90a"), (narrow, "sm_90a")):
-        assert splits_of(one, arch(target)) == walked_parts(one, arch(target)) > 1
+def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
+    """Where a kernel of shares takes the problem; on other archs, of types and pages that it does not, parts."""
+    known = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16")
+    told = replace(known, lengths_k=True)
+    odd = replace(told, head_qk=60, head_v=60, **DENSE)
+    narrow = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", dtype_kv="fp8_e4m3", lengths_k=True)
+    one, rows = replace(told, batch=1, **DENSE), replace(told, rows=24, **DENSE)
+    many = replace(told, batch=2, heads_q=8, heads_kv=1, rows=8, **DENSE)  # pieces, which one block would be long at
+    assert splits_of(told, arch("sm_90a")) == 1
+    assert splits_of(replace(told, splits=7), arch("sm_90a")) == 7
+    for other in (known, odd, narrow, one, rows, many):
+        assert splits_of(other, arch("sm_90a")) == walked_parts(other, arch("sm_90a")) > 1, other
+    for target in ("sm_80", "gfx942"):
+        assert splits_of(told, arch(target)) == walked_parts(told, arch(target)) > 1
 
 
 def test_every_arch_has_a_floor_for_every_kind() -> None:

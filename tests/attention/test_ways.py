@@ -22,8 +22,8 @@ from tilewright.ops.base import plain
 from tilewright.runtime.bindings.attention import request
 from tilewright.tune.sweep import Options, Sweep
 
-STEP = AttentionProblem(1, 32, 24, 32768, 128, 8, dtype_q="bf16", lengths_k=True)  # rows that no kernel of shares takes
-ONE = replace(STEP, rows=1, q_strides=(), o_strides=())  # which one takes
+STEP = AttentionProblem(1, 32, 1, 32768, 128, 8, dtype_q="bf16", lengths_k=True)
+SHARED = AttentionProblem(3, 32, 1, 32768, 128, 8, dtype_q="bf16", lengths_k=True)  # lengths that the device tells
 H200 = "sm_90a"
 
 
@@ -61,11 +61,11 @@ def test_ways_are_the_rules_number_one_and_its_neighbours() -> None:
 
 
 def test_what_kernels_divide_themselves_is_measured_beside_parts() -> None:
-    parts = walked_parts(ONE, arch_by_name(H200))
-    known = ATTENTION.ways(ONE, H200)
+    parts = walked_parts(SHARED, arch_by_name(H200))
+    known = ATTENTION.ways(SHARED, H200)
     assert next(iter(known)) == "1 part"
     assert {f"{parts} parts", f"{round(parts / 2)} parts", f"{2 * parts} parts"} <= set(known)
-    assert tuple(known["1 part"]) == tuple(ATTENTION.stages(ONE, H200)) == (ONE,)
+    assert tuple(known["1 part"]) == tuple(ATTENTION.stages(SHARED, H200)) == (SHARED,)
 
 
 def test_the_fastest_way_that_was_measured_is_taken(registry: Registry) -> None:

@@ -26,6 +26,7 @@ from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import ROWS, CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.attention.splits import differ
 from tilewright.ops.base import KernelSpec
 
 START = 4e-6
@@ -42,7 +43,8 @@ MEMORY = 4.2e12
 EXPOSED = 0.33  # of the time memory takes, beside products
 BOX = 2e-8  # of each box that pages come by
 LEAST_TILES = 4  # of a share: cuda/attention_ws_shape.h
-MEET = 1e-6  # to leave a piece and to find that others left theirs
+MEET = 6e-6  # to leave a piece and to find what others left, while memory is busy
+UNEVEN = 1.4  # how much longer the longest sequences take, of those whose lengths the device tells
 SHORT_STREAM = 4  # steps: cuda/attention_scores.h
 CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
 CARRIED, MOST_CARRIED = 1.5e-8, 2e-6
@@ -86,6 +88,8 @@ def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
         item += CARRY if h.warpgroups == 1 else min(MOST_CARRIED, CARRIED * p.head_qk)
     step = _step(spec.signature, h, min(walked.items, places)) + BOX * _boxes(spec.signature, h, p)
     all_items = walked.waves(places) * (walked.steps * step + item)
+    if h.pipeline == "decode" and group * p.rows <= ROWS and differ(p):
+        all_items *= UNEVEN
     if h.pipeline == "shares":
         tiles = walked.items * walked.steps
         blocks = min(places, max(1.0, tiles / LEAST_TILES))

@@ -11,9 +11,11 @@ account (the constants are those of an H200; others differ in both rates alike):
               and with more than one part: the second stage, and what it reads that the first wrote
 
 A block is 64 rows (those of a group of query heads together, as decode kernels take them).  A CPU has one part: its
-kernels share the keys of a row among threads by themselves.  So do `shares` kernels of NVIDIA GPUs among blocks: what
-they take is one part too, unless so many pieces of so many rows come together in one block that a second stage, of
-all blocks, is sooner done.
+kernels share the keys of a row among threads by themselves.
+
+Sequences whose lengths only the device knows are not divided here, where a kernel takes them that deals all keys there
+are in equal shares (`shares` on NVIDIA GPUs): everybody would wait for parts of the longest one.  Unless so many pieces
+of so many rows would come together in one block that a second stage, of all blocks, is sooner done.
 """
 
 from __future__ import annotations
@@ -81,11 +83,17 @@ def splits_of(problem: AttentionProblem, arch: Arch) -> int:
     if problem.splits:
         return problem.splits
     count = walked_parts(problem, arch)
-    if count == 1 or not nvidia_shares.serves(problem, arch.name):
+    if count == 1 or not differ(problem) or not nvidia_shares.serves(problem, arch.name):
         return count
     walk = _walk(problem, arch)
     pieces = min(walk.places, walk.blocks * -(-walk.keys // LEAST_KEYS)) / walk.blocks + 1
     return 1 if pieces * walk.result_bytes / walk.blocks / ONE_BLOCK < COMBINE else count
+
+
+def differ(problem: AttentionProblem) -> bool:
+    """Whether sequences may have lengths of their own."""
+    p = problem
+    return p.batch > 1 and (p.lengths_k or p.packed or p.lookup == "indices")
 
 
 def walked_parts(problem: AttentionProblem, arch: Arch) -> int:
