@@ -55,6 +55,13 @@ LOOP_KEY = 3e-8  # of one key after another on one warp
 
 
 def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
+    """Shares alone do not wait for the longest sequence of few rows."""
+    p, group = problem, problem.heads_q // max(1, problem.heads_kv)
+    waits = spec.schedule.pipeline != "shares" and p.family == "forward" and group * p.rows <= ROWS and differ(p)
+    return _of_equal_sequences(spec, p) * (UNEVEN if waits else 1.0)
+
+
+def _of_equal_sequences(spec: KernelSpec, problem: AttentionProblem) -> float:
     if isinstance(spec.schedule, WsSchedule):
         return _ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, Fp8Schedule):
@@ -88,8 +95,6 @@ def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
         item += CARRY if h.warpgroups == 1 else min(MOST_CARRIED, CARRIED * p.head_qk)
     step = _step(spec.signature, h, min(walked.items, places)) + BOX * _boxes(spec.signature, h, p)
     all_items = walked.waves(places) * (walked.steps * step + item)
-    if h.pipeline == "decode" and group * p.rows <= ROWS and differ(p):
-        all_items *= UNEVEN
     if h.pipeline == "shares":
         tiles = walked.items * walked.steps
         blocks = min(places, max(1.0, tiles / LEAST_TILES))
