@@ -39,7 +39,7 @@ template <class S> struct MmaFeeder {
 
  private:
   // Where a key (or the first of a vector of them) lies, in elements; nowhere: in a page that does not exist.
-  static constexpr int64_t nowhere = INT64_MIN;
+  static constexpr int64_t nowhere = -(int64_t(1) << 62);
   TW_GPU int64_t place(int key, const tw_attention_strides &at, int &slot) const {
     const tw_attention_args &a = x.ws.x;
     if constexpr (S::Paged) {
