@@ -120,8 +120,8 @@ def drawn(seed: int, count: int) -> list[Shape]:
 def drawn_told(seed: int, count: int) -> list[Shape]:
     """Decoding steps of 1 to 4 rows whose sequences have lengths of their own, as they come together in serving.
 
-    Batches of 2 to 64, in pages of 16, 64 or 256; lengths logarithmically even from 512 to a longest of 4k to 128k, which
-    one has; heads of 64, 128 or 256, groups of 4 or 8; 20 MB to 4 GB.
+    Batches of 2 to 64, in pages of 16, 64 or 256; lengths logarithmically even from 512 to a longest of 4k to 128k,
+    which one has; heads of 64, 128 or 256, groups of 4 or 8; 20 MB to 4 GB.
     """
     rng = random.Random(seed)
     found: list[Shape] = []
