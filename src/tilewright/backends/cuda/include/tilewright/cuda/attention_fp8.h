@@ -53,7 +53,7 @@ template <class S, class Config> struct Fp8Attender {
   bool flip = false;
 
   TW_GPU Fp8Attender(const AttentionWsArgs &args, const SharedFp8<S> &memory)
-      : x(args), shared(memory), who(int(lane_at(threadIdx.x / 128, 0)) - 1) {}
+      : x(args), shared(memory), who(multiplying_warpgroup()) {}
 
   TW_GPU void run() {
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
@@ -63,10 +63,6 @@ template <class S, class Config> struct Fp8Attender {
   }
 
  private:
-  TW_GPU void give_back(Barrier &empty) const {
-    if (threadIdx.x % 128 == 0) empty.arrive();
-  }
-
   // Factors of rows and keys are one number here: heads are not mixed, and blocks of rows have none.
   TW_GPU void attend(const AttentionItem &item, const Dropout &dropout) {
     const tw_attention_args &a = x.x;
@@ -136,10 +132,7 @@ template <class S, class Config> struct Fp8Attender {
       hold(o);
       give_back(shared.empty_turned(values.stage)), values = next;
       round(p, s);
-      if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
-#pragma unroll
-        for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
-      }
+      scale_rows(o, factor);
     }
     shared.full_turned(values.stage).wait_unless(values_there, values.phase);
     hold(o);
@@ -201,13 +194,7 @@ template <class S, class Config> struct Fp8Attender {
 template <class S, class Config> TW_GPU void attention_fp8(const TensorMap &map_q, const TensorMap &map_k,
                                                            const TensorMap &map_v, const AttentionWsArgs &x) {
   const SharedFp8<S> shared;
-  if (threadIdx.x == 0) {
-    tma_prefetch(&map_q);
-    tma_prefetch(&map_k);
-    tma_prefetch(&map_v);
-    shared.init();
-  }
-  __syncthreads();
+  enter(shared, map_q, map_k, map_v);
   const int warp = int(threadIdx.x) / 32;
   if (threadIdx.x < 128) {
     give_registers<S::feeding_registers>();

@@ -3,6 +3,7 @@
 #include <tilewright/cuda/attention_boxes.h>
 #include <tilewright/cuda/attention_fp8_shape.h>
 #include <tilewright/cuda/attention_mma_feed.h>
+#include <tilewright/cuda/attention_roles.h>
 #include <tilewright/cuda/mma.h>
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/wgmma.h>
@@ -12,11 +13,7 @@ namespace tw {
 
 // Rows of queries, stages of keys, of values and of values turned, from a multiple of 1024 bytes on; barriers.
 template <class S> struct SharedFp8 {
-  char *base;
-  TW_GPU SharedFp8() {
-    char *raw = dynamic_shared();
-    base = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
-  }
+  char *base = shared_tiles();
   TW_GPU char *q() const { return base; }
   TW_GPU char *k(int stage) const { return base + S::q_bytes + stage * S::k_bytes; }
   TW_GPU char *v(int stage) const { return k(S::Stages) + stage * S::v_bytes; }
