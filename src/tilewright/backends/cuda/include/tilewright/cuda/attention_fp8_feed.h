@@ -117,7 +117,8 @@ template <class S> struct ValueTurner {
   }
   template <int Who> TW_GPU void turn_share(const char *from, char *to) const {
     constexpr int pieces = S::DV / 16, units = S::BN / 32 * pieces, each = (units + S::turners - 1) / S::turners;
-    constexpr int rounds = (each + 3) / 4, at_once = (each + rounds - 1) / rounds;
+    constexpr int most = S::feeding_registers < 64 ? 2 : 4;
+    constexpr int rounds = (each + most - 1) / most, at_once = (each + rounds - 1) / rounds;
     const int lane = int(threadIdx.x % 32), column = lane % 16;
     const char *rows = from + lane * S::line;
     char *columns = to + column * S::line;

@@ -249,7 +249,7 @@ template <class S, class Config> struct LatentAttender {
 template <class S, class Config>
 TW_GPU void attention_latent(const TensorMap &map_k, const TensorMap &map_v, const AttentionLatentArgs &x) {
   const SharedLatent<S> shared;
-  enter(shared, map_k, map_v);
+  enter<S>(shared, map_k, map_v);
   if (threadIdx.x < 128) {
     give_registers<S::feeding_registers>();
     if (threadIdx.x < 32) LatentFeeder<S>{map_k, map_v, x, shared}.run();

@@ -13,12 +13,13 @@ TW_GPU char *shared_tiles() {
 }
 
 // How a block begins: maps are fetched, barriers are made and seen by everybody.
-template <class Shared, class... Maps> TW_GPU void enter(const Shared &shared, const Maps &...maps) {
+template <class S, class Shared, class... Maps> TW_GPU void enter(const Shared &shared, const Maps &...maps) {
   if (threadIdx.x == 0) {
     (tma_prefetch(&maps), ...);
     shared.init();
   }
   __syncthreads();
+  if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
 }
 
 // The multiplying warpgroup a thread is in: the first warpgroup feeds.
