@@ -71,7 +71,7 @@ def most_stages(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch
 def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of one byte."""
     s = signature
-    held = BESIDE_REGISTERS + feature_registers(s)
+    held = BESIDE_REGISTERS + feature_registers(s) * 3 // 2  # in two parts of the loop
     return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 8 + held
 
 
@@ -93,7 +93,8 @@ def tile_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: 
         return
     s, h = signature, schedule
     if h.tile_n not in COLUMNS:
-        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not two parts of whole products of 32 keys", "use 64 to 256 by 32")
+        message = f"tile_n {h.tile_n} is not two parts of whole products of 32 keys"
+        yield Violation("nv-tile-n", message, "use 64 to 256 by 32")
     allowed = REGISTERS.get(h.warpgroups)
     if allowed is None:
         yield Violation("nv-warpgroups", f"{h.warpgroups} multiplying warpgroups", "use 1 to 3")

@@ -28,7 +28,7 @@ template <class Config> struct AttentionFp8 {
   static constexpr int turners = 3;  // warps
   static constexpr int threads = 128 * (W + 1), together = 1;
   // Of 65536 registers: those who turn take what tiles leave, and have fewer loads under way where that is little.
-  static constexpr int held = DV / 2 + BN / 2 + BN / 8 + 28 + 16 * (scored + Config::dropout);  // as nvidia_fp8.py says
+  static constexpr int held = DV / 2 + BN / 2 + BN / 8 + 28 + 24 * (scored + Config::dropout);  // as nvidia_fp8.py says
   static constexpr bool large = held > 200;
   static constexpr int feeding_registers = W == 1   ? 96
                                            : W == 3 ? 56
