@@ -19,6 +19,7 @@ template <class Config> struct ConvLanes {
   static constexpr int registers = lanes == 16 ? 32 : 16;
   static constexpr int some = 4;  // vectors of channels of a pixel near the border
   static constexpr int scratch_vectors = (width > some ? width : some) + 1;
+  static constexpr int lines_at_once = 4;             // whose windows overlap, so that a first-level cache has them
   static constexpr int64_t smallest_share = 1 << 16;  // multiply-adds of vectors below which no thread is woken
   using G = Gather;
   using Strips = Rings<In>;
@@ -41,8 +42,8 @@ template <class Config> struct ConvLanes {
       if (g.positions == 0) continue;
       Strip s = strip_of<way>(x, g, width);
       int64_t floats = Strips::floats(s, g, Strips::together(s, g, vectors(x)));
-      floats += g.axis[2].taps * s.depth * 2;                                      // offsets
-      floats += g.axis[0].taps * g.axis[1].taps * int64_t(sizeof(WindowRow) / 4);  // rows
+      floats += g.axis[2].taps * s.depth * 2;                                                      // offsets
+      floats += lines_at_once * g.axis[0].taps * g.axis[1].taps * int64_t(sizeof(WindowRow) / 4);  // rows
       largest = most(largest, floats);
     }
     return up(largest + scratch_vectors * lanes, 16);
@@ -88,12 +89,17 @@ template <class Config> struct ConvLanes {
     if (w.taps == 7) return body(fixed<7>{}, fixed<1>{}), true;
     return false;
   }
-  static TW_INLINE bool in_place(const G &g, const Strip &s) {
+  // Long rows of taps that move by one pixel are faster in a strip, where all results of a line share what was loaded;
+  // and so are pixels that share the few sets of a first-level cache.
+  static TW_INLINE bool in_place(const tw_conv_args &x, const G &g, const Strip &s) {
     if constexpr (is_int<In>) return false;
+    const Axis &w = g.axis[2];
     if (s.depth != 1 || s.group_columns != 1 || s.columns < lanes || g.taps == 0) return false;
-    Inside in = inside(g.axis[2]);
-    if (in.last - in.first < most(half, g.axis[2].count / 2)) return false;
-    return neighbours(g.axis[2], [](auto, auto) {});
+    if (w.step == 1 && w.taps > 4) return false;
+    Inside in = inside(w);
+    if (in.last - in.first < most(half, w.count / 2)) return false;
+    if (cache_lines(Gathered<way>::strides(x)[3] * int64_t(sizeof(In))) < 2 * (width * w.step + w.taps)) return false;
+    return neighbours(w, [](auto, auto) {});
   }
   // The first channel of a vector: where lines are read as they lie, the last vector is whole and begins earlier.
   static TW_INLINE int64_t column_of(const Strip &s, int64_t vector, bool whole) {
@@ -208,27 +214,35 @@ template <class Config> struct ConvLanes {
     (void)whole;
   }
 
-  // ---- a result line, some vectors, read where it lies ----------------------------------------
-  struct Line {
+  // ---- some result lines and vectors, read where they lie -------------------------------------
+  struct Lines {
     const Task *t;
     const In *image;  // of the operand
     int64_t pitch;    // elements from a pixel to the next
     const WindowRow *rows;
-    int64_t number, v0, v1;
+    int64_t count, number[lines_at_once];  // of lines; rows of the window each of them has
+    int64_t v0, v1;
     float *scratch;
+    TW_INLINE const WindowRow *rows_of(int64_t line) const {
+      return rows + line * t->g.axis[0].taps * t->g.axis[1].taps;
+    }
   };
-  static void line(const Task &t, const Place &place, int64_t v0, int64_t v1, float *slot) {
+  // `count` lines from `place` on.  A run of pixels is done for all of them before the next: they read the same lines.
+  static void lines(const Task &t, const Place &place, int64_t count, int64_t v0, int64_t v1, float *slot) {
     const Axis &w = t.g.axis[2];
     const int64_t *strides = Gathered<way>::strides(*t.x);
     auto *rows = reinterpret_cast<WindowRow *>(slot + scratch_vectors * lanes);
-    Line l{
-        &t,  static_cast<const In *>(Gathered<way>::data(*t.x)) + place.image * strides[0], strides[3], rows, 0, v0, v1,
-        slot};
-    l.number = window_rows(t.g, place.at[0], place.at[1], rows,
-                           [&](int64_t, int64_t d, int64_t h) { return d * strides[1] + h * strides[2]; });
+    Lines l{&t,         static_cast<const In *>(Gathered<way>::data(*t.x)) + place.image * strides[0],
+            strides[3], rows,
+            count,      {},
+            v0,         v1,
+            slot};
+    for (int64_t i = 0; i < count; ++i)
+      l.number[i] = window_rows(t.g, place.at[0], place.at[1] + i, rows + (l.rows_of(i) - l.rows),
+                                [&](int64_t, int64_t d, int64_t h) { return d * strides[1] + h * strides[2]; });
     Inside in = inside(w);
     Place p = place;
-    for (p.at[2] = 0; p.at[2] < in.first; ++p.at[2]) edge(l, p);
+    for (p.at[2] = 0; p.at[2] < in.first; ++p.at[2]) edges(l, p);
     neighbours(w, [&](auto taps, auto step) {
       constexpr int Taps = decltype(taps)::value, Step = decltype(step)::value;
       constexpr int wide = width + Taps + 1 <= registers ? width : half;
@@ -238,65 +252,65 @@ template <class Config> struct ConvLanes {
         else run<half, Taps, Step>(l, p, in.last);
       }
     });
-    for (; p.at[2] < w.count; ++p.at[2]) edge(l, p);
+    for (; p.at[2] < w.count; ++p.at[2]) edges(l, p);
   }
   // A run of `Width` results from p on, of which the last is before `last`: what is left of a line begins earlier.
-  template <int Width, int Taps, int Step> static TW_INLINE void run(const Line &l, Place &p, int64_t last) {
+  template <int Width, int Taps, int Step> static TW_INLINE void run(const Lines &l, Place &p, int64_t last) {
     const Task &t = *l.t;
     const Axis &w = t.g.axis[2];
     int64_t from = least(p.at[2], last - Width), done = p.at[2] - from;
     bool backwards = w.offset_step < 0;
     const In *first = l.image + (from * Step + w.offset - (backwards ? Taps - 1 : 0)) * l.pitch;
     p.at[2] = from;
-    for (int64_t v = l.v0; v < l.v1; ++v) {
-      int64_t column = column_of(t.s, v, true);
-      const float *weights = t.weights + v * t.g.taps * lanes;
-      auto block = [&](float *out, int64_t ld) {
-        sliding_block<In, Width, Taps, Step>(first + column, l.pitch, l.rows, l.number, backwards, weights, out, ld);
-      };
-      if constexpr (End::plain)
-        if (!t.far && column == v * lanes) {
-          block(End::base(*t.x) + End::offset(t.g, p, End::strides(*t.x)) + column,
-                End::strides(*t.x)[3] * w.place_step);
-          continue;
-        }
-      block(l.scratch, lanes);
-      leave(l, p, v, done, Width);
-    }
+    Place at = p;
+    for (int64_t v = l.v0; v < l.v1; ++v)
+      for (int64_t i = 0; i < l.count; ++i) {
+        at.at[1] = p.at[1] + i;
+        int64_t column = column_of(t.s, v, true);
+        const float *weights = t.weights + v * t.g.taps * lanes;
+        auto block = [&](float *out, int64_t ld) {
+          sliding_block<In, Width, Taps, Step>(first + column, l.pitch, l.rows_of(i), l.number[i], backwards, weights,
+                                               out, ld);
+        };
+        if constexpr (End::plain)
+          if (!t.far && column == v * lanes) {
+            block(End::base(*t.x) + End::offset(t.g, at, End::strides(*t.x)) + column,
+                  End::strides(*t.x)[3] * w.place_step);
+            continue;
+          }
+        block(l.scratch, lanes);
+        leave(t, at, v, done, Width, l.scratch);
+      }
     p.at[2] = from + Width;
   }
-  // One result some of whose taps are outside.
-  static TW_INLINE void edge(const Line &l, const Place &p) {
+  // One result of each line, some of whose taps are outside.
+  static TW_INLINE void edges(const Lines &l, const Place &p) {
     const Task &t = *l.t;
     const Axis &w = t.g.axis[2];
     int64_t z = p.at[2] * w.step + w.offset, forth = w.offset_step, each = t.g.taps * lanes;
     int64_t begin = forth > 0 ? most(0, -z) : most(0, z - (w.size - 1));
     int64_t end = most(begin, least(w.taps, forth > 0 ? w.size - z : z + 1));
     const In *first = l.image + (z + begin * forth) * l.pitch;
+    Place at = p;
     for (int64_t v = l.v0; v < l.v1;) {
       const float *weights = t.weights + v * each;
-      int64_t column = column_of(t.s, v, true),
-              count = v + some <= l.v1 && (v + some) * lanes <= t.s.columns ? some : 1;
-      if (count == some)
-        border_block<In, some>(first + column, forth * l.pitch, l.rows, l.number, begin, end, w.taps, weights, each,
-                               l.scratch);
-      else
-        border_block<In, 1>(first + column, forth * l.pitch, l.rows, l.number, begin, end, w.taps, weights, each,
-                            l.scratch);
-      for (int64_t i = 0; i < count; ++i) {
-        Line one = l;
-        one.scratch += i * lanes;
-        leave(one, p, v + i, 0, 1);
+      int64_t column = column_of(t.s, v, true);
+      bool whole = v + some <= l.v1 && (v + some) * lanes <= t.s.columns;
+      for (int64_t i = 0; i < l.count; ++i) {
+        at.at[1] = p.at[1] + i;
+        auto block = whole ? border_block<In, some> : border_block<In, 1>;
+        block(first + column, forth * l.pitch, l.rows_of(i), l.number[i], begin, end, w.taps, weights, each, l.scratch);
+        for (int64_t j = 0; j < (whole ? some : 1); ++j) leave(t, at, v + j, 0, 1, l.scratch + j * lanes);
       }
-      v += count;
+      v += whole ? some : 1;
     }
   }
   // Sums in scratch, one vector a pixel from p on: pixels [done, count) of the lanes no vector before had.
-  static TW_INLINE void leave(const Line &l, Place p, int64_t v, int64_t done, int64_t count) {
-    const tw_conv_args &x = *l.t->x;
-    const G &g = l.t->g;
-    int64_t skip = v * lanes - column_of(l.t->s, v, true), apart = End::strides(x)[3] * g.axis[2].place_step;
-    const float *sums = l.scratch + done * lanes + skip;
+  static TW_INLINE void leave(const Task &t, Place p, int64_t v, int64_t done, int64_t count, const float *scratch) {
+    const tw_conv_args &x = *t.x;
+    const G &g = t.g;
+    int64_t skip = v * lanes - column_of(t.s, v, true), apart = End::strides(x)[3] * g.axis[2].place_step;
+    const float *sums = scratch + done * lanes + skip;
     p.at[2] += done;
     auto row = End::row(x, g, p, v * lanes);
     for (int64_t i = done; i < count; ++i, sums += lanes) {
@@ -317,7 +331,7 @@ template <class Config> struct ConvLanes {
       for (int64_t index = 0; index < classes<way>(x); ++index) {
         G g = gather_of<way>(x, index);
         Strip s = strip_of<way>(x, g, width);
-        bool whole = in_place(g, s);
+        bool whole = in_place(x, g, s);
         for (int64_t v = 0; v < count; ++v, at += g.taps * s.depth * lanes)
           if (item++ % threads == worker) pack(x, g, s, column_of(s, v, whole), at);
       }
@@ -330,7 +344,7 @@ template <class Config> struct ConvLanes {
         at += count * t.g.taps * t.s.depth * lanes;
         if (t.g.positions == 0) continue;
         if constexpr (!is_int<In>)
-          if (in_place(t.g, t.s)) {
+          if (in_place(x, t.g, t.s)) {
             lines_share(t, count, worker, threads, slots + worker * slot);
             continue;
           }
@@ -342,13 +356,16 @@ template <class Config> struct ConvLanes {
   }
   // One worker's part of a class.  Lines, of which few are cut along the channels too.
   static TW_INLINE void lines_share(const Task &t, int64_t count, int64_t worker, int64_t threads, float *slot) {
-    int64_t lines = t.g.axis[1].count, depths = t.g.axis[0].count, all = t.x->batch * depths * lines;
-    int64_t parts = threads == 1 ? 1 : least(count, (4 * threads + all - 1) / all), items = all * parts;
-    for (int64_t i = items * worker / threads; i < items * (worker + 1) / threads; ++i) {
-      int64_t at = i / parts, part = i % parts;
-      Place p{at / lines / depths, {at / lines % depths, at % lines, 0}};
-      line(t, p, part * count / parts, (part + 1) * count / parts, slot);
-    }
+    int64_t high = t.g.axis[1].count, depths = t.g.axis[0].count, all = t.x->batch * depths * high;
+    int64_t parts = threads == 1 ? 1 : least(count, (8 * threads + all - 1) / all);
+    int64_t first = all * parts * worker / threads, last = all * parts * (worker + 1) / threads;
+    for (int64_t part = first / all; part * all < last; ++part)
+      for (int64_t i = most(0, first - part * all); i < least(all, last - part * all);) {
+        int64_t some = least(least(lines_at_once, high - i % high), least(all, last - part * all) - i);
+        Place p{i / high / depths, {i / high % depths, i % high, 0}};
+        lines(t, p, some, part * count / parts, (part + 1) * count / parts, slot);
+        i += some;
+      }
   }
   // Bands of lines by chunks of vectors.
   static TW_INLINE void bands_share(const Task &t, int64_t count, int64_t worker, int64_t threads, float *slot) {
