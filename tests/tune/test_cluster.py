@@ -115,11 +115,18 @@ class Nodes:
         self._cluster.remove_node(self.here.pop(name), allow_graceful=False)
 
     def clear(self) -> None:
+        """Without nodes, and until the cluster has noticed: a sweep would tell of those that it thinks are there."""
         for name in list(self.here):
             self.kill(name)
+        with clusters.Cluster(self.address, TARGET, limit=30, patience=0.0) as there:
+            ends = time.monotonic() + 60
+            while any(one["Alive"] and one["Resources"].get("CPU") for one in there.ray.nodes()):
+                assert time.monotonic() < ends, "the cluster does not notice that its nodes are gone"
+                time.sleep(0.1)
 
     def end(self) -> None:
-        self.clear()
+        for name in list(self.here):
+            self.kill(name)
         self._cluster.shutdown()
 
 
@@ -224,6 +231,18 @@ def test_the_work_of_a_node_that_is_killed_is_done_by_others(nodes: Nodes, tmp_p
     assert "is lost" in said[0]
     assert keys(store) == wanted(asked)
     assert {one.status for one in store.all()} == {OK}
+
+
+def test_a_node_that_the_cluster_has_not_missed_yet_is_told_of_once_and_left_out(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.add("a")
+    nodes.add("b")
+    nodes.kill("b")
+    store = Results(tmp_path / "r.db")
+    asked = problems(3)
+    said = sweep(nodes, store, asked)
+    assert len(said) <= 1, "it may have been missed by now"
+    assert all("is left out" in one for one in said)
+    assert keys(store) == wanted(asked)
 
 
 def test_the_driver_may_be_killed_and_the_same_command_goes_on(nodes: Nodes, tmp_path: Path) -> None:
