@@ -171,8 +171,7 @@ def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Any]) 
     """Into how many parts the k of a tile is cut: as split_k kernels decide (cuda/deal.h), or as the kernel says."""
     shares: Array = kernels["shares_k"]
     if kernels["split"] is not None:
-        wanted = np.maximum(1.0, np.floor(room / tiles))
-        wanted = np.minimum(wanted, np.where(steps < 8, 1.0, np.floor(steps / 4)))
+        wanted = np.maximum(1.0, np.floor(np.minimum(room / tiles, steps / 4)))
         shares = np.where(kernels["split"], np.ceil(steps / np.ceil(steps / wanted)), 1.0) * shares
     found: Array = np.maximum(1.0, np.minimum(steps, shares))
     return found
