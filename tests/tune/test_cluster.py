@@ -27,8 +27,8 @@ from tilewright.tune.sweep import Options, Sweep, of_list, run_all
 GEMM = ops.op("gemm")
 TARGET = "generic"
 QUICK = Method(rounds=2, sample_seconds=1e-4, seed=7)
-# Half a second a batch: who hears of the first rows has time to do something before the last ones are measured.
-SLOW = Method(rounds=25, sample_seconds=0.01, seed=7)
+# A fifth of a second a batch: who hears of the first rows has time to do something before the last ones are measured.
+SLOW = Method(rounds=25, sample_seconds=0.004, seed=7)
 
 
 # -- what needs no Ray -------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_the_driver_may_be_killed_and_the_same_command_goes_on(nodes: Nodes, tmp
     digests = ",".join(repr(one.name) for one in specs())
     command = [
         sys.executable, "-m", "tilewright", "bench", "gemm", "--problems", str(file), "--target", TARGET,
-        "--threads", "1", "--rounds", "40", "--batch-size", "2", "--patience", "0", "--store", str(store),
+        "--threads", "1", "--rounds", "20", "--batch-size", "2", "--patience", "0", "--store", str(store),
         "--filter", f"c.name in ({digests},)", "--cluster", nodes.address,
     ]  # fmt: skip
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
