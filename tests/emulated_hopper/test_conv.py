@@ -252,6 +252,15 @@ def first(one: ConvProblem, names: str = "xwy") -> ConvProblem:
     return one.laid(**strides)
 
 
+def uneven(one: ConvProblem) -> ConvProblem:
+    """With gaps between the rows of pixels, and of taps: a part of larger arrays, aligned as the copy engine asks."""
+    strides: Any = {}
+    for name in "xwy":
+        images, rows, pixel, channel = getattr(one, f"{name}_strides")
+        strides[f"{name}_strides"] = (2 * images, rows + 2 * pixel, pixel, channel)
+    return one.laid(**strides)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Emulator, variant: str) -> None:
     problems = (
@@ -259,13 +268,14 @@ def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Em
         flat(1, 24, 9, (4, 5), (3, 2), variant=variant),
         first(flat(2, 21, 72, (7, 11), (3, 2), before=(1, 1), variant=variant)),
         first(flat(3, 136, 64, (5, 6), (1, 3), variant=variant), "xw"),
+        uneven(flat(2, 16, 24, (5, 6), (3, 2), before=(1, 1), variant=variant)),
         first(flat(1, 128, 64, (3, 5), (1, 1), groups=2, variant=variant), "y"),
     )
     dealing = "split_k" if variant == "backward_weight" else "tiles"
     store = "direct" if variant == "backward_data" else "tma"
     schedule = tma_ws(variant, 128, 64, pipeline="padded", dealing=dealing, store=store)
     spec = spec_of(problems[0], schedule)
-    assert [CONV.supports(spec, one) for one in problems[:4]] == [[]] * 4
+    assert [CONV.supports(spec, one) for one in problems[:5]] == [[]] * 5
     assert proven(emulator, schedule, problems) == []
 
 

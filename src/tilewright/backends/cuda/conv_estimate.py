@@ -69,6 +69,8 @@ SHORT_ROW = 5e-9  # one of them, where there is none
 
 
 def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
+    if not problem.batch:
+        return START  # nothing to walk over: kernels for other shapes take it too
     if isinstance(spec.schedule, ConvTmaWsSchedule):
         if spec.schedule.pipeline == "folded":
             return _folded(spec, spec.schedule, problem)

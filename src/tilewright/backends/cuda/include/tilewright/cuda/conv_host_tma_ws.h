@@ -84,6 +84,13 @@ template <class Config> struct HostConvTmaWs {
     return (x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) &&
            (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
   }
+  // Whether pixels do; a stride along one pixel says nothing.
+  static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
+    const int64_t step = strides[3];
+    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
+           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
+           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
+  }
 
  protected:
   static int64_t taps(const tw_conv_args &x) { return x.window[0] * x.window[1] * x.window[2]; }
@@ -184,13 +191,6 @@ template <class Config> struct HostConvTmaWs {
     bool whole = !odd(at);
     for (int i = 0; i < count; ++i) whole = whole && !odd(strides[i], sizeof(In)) && strides[i] > 0;
     return whole;
-  }
-  // A stride along one pixel says nothing.
-  static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
-    const int64_t step = strides[3];
-    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
-           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
-           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
   }
 
   // As a matrix product: rows, columns and results, for what GEMM's ways out ask.
