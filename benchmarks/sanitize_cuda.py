@@ -65,6 +65,8 @@ _ATTENTION: tuple[dict[str, Any], ...] = (
      "total_keys": 450, "causal": "bottom_right"},
     {"batch": 2, "heads_q": 4, "heads_kv": 2, "rows": 70, "keys": 200, "head_qk": 128, "causal": "bottom_right",
      "pages": "strided", "page_size": 16, "lengths_k": True},
+    {"batch": 3, "heads_q": 8, "heads_kv": 2, "rows": 2, "keys": 900, "head_qk": 128, "pages": "strided",
+     "page_size": 16, "lengths_k": True},
     {"batch": 2, "heads_q": 8, "heads_kv": 2, "rows": 2, "keys": 700, "head_qk": 128, "family": "split", "splits": 3,
      "pages": "strided", "page_size": 64, "lengths_k": True},
     {"batch": 2, "heads_q": 8, "rows": 2, "keys": 700, "head_qk": 128, "family": "combine", "splits": 9,

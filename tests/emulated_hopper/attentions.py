@@ -27,14 +27,17 @@ def prove(
     seed: int = 0,
     change: Callable[[Sample], Sample] | None = None,
     inside: Mapping[str, str] = MappingProxyType({}),
+    given: Callable[[Sample], Sample] | None = None,
 ) -> None:
     """Run it through its table and compare with float64.
 
-    `change` makes other operands of the sample's; `inside`: operands that begin where another does.
+    `change` makes other operands of the sample's; `inside`: operands that begin where another does; `given`: what the
+    kernel gets in place of the operands that it is judged by.
     """
     made = samples.sample(problem, seed)
     made = made if change is None else change(made)
-    check = samples.judge(problem, made)(called(kernel, problem, made, inside))
+    shown = made if given is None else given(made)
+    check = samples.judge(problem, made)(called(kernel, problem, shown, inside))
     assert check.ok, check.detail
 
 
