@@ -108,7 +108,7 @@ def train(name: str) -> None:
         tell(f"{name} is not written: the estimate is better", guessed)
         return
     if recipe.halved:
-        made.card = replace(made.card, metrics={**made.card.metrics, "unseen": unseen(files, recipe)})
+        made.card = replace(made.card, metrics={**made.card.metrics, "unseen": unseen(files, recipe, data)})
     write(name, made)
     print(f"{name}: {(SHIPPED / f'{name}{models.ENDING}').stat().st_size >> 10} KiB")
 
@@ -124,19 +124,19 @@ def newest_first(files: Sequence[Path], recipe: Recipe) -> Data:
     )
 
 
-def unseen(files: Sequence[Path], recipe: Recipe) -> dict[str, Any]:
+def unseen(files: Sequence[Path], recipe: Recipe, every: Data) -> dict[str, Any]:
     """How good the same training is on the newest sweep: on each half of its problems when it gets the other half."""
     seed = recipe.halved
     mine, again = (
         [one for one in files if seed in one.name and (AGAIN in one.name) == second] for second in (False, True)
     )
     first, second = data_of(mine, recipe, held=()), data_of(again, recipe, held=()) if again else None
-    every, lots = newest_first(files, recipe), []
+    lots = []
     for half in (0, 1):
         kept = {one.problem for one in first.groups if _half(one.problem) == half}
         rest = replace(every, groups=tuple(one for one in every.groups if one.problem not in kept))
         judge_by = replace(first, groups=tuple(one for one in first.groups if one.problem in kept))
-        made = training.train(rest, recipe.settings)
+        made = training.train(rest, replace(recipe.settings, folds=0))
         lots.append(by_both(made, judge_by, second))
     found = told({word: [one for each in lots for one in each[word]] for word in lots[0]}, int(seed))
     return {**found, "how": "half by half, each by the same training without it"}
