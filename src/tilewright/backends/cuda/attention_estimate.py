@@ -24,6 +24,7 @@ from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import ROWS, CombineSchedule, WsSchedule
+from tilewright.ops.attention.nvidia_shares import meeting
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.attention.splits import differ
@@ -43,7 +44,6 @@ MEMORY = 4.2e12
 EXPOSED = 0.33  # of the time memory takes, beside products
 BOX = 2e-8  # of each box that pages come by
 LEAST_TILES = 4  # of a share: cuda/attention_ws_shape.h
-MEET = 6e-6  # to leave a piece and to find what others left, while memory is busy
 UNEVEN = 1.4  # how much longer the longest sequences take, of those whose lengths the device tells
 SHORT_STREAM = 4  # steps: cuda/attention_scores.h
 CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
@@ -99,8 +99,7 @@ def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
         tiles = walked.items * walked.steps
         blocks = min(places, max(1.0, tiles / LEAST_TILES))
         pieces = max(1.0, blocks / walked.items)
-        together = pieces * group * p.rows * p.head_v * 4 / UNIT_BYTES
-        all_items = tiles / blocks * step + max(1.0, walked.items / blocks) * item + MEET + together
+        all_items = tiles / blocks * step + max(1.0, walked.items / blocks) * item + meeting(p, pieces)
     exposed = 0.0 if h.packs and h.warpgroups == 1 else EXPOSED  # whose steps are as long as memory takes
     return START + max(all_items + exposed * p.bytes / MEMORY, p.bytes / MEMORY)
 

@@ -14,8 +14,8 @@ A block is 64 rows (those of a group of query heads together, as decode kernels 
 kernels share the keys of a row among threads by themselves.
 
 Sequences whose lengths only the device knows are not divided here, where a kernel takes them that deals all keys there
-are in equal shares (`shares` on NVIDIA GPUs): everybody would wait for parts of the longest one.  Unless so many pieces
-of so many rows would come together in one block that a second stage, of all blocks, is sooner done.
+are in equal shares (`shares` on NVIDIA GPUs): everybody would wait for parts of the longest one.  Unless its one block
+that adds up the pieces of an item would take more than a second stage by over 5 % of the time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MEMORY = 4.35e12  # bytes a second
 ALONE, STEP = 6e10, 3e-7  # bytes of keys and values a second by one block that nobody else slows down; and of each step
 BEGIN = 1e-6  # to begin and to end a block's work
 COMBINE = 4e-6  # the second stage
-ONE_BLOCK = 6e10  # bytes of pieces a second that one block puts together
+SPENT = 0.05  # of the time, that equal shares may cost where all turn out equally long
 EVEN = 1.01  # of numbers that differ less the least is taken
 
 
@@ -87,8 +87,8 @@ def splits_of(problem: AttentionProblem, arch: Arch) -> int:
     if count == 1 or not differ(problem) or not nvidia_shares.serves(problem, arch.name):
         return count
     walk = _walk(problem, arch)
-    pieces = min(walk.places, walk.blocks * -(-walk.keys // LEAST_KEYS)) / walk.blocks + 1
-    return 1 if pieces * walk.result_bytes / walk.blocks / ONE_BLOCK < COMBINE else count
+    more = nvidia_shares.meeting(problem, walk.places / walk.blocks) - COMBINE
+    return 1 if more <= SPENT * _seconds(walk, -(-walk.keys // TILE_KEYS), count) else count
 
 
 def differ(problem: AttentionProblem) -> bool:
