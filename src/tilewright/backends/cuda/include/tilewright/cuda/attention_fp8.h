@@ -101,6 +101,7 @@ template <class S, class Config> struct Fp8Attender {
     Weights p;
     Bases bases;
     const int last = work.tiles.count - 1;
+    float tops[2] = {softmax.top[0], softmax.top[1]};
     shared.full_q().wait(rows.phase), rows.next();
     shared.full_k(keys.stage).wait(keys.phase);
     hold(a), hold(b);
@@ -110,13 +111,10 @@ template <class S, class Config> struct Fp8Attender {
     wgmma_commit();
     wgmma_wait<0>();
     hold(a), hold(b);
-    {
-      float tops[2] = {softmax.top[0], softmax.top[1]};
-      give_back_keys(last == 0);
-      look<0>(a, work, 0, tops, true);
-      look<S::first>(b, work, 0, tops, true);
-      settle_bases<larger>(tops, fold, softmax, bases);
-    }
+    give_back_keys(last == 0);
+    look<0>(a, work, 0, tops, true);
+    look<S::first>(b, work, 0, tops, true);
+    settle_bases<larger>(tops, fold, softmax, bases);
 #pragma unroll 1
     for (int i = 0; i < last; ++i) {
       const uint32_t keys_there = shared.full_k(keys.stage).there(keys.phase),
@@ -137,7 +135,7 @@ template <class S, class Config> struct Fp8Attender {
       wgmma_commit();
       multiply_values<S::second, S::first>(o, p);
       wgmma_commit();
-      float tops[2] = {softmax.top[0], softmax.top[1]};
+      tops[0] = softmax.top[0], tops[1] = softmax.top[1];
       wgmma_wait<2>();
       hold(a);
       look<0>(a, work, i + 1, tops, bases.low);
@@ -153,6 +151,10 @@ template <class S, class Config> struct Fp8Attender {
     }
     weigh<0>(a, p, work, last, softmax, bases);
     weigh<S::first>(b, p, work, last, softmax, bases);
+    end(o, p);
+  }
+  // The values of the last one.
+  TW_GPU void end(Results &o, Weights &p) {
     shared.full_turned(values.stage).wait(values.phase);
     hold(o);
     wgmma_fence();
