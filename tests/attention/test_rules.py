@@ -229,6 +229,16 @@ def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
         assert splits_of(told, arch(target)) == walked_parts(told, arch(target)) > 1
 
 
+def test_a_latent_counts_once_where_it_is_read_once() -> None:
+    """Half the bytes of keys and values apart, so that a second stage is not worth its time."""
+    latents = AttentionProblem(96, 16, 1, 4096, 576, 1, 512, dtype_q="bf16")
+    assert splits_of(latents, arch("sm_90a")) == 1
+    apart = Walk(96, 4096, 2 * (576 + 512), 96 * 16 * 4 * 512, 132)
+    narrow = replace(latents, dtype_kv="fp8_e4m3")  # another pipeline has these
+    assert splits_of(narrow, arch("sm_90a")) == parts(apart._replace(key_bytes=576 + 512))
+    assert parts(apart) == 4
+
+
 def test_every_arch_has_a_floor_for_every_kind() -> None:
     for name in all_archs():
         for seed in range(12):

@@ -33,6 +33,7 @@ TILE_ROWS, TILE_KEYS = 64, 64
 LEAST_TILES = 4  # of a part
 LEAST_KEYS = LEAST_TILES * TILE_KEYS
 SMALL_HEAD = 128  # elements, of which two blocks fit a compute unit
+LATENT_V = 512  # elements
 MEMORY = 4.35e12  # bytes a second
 ALONE, STEP = 6e10, 3e-7  # bytes of keys and values a second by one block that nobody else slows down; and of each step
 BEGIN = 1e-6  # to begin and to end a block's work
@@ -110,7 +111,14 @@ def _walk(p: AttentionProblem, arch: Arch) -> Walk:
     return Walk(
         blocks=p.batch * p.heads_kv * -(-rows // TILE_ROWS),
         keys=p.keys,
-        key_bytes=(p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes,
+        key_bytes=_read_elements(p, arch) * DTYPES[p.dtype_kv].bytes,
         result_bytes=4 * p.batch * p.rows * p.heads_q * p.head_v,
         places=arch.compute_units * (2 if small else 1),
     )
+
+
+def _read_elements(p: AttentionProblem, arch: Arch) -> int:
+    """Of a key and its value.  Values as wide as a latent lie in their keys: the latent pipeline reads them once."""
+    two_bytes = DTYPES[p.dtype_q].bytes == DTYPES[p.dtype_kv].bytes == 2
+    latent = two_bytes and LATENT_V <= p.head_v <= p.head_qk and {"wgmma", "tma"} <= arch.features
+    return p.head_qk if latent else p.head_qk + p.head_v
