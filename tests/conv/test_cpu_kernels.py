@@ -244,7 +244,7 @@ def test_depthwise_results_no_cache_keeps(spec: KernelSpec, shift: int, channels
     """Read where they lie: the last vector of 72 channels begins earlier, and so do the last pixels of a line."""
     made = spec.signature
     problem = ConvProblem(
-        1, channels, channels, (1, 150, 133), (1, 3, 3), channels, (1, 1, 1), before=(0, 1, 1), after=(0, 1, 0),
+        1, channels, channels, (1, 150, 266), (1, 3, 3), channels, (1, 1, 2), before=(0, 1, 1), after=(0, 1, 0),
         variant=made.variant, epilogue=made.epilogue, num_d=made.num_d, full_d=made.num_d,
     )  # fmt: skip
     prove(built[spec], problem, threads=2, allocate=lines_at(shift))

@@ -90,12 +90,12 @@ template <class Config> struct ConvLanes {
     return false;
   }
   // Long rows of taps that move by one pixel are faster in a strip, where all results of a line share what was loaded;
-  // and so are pixels that share the few sets of a first-level cache.
+  // and so are pixels that share the few sets of a first-level cache.  Results that leave every cache gain nothing.
   static TW_INLINE bool in_place(const tw_conv_args &x, const G &g, const Strip &s) {
     if constexpr (is_int<In>) return false;
     const Axis &w = g.axis[2];
     if (s.depth != 1 || s.group_columns != 1 || s.columns < lanes || g.taps == 0) return false;
-    if (w.step == 1 && w.taps > 4) return false;
+    if (w.step == 1 && (w.taps > 4 || (w.place_step == 1 && End::far(x)))) return false;
     Inside in = inside(w);
     if (in.last - in.first < most(half, w.count / 2)) return false;
     if (cache_lines(Gathered<way>::strides(x)[3] * int64_t(sizeof(In))) < 2 * (width * w.step + w.taps)) return false;

@@ -69,7 +69,6 @@ template <class Config> struct ConvWinograd {
   static constexpr int M = Config::results, side = M + 2, points = side * side;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n;  // tiles and channels of a block
-  static constexpr int64_t together = 48;  // channels of groups that are done at a time: whole lines of a cache
   static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
   static constexpr int some = 16;                     // channels whose weights are transformed at a time
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
@@ -369,14 +368,10 @@ template <class Config> struct ConvWinograd {
       if (s.tiles >= 2 * MR * wanted) blocks = wanted;
       else if (blocks * x.groups % threads) cut = least(threads, s.panels);
     }
-    // Small groups take turns at a block, so that a pixel's channels are read and written while their lines are near.
-    int64_t panels = (s.panels + cut - 1) / cut, items = x.groups * blocks * cut;
-    int64_t turns = most(1, least(x.groups, together / most(s.b.depth, s.b.columns)));
+    int64_t panels = (s.panels + cut - 1) / cut;
     parallel(stream, threads, [&](int64_t worker) {
-      for (int64_t item = items * worker / threads; item < items * (worker + 1) / threads; ++item) {
-        int64_t part = item % cut, rest = item / cut, group = rest / (turns * blocks) * turns;
-        int64_t here = least(turns, x.groups - group), b = rest % (turns * blocks) / here;
-        group += rest % (turns * blocks) % here;
+      for (int64_t item = worker; item < x.groups * blocks * cut; item += threads) {
+        int64_t part = item % cut, b = item / cut % blocks, group = item / cut / blocks;
         int64_t first = b * s.tiles / blocks, last = (b + 1) * s.tiles / blocks, n0 = least(s.panels, part * panels);
         block(x, g, s, group, first, last - first, n0, least(s.panels, n0 + panels), weights + group * s.panels * each,
               slots + worker * slot);
