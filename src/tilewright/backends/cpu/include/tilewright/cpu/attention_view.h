@@ -10,7 +10,7 @@ namespace tw {
 struct Sequence : AttentionSequence {
   int64_t shift, beside;  // row i stands beside key i + shift; for ALiBi beside another
 
-  TW_INLINE Sequence(const tw_attention_args &x, int64_t b)
+  __attribute__((noinline)) Sequence(const tw_attention_args &x, int64_t b)
       : AttentionSequence(sequence_of(x, b)), shift(window_shift(x, *this)), beside(alibi_shift(x, *this)) {}
 
   // Row i sees keys from <= j < to, and those below the sinks and `to`.
