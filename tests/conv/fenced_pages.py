@@ -6,12 +6,23 @@ A program of its own, for a kernel that reads one byte too far ends the process.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 from tests.conv.harness import prove
 from tests.conv.test_cpu_kernels import SPECS, drawings
 from tests.kernels import catalog
 from tests.kernels.fenced_pages import Pages
 from tilewright.dispatch.kernels import kernels as loaded
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.problem import ConvProblem
+
+
+def problems(spec: KernelSpec) -> Iterator[ConvProblem]:
+    """Drawn ones; and a gradient read where it lies, whose pixels have the filters of two groups, together as many as a
+    register block has rows."""
+    yield from drawings(spec, count=6, seed=500)
+    if spec.schedule.pipeline == "outer" and spec.signature.dtype == "fp32":
+        yield ConvProblem(1, 6, spec.schedule.warp_tile[0], (1, 3, 5), (1, 1, 1), 2, variant="backward_weight")
 
 
 def main() -> None:
@@ -19,7 +30,7 @@ def main() -> None:
     here = [spec for spec in SPECS if spec.arch in catalog.runnable()]
     for spec, kernel in zip(here, loaded(here), strict=True):
         for at_end in (True, False):
-            for seed, problem in enumerate(drawings(spec, count=6, seed=500)):
+            for seed, problem in enumerate(problems(spec)):
                 print(spec.name, at_end, problem.describe(), file=sys.stderr)  # the last line tells which call it was
                 prove(kernel, problem, seed, allocate=Pages(at_end))
                 count += 1

@@ -17,7 +17,7 @@ import pytest
 
 from tests.built import Built
 from tests.conv.harness import prove
-from tests.kernels.harness import FENCE, heap
+from tests.kernels.harness import FENCE, Allocate, heap
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import op
@@ -92,7 +92,10 @@ CASES = (
     ("outer_split", "x86_64_v3", signature(WEIGHT, "bf16")),
     ("outer", "generic", signature(WEIGHT, "fp16", "fp32")),
     ("lanes", "x86_64_v4", signature(FORWARD, epilogue="Relu", num_d=1)),
+    ("lanes", "x86_64_v4", signature(FORWARD)),
+    ("lanes", "x86_64_v4", signature(DATA)),
     ("lanes", "x86_64_v3", signature(DATA, "fp16")),
+    ("lanes", "generic", signature(FORWARD, "bf16", "fp32")),
     ("lanes", "generic", signature(FORWARD, "int8")),
     ("direct_weight", "x86_64_v4", signature(WEIGHT)),
     ("direct_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
@@ -118,14 +121,20 @@ def drawn(seed: int, made: ConvSignature, square: bool, small: bool) -> ConvProb
     channels, filters = (draw.randint(1, most) for _ in range(2))
     if small and draw.random() < 0.4:
         channels, filters = 1, draw.randint(1, 2)
+    long = small and draw.random() < 0.4  # depthwise, on lines most of which is inside: read where they lie
+    if long:
+        groups, channels, filters = draw.choice((16, 17, 35, 48, 83)), 1, 1
     fields: dict[str, list[int]] = {one: [] for one in ("size", "window", "stride", "dilation", "before", "after")}
     for axis in range(3):
         fixed = square and axis > 0
         window = 3 if fixed else draw.choice((1, 2, 3, 3, 5) if axis else (1, 1, 2, 3))
         stride, dilation = 1 if fixed else draw.choice((1, 1, 2, 3)), draw.choice((1, 1, 2))
         before, after = draw.randint(0, 3), draw.randint(0, 3)
+        if long and axis == 2:
+            window, stride, dilation = draw.choice((3, 3, 5, 7, 4)), draw.choice((1, 2)), 1
         reach = (window - 1) * dilation + 1
         size = draw.randint(max(1, reach - before - after), max(reach, 14 if axis else 5))
+        size += draw.randint(5, 35) if long and axis == 2 else 0
         for name, value in zip(fields, (size, window, stride, dilation, before, after), strict=True):
             fields[name].append(value)
     problem = ConvProblem(
@@ -203,6 +212,16 @@ FAR = [
 ]
 
 
+def lines_at(shift: int) -> Allocate:
+    """Memory that begins `shift` bytes behind the beginning of a line of a cache."""
+
+    def allocate(size: int, element: int) -> tuple[Any, int]:
+        memory, _ = heap(size + 64, element)
+        return memory, FENCE + (shift - memory.ctypes.data - FENCE) % 64
+
+    return allocate
+
+
 @pytest.mark.parametrize("spec", FAR, ids=lambda spec: f"{spec.schedule.pipeline}-{spec.signature.label()}")
 @pytest.mark.parametrize("shift", [0, 4])
 def test_results_no_cache_keeps_are_right_wherever_they_lie(spec: KernelSpec, shift: int, built: Built) -> None:
@@ -214,12 +233,21 @@ def test_results_no_cache_keeps_are_right_wherever_they_lie(spec: KernelSpec, sh
         epilogue=made.epilogue, num_d=made.num_d,
     )  # fmt: skip
 
-    def at_lines(size: int, element: int) -> tuple[Any, int]:
-        memory, _ = heap(size + 64, element)
-        first = FENCE + (shift - memory.ctypes.data - FENCE) % 64
-        return memory, first
+    prove(built[spec], problem, threads=2, allocate=lines_at(shift))
 
-    prove(built[spec], problem, threads=2, allocate=at_lines)
+
+@pytest.mark.parametrize("spec", [one for one in FAR if one.schedule.pipeline == "lanes"],
+                         ids=lambda spec: spec.signature.label())  # fmt: skip
+@pytest.mark.parametrize("shift", [0, 4])
+@pytest.mark.parametrize("channels", [64, 72])
+def test_depthwise_results_no_cache_keeps(spec: KernelSpec, shift: int, channels: int, built: Built) -> None:
+    """Read where they lie: the last vector of 72 channels begins earlier, and so do the last pixels of a line."""
+    made = spec.signature
+    problem = ConvProblem(
+        1, channels, channels, (1, 150, 266), (1, 3, 3), channels, (1, 1, 2), before=(0, 1, 1), after=(0, 1, 0),
+        variant=made.variant, epilogue=made.epilogue, num_d=made.num_d, full_d=made.num_d,
+    )  # fmt: skip
+    prove(built[spec], problem, threads=2, allocate=lines_at(shift))
 
 
 BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_weight"]
@@ -255,6 +283,7 @@ def test_the_drawings_have_what_they_promise() -> None:
     assert any(max(one.dilation) > 1 for one in found)
     assert any(one.before != one.after for one in found)
     assert any(one.groups > 8 and one.group_channels == 1 for one in found)
+    assert {1, 2} == {one.stride[-1] for one in found if one.groups >= 16 and one.out[-1] > 12 and one.window[-1] > 2}
     assert any(one.groups > 1 and one.group_channels % 2 for one in found)
     assert any(one != one.dense() for one in found)
     assert any(prod(one.window) == 1 for one in found)

@@ -9,41 +9,10 @@
 // problem alone, so results are the same on any number of threads.
 #pragma once
 #include <tilewright/cpu/conv_geometry.h>
+#include <tilewright/cpu/conv_passing.h>
 #include <tilewright/cpu/team.h>
 
 namespace tw {
-
-// `count` pixels of a line: where its first gradients and its first entry are, in floats.
-struct LineSpan {
-  int64_t y, x, count;
-};
-
-// kept[e][v] += x[e] * y[v] for all pixels of the spans.
-template <int Entries, int Vectors, int Pitch>
-__attribute__((noinline)) void entry_block(const LineSpan *spans, int64_t number, const float *ys, int64_t y_step,
-                                           const float *xs, int64_t x_step, float *kept) {
-  vf sums[Entries][Vectors];
-#pragma GCC unroll 32
-  for (int e = 0; e < Entries; ++e)
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[e][v] = load_f(kept + e * Pitch + v * lanes);
-  for (int64_t s = 0; s < number; ++s) {
-    const float *y = ys + spans[s].y, *x = xs + spans[s].x;
-    for (int64_t p = spans[s].count; p > 0; --p, y += y_step, x += x_step) {
-      vf gradients[Vectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) gradients[v] = load_f(y + v * lanes);
-#pragma GCC unroll 32
-      for (int e = 0; e < Entries; ++e)
-#pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sums[e][v] = sums[e][v] + splat(x[e]) * gradients[v];
-    }
-  }
-#pragma GCC unroll 32
-  for (int e = 0; e < Entries; ++e)
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store_f(kept + e * Pitch + v * lanes, sums[e][v]);
-}
 
 template <class Config> struct ConvDirectWeight {
   using A = typename Config::A;
@@ -102,7 +71,7 @@ template <class Config> struct ConvDirectWeight {
   }
   static TW_INLINE int64_t slot_floats(const tw_conv_args &x, const Shape &s) {
     int64_t floats = up(y_floats(x, s), 16) + up(x.window[0] * s.x_lines * s.x_pitch, 16);
-    return floats + up(s.run * int64_t(sizeof(LineSpan) / 4), 16);
+    return floats + up(s.run * int64_t(sizeof(Span) / 4), 16);
   }
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
     Shape s = shape(x);
@@ -175,30 +144,30 @@ template <class Config> struct ConvDirectWeight {
     int64_t first, last;                // output lines
   };
   // Lines of the run that have an input line under row `th` of the window.
-  static TW_INLINE int64_t spans_of(const tw_conv_args &x, const Shape &s, const Run &r, int64_t th, LineSpan *spans) {
+  static TW_INLINE int64_t spans_of(const tw_conv_args &x, const Shape &s, const Run &r, int64_t th, Span *spans) {
     int64_t number = 0;
     for (int64_t line = 0; line < r.lines; ++line) {
       int64_t height = (r.height + line) * x.stride[1] - x.before[1] + th * x.dilation[1];
       if (height < 0 || height >= x.size[1]) continue;
-      spans[number++] = {line * x.out[2] * s.y_pixel, (height - r.x_height) * s.x_pitch, x.out[2]};
+      spans[number++] = {(height - r.x_height) * s.x_pitch, line * x.out[2] * s.y_pixel, x.out[2]};
     }
     return number;
   }
   // Some entries side by side of all filters of the item.
-  static TW_INLINE void entries(const Shape &s, const Item &item, const LineSpan *spans, int64_t number,
-                                const float *ys, int64_t panel, const float *xs, int64_t x_step, int64_t count,
-                                float *kept) {
+  static TW_INLINE void entries(const Shape &s, const Item &item, const Span *spans, int64_t number, const float *ys,
+                                int64_t panel, const float *xs, int64_t x_step, int64_t count, float *kept) {
     for (int64_t j = 0; j < item.filters; j += NR, ys += panel, kept += s.entries * NR)
       with_fixed<vectors>((item.filters - j + lanes - 1) / lanes, [&](auto v) {
         with_fixed<ME>(count, [&](auto e) {
-          entry_block<decltype(e)::value, decltype(v)::value, NR>(spans, number, ys, s.y_pixel, xs, x_step, kept);
+          passing_block<decltype(e)::value, decltype(v)::value>(spans, number, {xs, ys, x_step, s.y_pixel}, false, kept,
+                                                                NR);
         });
       });
   }
   // `sums`: group after group, panels of NR filters, entry after entry.
   static void band(const tw_conv_args &x, const Shape &s, const Item &item, float *sums, float *slot) {
     float *ys = slot, *xs = ys + up(y_floats(x, s), 16);
-    auto *spans = reinterpret_cast<LineSpan *>(xs + up(x.window[0] * s.x_lines * s.x_pitch, 16));
+    auto *spans = reinterpret_cast<Span *>(xs + up(x.window[0] * s.x_lines * s.x_pitch, 16));
     __builtin_memset(sums, 0, size_t(item.groups * s.entries * s.filters) * 4);
     for (int64_t line = item.first; line < item.last;) {
       Run r = run_of(x, s, line, item.last);
@@ -212,7 +181,7 @@ template <class Config> struct ConvDirectWeight {
   }
   // The packed lines of one group.
   static TW_INLINE void add(const tw_conv_args &x, const Shape &s, const Item &item, const Run &r, const float *ys,
-                            const float *xs, LineSpan *spans, float *sums) {
+                            const float *xs, Span *spans, float *sums) {
     int64_t x_step = x.stride[2] * x.channels, chunks = (s.row + ME - 1) / ME;
     for (int64_t td = 0; td < x.window[0]; ++td) {
       int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0];

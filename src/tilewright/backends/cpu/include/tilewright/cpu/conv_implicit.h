@@ -92,10 +92,10 @@ template <class Config> struct ConvImplicit {
     int64_t all_panels;     // of all bundles
     int64_t words;          // side by side in one tap: of a pixel, or of a row of the window
     int64_t line;           // words a line of zeros has
+    int64_t copied;         // words of the copy of x, with a line of zeros for each bundle
     int64_t taps;           // of the window, all classes together
     int64_t chunk, chunks;  // words of a tap in one block of k, and how many blocks
     int64_t panel_words;    // of all taps
-    int64_t copied;         // words of the copy of x
     bool fresh;             // each panel is used by one tile alone: packed when it is needed, chunk by chunk
   };
   static TW_INLINE Shape shape(const tw_conv_args &x) {
@@ -104,7 +104,7 @@ template <class Config> struct ConvImplicit {
     settle<D, way, In>(x, s.b, MR);
     s.joined = joined(x);
     s.words = s.joined ? x.window[2] * s.b.words : s.b.words;
-    s.line = up(s.b.count * s.words, 16);
+    s.line = up((s.b.copied ? 1 : s.b.count) * s.words, 16);
     s.taps = x.window[0] * x.window[1] * (s.joined ? 1 : x.window[2]);
     s.panels = (s.b.columns + NR - 1) / NR;
     s.all_panels = s.b.count * s.panels;
@@ -112,7 +112,7 @@ template <class Config> struct ConvImplicit {
     s.chunk = least(most(1, s.words), up((s.words + wanted - 1) / wanted, 4));
     s.chunks = most(1, (s.words + s.chunk - 1) / s.chunk);
     s.panel_words = head + s.taps * s.words * NR;
-    s.copied = copied_words<way>(x, s.b);
+    s.copied = copied_words<way>(x, s.b, s.line);
     s.fresh = !D::offset && x.batch * pixels(way == ConvVariant::forward ? x.out : x.size) <= MC;
     return s;
   }
@@ -124,7 +124,7 @@ template <class Config> struct ConvImplicit {
     return up(words, 16);
   }
   static TW_INLINE int64_t panels_words(const Shape &s) { return s.fresh ? 0 : up(s.all_panels * s.panel_words, 16); }
-  static TW_INLINE int64_t shared_words(const Shape &s) { return up(s.line, 16) + panels_words(s) + s.copied; }
+  static TW_INLINE int64_t shared_words(const Shape &s) { return panels_words(s) + (s.copied ? s.copied : s.line); }
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
     Shape s = shape(x);
     return (shared_words(s) + slot_words(s) * useful(x, threads)) * 4 + 64;
@@ -192,34 +192,44 @@ template <class Config> struct ConvImplicit {
   // For positions [first, first + count): rows[block][tap][MR].  `border` is room for copied rows of windows.
   static TW_INLINE void point(const Gather &g, const Shape &s, const Source &from, int64_t first, int64_t count,
                               const char **rows, uint32_t *border) {
-    const Axis &d = g.axis[0], &h = g.axis[1], &w = g.axis[2];
-    int64_t w_taps = s.joined ? 1 : w.taps, taps = d.taps * h.taps * w_taps;
+    int64_t taps = taps_of(g, s.joined);
     Place p = place_of(g, first);
-    for (int64_t i = 0; i < up(count, MR); ++i) {
-      const char **to = rows + i / MR * taps * MR + i % MR;
-      if (i >= count) {
-        for (int64_t t = 0; t < taps; ++t, to += MR) *to = from.zeros;
-        continue;
-      }
-      const char *image = from.at + p.image * from.image;
-      int64_t w0 = p.at[2] * w.step + w.offset;
-      for (int64_t td = 0; td < d.taps; ++td) {
-        int64_t zd = p.at[0] * d.step + d.offset + td * d.offset_step;
-        for (int64_t th = 0; th < h.taps; ++th) {
-          int64_t zh = p.at[1] * h.step + h.offset + th * h.offset_step;
-          bool inside = zd >= 0 && zd < d.size && zh >= 0 && zh < h.size;
-          const char *line = image + zd * from.axis[0] + zh * from.axis[1];
-          if (s.joined) {
-            *to = inside ? window_row(s, from, w, line, w0, border) : from.zeros;
-            to += MR;
-            continue;
-          }
-          int64_t zw = w0;
-          for (int64_t tw = 0; tw < w_taps; ++tw, to += MR, zw += w.offset_step)
-            *to = inside && zw >= 0 && zw < w.size ? line + zw * from.axis[2] : from.zeros;
+    for (int64_t i = 0; i < count;) {  // on one line, in one block
+      int64_t run = least(least(MR - i % MR, count - i), g.axis[2].count - p.at[2]);
+      point_run(g, s, from, p, run, rows + i / MR * taps * MR + i % MR, border);
+      i += run;
+      p.at[2] += run - 1;
+      next(g, p);
+    }
+    for (int64_t i = count; i < up(count, MR); ++i)
+      for (int64_t t = 0; t < taps; ++t) rows[(i / MR * taps + t) * MR + i % MR] = from.zeros;
+  }
+  static TW_INLINE void point_run(const Gather &g, const Shape &s, const Source &from, const Place &p, int64_t run,
+                                  const char **to, uint32_t *&border) {
+    const Axis &d = g.axis[0], &h = g.axis[1], &w = g.axis[2];
+    int64_t w0 = p.at[2] * w.step + w.offset, apart = w.step * from.axis[2];
+    for (int64_t td = 0; td < d.taps; ++td) {
+      int64_t zd = p.at[0] * d.step + d.offset + td * d.offset_step;
+      for (int64_t th = 0; th < h.taps; ++th) {
+        int64_t zh = p.at[1] * h.step + h.offset + th * h.offset_step;
+        bool inside = zd >= 0 && zd < d.size && zh >= 0 && zh < h.size;
+        const char *line = from.at + p.image * from.image + zd * from.axis[0] + zh * from.axis[1];
+        if (s.joined) {
+          for (int64_t i = 0; i < run; ++i)
+            to[i] = inside ? window_row(s, from, w, line, w0 + i * w.step, border) : from.zeros;
+          to += MR;
+          continue;
+        }
+        int64_t zw = w0;
+        for (int64_t tw = 0; tw < w.taps; ++tw, to += MR, zw += w.offset_step) {
+          const char *at = line + zw * from.axis[2];
+          if (inside && zw >= 0 && zw + (run - 1) * w.step < w.size)
+            for (int64_t i = 0; i < run; ++i) to[i] = at + i * apart;
+          else
+            for (int64_t i = 0, z = zw; i < run; ++i, z += w.step)
+              to[i] = inside && z >= 0 && z < w.size ? at + i * apart : from.zeros;
         }
       }
-      next(g, p);
     }
   }
   // A row of the window from pixel `first` of a line on; one that reaches over the border is copied.
@@ -359,11 +369,11 @@ template <class Config> struct ConvImplicit {
     auto *base = reinterpret_cast<uint32_t *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
     Shape s = shape(x);
     int64_t threads = useful(x, team_size(stream)), slot = slot_words(s);
-    uint32_t *zeros = base, *panels = zeros + up(s.line, 16);
-    uint32_t *copy = panels + panels_words(s), *slots = copy + s.copied;
-    for (int64_t i = 0; i < s.line; ++i) zeros[i] = D::offset ? 0x80808080u : 0u;
-    Source from = source_of<way, In>(x, s.b, copy, zeros);
-    if (!s.fresh || s.copied) prepare(x, s, panels, copy, stream, threads);
+    uint32_t *panels = base, *zeros = panels + panels_words(s), *slots = base + shared_words(s);
+    for (int64_t part = 0; part < (s.copied ? s.b.count : 1); ++part)
+      for (int64_t i = 0; i < s.line; ++i) zeros[part * s.b.part + i] = D::offset ? 0x80808080u : 0u;
+    Source from = source_of<way, In>(x, s.b, zeros, s.line);
+    if (!s.fresh || s.copied) prepare(x, s, panels, zeros + s.line, stream, threads);
     parallel(stream, threads, [&](int64_t worker) {
       uint32_t *at = panels;
       int64_t item = 0;

@@ -9,47 +9,10 @@
 // added in order at the end.  Results are the same on any number of threads, every time.
 #pragma once
 #include <tilewright/cpu/conv_geometry.h>
+#include <tilewright/cpu/conv_passing.h>
 #include <tilewright/cpu/team.h>
 
 namespace tw {
-
-// `count` pixels: the first one's packed gradient and packed input.
-struct Span {
-  int64_t y, x, count;
-};
-
-// The two operands of a block: pixels are so many floats apart, and those of a span `x_step`.
-struct Operands {
-  const float *y, *x;
-  int64_t y_pixel, x_pixel, x_step;
-};
-
-// sums[i][v] (+)= y[i] * x[v] for all pixels of the spans.
-template <int MR, int Vectors> __attribute__((noinline)) void outer_block(const Span *spans, int64_t number,
-                                                                          const Operands &o, bool first, float *kept,
-                                                                          int64_t ld) {
-  vf sums[MR][Vectors];
-#pragma GCC unroll 32
-  for (int i = 0; i < MR; ++i)
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[i][v] = first ? vf{} : load_f(kept + i * ld + v * lanes);
-  for (int64_t s = 0; s < number; ++s) {
-    const float *ys = o.y + spans[s].y * o.y_pixel, *xs = o.x + spans[s].x * o.x_pixel;
-    for (int64_t p = spans[s].count, y_step = o.y_pixel, x_step = o.x_step; p > 0; --p, ys += y_step, xs += x_step) {
-      vf columns[Vectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) columns[v] = load_f(xs + v * lanes);
-#pragma GCC unroll 32
-      for (int i = 0; i < MR; ++i)
-#pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sums[i][v] = sums[i][v] + splat(ys[i]) * columns[v];
-    }
-  }
-#pragma GCC unroll 32
-  for (int i = 0; i < MR; ++i)
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store_f(kept + i * ld + v * lanes, sums[i][v]);
-}
 
 template <class Config> struct ConvOuter {
   using A = typename Config::A;
@@ -74,6 +37,7 @@ template <class Config> struct ConvOuter {
     int64_t mc, nc;            // filters and columns of one item
     bool y_in_place;           // the gradient is read where it lies: packing it would not pay
     int64_t x_lines, x_width;  // input lines and pixels a run needs at most
+    int64_t y_pixel, x_pixel;  // floats between pixels of what a block reads
   };
   static TW_INLINE Shape shape(const tw_conv_args &x) {
     Shape s{};
@@ -92,6 +56,8 @@ template <class Config> struct ConvOuter {
     int64_t reach = least(x.size[1], (s.run - 1) * x.stride[1] + (x.window[1] - 1) * x.dilation[1] + 1);
     s.x_lines = s.patches ? s.run : x.window[0] * (s.single ? s.run : reach);
     s.x_width = s.patches || s.single ? x.out[2] : x.size[2];
+    s.y_pixel = s.y_in_place ? x.y_strides[3] : MR;
+    s.x_pixel = s.patches ? s.nc : NR;
     return s;
   }
   static TW_INLINE int64_t slot_words(const tw_conv_args &x, const Shape &s) {
@@ -164,7 +130,7 @@ template <class Config> struct ConvOuter {
                                float *out) {
     const A *from = static_cast<const A *>(x.x) + r.image * x.x_strides[0] + c;
     int64_t whole = x.groups * x.channels - c, step = s.single ? x.stride[2] : 1;
-    Span inside = within(x, 0);
+    Within inside = within(x, 0);
     int64_t first = s.single ? inside.x : 0, skipped = s.single ? inside.y : 0;
     int64_t pixels = s.single ? inside.count : s.x_width;
     for (int64_t j = 0; j < count; j += NR, out += s.x_lines * s.x_width * NR)
@@ -215,7 +181,10 @@ template <class Config> struct ConvOuter {
     }
   }
   // The output pixels of a line whose tap `t` of the width lies inside, and the input pixel under the first.
-  static TW_INLINE Span within(const tw_conv_args &x, int64_t t) {
+  struct Within {
+    int64_t y, x, count;
+  };
+  static TW_INLINE Within within(const tw_conv_args &x, int64_t t) {
     int64_t offset = t * x.dilation[2] - x.before[2], stride = x.stride[2];
     int64_t first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
     int64_t last = x.size[2] - 1 - offset < 0 ? 0 : least(x.out[2], (x.size[2] - 1 - offset) / stride + 1);
@@ -234,40 +203,42 @@ template <class Config> struct ConvOuter {
     }
     int64_t tw = tap % x.window[2], th = tap / x.window[2] % x.window[1], td = tap / x.window[2] / x.window[1];
     int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0], number = 0;
-    Span inside = within(x, tw);
+    Within inside = within(x, tw);
     if (depth < 0 || depth >= x.size[0] || inside.count == 0) return 0;
     for (int64_t line = 0; line < r.lines; ++line) {
       int64_t height = (r.height + line) * x.stride[1] - x.before[1] + th * x.dilation[1];
       if (height < 0 || height >= x.size[1]) continue;
       int64_t packed = s.single ? line : height - r.x_height, first = s.single ? inside.y : inside.x;
-      spans[number++] = {line * x.out[2] + inside.y, (td * r.x_lines + packed) * s.x_width + first, inside.count};
+      spans[number++] = {(line * x.out[2] + inside.y) * s.y_pixel,
+                         ((td * r.x_lines + packed) * s.x_width + first) * s.x_pixel, inside.count};
     }
     return number;
   }
   // What is packed has filters of nobody behind the last; what lies in place may end there.
-  template <int V> static TW_INLINE void block(const Span *spans, int64_t number, const Operands &o, int64_t filters,
-                                               bool first, float *kept, int64_t ld) {
-    if (filters >= MR || o.y_pixel == MR) return outer_block<MR, V>(spans, number, o, first, kept, ld);
-    Operands one = o;
-    for (int64_t i = 0; i < filters; ++i, ++one.y, kept += ld) outer_block<1, V>(spans, number, one, first, kept, ld);
+  template <int V> static TW_INLINE void block(const Shape &s, const Span *spans, int64_t number, const Passing &o,
+                                               int64_t filters, bool first, float *kept) {
+    if (filters >= MR || !s.y_in_place) return passing_block<MR, V>(spans, number, o, first, kept, s.nc);
+    Passing one = o;
+    for (int64_t i = 0; i < filters; ++i, ++one.singles, kept += s.nc)
+      passing_block<1, V>(spans, number, one, first, kept, s.nc);
   }
   static void work(const tw_conv_args &x, const Shape &s, const Item &item, Out *dw, float *part, float *slot) {
     float *ys = slot, *xs = ys + s.run * x.out[2] * s.mc + lanes;
     float *sums = xs + s.x_lines * s.x_width * s.nc + lanes;
     auto *spans = reinterpret_cast<Span *>(sums + s.mc * s.nc * s.taps);
-    int64_t pitch = s.patches ? s.nc : NR, step = s.patches || s.single ? pitch : x.stride[2] * NR;
+    int64_t step = s.patches || s.single ? s.x_pixel : x.stride[2] * NR;
     bool first = true;
     for (int64_t index = item.first_run; index < item.last_run; ++index, first = false) {
       Run r = run_of(x, s, index);
       int64_t filter = item.group * x.filters + item.n;
       if (!s.y_in_place) pack_y(x, r, filter, item.filters, ys);
-      Operands o{ys, xs, s.y_in_place ? x.y_strides[3] : MR, pitch, step};
+      Passing o{ys, xs, s.y_pixel, step};
       const float *y = ys;
       if constexpr (same<A, float>::value)
         if (s.y_in_place)
           y = static_cast<const float *>(x.y) + r.image * x.y_strides[0] + r.depth * x.y_strides[1] +
               r.height * x.y_strides[2] + filter;
-      if (s.patches) pack_patches(x, r, item.group, xs, pitch);
+      if (s.patches) pack_patches(x, r, item.group, xs, s.x_pixel);
       else pack_x(x, s, r, item.group * x.channels + item.c, item.columns, xs);
       int64_t x_panel = s.patches ? NR : s.x_lines * s.x_width * NR;
       for (int64_t tap = 0; tap < s.taps; ++tap) {
@@ -276,11 +247,10 @@ template <class Config> struct ConvOuter {
         float *kept = sums + tap * s.mc * s.nc;
         for (int64_t c = 0; c < item.columns; c += NR)
           with_fixed<vectors>((item.columns - c + lanes - 1) / lanes, [&](auto v) {
-            o.x = xs + c / NR * x_panel;
+            o.vectors = xs + c / NR * x_panel;
             for (int64_t n = 0; n < item.filters; n += MR) {
-              o.y = s.y_in_place ? y + n : y + n * r.lines * x.out[2];
-              block<decltype(v)::value>(spans, number, o, least(MR, item.filters - n), first, kept + n * s.nc + c,
-                                        s.nc);
+              o.singles = s.y_in_place ? y + n : y + n * r.lines * x.out[2];
+              block<decltype(v)::value>(s, spans, number, o, least(MR, item.filters - n), first, kept + n * s.nc + c);
             }
           });
       }

@@ -7,6 +7,7 @@
 // tap lie side by side (strides are taken apart by residue), padding is there as zeros, and elements are fp32.
 #pragma once
 #include <tilewright/cpu/conv_geometry.h>
+#include <tilewright/cpu/conv_slide.h>
 #include <tilewright/cpu/pack.h>
 
 namespace tw {
@@ -202,22 +203,25 @@ template <class T> struct Rings {
   }
 };
 
-// A row of the window that lies inside: where its line is in a ring, and which it is.
-struct WindowRow {
-  int64_t line, row;
-};
-template <class T>
-TW_INLINE int64_t window_rows(const Rings<T> &rings, int64_t depth, int64_t height, WindowRow *rows) {
-  const Axis &d = rings.g->axis[0], &h = rings.g->axis[1];
+// The rows of the window that lie inside for result line (depth, height); `line(tap of the depth, depth, height)` says
+// where a line of the operand begins.
+template <class Line>
+TW_INLINE int64_t window_rows(const Gather &g, int64_t depth, int64_t height, WindowRow *rows, const Line &line) {
+  const Axis &d = g.axis[0], &h = g.axis[1];
   int64_t number = 0;
   for (int64_t a = 0; a < d.taps; ++a)
     for (int64_t b = 0; b < h.taps; ++b) {
       int64_t zd = depth * d.step + d.offset + a * d.offset_step;
       int64_t zh = height * h.step + h.offset + b * h.offset_step;
       if (zd < 0 || zd >= d.size || zh < 0 || zh >= h.size) continue;
-      rows[number++] = {rings.line(a, zh), a * h.taps + b};
+      rows[number++] = {line(a, zd, zh), a * h.taps + b};
     }
   return number;
+}
+template <class T>
+TW_INLINE int64_t window_rows(const Rings<T> &rings, int64_t depth, int64_t height, WindowRow *rows) {
+  return window_rows(*rings.g, depth, height, rows,
+                     [&](int64_t tap, int64_t, int64_t at) { return rings.line(tap, at); });
 }
 
 }  // namespace tw

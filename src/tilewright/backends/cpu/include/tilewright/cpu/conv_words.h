@@ -15,8 +15,9 @@ struct Bundle {
   int64_t depth, columns;  // of one
   int64_t words;           // of `depth`, in one tap
   int64_t group_depth, group_columns;
-  bool copied;    // the gathered operand is read from a copy,
-  int64_t pixel;  // whose pixels are so many words apart
+  bool copied;    // the gathered operand is read from a copy, a part for each bundle,
+  int64_t pixel;  // whose pixels are so many words apart,
+  int64_t part;   // of so many words: a line of zeros and the pixels
 };
 
 template <class Dot, ConvVariant Way> TW_INLINE Bundle bundle_of(const tw_conv_args &x, int64_t panel) {
@@ -88,7 +89,7 @@ template <class Dot, ConvVariant Way, int Vectors> struct TapPacker {
 struct Source {
   const char *at;
   int64_t image, axis[TW_CONV_SPATIAL], bundle;
-  const char *zeros;  // what lies outside: a line of zeros for the channels of a bundle
+  const char *zeros;  // what lies outside: a line of zeros, of which each bundle has its part as of a pixel
 };
 
 // The operand that is gathered: x going forward, y going backward.
@@ -100,24 +101,30 @@ template <ConvVariant Way> struct Gathered {
   static TW_INLINE const int64_t *sizes(const tw_conv_args &x) { return Way == ConvVariant::forward ? x.size : x.out; }
 };
 
+// Lines that a first-level cache of today keeps of those `apart` bytes from one to the next.
+TW_INLINE int64_t cache_lines(int64_t apart) {
+  constexpr int64_t way = 4096, ways = 8;  // bytes of one way, and how many there are
+  return ways * way / (apart ? common_divisor(apart < 0 ? -apart : apart, way) : 1);
+}
+
 // Whether the gathered operand can be read where it lies, by `rows` pointers at a time.  Words must be whole; and where
 // pixels lie so that those of neighbours share the few sets of a first-level cache, each would push out the other.
 template <class Dot, ConvVariant Way, class T> TW_INLINE void settle(const tw_conv_args &x, Bundle &b, int64_t rows) {
-  constexpr int64_t way = 4096, ways = 8;  // bytes of one way, and how many there are, of such caches of today
   b.copied = Dot::offset || Dot::step * sizeof(T) != 4 || b.depth % Dot::step != 0;
-  b.pixel = b.count * b.words;
+  b.pixel = b.words;
   int64_t apart = Gathered<Way>::strides(x)[3] * int64_t(sizeof(T)) * (Way == ConvVariant::forward ? x.stride[2] : 1);
-  int64_t lines = ways * way / common_divisor(apart < 0 ? -apart : apart, way);
-  if (!b.copied && apart && rows > lines * 3 / 4) b.copied = true;
+  if (!b.copied && rows > cache_lines(apart) * 3 / 4) b.copied = true;
   if (b.copied && b.pixel % 256 == 0) b.pixel += 16;
 }
 
-template <ConvVariant Way> TW_INLINE int64_t copied_words(const tw_conv_args &x, const Bundle &b) {
+// Words of the copy, whose lines of zeros have `line` words.
+template <ConvVariant Way> TW_INLINE int64_t copied_words(const tw_conv_args &x, Bundle &b, int64_t line) {
   const int64_t *size = Gathered<Way>::sizes(x);
-  return b.copied ? up(x.batch * size[0] * size[1] * size[2] * b.pixel, 16) : 0;
+  b.part = line + up(x.batch * size[0] * size[1] * size[2] * b.pixel, 16);
+  return b.copied ? b.count * b.part : 0;
 }
 
-// Lines (the pixels of one width) [first, last) of the copy.
+// Lines (the pixels of one width) [first, last) of the copy, whose first pixel is at `copy`.
 template <class Dot, ConvVariant Way, class T>
 void copy_lines(const tw_conv_args &x, const Bundle &b, int64_t first, int64_t last, uint32_t *copy) {
   using G = Gathered<Way>;
@@ -127,12 +134,13 @@ void copy_lines(const tw_conv_args &x, const Bundle &b, int64_t first, int64_t l
     const T *from = static_cast<const T *>(G::data(x)) + image * strides[0] + depth * strides[1] + height * strides[2];
     for (int64_t bundle = 0; bundle < b.count; ++bundle)
       pack_a<Dot, true>(from + bundle * b.depth, strides[3], size[2], size[2], b.depth,
-                        copy + line * size[2] * b.pixel + bundle * b.words, b.pixel);
+                        copy + bundle * b.part + line * size[2] * b.pixel, b.pixel);
   }
 }
 
+// `zeros`: a line of them, behind which the copy begins.
 template <ConvVariant Way, class T>
-TW_INLINE Source source_of(const tw_conv_args &x, const Bundle &b, const uint32_t *copy, const uint32_t *zeros) {
+TW_INLINE Source source_of(const tw_conv_args &x, const Bundle &b, const uint32_t *zeros, int64_t line) {
   using G = Gathered<Way>;
   Source s{};
   s.zeros = reinterpret_cast<const char *>(zeros);
@@ -144,8 +152,8 @@ TW_INLINE Source source_of(const tw_conv_args &x, const Bundle &b, const uint32_
     return s;
   }
   const int64_t *size = G::sizes(x);
-  s.at = reinterpret_cast<const char *>(copy);
-  s.bundle = b.words * 4;
+  s.at = reinterpret_cast<const char *>(zeros + line);
+  s.bundle = b.part * 4;
   s.axis[2] = b.pixel * 4;
   s.axis[1] = size[2] * s.axis[2];
   s.axis[0] = size[1] * s.axis[1];
