@@ -59,7 +59,7 @@ class OwnSide:
         for form, call in found.items():
             poison_results(bound, sample)
             call()
-            check = bound.check(problem, sample)
+            check = bound.check(problem, sample, (self.chosen.spec,))
             if not check.ok:
                 raise ArithmeticError(f"{form} of {self.chosen.name}: {check.detail}")
         return found
