@@ -29,8 +29,8 @@ MANY = 300
 def asked(one: models.Model, seed: int, count: int, least: int) -> dict[str, Any]:
     """Questions of random problems; kernels are repeated until there are `least` of them."""
     op, target = ops.op(one.card.op), one.card.targets[0]
-    given = {"datatype": "bf16"} if op.name == "gemm" else {}
     kind = "cpu" if target.startswith("x86") else "cuda"
+    given = {"datatype": "bf16"} if op.name == "gemm" or kind == "cuda" else {}
     device, taken, sizes = dict(one.card.devices[0]), [], []
     for values in engine(op).random(seed, count, kind):
         problem = op.problem({**values, **given})

@@ -197,7 +197,7 @@ def test_what_a_shipped_model_says_is_what_its_forest_says_of_whole_rows(seed: i
         units, device = int(model.high[-1]), model.card.devices[0]
         spoken = 0
         for values in engine(op).random(seed, 12, kind):
-            given = {"datatype": "bf16"} if op.name == "gemm" else {}
+            given = {"datatype": "bf16"} if op.name == "gemm" or kind == "cuda" else {}
             problem = op.measured_as(op.problem({**values, **given}))
             specs = [one for one in op.candidates(problem.signature, target) if not op.supports(one, problem)]
             if len(specs) < 2:

@@ -11,6 +11,7 @@
 #include <tilewright/gpu/gemm_loops.h>
 
 #ifdef __CUDACC__
+// Turning bytes takes more registers than the compiler thinks good for a short kernel: left alone, it moves some to memory.
 #define TW_DEVICE_TMA_WS(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::tma_ws_of<Config>::threads, 1) \
       Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::TensorMap b, \
@@ -18,7 +19,7 @@
              const __grid_constant__ tw::TmaWsArgs x) { \
     tw::gemm_tma_ws<tw::tma_ws_of<Config>, Config>(a, b, e, d, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::Repack::threads) \
+  extern "C" __global__ void __launch_bounds__(tw::Repack::threads, tw::turned_bytes<Config> == 1 ? 4 : 0) \
       Symbol##_repack(const __grid_constant__ tw::RepackArgs x) { \
     tw::copy_operands<tw::turned_bytes<Config>>(x, blockIdx.x, gridDim.x, threadIdx.x); \
   }
