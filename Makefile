@@ -63,7 +63,7 @@ test-amd: $(DEV)
 
 # Ray is 70 MB to fetch and has no wheels for some systems and Pythons: without it all but the first of these tests say so
 # and are skipped.  Nodes and drivers are killed in them: whatever hangs then is ended.
-WITHIN := $(if $(shell command -v timeout 2>/dev/null),timeout --kill-after=10 $(or $(CLUSTER_SECONDS),420))
+WITHIN := $(if $(shell command -v timeout 2>/dev/null),timeout --kill-after=10 $(or $(CLUSTER_SECONDS),600))
 test-cluster: $(DEV)
 	@$(BIN)/python -c "import ray" 2>/dev/null || { $(PIP) --retries 1 -e ".[ray]"; } || \
 	  echo "Ray cannot be had here: the tests of several machines are skipped"

@@ -11,7 +11,7 @@ from tilewright.ops.attention import AttentionProblem
 
 @dataclass(frozen=True)
 class Shape:
-    group: str  # prefill, gqa, decode or mixed
+    group: str  # prefill, gqa, decode, mixed or told
     batch: int
     heads_q: int
     heads_kv: int
@@ -21,19 +21,30 @@ class Shape:
     causal: bool
     lengths: tuple[int, ...] = ()  # of packed sequences, rows and keys alike
     page_size: int = 0
+    told: tuple[int, ...] = ()  # keys of each sequence, which only the device knows
 
     @property
     def name(self) -> str:
-        said = f"{self.batch}x{self.heads_q}/{self.heads_kv}x{self.rows}x{self.keys} d{self.head}"
+        keys = f"{min(self.told)}-{self.keys}" if self.told else f"{self.keys}"
+        said = f"{self.batch}x{self.heads_q}/{self.heads_kv}x{self.rows}x{keys} d{self.head}"
         return said + (" causal" if self.causal else "") + (f" pages {self.page_size}" if self.page_size else "")
 
     @property
     def flops(self) -> int:
         """Of the pairs that see each other, each sequence by its own length."""
+        if self.told:
+            return 4 * self.rows * self.heads_q * self.head * sum(self.told)
         if not self.lengths:
             return self.problem().flops
         alone = (replace(self, batch=1, rows=one, keys=one, lengths=()) for one in self.lengths)
         return sum(one.flops for one in alone)
+
+    @property
+    def nbytes(self) -> int:
+        """That have to be read and written."""
+        p = self.problem()
+        left_out = self.batch * self.keys - sum(self.told) if self.told else 0
+        return p.bytes - left_out * self.heads_kv * 2 * self.head * 2
 
     def problem(self) -> AttentionProblem:
         """As it is called: heads outside of rows, packed rows and pages with heads inside."""
@@ -103,4 +114,25 @@ def drawn(seed: int, count: int) -> list[Shape]:
             heads = max(1, rng.choice((512, 1024, 2048, 4096)) // head) if group == "prefill" else heads_kv * many
             batch = max(1, 2 ** rng.randint(12, 16) // length)
             found.append(Shape(group, batch, heads, heads if many == 1 else heads_kv, length, length, head, causal))
+    return found
+
+
+def drawn_told(seed: int, count: int) -> list[Shape]:
+    """Decoding steps of 1 to 4 rows whose sequences have lengths of their own, as they come together in serving.
+
+    Batches of 2 to 64, in pages of 16, 64 or 256; lengths logarithmically even from 512 to a longest of 4k to 128k,
+    which one has; heads of 64, 128 or 256, groups of 4 or 8; 20 MB to 4 GB.
+    """
+    rng = random.Random(seed)
+    found: list[Shape] = []
+    while len(found) < count:
+        batch, longest = rng.randint(2, 64), int(2 ** rng.uniform(12, 17))
+        told = [longest, *(int(2 ** rng.uniform(9, 17)) for _ in range(batch - 1))]
+        told = [min(one, longest) for one in told]
+        rng.shuffle(told)
+        heads_kv, group, head = rng.choice((1, 2, 4, 8)), rng.choice((4, 8)), rng.choice((64, 128, 128, 256))
+        rows, page = rng.randint(1, 4), rng.choice((16, 64, 256))
+        one = Shape("told", batch, heads_kv * group, heads_kv, rows, longest, head, False, (), page, tuple(told))
+        if 2e7 < one.nbytes < 4e9 and batch * longest * heads_kv * head * 4 < 1.6e10:
+            found.append(one)
     return found

@@ -2,6 +2,7 @@
 
     python benchmarks/attention_h200.py                          the table that peers were measured on
     python benchmarks/attention_h200.py --random SEED --count N  problems nobody tuned for (_attention_h200_shapes.py)
+    python benchmarks/attention_h200.py --random SEED --told     decoding steps whose sequences differ in length
     python benchmarks/attention_h200.py --only decode            shapes whose group or name has this
     python benchmarks/attention_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
 
@@ -12,6 +13,9 @@ lengths are padded for them, pages gathered beforehand; FlexAttention on packed 
 have such (it compiles for each).  Decode is also held against the copy bandwidth of the run: as everything else after
 writes that fill the cache, which are written back beside the kernel; and, where it reads more than 200 MB, beside a
 cache full of what was only read (`clean`).
+
+Sequences that differ in a decoding step (--told) are padded and masked for SDPA; ours is also raced with parts of the
+keys and a second stage (`parts`), where the default deals them in equal shares.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from typing import Any
 
 import torch
 from _attention_flex import flex
-from _attention_h200_shapes import TABLE, Shape, drawn
+from _attention_h200_shapes import TABLE, Shape, drawn, drawn_told
 from _cuda_report import provenance
 from _cuda_timing import Clock, GraphClock, HostClock, Run, copy_bandwidth, spread
 from _h200_bench import Kernels
@@ -37,11 +41,12 @@ import tilewright as tw
 from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
 from tilewright.ops.attention import AttentionProblem, ways
-from tilewright.ops.attention.splits import splits_of
+from tilewright.ops.attention.splits import splits_of, walked_parts
 from tilewright.ops.base import KernelSpec
 
 RESULTS = Path(__file__).parent / "results"
 RESULT, RANDOM_RESULT = RESULTS / "attention_h200.json", RESULTS / "attention_h200_random.json"
+TOLD_RESULT = RESULTS / "attention_h200_told.json"
 ROUNDING = 2.0**-7  # of weights and of results, both to eight bits
 ROWS_CHECKED = 48
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -74,7 +79,7 @@ class AttentionOperands:
         s, each = self.shape, -(-self.shape.keys // self.shape.page_size)
         places = torch.randperm(s.batch * each, device=self.device)
         self.table = places.view(s.batch, each).to(torch.int32)
-        self.lengths = torch.full((s.batch,), s.keys, device=self.device, dtype=torch.int32)
+        self.lengths = torch.tensor(s.told or (s.keys,) * s.batch, device=self.device, dtype=torch.int32)
         self.paged = []
         for one in (self.k, self.v):
             pages = torch.zeros(s.batch * each, s.page_size, s.heads_kv, s.head, device=self.device, dtype=one.dtype)
@@ -128,6 +133,8 @@ class AttentionOperands:
         mask = None
         if s.causal and s.rows != s.keys and s.rows > 1:
             mask = torch.ones(s.rows, s.keys, dtype=torch.bool, device=self.device).tril(s.keys - s.rows)
+        if s.told:
+            mask = (torch.arange(s.keys, device=self.device) < self.lengths[:, None])[:, None, None, :]
         for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
 
             def run(backend: Any = backend) -> Any:
@@ -145,7 +152,8 @@ class AttentionOperands:
         s = self.shape
         if not s.lengths:
             for index in {0, s.batch - 1}:
-                yield self.q[index], self.k[index], self.v[index], self.out[index]
+                keys = s.told[index] if s.told else s.keys
+                yield self.q[index], self.k[index, :, :keys], self.v[index, :, :keys], self.out[index]
             return
         starts = [sum(s.lengths[:i]) for i in range(len(s.lengths))]
         for index in {0, len(starts) - 1, s.lengths.index(max(s.lengths))}:
@@ -189,6 +197,8 @@ class AttentionBench(Kernels):
         for one in problems:
             specs = self.candidates(one) if self.options.measured else []
             stages = ways.stages(one, splits_of(one, self.registry.arch))
+            if one.lengths_k and one.batch > 1:
+                stages = (*stages, *ways.stages(one, max(2, walked_parts(one, self.registry.arch))))
             for spec in (*specs, *map(self.default, stages)):
                 wanted.setdefault(spec.digest, spec)
         self.build_specs(list(wanted.values()))
@@ -196,6 +206,8 @@ class AttentionBench(Kernels):
     def entrants(self, one: AttentionOperands) -> dict[str, Run]:
         """`default` and, where a selection is measured, kernels by name and numbers of splits; checked."""
         wanted: dict[str, Run] = {"default": one.call()}
+        if one.shape.told:
+            wanted["parts"] = one.call(max(2, walked_parts(one.problem, self.registry.arch)))
         if self.options.measured:
             for spec in self.candidates(one.problem):
                 wanted[spec.name] = one.ours(kernels.kernel(spec))
@@ -236,20 +248,22 @@ class AttentionBench(Kernels):
             print(f"{shape.name}: no kernel, or no peer", flush=True)
             return
         medians, winner = self.race(ours, "default")
+        if not self.options.measured:
+            winner = "default"
         _, peer = self.race(peers)
         names = list(dict.fromkeys(("default", winner)))
         times = self.clock.rounds([peers[peer], *(ours[name] for name in names)], self.options.rounds, "cold")
         taken = dict(zip(names, times[1:], strict=True))
-        p, flops = one.problem, shape.flops
-        row: dict[str, Any] = {"shape": shape.name, "group": shape.group, "flops": flops, "bytes": p.bytes}
+        nbytes, flops = shape.nbytes, shape.flops
+        row: dict[str, Any] = {"shape": shape.name, "group": shape.group, "flops": flops, "bytes": nbytes}
         row |= {"peer": peer, "peer_seconds": statistics.median(times[0])}
         for label, name in (("default", "default"), ("measured", winner)):
             seconds = statistics.median(taken[name])
             row[label] = {"kernel": name, "seconds": seconds, "tflops": flops / seconds / 1e12}
-            row[label] |= {"of_copy": p.bytes / seconds / self.copy_rate} | spread(times[0], taken[name])
+            row[label] |= {"of_copy": nbytes / seconds / self.copy_rate} | spread(times[0], taken[name])
         row["race"] = {name: round(seconds * 1e6, 2) for name, seconds in medians.items()}  # microseconds
-        if shape.group == "decode" and p.bytes > LARGE:
-            row["clean"] = self.clean(p.bytes, peers[peer], ours["default"])
+        if shape.group in ("decode", "told") and nbytes > LARGE:
+            row["clean"] = self.clean(nbytes, peers[peer], ours["default"])
         self.rows.append(row)
         self.say(shape, row, winner)
 
@@ -290,6 +304,12 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     for name, ratios in sorted(found.items()):
         told[f"{name} mean"] = math.exp(statistics.fmean(map(math.log, ratios)))
         told[f"{name} least"] = min(ratios)
+    against = [
+        row["race"]["parts"] / row["race"]["default"] for row in rows if {"parts", "default"} <= set(row["race"])
+    ]
+    if against:
+        told["parts over shares mean"] = math.exp(statistics.fmean(map(math.log, against)))
+        told["parts over shares least"] = min(against)
     large = [row for row in rows if "clean" in row]
     if large:
         told["decode over 200 MB, least of copy"] = min(row["default"]["of_copy"] for row in large)
@@ -301,6 +321,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--random", type=int, metavar="SEED")
     parser.add_argument("--count", type=int, default=40, help="of random problems")
+    parser.add_argument("--told", action="store_true", help="with --random: decoding steps of sequences that differ")
     parser.add_argument("--only", nargs="+", metavar="PART", help="shapes whose names or groups contain one of these")
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
     parser.add_argument("--rounds", type=int, default=11)
@@ -316,7 +337,7 @@ def rehearsed(shape: Shape) -> Shape:
     lengths = tuple(max(1, one // 256) for one in shape.lengths[:4])
     rows, keys = (max(lengths),) * 2 if lengths else (max(1, shape.rows // 256), max(1, shape.keys // 256))
     return Shape(shape.group, len(lengths) or 1, shape.heads_q // shape.heads_kv, 1, min(rows, keys), keys, shape.head,
-                 shape.causal, lengths, shape.page_size)  # fmt: skip
+                 shape.causal, lengths, shape.page_size, (keys,) if shape.told else ())  # fmt: skip
 
 
 def main() -> None:
@@ -325,7 +346,8 @@ def main() -> None:
     if why and not options.dry_run:
         raise SystemExit(f"no NVIDIA GPU: {why}")
     started = time.perf_counter()
-    shapes = TABLE if options.random is None else drawn(options.random, options.count)
+    made = drawn_told if options.told else drawn
+    shapes = TABLE if options.random is None else made(options.random, options.count)
     if options.only:
         shapes = [one for one in shapes if any(part in one.name or part == one.group for part in options.only)]
     if options.dry_run:
@@ -340,7 +362,8 @@ def main() -> None:
     if not bench.dry:
         bench.build_stages([one.problem() for one in shapes])
     said = provenance(options, clock)
-    place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
+    usual = RESULT if options.random is None else TOLD_RESULT if options.told else RANDOM_RESULT
+    place = options.output or usual
     for shape in shapes:
         if time.perf_counter() - started > options.most_seconds:
             break

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,6 +155,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--kernels", nargs="+", metavar="PART", help="only those with such a name")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--names", action="store_true")
+    parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no problem begins after these")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     options.l2, options.measured, options.sweep = ["cold"], False, None
@@ -169,9 +171,11 @@ def main() -> None:
 
     bench = Trees(options, GraphClock(cuda.device().cache_bytes), cuda.device().arch)
     drawn = random_problems(options.random, options.count, options.dtypes, options.families, options.layouts)
+    started = time.perf_counter()
     bench.build_all(drawn)
     for one in drawn:
-        bench.problem(one)
+        if time.perf_counter() - started < options.most_seconds:
+            bench.problem(one)
     told = {"summary": bench.summary(), "wrong": bench.wrong, "rows": bench.rows}
     write(options.output, provenance(options, bench.clock) | told)
 

@@ -35,6 +35,8 @@ def asked(one: models.Model, seed: int, count: int, least: int) -> dict[str, Any
     for values in engine(op).random(seed, count, kind):
         problem = op.problem({**values, **given})
         specs = [spec for spec in op.candidates(op.signature_of(problem), target) if not op.supports(spec, problem)]
+        if not specs:  # of a kind that only the floor serves
+            continue
         specs = (specs * (1 + least // len(specs)))[: max(least, len(specs))]
         guesses = [backend(kind).estimate(spec, problem, 2) for spec in specs]
         units = int(one.high[-1])

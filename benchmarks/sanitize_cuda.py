@@ -48,6 +48,7 @@ NOT_FINDINGS = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Copy
 _CONV: tuple[dict[str, Any], ...] = (
     {"batch": 2, "channels": 72, "filters": 136, "size": "9x14", "window": "3x3", "padding": "1x1"},
     {"batch": 2, "channels": 64, "filters": 72, "size": "9x14", "window": "3x3", "padding": "1x1", "stride": "2x2"},
+    {"batch": 2, "channels": 24, "filters": 24, "size": "9x14", "window": "3x3", "padding": "1x1"},
     {"batch": 2, "channels": 64, "filters": 64, "size": "9x14", "window": "3x3", "padding": "1x1", "groups": 16},
     {"batch": 2, "channels": 64, "filters": 64, "size": "9x14", "window": "3x3", "padding": "1x1", "groups": 2},
     {"batch": 3, "channels": 72, "filters": 72, "size": "11x15", "window": "3x3", "padding": "1x1", "groups": 72},
@@ -64,6 +65,8 @@ _ATTENTION: tuple[dict[str, Any], ...] = (
      "total_keys": 450, "causal": "bottom_right"},
     {"batch": 2, "heads_q": 4, "heads_kv": 2, "rows": 70, "keys": 200, "head_qk": 128, "causal": "bottom_right",
      "pages": "strided", "page_size": 16, "lengths_k": True},
+    {"batch": 3, "heads_q": 8, "heads_kv": 2, "rows": 2, "keys": 900, "head_qk": 128, "pages": "strided",
+     "page_size": 16, "lengths_k": True},
     {"batch": 2, "heads_q": 8, "heads_kv": 2, "rows": 2, "keys": 700, "head_qk": 128, "family": "split", "splits": 3,
      "pages": "strided", "page_size": 64, "lengths_k": True},
     {"batch": 2, "heads_q": 8, "rows": 2, "keys": 700, "head_qk": 128, "family": "combine", "splits": 9,
@@ -95,6 +98,8 @@ def ways(op: str, arch: str, only: str = "") -> list[tuple[KernelSpec, Any]]:
             fields = asdict(spec.schedule)
             way = [fields[name] for name in sorted(fields) if isinstance(fields[name], (str, bool))]
             key = (problem.signature, *way, bool(fields.get("slice")), bool(fields.get("rows")))
+            if fields["pipeline"] == "band":  # a band for each residue of the taps, or half a stage
+                key = (*key, max(problem.stride) > 1, fields["tile"][2])
             if getattr(problem, "num_d", 0) or getattr(problem.signature, "spatial", 2) == 3:
                 key = (problem.signature, fields["pipeline"])
             if key not in found and only in spec.name and not ops.op(op).supports(spec, problem):

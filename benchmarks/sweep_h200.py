@@ -29,6 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ SAVED_EVERY = 10.0  # seconds
 REHEARSAL = 32
 
 
-def sizes(seed: int, count: int, dtype_of: Any, shrink: int) -> Iterator[Drawn]:
+def sizes(seed: int, count: int, dtype_of: Any, shrink: int, names: Sequence[str]) -> Iterator[Drawn]:
     """Problems of both distributions in turn, families in turn."""
-    draw, names = random.Random(seed), list(FAMILIES)
+    draw = random.Random(seed)
     shipped = engine(GEMM).random(seed + 1, count, "cuda")
     for index in range(count):
         dtype = dtype_of(index)
@@ -89,7 +90,13 @@ def _up(size: int, grain: int) -> int:
 
 
 def problems(
-    seed: int, count: int, kinds: list[str], shrink: int = 1, layouts: Sequence[str] = LAYOUTS, fused: int = len(FUSED)
+    seed: int,
+    count: int,
+    kinds: list[str],
+    shrink: int = 1,
+    layouts: Sequence[str] = LAYOUTS,
+    fused: int = len(FUSED),
+    families: Sequence[str] = tuple(FAMILIES),
 ) -> list[GemmProblem]:
     """`fused` limits how many of FUSED are drawn from."""
     draw = random.Random(seed + 2)
@@ -99,7 +106,7 @@ def problems(
         return {"fp8": "fp8_e4m3", "fused": "bf16"}.get(kind, kind)
 
     found = []
-    for index, one in enumerate(sizes(seed, count, dtype_of, shrink)):
+    for index, one in enumerate(sizes(seed, count, dtype_of, shrink, families)):
         layout = one.layout if one.layout in layouts else draw.choice(list(layouts))
         made, kind = problem_of(one.m, one.n, one.k, one.dtype, layout), kinds[index % len(kinds)]
         if kind == "fp8" and draw.random() < 0.3:
@@ -177,18 +184,19 @@ def hopeful(problem: Any, target: str) -> list[KernelSpec]:
 Plan = list[tuple[Any, list[KernelSpec]]]
 
 
-def planned(asked: Sequence[Any], target: str, most: int) -> Plan:
-    """Problems with their kernels, signature after signature."""
+def planned(asked: Sequence[Any], target: str, most: int, lot: int = 1_000_000) -> Plan:
+    """Problems with their kernels, signature after signature; so many of each, then of each again."""
     by_signature: dict[Any, Plan] = {}
     for one in asked:
         by_signature.setdefault(one.signature, []).append((one, hopeful(one, target)))
-    found: Plan = []
+    lots: list[list[Plan]] = []
     for mine in by_signature.values():
         often = Counter(spec.digest for _, specs in mine for spec in specs[:LEAST])
         often.update({spec.digest: 0 for _, specs in mine for spec in specs})
         kept = {digest for digest, _ in often.most_common(most)}
-        found += [(one, [spec for spec in specs if spec.digest in kept]) for one, specs in mine]
-    return found
+        found = [(one, [spec for spec in specs if spec.digest in kept]) for one, specs in mine]
+        lots.append([found[at : at + lot] for at in range(0, len(found), lot)])
+    return [one for turn in zip_longest(*lots, fillvalue=[]) for each in turn for one in each]
 
 
 class Sweep:
@@ -252,8 +260,11 @@ class Sweep:
         if options.op == "conv":
             asked = list(convolutions(options.seed, options.count, options.kinds, shrink))
         else:
-            asked = list(problems(options.seed, options.count, options.kinds, shrink, options.layouts, options.fused))
-        plan = planned(asked, self.target, options.most_kernels)
+            drawn = problems(
+                options.seed, options.count, options.kinds, shrink, options.layouts, options.fused, options.families
+            )
+            asked = list(drawn)
+        plan = planned(asked, self.target, options.most_kernels, options.lot)
         wanted = {spec.digest: spec for _, specs in plan for spec in specs}
         print(f"{len(plan)} problems, {len(wanted)} kernels, {time.perf_counter() - started:.0f} s to plan", flush=True)
         given = self.adopted(wanted, options.libraries) if options.libraries is not None else set()
@@ -297,8 +308,16 @@ def parsed() -> argparse.Namespace:
         "--kinds", nargs="+", choices=KINDS, help="of convolutions bf16 and fp16; default: all there are"
     )
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    more = "of the products of _h200_random.py; one named twice comes twice as often"
+    parser.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=list(FAMILIES), help=more)
     parser.add_argument("--fused", type=int, default=len(FUSED), help="of FUSED, the first so many")
     parser.add_argument("--most-kernels", type=int, default=10_000, help="of one signature")
+    parser.add_argument(
+        "--lot",
+        type=int,
+        default=1_000_000,
+        help="problems of a signature before the next's: a run that is cut short has some of each",
+    )
     parser.add_argument("--rounds", type=int, default=7, help="of the longer race; twice that for short kernels")
     parser.add_argument("--libraries", type=Path, help="a folder of kernels built elsewhere, DIGEST.so")
     parser.add_argument("--jobs", type=int, help="compilers at once")

@@ -39,6 +39,7 @@ LANES, EXEC, M0, POISON = (
 )  # POISON: a NaN, also as two halves, and no plausible address or index
 MOST_INSTRUCTIONS = 20_000_000
 MOST_THREADS = 1024
+PACKET_BYTES = 64
 MOST_CODE = 1 << 19  # bytes; each instruction takes a step and, of new kinds, a compiled function
 QUANTUM, ENDED, BARRIER, UNKNOWN, OUTSIDE, ERROR = 0, 1, 2, 3, 4, 16
 REASONS = {1: "a broadcast pattern that is not modelled", 2: "an access outside local memory", 3: "a scalar operand"}
@@ -455,14 +456,15 @@ class Device:
     def run(self, program: Program, name: str, launch: Launch) -> Counts:
         info = program.code.kernels[name]
         refuse(program.code, info, launch)
-        arguments = ctypes.create_string_buffer(launch.kernarg, len(launch.kernarg) + 64)
+        packet = dispatch_packet(info, launch)
+        arguments = ctypes.create_string_buffer(packet + launch.kernarg, len(packet) + len(launch.kernarg) + 64)
         for step in program.steps:
             step.count = 0
         counts = Counts()
         places = list(product(range(launch.grid[2]), range(launch.grid[1]), range(launch.grid[0])))
         self.random.shuffle(places)  # no order of workgroups is promised
         for z, y, x in places:
-            self._workgroup(program, info, launch, ctypes.addressof(arguments), (x, y, z))
+            self._workgroup(program, info, launch, ctypes.addressof(arguments) + PACKET_BYTES, (x, y, z))
             counts.workgroups += 1
         for index, known in program.names.items():
             counts.instructions[known] += program.steps[index].count
@@ -539,10 +541,18 @@ class Device:
             yield wave, (ctypes.c_void_p * 6)(*addresses), (state, scratch)
 
 
+def dispatch_packet(info: KernelInfo, launch: Launch) -> bytes:
+    """What the queue holds of a launch; kernels whose arrays the compiler moved to LDS read sizes from it."""
+    sizes = [one * many for one, many in zip(launch.block, launch.grid, strict=True)]
+    packed = struct.pack("<2x4H2x5I", 3, *launch.block, *sizes, info.scratch, info.lds + launch.dynamic_lds)
+    return packed.ljust(PACKET_BYTES, b"\0")
+
+
 def _user_registers(info: KernelInfo, kernarg: int) -> list[int]:
-    """User scalar registers in the order of the descriptor's property bits; only the arguments are real."""
-    values: list[int] = []
+    """User scalar registers in the order of the descriptor's property bits; only the packet, which lies before the
+    arguments, and these are real."""
+    places, values = {1: kernarg - PACKET_BYTES, 3: kernarg}, list[int]()
     for bit, count in enumerate((4, 2, 2, 2, 2, 2, 1)):
         if info.properties >> bit & 1:
-            values += [kernarg & 0xFFFFFFFF, kernarg >> 32] if bit == 3 else [0] * count
+            values += [places[bit] & 0xFFFFFFFF, places[bit] >> 32] if bit in places else [0] * count
     return values + [0] * (info.user_sgprs - len(values))

@@ -21,6 +21,7 @@ from tests.amd_emulated.code_object import CodeObject, KernelInfo, Segment
 from tests.amd_emulated.emulator import (
     HERE,
     LOCAL,
+    PACKET_BYTES,
     Access,
     EmulationError,
     Launch,
@@ -28,7 +29,9 @@ from tests.amd_emulated.emulator import (
     MfmaShape,
     Wave,
     _moved,
+    _user_registers,
     compile_c,
+    dispatch_packet,
     local_of,
     refuse,
 )
@@ -187,6 +190,16 @@ def test_what_is_not_modelled_is_an_error_that_says_so(info: KernelInfo, size: i
     with pytest.raises(EmulationError, match=said):
         refuse(_code(size), info, launch)
     refuse(_code(64), _info(), Launch((1, 1, 1), (256, 1, 1), 0, b""))
+
+
+def test_kernels_may_ask_the_queue_for_their_sizes() -> None:
+    """Where the compiler moves an array to LDS it reads them there: 16 bits each from byte 4, all threads from 12."""
+    packet = dispatch_packet(_info(lds=96), Launch((5, 3, 2), (64, 2, 1), 32, b""))
+    assert len(packet) == PACKET_BYTES
+    assert struct.unpack_from("<3H", packet, 4) == (64, 2, 1)
+    assert struct.unpack_from("<5I", packet, 12) == (320, 6, 2, 0, 128)
+    asked = _user_registers(_info(properties=0b1010, rsrc2=4 << 1), 0x1_0000_0040)
+    assert asked == [0, 1, 0x40, 1]
 
 
 class _Ended:

@@ -145,6 +145,8 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
                                      "wave": (2, 1, 1, 2, 1, 1, 1, 1, 1), "warp": (16,) * 9}),
     ("amd-attention-registers", ASYNC, {"hdim_q": 256, "hdim_v": 256, "tile": (128, 128, 32, 256, 32, 256),
                                         "block_per_cu": 1}),
+    ("amd-attention-registers", QR, {"tile": (16, 128, 32, 128, 32, 128), "wave": (1,) * 9, "warp": (16,) * 9,
+                                     "bias": "alibi", "mask": "generic", "block_per_cu": -1}),  # built, it spilled
     ("amd-attention-splits", COMBINE, {"max_splits_log2": 8}),
     ("amd-attention-append-tile", APPEND, {"tile": (128, 64, 128, 128, 32, 128)}),
     ("amd-attention-append-tile", APPEND, {"hdim_q": 256}),

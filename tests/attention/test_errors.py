@@ -238,10 +238,13 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {"q_out": Q}, "shape-queries", "leave q_out out"),
     (append, {"rotary": (COS, COS[:, :3], "half")}, "rotary-tables", "two alike"),
     (append, {"rotary": (COS[:, :2], COS[:, :2].copy(), "half")}, "rotary-tables", "cos lie 4 apart"),
-    (append, {"rotary": (COS[:5], COS[:5], "half")}, "operand-values", "lengths"),
+    (append, {"rotary": (COS[:5], COS[:5], "half")}, "rotary-tables", "7 new rows, and cos and sin 5"),
+    (append, {"rotary": (COS[:8], COS[:8], "half")}, "operand-values", "lengths"),
+    (append, {"cache_k": np.zeros((2, 6, 2, 16), np.float32), "cache_v": np.zeros((2, 6, 2, 24), np.float32)},
+     "rows-fit", "7 new rows, and the cache has room for 6"),
     (append, {"rotary": (np.ones((16, 9), np.float32), np.ones((16, 9), np.float32), "half")}, "rotary-size", "18"),
     (append, {"rotary": (COS[:, :0], COS[:, :0], "half")}, "rotary-tables", "no pair is turned"),
-    (append, {"cache_k": POOL_K[:0], "cache_v": POOL_V[:0], "page_table": TABLE}, "operand-values", "lengths"),
+    (append, {"cache_k": POOL_K[:0], "cache_v": POOL_V[:0], "page_table": TABLE}, "rows-fit", "room for 0"),
     (append, {"cache_v": np.zeros((2, 9, 2, 0), np.float32), "v": V[..., :0]}, "size-positive", "v has 0 elements"),
     (append, {"lengths": None}, "array-type", "np.int32"),
     (append, {"q": Q}, "shape-queries", "a query for each new key"),
@@ -251,8 +254,8 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
               "v": V[:, :5]}, "operand-values", "no two in one slot"),
     (append, {"cache_k": np.lib.stride_tricks.as_strided(np.zeros((9, 2, 16), np.float32), (2, 9, 2, 16),
                                                          (0, 128, 64, 4))}, "out-overlaps-itself", "own"),
-    (append, {"cache_k": K.reshape(7, 2, 2, 16).copy(), "cache_v": V.reshape(7, 2, 2, 24).copy(), "page_table": TABLE},
-     "operand-values", "lengths"),
+    (append, {"cache_k": K.reshape(7, 2, 2, 16).copy(), "cache_v": V.reshape(7, 2, 2, 24).copy(), "page_table": TABLE,
+              "k": K[:, :3], "v": V[:, :3]}, "operand-values", "lengths"),
 ]  # fmt: skip
 
 

@@ -14,10 +14,12 @@ from tilewright.ops.attention.nvidia import schedules
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
+from tilewright.ops.attention.nvidia_schedules import WsSchedule
 from tilewright.ops.attention.spec import HEADS
 from tilewright.ops.base import KernelSpec
 
 MMA = MmaSchedule("mma", 64, 4, 1, 1, 2)
+SHARES = WsSchedule("shares", 64, 1, 2, 2)
 FP8 = Fp8Schedule(96, 2, 2)
 LATENT = LatentSchedule(64, 2)
 PLAIN = AttentionProblem(1, 4, 8, 8, 128, dtype_q="bf16")
@@ -45,6 +47,9 @@ def of(problem: AttentionProblem, **more: Any) -> AttentionProblem:
         (of(PLAIN, head_qk=256, head_v=256), replace(MMA, row_blocks=2), "nv-registers"),
         (of(PLAIN, head_qk=256, head_v=256), replace(MMA, slots=9), "nv-shared-memory"),
         (of(PLAIN, dtype_q="fp16", dtype_kv="fp8_e4m3", scales_kv="block", scale_block=8), MMA, "nv-scales"),
+        (of(PLAIN, family="split", splits=2), SHARES, "nv-shares"),
+        (PLAIN, replace(SHARES, dealing="dynamic"), "nv-shares"),
+        (PLAIN, replace(SHARES, warpgroups=2, together=1), "nv-shares"),
         (PLAIN, FP8, "nv-inputs"),
         (of(BYTES, pages="vectorised", lookup="table", page_size=16), FP8, "nv-pages"),
         (of(BYTES, scales_kv="block", scale_block=64), FP8, "nv-scales"),
@@ -97,8 +102,14 @@ def test_what_pools_propose_is_legal_and_above_the_floor(pool: str, head: int, t
             assert ATTENTION.check(KernelSpec("attention", signature, one, target)) == [], (kind, one)
 
 
+def test_shares_take_the_rows_of_one_tile() -> None:
+    spec = KernelSpec("attention", PLAIN.signature, SHARES, "sm_90a")
+    assert ATTENTION.supports(spec, of(PLAIN, heads_kv=1, rows=16)) == []
+    assert {one.rule for one in ATTENTION.supports(spec, of(PLAIN, heads_kv=1, rows=17))} == {"nv-rows"}
+
+
 def test_a_kernel_says_so_where_places_are_too_many() -> None:
-    for kind, schedule in ((PLAIN, MMA), (BYTES, FP8), (LARGE, LATENT)):
+    for kind, schedule in ((PLAIN, MMA), (PLAIN, SHARES), (BYTES, FP8), (LARGE, LATENT)):
         spec = KernelSpec("attention", kind.signature, schedule, "sm_90a")
         assert ATTENTION.supports(spec, kind) == []
         for more in ({"keys": 1 << 30}, {"batch": 1 << 26}):

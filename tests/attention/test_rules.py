@@ -14,12 +14,14 @@ from tilewright.errors import TilewrightError
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import HEADS, head_class, settled
-from tilewright.ops.attention.splits import Walk, parts, splits_of
+from tilewright.ops.attention.splits import Walk, parts, splits_of, walked_parts
 from tilewright.ops.base import KernelSpec, plain
 
 BASE = AttentionProblem(2, 4, 5, 7, 16)
 SIGNATURE = BASE.signature
 ARCHS = ("generic", "x86_64_v3", "sm_90a", "sm_80", "gfx942", "gfx1100")
+
+DENSE: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": ()}
 
 
 def changed(**fields: Any) -> AttentionProblem:
@@ -205,10 +207,36 @@ def test_splits_by_the_stated_rule() -> None:
     assert [of(8, 4096), of(32, 8192), of(8, 65536), of(64, 2048), of(2, 1788)] == [16, 8, 32, 4, 7]
     long = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16")
     assert splits_of(long, arch("x86_64_v3")) == 1
-    assert splits_of(long, arch("sm_90a")) > 1
     assert splits_of(replace(long, splits=5), arch("x86_64_v3")) == 5
+    assert splits_of(long, arch("sm_90a")) > 1
     assert [one.family for one in ATTENTION.stages(long, "sm_90a")] == ["split", "combine"]
     assert [one.family for one in ATTENTION.stages(long, "generic")] == ["forward"]
+
+
+def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
+    """Where a kernel of shares takes the problem; on other archs, of types and pages that it does not, parts."""
+    known = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16")
+    told = replace(known, lengths_k=True)
+    odd = replace(told, head_qk=60, head_v=60, **DENSE)
+    narrow = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", dtype_kv="fp8_e4m3", lengths_k=True)
+    one, rows = replace(told, batch=1, **DENSE), replace(told, rows=24, **DENSE)
+    many = replace(told, batch=2, heads_q=8, heads_kv=1, rows=8, **DENSE)  # pieces, which one block would be long at
+    assert splits_of(told, arch("sm_90a")) == 1
+    assert splits_of(replace(told, splits=7), arch("sm_90a")) == 7
+    for other in (known, odd, narrow, one, rows, many):
+        assert splits_of(other, arch("sm_90a")) == walked_parts(other, arch("sm_90a")) > 1, other
+    for target in ("sm_80", "gfx942"):
+        assert splits_of(told, arch(target)) == walked_parts(told, arch(target)) > 1
+
+
+def test_a_latent_counts_once_where_it_is_read_once() -> None:
+    """Half the bytes of keys and values apart, so that a second stage is not worth its time."""
+    latents = AttentionProblem(96, 16, 1, 4096, 576, 1, 512, dtype_q="bf16")
+    assert splits_of(latents, arch("sm_90a")) == 1
+    apart = Walk(96, 4096, 2 * (576 + 512), 96 * 16 * 4 * 512, 132)
+    narrow = replace(latents, dtype_kv="fp8_e4m3")  # another pipeline has these
+    assert splits_of(narrow, arch("sm_90a")) == parts(apart._replace(key_bytes=576 + 512))
+    assert parts(apart) == 4
 
 
 def test_every_arch_has_a_floor_for_every_kind() -> None:

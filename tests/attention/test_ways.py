@@ -17,12 +17,13 @@ from tilewright.dispatch import ways
 from tilewright.dispatch.records import Record, Timing, records
 from tilewright.dispatch.registry import Registry
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.splits import splits_of
+from tilewright.ops.attention.splits import splits_of, walked_parts
 from tilewright.ops.base import plain
 from tilewright.runtime.bindings.attention import request
 from tilewright.tune.sweep import Options, Sweep
 
 STEP = AttentionProblem(1, 32, 1, 32768, 128, 8, dtype_q="bf16", lengths_k=True)
+SHARED = AttentionProblem(3, 32, 1, 32768, 128, 8, dtype_q="bf16", lengths_k=True)  # lengths that the device tells
 H200 = "sm_90a"
 
 
@@ -57,6 +58,14 @@ def test_ways_are_the_rules_number_one_and_its_neighbours() -> None:
         assert all(one.splits == count for one in stages)
     for other, target in ((replace(STEP, splits=3), H200), (STEP, "x86_64_v4"), (replace(STEP, keys=300), H200)):
         assert len(ATTENTION.ways(other, target)) == 1
+
+
+def test_what_kernels_divide_themselves_is_measured_beside_parts() -> None:
+    parts = walked_parts(SHARED, arch_by_name(H200))
+    known = ATTENTION.ways(SHARED, H200)
+    assert next(iter(known)) == "1 part"
+    assert {f"{parts} parts", f"{round(parts / 2)} parts", f"{2 * parts} parts"} <= set(known)
+    assert tuple(known["1 part"]) == tuple(ATTENTION.stages(SHARED, H200)) == (SHARED,)
 
 
 def test_the_fastest_way_that_was_measured_is_taken(registry: Registry) -> None:

@@ -34,6 +34,7 @@ CASES: dict[str, tuple[AttentionProblem, WsSchedule | CombineSchedule]] = {
         like(128, family="split", splits=2, pages="strided", lookup="table", lengths_k=True),
         WsSchedule("decode", 64, 1, 2, 2),
     ),
+    "shares": (like(128, pages="strided", lookup="table", lengths_k=True), WsSchedule("shares", 64, 1, 2, 2)),
     "combine": (like(128, family="combine", splits=2, dtype_out="bf16"), CombineSchedule(4)),
 }
 
@@ -138,7 +139,7 @@ def test_sequences_that_differ_are_given_to_wgmma() -> None:
         assert best.schedule.warpgroups > 1
 
 
-@pytest.mark.parametrize("case", ["streamed", "combine"])
+@pytest.mark.parametrize("case", ["streamed", "shares", "combine"])
 def test_nvrtc_compiles_it_too(case: str, tmp_path: Path) -> None:
     """It knows no host: neither functions of the host in shared headers, nor what the C library says."""
     with settings.override(cuda_compiler="nvrtc"):

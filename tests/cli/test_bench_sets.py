@@ -270,10 +270,14 @@ def test_known_failures_are_told_and_measured_again_only_where_asked(
 
 
 def test_progress_says_what_is_left() -> None:
-    assert _sweep._progress(Progress(8)) == "measured 0 of 8"
+    one, other = Progress(4, done=2, expected=40.0, expected_done=10.0), Progress(4, expected=9.0)
+    one.started -= 600
     now = Progress(8, done=2)
-    now.started -= 600
-    assert _sweep._progress(now) == "measured 2 of 8, about 30 min left"
+    # 30 s are left of what was expected, and what is done took 50 times as long (two seconds are trusted beforehand).
+    assert _sweep._progress(now, [one, other]) == "measured 2 of 8, about 25 min left"
     now.failed["wrong"] += 1
-    assert _sweep._progress(now) == "measured 2 of 8, 1 failed, about 30 min left"
+    assert _sweep._progress(now, [one]) == "measured 2 of 8, 1 failed, about 25 min left"
+    one.to_build, one.built = 60, 10
+    assert _sweep._progress(now, [one]).endswith("about 50 min left"), "compilers need longer"
+    assert _sweep._progress(Progress(8, done=8), [one]) == "measured 8 of 8"
     assert [_sweep.duration(one) for one in (40, 600, 9000)] == ["40 s", "10 min", "2.5 h"]

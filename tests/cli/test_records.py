@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from tilewright import ops, settings
 from tilewright.cli.main import build_app
 from tilewright.dispatch.records import Record, Records, Timing, records
+from tilewright.dispatch.results import Results
 from tilewright.ops.base import plain
 
 GEMM = ops.op("gemm")
@@ -225,15 +226,26 @@ def test_a_store_is_known_by_what_it_holds_whatever_its_name(tmp_path: Path, thr
         assert json.loads(shell("merge", str(named), "--json").stdout)["taken"] == 3
 
 
-def test_a_table_has_no_choices_to_compare_and_the_remedy_works(tmp_path: Path) -> None:
-    table, file = tmp_path / "all.csv", tmp_path / "all.json"
+def test_where_nothing_was_chosen_the_fastest_that_were_measured_are_compared(tmp_path: Path, three: Records) -> None:
+    """A sweep's store has results and no choices, and so has a table: they differ all the same."""
+    table, file, other = tmp_path / "all.csv", tmp_path / "all.json", Results(tmp_path / "sweep.db")
     assert shell("export", str(table)).exit_code == 0
-    done = shell("diff", str(table))
-    assert done.exit_code == 1
-    assert "[records-file]" in done.stderr
-    assert "records export FILE.json" in done.stderr
     assert shell("export", str(file)).exit_code == 0
-    assert shell("diff", str(file)).exit_code == 0
+    rows = list(three.results.all())
+    one, *rest = rows
+    quicker = replace(one, kernel=replace(one.kernel, digest="f" * 64, name="quick"), seconds=(one.seconds or 0) / 2)
+    later = replace(rest[0], seconds=2 * (rest[0].seconds or 0))
+    failed = replace(one, kernel=replace(one.kernel, digest="e" * 64), status="wrong", seconds=None)
+    other.put([one, quicker, failed, later])
+    other.close()
+    for side in (three.path, table, file):
+        done = shell("diff", str(side), str(other.path), "--json")
+        assert "nothing was chosen in" in done.stderr
+        found = json.loads(done.stdout)
+        assert sorted(each["what"] for each in found) == ["only A", "other time", "other winner"], side
+        assert next(each["winners"][1] for each in found if each["what"] == "other winner") == "quick"
+    assert json.loads(shell("diff", str(table), str(three.path), "--json").stdout) == []
+    assert json.loads(shell("diff", str(other.path), str(other.path), "--json").stdout) == []
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

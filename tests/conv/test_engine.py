@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.conv.conftest import CONV
 from tilewright.arch import arch as arch_by_name
 from tilewright.cli._problems import read_problems
+from tilewright.ops.conv.features import kernel_terms
 from tilewright.ops.conv.networks import NETWORKS
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.engine import engine
@@ -177,7 +178,7 @@ def test_how_full_registers_are_is_seen() -> None:
         "warp_tile_n": np.array([16.0, 64.0]),
         "results": np.array([0.0, 4.0]),
     }
-    found = dict(zip(PART.interaction_names, PART.interactions(p, kernels, 2), strict=True))
+    found = dict(zip(PART.interaction_names, PART.interactions(p, kernel_terms(kernels, 2), 2), strict=True))
     assert found["full_register_m"] == pytest.approx([1.0, 28 / 30])
     assert found["full_filters"] == pytest.approx([40 / 48, 40 / 64])
     assert found["full_results"] == pytest.approx([1.0, 1 / 4])

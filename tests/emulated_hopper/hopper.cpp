@@ -292,14 +292,16 @@ const char *neighbour(const void *p, uint32_t bytes, uint32_t rank) {
   const uint32_t at = offset_of(p, bytes, "a load from a neighbour");
   Cluster &c = *me().block->cluster;
   if (rank >= c.blocks.size()) fault("a load from block " + number(rank) + " of a cluster that has no such block");
+  if (!c.released) fault("a load of what a neighbour wrote, behind a cluster barrier that releases nothing");
   if (!c.blocks[rank]->alive) fault("a load from block " + number(c.blocks[rank]->number) + ", which has ended");
   return c.blocks[rank]->base() + at;
 }
-void cluster_sync() {
+void cluster_sync(bool releases) {
   Cluster &c = *me().block->cluster;
   uint64_t mine = c.generation;
   ++scheduler.progress;
-  if (++c.arrived == c.threads) c.arrived = 0, ++c.generation;
+  c.releases = c.releases && releases;
+  if (++c.arrived == c.threads) c.arrived = 0, ++c.generation, c.released = c.releases, c.releases = true;
   scheduler.wait(
       [&] { return c.generation != mine; },
       [&] { return "cluster barrier: " + number(c.arrived) + " of " + number(c.threads) + " threads came"; });

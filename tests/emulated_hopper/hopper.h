@@ -9,7 +9,7 @@ enum Element { bf16_element, fp16_element, e4m3_element, e5m2_element, int8_elem
 uint32_t shared_address(const void *p);
 char *dynamic_shared();
 uint32_t cluster_rank();
-void cluster_sync();
+void cluster_sync(bool releases);  // what was written before it can be read by neighbours behind it
 const char *neighbour(const void *p, uint32_t bytes, uint32_t rank);  // the same place in another block of the cluster
 void named_barrier(int id, int threads, bool waits);
 void fence_async_proxy();

@@ -54,6 +54,7 @@ struct Cluster {
   std::vector<Block *> blocks;
   int arrived = 0, threads = 0;
   uint64_t generation = 0;
+  bool releases = true, released = false;  // all that came so far, and at the last barrier
 };
 struct Block {
   int number;

@@ -6,15 +6,18 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.emulated_hopper.attentions import drawn, wrong
+from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 from tilewright.ops.attention.problem_rules import problem_violations
+from tilewright.runtime.requests import Sample
 
 SEED, COUNT = 1211, 9
+SHARED = (1, 2, 7, 16, 21), (0, 1, 64, 65, 250, 500, 777, 1100)  # rows and keys of problems that are dealt in shares
 
 
 def like(head_qk: int, head_v: int = 0, **more: Any) -> AttentionProblem:
@@ -45,6 +48,14 @@ CASES = {
     "combine": (CombineSchedule(4), like(128, family="combine", splits=2, dtype_out="bf16")),
     "combine_alone": (CombineSchedule(1), like(64, family="combine", splits=2, dtype_out="bf16")),
     "combine_packed": (CombineSchedule(2), like(192, family="combine", splits=2, packed=True)),
+    "shares": (WsSchedule("shares", 32, 1, 2, 2), like(64, sink=True)),
+    "shares_of_windows": (
+        WsSchedule("shares", 32, 1, 2), like(128, window_left=70, window_right=0, sink_keys=4, dtype_out="fp32"),
+    ),
+    "shares_packed": (WsSchedule("shares", 16, 1, 2), like(64, packed=True, dropout=True, window_right=0)),
+    "shares_of_pages": (
+        WsSchedule("shares", 16, 1, 2, 2), like(64, pages="strided", lookup="table", lengths_k=True, lse=False),
+    ),
     "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
     "prefill_from_pages": (
         WsSchedule("ws", 64, 2, 2),
@@ -57,7 +68,7 @@ def problems(name: str, first: AttentionProblem) -> list[AttentionProblem]:
     rng = random.Random(f"{SEED} {name}")
     found: list[AttentionProblem] = []
     while len(found) < COUNT:
-        one = drawn(rng, first)
+        one = drawn(rng, first, SHARED if name.startswith("shares") else (ROWS, KEYS))
         if not problem_violations(one) and one.signature == first.signature and one.rows * one.heads_q < 500:
             found.append(one)
     return found
@@ -85,6 +96,58 @@ def test_many_sequences_that_differ(emulator: Emulator, schedule: WsSchedule) ->
         total_rows=1500, total_keys=1300, q_strides=(), k_strides=(), v_strides=(), o_strides=(),
     )  # fmt: skip
     assert wrong(emulator, schedule, made, replace(made, batch=33, align="bottom_right"), replace(made, batch=32)) == []
+
+
+def test_shares_of_many_sequences_that_differ(emulator: Emulator) -> None:
+    """More than a warp has lanes; some have no rows, some no keys; more blocks than work, and far fewer."""
+    dense: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": ()}
+    packed = like(32, packed=True, window_right=0, align="bottom_right")
+    made = replace(packed, batch=70, heads_q=6, heads_kv=2, rows=20, keys=90, total_rows=700, total_keys=2500, **dense)
+    padded = replace(
+        like(32), batch=37, heads_q=3, heads_kv=1, rows=2, keys=300, lengths_k=True, lengths_q=True, **dense
+    )
+    schedule = WsSchedule("shares", 16, 1, 2, 2)
+    assert wrong(emulator, schedule, made, replace(made, batch=33, total_rows=400), multiprocessors=7) == []
+    assert wrong(emulator, schedule, padded, replace(padded, batch=1, keys=900), multiprocessors=21) == []
+
+
+def test_pieces_put_together_before_all_are_there_are_found(emulator: Emulator) -> None:
+    from tests.emulated_hopper.attentions import ATTENTION, prove
+    from tests.emulated_hopper.emulator import LATE, apart
+    from tilewright.ops import KernelSpec
+
+    one = replace(
+        like(64), heads_q=4, heads_kv=2, rows=3, keys=900, q_strides=(), k_strides=(), v_strides=(), o_strides=()
+    )
+    spec = KernelSpec("attention", one.signature, WsSchedule("shares", 32, 1, 2), "sm_90a")
+    assert ATTENTION.supports(spec, one) == []
+    turned = ("if (pieces.last())", "if (!pieces.last())")
+    early = emulator.kernel(spec, lambda text: text.replace(*turned), "early", "cuda/attention_ws.h")
+    assert apart(early, lambda: prove(early, one), LATE, 0, 5) != ""
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_parts_that_are_no_numbers_are_none_together(emulator: Emulator, warps: int) -> None:
+    """All parts of one row, a part of another; of a third nothing was seen in any."""
+    from tests.emulated_hopper.attentions import prove
+    from tests.emulated_hopper.emulator import EAGER, apart
+    from tilewright.ops import KernelSpec
+    from tilewright.runtime.bindings.attention import samples
+
+    one = replace(like(64, family="combine", splits=11, dtype_out="bf16"), heads_q=2, heads_kv=2, rows=3, keys=9)
+    one = replace(one, q_strides=(), k_strides=(), v_strides=(), o_strides=())
+
+    def broken(made: Sample) -> Sample:
+        operands = list(made.operands)
+        parts, lse = (samples.NAMES.index(name) for name in ("given_parts", "given_lse"))
+        operands[parts], operands[lse] = operands[parts].copy(), operands[lse].copy()
+        operands[parts][:, 0, 0, 1], operands[lse][:, 0, 1, 0] = np.nan, np.nan
+        operands[parts][4, 0, 1, 0], operands[lse][4, 0, 0, 1] = np.nan, np.nan
+        operands[parts][:, 0, 2, 1], operands[lse][:, 0, 1, 2] = 0, -np.inf
+        return replace(made, operands=tuple(operands))
+
+    kernel = emulator.kernel(KernelSpec("attention", one.signature, CombineSchedule(warps), "sm_90a"))
+    assert apart(kernel, lambda: prove(kernel, one, 0, broken), EAGER, 0, 2) == ""
 
 
 def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emulator) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
-from tests.emulated_hopper.attentions import wrong
-from tests.emulated_hopper.emulator import Emulator
+from tests.emulated_hopper.attentions import prove, wrong
+from tests.emulated_hopper.emulator import LATE, Emulator, apart
 from tests.emulated_hopper.test_attention_mma import fp8, problems
+from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
+from tilewright.runtime.bindings.attention import samples
+from tilewright.runtime.requests import Sample
 
 CASES: dict[str, tuple[Fp8Schedule, AttentionProblem]] = {
     "plain": (Fp8Schedule(64, 2, 2), fp8(128)),
@@ -16,10 +22,10 @@ CASES: dict[str, tuple[Fp8Schedule, AttentionProblem]] = {
     "three_warpgroups": (Fp8Schedule(64, 3, 3), fp8(96, 64, dtype_out="fp32", window_right=0)),
     "large_heads": (Fp8Schedule(64, 1, 2), fp8(256, 192, scales_q="head", scales_kv="tensor")),
     "packed": (Fp8Schedule(96, 2, 2), fp8(64, packed=True, window_right=0)),
-    "sink_keys": (Fp8Schedule(32, 2, 2), fp8(64, window_left=8, window_right=0, sink_keys=4, sink=True)),
+    "sink_keys": (Fp8Schedule(64, 2, 2), fp8(64, window_left=8, window_right=0, sink_keys=4, sink=True)),
     "scores": (Fp8Schedule(64, 2, 2), fp8(64, softcap=True, bias="alibi", scales_q="head", scales_kv="head")),
-    "dropout": (Fp8Schedule(32, 2, 2), fp8(64, dropout=True, mask_shape=(1, 1, 1, 1))),
-    "split": (Fp8Schedule(32, 1, 2), fp8(64, family="split", splits=2, dtype_out="fp32")),
+    "dropout": (Fp8Schedule(64, 2, 2), fp8(64, dropout=True, mask_shape=(1, 1, 1, 1))),
+    "split": (Fp8Schedule(64, 1, 2), fp8(64, family="split", splits=2, dtype_out="fp32")),
     "pages": (Fp8Schedule(64, 2, 2), fp8(128, pages="strided", lookup="table", lengths_k=True, scales_kv="head")),
 }
 
@@ -28,3 +34,19 @@ CASES: dict[str, tuple[Fp8Schedule, AttentionProblem]] = {
 def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
     schedule, first = CASES[name]
     assert wrong(emulator, schedule, *problems(f"fp8 {name}", first, whole=16)) == []
+
+
+@pytest.mark.parametrize("key", [3, 70, 150, 199])
+def test_a_key_that_is_no_number_is_none_in_the_rows_that_see_it(emulator: Emulator, key: int) -> None:
+    """In either part of the first tile and of one after it, where scores are compared as whole numbers."""
+    one = replace(fp8(64, window_right=0, align="bottom_right"), rows=200, keys=200)
+    spec = KernelSpec("attention", one.signature, Fp8Schedule(128, 2, 2), "sm_90a")
+
+    def spoiled(made: Sample) -> Sample:
+        at = samples.NAMES.index("k")
+        k = made.operands[at].copy()
+        k.view("uint8")[:, key, :, 5] = 0x7F
+        return replace(made, operands=(*made.operands[:at], k, *made.operands[at + 1 :]))
+
+    kernel = emulator.kernel(spec)
+    assert apart(kernel, partial(prove, kernel, one, 0, spoiled), LATE, key, 3) == ""

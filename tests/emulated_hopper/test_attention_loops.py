@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.attention.drawing import ATTENTION, gapped, kind, problem
-from tests.emulated_hopper.attentions import prove
+from tests.emulated_hopper.attentions import called, prove
 from tests.emulated_hopper.emulator import CHANCE, Emulator, apart
+from tilewright.ops.attention import AttentionProblem
+from tilewright.runtime.bindings.attention import samples
+from tilewright.runtime.loader import Kernel
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,31 @@ def test_rows_go_into_a_narrow_cache(emulator: Emulator, q: str, kv: str) -> Non
         kernel = emulator.kernel(ATTENTION.generic_spec(one.signature, "sm_90a"))
         text = apart(kernel, partial(prove, kernel, one, number), CHANCE, number, 3)
         assert not text, f"{kernel.name} {one.describe()}: {text}"
+
+
+def _nothing_is_written(kernel: Kernel, one: AttentionProblem, name: str, value: int) -> None:
+    made = samples.sample(one, 0)
+    operands: dict[str, Any] = dict(zip(samples.NAMES, made.operands, strict=True))
+    operands[name][...] = value
+    before = {at: operands[at].tobytes() for at in ("cache_k", "cache_v")}
+    after = dict(zip(samples.NAMES, called(kernel, one, made).operands, strict=True))
+    assert all(after[at].tobytes() == before[at] for at in before), "a row went into the cache all the same"
+
+
+@pytest.mark.parametrize(
+    ("pages", "name", "value"),
+    [("none", "lengths", 40), ("none", "lengths", -30), ("strided", "lengths", 1000), ("strided", "page_table", -1),
+     ("strided", "page_table", 1 << 20), ("vectorised", "page_table", 1 << 20), ("rotary", "lengths", 25)],
+)  # fmt: skip
+def test_rows_that_have_no_place_are_not_written(emulator: Emulator, pages: str, name: str, value: int) -> None:
+    """Tables on a GPU are believed; memory of somebody else is safe from them all the same."""
+    of: dict[str, Any] = {"batch": 2, "heads_q": 2, "rows": 3, "keys": 24, "head_qk": 16, "heads_kv": 1, "head_v": 16}
+    of |= {"family": "append", "lengths_k": True}
+    if pages == "rotary":
+        of |= {"rotary": "half", "rotary_size": 8, "turns_q": True}
+    elif pages != "none":
+        of |= {"pages": pages, "lookup": "table", "page_size": 8}
+    one = AttentionProblem(**of)
+    kernel = emulator.kernel(ATTENTION.generic_spec(one.signature, "sm_90a"))
+    text = apart(kernel, partial(_nothing_is_written, kernel, one, name, value), CHANCE, 1, 3)
+    assert not text, f"{kernel.name} {one.describe()}: {text}"

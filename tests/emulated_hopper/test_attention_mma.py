@@ -17,6 +17,7 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.problem_rules import problem_violations
+from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.requests import Sample
 
 SEED, COUNT = 1312, 5
@@ -134,3 +135,40 @@ def test_a_byte_that_is_no_number_spreads(emulator: Emulator) -> None:
 
         kernel = emulator.kernel(KernelSpec("attention", one.signature, decode(32, 1, 2), "sm_90a"))
         assert apart(kernel, partial(prove, kernel, one, 0, broken), CHANCE, 0, 2) == ""
+
+
+@pytest.mark.parametrize("pages", ["strided", "vectorised"])
+def test_pages_that_do_not_exist_are_zeros(emulator: Emulator, pages: str) -> None:
+    """Whatever a table holds, no memory outside of the pool is read: by 16 bytes, by elements, by columns."""
+    one = replace(like(64, pages=pages, lookup="table", lengths_k=True), batch=2, rows=2, keys=100, page_size=16)
+    dense: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": (), "page_count": 0}
+    one = replace(one, heads_q=4, heads_kv=2, **dense)
+    odd = replace(one, head_qk=60, head_v=59, **dense) if pages == "strided" else one
+
+    def zeros(made: Sample) -> Sample:
+        q, k, v, *others = made.operands
+        k, v, (pages, _) = k.copy(), v.copy(), table_of(made)
+        for page in pages:
+            k[page], v[page] = 0, 0
+        return replace(made, operands=(q, k, v, *others))
+
+    def astray(made: Sample) -> Sample:
+        operands, (_, wrong_table) = list(made.operands), table_of(made)
+        operands[samples.NAMES.index("page_table")] = wrong_table
+        return replace(made, operands=tuple(operands))
+
+    def table_of(made: Sample) -> tuple[list[int], Any]:
+        """Pages that are left out, and the table without them."""
+        table = made.operands[samples.NAMES.index("page_table")].copy()
+        places = [(b, p) for b in range(2) for p in range(table.shape[1]) if table[b, p] >= 0][::2]
+        left_out = [int(table[place]) for place in places]
+        for number, place in enumerate(places):
+            table[place] = (2**31 - 1, -1, len(made.operands[1]), -(2**31))[number % 4]
+        assert len(places) >= 4
+        return left_out, table
+
+    for number, problem in enumerate((one, odd)):
+        spec = KernelSpec("attention", problem.signature, decode(64, 1, 4), "sm_80")
+        kernel = emulator.kernel(spec)
+        run = partial(prove, kernel, problem, number, change=zeros, given=astray)
+        assert apart(kernel, run, CHANCE, number, 2) == ""

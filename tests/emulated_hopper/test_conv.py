@@ -11,6 +11,7 @@ from tests.emulated_hopper.convolutions import CONV, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_places import ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -105,6 +106,65 @@ def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSch
     assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in problems)) == []
 
 
+@pytest.mark.parametrize("variant", VARIANTS[:2])
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_bands_of_few_channels(emulator: Emulator, variant: str, spatial: int) -> None:
+    """Half of a stage is multiplied, where no more is there."""
+    more: Any = {"variant": variant}
+    problems: tuple[ConvProblem, ...] = (
+        flat(2, 32, 32, (5, 12), (3, 3), before=(1, 1), **more),
+        flat(1, 24, 24, (7, 9), (2, 3), before=(0, 2), dilation=(2, 1), after=(2, 0), **more),
+        flat(1, *((8, 136) if variant == "forward" else (136, 8)), (9,), (3,), before=(1,), **more),
+    )
+    if spatial == 3:
+        problems = (flat(1, 16, 16, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), **more),)
+    schedule = BandSchedule((64, 64, 32), 2, 128, 5)
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert CONV.supports(spec_of(problems[0], schedule), flat(1, 40, 40, (5, 12), (3, 3), **more))
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize(
+    ("spatial", "schedule"),
+    [
+        (2, BandSchedule((64, 64, 64), 2, 128, 9)),
+        (2, BandSchedule((64, 64, 64), 2, 128, 9, True)),
+        (2, BandSchedule((128, 128, 64), 3, 192, 4)),
+        (3, BandSchedule((64, 64, 64), 2, 128, 5)),
+    ],
+)
+def test_bands_of_strides(emulator: Emulator, spatial: int, schedule: BandSchedule) -> None:
+    """A kind of band for each residue of taps: of one tap and of several, strides that differ, edges that end early."""
+    groups = {"groups": 4} if schedule.merged else {}
+    problems: tuple[ConvProblem, ...] = (
+        flat(2, 64, 64, (9, 8), (3, 3), stride=(2, 2), before=(1, 1), **groups),
+        flat(1, 64, 64, (10, 11), (5, 4), stride=(2, 3), before=(2, 0), after=(1, 2), **groups),
+        flat(1, 64, 64, (7, 9), (3, 3), stride=(1, 2), before=(1, 0), **groups),
+    )
+    if not schedule.merged:
+        problems += (
+            flat(1, 136, 128, (7, 9), (2, 3), stride=(2, 2), before=(0, 2), after=(2, 0)),
+            flat(1, 32, 64, (13,), (4,), stride=(3,), before=(1,)),
+        )
+    if spatial == 3:
+        problems = (
+            flat(1, 32, 64, (5, 6, 7), (3, 3, 3), stride=(2, 2, 2), before=(1, 1, 1)),
+            flat(1, 64, 128, (3, 5, 6), (3, 2, 3), stride=(3, 1, 2), before=(1, 0, 1), dilation=(1, 2, 1)),
+        )
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
+def test_slices_take_one_band_a_tile() -> None:
+    """Warpgroups take no turns there: one would wait for a phase that an earlier band of the other's ends."""
+    schedule = BandSchedule((64, 64, 64), 2, 128, 9, True, 32, 2)
+    strided = flat(2, 256, 256, (27, 15), (3, 3), before=(1, 1), stride=(2, 2), groups=8)
+    volume = flat(1, 64, 64, (4, 5, 6), (3, 3, 3), before=(1, 1, 1), groups=2)
+    for one in (strided, volume):
+        assert [said.rule for said in CONV.supports(spec_of(one, schedule), one)] == ["nv-slice"]
+    assert not CONV.supports(spec_of(strided, schedule), replace(strided, stride=(1, 1), y_strides=()))
+
+
 @pytest.mark.parametrize(
     ("spatial", "schedule"), [(2, BandWeightSchedule(64, 2, 128)), (3, BandWeightSchedule(128, 3, 192))]
 )
@@ -122,6 +182,36 @@ def test_bands_of_gradients_of_weights(emulator: Emulator, spatial: int, schedul
             flat(1, 64, 128, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), dilation=(1, 2, 1), after=(0, 2, 1), **also),
             flat(2, 32, 64, (3, 4, 5), (2, 3, 3), groups=4, before=(1, 1, 1), **also),
         )
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        tma_ws("backward_weight", 64, 64, grouping="pingpong", dealing="split_k"),
+        tma_ws("backward_weight", 128, 128, store="tma"),
+        tma_ws("backward_weight", 128, 192, dealing="stream_k", store="tma"),
+        tma_ws("backward_weight", 128, 128, dealing="split_k", cluster=(2, 1), store="tma"),
+    ],
+)
+@pytest.mark.parametrize("dtype_out", ["bf16", "fp32"])
+def test_gradients_of_weights_leave_tap_by_tap(emulator: Emulator, schedule: Any, dtype_out: str) -> None:
+    """Channels that end inside 64 columns, and gaps between taps, with nothing in between; others through a copy."""
+    if dtype_out == "fp32":
+        schedule = replace(schedule, store="direct")
+    also: Any = {"variant": "backward_weight", "dtype_out": dtype_out}
+    apart = flat(2, 64, 72, (6, 5), (3, 3), before=(1, 1), **also)
+    gaps = (9 * 80, 3 * 80, 80, 1)
+    problems = (
+        flat(2, 72, 136, (7, 9), (2, 3), before=(0, 2), after=(2, 0), **also),
+        flat(3, 24, 40, (11,), (4,), **also),
+        flat(1, 200, 64, (5, 4), (1, 1), **also),
+        apart.laid(w_strides=gaps),
+        flat(1, 48, 96, (5, 6), (3, 3), groups=2, **also),
+    )
+    assert ragged(problems[3])
+    assert not ragged(problems[-1])
     assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
     assert proven(emulator, schedule, problems) == []
 
@@ -162,6 +252,15 @@ def first(one: ConvProblem, names: str = "xwy") -> ConvProblem:
     return one.laid(**strides)
 
 
+def uneven(one: ConvProblem) -> ConvProblem:
+    """With gaps between the rows of pixels, and of taps: a part of larger arrays, aligned as the copy engine asks."""
+    strides: Any = {}
+    for name in "xwy":
+        images, rows, pixel, channel = getattr(one, f"{name}_strides")
+        strides[f"{name}_strides"] = (2 * images, rows + 2 * pixel, pixel, channel)
+    return one.laid(**strides)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Emulator, variant: str) -> None:
     problems = (
@@ -169,13 +268,14 @@ def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Em
         flat(1, 24, 9, (4, 5), (3, 2), variant=variant),
         first(flat(2, 21, 72, (7, 11), (3, 2), before=(1, 1), variant=variant)),
         first(flat(3, 136, 64, (5, 6), (1, 3), variant=variant), "xw"),
+        uneven(flat(2, 16, 24, (5, 6), (3, 2), before=(1, 1), variant=variant)),
         first(flat(1, 128, 64, (3, 5), (1, 1), groups=2, variant=variant), "y"),
     )
     dealing = "split_k" if variant == "backward_weight" else "tiles"
     store = "direct" if variant == "backward_data" else "tma"
     schedule = tma_ws(variant, 128, 64, pipeline="padded", dealing=dealing, store=store)
     spec = spec_of(problems[0], schedule)
-    assert [CONV.supports(spec, one) for one in problems[:4]] == [[]] * 4
+    assert [CONV.supports(spec, one) for one in problems[:5]] == [[]] * 5
     assert proven(emulator, schedule, problems) == []
 
 
@@ -279,3 +379,19 @@ def test_what_is_fused(emulator: Emulator, schedule: Any) -> None:
     full = 0 if isinstance(schedule, BandSchedule) else 1
     one = flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1), groups=groups, epilogue="Silu", num_d=2, full_d=full)
     assert proven(emulator, schedule, (one,)) == []
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        tma_ws("forward", 128, 64, store="tma"),
+        BandSchedule((64, 64, 64), 2, 128, 9),
+        DepthwiseTileSchedule(3, 1, 7, 2),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_bias_and_positive_part(emulator: Emulator, schedule: Any, dtype: str) -> None:
+    """Biases where sums begin, and the instruction that rounds."""
+    groups = 64 if isinstance(schedule, DepthwiseTileSchedule) else 1
+    also: Any = {"before": (1, 1), "groups": groups, "epilogue": "Relu", "num_d": 1, "dtype": dtype}
+    assert proven(emulator, schedule, (flat(2, 64, 64, (5, 6), (3, 3), **also),)) == []

@@ -309,8 +309,9 @@ def test_the_emulator_sees_mistakes_in_a_cluster_that_shares_k(emulator: Emulato
     for number, (where, before, after) in enumerate(
         (
             ("tma_ws_cluster", "  cluster_sync();\n", "  named_barrier(4, threads);\n"),
+            ("tma_ws_cluster", "  cluster_sync();\n", "  cluster_meet();\n"),
             ("tma_ws_cluster", "named_barrier(4, threads);  // both", "// both"),
-            ("gemm_tma_ws", "  if (S::Cluster > 1) cluster_sync();\n}", "}"),
+            ("gemm_tma_ws", "  if (S::Cluster > 1) cluster_meet();  // nobody", "  // nobody"),
         )
     ):
 
@@ -337,7 +338,7 @@ MISTAKES = {
     "sums used in flight": ("tma_ws_multiply", "wgmma_wait<0>();\n", ""),
     "no fence before wgmma": ("tma_ws_multiply", "wgmma_fence();\n", ""),
     "no fence before a store": ("tma_ws_leave", "fence_async_proxy();\n", ""),
-    "no wait for a buffer": ("tma_ws_leave", "if (!x.boxes && me.thread == 0) {", "if (false) {"),
+    "no wait for a buffer": ("tma_ws_leave", "if (!boxes_come && me.thread == 0) {", "if (false) {"),
     "too many bytes announced": ("tma_ws_feed", "expect(t.bytes)", "expect(t.bytes + 16)"),
     "too few arrivals": ("gemm_tma_ws", "ClusterN - 1) * S::sharing);", "ClusterN - 1) * (S::sharing + 1));"),
 }

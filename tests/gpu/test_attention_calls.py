@@ -14,7 +14,6 @@ from tilewright import ops
 from tilewright.dispatch import kernels
 from tilewright.errors import TilewrightError
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia_schedules import WsSchedule
 
 ATTENTION = ops.op("attention")
 
@@ -76,6 +75,37 @@ def test_a_graph_of_a_decoding_step_reads_lengths_and_pages_anew(splits: int | N
             check(out[index], q[index], keys, values)
 
 
+def test_shares_find_their_counters_zero_again(arch: str) -> None:
+    """One graph, replayed with other lengths: other pieces meet at other places of the same workspace."""
+    batch, heads, heads_kv, head, size, each = 5, 16, 2, 128, 64, 400
+    q, out = made(batch, 2, heads, head), torch.empty(batch, 2, heads, head, device="cuda", dtype=torch.bfloat16)
+    pool_k, pool_v = (made(batch * each, size, heads_kv, head) for _ in "kv")
+    table = torch.randperm(batch * each, device="cuda").view(batch, each).to(torch.int32)
+    lengths = numbers(1, 1, 1, 1, 1)
+    paged: dict[str, Any] = {"pages": "strided", "lookup": "table", "page_size": size, "lengths_k": True}
+    problem = AttentionProblem(batch, heads, 2, each * size, head, heads_kv, dtype_q="bf16", **paged)
+    (spec,) = (one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline == "shares")
+    kernel = kernels.kernel(spec)
+    graph = captured(lambda: kernel(q, pool_k, pool_v, page_table=table, lengths_k=lengths, splits=1, out=out))
+    for tokens in (
+        (25600, 1, 777, 0, 9000),
+        (64, 25599, 2048, 20000, 13),
+        (5120, 5120, 5120, 5120, 5120),
+        (9, 8, 7, 6, 5),
+    ):
+        lengths.copy_(numbers(*tokens))
+        for _ in range(3):
+            out.fill_(float("nan"))
+            graph.replay()
+        torch.cuda.synchronize()
+        for index, count in enumerate(tokens):
+            keys, values = (one[table[index].long()].flatten(0, 1)[:count] for one in (pool_k, pool_v))
+            if count:
+                check(out[index], q[index], keys, values)
+            else:
+                assert bool((out[index] == 0).all())
+
+
 def test_a_graph_of_packed_sequences_reads_starts_anew() -> None:
     total, longest = 1000, 600
     q, k, v = made(total, 8, 64), made(total, 2, 64), made(total, 2, 64)
@@ -120,17 +150,17 @@ def test_tables_on_the_device_are_checked_where_that_is_asked_for() -> None:
     assert bool((out == 7.0).all())  # nothing was launched
 
 
-def test_pages_that_do_not_exist_are_zeros_to_the_copy_engine(arch: str) -> None:
-    """What costs nothing: kernels that are fed by it touch no memory outside of the pool, whatever a table holds."""
+def test_pages_that_do_not_exist_are_zeros(arch: str) -> None:
+    """What costs nothing: no kernel but the floor touches memory outside of the pool, whatever a table holds."""
     q, k, v = made(1, 1, 8, 128), made(4, 64, 2, 128), made(4, 64, 2, 128)
     table, lengths = numbers(2, 2**31 - 1, -1, 0)[None], numbers(256)
     nothing = torch.zeros_like(k[0])
     keys, values = (torch.cat((one[2], nothing, nothing, one[0])) for one in (k, v))
     paged: dict[str, Any] = {"pages": "strided", "lookup": "table", "page_size": 64, "lengths_k": True}
     problem = AttentionProblem(1, 8, 1, 256, 128, 2, dtype_q="bf16", **paged)
-    fed = [one for one in ATTENTION.candidates(problem.signature, arch) if isinstance(one.schedule, WsSchedule)]
-    assert fed
-    for spec in fed:
+    tiled = [one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline != "loops"]
+    assert {"ws", "decode", "shares", "mma_decode"} <= {one.schedule.pipeline for one in tiled}
+    for spec in tiled:
         out = kernels.kernel(spec)(q, k, v, page_table=table, lengths_k=lengths, splits=1)
         check(out[0], q[0], keys, values)
 

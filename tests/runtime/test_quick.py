@@ -468,6 +468,29 @@ def test_workspaces_are_those_of_the_stream(hungry: Pose, fake_hip: FakeHip) -> 
     hip.device().drop_workspaces()
 
 
+def test_nobody_comes_between_the_kernels_of_a_call(hungry: Pose) -> None:
+    """A plan's kernels hand on parts in the stream's workspace; a call of another thread waits until all are queued."""
+    a, b, device = matrix(33, 40), matrix(17, 40), hip.device()
+    warm(a, b.T)
+    came = threading.Event()
+
+    def call() -> None:
+        tw.gemm(a, b.T)
+        came.set()
+
+    other = threading.Thread(target=copy_context().run, args=(call,))
+    with device.scratch(1024, 192) as (_, stream):
+        assert stream == hungry.stream
+        other.start()
+        assert not came.wait(0.2)
+    other.join()
+    assert came.is_set()
+    seen = hungry.long
+    assert torch.equal(tw.gemm(a, b.T), exact(a, b.T))
+    assert hungry.long == seen  # it is C's alone again
+    device.drop_workspaces()
+
+
 def test_our_own_arrays_have_the_short_path_too(pose: Pose) -> None:
     a, b, out = matrix(33, 40), matrix(17, 40), torch.zeros(33, 17, dtype=torch.int32)
     held = [DeviceArray.of(hip.device(), one.numpy()) for one in (a, b, out)]

@@ -84,6 +84,28 @@ def test_a_second_measurement_is_of_as_many_threads() -> None:
     assert [one.efficiency for one in told] == [one.efficiency for one in guessed]
 
 
+def test_without_folds_a_card_claims_no_cross_validation(train: Any) -> None:
+    data = collect(GEMM, results(30))
+    told = train(data, trees=2).card.metrics
+    silent = train(data, trees=2, folds=0)
+    assert "cross_validation" in told
+    assert "cross_validation" not in silent.card.metrics
+    assert silent.card.metrics["estimate"] == told["estimate"]
+    assert not silent.unsure
+
+
+def test_a_second_measurement_is_of_the_same_device() -> None:
+    rows = results(12)
+    first = collect(GEMM, rows)
+    there = [
+        replace(one, device={**one.device, "fingerprint": "another"}, seconds=100 * (one.seconds or 0.0) ** 2)
+        for one in rows
+    ]
+    guessed = evaluate.by_estimate(first)
+    told = evaluate.again(guessed, first, collect(GEMM, there))
+    assert [one.efficiency for one in told] == [one.efficiency for one in guessed]
+
+
 def test_nothing_goes_on_from_a_model_that_does_not_say_what_it_was_kept_from(train: Any) -> None:
     data = collect(GEMM, results(30))
     start = train(data, trees=2)

@@ -248,6 +248,33 @@ def test_one_whole_measurement_says_nothing_of_luck() -> None:
     assert told.store == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("wrong", [0.5, 1.0, 3.0])
+def test_a_budget_of_less_than_a_batch_is_kept_by_the_price(name: str, wrong: float) -> None:
+    """Without one the first batch is begun whole, whatever it takes; a price may be wrong by a factor."""
+
+    def price(trials: Sequence[Trial]) -> list[float]:
+        return list(np.cumsum([wrong * (BUILD + ROUND * one.rounds) for one in trials]))
+
+    budget = 2.5 * WHOLE
+    over, kept = Machine(), Machine()
+    searched(name, budget, over)
+    trace = searched(name, budget, kept, price=price)
+    assert over.now > budget or name == "halving", "whose first bracket is small"
+    assert kept.now <= budget / min(1.0, wrong)
+    assert trace.tried >= 1
+
+
+def test_one_kernel_is_tried_whatever_it_costs_but_none_where_something_is_known() -> None:
+
+    def dear(trials: Sequence[Trial]) -> list[float]:
+        return [1e9 * (one + 1) for one in range(len(trials))]
+
+    assert len(searched("random", 1.0, Machine(), price=dear).steps) == 1
+    known = {3: Seen(2e-6, 0.0, FULL)}
+    assert not searched("random", 1.0, Machine(), known=known, price=dear).steps
+
+
 def test_the_curve_falls_and_ends_with_what_was_found() -> None:
     trace = searched("evolve", BUDGET, Machine(0.02))
     times = [seconds for _, seconds in trace.curve]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,6 +245,7 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
     from tilewright.tune.sweep import Progress, run_all
 
     now = Progress(sum(work.total for _, work in works))
+    parts: dict[int, Progress] = {}  # of sweeps side by side
     line = Line()
 
     def on_build(event: Any) -> None:
@@ -254,11 +255,11 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
 
     def on_row(row: Any, progress: Progress) -> None:
         now.done += 1
-        now.started = progress.started
+        parts[id(progress)] = progress
         if row.status != OK:
             now.failed[row.status] += 1
             told.failures.append(row)
-        line(_progress(now), last=now.done == now.total)
+        line(_progress(now, parts.values()), last=now.done == now.total)
 
     def on_lost(text: str) -> None:
         line.end()
@@ -273,13 +274,13 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
     line.end()
 
 
-def _progress(now: Progress) -> str:
+def _progress(now: Progress, parts: Iterable[Progress]) -> str:
     failed = sum(now.failed.values())
-    left = now.seconds_left
+    left = max(one.seconds_left or 0.0 for one in parts)
     return (
         f"measured {now.done} of {now.total}"
         + (f", {failed} failed" if failed else "")
-        + (f", about {duration(left)} left" if left is not None and now.done < now.total else "")
+        + (f", about {duration(left)} left" if now.done < now.total else "")
     )
 
 

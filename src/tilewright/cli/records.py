@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json as json_text
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from tilewright.errors import RequestError, UnknownNameError
 
 if TYPE_CHECKING:
     from tilewright.dispatch.records import Record, Records
+    from tilewright.dispatch.results import Result
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Records, by the ids that `ls` shows.")]
 _SHORTEST = 4
@@ -274,46 +276,98 @@ def _unusable(file: Path, why: str) -> RequestError:
     )
 
 
-def _side(file: Path) -> list[Record]:
-    """The records of one side of a comparison: a store, or what `export` wrote."""
-    from tilewright.dispatch.records import Records
-    from tilewright.dispatch.results import Unreadable
-    from tilewright.tune.export import FORMATS
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of a comparison: records by what they measure, and without any choice the fastest of what was."""
 
-    if file.suffix in FORMATS:
-        raise RequestError(
-            f"{file} is a table: it holds what was measured, and no choices to compare",
-            rule="records-file",
-            value=str(file),
-            remedy="give what `tilewright records export FILE.json` wrote, or a store (.db)",
-        )
-    if not _is_store(file):
+    records: Mapping[Any, Record]
+    fastest: Callable[[], dict[Any, Record]]
+    chosen: bool  # whether something was chosen there
+
+
+def _side(file: Path | None) -> _Side:
+    """This machine's store, another one, a table, or what `export` wrote."""
+    from tilewright.dispatch.records import Records, identity_key
+    from tilewright.dispatch.results import Unreadable
+    from tilewright.tune import export as tables
+
+    if file is not None and file.suffix in tables.FORMATS:
+        rows = tables.read(file)
+        return _Side({}, lambda: _fastest(rows), chosen=False)
+    if file is not None and not _is_store(file):
         found, wrong = _read(file)
         for text in wrong[:10]:
             say(f"{file}: left out, {text}")
-        return found
-    if not file.is_file():
+        return _Side({identity_key(one): one for one in found}, lambda: _quickest(found), chosen=True)
+    if file is not None and not file.is_file():
         raise _unusable(file, "there is no such store")
-    store = Records(file.parent, file.name)
+    store = _records() if file is None else Records(file.parent, file.name)
     try:
-        store.results.has_choices()
+        chosen = store.results.has_choices()
     except Unreadable as error:
-        raise _unusable(file, str(error)) from None
-    return list(store.all())
+        raise _unusable(store.path, str(error)) from None
+    found = list(store.all())
+    return _Side({identity_key(one): one for one in found}, lambda: _fastest(store.results.all()), chosen)
+
+
+def _about(op: str, problem: Any, machine: Mapping[str, Any], threads: int) -> tuple[Any, ...]:
+    """What a measurement without a choice is of."""
+    from tilewright.dispatch.results import canonical
+
+    return machine.get("fingerprint"), threads, op, canonical(problem)
+
+
+def _quickest(found: Iterable[Record]) -> dict[Any, Record]:
+    """Records, each with the fastest of its kernels as if it were chosen."""
+    return {
+        _about(one.op, one.problem, one.machine, one.threads): replace(
+            one, choice=min(one.timings, key=lambda each: (each.seconds, each.digest)).digest
+        )
+        for one in found
+    }
+
+
+def _fastest(rows: Iterable[Result]) -> dict[Any, Record]:
+    """The fastest right kernel of each problem, device and threads."""
+    from tilewright.dispatch.records import Record, Timing
+
+    best: dict[Any, Result] = {}
+    for one in rows:
+        if one.status == "ok" and one.seconds is not None:
+            key = _about(one.op, one.problem, one.device, one.threads)
+            known = best.get(key)
+            if known is None or (one.seconds, one.kernel.digest) < (known.seconds or 0.0, known.kernel.digest):
+                best[key] = one
+    return {
+        key: Record(
+            one.op, one.problem, one.threads, one.kernel.arch, one.kernel.digest,
+            (Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread,
+                    one.error or 0.0),),
+            one.method, one.versions, one.device,
+        )
+        for key, one in best.items()
+    }  # fmt: skip
 
 
 def diff(
-    one: Annotated[Path, typer.Argument(metavar="A", help="What `export` wrote, or a store (.db).")],
+    one: Annotated[Path, typer.Argument(metavar="A", help="What `export` wrote, a table too, or a store (.db).")],
     other: Annotated[
         Path | None, typer.Argument(metavar="[B]", help="The same; by default this machine's.", show_default=False)
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say which records differ: those of one side only, other winners, other times of the same winner."""
-    from tilewright.dispatch.records import identity_key
+    """Say which records differ: those of one side only, other winners, other times of the same winner.
 
-    sides = [_side(one), list(_records().all()) if other is None else _side(other)]
-    first, second = ({identity_key(each): each for each in side} for side in sides)
+    Where a side has no choices (a sweep's store, a table) the fastest kernels that were measured are compared.
+    """
+    sides = _side(one), _side(other)
+    if all(each.chosen for each in sides):
+        first, second = (each.records for each in sides)
+    else:
+        first, second = (each.fastest() for each in sides)
+        lacks = [str(path or "this machine's store") for path, each in zip((one, other), sides, strict=True)
+                 if not each.chosen]  # fmt: skip
+        say(f"nothing was chosen in {' and '.join(lacks)}: the fastest kernels that were measured are compared")
     keys = dict.fromkeys([*first, *second])
     rows = [_difference(first.get(key), second.get(key)) for key in keys]
     changed = [row for row in rows if row["what"] != "same"]

@@ -32,7 +32,7 @@ from tilewright.backends.base import backend
 from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.engine import engine
-from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, Frame, Pool
+from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, MOST_ROWS, Frame, Pool
 from tilewright.runtime.trees import BySets, Forest, Ranks, by_sets
 
 FORMAT = 2
@@ -93,6 +93,7 @@ class Model:
     def __init__(self, card: Card, forest: Forest, low: Array, high: Array) -> None:
         self.card, self.forest, self.low, self.high = card, forest, low, high
         self._ranks: dict[int, tuple[Pool, Ranks]] = {}  # of kernels' own features, as the forest asks for them
+        self._strange: dict[str, str] = {}  # by a kernel's digest: words of its signature that were not seen
 
     @cached_property
     def frame(self) -> Frame:
@@ -179,15 +180,20 @@ class Model:
             return f"this device is none it knows ({known})"
         if self.outdated or self.unsure:
             return self.outdated or self.unsure
-        new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
-        return f"it has not seen {', '.join(new)}" if new else ""
+        if (strange := self._strange.get(spec.digest)) is None:
+            new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
+            if len(self._strange) >= MOST_ROWS:
+                self._strange.clear()
+            strange = self._strange[spec.digest] = f"it has not seen {', '.join(new)}" if new else ""
+        return strange
 
     def outside(self, asked: Asked) -> str:
         """Which feature of a problem lies beyond its training; empty where none does."""
         (low, high), first = self._range, asked.features
-        if not ((first < low) | (first > high)).any():
+        beyond = (first < low) | (first > high)
+        if not beyond.any():
             return self._other_units(asked.units)
-        at = int(np.argmax((first < low) | (first > high)))
+        at = int(np.argmax(beyond))
         range_ = f"{self.low[at]:.3g} to {self.high[at]:.3g}"
         return f"{self.card.columns[at]} is {first[at]:.3g}, and it was trained on {range_}"
 
@@ -202,7 +208,8 @@ class Model:
 
     def near(self, estimates: Array) -> Array:
         """The places of the kernels it is asked about."""
-        return np.flatnonzero(estimates <= self.card.far * estimates.min())
+        found: Array = (estimates <= self.card.far * estimates.min()).nonzero()[0]
+        return found
 
     def seconds(self, asked: Asked, pool: Pool, near: Array) -> Array:
         """Of all kernels; those it was not asked about take for ever."""

@@ -36,6 +36,7 @@ class Group:
     seconds: Array
     estimates: Array
     units: int
+    device: str = ""  # its fingerprint
     fastest: float = 0.0  # seconds of one that was left out, where it is faster than these
     weight: float = 1.0  # in training: that of a measurement of kernels as they are now may be more
 
@@ -193,7 +194,8 @@ def _group(problem: Any, threads: int, rows: Sequence[tuple[Result, KernelSpec]]
     seconds = np.array([np.mean(times[one.digest]) for one in specs], np.float64)
     with speaking_of(rows[0][0].device):
         estimates = estimates_of(specs, problem, threads)
-    return Group(problem, threads, specs, seconds, estimates, units_of(specs[0].arch, threads))
+    device = str(rows[0][0].device.get("fingerprint", ""))
+    return Group(problem, threads, specs, seconds, estimates, units_of(specs[0].arch, threads), device)
 
 
 def estimates_of(specs: Sequence[KernelSpec], problem: Any, threads: int) -> Array:

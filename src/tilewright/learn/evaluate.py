@@ -74,14 +74,15 @@ def again(found: Sequence[Choice], first: Data, second: Data) -> list[Choice]:
     was the fastest of the first is the oracle, with its time of the second.  What the second did not look at stays.
     """
     times = {
-        (one.problem, one.threads, spec.digest): float(seconds)
+        (one.problem, one.device, one.threads, spec.digest): float(seconds)
         for one in second.groups
         for spec, seconds in zip(one.specs, one.seconds.tolist(), strict=True)
     }
     judged = []
     for one, group in zip(found, first.groups, strict=True):
-        oracle = times.get((group.problem, group.threads, group.specs[int(np.argmin(group.seconds))].digest))
-        chosen = times.get((group.problem, group.threads, one.chosen))
+        here = group.problem, group.device, group.threads
+        oracle = times.get((*here, group.specs[int(np.argmin(group.seconds))].digest))
+        chosen = times.get((*here, one.chosen))
         if oracle is not None and chosen is not None:
             one = replace(one, oracle=oracle, seconds=chosen)
         judged.append(one)

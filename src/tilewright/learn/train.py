@@ -56,6 +56,7 @@ def lightgbm() -> Any:
 def train(data: Data, settings: Settings | None = None, start: Model | None = None) -> Model:
     """A model of all the data; its card has what cross-validation by problem says of such models.
 
+    Without folds there is none: for whoever judges the model by other problems.
     `start` is a model to go on from: its trees stay, and new ones learn what it still gets wrong.  It is judged by
     problems that neither has seen; where the data have too few of these, by models of these data alone.
     """
@@ -73,16 +74,20 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     rows = _Rows(x, y - before, groups, _weights(asked, settings))
     honest = _Honest.of(asked, start)
     alone = rows if honest.started else replace(rows, y=y)
-    out = _by_others(alone, asked.problems, frame, settings) + (before if honest.started else 0.0)
     forest = _fit(rows, frame, settings)
+    if settings.folds:
+        out = _by_others(alone, asked.problems, frame, settings) + (before if honest.started else 0.0)
+    else:
+        out = forest.score(x) + before
     if start is not None:
         forest = joined(start.forest, forest)
     judged = honest.groups[groups]
     sigma = float(np.sqrt(np.average((out - y)[judged] ** 2, weights=rows.weights[judged])))
     card = _card(data, frame, forest, score(choices(honest.kept(asked), out[judged])), settings)
-    card = replace(card, sigma=sigma, rough=guess, far=far, metrics={
-        **card.metrics, "estimate": score(by_estimate(honest.kept(data))).to_dict(),
-    })  # fmt: skip
+    metrics = {**card.metrics, "estimate": score(by_estimate(honest.kept(data))).to_dict()}
+    if not settings.folds:
+        del metrics["cross_validation"]
+    card = replace(card, sigma=sigma, rough=guess, far=far, metrics=metrics)
     low, high = x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64)
     if start is not None:
         card, low, high = _continued(card, start, honest), np.minimum(low, start.low), np.maximum(high, start.high)

@@ -375,7 +375,13 @@ class Gpu:
                 yield 0, stream
                 return
             with self._lock:  # until the launch is queued, so that nobody frees the workspace before it
-                yield self.workspace(nbytes + clear_bytes, stream, clear_bytes) + clear_bytes, stream
+                address = self.workspace(nbytes + clear_bytes, stream, clear_bytes) + clear_bytes
+                # The short path in C asks no lock: it must not find what kernels of this call still hand on.
+                lent = self._workspaces.pop(stream)
+                try:
+                    yield address, stream
+                finally:
+                    self._workspaces[stream] = lent
 
     def drop_workspace(self, stream: int) -> None:
         """Give back the workspace of a stream; one that a graph uses stays."""

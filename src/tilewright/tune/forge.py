@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from contextvars import copy_context
@@ -91,6 +92,11 @@ class Forge:
         self._failed: dict[str, str] = {}
         self._trouble: BaseException | None = None
         self._stop = False
+        self.ready_at = 0.0  # when the first kernels were there, by the monotonic clock
+
+    @property
+    def wanted(self) -> int:
+        return len(self._wanted)
 
     def build_all(self) -> None:
         """Now; what cannot be built is known by its reason afterwards."""
@@ -114,6 +120,7 @@ class Forge:
                     with self._ready:
                         self._built |= built
                         self._failed |= failed
+                        self.ready_at = self.ready_at or time.monotonic()
                         self._ready.notify_all()
                         if self._stop:
                             return

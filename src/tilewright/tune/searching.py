@@ -3,7 +3,8 @@
 Every trial is a row of the store, checked before it was timed, like any other: the same command goes on from what is
 there, other sweeps need not measure it again, and models learn from it.  The budget is for all problems together; each
 gets an equal part of what is left.  A batch that is begun is finished, and none is begun that is not expected to end
-in time.
+in time: the first by what such kernels are said to take (`price`), the others by what those before took.  One kernel is
+tried in any case where nothing is known: a search that finds nothing is of no use.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tilewright.dispatch import learned
 from tilewright.dispatch.results import OK
 from tilewright.errors import RequestError
 from tilewright.ops.base import plain
+from tilewright.tune import quiet
+from tilewright.tune.price import Prices
 from tilewright.tune.search import UNKNOWN_SPREAD, Halving, Random, Seen, Space, Strategy, Trial, strategy
 from tilewright.tune.sweep import Item, Sweep, Work
 
@@ -33,6 +36,8 @@ ROUNDS = {"halving": 16}  # of a whole measurement, where nobody says: enough th
 RESAMPLED = 1000
 
 Evaluate = Callable[[Sequence[Trial]], Sequence[Seen]]
+# Seconds that the first trial is expected to take, the first two together, and so on.
+Price = Callable[[Sequence[Trial]], Sequence[float]]
 Clock = Callable[[], float]
 
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -89,9 +94,12 @@ class Trace:
 
 def run(
     space: Space, way: Strategy, evaluate: Evaluate, seconds: float, *, rounds: int, clock: Clock = time.monotonic,
-    known: Mapping[int, Seen] | None = None,
+    known: Mapping[int, Seen] | None = None, price: Price | None = None,
 ) -> Trace:  # fmt: skip
-    """Ask, evaluate and tell until the time is used up or nothing is left; `known` is told first, and costs nothing."""
+    """Ask, evaluate and tell until the time is used up or nothing is left; `known` is told first, and costs nothing.
+
+    Without a price a trial is expected to take as long as those of the batch before, and the first batch is not priced.
+    """
     start = clock()
     trace = Trace(len(space), len(known or {}))
 
@@ -103,20 +111,40 @@ def run(
 
     for place, seen in sorted((known or {}).items()):
         hear(Trial(place, seen.rounds), seen)
-    each = 0.0  # seconds that a trial of the last batch took
+    costs = _Costs(price)
     while True:
         trials = list(way.ask())
         trace.finished = not trials
         left = seconds - (clock() - start)
-        if each:
-            trials = trials[: max(0, int(min(left / each, len(trials))))]
-        if not trials or left <= 0:
+        if left <= 0:
+            return trace
+        trials = costs.within(trials, left, least=0 if trace.met else 1)
+        if not trials:
             return trace
         begun = clock()
         for trial, seen in zip(trials, evaluate(trials), strict=True):
             hear(trial, seen)
             trace.steps.append(Step(trial, seen, clock() - start))
-        each = max(1e-9, (clock() - begun) / len(trials))
+        costs.took(clock() - begun)
+
+
+class _Costs:
+    """What trials are expected to take: their price, by as much as the batch before took more or less than its own."""
+
+    def __init__(self, price: Price | None) -> None:
+        self._price: Price = price or (lambda trials: range(1, len(trials) + 1))
+        self._scale = 1.0 if price is not None else 0.0
+        self._asked = 0.0  # the price of the batch that was begun
+
+    def within(self, trials: Sequence[Trial], left: float, least: int) -> list[Trial]:
+        """The first ones that are expected to end in time, `least` of them in any case."""
+        prices = list(self._price(trials))
+        kept = list(trials[: max(least, sum(self._scale * one <= left for one in prices))])
+        self._asked = max(1e-9, float(prices[len(kept) - 1])) if kept else 0.0
+        return kept
+
+    def took(self, seconds: float) -> None:
+        self._scale = max(1e-9, seconds) / self._asked
 
 
 # -- how far from the best ---------------------------------------------------------------------------------------------
@@ -201,6 +229,7 @@ class Searching:
     def __init__(self, registry: Registry, sweep: Sweep, search: Search) -> None:
         self.registry, self.sweep, self.search = registry, sweep, search
         self.rounds = sweep.options.method.rounds
+        self.prices = Prices(sweep.op.name, sweep.target, sweep.threads, sweep.options.jobs)
 
     def run(self, work: Work, on_row: OnRow | None = None, on_build: Any = None) -> list[Found]:
         """One problem after another."""
@@ -216,7 +245,8 @@ class Searching:
         way = strategy(self.search.name, space, self.search.seed, self.rounds)
         known = self._known(item, way)
         trace = run(
-            space, way, self._evaluate(item, on_row, on_build), seconds, rounds=self.rounds, known=known
+            space, way, self._evaluate(item, on_row, on_build), seconds, rounds=self.rounds, known=known,
+            price=self._price(item),
         )  # fmt: skip
         chance = isinstance(way, Random) and _by_chance(trace, way)
         return Found(item, trace, regret(trace, self._elsewhere(item), by_chance=chance, seed=self.search.seed))
@@ -272,6 +302,19 @@ class Searching:
             return [_seen(rows.get(one.digest), rounds) for one in specs]
 
         return evaluate
+
+    def _price(self, item: Item) -> Price:
+        """What a batch takes: compilers, then runs, and the wait for others where they are at work now."""
+        options, crew = self.sweep.options, self.sweep.crew
+        wait = options.patience if crew.on_host and (quiet.busy() or 0.0) > quiet.QUIET else 0.0
+
+        def price(trials: Sequence[Trial]) -> list[float]:
+            specs = [item.specs[one.place] for one in trials]
+            method = replace(options.method, rounds=max(one.rounds for one in trials)) if trials else options.method
+            parts = zip(self.prices.builds(specs), self.prices.batches(item.problem, specs, method), strict=True)
+            return [wait + build + run for build, run in parts]
+
+        return price
 
     def _elsewhere(self, item: Item) -> list[float]:
         """Every time that the store has of the problem on this device with these threads, by whatever protocol."""

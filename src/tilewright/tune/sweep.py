@@ -14,6 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright import events
 from tilewright.dispatch.measure import winner
 from tilewright.dispatch.records import Record, Timing
 from tilewright.dispatch.results import OK, KernelRow, Result, Results, canonical, problem_digest
@@ -23,6 +24,7 @@ from tilewright.tune import quiet
 from tilewright.tune.crew import Batch, Crew, OnLost, Said, attend, here
 from tilewright.tune.forge import Forge, Heard
 from tilewright.tune.lane import BATCH, LIMIT
+from tilewright.tune.price import START, TRUST, Prices
 from tilewright.tune.spent import Spent
 
 SpecsOf = Callable[[Any], Iterable[KernelSpec]]
@@ -62,12 +64,22 @@ class Progress:
     started: float = field(default_factory=time.monotonic)
     spent: Spent = field(default_factory=Spent)  # seconds of lanes, by what they went to; at the end
 
+    expected: float = 0.0  # seconds that measuring was said to take, before any was known
+    expected_done: float = 0.0  # of these, for what is done
+    to_build: int = 0  # kernels that are built while others are measured
+
     @property
     def seconds_left(self) -> float | None:
-        """What is left takes, going by the rate so far."""
+        """What is left takes: by what was expected of it, times as much as what is done took more or less than that.
+
+        Not less than the compilers need, where they work beside.
+        """
         if not self.done:
             return None
-        return (time.monotonic() - self.started) / self.done * (self.total - self.done)
+        taken = time.monotonic() - self.started
+        rate = (taken + TRUST) / (self.expected_done + TRUST)
+        build = taken / self.built * max(0, self.to_build - self.built) if self.built else 0.0
+        return max(rate * max(0.0, self.expected - self.expected_done), build)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +167,25 @@ class Sweep:
     ) -> Progress:
         """Measure all that is left; a row is in the store before `on_row` hears of it."""
         progress = Progress(work.total)
-        forge = Forge((spec for one in work.items for spec in one.specs), self.crew.builds, on_build)
+        prices = self._priced(work, progress)
+        forge = Forge(
+            (spec for one in work.items for spec in one.specs), self.crew.builds, _counting(on_build, progress)
+        )
         if self.crew.on_host:
             self._build_all(forge)  # compilers beside a measurement would be measured too
             progress.spent["build"] = time.monotonic() - progress.started
             progress.started = time.monotonic()
         else:
+            progress.to_build = forge.wanted
             forge.start()
         for said in attend(self.crew, self._batches(work), forge, self.options.method, on_lost):
-            rows = [self._result(one) for one in said]
-            self.store.put(rows)
-            for row in rows:
+            if not progress.done:
+                progress.started = max(progress.started, forge.ready_at)
+            results = [self._result(one) for one in said]
+            self.store.put(results)
+            for one, row in zip(said, results, strict=True):
                 progress.done += 1
+                progress.expected_done += prices[one.problem]
                 if row.status != OK:
                     progress.failed[row.status] += 1
                 if on_row is not None:
@@ -174,6 +193,22 @@ class Sweep:
         for lane in self.crew.lanes:
             progress.spent.add(lane.spent)
         return progress
+
+    def _priced(self, work: Work, progress: Progress) -> dict[Any, float]:
+        """What a row of each problem is expected to take: as its first kernel does, and its part of what they share."""
+        price, method, lanes = (
+            Prices(self.op.name, self.target, self.threads),
+            self.options.method,
+            len(self.crew.lanes),
+        )
+        found = {
+            one.problem: (price.row(one.specs[0], one.problem, method) + price.problem(one.problem) / len(one.specs))
+            / lanes
+            for one in work.items
+        }
+        progress.expected_done = START
+        progress.expected = START + sum(found[one.problem] * len(one.specs) for one in work.items)
+        return found
 
     def _build_all(self, forge: Forge) -> None:
         """With lanes that get ready meanwhile."""
@@ -245,6 +280,15 @@ class Sweep:
             self.op.name, plain(item.problem), self.threads, self.target, best.kernel.digest, timings, best.method,
             best.versions, self._machine,
         )  # fmt: skip
+
+
+def _counting(heard: Heard | None, progress: Progress) -> Heard:
+    def count(event: events.Event) -> None:
+        progress.built += isinstance(event, (events.KernelBuilt, events.BuildFailed))
+        if heard is not None:
+            heard(event)
+
+    return count
 
 
 def run_all(

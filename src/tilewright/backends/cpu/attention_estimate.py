@@ -37,7 +37,9 @@ def seconds(spec: KernelSpec, problem: AttentionProblem, threads: int) -> float:
     schedule: CpuSchedule = spec.schedule
     arch = arch_by_name(spec.arch)
     team = max(1, min(threads, problem.flops // 2 // SMALL + 1))
-    if isinstance(schedule, CpuTiledSchedule):
+    if not problem.batch:
+        cycles = 0.0  # no sequence, nothing to share out
+    elif isinstance(schedule, CpuTiledSchedule):
         cycles = _tiled(schedule, problem, arch, team)
     elif isinstance(schedule, CpuDecodeSchedule):
         cycles = _decode(schedule, problem, arch, team)

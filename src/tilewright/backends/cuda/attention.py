@@ -29,8 +29,9 @@ def _ws(spec: KernelSpec) -> Fields:
         "warpgroups": h.warpgroups,
         "stages": h.stages,
         "together": h.together,
-        "pack_heads": flag(h.pipeline == "decode"),
+        "pack_heads": flag(h.packs),
         "dynamic": flag(h.dealing == "dynamic"),
+        "shares": flag(h.pipeline == "shares"),
         "row_stages": h.row_stages,
     }
 
@@ -58,6 +59,7 @@ def _combine(spec: KernelSpec) -> Fields:
 
 
 _WS = Pipeline("attention_ws.h", "attention_host_ws.h", "TW_DEVICE_ATTENTION_WS", "HostAttentionWs", _ws)
+_SHARES = ("attention_ws.h", "attention_host_shares.h", "TW_DEVICE_ATTENTION_WS", "HostAttentionShares")
 _MMA = Pipeline("attention_mma.h", "attention_host_mma.h", "TW_DEVICE_ATTENTION_MMA", "HostAttentionMma", _mma)
 _LOOPS = ("attention_loops.h", "attention_host_loops.h", "TW_DEVICE_ATTENTION_LOOPS", "HostAttentionLoops")
 _COMBINE = ("attention_combine.h", "attention_host_combine.h", "TW_DEVICE_ATTENTION_COMBINE", "HostAttentionCombine")
@@ -66,6 +68,7 @@ PIPELINES = {
     "combine": Pipeline(*_COMBINE, _combine),
     "ws": _WS,
     "decode": _WS,
+    "shares": Pipeline(*_SHARES, _ws),
     "fp8": Pipeline("attention_fp8.h", "attention_host_fp8.h", "TW_DEVICE_ATTENTION_FP8", "HostAttentionFp8", _fp8),
     "latent": Pipeline(*_LATENT, _latent),
     "mma": _MMA,

@@ -5,7 +5,8 @@ ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A 
              its scores and their exponentials one after another.  No step is faster than the bytes it fetches, none of
              the launch faster than memory, and the items fill whole waves of blocks.  The constants are a fit to 90
              times of an H200 (within 5 %; the fastest of two or three kernels is found, or lost by 2 %)
-combine      rounds of rows, and the parts that one warp reads one after another
+shares       the same, of tiles that are dealt evenly; then one block reads the pieces of an item
+combine      rounds of rows, and the parts that one warp does not read at once
 fp8, mma     `attention_estimate_mma.py`
 latent       `attention_estimate_latent.py`
 loops        products of plain threads
@@ -23,8 +24,10 @@ from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.nvidia_schedules import ROWS, CombineSchedule, WsSchedule
+from tilewright.ops.attention.nvidia_shares import meeting
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.attention.splits import differ
 from tilewright.ops.base import KernelSpec
 
 START = 4e-6
@@ -40,16 +43,25 @@ UNIT_BYTES = 6e10  # a second that one multiprocessor fetches
 MEMORY = 4.2e12
 EXPOSED = 0.33  # of the time memory takes, beside products
 BOX = 2e-8  # of each box that pages come by
+LEAST_TILES = 4  # of a share: cuda/attention_ws_shape.h
+UNEVEN = 1.4  # how much longer the longest sequences take, of those whose lengths the device tells
 SHORT_STREAM = 4  # steps: cuda/attention_scores.h
 CARRY = 0.6e-6  # rows of packed heads, which threads carry; where there are few, and of each element where all are
 CARRIED, MOST_CARRIED = 1.5e-8, 2e-6
-ROW, PART = 1.5e-6, 1.2e-7  # of a combined row; and of each part that a warp reads
-ROWS_AT_ONCE = 64  # warps that combine on a multiprocessor
+ROW, MORE_PARTS = 1.5e-6, 7e-7  # of a combined row; and of parts that a warp reads after the first
+PARTS_AT_ONCE, WARPS_AT_ONCE = 8, 32  # of a warp; that combine on a multiprocessor: cuda/attention_combine.h
 LOOP_MACS = 4e11
 LOOP_KEY = 3e-8  # of one key after another on one warp
 
 
 def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
+    """Shares alone do not wait for the longest sequence of few rows."""
+    p, group = problem, problem.heads_q // max(1, problem.heads_kv)
+    waits = spec.schedule.pipeline != "shares" and p.family == "forward" and group * p.rows <= ROWS and differ(p)
+    return _of_equal_sequences(spec, p) * (UNEVEN if waits else 1.0)
+
+
+def _of_equal_sequences(spec: KernelSpec, problem: AttentionProblem) -> float:
     if isinstance(spec.schedule, WsSchedule):
         return _ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, Fp8Schedule):
@@ -66,25 +78,29 @@ def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
 
 def _combine(spec: KernelSpec, h: CombineSchedule, p: AttentionProblem) -> float:
     rows = p.heads_q * p.batch * p.rows
-    rounds = whole(rows, ROWS_AT_ONCE * (arch_by_name(spec.arch).compute_units or 1) // h.warps)
+    rounds = whole(rows, WARPS_AT_ONCE * (arch_by_name(spec.arch).compute_units or 1) // h.warps)
     read = 4.0 * p.splits * p.head_v * rows
-    return START + rounds * (ROW + PART * whole(p.splits, h.warps)) + read / MEMORY
+    turns = whole(p.splits, PARTS_AT_ONCE * h.warps)
+    return START + rounds * (ROW + MORE_PARTS * (turns - 1)) + read / MEMORY
 
 
 def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
     places = (arch_by_name(spec.arch).compute_units or 1) * h.together
-    group = p.heads_q // max(1, p.heads_kv) if h.pipeline == "decode" else 1
+    group = p.heads_q // max(1, p.heads_kv) if h.packs else 1
     walked = walk(p, h, group)
     if h.warpgroups > 1 and (h.row_stages == 1 or walked.steps > SHORT_STREAM):
         walked = walk(p, h, group, ROWS)
     item = ITEM * (STREAMED if h.row_stages > 1 else 1.0)
-    if h.pipeline == "decode":
+    if h.packs:
         item += CARRY if h.warpgroups == 1 else min(MOST_CARRIED, CARRIED * p.head_qk)
     step = _step(spec.signature, h, min(walked.items, places)) + BOX * _boxes(spec.signature, h, p)
     all_items = walked.waves(places) * (walked.steps * step + item)
-    exposed = (
-        0.0 if h.pipeline == "decode" and h.warpgroups == 1 else EXPOSED
-    )  # whose steps are as long as memory takes
+    if h.pipeline == "shares":
+        tiles = walked.items * walked.steps
+        blocks = min(places, max(1.0, tiles / LEAST_TILES))
+        pieces = max(1.0, blocks / walked.items)
+        all_items = tiles / blocks * step + max(1.0, walked.items / blocks) * item + meeting(p, pieces)
+    exposed = 0.0 if h.packs and h.warpgroups == 1 else EXPOSED  # whose steps are as long as memory takes
     return START + max(all_items + exposed * p.bytes / MEMORY, p.bytes / MEMORY)
 
 
@@ -103,6 +119,6 @@ def _step(s: AttentionSignature, h: WsSchedule, busy: int) -> float:
     alone = h.tile_n * KEY * scored + 64 * h.tile_n * s.head_qk / UNIT_MACS
     stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes
     fetch = stage * h.together / UNIT_BYTES
-    if h.pipeline == "decode" and h.warpgroups == 1:  # keys that nobody else reads come from memory
+    if h.packs and h.warpgroups == 1:  # keys that nobody else reads come from memory
         fetch = max(fetch if busy > h.together else 0.0, stage * busy / MEMORY)
     return max((max(shared, alone) + STEP) * (TWO_STAGES if h.stages == 2 and h.warpgroups > 1 else 1.0), fetch)

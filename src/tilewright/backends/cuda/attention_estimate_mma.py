@@ -22,7 +22,7 @@ SCORED = 2.0
 WIDENED = 1.2e12  # bytes of fp8 a second, each for each warp along rows
 UNIT_BYTES, MEMORY, OLDER_MEMORY = 5e10, 4e12, 1.6e12
 BUSY_BYTES = 9.6e4  # under way, that keep a multiprocessor's share of memory busy
-FP8_MACS, HIDDEN = 5.0e12, 0.75  # products of fp8 by wgmma; of the shorter of products and exponentials
+FP8_MACS, FP8_TILE = 5.0e12, 0.63e-6  # products of fp8 by wgmma beside exponentials; to wait for and to begin a tile
 BESIDE_WGMMA = 1.4  # guessed constants stand back behind the fitted ones of kernels with wgmma
 ALONE = 1.3  # how much longer a step takes where one block has the multiprocessor for itself
 
@@ -47,7 +47,7 @@ def fp8_seconds(spec: KernelSpec, h: Fp8Schedule, p: AttentionProblem) -> float:
     multiply, weigh = scores * (s.head_qk + s.head_v) / FP8_MACS, scores / UNIT_SCORES
     if s.bias != "none" or s.masked or s.softcap or s.dropout:
         weigh *= SCORED
-    step = max(multiply, weigh) + (1 - HIDDEN if h.warpgroups > 1 else 1.0) * min(multiply, weigh)
+    step = FP8_TILE + max(multiply, weigh) + (0.0 if h.warpgroups > 1 else min(multiply, weigh))
     return START + max(waves * (walked.steps * step + ITEM), p.bytes / MEMORY)
 
 

@@ -46,6 +46,7 @@ def _band(spec: KernelSpec) -> Fields:
     twin = ConvTmaWsSchedule("tma_ws", h.tile, h.stages, grouping="pingpong", merged=h.merged)
     return {
         **_tma_ws(KernelSpec(spec.op, spec.signature, twin, spec.arch)),
+        "deep": h.tile[2],
         "band": h.band,
         "taps": h.taps,
         "slice": h.slice,

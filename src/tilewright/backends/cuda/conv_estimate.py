@@ -13,9 +13,9 @@ from math import prod
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia_bands import band_rows, side_by_side
+from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_copies
-from tilewright.ops.conv.nvidia_places import merged_groups
+from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -45,6 +45,8 @@ SLICED = 0.8  # slices of merged groups take at least so much of all columns
 DIAGONAL = 1.4e-7  # to ask for the weights of one of merged groups
 PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 2.4e-9}  # a pixel of a walk, by dimensions
 BAND_PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 1.8e-9}
+BAND_ROW = 2e-9  # a row of weights that does not stay
+FEW_TAPS, FEW_TAPS_OF_THREE = 2.5e-7, 1e-7  # a band of strides is soon read, and the next not there; by stages
 ODD_PIXEL = 1.3  # so many times that where pixels are no whole 32 bytes
 SHORT_WALK = 1.2  # and where tiles have few
 BESIDE = 0.3  # of what is hidden behind the longer of walk and product
@@ -67,6 +69,8 @@ SHORT_ROW = 5e-9  # one of them, where there is none
 
 
 def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
+    if not problem.batch:
+        return START  # nothing to walk over: kernels for other shapes take it too
     if isinstance(spec.schedule, ConvTmaWsSchedule):
         if spec.schedule.pipeline == "folded":
             return _folded(spec, spec.schedule, problem)
@@ -131,19 +135,22 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     if data:
         deep, columns = columns, deep
     sizes = p.size if data else p.out
-    grid = [size + (w - 1) * d for size, w, d in zip(sizes, p.window, p.dilation, strict=True)]
+    grid = [size + (w - 1) * d // s for size, w, d, s in zip(sizes, p.window, p.dilation, p.stride, strict=True)]
     if len(grid) == 3:
         grid[0] = sizes[0]
     m, n, blocks = schedule.tile[0], schedule.tile[1], -(-deep // 64)
     tiles = -(-p.batch * prod(grid) // m) * -(-columns // n) * (p.groups // merged)
     rounds = -(-tiles // UNITS)
     sliced = max(SLICED, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
-    multiply = m * n * 64 * taps * blocks / BAND_MACS * sliced
-    planes = taps // prod(p.window[-2:])
+    multiply = m * n * schedule.tile[2] * taps * blocks / BAND_MACS * sliced
+    planes = band_kinds(p)
     resident = taps * blocks <= schedule.taps and tiles // max(1, -(-p.batch * prod(grid) // m)) <= UNITS
     diagonal = merged > 1 and blocks == 1 and not (p.group_channels % 8 or p.group_filters % 8)
-    fetched = 128.0 * blocks * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE
+    pixel = 2.0 * max(32, min(64, deep)) * blocks  # and a row of weights: bytes
+    fetched = pixel * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE
     walk = planes * blocks * (m + band_rows(p)) * BAND_PIXEL[len(grid)]
+    if merged == 1 and not resident:
+        walk += taps * blocks * n * BAND_ROW
     if diagonal and not resident:
         walk += taps * merged * DIAGONAL
     short, again = _short_rows(p, schedule, taps * blocks * n * (1 if resident else rounds))
@@ -151,6 +158,8 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
     again += ADD_START if merged > 1 and not diagonal else 0.0
     longest = max(multiply, fetched, walk)
     step = longest + BAND_BESIDE * (multiply + fetched + walk - longest) + BAND_TILE
+    if max(p.stride[-2:]) > 1:
+        step += planes * blocks * (FEW_TAPS if schedule.stages == 2 else FEW_TAPS_OF_THREE)
     return START + BAND_FILL + max(rounds * step, p.bytes / THROUGH) + again
 
 
@@ -226,7 +235,7 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     short, filled = (0.0, 0.0) if weight else _short_rows(p, schedule, counted.steps * schedule.tile[1])
     walk = START + BAND_FILL + counted.steps * walked * pixel + short
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)
-    apart = merged > 1 or (weight and p.group_channels % 64 > 0)
+    apart = merged > 1 or (weight and odd_columns(p) and not ragged(p))
     copied = 2 * again if apart else 0.0
     product_time = gemm_estimate.seconds_of(counted._replace(moved=_moved(p), copies=float(apart), copied=copied))
     if p.variant == "forward":

@@ -122,6 +122,17 @@ template <AttentionPages layout> TW_BOTH KeyPlace cache_place(const tw_attention
   if constexpr (layout != AttentionPages::none) return in_page<layout>(x.pages, strides, sequence, key, head_kv);
   else return {sequence * strides.batch + key * strides.row + head_kv * strides.head, 0};
 }
+// Whether a cache has such a place, and the tables of turns a row for it.  Lengths and page tables in a GPU's memory are
+// believed, but a row that would go into memory of somebody else is not written.
+template <AttentionPages layout>
+TW_BOTH bool cache_has(const tw_attention_append_args &x, int64_t sequence, int64_t key) {
+  if (key < 0 || (x.rotary > 0 && key >= x.table_rows)) return false;
+  if constexpr (layout == AttentionPages::none) return key < x.keys;
+  const int64_t logical = key / x.pages.size;
+  if (logical >= (x.pages.indptr ? pages_of(x.pages, sequence) : x.pages.stride)) return false;
+  const int64_t page = page_of(x.pages, sequence, logical);
+  return page >= 0 && page < x.pages.count;
+}
 // Element d of a key, and of a value, that lies at such a place.
 template <AttentionPages layout, int bytes> TW_BOTH int64_t k_element(const KeyPlace &p, int64_t page_size, int64_t d) {
   constexpr int64_t vec = 16 / bytes;

@@ -110,8 +110,10 @@ def registers(one: Instance) -> int:
     rows = 0 if one.pipeline == "qs" else m0 * sub_head(k0max) * one.bytes // 4 // lanes
     biased = scores * one.bytes // 4 if one.bias == "bias" else 0
     dropping = DRAWN if one.dropout else 0
+    # Where each score lies is kept from step to step, beside K on its way: a kernel of one wave spilled 43.
+    placed = scores if one.bias == "alibi" and one.mask != "no" and one.pipeline in LOADED and lanes == WAVE else 0
     coming = coming * one.bytes // 4 // lanes
-    return m0 * n1 // lanes + scores + scores * one.bytes // 4 + rows + biased + coming + dropping
+    return m0 * n1 // lanes + scores + scores * one.bytes // 4 + rows + biased + coming + dropping + placed
 
 
 def _lacking(one: Instance, arch: Arch) -> Iterator[Violation]:

@@ -2,6 +2,7 @@
 
 ws       sm_90a: the copy engine feeds wgmma, softmax beside multiplications; rows of 16 bytes
 decode   the same with the query heads of one head of keys packed into a tile of rows
+shares   the same again, all keys there are dealt in equal shares; pieces are put together by the last who has one
 fp8      sm_90a: both products in e4m3 (`nvidia_fp8.py`)
 latent   sm_90a: heads of 576 whose values are the first 512 of their keys (`nvidia_latent.py`)
 mma, mma_decode   sm_80 on, and what the copy engine does not read: mma.sync and cp.async (`nvidia_mma.py`)
@@ -23,6 +24,7 @@ from tilewright.ops.attention.nvidia_schedules import (
     COLUMNS,
     HEADS_QK,
     HEADS_V,
+    ROWS,
     CombineSchedule,
     WsSchedule,
     allowed_registers,
@@ -83,6 +85,9 @@ def _ws_tile(signature: AttentionSignature, schedule: AttentionSchedule, arch: A
     if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
         message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
         yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
+    if h.pipeline == "shares" and (signature.family != "forward" or h.warpgroups > 1 or h.dealing != "striped"):
+        message = f"shares of {signature.family}, {h.warpgroups} multiplying warpgroups, {h.dealing}"
+        yield Violation("nv-shares", message, "use the forward family, one warpgroup and striped, or decode")
     if h.stages > MAX_STAGES:
         yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
     yield from shared_rule(shared_bytes(signature, h), available_bytes(h, arch))
@@ -115,7 +120,11 @@ def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[V
     out = DTYPES[p.dtype_out].bytes
     if p.head_v * out % LINE_BYTES:
         yield _violation("nv-alignment", "a head's results are no whole 16 bytes")
-    if schedule.pipeline in ("decode", "latent") and p.head_qk % 8:
+    if schedule.pipeline == "shares" and p.rows * (p.heads_q // max(1, p.heads_kv)) > ROWS:
+        yield _violation("nv-rows", f"more than {ROWS} rows read a head of keys")
+    if schedule.pipeline == "shares" and p.batch * p.heads_kv * max(1, -(-p.keys // schedule.tile_n)) >= MOST:
+        yield _violation("nv-size", "2^30 or more tiles of keys")
+    if schedule.pipeline in ("decode", "shares", "latent") and p.head_qk % 8:
         yield _violation("nv-alignment", "a head's elements are no whole 16 bytes")
     read = all(_readable(p.shape(one), getattr(p, f"{one}_strides"), DTYPES[p.dtype_q].bytes) for one in "qkv")
     if not p.aligned or not read or any(one * out % LINE_BYTES for one in p.o_strides):

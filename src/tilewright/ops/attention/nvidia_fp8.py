@@ -17,8 +17,8 @@ from tilewright.ops.base import Violation
 
 LINE = 128  # bytes of one swizzled row
 HEADS = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for
-COLUMNS = range(32, 257, 32)
-REGISTERS = {1: 240, 2: 216, 3: 152}  # of a multiplying thread, by warpgroups
+COLUMNS = range(64, 257, 32)  # keys of a tile, which goes in two parts of whole products
+REGISTERS = {1: 240, 2: 232, 3: 152}  # of a multiplying thread, by warpgroups
 BESIDE_REGISTERS = 28
 BARRIERS = 8 * 2
 
@@ -71,7 +71,7 @@ def most_stages(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch
 def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of one byte."""
     s = signature
-    held = BESIDE_REGISTERS + feature_registers(s)
+    held = BESIDE_REGISTERS + feature_registers(s) * 3 // 2  # in two parts of the loop
     return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 8 + held
 
 
@@ -93,7 +93,8 @@ def tile_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: 
         return
     s, h = signature, schedule
     if h.tile_n not in COLUMNS:
-        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not whole products of 32 keys", "use 32 to 256 by 32")
+        message = f"tile_n {h.tile_n} is not two parts of whole products of 32 keys"
+        yield Violation("nv-tile-n", message, "use 64 to 256 by 32")
     allowed = REGISTERS.get(h.warpgroups)
     if allowed is None:
         yield Violation("nv-warpgroups", f"{h.warpgroups} multiplying warpgroups", "use 1 to 3")
@@ -110,7 +111,7 @@ _TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
     32: ((3, 128, 4), (2, 192, 4)),
     64: ((3, 128, 4), (2, 192, 3), (2, 128, 4)),
     96: ((2, 160, 3), (3, 96, 4), (2, 128, 3)),
-    128: ((2, 160, 2), (2, 192, 2), (2, 128, 3), (3, 96, 3)),
+    128: ((2, 192, 2), (2, 160, 2), (2, 128, 3), (3, 96, 3)),
     160: ((2, 128, 2), (2, 96, 2)),
     192: ((2, 128, 2), (2, 96, 2)),
     256: ((2, 64, 2), (2, 96, 2)),
@@ -125,7 +126,7 @@ def schedules(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator
     found = []
     for warpgroups, keys, stages in _TILES.get(max(s.head_qk, s.head_v), ()):
         made = Fp8Schedule(keys, warpgroups, 1)
-        while made.tile_n > LINE // 4 and registers(s, made) > REGISTERS[warpgroups]:
+        while made.tile_n > COLUMNS[0] and registers(s, made) > REGISTERS[warpgroups]:
             made = replace(made, tile_n=made.tile_n - 32)
         found.append(replace(made, stages=min(stages, most_stages(s, made, arch))))
     legal = [one for one in dict.fromkeys(found) if not any(list(rule(s, one, arch)) for rule in RULES)]

@@ -1,7 +1,8 @@
 """The schedules of attention on NVIDIA GPUs.
 
 WsSchedule   sm_90a: the copy engine feeds wgmma, warp-specialised and persistent.  `ws` keeps tiles of query rows of
-             one head; `decode` packs the query heads of one head of keys into a tile, for few rows
+             one head; `decode` packs the query heads of one head of keys into a tile, for few rows; `shares` does so
+             too, and every block takes an equal share of all keys there are
 CombineSchedule   parts of such put together
 """
 
@@ -28,6 +29,7 @@ UNIT_SHARED, BLOCK_SHARED = 233472, 1024  # bytes of shared memory of a multipro
 # Registers of a multiplying thread, by warpgroups and blocks that share a multiprocessor: cuda/attention_ws_shape.h.
 REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
 PAGED_REGISTERS = {(2, 1): 224}  # where whoever feeds needs more, to find pages
+SHARES_REGISTERS = {(1, 2): 192}  # or to find its share
 # What it needs beside scores, weights and results: places, rows, what the compiler keeps.
 BESIDE_REGISTERS = 26
 
@@ -44,7 +46,7 @@ class WsSchedule:
     dealing: str = "striped"  # of items to blocks; dynamic: whoever is done takes the next
     row_stages: int = 1  # tiles of rows under way; with two, an item begins beside the end of the one before
 
-    pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode")
+    pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode", "shares")
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "dealing": ("striped", "dynamic")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
@@ -52,6 +54,11 @@ class WsSchedule:
     @property
     def tile_m(self) -> int:
         return ROWS * self.warpgroups
+
+    @property
+    def packs(self) -> bool:
+        """Query heads of one head of keys into a tile of rows."""
+        return self.pipeline != "ws"
 
     def label(self) -> str:
         said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
@@ -102,8 +109,9 @@ def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch)
 def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> int | None:
     """What a multiplying thread may hold; None where no kernel has so many warpgroups or blocks."""
     which = schedule.warpgroups, schedule.together
-    paged = PAGED_REGISTERS if signature.pages != "none" else {}
-    return paged.get(which, REGISTERS.get(which))
+    fewer = PAGED_REGISTERS if signature.pages != "none" else {}
+    fewer = SHARES_REGISTERS if schedule.pipeline == "shares" else fewer
+    return fewer.get(which, REGISTERS.get(which))
 
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
@@ -166,7 +174,14 @@ def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[Ws
         yield replace(first, pipeline="decode", row_stages=1)
 
 
-def _own(signature: AttentionSignature, arch: Arch) -> bool:
+def shares(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
+    """Those of `decode` that keep one warpgroup: the usual, or all."""
+    found = (one for one in decode(signature, arch, wide) if one.warpgroups == 1)
+    for one in found if wide else (next(found),):
+        yield replace(one, pipeline="shares")
+
+
+def own(signature: AttentionSignature, arch: Arch) -> bool:
     """Whether the pipelines of sm_90a have kernels of a signature."""
     s = signature
     two = s.dtype_q == s.dtype_kv and s.dtype_q in ("bf16", "fp16")
@@ -174,14 +189,15 @@ def _own(signature: AttentionSignature, arch: Arch) -> bool:
 
 
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:
-    wide, own = pool != "default", _own(signature, arch)
-    if own and signature.family in WsSchedule.serves:
+    wide, ours = pool != "default", own(signature, arch)
+    if ours and signature.family in WsSchedule.serves:
         if signature.family == "forward":
             yield from ws(signature, arch, wide)
+            yield from shares(signature, arch, wide)
         yield from decode(signature, arch, wide)
     yield from nvidia_fp8.schedules(signature, arch, wide)
     yield from nvidia_latent.schedules(signature, arch, wide)
-    yield from nvidia_mma.schedules(signature, arch, wide, own)
+    yield from nvidia_mma.schedules(signature, arch, wide, ours)
     if signature.family == "combine":
         yield from map(CombineSchedule, (1, 4) if pool == "default" else (1, 2, 4, 8))
     yield LoopsSchedule()

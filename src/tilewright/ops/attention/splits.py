@@ -5,13 +5,17 @@ second stage.  The rule takes the number of parts, each of at least 4 tiles of 6
 account (the constants are those of an H200; others differ in both rates alike):
 
     places    two a compute unit for heads of up to 128 elements, one for larger
-    busy      the places that have a block: at most all, at most blocks x parts
+    busy      the places that have a block: all, and of the last wave those that are left
     step      64 keys of one block: as long as it takes alone, or as memory takes for those of all busy places
-    time      waves of blocks x (steps x step + to begin and end one)
+    time      of each wave of blocks steps x step, and to begin and end one
               and with more than one part: the second stage, and what it reads that the first wrote
 
 A block is 64 rows (those of a group of query heads together, as decode kernels take them).  A CPU has one part: its
 kernels share the keys of a row among threads by themselves.
+
+Sequences whose lengths only the device knows are not divided here, where a kernel takes them that deals all keys there
+are in equal shares (`shares` on NVIDIA GPUs): everybody would wait for parts of the longest one.  Unless its one block
+that adds up the pieces of an item would take more than a second stage by over 5 % of the time.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.attention import nvidia_shares
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
 
@@ -28,10 +33,12 @@ TILE_ROWS, TILE_KEYS = 64, 64
 LEAST_TILES = 4  # of a part
 LEAST_KEYS = LEAST_TILES * TILE_KEYS
 SMALL_HEAD = 128  # elements, of which two blocks fit a compute unit
-MEMORY = 4.2e12  # bytes a second
-ALONE = 4.5e10  # bytes of keys and values a second, by one block that nobody else slows down
-BEGIN = 2e-6  # to begin and to end a block's work
+LATENT_V = 512  # elements
+MEMORY = 4.35e12  # bytes a second
+ALONE, STEP = 6e10, 3e-7  # bytes of keys and values a second by one block that nobody else slows down; and of each step
+BEGIN = 1e-6  # to begin and to end a block's work
 COMBINE = 4e-6  # the second stage
+SPENT = 0.05  # of the time, that equal shares may cost where all turn out equally long
 EVEN = 1.01  # of numbers that differ less the least is taken
 
 
@@ -59,31 +66,59 @@ def parts(walk: Walk) -> int:
 
 
 def _seconds(walk: Walk, tiles: int, count: int) -> float:
-    tile = TILE_KEYS * walk.key_bytes
-    busy = min(walk.places, walk.blocks * count)
-    step = float(((tile / ALONE) ** 3 + (busy * tile / MEMORY) ** 3) ** (1 / 3))  # the longer of both, or a little more
-    waves = -(-walk.blocks * count // walk.places)
+    tile, steps = TILE_KEYS * walk.key_bytes, -(-tiles // count)
+    waves, left = divmod(walk.blocks * count, walk.places)
+
+    def wave(busy: int) -> float:
+        alone, shared = STEP + tile / ALONE, busy * tile / MEMORY
+        return steps * float((alone**3 + shared**3) ** (1 / 3)) + BEGIN  # the longer of both, or a little more
+
     second = COMBINE + 2 * count * walk.result_bytes / MEMORY if count > 1 else 0.0
-    return waves * (-(-tiles // count) * step + BEGIN) + second
+    return waves * wave(walk.places) + (wave(left) if left else 0.0) + second
 
 
 def splits_of(problem: AttentionProblem, arch: Arch) -> int:
     """Parts a forward problem is walked in on an arch; 1 of a stage."""
-    p = problem
-    if p.family != "forward":
+    if problem.family != "forward":
         return 1
-    if p.splits:
-        return p.splits
+    if problem.splits:
+        return problem.splits
+    count = walked_parts(problem, arch)
+    if count == 1 or not differ(problem) or not nvidia_shares.serves(problem, arch.name):
+        return count
+    walk = _walk(problem, arch)
+    more = nvidia_shares.meeting(problem, walk.places / walk.blocks) - COMBINE
+    return 1 if more <= SPENT * _seconds(walk, -(-walk.keys // TILE_KEYS), count) else count
+
+
+def differ(problem: AttentionProblem) -> bool:
+    """Whether sequences may have lengths of their own."""
+    p = problem
+    return p.batch > 1 and (p.lengths_k or p.packed or p.lookup == "indices")
+
+
+def walked_parts(problem: AttentionProblem, arch: Arch) -> int:
+    """Of a problem whose parts are kernels' and the second stage's affair."""
+    p = problem
     if not arch.compute_units or not p.rows or not p.batch:
         return 1
+    return parts(_walk(p, arch))
+
+
+def _walk(p: AttentionProblem, arch: Arch) -> Walk:
     rows = p.rows * (p.heads_q // max(1, p.heads_kv))
     small = max(p.head_qk, p.head_v) <= SMALL_HEAD
-    return parts(
-        Walk(
-            blocks=p.batch * p.heads_kv * -(-rows // TILE_ROWS),
-            keys=p.keys,
-            key_bytes=(p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes,
-            result_bytes=4 * p.batch * p.rows * p.heads_q * p.head_v,
-            places=arch.compute_units * (2 if small else 1),
-        )
+    return Walk(
+        blocks=p.batch * p.heads_kv * -(-rows // TILE_ROWS),
+        keys=p.keys,
+        key_bytes=_read_elements(p, arch) * DTYPES[p.dtype_kv].bytes,
+        result_bytes=4 * p.batch * p.rows * p.heads_q * p.head_v,
+        places=arch.compute_units * (2 if small else 1),
     )
+
+
+def _read_elements(p: AttentionProblem, arch: Arch) -> int:
+    """Of a key and its value.  Values as wide as a latent lie in their keys: the latent pipeline reads them once."""
+    two_bytes = DTYPES[p.dtype_q].bytes == DTYPES[p.dtype_kv].bytes == 2
+    latent = two_bytes and LATENT_V <= p.head_v <= p.head_qk and {"wgmma", "tma"} <= arch.features
+    return p.head_qk if latent else p.head_qk + p.head_v

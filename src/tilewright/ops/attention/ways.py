@@ -13,9 +13,9 @@ from dataclasses import replace
 from tilewright.arch import Arch
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
-from tilewright.ops.attention.splits import LEAST_TILES, TILE_KEYS, splits_of
+from tilewright.ops.attention.splits import LEAST_TILES, TILE_KEYS, splits_of, walked_parts
 
-BESIDE = (0.5, 2, 4)  # of the rule's number; and one
+BESIDE = (0.5, 2, 4)  # of the number in parts, were there no kernels that divide keys themselves; and one
 
 
 def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
@@ -24,7 +24,8 @@ def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
     if problem.family != "forward" or problem.splits or not arch.compute_units:
         return (rule,)
     most = max(1, min(MOST_SPLITS, problem.keys // (LEAST_TILES * TILE_KEYS)))
-    others = sorted({1, *(round(rule * one) for one in BESIDE)} - {0, rule})
+    parts = rule if rule > 1 else walked_parts(problem, arch)
+    others = sorted({1, parts, *(round(parts * one) for one in BESIDE)} - {0, rule})
     return (rule, *(one for one in others if one <= most))
 
 

@@ -241,7 +241,10 @@ class ConvEngine:
     def signature_words(self, signature: ConvSignature) -> tuple[str, ...]:
         return features.signature_words(signature)
 
-    def interactions(self, problem: ConvProblem, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
+    def kernel_terms(self, kernels: Mapping[str, Any], units: int) -> Mapping[str, Any]:
+        return features.kernel_terms(kernels, units)
+
+    def interactions(self, problem: ConvProblem, kernels: Mapping[str, Any], units: int) -> Any:
         return features.interactions(problem, kernels, units)
 
 

@@ -56,15 +56,17 @@ def _three(sizes: Sequence[int], missing: int) -> tuple[int, int, int]:
 def problem_features(p: ConvProblem) -> Sequence[float]:
     m, n, k = p.gemm
     pointwise = max(p.window) == max(p.stride) == 1 and max((*p.before, *p.after)) == 0
+    channels, filters = p.group_channels, p.group_filters
+    pixels_in, pixels_out, taps, flops = prod(p.size), prod(p.out), prod(p.window), p.flops
     return (
         VARIANTS.index(p.variant), len(p.size), _log2(m), _log2(n), _log2(k), _log2(p.batch), _log2(p.groups),
-        _log2(p.group_channels), _log2(p.group_filters), _log2(prod(p.size)), _log2(prod(p.out)),
+        _log2(channels), _log2(filters), _log2(pixels_in), _log2(pixels_out),
         *map(_log2, _three(p.size, 1)), *_three(p.window, 1), *_three(p.stride, 1), *_three(p.dilation, 1),
-        *_three(p.before, 0), pointwise, _log2(p.flops), _log2(p.flops / max(1, p.bytes)),
-        DTYPES[p.dtype].bytes, DTYPES[p.dtype_out].bytes, _divides(p.group_channels), _divides(p.group_filters),
+        *_three(p.before, 0), pointwise, _log2(flops), _log2(flops / max(1, p.bytes)),
+        DTYPES[p.dtype].bytes, DTYPES[p.dtype_out].bytes, _divides(channels), _divides(filters),
         p.channels_last, p.num_d, p.full_d, EPILOGUES.index(p.epilogue), p.deterministic,
-        _log2(p.batch * p.channels * prod(p.size)), _log2(p.filters * p.group_channels * prod(p.window)),
-        _log2(p.batch * p.filters * prod(p.out)),
+        _log2(p.batch * p.channels * pixels_in), _log2(p.filters * channels * taps),
+        _log2(p.batch * p.filters * pixels_out),
     )  # fmt: skip
 
 
@@ -83,46 +85,66 @@ def _field(kernels: Mapping[str, Array], name: str) -> Array | float:
     return 1.0 if found is None else np.where(found > 0, found, 1.0)
 
 
-def _full(size: float, part: Array) -> Array:
-    """How full parts of a size are, the last one counted whole."""
-    found: Array = size / np.maximum(1.0, np.ceil(size / part) * part)
-    return found
-
-
-def interactions(p: ConvProblem, kernels: Mapping[str, Array], units: int) -> Sequence[Array]:
-    m, n, k = p.gemm
+def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
+    """What interactions need of the kernels alone."""
     shape = np.shape(next(iter(kernels.values()))) if kernels else (0,)
     tile_m, tile_n, tile_k, split, merged, register_m, register_n, results = (
         np.broadcast_to(_field(kernels, name), shape)
         for name in ("tile_m", "tile_n", "tile_k", "split_k", "merged", "warp_tile_m", "warp_tile_n", "results")
     )
-    groups = np.ceil(p.groups / merged)
-    across, down = np.ceil(m / tile_m), np.ceil(n * np.minimum(merged, p.groups) / tile_n)
-    tiles = np.maximum(1.0, across * down * groups * split)
-    steps = np.maximum(1.0, np.ceil(k / (tile_k * split)))
-    small = np.ceil(m / register_m) * np.ceil(n / register_n)  # tiles of registers, of a group
-    width = p.out[-1]
-    cells = np.ones(shape)
-    for size in p.out:  # as kernels see them that compute several results of a row and column at once
-        cells = cells * _full(size, results)
-    return (
-        tiles,
-        tiles / units,
-        tiles / (np.ceil(tiles / units) * units),
-        m / np.maximum(1.0, across * tile_m),
-        n * np.minimum(merged, p.groups) / np.maximum(1.0, down * tile_n),
-        k / (steps * tile_k * split),
-        steps,
-        tile_m * tile_n / (tile_m + tile_n),
-        np.minimum(64.0, m / tile_m),
-        np.minimum(64.0, n / tile_n),
-        p.groups / merged,
-        _full(m, register_m),
-        _full(n, register_n),
-        _full(p.group_filters, register_n),
-        _full(p.group_channels, register_n),
-        _full(width, register_m),
-        _full(width, register_n),
-        cells,
-        p.groups * small / units,
-    )
+    several = np.stack([results] * 3) if (results > 1).any() else np.empty((0, *shape))
+    return {
+        # What sizes are cut into; the order is that of `_sizes`.
+        "parts": np.stack(
+            [tile_m, tile_n, register_m, register_n, register_n, register_n, register_m, register_n, *several]
+        ),
+        "depth": tile_k * split,
+        "split": split if (split > 1).any() else None,
+        "merges": merged if (merged > 1).any() else None,
+        "intensity": tile_m * tile_n / (tile_m + tile_n),
+    }
+
+
+def _sizes(p: ConvProblem, m: int, n: int, count: int) -> Array:
+    """What is cut into parts, the first `count` of them: the last three are for kernels of several results at once."""
+    out = p.out
+    width = out[-1]
+    found = (m, n, m, n, p.group_filters, p.group_channels, width, width, *out, 1)
+    return np.array(found[:count], np.float64).reshape(count, 1)
+
+
+def interactions(p: ConvProblem, kernels: Mapping[str, Any], units: int) -> Array:
+    """All of `INTERACTION` in one array; rows that are made alike are made at once, since calls cost more than they."""
+    m, n, k = p.gemm
+    parts, split, merged, depth = (kernels[name] for name in ("parts", "split", "merges", "depth"))
+    out: Array = np.empty((len(INTERACTION), parts.shape[1]))
+    sizes = _sizes(p, m, n, len(parts))
+    counts = sizes / parts
+    np.minimum(64.0, counts[:2], out=out[8:10])
+    groups: Array | int = p.groups
+    if merged is not None:  # a tile has the filters of several groups
+        wide = n * np.minimum(merged, p.groups)
+        counts[1] = wide / parts[1]
+        groups = np.ceil(p.groups / merged)
+    np.ceil(counts, out=counts)
+    full = np.multiply(counts, parts)
+    np.maximum(1.0, full, out=full)
+    if merged is not None:
+        wide = wide / full[1]
+    np.divide(sizes, full, out=full)
+    out[3:5], out[11:17] = full[:2], full[2:8]
+    if merged is not None:
+        out[4] = wide
+    tiles = np.multiply(counts[0] * counts[1], groups, out=out[0])
+    if split is not None:
+        np.multiply(tiles, split, out=tiles)
+    np.maximum(1.0, tiles, out=tiles)
+    waves = np.divide(tiles, units, out=out[1])
+    np.divide(tiles, np.ceil(waves) * units, out=out[2])
+    steps = np.maximum(1.0, np.ceil(k / depth), out=out[6])
+    np.divide(k, steps * depth, out=out[5])
+    out[7], out[10] = kernels["intensity"], p.groups if merged is None else p.groups / merged
+    # As kernels see the results that compute several of a row and column at once.
+    out[17] = np.multiply.reduce(full[8 : 8 + len(p.size)]) if len(full) > 8 else 1.0
+    np.divide(counts[2] * counts[3] * p.groups, units, out=out[18])  # tiles of registers, of all groups
+    return out

@@ -30,6 +30,7 @@ from tilewright.ops.conv.nvidia_places import (
     class_axis,
     dense_pixels,
     merged_groups,
+    odd_columns,
     pixel_axis,
     violation,
 )
@@ -172,7 +173,7 @@ def _aligned(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Viol
         read += (p.w_strides[0], p.w_strides[-2])
     written: tuple[int, ...] = ()
     merged = merged_groups(problem, schedule)
-    apart = p.variant == "backward_weight" and (merged > 1 or p.group_channels % 64 > 0)  # in a place of its own
+    apart = p.variant == "backward_weight" and (merged > 1 or odd_columns(p))  # in a place of its own
     by_rows = schedule.by_rows(p.signature)
     if (schedule.store == "tma" and not apart) or by_rows:
         written = {

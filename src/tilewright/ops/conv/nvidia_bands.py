@@ -16,6 +16,8 @@ from tilewright.ops.conv.schedule import ConvSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
 MOST_BAND = 1024  # pixels of one walk
+MOST_STRIDE = 8  # from pixel to pixel of a walk
+MOST_KINDS = 343  # cuda/conv_tma_ws_shape.h
 MOST_PROCESSORS = 144  # that kernels count on at most
 
 
@@ -30,8 +32,18 @@ def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
     elif DTYPES[signature.dtype_out].bytes != 2:
         yield Violation("nv-outputs", f"bands leave as two bytes, not {signature.dtype_out}", "use bf16 or fp16")
     m, n, k = schedule.tile
-    if m not in (64, 128, 192, 256) or n % 16 or n > 256 or k != 64 or m // 64 * n // 2 > resources.MAX_ACCUMULATORS:
-        yield Violation("nv-tile-m", f"tile {m}x{n}x{k}", "use 64, 128 or 192 rows, whole 16s of columns, 64 of k")
+    if (
+        m not in (64, 128, 192, 256)
+        or n % 16
+        or n > 256
+        or k not in (32, 64)
+        or m // 64 * n // 2 > resources.MAX_ACCUMULATORS
+    ):
+        yield Violation(
+            "nv-tile-m", f"tile {m}x{n}x{k}", "use 64, 128 or 192 rows, whole 16s of columns, 32 or 64 of k"
+        )
+    if k == 32 and schedule.merged:
+        yield Violation("nv-band", "merged groups fill a stage, which has 64 channels", "use 64 of k")
     if n not in resources.WGMMA_COLUMNS:
         yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", "use 64")
     if schedule.band % 8 or schedule.band <= m or schedule.band > MOST_BAND:
@@ -74,18 +86,29 @@ def limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
     if p.full_d:
         yield violation("nv-band", "a D tensor is not one number a channel")
-    if any(one != 1 for one in p.stride):
+    deep = p.filters if data else p.channels
+    if schedule.tile[2] < 64 and (p.groups > 1 or deep > schedule.tile[2]):
+        yield violation("nv-band", f"more channels than the {schedule.tile[2]} that this kernel multiplies")
+    if any(one != 1 for one in p.stride) and data:
         yield violation("nv-band", "a stride is over 1")
         return
-    if prod(p.window[-2:]) == 1:
+    if any(one > MOST_STRIDE for one in p.stride):
+        yield violation("nv-band", f"a stride is over {MOST_STRIDE}")
+        return
+    if any(step > 1 and apart > 1 for step, apart in zip(p.stride[-2:], p.dilation[-2:], strict=True)):
+        yield violation("nv-band", "a stride and a dilation are over 1")
+        return
+    if taps_of_band(p) == 1:
         yield violation("nv-band", "there is one tap: no band is read twice")
+    if band_kinds(p) > MOST_KINDS:
+        yield violation("nv-band", "strides make more kinds of bands than this kernel counts")
     reach, farthest = (16, 31) if len(p.size) == 3 else (128, 255)
     walked = p.batch
-    for axis, (size, window, out, _, dilation, before) in enumerate(reversed(list(axes(p)))):
+    for axis, (size, window, out, step, dilation, before) in enumerate(reversed(list(axes(p)))):
         far = (window - 1) * dilation
         first, count = (before - far, size) if data else (-before, out)
-        count += far if axis < 2 else 0
-        last = first + count - 1 - ((out if data else size) - 1)
+        count += far // step if axis < 2 else 0
+        last = first + (count - 1) * step - ((out if data else size) - 1)
         walked *= count
         if axis == 2 and far > farthest:
             yield violation("nv-walk", "taps lie farther apart than the copy engine moves pixels")
@@ -93,6 +116,8 @@ def limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Violation]:
             yield violation("nv-walk", "padding or size of an edge is more than the copy engine walks over")
     if walked >= MOST // 2 or max(p.channels, p.filters) >= MOST:
         yield violation("nv-walk", "a size is 2^30 or more")
+    if schedule.slice and band_kinds(p) > 1:
+        yield violation("nv-slice", "slices take one band a tile: warpgroups that take no turns would meet there")
     if schedule.slice and not _sliced(schedule, p):
         yield violation("nv-slice", "this kernel has slices of other groups")
     if band_rows(p) + schedule.tile[0] > schedule.band:
@@ -112,11 +137,22 @@ def _sliced(schedule: BandSchedule, problem: ConvProblem) -> bool:
 
 
 def band_rows(problem: ConvProblem) -> int:
-    """Rows that the taps of a plane reach beyond a tile."""
+    """Rows that the taps of a band reach beyond a tile."""
     p = problem
-    width = (p.size if p.variant == "backward_data" else p.out)[-1] + (p.window[-1] - 1) * p.dilation[-1]
-    height = (p.window[-2] - 1) * p.dilation[-2] if len(p.window) > 1 else 0
-    return (p.window[-1] - 1) * p.dilation[-1] + height * width
+    far = [(w - 1) * d // s for w, d, s in zip(p.window[-2:], p.dilation[-2:], p.stride[-2:], strict=True)]
+    width = (p.size if p.variant == "backward_data" else p.out)[-1] + far[-1]
+    return far[-1] + (far[-2] * width if len(far) > 1 else 0)
+
+
+def taps_of_band(problem: ConvProblem) -> int:
+    """At most: those that lie whole strides apart in a plane."""
+    return prod(-(-w // s) for w, s in zip(problem.window[-2:], problem.stride[-2:], strict=True))
+
+
+def band_kinds(problem: ConvProblem) -> int:
+    """Planes of taps, and residues in each."""
+    p = problem
+    return prod(p.window[:-2]) * prod(min(w, s) for w, s in zip(p.window[-2:], p.stride[-2:], strict=True))
 
 
 def side_by_side(problem: ConvProblem) -> int:

@@ -39,13 +39,13 @@ def padded_limits(problem: ConvProblem) -> Iterator[Violation]:
 
 
 def padded_copies(problem: ConvProblem) -> str:
-    """Which of x, w and y are copied: their channels or filters are no whole 8s, or they are not aligned."""
-    p, found = problem, ""
+    """Which of x, w and y are copied: those of no whole 8s of channels, unaligned ones, and uneven pixels."""
+    p, found, data = problem, "", problem.variant == "backward_data"
     result = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
     for one, odd in (
-        ("x", p.channels % PIECE),
-        ("w", p.channels % PIECE or p.filters % PIECE),
-        ("y", p.filters % PIECE),
+        ("x", p.channels % PIECE or (data and not dense_pixels(p.x_strides, p.x_shape))),
+        ("w", p.channels % PIECE or p.filters % PIECE or not dense_pixels(p.w_strides, (1, *p.w_shape[1:]))),
+        ("y", p.filters % PIECE or not (data or dense_pixels(p.y_strides, p.y_shape))),
     ):
         size = DTYPES[p.dtype_out if one == result else p.dtype].bytes
         *strides, channel = getattr(p, f"{one}_strides")
@@ -113,7 +113,6 @@ def folded(problem: ConvProblem) -> ConvProblem:
         after=(*p.after[:-1], 0),
         x_strides=(*reversed(strides), 1),
         w_strides=(),
-        aligned=True,
     )
 
 

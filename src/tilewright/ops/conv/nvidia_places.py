@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule
 from tilewright.ops.conv.problem import ConvProblem, Sizes
@@ -58,3 +59,16 @@ def class_axis(size: int, window: int, out: int, stride: int, dilation: int, bef
     ] or [0]
     pixels = -(-size // stride)
     return min(reads), min(reads) + pixels - 1 - (out - 1), max(reads) - min(reads), pixels
+
+
+def odd_columns(problem: ConvProblem) -> bool:
+    """Gradients of weights whose taps are no whole 64s of columns side by side (cuda/conv_host_tma_ws.h)."""
+    p = problem
+    return p.group_channels % 64 > 0 or (prod(p.window) > 1 and p.w_strides[-2] != p.group_channels)
+
+
+def ragged(problem: ConvProblem) -> bool:
+    """Of those, the ones that leave to where they belong, with nothing in between."""
+    p, size = problem, DTYPES[problem.dtype_out].bytes
+    whole = p.groups == 1 and p.channels % PIECE == 0 and p.aligned
+    return odd_columns(p) and whole and not any(one * size % LINE_BYTES for one in (p.w_strides[0], p.w_strides[-2]))

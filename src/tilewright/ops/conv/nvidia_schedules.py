@@ -332,6 +332,7 @@ def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
     ):
         made = BandSchedule((m, n, 64), stages, band, taps)
         yield made
+        yield replace(made, tile=(m, n, 32))  # few channels
         yield replace(made, merged=True)
         for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
             yield replace(made, merged=True, slice=slice_, sharing=sharing)

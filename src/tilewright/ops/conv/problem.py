@@ -75,12 +75,7 @@ class ConvProblem:
     @property
     def out(self) -> Sizes:
         """Spatial sizes of the output; 0 where the window does not fit."""
-        return tuple(
-            max(0, (size + before + after - (window - 1) * dilation - 1) // max(1, stride) + 1)
-            for size, window, stride, dilation, before, after in zip(
-                self.size, self.window, self.stride, self.dilation, self.before, self.after, strict=False
-            )
-        )
+        return _out(self.size, self.window, self.stride, self.dilation, self.before, self.after)
 
     # Shapes in the order of the strides: channels last.
 
@@ -165,6 +160,14 @@ def minimal_filtering(problem: ConvProblem) -> bool:
     """Whether Winograd's filtering computes it: windows of 3 x 3, at every place, of floats."""
     p = problem
     return len(p.window) > 1 and p.window[-2:] == (3, 3) and p.stride[-2:] == (1, 1) and p.dtype != "int8"
+
+
+@lru_cache(maxsize=4096)  # most of what is asked about a problem needs it
+def _out(size: Sizes, window: Sizes, stride: Sizes, dilation: Sizes, before: Sizes, after: Sizes) -> Sizes:
+    return tuple(
+        max(0, (pixels + first + last - (taps - 1) * apart - 1) // max(1, step) + 1)
+        for pixels, taps, step, apart, first, last in zip(size, window, stride, dilation, before, after, strict=False)
+    )
 
 
 @lru_cache(maxsize=4096)  # a selection asks for it once a candidate

@@ -123,7 +123,7 @@ def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
         "fetched": (block_m * over_m + block_n * over_n) * block_k,
         "flow": (block_m + block_n) * block_k / volume,
         "flying": room * blocks * kernels["ring_bytes"],
-        "rings": kernels["ring_bytes"] > 0,
+        "rings": (kernels["ring_bytes"] > 0).astype(np.float64),
         "split": splits if splits.any() else None,
         "streamed": streams if streams.any() else None,
     }
@@ -135,7 +135,7 @@ def interactions(p: GemmProblem, kernels: Mapping[str, Any], units: int) -> Arra
     m, n, k, batch = max(1, p.m), max(1, p.n), max(1, p.k), max(1, p.batch)
     sizes = np.array([[m], [n], [m], [n]], np.float64)
     cells = np.ceil(sizes / kernels["spans"])
-    tiles = np.multiply(cells[0], cells[1] * batch, out=out[0])
+    tiles = np.multiply(cells[0], cells[1] if batch == 1 else cells[1] * batch, out=out[0])
     all_steps = np.ceil(k / kernels["block_k"])
     parts = out[2] = _parts(tiles, all_steps, room, kernels)
     waves = tiles / room if split is None else tiles * np.where(split, parts, 1.0) / room
@@ -171,8 +171,7 @@ def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Any]) 
     """Into how many parts the k of a tile is cut: as split_k kernels decide (cuda/deal.h), or as the kernel says."""
     shares: Array = kernels["shares_k"]
     if kernels["split"] is not None:
-        wanted = np.maximum(1.0, np.floor(room / tiles))
-        wanted = np.minimum(wanted, np.where(steps < 8, 1.0, np.floor(steps / 4)))
+        wanted = np.maximum(1.0, np.floor(np.minimum(room / tiles, steps / 4)))
         shares = np.where(kernels["split"], np.ceil(steps / np.ceil(steps / wanted)), 1.0) * shares
     found: Array = np.maximum(1.0, np.minimum(steps, shares))
     return found

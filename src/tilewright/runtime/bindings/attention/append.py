@@ -65,6 +65,8 @@ def build(call: Call) -> Request:
     call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
     scales_given(call)
     _rotary(call)
+    if call.views[LENGTHS_NEW] is None and said["batch"]:
+        _demand_room(call)
     made = _turned_q(call, lie)
     said |= {f"{name}_strides": lies.strides for name, lies in lie.items()}
     problem = AttentionProblem(**said)
@@ -117,6 +119,17 @@ def _rotary(call: Call) -> None:
         raise bad("rotary-tables", message, cos.dtype, f"give {either(('fp32', said['dtype_q']))}")
     said["rotary_size"], said["dtype_aux"] = 2 * cos.shape[1], cos.dtype
     call.lying["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
+
+
+def _demand_room(call: Call) -> None:
+    """All rows are new: what has no room for them has none whatever the tables say, which a GPU's are not asked."""
+    said, rows = call.problem, call.problem["rows"]
+    if rows > said["keys"]:
+        message = f"k has {rows} new rows, and the cache has room for {said['keys']} of a sequence"
+        raise bad("rows-fit", message, rows, "give a larger cache or fewer rows, or lengths_new")
+    if call.a.rotary != "none" and rows > call.lying["rotary"][0]:
+        message = f"k has {rows} new rows, and cos and sin {call.lying['rotary'][0]}"
+        raise bad("rotary-tables", message, rows, "give a row for each place of a sequence")
 
 
 def _turned_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:

@@ -290,7 +290,7 @@ def _lay_out(call: _Call) -> _Laid:
             "packed-column-major",
             "a packed b cannot give a column-major result",
             e.strides,
-            "give a row-major out (np.empty(shape)), or use b unpacked",
+            "give a row-major out (np.empty(shape), torch.empty(shape)), or use b unpacked",
         )
     laid = _Laid(a, b, c, ds, e, turned)
     if turned:
@@ -312,7 +312,7 @@ def _by_columns(call: _Call, c: Matrix | None) -> bool:
             f"out of shape {call.out.shape} has element strides {call.out.strides}: neither its rows nor its columns "
             "are contiguous and apart",
             call.out.strides,
-            "give an out whose rows follow each other, such as np.empty(shape)",
+            "give an out whose rows follow each other, such as np.empty(shape) or torch.empty(shape)",
         )
     if "r" in found and "c" in found:
         return "r" not in of_c and "c" in of_c

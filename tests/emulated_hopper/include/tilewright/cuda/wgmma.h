@@ -1,7 +1,7 @@
 // Emulated: cuda/wgmma.h.
 #pragma once
 #include <tilewright/cuda/operand.h>
-#include <tilewright/gpu/types.h>
+#include <tilewright/gpu/activation.h>
 
 namespace tw {
 
@@ -42,6 +42,9 @@ template <class T> TW_GPU uint32_t pair(T, float x, float y) {
   round_to(x, low);
   round_to(y, high);
   return uint32_t(low.bits) | uint32_t(high.bits) << 16;
+}
+template <class T> TW_GPU uint32_t pair_at_least_0(T type, float x, float y) {
+  return pair(type, at_least(x, 0.0f), at_least(y, 0.0f));
 }
 TW_GPU void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
   emulated::store_matrices(row, first, second, third, fourth);

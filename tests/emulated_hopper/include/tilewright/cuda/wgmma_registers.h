@@ -4,6 +4,7 @@
 
 namespace tw {
 
+TW_GPU void come_behind(float) {}
 template <int Left> TW_GPU void wgmma_wait_behind(float) { wgmma_wait<Left>(); }
 
 template <int N, class T, int MajorB> struct WgmmaRegisters {

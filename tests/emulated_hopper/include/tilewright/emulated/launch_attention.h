@@ -9,6 +9,7 @@
 #include <tilewright/cuda/attention_host_fp8.h>
 #include <tilewright/cuda/attention_host_loops.h>
 #include <tilewright/cuda/attention_host_mma.h>
+#include <tilewright/cuda/attention_host_shares.h>
 #include <tilewright/cuda/attention_host_ws.h>
 #include <tilewright/cuda/attention_loops.h>
 #include <tilewright/cuda/attention_mma.h>

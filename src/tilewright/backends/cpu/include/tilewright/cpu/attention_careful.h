@@ -47,7 +47,8 @@ template <class Config> struct Careful {
   }
 
  private:
-  static float score(const tw_attention_args &x, const Sequence &s, int64_t head, int64_t i, int64_t j, const K *key) {
+  static __attribute__((noinline, cold)) float score(const tw_attention_args &x, const Sequence &s, int64_t head,
+                                                     int64_t i, int64_t j, const K *key) {
     if constexpr (Config::masked)
       if (!static_cast<const uint8_t *>(x.mask)[at_strides(x.mask_strides, s, head, i, j)]) return minus_infinity;
     const Q *q = q_row<Q>(x, s, head, i);

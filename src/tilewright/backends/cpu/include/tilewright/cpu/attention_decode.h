@@ -25,7 +25,7 @@ template <class Config> struct AttentionDecode {
   static constexpr int middle = pass_most < 4 ? pass_most : 4;  // rows of a pass: 1, these, or the most
   static constexpr int across_most = lanes / 2;                 // rows that have elements in lanes
   static constexpr int sums_most = vector_bytes == 64 ? 16 : 8;
-  static constexpr int64_t run_bytes = 8 << 10, near_bytes = 64 << 10;  // of a row; of a block, all heads of a set
+  static constexpr int64_t run_bytes = 8 << 10, near_bytes = 128 << 10;  // of a row; of a block, all heads of a set
   static_assert(block % lanes == 0 && pass_most <= lanes && (pass_most & (pass_most - 1)) == 0, "tiles do not divide");
   static_assert(plain_enough<Config>, "left to the loops");
 
@@ -42,7 +42,7 @@ template <class Config> struct AttentionDecode {
     int64_t heads, sets, span, k_bytes, v_bytes;  // heads of a set, keys of a block, bytes of a row for all of them
     int64_t short_words, copy_words, q_words, part_words, head_words, slot_words, shortest;
 
-    TW_INLINE explicit Sizes(const tw_attention_args &x) {
+    __attribute__((noinline)) explicit Sizes(const tw_attention_args &x) {
       int64_t there = most(1, x.heads_q / x.heads_kv * x.rows);
       in_lanes = there > across_most;
       pass = there > 4 ? pass_most : there > 1 ? middle : 1;
@@ -150,14 +150,17 @@ template <class Config> struct AttentionDecode {
   static __attribute__((noinline)) void weigh_rows(const Unit &u) {
     for (int64_t r = 0; r < u.all.total(); ++r) {
       float *scores = u.t.scores + r * block;
-      int64_t i = u.all.row(r), wide = up(u.keys, lanes);
-      if (touched<Config> || (bounded<Config> && (u.s.from(u.x, i) > u.j0 || u.s.to(u.x, i) < u.j0 + u.keys)))
-        By::touch(u.x, u.s, u.all.head(u.kv_head, r), i, u.j0, u.keys, scores);
+      int64_t wide = up(u.keys, lanes);
+      if constexpr (touched<Config> || bounded<Config>) {
+        int64_t i = u.all.row(r);
+        if (touched<Config> || u.s.from(u.x, i) > u.j0 || u.s.to(u.x, i) < u.j0 + u.keys)
+          By::touch(u.x, u.s, u.all.head(u.kv_head, r), i, u.j0, u.keys, scores);
+      }
       for (int64_t j = u.keys; j < wide; ++j) scores[j] = minus_infinity;
       By::weigh_row(scores, wide, u.own.top[r], u.own.sum[r], u.t.shrink[r]);
     }
   }
-  template <int Rows> static void scores_by_row(const Unit &u, Ahead &ahead) {
+  template <int Rows> static __attribute__((noinline)) void scores_by_row(const Unit &u, Ahead &ahead) {
     constexpr int64_t count = lanes / Rows;
     float factor = float(u.x.scale) * log2_e;
     for (int64_t j = 0; j < u.keys; j += count) {
@@ -180,7 +183,7 @@ template <class Config> struct AttentionDecode {
     }
   }
   template <int Rows, bool RowsInLanes> static void values(const Unit &u, Ahead &ahead) {
-    constexpr int wide = sums_most / Rows > 8 ? 8 : sums_most / Rows < step ? step : sums_most / Rows;
+    constexpr int wide = sums_most / Rows > 4 ? 4 : sums_most / Rows < step ? step : sums_most / Rows;
     typename By::Values from{u.rows.v, u.v_shift, u.keys, u.x.head_v, u.z.vectors};
     int64_t passes = (u.all.total() + Rows - 1) / Rows, panel = InLanes::panel;
     for (int64_t r = 0; r < u.all.total(); r += Rows) {
@@ -192,11 +195,12 @@ template <class Config> struct AttentionDecode {
                                                        u.share * step / passes);
     }
   }
+  // As many keys as rows at once is what reads least.
   template <int Rows> static void by_row(const Unit &u, Ahead &ahead) {
-    scores_by_row<Rows>(u, ahead);
+    scores_by_row<(Rows < 4 ? Rows : 4)>(u, ahead);
     values<Rows, false>(u, ahead);
   }
-  static void multiply(Unit &u, Ahead &ahead) {
+  static __attribute__((noinline)) void multiply(Unit &u, Ahead &ahead) {
     if (u.x.head_qk < whole && !u.z.in_lanes) {
       copy_short(u.rows.k, u.k_shift, u.keys, u.x.head_qk, u.t.k_short, u.t.copies.k);
       u.rows.k = u.t.copies.k, u.k_shift = 0;
@@ -245,12 +249,15 @@ template <class Config> struct AttentionDecode {
       float share = own.sum[r] == 0.0f ? 0.0f : 1.0f / own.sum[r];
       O *to = o_row<O>(x, s, head, i);
       vf doubt{};  // a NaN anywhere stays
-      float line[whole];
-      for (int64_t n = 0; n < z.vectors; ++n) {
-        vf found = load_f(own.out + (r * z.vectors + n) * lanes) * share;
-        doubt += found - found;
-        for (int l = 0; l < lanes; ++l) line[(n % step) + l * step] = found[l];
-        if ((n + 1) % step) continue;
+      for (int64_t n = 0; n < z.vectors; n += step) {
+        float part[step][lanes], line[whole];
+        for (int t = 0; t < step; ++t) {
+          vf found = load_f(own.out + (r * z.vectors + n + t) * lanes) * share;
+          doubt += found - found;
+          store_f(part[t], found);
+        }
+        for (int l = 0; l < lanes; ++l)
+          for (int t = 0; t < step; ++t) line[l * step + t] = part[t][l];
         int64_t at = By::place(n / step, x.head_v, whole);
         for (int t = 0; t < whole && t < x.head_v; t += lanes)
           store_from_float(to + at + t, load_f(line + t), x.head_v - t);
@@ -263,8 +270,9 @@ template <class Config> struct AttentionDecode {
   }
 
   // Keys from to to, for all heads of a set.
-  static void walk(const tw_attention_args &x, const Sequence &s, const Packed &all, const Sizes &z, Slot &t,
-                   int64_t first, int64_t heads, int64_t from, int64_t to) {
+  static __attribute__((noinline)) void walk(const tw_attention_args &x, const Sequence &s, const Packed &all,
+                                             const Sizes &z, Slot &t, int64_t first, int64_t heads, int64_t from,
+                                             int64_t to) {
     Rows<K> k(x, s, x.k, x.k_strides, first), v(x, s, x.v, x.v_strides, first);
     int64_t keys = least(z.span, to - from), lines = (z.k_bytes + z.v_bytes) / Ahead::line + 2;
     k.list(from, from + keys, t.now.k), v.list(from, from + keys, t.now.v);
@@ -353,12 +361,15 @@ template <class Config> struct AttentionDecode {
     auto *slots = reinterpret_cast<uint32_t *>(partial) + parts_words(x, z, p);
     int64_t threads = useful_threads(x, team_size(stream));
     auto sets_of = [&](int64_t b) { return int64_t(Sequence(x, b).rows > 0); };
-    run_items(x, {z.sets, p.count}, sets_of, threads, stream,
-              [&](int64_t worker, const Item &item) { run(x, z, p, item, slots + worker * z.slot_words, partial); });
-    if (p.count > 1)
-      run_items(x, {x.heads_kv, 1}, sets_of, threads, stream, [&](int64_t worker, const Item &item) {
-        combine(x, z, p, item, slots + worker * z.slot_words, partial);
+    // Parts, and then what puts them together: one body for both, for a second one is compiled for nothing.
+    for (int stage = 0; stage < (p.count > 1 ? 2 : 1); ++stage) {
+      const Shared among = stage ? Shared{x.heads_kv, 1} : Shared{z.sets, p.count};
+      run_items(x, among, sets_of, threads, stream, [&](int64_t worker, const Item &item) {
+        uint32_t *slot = slots + worker * z.slot_words;
+        if (stage) combine(x, z, p, item, slot, partial);
+        else run(x, z, p, item, slot, partial);
       });
+    }
     return TW_OK;
   }
 };

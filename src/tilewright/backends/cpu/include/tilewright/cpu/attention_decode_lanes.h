@@ -55,7 +55,8 @@ template <class Config> struct DecodeLanes {
       vu words = words_along<D>(from + d, x.head_qk - d);
       if constexpr (step == 1) words = vu(vf(words) * factor);
       store_u(part, words);
-      for (int64_t l = 0; l < lanes && d + l * step < x.head_qk; ++l) to[(d / step + l) * lanes_wide + lane] = part[l];
+      const int64_t some = least(lanes, (x.head_qk - d + step - 1) / step);
+      for (int64_t l = 0; l < some; ++l) to[(d / step + l) * lanes_wide + lane] = part[l];
     }
   }
 

@@ -20,14 +20,12 @@ struct Ahead {
   uintptr_t at = 0, end = 0;
 
   // Rows j0 to j1, `bytes` of each.
-  template <class K> void add(const Rows<K> &rows, int64_t j0, int64_t j1, int64_t bytes) {
-    int64_t apart = rows.row * int64_t(sizeof(K)), longest = rows.table ? rows.size : j1;
-    if (apart > bytes) longest = 1;
-    while (j0 < j1) {
-      int64_t some_rows = least(longest - j0 % longest, j1 - j0);
+  template <class K> __attribute__((noinline)) void add(const Rows<K> &rows, int64_t j0, int64_t j1, int64_t bytes) {
+    int64_t apart = rows.row * int64_t(sizeof(K)), left = rows.table ? rows.size - j0 % rows.size : j1 - j0;
+    for (int64_t some; j0<j1; j0 += some, left = left> some ? left - some : rows.size) {
+      some = apart > bytes ? 1 : least(left, j1 - j0);
       auto at = reinterpret_cast<uintptr_t>(rows.at(j0));
-      runs[count++] = {at / line * line, at + uintptr_t((some_rows - 1) * apart + bytes)};
-      j0 += some_rows;
+      runs[count++] = {at / line * line, at + uintptr_t((some - 1) * apart + bytes)};
     }
   }
   TW_INLINE void ask(int64_t share) {
@@ -61,11 +59,15 @@ template <class Config> struct DecodeRows {
   static void pack_query(const tw_attention_args &x, const Q *from, int64_t vectors, uint32_t *to) {
     vf factor = splat(step == 1 ? float(x.scale) * log2_e : 1.0f);
     for (int64_t n = 0; n < vectors; ++n) {
-      Q part[whole];
-      __builtin_memset(part, 0, sizeof part);
-      int64_t at = place(n, x.head_qk, whole);
-      for (int64_t e = n * whole; e < x.head_qk && e < (n + 1) * whole; ++e) part[e - at] = from[e];
-      vu words = D::along_k(static_cast<const Q *>(part));
+      vu words;
+      if ((n + 1) * whole <= x.head_qk) words = D::along_k(from + n * whole);
+      else {
+        Q part[whole];
+        __builtin_memset(part, 0, sizeof part);
+        int64_t at = place(n, x.head_qk, whole);
+        for (int64_t e = n * whole; e < x.head_qk; ++e) part[e - at] = from[e];
+        words = D::along_k(static_cast<const Q *>(part));
+      }
       if constexpr (step == 1) words = vu(vf(words) * factor);
       store_u(to + n * lanes, words);
     }
@@ -159,18 +161,13 @@ template <class Config> struct DecodeRows {
         if (x.softcap > 0) score = float(x.softcap) * log2_e * vtanh(score * float(ln_2 / x.softcap));
       if constexpr (added) {
         const Bias *bias = static_cast<const Bias *>(x.bias) + at_strides(x.bias_strides, s, head, i, j0 + j);
-        vf more{};
-        if (x.bias_strides[3] == 1) more = load_as_float(bias, some);
-        else
-          for (int64_t l = 0; l < lanes && l < some; ++l) more[l] = to_float(bias[l * x.bias_strides[3]]);
-        score += more * log2_e;
+        score += biases(bias, x.bias_strides[3], some) * log2_e;
       }
       if constexpr (slopes) score -= slope * vabs(beside - __builtin_convertvector(key, vf));
       vi shown = (vi(key >= int32_t(from)) | vi(key < int32_t(x.sink_keys))) & vi(key < int32_t(to));
       if constexpr (Config::masked) {
         auto *mask = static_cast<const uint8_t *>(x.mask) + at_strides(x.mask_strides, s, head, i, j0 + j);
-        for (int64_t l = 0; l < lanes && l < some; ++l)
-          if (!mask[l * x.mask_strides[3]]) shown[l] = 0;
+        shown &= vi(mask_bytes(mask, x.mask_strides[3], some) != 0u);
       }
       store_f(scores + j, select(shown, score, splat(minus_infinity)));
     }
@@ -208,41 +205,51 @@ template <class Config> struct DecodeRows {
     const float *shrink;
   };
 
+  // A pointer in one register: compilers would rather have one for every distance from it.
+  static TW_INLINE const K *one_place(const K *x) {
+    asm("" : "+r"(x));
+    return x;
+  }
+  // In a register, where more than one row reads it.
+  template <int Rows> static TW_INLINE vu kept(vu x) { return Rows > 1 ? held(x) : x; }
+
   // Rows rows of weights times the values of a block, Vectors vectors of them from the n-th on.
   template <int Rows, int Vectors, bool InLanes>
   static __attribute__((noinline)) void add_values(const Values &from, int64_t n, const Weights &by,
                                                    float *__restrict out, Ahead &ahead, int64_t share) {
     vf sums[Rows][Vectors];
-    int64_t at[Vectors];
     Ahead next = ahead;  // in registers
     const int64_t vectors = from.vectors, keys = from.keys, apart = InLanes ? by.width : 1;
     constexpr int64_t row = InLanes ? 1 : block;
+    constexpr bool at_once = Rows == 1 && step == 1;  // with eight values beside eight sums, one of 16 registers spills
+    const int64_t at = from.shift + place(n / step, from.size, whole);
     auto *word = reinterpret_cast<const word_any *>(by.words);
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; v += step) at[v] = from.shift + place((n + v) / step, from.size, whole);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) sums[r][v] = load_f(out + (r * vectors + n + v) * lanes) * by.shrink[r];
     for (int64_t j = 0; j < keys; j += step, word += apart) {
+      next.ask(share);
+      const K *first = one_place(from.rows[j] + at), *second = step == 2 ? one_place(from.rows[j + 1] + at) : first;
       vu value[Vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; v += step) {
-        vu one = D::along_k(from.rows[j] + at[v]);
+        vu one = D::along_k(first + v * lanes);
         if constexpr (step == 2) {
-          vu two = D::along_k(from.rows[j + 1] + at[v]);
-          value[v + 1] = held(one >> 16 | (two & 0xffff0000u));
+          vu two = D::along_k(second + v * lanes);
+          value[v + 1] = kept<Rows>(one >> 16 | (two & 0xffff0000u));
           one = (one & 0xffffu) | two << 16;
         }
-        value[v] = held(one);
+        value[v] = kept<Rows>(one);
+        if constexpr (at_once) sums[0][v] = D::mac(sums[0][v], splat(*word), held(one));
       }
-      next.ask(share);
+      if constexpr (!at_once)
 #pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        vu weight = splat(word[r * row]);
+        for (int r = 0; r < Rows; ++r) {
+          vu weight = splat(word[r * row]);
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sums[r][v] = D::mac(sums[r][v], weight, value[v]);
-      }
+          for (int v = 0; v < Vectors; ++v) sums[r][v] = D::mac(sums[r][v], weight, value[v]);
+        }
     }
     ahead = next;
 #pragma GCC unroll 8
@@ -250,13 +257,16 @@ template <class Config> struct DecodeRows {
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) store_f(out + (r * vectors + n + v) * lanes, sums[r][v]);
   }
-  // All vectors; `share` is what is asked for at each key, or pair of them.
+  // All vectors; `share` is what is asked for at each key, or pair of them.  Many at once only of those that lie whole
+  // behind one another: the last one of a row may not.  What is left goes by the fewest: sizes between are compiled for
+  // longer than they save.
   template <int Rows, int Vectors, bool InLanes> static TW_INLINE void all_values(const Values &from, const Weights &by,
                                                                                   float *out, Ahead &ahead,
                                                                                   int64_t share, int64_t n = 0) {
-    for (; n + Vectors <= from.vectors; n += Vectors)
+    const int64_t end = Vectors > step ? from.size / whole * step : from.vectors;
+    for (; n + Vectors <= end; n += Vectors)
       add_values<Rows, Vectors, InLanes>(from, n, by, out, ahead, share * Vectors / from.vectors);
-    if constexpr (Vectors > step) all_values<Rows, Vectors / 2, InLanes>(from, by, out, ahead, share, n);
+    if constexpr (Vectors > step) all_values<Rows, step, InLanes>(from, by, out, ahead, share, n);
   }
 };
 

@@ -282,6 +282,7 @@ template <class Config> struct AttentionAppendLoops {
   }
   static void one(const Args &x, int64_t sequence, int64_t row) {
     const int64_t place = table_entry(x.lengths, sequence) + row;
+    if (!cache_has<Config::pages>(x, sequence, place)) return;
     float turned[Config::head_qk];
     for (int64_t head = 0; head < x.heads_kv; ++head) {
       const Q *k = static_cast<const Q *>(from(x.k, x.k_strides, sequence, row, head));

@@ -34,12 +34,8 @@ __attribute__((noinline)) void score_block(const void *const *rows, const uint32
       for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], word, columns[v]);
     }
   };
-  int64_t g = 0;
-  for (; g + 2 <= groups; g += 2) {
-    step(g);
-    step(g + 1);
-  }
-  if (g < groups) step(g);
+#pragma GCC unroll 1
+  for (int64_t g = 0; g < groups; ++g) step(g);
 #pragma GCC unroll 8
   for (int v = 0; v < Vectors; ++v) {
     vf highest = load_f(top + v * lanes);

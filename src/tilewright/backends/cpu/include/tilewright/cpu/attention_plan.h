@@ -78,7 +78,7 @@ template <class SetsOf, class Body> TW_INLINE void run_items(const tw_attention_
                                                              const SetsOf &sets_of, int64_t workers, void *stream,
                                                              const Body &body) {
   int64_t next = 0;
-  parallel(stream, workers, [&](int64_t worker) {
+  parallel(stream, workers, [&](int64_t worker) __attribute__((noinline)) {
     Queue<SetsOf> queue(x, among, sets_of);
     Item item;
     while (queue.find(__atomic_fetch_add(&next, 1, __ATOMIC_RELAXED), item)) body(worker, item);

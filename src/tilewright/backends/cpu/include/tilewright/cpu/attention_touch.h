@@ -17,7 +17,8 @@ template <int Width> struct TileRows {
   int32_t latest_from, earliest_to;  // which all of them see
   int64_t first, end;                // which any of them sees
 
-  void fill(const tw_attention_args &x, const Sequence &s, const Packed &all, int64_t kv_head, int64_t r0, int64_t n) {
+  __attribute__((noinline)) void fill(const tw_attention_args &x, const Sequence &s, const Packed &all, int64_t kv_head,
+                                      int64_t r0, int64_t n) {
     count = n, width = up(n, lanes);
     latest_from = 0, earliest_to = int32_t(s.keys), first = s.keys, end = 0;
     int64_t i = all.row(r0), of = all.head(kv_head, r0);
@@ -67,10 +68,11 @@ template <class Config> struct Touch {
       for (int64_t j = 0; j < keys; j += lanes) {
         int64_t some = least(lanes, keys - j);
         vu square[lanes];
+#pragma GCC unroll 1
         for (int64_t l = 0; l < lanes; ++l) {
           int64_t at = at_strides(strides, s, t.head[v + l], t.row[v + l], j0 + j);
-          if constexpr (Added) square[l] = line(static_cast<const Bias *>(x.bias) + at, strides[3], some);
-          else square[l] = bytes(static_cast<const uint8_t *>(x.mask) + at, strides[3], some);
+          if constexpr (Added) square[l] = vu(biases(static_cast<const Bias *>(x.bias) + at, strides[3], some));
+          else square[l] = mask_bytes(static_cast<const uint8_t *>(x.mask) + at, strides[3], some);
         }
         turn_square(square);
         for (int64_t l = 0; l < some; ++l) {
@@ -80,19 +82,6 @@ template <class Config> struct Touch {
         }
       }
   }
-  static TW_INLINE vu line(const Bias *from, int64_t stride, int64_t count) {
-    if (stride == 1) return vu(load_as_float(from, count));
-    vf part{};
-    for (int64_t l = 0; l < lanes && l < count; ++l) part[l] = to_float(from[l * stride]);
-    return vu(part);
-  }
-  static TW_INLINE vu bytes(const uint8_t *from, int64_t stride, int64_t count) {
-    if (stride == 1 && count >= lanes) return widen_bytes(from);
-    vu part{};
-    for (int64_t l = 0; l < lanes && l < count; ++l) part[l] = from[l * stride];
-    return part;
-  }
-
   // ALiBi and the window.
   static void bound(const tw_attention_args &x, const Sequence &s, const Tile &t, int64_t j0, int64_t keys,
                     float *scores, const float *before, float *top) {
@@ -102,6 +91,7 @@ template <class Config> struct Touch {
       [[maybe_unused]] vf slope{}, place{};
       vf highest = load_f(before + v);
       if constexpr (slopes)
+#pragma GCC unroll 1
         for (int l = 0; l < lanes; ++l) {
           slope[l] = slope_of(x, s, t.head[v + l]) * log2_e;
           place[l] = float(t.row[v + l] + s.beside);

@@ -10,7 +10,7 @@ namespace tw {
 struct Sequence : AttentionSequence {
   int64_t shift, beside;  // row i stands beside key i + shift; for ALiBi beside another
 
-  TW_INLINE Sequence(const tw_attention_args &x, int64_t b)
+  __attribute__((noinline)) Sequence(const tw_attention_args &x, int64_t b)
       : AttentionSequence(sequence_of(x, b)), shift(window_shift(x, *this)), beside(alibi_shift(x, *this)) {}
 
   // Row i sees keys from <= j < to, and those below the sinks and `to`.
@@ -43,7 +43,7 @@ template <class T> struct Rows {
     return table ? base + table[j / size] * page + j % size * row : base + j * row;
   }
   // Pointers to rows j0 to j1.
-  TW_INLINE void list(int64_t j0, int64_t j1, const T **to) const {
+  __attribute__((noinline)) void list(int64_t j0, int64_t j1, const T **to) const {
     if (!table) {
       for (int64_t j = j0; j < j1; ++j) *to++ = base + j * row;
       return;
@@ -84,6 +84,23 @@ TW_INLINE float slope_of(const tw_attention_args &x, const Sequence &s, int64_t 
 }
 TW_INLINE int64_t at_strides(const int64_t (&strides)[4], const Sequence &s, int64_t head, int64_t i, int64_t j) {
   return s.index * strides[0] + head * strides[1] + i * strides[2] + j * strides[3];
+}
+
+// A line of a bias or a mask for `count` keys, the other lanes anything.  Out of line: whether they lie side by side is
+// asked once a line, and unrolled in every place it would be compiled for longer than all else.
+template <class Bias> __attribute__((noinline)) vf biases(const Bias *from, int64_t stride, int64_t count) {
+  if (stride == 1) return load_as_float(from, count);
+  float part[lanes];
+#pragma GCC unroll 1
+  for (int64_t l = 0; l < lanes; ++l) part[l] = to_float(from[least(l, count - 1) * stride]);
+  return load_f(part);
+}
+__attribute__((noinline)) inline vu mask_bytes(const uint8_t *from, int64_t stride, int64_t count) {
+  if (stride == 1 && count >= lanes) return widen_bytes(from);
+  uint32_t part[lanes];
+#pragma GCC unroll 1
+  for (int64_t l = 0; l < lanes; ++l) part[l] = from[least(l, count - 1) * stride];
+  return load_u(part);
 }
 
 // The keys any row of a matrix sees: the sinks, and those of the windows; one segment where they meet.

@@ -1,7 +1,7 @@
 // What the feeding warp of attention does: it tells which item comes, and has the copy engine bring its rows, then keys
 // and values tile by tile as stages come free.
 #pragma once
-#include <tilewright/cuda/attention_items.h>
+#include <tilewright/cuda/attention_shares.h>
 #include <tilewright/cuda/tma.h>
 
 namespace tw {
@@ -115,16 +115,21 @@ template <class S> struct TileFeeder {
   }
 };
 
+template <class S, bool Shares> struct OrderOf {
+  using type = AttentionOrder<S>;
+};
+template <class S> struct OrderOf<S, true> {
+  using type = ShareOrder<S>;
+};
+
 template <class S> TW_GPU void feed_attention(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
                                               const AttentionWsArgs &x, const SharedAttention<S> &shared) {
-  AttentionOrder<S> order(x);
+  typename OrderOf<S, S::Shares>::type order(x);
   TileFeeder<S> tiles{map_q, map_k, map_v, x, shared, {}, {}};
   Ring<S::slots> slot;
   AttentionItem item;
   while (order.next(item)) {
-    item.tiles = tiles_of<S>(x, item);
-    // What sees no keys meets a tile all hidden: a way of its own would be in that of the products.
-    if (item.tiles.count == 0) item.tiles = {1, 0, 1, 0}, item.keys = 0;
+    if constexpr (!S::Shares) meet_tiles<S>(x, item);
     tell<S>(shared, slot, item);
     tiles.feed(item);
   }

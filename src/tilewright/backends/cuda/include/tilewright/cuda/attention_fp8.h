@@ -5,7 +5,7 @@
 #ifdef TW_ON_GPU
 #include <tilewright/cuda/attention_fp8_feed.h>
 #include <tilewright/cuda/attention_leave.h>
-#include <tilewright/cuda/attention_scores.h>
+#include <tilewright/cuda/attention_fp8_scores.h>
 #include <tilewright/cuda/narrow.h>
 #include <tilewright/cuda/wgmma_registers.h>
 
@@ -39,7 +39,8 @@ struct Fp8Work {
 
 // A multiplying warpgroup.
 template <class S, class Config> struct Fp8Attender {
-  using Scores = float[S::BN / 2];
+  using First = float[S::first / 2];
+  using Second = float[S::second / 2];
   using Results = float[S::DV / 2];
   using Weights = uint32_t[S::BN / 32][4];
   static constexpr int larger = 8;  // weights than they are, as a power of 2
@@ -53,7 +54,7 @@ template <class S, class Config> struct Fp8Attender {
   bool flip = false;
 
   TW_GPU Fp8Attender(const AttentionWsArgs &args, const SharedFp8<S> &memory)
-      : x(args), shared(memory), who(int(lane_at(threadIdx.x / 128, 0)) - 1) {}
+      : x(args), shared(memory), who(multiplying_warpgroup()) {}
 
   TW_GPU void run() {
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
@@ -63,10 +64,6 @@ template <class S, class Config> struct Fp8Attender {
   }
 
  private:
-  TW_GPU void give_back(Barrier &empty) const {
-    if (threadIdx.x % 128 == 0) empty.arrive();
-  }
-
   // Factors of rows and keys are one number here: heads are not mixed, and blocks of rows have none.
   TW_GPU void attend(const AttentionItem &item, const Dropout &dropout) {
     const tw_attention_args &a = x.x;
@@ -95,105 +92,131 @@ template <class S, class Config> struct Fp8Attender {
     }
   }
 
+  // Tiles go in two parts.  As soon as the weights of a part are there its products are issued: those with values, and the
+  // scores of the same part of the next tile, in whose place these weights were scores.  So products run beside the
+  // exponentials of the other part, and the scores that are looked at next are there when they are needed.
   TW_GPU void walk(const Fp8Work &work, Softmax &softmax, Results &o) {
-    Scores s;
+    First a;
+    Second b;
     Weights p;
-    float factor[2];
-    const int count = work.tiles.count;
+    Bases bases;
+    const int last = work.tiles.count - 1;
+    float tops[2] = {softmax.top[0], softmax.top[1]};
     shared.full_q().wait(rows.phase), rows.next();
     shared.full_k(keys.stage).wait(keys.phase);
-    hold(s);
+    hold(a), hold(b);
     wgmma_fence();
-    multiply_keys(s);
+    multiply_keys<S::first, 0>(a);
+    multiply_keys<S::second, S::first>(b);
     wgmma_commit();
     wgmma_wait<0>();
-    hold(s);
-    give_back_keys(count == 1);
-    judge(s, work, work.tiles.template at<S>(0), softmax, factor);
-    round(p, s);
-    uint32_t keys_there = 0, values_there = 0;
+    hold(a), hold(b);
+    give_back_keys(last == 0);
+    look<0>(a, work, 0, tops, true);
+    look<S::first>(b, work, 0, tops, true);
+    settle_bases<larger>(tops, fold, softmax, bases);
 #pragma unroll 1
-    for (int i = 1; i < count; ++i) {
+    for (int i = 0; i < last; ++i) {
+      const uint32_t keys_there = shared.full_k(keys.stage).there(keys.phase),
+                     values_there = shared.full_turned(values.stage).there(values.phase);
+      weigh<0>(a, p, work, i, softmax, bases);
       shared.full_k(keys.stage).wait_unless(keys_there, keys.phase);
       shared.full_turned(values.stage).wait_unless(values_there, values.phase);
-      hold(s), hold(o);
+      hold(a), hold(o);
       wgmma_fence();
-      multiply_keys(s);
+      multiply_keys<S::first, 0>(a);
+      multiply_values<S::first, 0>(o, p);
       wgmma_commit();
-      multiply_values(o, p);
+      come_behind(fminf(softmax.sum[0], softmax.sum[1]));  // nothing of what follows is drawn before the products
+      weigh<S::first>(b, p, work, i, softmax, bases);
+      hold(b);
+      wgmma_fence();
+      multiply_keys<S::second, S::first>(b);
       wgmma_commit();
-      wgmma_wait<1>();
-      hold(s);
-      give_back_keys(i == count - 1);
-      // Whether the next ones are there, asked for early: the answer takes as long as some exponentials.
-      Ring<S::Stages> next = values;
-      next.next();
-      keys_there = shared.full_k(keys.stage).there(keys.phase);
-      values_there = shared.full_turned(next.stage).there(next.phase);
-      judge(s, work, work.tiles.template at<S>(i), softmax, factor);
-      hold(s);  // exponentials before the wait, which they run beside
-      wgmma_wait_behind<0>(fminf(softmax.sum[0], softmax.sum[1]));
+      multiply_values<S::second, S::first>(o, p);
+      wgmma_commit();
+      tops[0] = softmax.top[0], tops[1] = softmax.top[1];
+      wgmma_wait<2>();
+      hold(a);
+      look<0>(a, work, i + 1, tops, bases.low);
+      wgmma_wait_behind<1>(fabsf(fminf(tops[0], tops[1])));
+      hold(b);
+      give_back_keys(i + 1 == last);
+      look<S::first>(b, work, i + 1, tops, bases.low);
+      settle_bases<larger>(tops, fold, softmax, bases);
+      wgmma_wait_behind<0>(fminf(bases.factor[0], bases.factor[1]));
       hold(o);
-      give_back(shared.empty_turned(values.stage)), values = next;
-      round(p, s);
-      if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
-#pragma unroll
-        for (int j = 0; j < S::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
-      }
+      give_back(shared.empty_turned(values.stage)), values.next();
+      scale_rows(o, bases.factor);
     }
-    shared.full_turned(values.stage).wait_unless(values_there, values.phase);
+    weigh<0>(a, p, work, last, softmax, bases);
+    weigh<S::first>(b, p, work, last, softmax, bases);
+    end(o, p);
+  }
+  // The values of the last one.
+  TW_GPU void end(Results &o, Weights &p) {
+    shared.full_turned(values.stage).wait(values.phase);
     hold(o);
     wgmma_fence();
-    multiply_values(o, p);
+    multiply_values<S::first, 0>(o, p);
+    multiply_values<S::second, S::first>(o, p);
     wgmma_commit();
     wgmma_wait<0>();
     hold(o);
     give_back(shared.empty_turned(values.stage)), values.next();
   }
-  // What a product of keys read; of the last one the rows too.
+  // What products of keys read; of the last tile the rows too.
   TW_GPU void give_back_keys(bool last) {
     give_back(shared.empty_k(keys.stage)), keys.next();
     if (last) give_back(shared.empty_q());
   }
 
-  TW_GPU void multiply_keys(Scores &s) const {
-    const uint64_t at_q = operand(shared.q() + who * 64 * S::line), at_k = operand(shared.k(keys.stage));
+  template <int Keys, int From> TW_GPU void multiply_keys(float (&s)[Keys / 2]) const {
+    const uint64_t at_q = operand(shared.q() + who * 64 * S::line),
+                   at_k = operand(shared.k(keys.stage) + From * S::line);
 #pragma unroll
     for (int i = 0; i < S::D / 32; ++i)
-      Wgmma<S::BN, typename S::T, 0, 0>::run(s, at_q + i / 4 * (S::BM * S::line / 16) + i % 4 * 2,
-                                             at_k + i / 4 * (S::BN * S::line / 16) + i % 4 * 2, i > 0);
+      Wgmma<Keys, typename S::T, 0, 0>::run(s, at_q + i / 4 * (S::BM * S::line / 16) + i % 4 * 2,
+                                            at_k + i / 4 * (S::BN * S::line / 16) + i % 4 * 2, i > 0);
   }
-  TW_GPU void multiply_values(Results &o, Weights &p) const {
+  template <int Keys, int From> TW_GPU void multiply_values(Results &o, Weights &p) const {
     const uint64_t at_v = operand(shared.turned(values.stage));
 #pragma unroll
-    for (int i = 0; i < S::BN / 32; ++i)
+    for (int i = From / 32; i < (From + Keys) / 32; ++i)
       WgmmaRegisters<S::DV, typename S::T, 0>::run(o, p[i], at_v + i / 4 * (S::DV * S::line / 16) + i % 4 * 2, 1);
   }
 
-  // Scores as they come from the multiplication become weights.
-  TW_GPU void judge(Scores &s, const Fp8Work &work, int tile, Softmax &softmax, float (&factor)[2]) const {
-    const int key = tile * S::BN;
+  // A part's scores as they come from the multiplication: what is added, what is hidden, how large they are.
+  template <int From, int Count>
+  TW_GPU void look(float (&s)[Count], const Fp8Work &work, int number, float (&tops)[2], bool low) const {
+    using P = Fp8Part<S, Count * 2>;
+    const int tile = work.tiles.template at<S>(number), key = tile * S::BN + From;
     if constexpr (S::scored) {
       if constexpr (Config::scales != AttentionScales::none)
 #pragma unroll
-        for (int i = 0; i < S::BN / 2; ++i) s[i] *= scores;
-      add_to_scores<S, Config>(s, x, work.item, rows_of_thread<S>(x, work.item, who), key);
+        for (int i = 0; i < Count; ++i) s[i] *= scores;
+      add_to_scores<P, Config>(s, x, work.item, rows_of_thread<S>(x, work.item, who), key);
     } else if (flip) {
-      negate<S>(s);
+      negate<P>(s);
     }
     if (tile < work.seen.low || tile >= work.seen.high)
-      hide<S>(s, x, work.item, rows_of_thread<S>(x, work.item, who), key);
-    weigh<S, larger>(s, fold, softmax, factor);
-    if constexpr (Config::dropout) drop<S>(s, x, work.item, rows_of_thread<S>(x, work.item, who), work.dropout, key);
+      hide<P>(s, x, work.item, rows_of_thread<S>(x, work.item, who), key);
+    raise_tops<P>(tops, s, low);
   }
   // Of 32 keys a thread has two of each eight: four of 16 are one word, in the order values were turned to.
-  TW_GPU void round(Weights &p, const Scores &s) const {
+  template <int From, int Count> TW_GPU void weigh(float (&s)[Count], Weights &p, const Fp8Work &work, int number,
+                                                   Softmax &softmax, const Bases &bases) const {
+    using P = Fp8Part<S, Count * 2>;
+    take_exponentials<P>(s, fold, softmax, bases);
+    if constexpr (Config::dropout)
+      drop<P>(s, x, work.item, rows_of_thread<S>(x, work.item, who), work.dropout,
+              work.tiles.template at<S>(number) * S::BN + From);
 #pragma unroll
-    for (int i = 0; i < S::BN / 32; ++i)
+    for (int i = 0; i < Count / 16; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float *two = s + i * 16 + j / 2 * 8 + j % 2 * 2;
-        p[i][j] = quad(typename S::T{}, two[0], two[1], two[4], two[5]);
+        p[From / 32 + i][j] = quad(typename S::T{}, two[0], two[1], two[4], two[5]);
       }
   }
 };
@@ -201,13 +224,7 @@ template <class S, class Config> struct Fp8Attender {
 template <class S, class Config> TW_GPU void attention_fp8(const TensorMap &map_q, const TensorMap &map_k,
                                                            const TensorMap &map_v, const AttentionWsArgs &x) {
   const SharedFp8<S> shared;
-  if (threadIdx.x == 0) {
-    tma_prefetch(&map_q);
-    tma_prefetch(&map_k);
-    tma_prefetch(&map_v);
-    shared.init();
-  }
-  __syncthreads();
+  enter<S>(shared, map_q, map_k, map_v);
   const int warp = int(threadIdx.x) / 32;
   if (threadIdx.x < 128) {
     give_registers<S::feeding_registers>();

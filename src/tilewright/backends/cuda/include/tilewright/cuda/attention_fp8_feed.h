@@ -3,6 +3,7 @@
 #include <tilewright/cuda/attention_boxes.h>
 #include <tilewright/cuda/attention_fp8_shape.h>
 #include <tilewright/cuda/attention_mma_feed.h>
+#include <tilewright/cuda/attention_roles.h>
 #include <tilewright/cuda/mma.h>
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/wgmma.h>
@@ -12,11 +13,7 @@ namespace tw {
 
 // Rows of queries, stages of keys, of values and of values turned, from a multiple of 1024 bytes on; barriers.
 template <class S> struct SharedFp8 {
-  char *base;
-  TW_GPU SharedFp8() {
-    char *raw = dynamic_shared();
-    base = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
-  }
+  char *base = shared_tiles();
   TW_GPU char *q() const { return base; }
   TW_GPU char *k(int stage) const { return base + S::q_bytes + stage * S::k_bytes; }
   TW_GPU char *v(int stage) const { return k(S::Stages) + stage * S::v_bytes; }
@@ -120,7 +117,8 @@ template <class S> struct ValueTurner {
   }
   template <int Who> TW_GPU void turn_share(const char *from, char *to) const {
     constexpr int pieces = S::DV / 16, units = S::BN / 32 * pieces, each = (units + S::turners - 1) / S::turners;
-    constexpr int rounds = (each + 3) / 4, at_once = (each + rounds - 1) / rounds;
+    constexpr int most = S::feeding_registers < 64 ? 2 : 4;
+    constexpr int rounds = (each + most - 1) / most, at_once = (each + rounds - 1) / rounds;
     const int lane = int(threadIdx.x % 32), column = lane % 16;
     const char *rows = from + lane * S::line;
     char *columns = to + column * S::line;

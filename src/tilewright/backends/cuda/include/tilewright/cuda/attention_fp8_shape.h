@@ -15,6 +15,7 @@ template <class Config> struct AttentionFp8 {
   using O = typename Config::O;
   static constexpr int W = Config::warpgroups, BM = 64 * W, BN = Config::tile_n, Stages = Config::stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
+  static constexpr int first = (BN / 32 + 1) / 2 * 32, second = BN - first;  // keys of the parts of a tile
   static constexpr bool Packed = false, Dynamic = false, Split = Config::family == AttentionFamily::split,
                         Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
@@ -26,17 +27,21 @@ template <class Config> struct AttentionFp8 {
                        turned_bytes = blocks_n * DV * line;
   static constexpr int turners = 3;  // warps
   static constexpr int threads = 128 * (W + 1), together = 1;
-  // Of 65536 registers: those who turn need some.
+  // Of 65536 registers: those who turn take what tiles leave, and have fewer loads under way where that is little.
+  static constexpr int held = DV / 2 + BN / 2 + BN / 8 + 28 + 24 * (scored + Config::dropout);  // as nvidia_fp8.py says
+  static constexpr bool large = held > 200;
   static constexpr int feeding_registers = W == 1   ? 96
-                                           : W == 2 ? 72
-                                                    : 56,
+                                           : W == 3 ? 56
+                                           : large  ? 40
+                                                    : 72,
                        multiplying_registers = W == 1   ? 240
-                                               : W == 2 ? 216
-                                                        : 152;
+                                               : W == 3 ? 152
+                                               : large  ? 232
+                                                        : 216;
   static constexpr int barriers = 6 * Stages + 2;
   static constexpr int shared_bytes = 1024 + q_bytes + Stages * (k_bytes + v_bytes + turned_bytes) + 8 * barriers;
   static_assert(sizeof(T) == 1 && sizeof(typename Config::KV) == 1, "elements of one byte");
-  static_assert(BN % 32 == 0 && DV % 32 == 0 && D % 32 == 0, "tile");
+  static_assert(BN % 32 == 0 && BN >= 64 && DV % 32 == 0 && D % 32 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
   static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");
 };

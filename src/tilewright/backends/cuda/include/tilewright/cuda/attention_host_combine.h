@@ -13,7 +13,6 @@ template <class Config> struct HostAttentionCombine {
 
   static Answer broken(const Args &x) {
     if (no_rows(x)) return {};
-    if (x.splits > S::most_splits) return {TW_LIMIT, "more parts than there is room for weights"};
     const int64_t four = x.part_strides.batch | x.part_strides.row | x.part_strides.head | x.part_split | x.head_v;
     if (uintptr_t(x.parts) % 16 || four % 4)
       return {TW_ALIGNMENT, "an address or a stride of the parts is not a multiple of 16 bytes"};

@@ -5,6 +5,7 @@
 #ifdef TW_ON_GPU
 #include <tilewright/cuda/attention_boxes.h>
 #include <tilewright/cuda/attention_leave.h>
+#include <tilewright/cuda/attention_roles.h>
 #include <tilewright/cuda/attention_scores.h>
 #include <tilewright/cuda/wgmma_registers.h>
 
@@ -12,11 +13,7 @@ namespace tw {
 
 // Rows of queries, tiles, weights, from a multiple of 1024 bytes on; factors of rows; barriers.
 template <class S> struct SharedLatent {
-  char *base;
-  TW_GPU SharedLatent() {
-    char *raw = dynamic_shared();
-    base = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
-  }
+  char *base = shared_tiles();
   TW_GPU char *q() const { return base; }
   TW_GPU char *tile(int stage) const { return base + S::q_bytes + stage * S::tile_bytes; }
   TW_GPU char *p() const { return tile(S::Stages); }
@@ -74,7 +71,7 @@ template <class S, class Config> struct LatentAttender {
   Ring<S::Stages> ring;
 
   TW_GPU LatentAttender(const AttentionLatentArgs &args, const SharedLatent<S> &memory)
-      : x(args), shared(memory), who(int(lane_at(threadIdx.x / 128, 0)) - 1) {}
+      : x(args), shared(memory), who(multiplying_warpgroup()) {}
 
   TW_GPU void run() {
     const Dropout dropout = Config::dropout ? dropout_of(x.ws.x) : Dropout{};
@@ -93,15 +90,6 @@ template <class S, class Config> struct LatentAttender {
 
  private:
   TW_GPU int row() const { return int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4; }
-  TW_GPU void give_back() {
-    if (threadIdx.x % 128 == 0) shared.empty(ring.stage).arrive();
-  }
-  TW_GPU void scale(Results &o, const float (&factor)[2]) const {
-    if (any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
-#pragma unroll
-      for (int j = 0; j < Half::DV / 2; ++j) o[j] *= factor[j / 2 % 2];
-    }
-  }
 
   // Scores, their weights, and the first half of the columns.
   TW_GPU void score(const AttentionItem &item, const KeyTiles &tiles, const Dropout &dropout, Results &o) {
@@ -128,7 +116,7 @@ template <class S, class Config> struct LatentAttender {
       round(p, s);
       if (i > 0) named_barrier(weights_read, 256);
       tell(p, factor);
-      scale(o, factor);
+      scale_rows(o, factor);
       if (!x.values_in_keys) {
         shared.full(ring.stage).wait(ring.phase);
         if (i == 0) clear_behind(item, tiles, S::blocks_v);
@@ -141,7 +129,7 @@ template <class S, class Config> struct LatentAttender {
       wgmma_commit();
       wgmma_wait<0>();
       hold(o);
-      give_back(), ring.next();
+      give_back(shared.empty(ring.stage)), ring.next();
     }
     finish(item, tiles, softmax, dropout, o);
   }
@@ -152,7 +140,7 @@ template <class S, class Config> struct LatentAttender {
       if (!x.values_in_keys) ring.next();
       named_barrier(weights_there, 256);
       const float factor[2] = {shared.factors()[row()], shared.factors()[row() + 8]};
-      scale(o, factor);
+      scale_rows(o, factor);
       shared.full(ring.stage).wait(ring.phase);
       hold(o);
       wgmma_fence();
@@ -161,7 +149,7 @@ template <class S, class Config> struct LatentAttender {
       wgmma_wait<0>();
       hold(o);
       named_arrive(weights_read, 256);
-      give_back(), ring.next();
+      give_back(shared.empty(ring.stage)), ring.next();
     }
     named_barrier(weights_there, 256);
     const ThreadRows rows = rows_of_thread<S>(x.ws, item, 0);
@@ -261,12 +249,7 @@ template <class S, class Config> struct LatentAttender {
 template <class S, class Config>
 TW_GPU void attention_latent(const TensorMap &map_k, const TensorMap &map_v, const AttentionLatentArgs &x) {
   const SharedLatent<S> shared;
-  if (threadIdx.x == 0) {
-    tma_prefetch(&map_k);
-    tma_prefetch(&map_v);
-    shared.init();
-  }
-  __syncthreads();
+  enter<S>(shared, map_k, map_v);
   if (threadIdx.x < 128) {
     give_registers<S::feeding_registers>();
     if (threadIdx.x < 32) LatentFeeder<S>{map_k, map_v, x, shared}.run();

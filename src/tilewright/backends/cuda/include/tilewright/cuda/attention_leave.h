@@ -55,19 +55,21 @@ TW_GPU void leave_row(const float (&o)[S::DV / 2], int r, float factor, typename
   }
 }
 
-// What the results of one of the thread's rows are multiplied by; its lse is written.
-template <class S, class Config> TW_GPU float finish_row(const AttentionWsArgs &x, const AttentionItem &item,
-                                                         const ThreadRows &rows, const Softmax &softmax, int r,
-                                                         const Dropout &dropout) {
+// What the results of one of the thread's rows are multiplied by, and its lse.  `sinks`: the sink logit is in these.
+struct FinishedRow {
+  float factor, lse;
+};
+template <class S, class Config> TW_GPU FinishedRow finished_row(const AttentionWsArgs &x, const ThreadRows &rows,
+                                                                 const Softmax &softmax, int r, const Dropout &dropout,
+                                                                 bool sinks) {
   constexpr float log2_e = 1.44269504f, log_2 = 0.693147181f;
-  const tw_attention_args &a = x.x;
   float sum = softmax.sum[r];
   sum += lane_xor(sum, 1);
   sum += lane_xor(sum, 2);
   float top = softmax.top[r] * x.fold, factor = 1;
   if constexpr (Config::sink) {
-    if (item.split == 0 && rows.there[r]) {
-      const float sink = static_cast<const float *>(a.sink)[rows.head[r]] * log2_e, both = fmaxf(top, sink);
+    if (sinks && rows.there[r]) {
+      const float sink = static_cast<const float *>(x.x.sink)[rows.head[r]] * log2_e, both = fmaxf(top, sink);
       if (both > no_score()) {
         factor = exp2_fast(top - both);
         sum = sum * factor + exp2_fast(sink - both);
@@ -76,11 +78,19 @@ template <class S, class Config> TW_GPU float finish_row(const AttentionWsArgs &
     }
   }
   const bool seen = sum > 0 || sum != sum;
+  factor = seen ? factor / sum : 0.0f;  // 0: nothing was seen, whatever the values were
+  return {Config::dropout ? factor * dropout.keep : factor, seen ? (top + log2f(sum)) * log_2 : no_score()};
+}
+// The factor; the lse is written.
+template <class S, class Config> TW_GPU float finish_row(const AttentionWsArgs &x, const AttentionItem &item,
+                                                         const ThreadRows &rows, const Softmax &softmax, int r,
+                                                         const Dropout &dropout) {
+  const tw_attention_args &a = x.x;
+  const FinishedRow done = finished_row<S, Config>(x, rows, softmax, r, dropout, item.split == 0);
   if ((Config::lse || S::Split) && rows.there[r] && threadIdx.x % 4 == 0)
     static_cast<float *>(a.lse)[item.split * a.lse_split + item.sequence * a.lse_batch + rows.head[r] * a.lse_head +
-                                item.first_row + rows.position[r]] = seen ? (top + log2f(sum)) * log_2 : no_score();
-  factor = seen ? factor / sum : 0.0f;  // 0: nothing was seen, whatever the values were
-  return Config::dropout ? factor * dropout.keep : factor;
+                                item.first_row + rows.position[r]] = done.lse;
+  return done.factor;
 }
 
 // Where a row's results go, from a column on; nothing where there is no such row.

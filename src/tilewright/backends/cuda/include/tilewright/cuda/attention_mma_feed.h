@@ -38,13 +38,15 @@ template <class S> struct MmaFeeder {
   }
 
  private:
-  // Where a key (or the first of a vector of them) lies, in elements.
+  // Where a key (or the first of a vector of them) lies, in elements; nowhere: in a page that does not exist.
+  static constexpr int64_t nowhere = -(int64_t(1) << 62);
   TW_GPU int64_t place(int key, const tw_attention_strides &at, int &slot) const {
     const tw_attention_args &a = x.ws.x;
     if constexpr (S::Paged) {
-      const int page = x.by_page.quotient(key);
-      slot = key - page * int(a.pages.size);
-      return page_of(a.pages, item.sequence, page) * at.batch + head * at.head;
+      const int logical = x.by_page.quotient(key);
+      slot = key - logical * int(a.pages.size);
+      const int64_t page = page_of(a.pages, item.sequence, logical);
+      return uint64_t(page) < uint64_t(a.pages.count) ? page * at.batch + head * at.head : nowhere;
     } else {
       return item.sequence * at.batch + (item.first_key + int64_t(key)) * at.row + head * at.head;
     }
@@ -62,8 +64,13 @@ template <class S> struct MmaFeeder {
 #pragma unroll 1
     for (int line = thread_index() / lanes; line < S::BN; line += at_once * lines) {
       int64_t away[at_once];  // found together: pages are looked up in memory
+      uint32_t there = 0;     // a bit for each that is a key of the sequence, in a page that there is
 #pragma unroll
-      for (int n = 0; n < at_once; ++n) away[n] = place_of_line(key, line, n * lines, at, n ? away[0] : 0);
+      for (int n = 0; n < at_once; ++n) {
+        away[n] = place_of_line(key, line, n * lines, at, n ? away[0] : 0);
+        if (S::Paged && away[n] == nowhere) away[n] = 0;
+        else if (key + line + n * lines < item.keys) there |= 1u << n;
+      }
 #pragma unroll
       for (int turn = 0; turn < turns; ++turn) {
         const int piece = first + turn * lanes, bytes = within_piece((count - piece * vec) * S::size);
@@ -75,24 +82,25 @@ template <class S> struct MmaFeeder {
             if (S::BN % (at_once * lines) == 0 || line + n * lines < S::BN)
               copy_async<16>(where + n * lines * Pitch,
                              reinterpret_cast<const char *>(from + (away[n] + piece * apart)),
-                             key + line + n * lines < item.keys ? bytes : 0);
+                             there >> n & 1 ? bytes : 0);
         } else {
 #pragma unroll 1
           for (int n = 0; n < at_once; ++n)
             if (line + n * lines < S::BN)
               store_shared(where + n * lines * Pitch,
-                           gather_piece(from + (pick(away, n) + piece * apart),
-                                        key + line + n * lines < item.keys ? bytes / S::size : 0));
+                           gather_piece(from + (pick(away, n) + piece * apart), there >> n & 1 ? bytes / S::size : 0));
         }
       }
     }
   }
-  // Where the key of a line lies, so many lines behind one that lies at `before`; of a key that is not there: anywhere.
+  // Where the key of a line lies, so many lines behind one that lies at `before`; of a key that is not there:
+  // anywhere.
   TW_GPU int64_t place_of_line(int key, int line, int behind, const tw_attention_strides &at, int64_t before) const {
     if constexpr (S::Paged) {
       if (key + line + behind >= item.keys) return 0;
       int slot = 0;
       const int64_t away = place(key + line + behind, at, slot);
+      if (away == nowhere) return nowhere;
       return S::turned ? away + int64_t(slot) * (16 / S::size) : away + slot * at.row;
     } else {
       int slot = 0;
@@ -115,12 +123,13 @@ template <class S> struct MmaFeeder {
 #pragma unroll 4
     for (int i = thread_index(); i < groups * S::DV; i += S::threads) {
       const int group = i / S::DV, column = i % S::DV, first = key + group * vec;
-      const int bytes = column < a.head_v ? within_piece((item.keys - first) * S::size) : 0;
+      int bytes = column < a.head_v ? within_piece((item.keys - first) * S::size) : 0;
       int64_t away = 0;
       if (bytes) {
         int slot = 0;
         away = place(first, a.v_strides, slot);
-        away += (int64_t(slot / vec) * a.head_v + column) * vec;
+        if (away == nowhere) away = 0, bytes = 0;
+        else away += (int64_t(slot / vec) * a.head_v + column) * vec;
       }
       bring(to + column * S::v_pitch + group * 16, from + away, bytes);
     }

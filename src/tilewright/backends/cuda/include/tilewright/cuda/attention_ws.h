@@ -90,9 +90,18 @@ template <class S, class Config> struct Attender {
   }
   TW_GPU void finish(int done, const Softmax &softmax, const Results<S> &o, const Dropout &dropout) {
     const AttentionItem &item = shared.item(done);
-    leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
+    if (S::Shares && item.split) leave_piece(item, softmax, o, dropout);
+    else leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
     meet();
     give_back(shared.heard(done));
+  }
+  TW_GPU void leave_piece(const AttentionItem &item, const Softmax &softmax, const Results<S> &o,
+                          const Dropout &dropout) {
+    if constexpr (S::Shares) {
+      const Pieces<S, Config> pieces(x, item, shared.q(0));  // its rows were multiplied
+      pieces.leave(softmax, o, dropout);
+      if (pieces.last()) pieces.combine();
+    }
   }
   // What a product of keys read.
   TW_GPU void give_back_keys(const AttentionWork &work, int number) {

@@ -26,8 +26,13 @@ struct AttentionWsArgs {
   int items;            // 0: sequences differ, and the device counts
   int loose;            // behind the last key of a sequence lie other numbers than the copy engine's zeros
   int page_rows;        // of a box: as many as divide pages and tiles
-  unsigned *flags;      // the next item and how many blocks are done, zero before a launch and after it
+  unsigned *flags;      // the next item and how many blocks are done, zero before a launch and after it; of shares: how
+                        // many pieces are there, of the item that a block begins and does not end
+  float *parts, *part_lse;  // of shares: what blocks have of items that others have too, of `piece_rows` rows
+  int piece_rows;
 };
+
+constexpr int least_tiles = 4;  // of a share
 
 // The tiles of keys of an item, from the last to the first: those of the window, then those of sink keys before it.
 struct KeyTiles {
@@ -37,7 +42,7 @@ struct KeyTiles {
 };
 
 struct AttentionItem {
-  int tile, head, sequence, split;
+  int tile, head, sequence, split;  // the part of the keys; of shares: which piece (attention_shares.h)
   int first_row, rows, first_key, keys;
   KeyTiles tiles;  // count 0: there is no item any more
 };
@@ -49,14 +54,14 @@ constexpr bool registers_suffice(int feeding, int multiplying, int warpgroups, i
   return feeding + warpgroups * multiplying <= share * (warpgroups + 1);
 }
 
-// Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, together.
+// Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, shares, together.
 template <class Config> struct AttentionWs {
   using T = typename Config::Q;
   using O = typename Config::O;
   static constexpr int W = Config::warpgroups, BM = 64 * W, BN = Config::tile_n, Stages = Config::stages,
                        RowStages = Config::row_stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
-  static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic,
+  static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic, Shares = Config::shares,
                         Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none;   // a window hides keys
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;  // the first keys are always seen
@@ -67,8 +72,12 @@ template <class Config> struct AttentionWs {
   static constexpr int threads = 128 * (W + 1), together = Config::together;
   // Of 65536 registers: those who feed need few.
   static constexpr bool alone = W == 1 && together == 1;
-  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : W == 2 && Paged ? 56 : 40;
-  static constexpr int multiplying_registers = alone ? 240 : W == 3 ? 160 : W == 2 ? (Paged ? 224 : 232) : 216;
+  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : Shares ? 64 : W == 2 && Paged ? 56 : 40;
+  static constexpr int multiplying_registers = alone    ? 240
+                                               : W == 3 ? 160
+                                               : W == 2 ? (Paged ? 224 : 232)
+                                               : Shares ? 192
+                                                        : 216;
   static constexpr bool streams = RowStages > 1;
   static constexpr int slots = 4;  // of items that were told
   static constexpr int beside =
@@ -78,6 +87,7 @@ template <class Config> struct AttentionWs {
   static_assert(BN % 16 == 0 && DV % 32 == 0 && D % 16 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
   static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");
+  static_assert(!Shares || (Packed && W == 1 && !Dynamic && !Split), "shares are of packed heads");
   static_assert(RowStages == 1 || !Packed, "rows of packed heads are carried when they are needed");
 };
 

@@ -42,32 +42,39 @@ template <class S> struct BandWork {
   }
 };
 
+// How many taps a kind of band serves, along w or h.
+TW_GPU int taps_of_band(const ConvBandArgs &x, int axis, const ConvTap &first) {
+  return x.most[axis] - (int(first.by[axis]) > x.last_residue[axis]);
+}
+
 template <class S> TW_GPU void feed_bands(const TensorMap &map_a, const TensorMap &map_b, const ConvBandArgs &x,
                                           const BandMemory<S> &shared) {
   Ring<S::Bands> bands;
   Ring<S::Taps> taps;
   BandWork<S> work(x);
   Segment s;
-  const int each = x.window[0] * x.window[1];
   bool there = false;        // the weights that stay
   let_next_kernel_in();      // that copies results
   wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {
     const int line = s.z * x.lines_of_a_group, column = s.n * S::BN;
     Walk at = walk_from<S>(x, 0, s.m * S::BM);
-    for (int plane = 0; plane < x.window[2]; ++plane)
+    for (int kind = 0; kind < x.kinds; ++kind) {
+      const ConvTap &first = x.taps[kind];
+      const int along = taps_of_band(x, 0, first), down = taps_of_band(x, 1, first);
       for (int block = 0; block < x.blocks; ++block, bands.next()) {
         shared.empty_band[bands.stage].wait(bands.phase ^ 1);
         Barrier *done = &shared.full_band[bands.stage];
         done->expect(x.band * 128);
         at.channel = s.z * x.pixels_of_a_group + block * S::BK;
         tma_load_pixels<S::Spatial>(&map_a, done, shared.bands + bands.stage * S::band_bytes, at,
-                                    {0, 0, x.taps[plane].by[2]});
-        for (int tap = 0; tap < each && !there; ++tap, taps.next()) {
+                                    {first.by[0], first.by[1], first.by[2]});
+        for (int w = 0, h = 0; h < down && !there; h += ++w == along, w = w == along ? 0 : w, taps.next()) {
           shared.empty_tap[taps.stage].wait(taps.phase ^ 1);
           Barrier *full = &shared.full_tap[taps.stage];
           full->expect(x.merged ? x.merged * x.rows_of_one * 128 : S::tap_bytes);
-          const int counted = plane * each + tap, number = x.last_tap < 0 ? counted : x.last_tap - counted;
+          const int counted = first.number + h * x.apart_of_taps[1] + w * x.apart_of_taps[0];
+          const int number = x.last_tap < 0 ? counted : x.last_tap - counted;
           char *to = shared.taps + taps.stage * S::tap_bytes;
           for (int i = 0; i < x.merged; ++i)
             tma_load(&map_b, full, to + i * x.rows_of_one * 128, -i * x.columns_of_one,
@@ -77,6 +84,7 @@ template <class S> TW_GPU void feed_bands(const TensorMap &map_a, const TensorMa
           else fetch<S::BN, 1, 0>(map_b, full, to, block * S::BK, line + column, number, 0, 0);
         }
       }
+    }
     there = x.resident;
   }
 }
@@ -88,7 +96,7 @@ template <class S, bool First> TW_GPU void multiply_tap(Sums<S> &d, uint64_t at_
   const uint64_t at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
   constexpr int b_next = S::MajorB ? 16 * 128 / 16 : 2, b_along = S::MajorB ? 2 : 128;
 #pragma unroll
-  for (int kk = 0; kk < 4; ++kk)
+  for (int kk = 0; kk < S::Steps; ++kk)
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i) {
       const int column = kk / S::Sharing * S::Slice;
@@ -108,24 +116,24 @@ template <class S> struct BandMultiply {
   Ring<S::Taps> taps;
 
   TW_GPU void skip() {
-    bands.skip(x.window[2] * x.blocks);
-    if (!x.resident) taps.skip(x.window[2] * x.blocks * x.window[0] * x.window[1]);
+    bands.skip(x.kinds * x.blocks);
+    if (!x.resident) taps.skip(x.taps_in_all * x.blocks);
   }
   TW_GPU void operator()(Sums<S> &d) {
     if (x.resident) taps = Ring<S::Taps>();
-    const int count = x.window[2] * x.blocks;
-    int w = 0, h = 0, tap_before = 0;
+    const int count = x.kinds * x.blocks;
+    int w = 0, h = 0, tap_before = 0, kind = 0, block = 0, along = x.most[0], down = x.most[1];
     shared.full_band[bands.stage].wait(bands.phase);
     step<true>(d, 0);
     tap_before = taps.stage;
     taps.next();
-    advance(w, h);
+    advance(w, h, along);
 #pragma unroll 1
     for (int band = 0; band < count; ++band) {
       const int here = bands.stage;
       if (band > 0) shared.full_band[here].wait(bands.phase);
 #pragma unroll 1
-      for (; h < x.window[1]; advance(w, h)) {
+      for (; h < down; advance(w, h, along)) {
         step<false>(d, h * x.reach[1] + w * x.reach[0]);
         wgmma_wait<1>();
         give_back(shared.empty_tap, tap_before, !x.resident);
@@ -135,6 +143,10 @@ template <class S> struct BandMultiply {
       }
       w = h = 0;
       bands.next();
+      if (++block == x.blocks) {
+        block = 0, ++kind;
+        along = taps_of_band(x, 0, x.taps[kind]), down = taps_of_band(x, 1, x.taps[kind]);
+      }
     }
     wgmma_wait<0>();
     hold_all<S>(d);
@@ -143,8 +155,8 @@ template <class S> struct BandMultiply {
   }
 
  private:
-  TW_GPU void advance(int &w, int &h) const {
-    if (++w == x.window[0]) w = 0, ++h;
+  static TW_GPU void advance(int &w, int &h, int along) {
+    if (++w == along) w = 0, ++h;
   }
   template <bool First> TW_GPU void step(Sums<S> &d, int rows) const {
     shared.full_tap[taps.stage].wait(x.resident ? 0 : taps.phase);

@@ -118,6 +118,10 @@ template <class Config> struct TilePixels {
   using D = typename Config::D;
   using Weights = Some<float, 2>;
   static constexpr int most_d = Config::num_d > 0 ? Config::num_d : 1;
+  // The instruction that rounds two results makes negative ones 0 besides.
+  static constexpr bool rounded_up = Config::epilogue == Epilogue::Relu && sizeof(C) == 2;
+  // A bias is where sums begin, and costs nothing.
+  static constexpr bool begins = Config::num_d > 0 && !Finish<Config>::multiplies;
   const DepthwiseTileArgs &x;
   const float *taps;  // of this lane's channels, [tap][channels of the block]
   int channel;
@@ -139,9 +143,16 @@ template <class Config> struct TilePixels {
   }
   TW_GPU void unit(const char *from, uint32_t planes) {
 #pragma unroll
-    for (int i = 0; i < G::TH * G::Up; ++i)
+    for (int c = 0; c < 2; ++c) {
+      float first = 0;
+      if (begins && alike)
 #pragma unroll
-      for (int t = 0; t < G::TW * G::Up; ++t) sums[i][t][0] = sums[i][t][1] = 0;
+        for (int d = 0; d < Config::num_d; ++d) first += to_float(same[d][c]);
+#pragma unroll
+      for (int i = 0; i < G::TH * G::Up; ++i)
+#pragma unroll
+        for (int t = 0; t < G::TW * G::Up; ++t) sums[i][t][c] = first;
+    }
     const int row = x.row * G::pixel;
     if constexpr (G::Up > 1) {
       if (x.odd) strides<1>(from, row);
@@ -197,7 +208,14 @@ template <class Config> struct TilePixels {
     }
   }
   TW_GPU void leave(const TilePlace<G> &at, int strip, int line) {
-    if (Finish<Config>::fused && alike) finish();
+    if constexpr (Finish<Config>::fused)
+      if (!alike) return each<true>(at, strip, line);  // in one place, out of the others' way: it is long
+    finish();
+    each<false>(at, strip, line);
+  }
+
+ private:
+  template <bool General> TW_GPU void each(const TilePlace<G> &at, int strip, int line) {
 #pragma unroll
     for (int i = 0; i < G::TH * G::Up; ++i) {
       const int h = (at.h + line) * G::Up + i, first = (at.w + strip * G::TW) * G::Up;
@@ -208,13 +226,12 @@ template <class Config> struct TilePixels {
 #pragma unroll
       for (int t = 0; t < G::TW * G::Up; ++t) {
         if (first + t >= x.out[0]) break;
-        store(to + t * x.to_apart[0], sums[i][t], pixel + t);
+        store<General>(to + t * x.to_apart[0], sums[i][t], pixel + t);
       }
     }
   }
-
- private:
   TW_GPU void finish() {
+    if (!Finish<Config>::fused) return;
 #pragma unroll
     for (int i = 0; i < G::TH * G::Up; ++i)
 #pragma unroll
@@ -223,14 +240,14 @@ template <class Config> struct TilePixels {
         for (int c = 0; c < 2; ++c) {
           float v = sums[i][t][c];
 #pragma unroll
-          for (int d = 0; d < Config::num_d; ++d) v = Finish<Config>::combine(v, to_float(same[d][c]));
-          sums[i][t][c] = activate<Config::epilogue>(v);
+          for (int d = 0; d < Config::num_d && !begins; ++d) v = Finish<Config>::combine(v, to_float(same[d][c]));
+          sums[i][t][c] = rounded_up ? v : activate<Config::epilogue>(v);
         }
   }
-  TW_GPU void store(C *to, const float (&v)[2], long long pixel) const {
-    if (Finish<Config>::fused && !alike) {
-      *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
-    } else if constexpr (sizeof(C) == 2) *reinterpret_cast<uint32_t *>(to) = pair(C{}, v[0], v[1]);
+  template <bool General> TW_GPU void store(C *to, const float (&v)[2], long long pixel) const {
+    if constexpr (General) *reinterpret_cast<Some<C, 2> *>(to) = Finish<Config>(x.finish).some(v, 2, 0, pixel, channel);
+    else if constexpr (rounded_up) *reinterpret_cast<uint32_t *>(to) = pair_at_least_0(C{}, v[0], v[1]);
+    else if constexpr (sizeof(C) == 2) *reinterpret_cast<uint32_t *>(to) = pair(C{}, v[0], v[1]);
     else {
       Some<C, 2> two;
       round_to(v[0], two.v[0]), round_to(v[1], two.v[1]);

@@ -20,6 +20,8 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     if (Answer one = Inner::broken_layout(x); one.code) return one;
     const int64_t deep = (data ? x.filters : x.channels) * merged;
     if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
+    if (Config::deep < S::BK && (x.groups > 1 || deep > Config::deep))
+      return {TW_LIMIT, "more channels than this kernel multiplies"};
     const int64_t *strides = data ? x.x_strides : x.y_strides;
     if (!Inner::readable(data ? x.x : x.y, strides, 4) || odd((data ? x.channels : x.filters) * merged, sizeof(C)))
       return {TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
@@ -29,7 +31,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     tw_conv_args y = x;
     Inner::join_groups(y, merged);
     if (const char *why = lay_band(y, t)) return {TW_LIMIT, why};
-    if (const char *why = sliced(x, merged)) return {TW_LIMIT, why};
+    if (const char *why = sliced(x, merged, t)) return {TW_LIMIT, why};
     if (merged > 1 && double(y.groups) * y.filters * Inner::taps(x) * Inner::wide(y) >= double(most_size))
       return {TW_LIMIT, "2^31 or more weights of merged groups"};
     return {};
@@ -56,7 +58,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     if (int error = maps(x, apart ? Inner::wide(x) : x.channels, t, a, b)) return status_of(error);
     const int64_t fixed = int64_t(t.order.tiles_n) * t.order.batch, here = place.multiprocessors;
     int64_t blocks = fixed * t.order.tiles_m < here ? fixed * t.order.tiles_m : here;
-    t.resident = int64_t(t.window[0]) * t.window[1] * t.window[2] * t.blocks <= S::Taps && fixed <= here;
+    t.resident = int64_t(t.taps_in_all) * t.blocks <= S::Taps && fixed <= here;
     if (t.resident) blocks = fixed * (t.order.tiles_m < here / fixed ? t.order.tiles_m : here / fixed);
     LaunchShape how = shape();
     how.early = follows || apart;
@@ -72,8 +74,10 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
            (!data || S::BN == 64) && Inner::readable(x.w, strides, 2);
   }
   // Null, or why the slices of this kernel are not those of the groups.
-  static const char *sliced(const tw_conv_args &x, int64_t merged) {
+  static const char *sliced(const tw_conv_args &x, int64_t merged, const ConvBandArgs &t) {
     if (!Config::slice) return nullptr;
+    // Warpgroups that take no turns would meet each other's bands where a tile has more than one.
+    if (t.kinds * t.blocks > 1) return "slices take one band a tile";
     const int64_t deep = data ? x.filters : x.channels, wide = data ? x.channels : x.filters;
     const int64_t sharing = deep <= 16 ? 1 : deep / 16, slice = deep <= 16 ? 16 / deep * wide : wide;
     const bool whole = merged > 1 && deep * merged == 64 && (deep <= 16 ? 16 % deep : deep % 16) == 0;
@@ -81,34 +85,47 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
                ? nullptr
                : "this kernel has slices of other groups";
   }
+  // Residues of taps.
+  static int64_t kinds(const tw_conv_args &x, int axis) {
+    return x.stride[axis] < x.window[axis] ? x.stride[axis] : x.window[axis];
+  }
   // The arguments that follow from sizes; null, or why there is no band.
   static const char *lay_band(const tw_conv_args &x, ConvBandArgs &t) {
     constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
     const int64_t *in = data ? x.out : x.size, *out = data ? x.size : x.out;
     int64_t walked = x.batch;
     for (int i = 0; i < 3; ++i) {
-      const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], before = x.before[2 - i];
-      const int64_t first = data ? before - far : -before, size = out[2 - i] + (i < 2 ? far : 0);
-      const int64_t last = first + size - 1 - (in[2 - i] - 1);
-      if (x.stride[2 - i] != 1) return "a stride is over 1";
+      const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], before = x.before[2 - i], step = x.stride[2 - i];
+      const int64_t first = data ? before - far : -before, size = out[2 - i] + (i < 2 ? far / step : 0);
+      const int64_t last = first + (size - 1) * step - (in[2 - i] - 1);
+      if (step > 1 && data) return "a stride is over 1";
+      if (step > 8) return "a stride is over 8";
+      if (step > 1 && i < 2 && x.dilation[2 - i] > 1) return "a stride and a dilation are over 1";
       if (i == 2 && far > farthest) return "taps lie farther apart than the copy engine moves pixels";
       if (first < -reach || first >= reach || last < -reach || last >= reach)
         return "padding or size of an edge is more than the copy engine walks over";
       walked *= size;
       if (walked >= most_size / 2) return "a size is 2^30 or more";
-      t.grid.size[i] = divider(size), t.grid.step[i] = 1, t.grid.first[i] = int(first);
-      t.window[i] = int(x.window[2 - i]), t.inside[i] = int(out[2 - i]),
-      t.apart[i] = (data ? x.x_strides : x.y_strides)[3 - i];
+      t.grid.size[i] = divider(size), t.grid.step[i] = int(step), t.grid.first[i] = int(first);
+      t.inside[i] = int(out[2 - i]), t.apart[i] = (data ? x.x_strides : x.y_strides)[3 - i];
+      if (i == 2) continue;
+      t.most[i] = int(ceil_div(x.window[2 - i], step)), t.last_residue[i] = int((x.window[2 - i] - 1) % step);
+      t.apart_of_taps[i] = int(i ? step * x.window[2] : step);
     }
-    if (x.window[1] * x.window[2] == 1) return "there is one tap: no band is read twice";
-    if (x.window[0] > most_taps || x.groups * x.channels >= most_size || x.groups * x.filters >= most_size)
-      return "a size is 2^30 or more";
+    if (t.most[0] * t.most[1] == 1) return "there is one tap: no band is read twice";
+    if (x.window[0] * kinds(x, 1) * kinds(x, 2) > most_taps)
+      return "strides make more kinds of bands than this kernel counts";
+    if (x.groups * x.channels >= most_size || x.groups * x.filters >= most_size) return "a size is 2^30 or more";
     t.apart[3] = (data ? x.x_strides : x.y_strides)[0];
     t.reach[0] = int(x.dilation[2]), t.reach[1] = int(x.dilation[1] * t.grid.size[0].by);
-    const int64_t rows = S::BM + (x.window[2] - 1) * t.reach[0] + (x.window[1] - 1) * t.reach[1];
+    const int64_t rows = S::BM + (t.most[0] - 1) * t.reach[0] + (t.most[1] - 1) * t.reach[1];
     if (rows > Config::band) return "taps reach over more rows than a band has";
     t.band = int(ceil_div(rows, 8) * 8);
-    for (int64_t plane = 0; plane < x.window[0]; ++plane) t.taps[plane].by[2] = uint8_t(plane * x.dilation[0]);
+    for (int64_t d = 0; d < x.window[0]; ++d)
+      for (int64_t h = 0; h < kinds(x, 1); ++h)
+        for (int64_t w = 0; w < kinds(x, 2); ++w)
+          t.taps[t.kinds++] = {uint16_t((d * x.window[1] + h) * x.window[2] + w),
+                               {uint8_t(w), uint8_t(h), uint8_t(d * x.dilation[0])}};
     t.last_tap = data ? int(pixels(x.window)) - 1 : -1;
     t.blocks = int(ceil_div(data ? x.filters : x.channels, S::BK));
     t.groups = int(x.groups), t.classes = 1, t.taps_in_all = int(pixels(x.window));

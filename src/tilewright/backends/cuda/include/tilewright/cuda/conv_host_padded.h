@@ -87,19 +87,22 @@ template <class Config> struct HostConvPadded {
   };
   static int64_t whole(int64_t count) { return ceil_div(count, Padded::piece) * Padded::piece; }
   static Copy copy_of(const void *at, const int64_t *strides, const int64_t (&size)[3], int64_t images,
-                      int64_t all_images, int64_t channels, bool result) {
+                      int64_t all_images, int64_t channels, bool result, bool even) {
     Copy one{false, result, images, all_images, {size[0], size[1], size[2]}, channels, whole(channels)};
     const int64_t bytes = result ? sizeof(C) : sizeof(In);
-    one.made = one.all != channels || all_images != images || odd(at) || strides[4] != 1;
+    one.made = one.all != channels || all_images != images || odd(at) || strides[4] != 1 || !even;
     for (int i = 0; i < 4; ++i) one.made = one.made || odd(strides[i], bytes);
     return one;
   }
   static Copies of(const tw_conv_args &x) {
     const int64_t all = x.groups * x.filters;  // of several groups, channels and filters are whole
-    return {copy_of(x.x, x.x_strides, x.size, x.batch, x.batch, x.groups * x.channels,
-                    variant == ConvVariant::backward_data),
-            copy_of(x.w, x.w_strides, x.window, all, whole(all), x.channels, variant == ConvVariant::backward_weight),
-            copy_of(x.y, x.y_strides, x.out, x.batch, x.batch, all, variant == ConvVariant::forward)};
+    constexpr bool data = variant == ConvVariant::backward_data;
+    return {copy_of(x.x, x.x_strides, x.size, x.batch, x.batch, x.groups * x.channels, data,
+                    !data || Inner::pixels_dense(x.x_strides, x.size, x.batch)),
+            copy_of(x.w, x.w_strides, x.window, all, whole(all), x.channels, variant == ConvVariant::backward_weight,
+                    Inner::weights_dense(x)),
+            copy_of(x.y, x.y_strides, x.out, x.batch, x.batch, all, variant == ConvVariant::forward,
+                    data || Inner::pixels_dense(x.y_strides, x.out, x.batch))};
   }
   static tw_conv_args inner(const tw_conv_args &given, const Copies &copies, char *room) {
     tw_conv_args x = given;

@@ -84,6 +84,13 @@ template <class Config> struct HostConvTmaWs {
     return (x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) &&
            (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
   }
+  // Whether pixels do; a stride along one pixel says nothing.
+  static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
+    const int64_t step = strides[3];
+    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
+           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
+           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
+  }
 
  protected:
   static int64_t taps(const tw_conv_args &x) { return x.window[0] * x.window[1] * x.window[2]; }
@@ -110,13 +117,22 @@ template <class Config> struct HostConvTmaWs {
       if (x.groups % merged == 0 && merged * deep % S::BK == 0) return merged;
     return 0;
   }
+  // Gradients whose taps are no whole 64s of columns side by side.
+  static bool odd_columns(const tw_conv_args &x) {
+    return weight && (x.channels % 64 || (taps(x) > 1 && x.w_strides[3] != x.channels));
+  }
+  // Of those, the ones that leave to where they belong, tap by tap, with nothing in between.
+  static bool ragged(const tw_conv_args &x) {
+    return odd_columns(x) && !Config::merged && x.groups == 1 && x.channels % 8 == 0 && !odd(x.w) &&
+           !odd(x.w_strides[0], sizeof(C)) && !odd(x.w_strides[3], sizeof(C));
+  }
   // Filters of several groups as one, or whose channels are filled up, or a gradient whose columns are, lie in the
   // workspace.
   static int64_t block_bytes(const tw_conv_args &x) {
     const int64_t merged = merged_groups(x);
     tw_conv_args y = x;
     join_groups(y, merged);
-    const bool apart = merged > 1 || (weight && x.channels % 64) || fills_up(x);
+    const bool apart = merged > 1 || (odd_columns(x) && !ragged(x)) || fills_up(x);
     return apart ? ceil_div(y.groups * y.filters * taps(y) * wide(y) * int64_t(sizeof(C)), 128) * 128 : 0;
   }
   static void join_groups(tw_conv_args &x, int64_t merged) {
@@ -176,13 +192,6 @@ template <class Config> struct HostConvTmaWs {
     for (int i = 0; i < count; ++i) whole = whole && !odd(strides[i], sizeof(In)) && strides[i] > 0;
     return whole;
   }
-  // A stride along one pixel says nothing.
-  static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
-    const int64_t step = strides[3];
-    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
-           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
-           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
-  }
 
   // As a matrix product: rows, columns and results, for what GEMM's ways out ask.
   static tw_gemm_args product(const tw_conv_args &x, const ConvWsArgs &t) {
@@ -217,10 +226,13 @@ template <class Config> struct HostConvTmaWs {
     const tw_gemm_args g = product(x, t);
     t.e = g.e, t.e_stride = g.e_stride, t.e_batch_stride = g.e_batch_stride;
     t.finish = epilogue_args(g);
+    if (ragged(x)) t.channels = int(x.channels), t.tap_apart = x.w_strides[3], t.columns = divider(t.blocks * 64);
     if constexpr (S::by_classes) set_rows(x, t);
     if constexpr (S::TmaStore) {
       static Results results;
-      if (!error) error = results.get(MapKey{g.e, g.n, g.m, g.batch, g.e_stride, g.e_batch_stride}, e);
+      MapKey key{g.e, g.n, g.m, g.batch, g.e_stride, g.e_batch_stride};
+      if (t.channels) key = {g.e, x.channels, x.filters, taps(x), x.w_strides[0], x.w_strides[3]};
+      if (!error) error = results.get(key, e);
       if (!error) error = HostGuests<Config, S>::invite(g, t, d);
     }
     return error;

@@ -41,7 +41,8 @@ template <class S, class Config> struct LeaveByRows {
       const uint32_t low = uint32_t(at), high = uint32_t(at >> 32);
 #pragma unroll
       for (int c = 0; c < across; ++c) {
-        fuse(d[i], i, c * width, p, buffer);
+        if (Config::num_d == 1 && fuse.simple()) fuse.simply(d[i], c * width);
+        else fuse(d[i], i, c * width, p, buffer);
         __syncwarp();  // all have read what was there
         fill(d[i], c * width);
         __syncwarp();
@@ -69,8 +70,8 @@ template <class S, class Config> struct LeaveByRows {
 #pragma unroll
     for (int j = 0; j < width / 8; j += 2) {
       const float *v = &d[(column / 8 + j) * 4];
-      store_matrices(row + j * 16, pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]), pair(Out{}, v[4], v[5]),
-                     pair(Out{}, v[6], v[7]));
+      store_matrices(row + j * 16, results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
+                     results<Config>(v[4], v[5]), results<Config>(v[6], v[7]));
     }
   }
 };

@@ -38,6 +38,10 @@ struct ConvWsArgs : TmaWsArgs {
   int taps_in_all;        // backward_weight
   int pixels_of_a_group;  // channels of the operand that is made of pixels
   int lines_of_a_group;   // lines of the other one
+  // backward_weight: columns are taps of whole 64s; where w has fewer channels, or gaps, these and how far taps lie apart.
+  int channels;  // 0: columns are as w lies
+  long long tap_apart;
+  Divider columns;  // of a tap
   // backward_data: x, where results leave by ordinary stores.
   int rows_dense;      // one class, whose rows lie e_stride apart
   long long apart[4];  // pixels along w, h and d, then images
@@ -70,7 +74,22 @@ template <class Config> struct ConvWs
   static_assert(variant == ConvVariant::forward || sizeof(typename Config::A) == 2, "wgmma reads others along k only");
   static_assert(variant != ConvVariant::backward_weight || Base::BN % 64 == 0, "columns come 64 at a time");
 
+  static constexpr bool ragged = variant == ConvVariant::backward_weight;
+
 #ifdef TW_ON_GPU
+  using typename Base::Corner;
+  static TW_GPU long long column_at(const TmaWsArgs &args, int column) {
+    auto &x = static_cast<const ConvWsArgs &>(args);
+    if (!x.channels) return column;
+    const int tap = x.columns.quotient(column), channel = column - tap * int(x.columns.by);
+    return channel < x.channels ? tap * x.tap_apart + channel : -1;
+  }
+  static TW_GPU Corner corner(const TmaWsArgs &args, int column, int z) {
+    auto &x = static_cast<const ConvWsArgs &>(args);
+    if (!ragged || !x.channels) return {column, z};
+    const int tap = x.columns.quotient(column);
+    return {column - tap * int(x.columns.by), tap};
+  }
   static TW_GPU long long row_at(const TmaWsArgs &args, int z, int row) {
     if constexpr (!by_classes) return Base::row_at(args, z, row);
     auto &x = static_cast<const ConvWsArgs &>(args);

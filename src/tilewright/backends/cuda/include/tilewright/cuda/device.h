@@ -41,6 +41,11 @@ TW_GPU uint32_t cluster_rank() {
 TW_GPU void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// The same where nobody reads what a neighbour's threads wrote (barriers have a fence of their own): the other one waits
+// for all that was written before it, also to memory.
+TW_GPU void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
 
 // Four floats from the same place in the shared memory of another block of the cluster; `own`, which is what lies there
 // in this one, where it is the block itself that is asked for.

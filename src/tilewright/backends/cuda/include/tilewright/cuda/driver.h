@@ -24,7 +24,7 @@ struct LaunchConfig {
 };
 
 constexpr int cluster_dimension = 4, early_launch = 6;       // launch attributes
-constexpr int max_dynamic_shared = 8;                        // a function attribute
+constexpr int max_dynamic_shared = 8, shared_share = 9;      // function attributes; the second in percent
 constexpr int multiprocessors = 16, major = 75, minor = 76;  // device attributes
 
 struct Driver {

@@ -25,8 +25,9 @@ template <class Config> struct HostRepack {
       job.to = room;
       room += bytes_of(job);
       at = job.to, stride = job.to_stride / size, batch_stride = job.batch > 1 ? stride * job.lines : 0;
-      const int64_t most = job.turned ? ceil_div(job.lines, Turn::lines) * ceil_div(job.length, Turn::row) * job.batch
-                                      : ceil_div(job.lines * job.batch, Repack::lines_at_once),
+      const int64_t most = job.turned
+                               ? ceil_div(job.lines, Turn::lines) * ceil_div(job.length, Turn::row) * job.batch
+                               : ceil_div(job.lines * job.batch * ceil_div(job.length, Repack::stretch), Repack::warps),
                     fair = int64_t(multiprocessors) * 8;
       blocks[jobs] = unsigned(most < fair ? most : fair);
       t.job[jobs++] = job;
@@ -63,6 +64,7 @@ template <class Config> struct HostRepack {
     job.from = static_cast<const char *>(from);
     job.length = length * size, job.lines = lines, job.batch = batch_stride ? batch : 1;
     job.stride = stride * size, job.batch_stride = batch_stride * size;
+    job.end = job.from + (job.batch - 1) * job.batch_stride + (lines - 1) * job.stride + job.length;
     job.to_stride = ceil_div(job.length, 128) * 128;
     job.turned = turned;
     return job;

@@ -37,7 +37,7 @@ template <class Config> struct HostTmaWs {
   }
   static int64_t workspace(const tw_gemm_args &x) { return Deals::bytes + Copies::bytes(x); }
   static constexpr LaunchShape shape() {
-    return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster), true};
+    return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster), true, false, true};
   }
 
   static int run(tw_gemm_args x, const Loaded::Place &place, void *workspace, void *stream) {

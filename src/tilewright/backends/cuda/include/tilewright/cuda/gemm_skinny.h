@@ -9,6 +9,7 @@
 #include <tilewright/cuda/copies.h>
 #include <tilewright/cuda/mma.h>
 #include <tilewright/cuda/skinny_shape.h>
+#include <tilewright/cuda/stay.h>
 
 namespace tw {
 
@@ -20,6 +21,7 @@ template <class S> using SkinnySums = float[S::Warps][S::rows][S::tokens + 1];
 template <class S, class Config> TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnySums<S> &sums, int first) {
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
+#pragma unroll 1
   for (int at = threadIdx.x; at < S::rows * S::tokens; at += S::threads) {
     int token = at / S::rows, row = at % S::rows, many = first + row;
     if (token >= x.m || many >= x.n) continue;
@@ -72,7 +74,8 @@ template <class S> struct SkinnyByK {
   uint32_t w[2][S::RowTiles][2][2][4];
   Few<S, 4> t[2][S::TokenTiles][2];
 
-  TW_GPU void load(int slot, int turn) {
+  static constexpr bool cuts = false;
+  template <bool> TW_GPU void load(int slot, int turn) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int k = turn * step + half * 32 + quad * 8;
@@ -121,25 +124,32 @@ template <class S> struct SkinnyByLines {
   uint32_t w[2][groups][4][words];
   Few<S, 2> t[2][groups][S::TokenTiles];
 
-  TW_GPU void lines(uint32_t (&to)[words], const uint16_t *p, int left, bool there) const {
-    if (there && left >= 2 * words) {
-      read_words<true>(to, p);
-      return;
-    }
+  static constexpr bool cuts = true;
+  // Whether the matrix ends within some thread's lines.
+  TW_GPU bool cut() const { return x.n - first < S::rows && x.n % (2 * words) != 0; }
+  template <bool Cut> TW_GPU void lines(uint32_t (&to)[words], const uint16_t *p, int left, bool there) const {
+    const bool whole = there && left >= (Cut ? 2 * words : 1);
 #pragma unroll
-    for (int i = 0; i < words; ++i) {  // at the edge of the matrix one by one
-      uint32_t word = there && 2 * i < left ? p[2 * i] : 0;
-      if (there && 2 * i + 1 < left) word |= uint32_t(p[2 * i + 1]) << 16;
-      to[i] = word;
+    for (int i = 0; i < words; ++i) to[i] = 0;
+    if (whole) read_words<true>(to, p);
+    if constexpr (Cut) {
+      if (there && !whole)
+#pragma unroll
+        for (int i = 0; i < words; ++i) {  // one by one
+          if (2 * i < left) to[i] = p[2 * i];
+          if (2 * i + 1 < left) to[i] |= uint32_t(p[2 * i + 1]) << 16;
+        }
     }
   }
-  TW_GPU void load(int slot, int turn) {
-    const int here = first + line * 2 * words;
+  template <bool Cut> TW_GPU void load(int slot, int turn) {
+    const int here = first + line * 2 * words, k0 = turn * step + quad * 4;
+    const long long stride = x.b_stride;
+    const uint16_t *p = b + k0 * stride + here;
 #pragma unroll
-    for (int g = 0; g < groups; ++g) {
-      const int k = turn * step + g * 16 + quad * 4;
+    for (int g = 0; g < groups; ++g, p += 12 * stride) {
+      const int k = k0 + g * 16;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) lines(w[slot][g][i], b + (k + i) * x.b_stride + here, x.n - here, k < x.k);
+      for (int i = 0; i < 4; ++i, p += stride) lines<Cut>(w[slot][g][i], p, x.n - here, k < x.k);
 #pragma unroll
       for (int j = 0; j < S::TokenTiles; ++j) t[slot][g][j].load(x, a, j * 8, k - quad * 4, quad, line);
     }
@@ -170,20 +180,16 @@ template <class S> struct skinny_loads<S, true> {
   using type = SkinnyByLines<S>;
 };
 
-template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
+// A warp's share of k, and what the block makes of all shares.
+template <class S, class Config, bool Cut, class Loads>
+TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int turns) {
   SkinnySums<S> &sums = *reinterpret_cast<SkinnySums<S> *>(dynamic_shared());
-  using Loads = typename skinny_loads<S, S::ManyLines>::type;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
-  const int first = blockIdx.x * S::rows, turns = (x.k + Loads::step - 1) / Loads::step;
-  auto *b = static_cast<const uint16_t *>(x.b) + blockIdx.y * x.b_batch;
-  auto *a = static_cast<const uint16_t *>(x.a) + blockIdx.y * x.a_batch;
   float d[S::RowTiles][S::TokenTiles][4] = {};
-  Loads loads{x, a, b, first, quad, line, {}, {}};
-  if (warp < turns) loads.load(0, warp);
+  if (warp < turns) loads.template load<Cut>(0, warp);
   for (int turn = warp; turn < turns; turn += 2 * S::Warps) {
-    if (turn + S::Warps < turns) loads.load(1, turn + S::Warps);
+    if (turn + S::Warps < turns) loads.template load<Cut>(1, turn + S::Warps);
     loads.multiply(d, 0);
-    if (turn + 2 * S::Warps < turns) loads.load(0, turn + 2 * S::Warps);
+    if (turn + 2 * S::Warps < turns) loads.template load<Cut>(0, turn + 2 * S::Warps);
     if (turn + S::Warps < turns) loads.multiply(d, 1);
   }
 #pragma unroll
@@ -191,9 +197,29 @@ template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
 #pragma unroll
     for (int j = 0; j < S::TokenTiles; ++j)
 #pragma unroll
-      for (int q = 0; q < 4; ++q) store_shared(&sums[warp][loads.row(i, q / 2)][j * 8 + quad * 2 + q % 2], d[i][j][q]);
+      for (int q = 0; q < 4; ++q)
+        store_shared(&sums[warp][loads.row(i, q / 2)][j * 8 + loads.quad * 2 + q % 2], d[i][j][q]);
   block_barrier();
-  skinny_leave<S, Config>(x, sums, first);
+  skinny_leave<S, Config>(x, sums, loads.first);
+}
+
+template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
+  using Loads = typename skinny_loads<S, S::ManyLines>::type;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
+  const int first = blockIdx.x * S::rows, turns = (x.k + Loads::step - 1) / Loads::step;
+  auto *b = static_cast<const uint16_t *>(x.b) + blockIdx.y * x.b_batch;
+  auto *a = static_cast<const uint16_t *>(x.a) + blockIdx.y * x.a_batch;
+  stay(a), stay(b);
+  Loads loads{x, a, b, first, quad, line, {}, {}};
+  if constexpr (Loads::cuts) {
+    // What is seldom needed has code of its own, behind the rest: loads among branches come one after the other.
+    int plain = !loads.cut();
+    stay(plain);
+    if (__builtin_expect(plain != 0, 1)) skinny_multiply<S, Config, false>(x, loads, warp, turns);
+    else skinny_multiply<S, Config, true>(x, loads, warp, turns);
+  } else {
+    skinny_multiply<S, Config, false>(x, loads, warp, turns);
+  }
 }
 
 }  // namespace tw

@@ -20,6 +20,9 @@ struct LaunchShape {
   unsigned threads, shared_bytes = 0, cluster = 1;
   bool tensor_maps = false;
   bool early = false;  // it may start before the kernel before it is done, and waits for that one itself
+  // What runs before it leaves as much of the first-level cache to shared memory as it needs: a multiprocessor divides it
+  // anew only when it is empty, and nobody would come in early.
+  bool copies_before = false;
 };
 
 struct Grid {
@@ -80,6 +83,8 @@ struct Loaded {
     int error = find(made), device = 0;
     if (!error && shape.shared_bytes > 48 * 1024)
       error = cu.set_attribute(made.functions[0], max_dynamic_shared, int(shape.shared_bytes));
+    for (int i = 1; !error && shape.copies_before && i < most_functions && made.functions[i]; ++i)
+      error = cu.set_attribute(made.functions[i], shared_share, 100);
     if (!error) error = cu.get_device(&device);
     if (!error) error = cu.device_attribute(&made.multiprocessors, multiprocessors, device);
     if (!error) error = count_clusters(made, shape);

@@ -12,4 +12,7 @@ TW_GPU uint64_t operand(const void *p, uint32_t stride = 1024, uint32_t leading 
   return address | uint64_t(leading >> 4) << 16 | uint64_t(stride >> 4) << 32 | uint64_t(1) << 62;
 }
 
+// The same so many times 16 bytes further on.  Addresses have 14 bits of the low word: nothing is carried out of it.
+TW_GPU uint64_t further(uint64_t at, uint32_t by) { return (at >> 32) << 32 | (uint32_t(at) + by); }
+
 }  // namespace tw

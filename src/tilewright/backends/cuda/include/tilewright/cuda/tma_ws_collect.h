@@ -1,5 +1,6 @@
 // Sums of one tile that are spread over blocks (stream-K, split-K) come together here, in the order of k.
 #pragma once
+#include <tilewright/cuda/stay.h>
 #include <tilewright/cuda/tma_ws_parts.h>
 #include <tilewright/gpu/split_k.h>
 
@@ -46,12 +47,13 @@ template <class S> struct Collect {
     const int parts = x.order.parts, rank = blockIdx.x % S::Cluster;
     if (parts == 1) return false;
     const long long first = (long long)s.tile * parts * S::Cluster + rank;
+    Stretch mine(S::blocks_m * octets * 128, s.part, parts);
+    stay(mine.low), stay(mine.high);
     hand_in(d, first + s.part * S::Cluster);
     unsigned *words = x.flags + 2 * ((s.tile * S::Cluster + rank) * 2 + half);
     if (me.thread == 0) meet(words, parts);
     me.meet();
-    add_up<128, Sum>(x.partial + first * tile + piece, S::Cluster * tile, S::blocks_m * octets * 128, s.part, parts,
-                     me.thread, emit);
+    add_up<128, Sum>(x.partial + first * tile + piece, S::Cluster * tile, mine, parts, me.thread, emit);
     if (me.thread == 0) tw::part(words, parts);
     return true;
   }

@@ -69,6 +69,7 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
   wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {
     const FedTile<S> t(x, s, place);
+#pragma unroll 1  // a short problem waits for each instruction to come from memory
     for (int step = s.k0; step < s.k1; ++step, ring.next()) {
       const int k = step * S::BK;
       shared.empty[ring.stage].wait(ring.phase ^ 1);

@@ -38,6 +38,12 @@ TW_GPU uint32_t bits_of(bf16 x) { return x.bits; }
 TW_GPU uint32_t bits_of(fp16 x) { return x.bits; }
 TW_GPU uint32_t bits_of(float x) { return __float_as_uint(x); }
 
+// Two neighbouring results as one word.  The instruction that rounds them makes negative ones 0 besides.
+template <class Config> TW_GPU uint32_t results(float x, float y) {
+  if constexpr (Config::epilogue == Epilogue::Relu) return pair_at_least_0(typename Config::C{}, x, y);
+  else return pair(typename Config::C{}, x, y);
+}
+
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config> struct Fuse {
   using C = typename Config::C;
@@ -73,26 +79,38 @@ template <class S, class Config> struct Fuse {
     }
   }
 
-  // The results of 64 rows and a buffer's columns from `column` on, in place of their sums.
+  // Whether nothing comes to the sums, or a bias and nothing else.
+  static constexpr bool has_simple = Config::num_d == 0 || (Config::num_d == 1 && !multiplies);
+  TW_GPU bool simple() const {
+    return has_simple && x.first_guest != 0 && (Config::num_d == 0 || x.guests[1].comes == Comes::row);
+  }
+  // The results of 64 rows and a buffer's columns from `column` on, in place of their sums; `results` makes the last of
+  // them.
   TW_GPU void operator()(float (&d)[S::BN / 2], int i, int column, const Part<C> &p, char *buffer) const {
+    float *v = &d[column / 2];
+    all(v, float(x.finish.alpha), i, column, p, buffer);
+    finish(v);
+  }
+  TW_GPU void simply(float (&d)[S::BN / 2], int column) const {
     const float alpha = float(x.finish.alpha);
     float *v = &d[column / 2];
-    // A bias and nothing else: one multiply-add, and none of what takes long to find out.
-    bool done = false;
-    if constexpr (Config::num_d == 1 && !multiplies) {
-      done = x.first_guest == 1 && x.guests[1].comes == Comes::row;
-      if (done) row(false, v, column, [=](float sum, float one) { return fmaf(alpha, sum, one); });
-    }
-    if (!done) all(v, alpha, i, column, p, buffer);
-    if constexpr (Config::epilogue != Epilogue::PassThrough)
-#pragma unroll
-      for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] = activate<Config::epilogue>(v[j]);
+    if constexpr (Config::num_d == 0) scale(v, alpha);
+    else row(false, v, column, [=](float sum, float one) { return fmaf(alpha, sum, one); });
+    finish(v);
   }
 
  private:
-  TW_GPU void all(float *v, float alpha, int i, int column, const Part<C> &p, char *buffer) const {
+  static TW_GPU void scale(float *v, float alpha) {
 #pragma unroll
     for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] *= alpha;
+  }
+  static TW_GPU void finish(float *v) {
+    if constexpr (Config::epilogue != Epilogue::PassThrough && Config::epilogue != Epilogue::Relu)
+#pragma unroll
+      for (int j = 0; j < S::chunk_columns / 2; ++j) v[j] = activate<Config::epilogue>(v[j]);
+  }
+  TW_GPU void all(float *v, float alpha, int i, int column, const Part<C> &p, char *buffer) const {
+    scale(v, alpha);
 #pragma unroll 1  // one piece of code for all of them: they are many and compile slowly
     for (int g = x.first_guest; g <= Config::num_d; ++g) {
       const Guest &guest = x.guests[g];

@@ -1,6 +1,7 @@
 // How the sums of a multiplying warpgroup of a tma_ws kernel become results and leave: by the copy engine, straight from
 // the registers, or through a sheet in shared memory; and where a tile is shared by blocks, through collect first.
 #pragma once
+#include <tilewright/cuda/stay.h>
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/tma_ws_collect.h>
 #include <tilewright/cuda/tma_ws_fuse.h>
@@ -43,18 +44,27 @@ template <class S, class Config> struct LeaveByCopies {
       else tma_prefetch_box(&map_d, column(p, first), row(p, first), p.z * x.every_box);
   }
   TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
+    // Sums to which nothing comes but a bias have code of their own, and in this order it comes first in memory: what
+    // they would jump over has to be fetched too.
+    if (__builtin_expect(!fuse.simple(), 0)) return leave<false>(d, p);
+    leave<Fuse<S, Config>::has_simple>(d, p);
+  }
+
+ private:
+  template <bool Simple> TW_GPU void leave(Sums<S> &d, const Part<Out> &p) {
+    const bool boxes_come = !Simple && x.boxes;
 #pragma unroll
     for (int first = 0; first < S::needed; first += S::batch) {
       const int slot = first / S::batch % S::slots;
       char *here = buffers + slot * S::batch * S::chunk;
-      if (!x.boxes && me.thread == 0) {  // of what these buffers held before
+      if (!boxes_come && me.thread == 0) {  // of what these buffers held before
         if (first / S::batch < rest) tma_wait_read<left>();
         else tma_wait_read<S::slots - 1>();
       }
       // Also where boxes come, which need it not: with this barrier in one of two branches kernels hung on an H200
       // (CUDA 13.0), although all threads take the same one.
       me.meet();
-      if (x.boxes) {
+      if (boxes_come) {
         boxes[slot].wait(phases >> slot & 1);
         phases ^= 1u << slot;
       }
@@ -62,17 +72,20 @@ template <class S, class Config> struct LeaveByCopies {
       for (int g = 0; g < S::batch; ++g) {
         float (&sums)[S::BN / 2] = d[(first + g) / across];
         const int c = (first + g) % across * S::chunk_columns;
-        fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
+        if constexpr (Simple) fuse.simply(sums, c);
+        else fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
         fill(here + g * S::chunk, sums, c);
       }
       fence_async_proxy();
       me.meet();
       if (me.thread == 0) {
 #pragma unroll
-        for (int g = 0; g < S::batch; ++g)
-          tma_store(&map_e, here + g * S::chunk, column(p, first + g), row(p, first + g), p.z);
+        for (int g = 0; g < S::batch; ++g) {
+          const auto corner = S::corner(x, column(p, first + g), p.z);
+          tma_store(&map_e, here + g * S::chunk, corner.column, row(p, first + g), corner.z);
+        }
         tma_commit();
-        if (first + S::slots * S::batch < S::needed && x.boxes) {
+        if (first + S::slots * S::batch < S::needed && boxes_come) {
           tma_wait_read<0>();
           fetch(p, first + S::slots * S::batch);
         }
@@ -80,7 +93,6 @@ template <class S, class Config> struct LeaveByCopies {
     }
   }
 
- private:
   static TW_GPU int row(const Part<Out> &p, int number) { return p.row + number / across * 64; }
   static TW_GPU int column(const Part<Out> &p, int number) { return p.column + number % across * S::chunk_columns; }
   // The boxes for the `batch` buffers from `first` on, one thread.
@@ -97,8 +109,8 @@ template <class S, class Config> struct LeaveByCopies {
 #pragma unroll
     for (int j = 0; j < S::chunk_columns / 8; j += 2) {
       const float *v = &d[(column / 8 + j) * 4];
-      store_matrices(Buffer<S>::at(buffer, me, j), pair(Out{}, v[0], v[1]), pair(Out{}, v[2], v[3]),
-                     pair(Out{}, v[4], v[5]), pair(Out{}, v[6], v[7]));
+      store_matrices(Buffer<S>::at(buffer, me, j), results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
+                     results<Config>(v[4], v[5]), results<Config>(v[6], v[7]));
     }
   }
 };
@@ -109,6 +121,8 @@ template <class S, class Config> struct LeaveByStores {
   using Sum = SumOf<S>;
   // Such tiles go straight from the registers: a sheet's barriers take longer.
   static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::Turned;
+  // Plain results of two bytes have ways of few instructions: a short problem waits for each to come from memory.
+  static constexpr bool short_ways = !Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned;
   // Neighbours of a row of E that a thread takes from the sheet at a time.
   static constexpr int width = sizeof(Out) == 4 || S::Turned ? 4 : 8;
 
@@ -116,6 +130,10 @@ template <class S, class Config> struct LeaveByStores {
   const Warpgroup &me;
   const Finish<Config> finish;
   Sum *sheet;  // this warpgroup's
+  // Found while the first stage is multiplied, for results that go straight from the registers: which way (0: words lie
+  // whole, 1: anywhere, 2: none of these), and of small tiles where a thread's two rows begin in E.
+  int way = 2;
+  long long upper = -1, lower = -1;
 
   TW_GPU LeaveByStores(const TensorMap &, const TensorMap &, const TmaWsArgs &args, const Warpgroup &group,
                        const SharedMemory<S> &shared)
@@ -124,26 +142,40 @@ template <class S, class Config> struct LeaveByStores {
         finish(args.finish),
         sheet(reinterpret_cast<Sum *>(shared.out + group.who * S::buffers * S::chunk)) {}
 
-  TW_GPU void begin(const Part<Out> &) const {}
-  TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
-    if constexpr (!Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned) {
+  TW_GPU void begin(const Part<Out> &p) {
+    if constexpr (short_ways) {
       const auto *e = static_cast<const Out *>(x.e);
-      if (finish.beta == 0) {
-        if (small && x.n % 2 == 0 && whole_rows<2>(e, x.e_stride, x.e_batch_stride)) return pairs(d, p);
-        if (small || !whole_rows<width>(e, x.e_stride, x.e_batch_stride)) return pairs_anywhere(d, p);
-      }
+      const bool rows = small ? x.n % 2 == 0 && whole_rows<2>(e, x.e_stride, x.e_batch_stride)
+                              : whole_rows<width>(e, x.e_stride, x.e_batch_stride);
+      way = finish.beta != 0 ? 2 : !rows;
+      stay(way);
     }
-    if constexpr (small) from_registers(d, p);
-    else through_sheet(d, p);
+    if constexpr (short_ways && small) {
+      const int row = p.row + me.warp * 16 + me.lane / 4;
+      upper = S::row_at(x, p.z, row), lower = S::row_at(x, p.z, row + 8);
+      stay(upper), stay(lower);
+    }
+  }
+  TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (short_ways) {  // in this order the short ones come first in memory
+      if (way == 2) return any(d, p);
+      if (way == 1) return pairs_anywhere(d, p);
+      if constexpr (small) return pairs(d, p);
+    }
+    any(d, p);
   }
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
   template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
     const int r = S::Turned ? column : row, c = S::Turned ? row : column, there = (S::Turned ? x.m : x.n) - c;
-    const long long at = S::row_at(x, p.z, r);
-    if (at >= 0 && there > 0) finish.store(sums, there, p.z, r, c, p.e + at + c);
+    const long long at = S::row_at(x, p.z, r), along = S::ragged ? S::column_at(x, c) : c;
+    if (at >= 0 && there > 0 && (!S::ragged || along >= 0)) finish.store(sums, there, p.z, r, c, p.e + at + along);
   }
 
  private:
+  TW_GPU void any(const Sums<S> &d, const Part<Out> &p) const {
+    if constexpr (small) from_registers(d, p);
+    else through_sheet(d, p);
+  }
   TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {
@@ -151,21 +183,20 @@ template <class S, class Config> struct LeaveByStores {
       store(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
     }
   }
-  // Nothing but alpha, and pairs of a row that lie whole.  In few instructions: a small problem waits for each of them to
-  // come from memory, and the general way took a tenth of its time.
+  // Nothing but alpha, and pairs of a row that lie whole.
   TW_GPU void pairs(const Sums<S> &d, const Part<Out> &p) const {
-    const int row = p.row + me.warp * 16 + me.lane / 4, column = p.column + me.lane % 4 * 2;
-    const long long upper = S::row_at(x, p.z, row), lower = S::row_at(x, p.z, row + 8);
+    const int column = p.column + me.lane % 4 * 2;
     const float alpha = finish.alpha;
     Out *to = p.e + column;
 #pragma unroll
     for (int j = 0; j < S::BN / 8; ++j) {
       const Sum *v = &d[0][j * 4];
-      const bool inside = column + j * 8 < x.n;
+      const long long along = S::ragged ? S::column_at(x, column + j * 8) - column : j * 8;
+      const bool inside = column + j * 8 < x.n && (!S::ragged || along + column >= 0);
       if (inside && upper >= 0)
-        *reinterpret_cast<uint32_t *>(to + upper + j * 8) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
+        *reinterpret_cast<uint32_t *>(to + upper + along) = pair(Out{}, alpha * float(v[0]), alpha * float(v[1]));
       if (inside && lower >= 0)
-        *reinterpret_cast<uint32_t *>(to + lower + j * 8) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
+        *reinterpret_cast<uint32_t *>(to + lower + along) = pair(Out{}, alpha * float(v[2]), alpha * float(v[3]));
     }
   }
   // The same of rows that begin between words: the words of such a row have a thread's right column and the left one of

@@ -88,7 +88,14 @@ struct TmaWs {
   static TW_GPU long long row_at(const TmaWsArgs &x, int, int row) {
     return row < (Turned ? x.n : x.m) ? row * x.e_stride : -1;
   }
+  // The same of columns, where `ragged` says so: which element of a row one is, and where the copy engine's box begins.
+  static TW_GPU long long column_at(const TmaWsArgs &, int column) { return column; }
+  struct Corner {
+    int column, z;
+  };
+  static TW_GPU Corner corner(const TmaWsArgs &, int column, int z) { return {column, z}; }
 #endif
+  static constexpr bool ragged = false;
   static_assert(ClusterK == 1 || (!PingPong && !TmaStore && BM * BN * 4 <= Stages * stage_bytes),
                 "the sums of a tile that a cluster shares lie in the stages");
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");

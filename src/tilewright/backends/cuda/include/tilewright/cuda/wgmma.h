@@ -364,6 +364,17 @@ TW_GPU uint32_t pair(fp16, float x, float y) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
   return w;
 }
+// The same of their positive parts; NaN passes.
+TW_GPU uint32_t pair_at_least_0(bf16, float x, float y) {
+  uint32_t w;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
+  return w;
+}
+TW_GPU uint32_t pair_at_least_0(fp16, float x, float y) {
+  uint32_t w;
+  asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
+  return w;
+}
 
 // A warp stores four 8 x 8 matrices of two-byte elements, spread over its lanes as sums are: lanes 8i to
 // 8i + 7 say where the rows of the i-th go.

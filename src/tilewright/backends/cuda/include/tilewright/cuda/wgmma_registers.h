@@ -13,12 +13,15 @@ template <int Count> TW_GPU void hold(uint32_t (&a)[Count][4]) {
   for (int i = 0; i < Count * 4; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 
-// Waits as wgmma_wait does, but behind what computes a number that is never negative.  ptxas draws a wait up to where the
-// product was issued, and all that should run beside the product would run behind it; it draws none over a sleep, not
-// even over one that never comes.  (Over a branch neither, but those make it wait for each product by itself.)
-template <int Left> TW_GPU void wgmma_wait_behind(float computed) {
+// What follows comes behind what computes a number that is never negative.  ptxas draws waits and barriers up, and all
+// that should run beside a product, or before a turn, would run behind them; it draws none over a sleep, not even over one
+// that never comes.  (Over a branch neither, but those make it wait for each product by itself.)
+TW_GPU void come_behind(float computed) {
   asm volatile("{ .reg .pred never; setp.lt.f32 never, %0, 0f00000000; @never nanosleep.u32 1; }" ::"f"(computed)
                : "memory");
+}
+template <int Left> TW_GPU void wgmma_wait_behind(float computed) {
+  come_behind(computed);
   wgmma_wait<Left>();
 }
 

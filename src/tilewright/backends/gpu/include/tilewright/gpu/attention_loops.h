@@ -247,6 +247,7 @@ template <class Config> struct AttentionAppend {
 
   TW_GPU void run() const {
     if (row >= (x.lengths_new ? table_entry(x.lengths_new, sequence) : x.rows)) return;
+    if (!cache_has<Config::pages>(x, sequence, place)) return;
     for (int64_t i = threadIdx.x; i < x.heads_kv * x.head_qk; i += AttentionLoopsShape::threads) {
       const int64_t head = i / x.head_qk, d = i % x.head_qk;
       const KeyPlace to = cache_place<Config::pages>(x, x.cache_k_strides, sequence, place, head);

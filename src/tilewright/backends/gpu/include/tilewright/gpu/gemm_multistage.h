@@ -270,11 +270,13 @@ template <class S, class Config> struct MultistageBlock {
     const Finish<Config> finish(x.finish);
     const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
     C *e = static_cast<C *>(x.e) + z * x.e_batch;
-    add_up<S::threads>(first, tile, tile / 4, s.part, parts, thread_index(), [&](int index, const float4 &total) {
-      const int row = row0 + index * 4 / S::BN, column = column0 + index * 4 % S::BN;
-      const float values[4] = {total.x, total.y, total.z, total.w};
-      if (row < x.m && column < x.n) finish.store(values, x.n - column, z, row, column, e + row * x.e_stride + column);
-    });
+    add_up<S::threads>(first, tile, Stretch(tile / 4, s.part, parts), parts, thread_index(),
+                       [&](int index, const float4 &total) {
+                         const int row = row0 + index * 4 / S::BN, column = column0 + index * 4 % S::BN;
+                         const float values[4] = {total.x, total.y, total.z, total.w};
+                         if (row < x.m && column < x.n)
+                           finish.store(values, x.n - column, z, row, column, e + row * x.e_stride + column);
+                       });
     if (thread_index() == 0) part(words, unsigned(parts));
   }
   // Stream-K: who has a tile's later k hands in its sums, as the threads hold them; who has its first k adds them.

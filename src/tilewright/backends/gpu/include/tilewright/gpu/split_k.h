@@ -35,45 +35,67 @@ template <class Sum> TW_GPU void add(float4 &x, const float4 &y) {
   x = float4{plus<Sum>(x.x, y.x), plus<Sum>(x.y, y.y), plus<Sum>(x.z, y.z), plus<Sum>(x.w, y.w)};
 }
 
+// The stretch of a piece's float4s that one of its groups adds up.  A piece has at most 2^14 of them, and there are fewer
+// parts than multiprocessors.
+struct Stretch {
+  int low, high;
+  TW_GPU Stretch(int count, int part, int parts)
+      : low(int(unsigned(count) * unsigned(part) / unsigned(parts))),
+        high(int(unsigned(count) * unsigned(part + 1) / unsigned(parts))) {}
+};
+
 // All groups of a piece of a tile add it up together: each takes one of `parts` stretches of its float4s,
 // and gives every total to `emit(index, total)`.  `from` is the first group's sums, `stride` floats from
-// group to group, `count` float4s in a piece.  Where a stretch is shorter than the group, several threads
-// share a float4: each adds every so many parts, and the warp adds these.
+// group to group.  Where a stretch is shorter than the group, several threads share a float4: each adds every so many
+// parts, and the warp adds these.
 //
-// What is read lies in the second-level cache, a thousand cycles away: each thread has sixteen loads in flight.
+// What is read lies in the second-level cache, a thousand cycles away: each thread has sixteen loads in flight, or where
+// it has one float4 to add, four; that is the way of short problems, which wait for their instructions too.
 template <int Threads, class Sum = float, class Emit>
-TW_GPU void add_up(const float *from, long long stride, int count, int part, int parts, int thread, Emit emit) {
+TW_GPU void add_up(const float *from, long long stride, const Stretch &s, int parts, int thread, Emit emit) {
   constexpr int wide = 4, deep = 4;
-  const int low = int((long long)count * part / parts), high = int((long long)count * (part + 1) / parts),
-            mine = high - low;
-  int readers = 1;
-  while (readers < 32 && 2 * readers * mine <= Threads) readers *= 2;
-  const int columns = 32 / readers, lane = thread % 32, reader = lane / columns, apart = Threads / readers;
-  for (int base = thread / 32 * columns + lane % columns, turn = 0; turn * apart < mine;
+  const int low = s.low, mine = s.high - low;
+  int halvings = 0;
+  while (halvings < 5 && (2 << halvings) * mine <= Threads) ++halvings;
+  const int readers = 1 << halvings, columns = 32 >> halvings, apart = Threads >> halvings;
+  const int lane = thread % 32, reader = lane >> (5 - halvings);
+  const bool more = mine > apart;
+  for (int base = thread / 32 * columns + (lane & (columns - 1)), turn = 0; turn * apart < mine;
        base += wide * apart, turn += wide) {
     float4 total[wide] = {};
     for (int q = reader; q < parts; q += deep * readers) {
       float4 v[wide][deep] = {};
-#pragma unroll
-      for (int w = 0; w < wide; ++w)
+      const auto read = [&](int w) {
 #pragma unroll
         for (int i = 0; i < deep; ++i)
           if (base + w * apart < mine && q + i * readers < parts)
             v[w][i] = load_through(reinterpret_cast<const float4 *>(from + (q + i * readers) * stride) + low + base +
                                    w * apart);
+      };
+      read(0);
+      if (more)
 #pragma unroll
-      for (int w = 0; w < wide; ++w)
+        for (int w = 1; w < wide; ++w) read(w);
 #pragma unroll
-        for (int i = 0; i < deep; ++i) add<Sum>(total[w], v[w][i]);
+      for (int i = 0; i < deep; ++i) add<Sum>(total[0], v[0][i]);
+      if (more)
+#pragma unroll
+        for (int w = 1; w < wide; ++w)
+#pragma unroll
+          for (int i = 0; i < deep; ++i) add<Sum>(total[w], v[w][i]);
     }
+    for (int bits = columns; bits < 32; bits *= 2) {
+      const auto share = [&](float4 &one) {
+        add<Sum>(one,
+                 float4{lane_xor(one.x, bits), lane_xor(one.y, bits), lane_xor(one.z, bits), lane_xor(one.w, bits)});
+      };
+      share(total[0]);
+      if (more)
 #pragma unroll
-    for (int w = 0; w < wide; ++w) {
-      for (int bits = columns; bits < 32; bits *= 2)
-        add<Sum>(total[w], float4{lane_xor(total[w].x, bits), lane_xor(total[w].y, bits), lane_xor(total[w].z, bits),
-                                  lane_xor(total[w].w, bits)});
+        for (int w = 1; w < wide; ++w) share(total[w]);
     }
 #pragma unroll 1  // what is fused is long, and compiled once so
-    for (int w = 0; w < wide; ++w) {
+    for (int w = 0; w < (more ? wide : 1); ++w) {
       float4 one = total[0];
 #pragma unroll
       for (int i = 1; i < wide; ++i)

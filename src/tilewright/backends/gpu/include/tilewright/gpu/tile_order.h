@@ -57,25 +57,34 @@ template <Deal Way> struct Work {
     if constexpr (Way == Deal::split_k) {
       // Neighbours work on the same k of different tiles, and find each other's operands in the cache.
       const int tiles = x.tiles_m * x.tiles_n * x.batch;
-      s.part = index / tiles;
+      s.part = int(unsigned(index) / unsigned(tiles));
       index -= s.part * tiles;
       s.k0 = s.part * x.share;
       if (s.k1 > s.k0 + x.share) s.k1 = s.k0 + x.share;
     }
     if constexpr (Way == Deal::cluster_k) {
       s.part = part;
-      s.k0 = int((long long)x.steps * part / x.parts);
-      s.k1 = int((long long)x.steps * (part + 1) / x.parts);
+      // Steps times parts are below 2^31, as the host sees to it: a longer division is a call.
+      s.k0 = int(unsigned(x.steps) * unsigned(part) / unsigned(x.parts));
+      s.k1 = int(unsigned(x.steps) * unsigned(part + 1) / unsigned(x.parts));
     }
     s.tile = index;
-    // Bands of `group` rows: the columns of B a band needs stay in the cache.
-    const int per = x.tiles_m * x.tiles_n;
-    s.z = index / per;
-    index -= s.z * per;
-    const int band = x.group * x.tiles_n, first = index / band * x.group, inside = index % band;
-    const int height = x.group < x.tiles_m - first ? x.group : x.tiles_m - first;
-    s.m = first + inside % height;
-    s.n = inside / height;
+    // Bands of `group` rows: the columns of B a band needs stay in the cache.  A short problem waits for every division:
+    // nobody divides who need not, and nobody asks for a sign.
+    const unsigned rows = unsigned(x.tiles_m), columns = unsigned(x.tiles_n), group = unsigned(x.group);
+    unsigned rest = unsigned(index), z = 0, first = 0, height = rows;
+    if (x.batch > 1) {
+      z = rest / (rows * columns);
+      rest -= z * (rows * columns);
+    }
+    if (group < rows) {
+      const unsigned band = rest / (group * columns);
+      rest -= band * (group * columns);
+      first = band * group;
+      height = group < rows - first ? group : rows - first;
+    }
+    const unsigned column = rest / height;
+    s.z = int(z), s.m = int(first + rest - column * height), s.n = int(column);
     return true;
   }
 };
