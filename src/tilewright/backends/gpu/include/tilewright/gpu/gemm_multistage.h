@@ -345,7 +345,7 @@ template <class S, class Config> TW_GPU void take_segment(const MultistageArgs &
 }
 
 template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
-  Work<S::Dealt> work(x.order, block_index(), block_count());
+  Work<S::Dealt, false> work(x.order, block_index(), block_count());
   Segment s;
   if constexpr (S::Dealt == Deal::stream_k) {
     while (work.next(s)) {

@@ -27,7 +27,9 @@ struct Segment {
 
 #ifdef TW_ON_GPU
 
-template <Deal Way> struct Work {
+// Short: kernels of short problems, which wait for every division.  Those of multistage have all registers taken, and the
+// compiler moves some to memory unless divisions are the signed ones.
+template <Deal Way, bool Short = true> struct Work {
   const TileOrder &x;
   int at, end;               // whole tiles or parts, `workers` apart
   int step, steps, workers;  // stream_k: the worker's stretch
@@ -69,10 +71,16 @@ template <Deal Way> struct Work {
       s.k1 = int(unsigned(x.steps) * unsigned(part + 1) / unsigned(x.parts));
     }
     s.tile = index;
-    // Bands of `group` rows: the columns of B a band needs stay in the cache.  A short problem waits for every division:
-    // nobody divides who need not, and nobody asks for a sign.
+    if constexpr (Short) lay(unsigned(index), s);
+    else lay(index, s);
+    return true;
+  }
+
+ private:
+  // Bands of `group` rows: the columns of B a band needs stay in the cache.  Nobody divides who need not.
+  TW_GPU void lay(unsigned rest, Segment &s) const {
     const unsigned rows = unsigned(x.tiles_m), columns = unsigned(x.tiles_n), group = unsigned(x.group);
-    unsigned rest = unsigned(index), z = 0, first = 0, height = rows;
+    unsigned z = 0, first = 0, height = rows;
     if (x.batch > 1) {
       z = rest / (rows * columns);
       rest -= z * (rows * columns);
@@ -85,7 +93,15 @@ template <Deal Way> struct Work {
     }
     const unsigned column = rest / height;
     s.z = int(z), s.m = int(first + rest - column * height), s.n = int(column);
-    return true;
+  }
+  TW_GPU void lay(int index, Segment &s) const {
+    const int per = x.tiles_m * x.tiles_n;
+    s.z = index / per;
+    index -= s.z * per;
+    const int band = x.group * x.tiles_n, first = index / band * x.group, inside = index % band;
+    const int height = x.group < x.tiles_m - first ? x.group : x.tiles_m - first;
+    s.m = first + inside % height;
+    s.n = inside / height;
   }
 };
 
