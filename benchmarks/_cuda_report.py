@@ -10,7 +10,6 @@ import math
 import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,11 @@ from typing import Any
 import torch
 from _cuda_timing import CACHES, Clock
 from _h200_shapes import ODD, name_of
-from _machine import commit, installed
+from _machine import command_line, commit, installed
 
 Row = dict[str, Any]
 SELECTIONS = ("default", "measured")
 LARGE_WEIGHTS = 200e6  # bytes above which the few-row shapes are held against the copy bandwidth
-
-
-def command_line() -> str:
-    """What was asked for, but for the files the numbers went to: where they lie is nobody's business."""
-    words, given = [f"python benchmarks/{Path(sys.argv[0]).name}"], sys.argv[1:]
-    for before, word in zip(["", *given], given, strict=False):
-        place = before in ("--output", "--sweep", "--again") and not word.startswith("--")
-        if not place and word not in ("--output", "--again"):
-            words.append(word)
-    return " ".join(words)
 
 
 def provenance(options: argparse.Namespace, clock: Clock) -> dict[str, Any]:

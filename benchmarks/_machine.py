@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,17 @@ from tilewright.backends.base import backend
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
+PLACES = ("--output", "--again", "--store", "--libraries")  # options that name files
+
+
+def command_line() -> str:
+    """What was asked for, but for the files the numbers went to: where they lie is nobody's business."""
+    words, given = [f"python benchmarks/{Path(sys.argv[0]).name}"], sys.argv[1:]
+    for before, word in zip(["", *given], given, strict=False):
+        place = before in (*PLACES, "--sweep") and not word.startswith("--")
+        if not place and word not in PLACES:
+            words.append(word)
+    return " ".join(words)
 
 
 def machine() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fill the generated sections of docs/nvidia.md from benchmarks/results/gemm_h200*.json; no number is typed by hand.
+"""Fill the generated sections of docs/nvidia.md from benchmarks/results; no number is typed by hand.
 
 python benchmarks/nvidia_table.py            writes the section
 python benchmarks/nvidia_table.py --check    exits with 1 where docs/nvidia.md says something else
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ BEGIN = "<!-- speed: written by benchmarks/nvidia_table.py, do not edit -->"
 END = "<!-- end of speed -->"
 RANDOM_BEGIN = "<!-- random problems: written by benchmarks/nvidia_table.py, do not edit -->"
 RANDOM_END = "<!-- end of random problems -->"
-RANDOM_RESULTS = ("gemm_h200_random.json", "gemm_h200_types.json")
+RANDOM_RESULTS = ("selection_h200.json", "gemm_h200_types.json", "gemm_h200_random.json")
 Row = dict[str, Any]
 
 
@@ -121,12 +122,45 @@ def family_lines(result: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
+def choice_lines(result: dict[str, Any]) -> list[list[str]]:
+    """A line a family of selection_h200.py: what the model chose and what the estimate would have, over cuBLAS."""
+    lines = []
+    for one in result["summary"]:
+        ratios = [one[f"{who}_over_cublas"][part] for who in ("model", "estimate") for part in ("mean", "p10", "least")]
+        lines.append([one["family"], str(one["problems"]), *(f"{ratio:.2f}" for ratio in ratios), str(one["same"])])
+    return lines
+
+
+def type_lines(rows: Sequence[Row]) -> list[list[str]]:
+    """A line an element type: how many problems have a peer, geometric mean, P10, the least and whose that is."""
+    lines = []
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        raced = [row for row in rows if row["dtype"] == dtype and "default_over_cublas" in row]
+        ratios = sorted(row["default_over_cublas"]["ratio"] for row in raced)
+        if not ratios:
+            continue
+        tenth = statistics.quantiles(ratios, n=10, method="inclusive")[0] if len(ratios) > 1 else ratios[0]
+        least = min(raced, key=lambda row: float(row["default_over_cublas"]["ratio"]))
+        numbers = [f"{one:.2f}" for one in (mean(ratios), tenth, ratios[0])]
+        lines.append([dtype, str(len(ratios)), *numbers, f"{least['layout']} {least['shape']}"])
+    return lines
+
+
 def random_section(results: Sequence[dict[str, Any]]) -> str:
     lines = [RANDOM_BEGIN, ""]
     for result in results:
-        types = ", ".join(sorted({row["dtype"] for row in result["rows"]}))
-        head = [types, "count", "default", "P10", "least", "measured", "P10", "least", "measured, of tuned cublasLt"]
-        lines += [*table([*head, "P10", "least"], family_lines(result), numbers=1), "", about(result), ""]
+        dtypes = sorted({row["dtype"] for row in result["rows"]})
+        head = [", ".join(dtypes), "count", "default", "P10", "least"]
+        if "model_over_cublas" in result["summary"][0]:
+            head += ["by the estimate", "P10", "least", "same kernel"]
+            lines += [*table(head, choice_lines(result), numbers=1), "", about(result), ""]
+            continue
+        head += ["measured", "P10", "least", "measured, of tuned cublasLt", "P10", "least"]
+        lines += [*table(head, family_lines(result), numbers=1), ""]
+        if len(dtypes) > 1:
+            head = ["type", "count", "default", "P10", "least", "which"]
+            lines += [*table(head, type_lines(result["rows"]), numbers=1), ""]
+        lines += [about(result), ""]
     return "\n".join([*lines, RANDOM_END])
 
 

@@ -22,12 +22,12 @@ from __future__ import annotations
 import argparse
 import random
 import secrets
-import shlex
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from _machine import command_line
 
 from tilewright import ops, settings
 from tilewright.arch import runnable_host_archs
@@ -113,7 +113,7 @@ def measure(options: argparse.Namespace) -> None:
                 print(
                     f"{took:6.0f} s {done} times, {target} {mine[0].describe()} {threads} threads {failed}", flush=True
                 )
-    about = {"command": shlex.join(["python", "benchmarks/sweep_cpu.py", *sys.argv[1:]])}
+    about = {"command": command_line()}
     name = options.op.name
     count = packed.write(options.output, name, store.all(" WHERE p.op = ?", [name]), about)
     print(f"{count} times in {options.output}")
@@ -123,7 +123,7 @@ def least(options: argparse.Namespace) -> None:
     """Each problem's kernels in turns, the least of the rounds."""
     rows: tuple[list[Result], list[Result]] = [], []
     op, started = options.op, time.perf_counter()
-    about = {"command": shlex.join(["python", "benchmarks/sweep_cpu.py", *sys.argv[1:]])}
+    about = {"command": command_line()}
     for target, threads, mine in turns(options):
         if time.perf_counter() - started > options.most_seconds:
             break

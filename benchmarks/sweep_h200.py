@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import argparse
 import random
-import shlex
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,6 +38,7 @@ from _conv_h200_shapes import drawn as drawn_convolutions
 from _cuda_timing import Clock, GraphClock, HostClock, Run
 from _h200_operands import OUTPUT_ROUNDING, Operands, Wrong, problem_of
 from _h200_random import FAMILIES, LAYOUTS, Drawn, draw_one
+from _machine import command_line
 from _packed_sweep import PackedSweep
 
 from tilewright import ops
@@ -331,7 +330,7 @@ def parsed() -> argparse.Namespace:
     options.kinds = options.kinds or list(known)
     if not set(options.kinds) <= set(known):
         parser.error(f"the kinds of {options.op} are {', '.join(known)}")
-    options.command = shlex.join(["python", "benchmarks/sweep_h200.py", *sys.argv[1:]])
+    options.command = command_line()
     return options
 
 

@@ -177,9 +177,17 @@ def test_the_picture_and_the_page(result: Path, tmp_path: Path) -> None:
                     "<!-- end of random problems -->\nafter\n", encoding="utf-8")  # fmt: skip
     drawn = {"summary": [{"family": "tall", "ratio": "default_over_cublas", "count": 3, "geometric_mean": 1.234,
                           "p10": 0.9, "least": 0.8}], "rows": [{"dtype": "bf16"}]}  # fmt: skip
-    kept = tmp_path / "random.json"
-    kept.write_text(json.dumps({**data, **drawn}), encoding="utf-8")
-    places = ["--result", str(made_up), "--random-results", str(kept), "--page", str(page)]
+    raced = (("fp32", "1x2x3", 1.0), ("tf32", "4x5x6", 0.5), ("tf32", "7x8x9", 2.0))
+    rows = [{"dtype": dtype, "layout": "rrr", "shape": shape, "default_over_cublas": {"ratio": ratio}}
+            for dtype, shape, ratio in raced]  # fmt: skip
+    rows.append({"dtype": "int8", "layout": "rrr", "shape": "1x1x1"})  # nobody to race with
+    over = {"mean": 1.5, "p10": 1.25, "least": 0.75}
+    chosen = {"family": "mid", "problems": 7, "same": 3, "model_over_cublas": over, "estimate_over_cublas": over}
+    several = {"random": drawn, "types": {**drawn, "rows": rows}, "choice": {"summary": [chosen], "rows": rows[:1]}}
+    for name, one in several.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({**data, **one}), encoding="utf-8")
+    kept = [str(tmp_path / f"{name}.json") for name in several]
+    places = ["--result", str(made_up), "--random-results", *kept, "--page", str(page)]
     assert script("nvidia_table.py", "--check", *places).returncode == 1
     assert script("nvidia_table.py", *places).returncode == 0
     assert script("nvidia_table.py", "--check", *places).returncode == 0
@@ -188,6 +196,8 @@ def test_the_picture_and_the_page(result: Path, tmp_path: Path) -> None:
     assert text.endswith("-->\nafter\n")
     assert "\nold\n" not in text
     assert "| tall | 3 | 1.23 | 0.90 | 0.80 |" in text
+    assert "| mid | 7 | 1.50 | 1.25 | 0.75 | 1.50 | 1.25 | 0.75 | 3 |" in text
+    assert "| fp32 | 1 | 1.00 | 1.00 | 1.00 | rrr 1x2x3 |\n| tf32 | 2 | 1.00 | 0.65 | 0.50 | rrr 4x5x6 |\n\n" in text
     for row in data["rows"]:
         assert f"| {row['dtype']} | {row['l2']} | {row['shape']} |" in text
 

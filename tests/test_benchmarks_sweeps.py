@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 from pathlib import Path
@@ -44,6 +45,17 @@ def test_a_sweep_is_read_by_whoever_takes_it(path: Path, monkeypatch: pytest.Mon
         shapes = loaded("fit_cuda", monkeypatch).read_sweep(path)
         assert len(shapes) > 50
         assert {len(one.kernels) == len(one.seconds) for one in shapes} == {True}
+
+
+def test_a_sweep_says_its_command_and_no_place_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in FILES:
+        text = gzip.decompress(path.read_bytes()).decode()
+        command = str(json.loads(text)["about"].get("command", ""))
+        assert not [word for word in command.split() if word.startswith("/")], path.name
+    words = ["/x/sweep_cpu.py", "7", "--store", "/x/y.db", "--least", "--output", "/x/z.json.gz", "--again", "/x/w"]
+    machine = loaded("_machine", monkeypatch)
+    monkeypatch.setattr("sys.argv", words)
+    assert machine.command_line() == "python benchmarks/sweep_cpu.py 7 --least"
 
 
 def test_every_sweep_of_a_model_that_ships_is_still_taken_by_its_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
