@@ -354,23 +354,24 @@ typedef struct local_op {
   memory_op op;
   int32_t count; /* two accesses in one instruction, or one */
   int32_t step;  /* bytes of an offset's unit: of two accesses each has an offset of eight bits */
+  int32_t lanes; /* of a wave; with 64 bit 25 says that the data are in accumulation registers */
 } local_op;
 
 int tw_local(wave *w, const local_op *x) {
   uint32_t low = word(w, 0), high = word(w, 1);
   int addr = (int)(high & 0xff), dst = (int)(high >> 24), bytes = x->op.bytes, words = bytes < 4 ? 1 : bytes / 4;
-  uint32_t *file = (low >> 25 & 1) ? w->acc : w->vgpr;
+  uint32_t *file = x->lanes == LANES && (low >> 25 & 1) ? w->acc : w->vgpr;
   size_t unit = bytes < 4 ? (size_t)bytes : 4;
   uint64_t exec = exec_of(w);
-  for (int lane = 0; lane < LANES; ++lane) {
+  for (int lane = 0; lane < x->lanes; ++lane) {
     if (!(exec >> lane & 1)) continue;
-    uint64_t base = w->vgpr[addr * LANES + lane];
+    uint64_t base = w->vgpr[addr * x->lanes + lane];
     for (int i = 0; i < x->count; ++i) {
       uint64_t at = base + (x->count == 1 ? low & 0xffff : (low >> 8 * i & 0xff) * (uint32_t)x->step);
       if (at + (uint64_t)bytes > w->lds_bytes) return BAD_LDS;
       int first = x->op.store ? (int)(high >> (8 + 8 * i) & 0xff) : dst + i * words;
       for (int j = 0; j < words; ++j) {
-        uint32_t *reg = file + (first + j) * LANES + lane, value = 0;
+        uint32_t *reg = file + (first + j) * x->lanes + lane, value = 0;
         if (x->op.store) {
           value = x->op.half == 2 ? *reg >> 16 : *reg;
           memcpy(w->lds + at + 4 * j, &value, unit);

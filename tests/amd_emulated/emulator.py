@@ -20,6 +20,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,7 +88,7 @@ class Access(ctypes.Structure):
 
 
 class LocalOp(ctypes.Structure):
-    _fields_ = (("op", MemoryOp), ("count", ctypes.c_int32), ("step", ctypes.c_int32))
+    _fields_ = (("op", MemoryOp), *((name, ctypes.c_int32) for name in ("count", "step", "lanes")))
 
 
 def compile_c(source: Path, *flags: str, name: str = "") -> Path:
@@ -100,7 +101,7 @@ def compile_c(source: Path, *flags: str, name: str = "") -> Path:
     library = folder / (name or f"{source.stem}.so")
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{library.name}.part"
+        part = folder / f"{library.name}.{uuid.uuid4().hex}.part"  # another process may compile it too
         command = [compiler, "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", *flags, "-o", str(part), str(source), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or done.stderr:
@@ -131,6 +132,7 @@ LOCAL = {
     118: (8, 0, 0, 0, 1), 119: (8, 0, 0, 0, 2), 120: (8, 0, 0, 0, 2), 254: (12, 0, 0, 0, 1), 255: (16, 0, 0, 0, 1),
 }  # fmt: skip
 FAR_APART = (15, 79, 56, 120)  # of these two accesses an offset counts 64 elements
+RDNA_HALVES = {160 + one: 84 + one for one in range(8)}  # what moves half a register has other numbers there
 DS_BPERMUTE = 63
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
@@ -176,9 +178,17 @@ def _moved(store: bool, what: str) -> MemoryOp | None:
     return MemoryOp(size, int(store), int(kind in ("SBYTE", "SSHORT", "I8", "I16")), half, 0)
 
 
-def local_of(op: int) -> LocalOp:
+def local_of(op: int, lanes: int = LANES) -> LocalOp:
     size, *rest, count = LOCAL[op]
-    return LocalOp(MemoryOp(size, *rest, 0), count, size * (64 if op in FAR_APART else 1))
+    return LocalOp(MemoryOp(size, *rest, 0), count, size * (64 if op in FAR_APART else 1), lanes)
+
+
+def rdna_local(code: int) -> LocalOp | None:
+    """What RDNA's instruction does in local memory, by its first word; None of others."""
+    known = code >> 18 & 0xFF
+    op = RDNA_HALVES.get(known, known)
+    moves = code >> 26 == 0x36 and op in LOCAL and (known in RDNA_HALVES) == (op in RDNA_HALVES.values())
+    return local_of(op, LANES // 2) if moves else None
 
 
 def family_of(target: str) -> str:
@@ -240,7 +250,10 @@ class Checkout:
         """(C function, its data) for an instruction's first word, or None: the checkout does it."""
         emu = self.emu
         family = family_of(target)
-        if family != "cdna":  # without matrix instructions: what the checkout has is enough, but for caches
+        if family != "cdna":  # without matrix instructions: what the checkout has is enough, but for caches and LDS
+            local = rdna_local(code)
+            if local is not None:  # the checkout looks where lanes point that take no part
+                return "tw_local", local
             old = code >> 18 in RDNA3_INVALIDATE if family == "rdna3" else code >> 14 in RDNA4_INVALIDATE
             return ("tw_skip", ctypes.c_int32(8 if family == "rdna3" else 12)) if old else None
         if code >> 23 == 0x1A7 and (code >> 16 & 0x7F) in MFMA_CODES:

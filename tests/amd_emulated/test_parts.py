@@ -8,6 +8,9 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,9 +25,11 @@ from tests.amd_emulated.emulator import (
     HERE,
     LOCAL,
     PACKET_BYTES,
+    RDNA_HALVES,
     Access,
     EmulationError,
     Launch,
+    LocalOp,
     MemoryOp,
     MfmaShape,
     Wave,
@@ -33,6 +38,7 @@ from tests.amd_emulated.emulator import (
     compile_c,
     dispatch_packet,
     local_of,
+    rdna_local,
     refuse,
 )
 from tests.amd_emulated.workers import TooLong, Workers
@@ -202,6 +208,26 @@ def test_kernels_may_ask_the_queue_for_their_sizes() -> None:
     assert asked == [0, 1, 0x40, 1]
 
 
+def test_two_processes_may_compile_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second to end finds the library of the first, and its own part still there."""
+    source, both = tmp_path / "one.c", threading.Barrier(2, timeout=10)
+    source.write_text(f"int one; /* {tmp_path} */")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+
+    def compiler(command: list[str], **_: Any) -> Any:
+        Path(command[command.index("-o") + 1]).write_bytes(b"library")
+        both.wait()
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", compiler)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    with ThreadPoolExecutor(2) as team:
+        found = [one.result() for one in [team.submit(compile_c, source) for _ in range(2)]]
+    assert found[0] == found[1]
+    assert found[0].read_bytes() == b"library"
+    assert [one.name for one in found[0].parent.iterdir()] == ["one.so"]
+
+
 class _Ended:
     """A worker that is gone."""
 
@@ -231,7 +257,7 @@ def test_a_worker_that_does_not_answer_is_ended() -> None:
     assert silent.poll() is not None
 
 
-def _local(ops: Any, op: int, words: tuple[int, int], registers: Any, memory: Any, exec_mask: int) -> int:
+def _local(ops: Any, op: LocalOp, words: tuple[int, int], registers: Any, memory: Any, exec_mask: int) -> int:
     """One instruction on local memory: addresses in v3; data in accumulation registers if bit 25 says so."""
     scalars = np.zeros(260, np.uint32)
     scalars[126], scalars[127] = exec_mask & 0xFFFFFFFF, exec_mask >> 32
@@ -241,26 +267,33 @@ def _local(ops: Any, op: int, words: tuple[int, int], registers: Any, memory: An
     wave = Wave(
         scalars.ctypes.data, registers[0].ctypes.data, registers[1].ctypes.data, memory.ctypes.data, memory.size
     )
-    return int(ops.tw_local(ctypes.byref(wave), ctypes.byref(local_of(op))))
+    return int(ops.tw_local(ctypes.byref(wave), ctypes.byref(op)))
 
 
 @needs_c
-@pytest.mark.parametrize("accumulates", [0, 1])
+@pytest.mark.parametrize(("lanes", "accumulates"), [(64, 0), (64, 1), (32, 0)])
 @pytest.mark.parametrize("op", LOCAL)
-def test_local_memory_is_read_and_written_by_active_lanes_alone(ops: Any, op: int, accumulates: int) -> None:
+def test_local_memory_is_read_and_written_by_active_lanes_alone(
+    ops: Any, op: int, lanes: int, accumulates: int
+) -> None:
     rng = np.random.default_rng(op)
     size, store, sign, half, count = LOCAL[op]
-    registers = rng.integers(0, 1 << 32, (2, 32, 64), dtype=np.uint64).astype(np.uint32)
-    places = rng.permutation(64) * 16
-    active = rng.random(64) < 0.5
+    registers = rng.integers(0, 1 << 32, (2, 32, lanes), dtype=np.uint64).astype(np.uint32)
+    places = rng.permutation(lanes) * 16
+    active = rng.random(lanes) < 0.5
     registers[0, 3] = np.where(active, places, 0xA7061400)  # nobody may look where the others point
     memory = rng.integers(0, 256, 1 << 17, dtype=np.uint8)
     offsets = (32, 33) if count == 2 else (48,)
     unit = local_of(op).step if count == 2 else 1
-    low = sum(one << 8 * i for i, one in enumerate(offsets)) | op << 17 | accumulates << 25 | 0x36 << 26
+    low = sum(one << 8 * i for i, one in enumerate(offsets)) | 0x36 << 26
+    if lanes == 64:
+        low, local = low | op << 17 | accumulates << 25, local_of(op)
+    else:
+        low |= {old: new for new, old in RDNA_HALVES.items()}.get(op, op) << 18
+        local = rdna_local(low) or pytest.fail("not known")
     before, old = registers.copy(), memory.copy()
-    mask = int(sum(1 << lane for lane in range(64) if active[lane]))
-    assert _local(ops, op, (low, 3 | 5 << 8 | 12 << 16 | 20 << 24), registers, memory, mask) == 0
+    mask = int(sum(1 << lane for lane in range(lanes) if active[lane]))
+    assert _local(ops, local, (low, 3 | 5 << 8 | 12 << 16 | 20 << 24), registers, memory, mask) == 0
     words = max(1, size // 4)
     for lane in np.nonzero(active)[0]:
         for i, offset in enumerate(offsets):
@@ -280,13 +313,20 @@ def test_local_memory_is_read_and_written_by_active_lanes_alone(ops: Any, op: in
     assert np.array_equal(registers[:, :, ~active], before[:, :, ~active])
 
 
+def test_numbers_of_local_memory_on_rdna() -> None:
+    assert rdna_local(0xD8D80000) is not None  # ds_load_b32
+    assert rdna_local(0xD8380100) is not None  # ds_store_2addr_b32
+    assert rdna_local(0x36 << 26 | 84 << 18) is None  # CDNA's number of a high half
+    assert rdna_local(0x36 << 26 | 62 << 18) is None  # between lanes: not memory
+
+
 @needs_c
 def test_an_access_outside_local_memory_is_an_error(ops: Any) -> None:
     registers, memory = np.zeros((2, 32, 64), np.uint32), np.zeros(64, np.uint8)
     words = (54 << 17 | 0x36 << 26, 3 | 20 << 24)
     registers[0, 3, 7] = 61
-    assert _local(ops, 54, words, registers, memory, 1 << 7) == 2
-    assert _local(ops, 54, words, registers, memory, 1 << 6) == 0
+    assert _local(ops, local_of(54), words, registers, memory, 1 << 7) == 2
+    assert _local(ops, local_of(54), words, registers, memory, 1 << 6) == 0
 
 
 @needs_c

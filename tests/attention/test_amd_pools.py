@@ -35,6 +35,7 @@ SIGNATURES = [
     replace(PLAIN, pages="strided", lookup="indices", packed=True),
     settled(replace(PLAIN, family="split")),
     settled(replace(PLAIN, family="split", **PAGES)),
+    settled(replace(PLAIN, family="split", bias="tensor", dtype_aux="fp16")),
     settled(replace(PLAIN, family="combine", lse=True)),
     settled(replace(PLAIN, family="append", rotary="half", dtype_aux="fp16")),
     settled(replace(PLAIN, family="append", **PAGES)),

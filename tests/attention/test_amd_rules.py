@@ -147,6 +147,14 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
                                         "block_per_cu": 1}),
     ("amd-attention-registers", QR, {"tile": (16, 128, 32, 128, 32, 128), "wave": (1,) * 9, "warp": (16,) * 9,
                                      "bias": "alibi", "mask": "generic", "block_per_cu": -1}),  # built, it spilled
+    # Built, these three spilled too: two splits, and dropout with warp tiles of 16 rows.
+    ("amd-attention-registers", SPLIT, {"tile": (128, 64, 16, 128, 32, 128), "wave": (4, 1, 1, 4, 1, 1, 1, 1, 1),
+                                        "warp": (16,) * 9, "block_per_cu": -1}),
+    ("amd-attention-registers", SPLIT, {"tile": (128, 256, 64, 128, 32, 128), "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1),
+                                        "warp": (16,) * 9, "block_per_cu": -1}),
+    ("amd-attention-registers", QR, {"hdim_q": 96, "tile": (32, 192, 32, 128, 32, 96),
+                                     "wave": (2, 1, 1, 2, 1, 1, 1, 1, 1), "warp": (16,) * 9, "dropout": True,
+                                     "block_per_cu": -1}),
     ("amd-attention-splits", COMBINE, {"max_splits_log2": 8}),
     ("amd-attention-append-tile", APPEND, {"tile": (128, 64, 128, 128, 32, 128)}),
     ("amd-attention-append-tile", APPEND, {"hdim_q": 256}),

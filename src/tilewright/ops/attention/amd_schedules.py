@@ -194,8 +194,8 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
         for pad in _pads(where, pipeline):
             fitted = _fitted(base, pipeline)
             more = signature.dropout or (pipeline == "qr" and signature.bias == "tensor")
-            if more and not fitted.block_per_cu:
-                fitted = replace(fitted, block_per_cu=2)  # random numbers or a tile of bias are in registers too
+            if more and not fitted.block_per_cu:  # random numbers or a tile of bias are in registers too
+                fitted = replace(fitted, block_per_cu=2 if signature.head_v <= 128 else 1)
             yield replace(fitted, pad=pad)
     if signature.lookup == "table":
         yield from (replace(one, pad=pad) for one in _of_pages(base) for pad in _pads(where, one.pipeline))
