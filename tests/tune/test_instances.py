@@ -254,6 +254,15 @@ def without_op(*words: str, status: int = 0) -> Result:
     return done
 
 
+def test_an_option_that_says_otherwise_than_the_config_is_not_ignored(tmp_path: Path) -> None:
+    """`instances conv cpu --variant forward` listed kernels of backward_weight: the option was passed over."""
+    file = tmp_path / "one.json"
+    file.write_text(json.dumps({"pool": "default", "trait_config": PACKED}), encoding="utf-8")
+    said = shell(str(file), "--datatype", "bf16", "--target", TARGET, status=1)
+    assert "config-or-options" in said.output
+    shell(str(file), "--datatype", "fp32", "--target", TARGET)
+
+
 def test_a_file_may_stand_in_the_place_of_the_op(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     traits = {"trait_config": PACKED}

@@ -57,7 +57,7 @@ def _instances(
 ) -> None:
     """Expand a trait config through a pool's kernels and legality; none at all is an error.
 
-    Options for axes fill those that the config does not name.
+    Options for axes fill those that the config does not name; one that says otherwise than it does is an error.
     """
     from tilewright.backends.base import resolve_target
     from tilewright.codegen import demand_some
@@ -65,7 +65,9 @@ def _instances(
 
     name = resolve_target(target or None, to_run=False).name
     data = instances.load(op, config, name)
-    found = instances.expand(op, data, name, axes=_ops.axis_values(op, given), expression=filter)
+    axes = _ops.axis_values(op, given)
+    instances.demand_agreement(op, data, axes)
+    found = instances.expand(op, data, name, axes=axes, expression=filter)
     if why_not:
         chosen.print_why_not(found, verbose)
     elif count_only:

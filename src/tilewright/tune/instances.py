@@ -233,6 +233,20 @@ def expand(
     return _judged(_varied(pool, traits.fields), expression)
 
 
+def demand_agreement(op: Op, data: Mapping[str, Any], axes: Mapping[str, Any]) -> None:
+    """Refuse options that say otherwise than the configuration: it would win, and they be passed over in silence."""
+    named = read(op, data).axes if TRAITS in data and SHAPES not in data else {}
+    for name, values in axes.items():
+        asked = (values,) if isinstance(values, str) else tuple(values)
+        if name in named and set(asked) != set(named[name]):
+            raise RequestError(
+                f"the configuration says {name} {', '.join(map(str, named[name]))} itself, and an option another",
+                rule="config-or-options",
+                value=asked,
+                remedy="leave one of them out; --filter keeps a part of what a configuration means",
+            )
+
+
 def _judged(proposed: Iterable[KernelSpec], expression: str) -> SpecSet:
     passes: Callable[[KernelSpec], bool] = Filter(expression) if expression else lambda _: True
     seen = list(dict.fromkeys(proposed))
