@@ -365,9 +365,9 @@ int tw_local(wave *w, const local_op *x) {
   uint64_t exec = exec_of(w);
   for (int lane = 0; lane < x->lanes; ++lane) {
     if (!(exec >> lane & 1)) continue;
-    uint64_t base = w->vgpr[addr * x->lanes + lane];
+    uint32_t base = w->vgpr[addr * x->lanes + lane]; /* may be below zero, and the offset bring it back */
     for (int i = 0; i < x->count; ++i) {
-      uint64_t at = base + (x->count == 1 ? low & 0xffff : (low >> 8 * i & 0xff) * (uint32_t)x->step);
+      uint64_t at = (uint32_t)(base + (x->count == 1 ? low & 0xffff : (low >> 8 * i & 0xff) * (uint32_t)x->step));
       if (at + (uint64_t)bytes > w->lds_bytes) return BAD_LDS;
       int first = x->op.store ? (int)(high >> (8 + 8 * i) & 0xff) : dst + i * words;
       for (int j = 0; j < words; ++j) {

@@ -330,6 +330,16 @@ def test_an_access_outside_local_memory_is_an_error(ops: Any) -> None:
 
 
 @needs_c
+def test_an_offset_brings_an_address_below_zero_back(ops: Any) -> None:
+    """Addresses are 32 bits wide and wrap, and compilers count on it since GCN's second generation."""
+    registers, memory = np.zeros((2, 32, 64), np.uint32), np.arange(64, dtype=np.uint8)
+    registers[0, 3, 7] = (1 << 32) - 16
+    assert _local(ops, local_of(54), (24 | 54 << 17 | 0x36 << 26, 3 | 20 << 24), registers, memory, 1 << 7) == 0
+    assert registers[0, 20, 7] == memory[8:12].view(np.uint32)[0]
+    assert _local(ops, local_of(54), (8 | 54 << 17 | 0x36 << 26, 3 | 20 << 24), registers, memory, 1 << 7) == 2
+
+
+@needs_c
 @pytest.mark.parametrize("lanes", [64, 32])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
 def test_global_memory_is_read_and_written_at_any_address(ops: Any, size: int, lanes: int) -> None:
