@@ -43,11 +43,9 @@ class Prices:
 
     def builds(self, specs: Iterable[KernelSpec]) -> list[float]:
         """Of the first one, of the first two and so on: those the kernel store lacks, several compilers at a time."""
-        found, missing = [], 0
-        for one in specs:
-            missing += not self._is_built(one)
-            found.append(math.ceil(missing / self._jobs) * self._compiler() if missing else 0.0)
-        return found
+        missing = list(accumulate(not self._is_built(one) for one in specs))
+        each = self._compiler() if missing and missing[-1] else 0.0
+        return [math.ceil(one / self._jobs) * each for one in missing]
 
     def _is_built(self, spec: KernelSpec) -> bool:
         if spec.digest not in self._built:

@@ -353,28 +353,18 @@ TW_WGMMA_ALL(224)
 TW_WGMMA_ALL(240)
 TW_WGMMA_ALL(256)
 
-// Two neighbouring results as one word.
-TW_GPU uint32_t pair(bf16, float x, float y) {
-  uint32_t w;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
-  return w;
-}
-TW_GPU uint32_t pair(fp16, float x, float y) {
-  uint32_t w;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
-  return w;
-}
-// The same of their positive parts; NaN passes.
-TW_GPU uint32_t pair_at_least_0(bf16, float x, float y) {
-  uint32_t w;
-  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
-  return w;
-}
-TW_GPU uint32_t pair_at_least_0(fp16, float x, float y) {
-  uint32_t w;
-  asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x));
-  return w;
-}
+// Two neighbouring results as one word; and of their positive parts, where NaN passes.
+#define TW_PAIR(Name, T, Convert) \
+  TW_GPU uint32_t Name(T, float x, float y) { \
+    uint32_t w; \
+    asm(Convert " %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); \
+    return w; \
+  }
+TW_PAIR(pair, bf16, "cvt.rn.bf16x2.f32")
+TW_PAIR(pair, fp16, "cvt.rn.f16x2.f32")
+TW_PAIR(pair_at_least_0, bf16, "cvt.rn.relu.bf16x2.f32")
+TW_PAIR(pair_at_least_0, fp16, "cvt.rn.relu.f16x2.f32")
+#undef TW_PAIR
 
 // A warp stores four 8 x 8 matrices of two-byte elements, spread over its lanes as sums are: lanes 8i to
 // 8i + 7 say where the rows of the i-th go.
