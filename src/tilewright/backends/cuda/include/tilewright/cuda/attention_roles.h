@@ -1,16 +1,11 @@
 // What the pipelines of attention share whose blocks have warps that feed and warpgroups that multiply.
 #pragma once
+#include <tilewright/cuda/shared_tiles.h>
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/wgmma.h>
 
 #ifdef TW_ON_GPU
 namespace tw {
-
-// Where shared memory begins that tiles may lie in: at a multiple of 1024 bytes.
-TW_GPU char *shared_tiles() {
-  char *raw = dynamic_shared();
-  return raw + (1024 - (shared_address(raw) & 1023)) % 1024;
-}
 
 // How a block begins: maps are fetched, barriers are made and seen by everybody.
 template <class S, class Shared, class... Maps> TW_GPU void enter(const Shared &shared, const Maps &...maps) {

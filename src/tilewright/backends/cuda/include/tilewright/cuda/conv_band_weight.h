@@ -25,8 +25,7 @@ template <class Config> struct BandWeightMemory {
   char *stages;
   Barrier *full, *empty;
   TW_GPU BandWeightMemory() {
-    char *raw = dynamic_shared();
-    stages = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
+    stages = shared_tiles();
     full = reinterpret_cast<Barrier *>(stages + S::Bands * S::stage_bytes);
     empty = full + S::Bands;
   }

@@ -2,6 +2,7 @@
 // they have in common.
 #pragma once
 #include <tilewright/cuda/barrier.h>
+#include <tilewright/cuda/shared_tiles.h>
 #include <tilewright/cuda/tma_ws_shape.h>
 
 namespace tw {
@@ -38,8 +39,7 @@ template <class S> struct SharedMemory {
   char *stages, *out;
   Barrier *full, *empty, *boxes;
   TW_GPU SharedMemory() {
-    char *raw = dynamic_shared();
-    stages = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
+    stages = shared_tiles();
     out = stages + S::Stages * S::stage_bytes;
     full = reinterpret_cast<Barrier *>(out + S::Groups * S::buffers * S::chunk);
     empty = full + S::Stages;
