@@ -212,6 +212,18 @@ def test_fp8_with_scales_of_every_kind() -> None:
     assert near(half, batched(arrays()[0].astype(np.float16).astype(np.float64), *wide[1:])[0], 1e-5)
 
 
+@pytest.mark.parametrize("number", [False, True])
+def test_no_rows_have_no_blocks_of_scales(number: bool) -> None:
+    """As many blocks as the longest sequence needs: none, of no keys or no rows; nobody reads what is given beside."""
+    q, k, v = (np.ones(one, ml_dtypes.float8_e4m3fn) for one in ((B, 3, HQ, 16), (B, 0, HK, 16), (B, 0, HK, 8)))
+    none = np.ones((B, HK, 0), np.float32)
+    o, lse = tw.attention(q, k, v, kv_scales=(2.0 if number else none, none), scale_block=4, return_lse=True)
+    assert (o.astype(np.float32) == 0).all()
+    assert np.isneginf(lse).all()
+    k, v = np.ones((B, 5, HK, 16), q.dtype), np.ones((B, 5, HK, 8), q.dtype)
+    assert tw.attention(q[:, :0], k, v, q_scale=np.ones((B, HQ, 0), np.float32), scale_block=4).shape == (B, 0, HQ, 8)
+
+
 def test_scales_are_numbers_too() -> None:
     """As every library's calls have them: of Python, of NumPy, and beside tensors of PyTorch."""
     q, k, v = (one.astype(ml_dtypes.float8_e4m3fn) for one in arrays())

@@ -142,7 +142,14 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"splits": 0}, "attention-number", "1 or more"),
     (attend, {"splits": 129}, "splits", "at most 128"),
     (attend, {"splits": 2.0}, "attention-number", "splits"),
+    (attend, {"causal": True, "window": (3, -7)}, "window", "window_right is -7"),
+    (attend, {"causal": 1}, "causal", "True, False"),
+    (attend, {"causal": np.array([True, False])}, "causal", "True, False"),
+    (attend, {"return_lse": "no"}, "attention-switch", "return_lse"),
+    (attend, {"return_lse": 1}, "attention-switch", "return_lse=True"),
+    (attend, {"out": OUT.astype(">f4")}, "array-byte-order", "give an out that kernels can write"),
     # lengths and starts
+    (attend, {"lengths_k": {}}, "array-type", "dtype=np.int32"),
     (attend, {"lengths_k": np.array([7, 5])}, "table-dtype", "int32"),
     (attend, {"lengths_k": np.array([7, 5], np.uint32)}, "array-dtype", "; give lengths_k as int32"),
     (attend, {"dropout": 0.5, "seed": np.zeros(2, np.uint64)}, "array-dtype", "; give seed as int64"),
@@ -170,6 +177,9 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (paged, {"lengths_k": ints(9, 1)}, "operand-values", "lengths_k"),
     (paged, {"lengths_k": None}, "page-lengths", "how many keys"),
     (paged, {"page_size": 8}, "page-size", "4 slots"),
+    (paged, {"page_table": {}}, "array-type", "dtype=np.int32"),
+    (attend, {"kv_layout": "linear"}, "layout-name", "there is no page_table; give page_table, or use bshd or bhsd"),
+    (append, {"kv_layout": "Heads_First"}, "layout-name", "there is no page_table"),
     (attend, {"page_size": 4}, "page-size", "no page_table"),
     (packed, {"page_size": 4}, "page-size", "leave page_size out"),
     (paged, {"starts_k": ints(0, 3, 7)}, "starts-both", "starts_k"),
@@ -279,6 +289,13 @@ def test_the_usual_calls_are_right() -> None:
         call()
     paged(page_table=INDICES, lengths_k=None)
     append(**NEW, page_table=ints(0, 1, 0, 3).reshape(2, 2))  # slots of one page, but apart
+
+
+def test_switches_are_truth_values_of_any_library() -> None:
+    np.testing.assert_array_equal(attend(causal=np.True_), attend(causal=True))
+    np.testing.assert_array_equal(attend(causal=np.array(False)), attend())
+    assert isinstance(attend(return_lse=np.True_), tuple)
+    assert not isinstance(attend(return_lse=np.False_), tuple)
 
 
 def test_the_least_and_largest_numbers_that_are_taken() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, an
 
 ALLOW = 'copy="allow"'
 
@@ -19,7 +19,8 @@ class CopyNeeded(ProblemError):
 
     def written(self) -> ProblemError:
         """The same of an operand that is written: nobody would see what a copy holds."""
-        return self.refused(f"give a {self.what} that kernels can write (the result would stay in a copy): {self.how}")
+        remedy = f"give {an(self.what)} that kernels can write (the result would stay in a copy): {self.how}"
+        return self.refused(remedy)
 
 
 def copy_needed(what: str, message: str, *, rule: str, value: object, how: str = "") -> CopyNeeded:

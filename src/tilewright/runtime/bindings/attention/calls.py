@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import shown
+from tilewright.errors import ProblemError, shown
 from tilewright.runtime.arrays import number_beside
 from tilewright.runtime.bindings.attention.operands import (
     LAYOUTS,
@@ -15,6 +15,7 @@ from tilewright.runtime.bindings.attention.operands import (
     bad,
     known_layout,
     not_an_array,
+    switch,
     whole_number,
 )
 from tilewright.runtime.bindings.attention.request import Attributes
@@ -25,22 +26,31 @@ from tilewright.runtime.requests import Operands
 _NAMES = tuple(one.name for one in SLOTS)
 _ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
 _HALF = (1 << 32) - 1
+_NO_ARRAYS = (list, tuple, int, float, dict, set, str, bytes)
 _MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
 
 
 def _placed(**operands: Any) -> tuple[Any, ...]:
     for name, one in operands.items():
-        if isinstance(one, (list, tuple, int, float)):
+        if isinstance(one, _NO_ARRAYS):
             raise not_an_array(name, one)
     return tuple(operands.get(name) for name in _NAMES)
 
 
+def _causal(value: Any) -> bool | str:
+    """A truth value of any library, or where the diagonal lies."""
+    if isinstance(value, str) and value in _ALIGNED:
+        return value
+    try:
+        return switch("causal", value)
+    except ProblemError:
+        remedy = "use True, False, 'top_left' or 'bottom_right'"
+        raise bad("causal", f"causal is {shown(value)}", shown(value), remedy) from None
+
+
 def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
     """Alignment and bounds of `causal` and `window`."""
-    if not (causal is True or causal is False or (isinstance(causal, str) and causal in _ALIGNED)):
-        raise bad(
-            "causal", f"causal is {shown(causal)}", shown(causal), "use True, False, 'top_left' or 'bottom_right'"
-        )
+    causal = _causal(causal)
     left, right = -1, -1
     align = "top_left" if causal is False else _ALIGNED[causal]
     if window is not None:
@@ -57,7 +67,7 @@ def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
                 raise bad("window", message, lies, "leave one of the two out, or say the same")
             align = lies
     if causal is not False:
-        right = 0 if right < 0 else min(right, 0)
+        right = 0 if right == -1 else min(right, 0)
     return align, (left, right)
 
 
@@ -120,12 +130,20 @@ def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> fl
     return number
 
 
+def _layouts(layout: Any, kv_layout: Any, page_table: Any) -> tuple[str, str]:
+    """How q lies, and how keys, values or their pages do."""
+    layout = known_layout(layout, LAYOUTS)
+    if page_table is not None:
+        return layout, known_layout(kv_layout or "", PAGE_LAYOUTS)
+    if isinstance(kv_layout, str) and kv_layout.lower() in PAGE_LAYOUTS:
+        message = f"kv_layout is {kv_layout!r}, which is how pages lie, and there is no page_table"
+        raise bad("layout-name", message, kv_layout, f"give page_table, or use {' or '.join(LAYOUTS)}")
+    return layout, known_layout(kv_layout or layout, LAYOUTS)
+
+
 def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.attention`'s call."""
-    layout = known_layout(given["layout"], LAYOUTS)
-    paged = given["page_table"] is not None
-    kv_layout = given["kv_layout"]
-    kv_layout = known_layout(kv_layout or "", PAGE_LAYOUTS) if paged else known_layout(kv_layout or layout, LAYOUTS)
+    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["page_table"])
     align, window = _window(given["causal"], given["window"])
     sink_keys, sink = _sinks(given["sink"])
     softcap, dropout, scale = given["softcap"], given["dropout"], given["scale"]
@@ -150,7 +168,7 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
         page_size=_optional("page_size", given["page_size"]),
         longest=(_longest("longest_q", given["longest_q"]), _longest("longest_k", given["longest_k"])),
         scale_block=_optional("scale_block", given["scale_block"]), splits=_optional("splits", given["splits"]),
-        lse=bool(given["return_lse"]), out_dtype=given["out_dtype"],
+        lse=switch("return_lse", given["return_lse"]), out_dtype=given["out_dtype"],
     )  # fmt: skip
     return (
         operands,
@@ -191,9 +209,7 @@ def _scale(name: str, value: Any, beside: Any) -> Any:
 
 def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.append_kv`'s call."""
-    layout = known_layout(given["layout"], LAYOUTS)
-    paged, kv_layout = given["page_table"] is not None, given["kv_layout"]
-    kv_layout = known_layout(kv_layout or "", PAGE_LAYOUTS) if paged else known_layout(kv_layout or layout, LAYOUTS)
+    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["page_table"])
     rotary, cos, sin = given["rotary"], None, None
     kind = "none"
     if rotary is not None:

@@ -27,6 +27,7 @@ def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
 
 
 whole_number = partial(numbers.whole_number, "attention")
+switch = partial(numbers.switch, "attention")
 
 
 def not_an_array(name: str, value: Any) -> ProblemError:
@@ -194,6 +195,8 @@ def scale_strides(view: View, batch: int, heads: int, rows: int, block: int, bou
     if shape in ((batch, heads), (1, heads), (batch, 1)):
         return "head", tuple(0 if size == 1 else step for size, step in zip((*shape, 1), (*strides, 0), strict=True))
     full = len(shape) == 3 and shape[0] in (1, batch) and shape[1] in (1, heads)
+    if full and shape[2] == 0 and block > 0 and rows == 0:
+        return "none", (0, 0, 0)  # as many blocks as no rows need
     if full and shape[2] > 0 and (block > 0 or shape[2] == 1):
         kind = "block" if shape[2] > 1 else "head"
         return kind, tuple(0 if size == 1 else step for size, step in zip(shape, strides, strict=True))

@@ -347,7 +347,7 @@ def _scores(call: Call) -> None:
 def scales_given(call: Call) -> None:
     """Scales of q, k and v: kinds, strides, and blocks that somebody reads."""
     said, block = call.problem, call.a.scale_block
-    apart = False
+    apart, unread = False, set()
     for name, slot in (("q", Q_SCALE), ("k", K_SCALE), ("v", V_SCALE)):
         one = call.views[slot]
         if one is None:
@@ -361,6 +361,9 @@ def scales_given(call: Call) -> None:
         said[field] = max(said.get(field, "none"), kind, key=SCALES.index)
         call.lying.setdefault("scales", {})[name] = strides
         apart = apart or len(one.shape) == 3
+        if kind == "none":  # of no rows: a kernel with scales of another kind would read the first
+            unread.add(field)
+    said.update(dict.fromkeys(unread, "none"))
     if (call.views[K_SCALE] is None) != (call.views[V_SCALE] is None):
         raise bad("scales-both", "one of k and v has scales and the other none", "kv_scales", "give both")
     if block and not apart:
