@@ -15,8 +15,11 @@ from typer.testing import CliRunner, Result
 
 from tests.build.stubs import COPY, Stub, write_stub
 from tilewright import ops, settings
+from tilewright.arch import best_host_arch
 from tilewright.build import Store
+from tilewright.cli._problems import read_problems
 from tilewright.cli.main import build_app
+from tilewright.errors import RequestError
 from tilewright.ops.base import plain
 
 GEMM = ops.op("gemm")
@@ -144,6 +147,14 @@ def test_a_request_that_cannot_be_meant_is_one_error(stub: Stub, words: tuple[st
     assert f"error: [{rule}]" in done.stderr
     assert "remedy:" in done.stderr
     assert not stub.compiled()
+
+
+@pytest.mark.parametrize("name", ["gemm", "conv", "attention"])
+def test_the_list_that_a_remedy_shows_is_one(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_problems(ops.op(name), tmp_path / "nothing.json", best_host_arch())
+    (tmp_path / "shown.json").write_text(caught.value.remedy.removeprefix("give a list such as "))
+    assert len(read_problems(ops.op(name), tmp_path / "shown.json", best_host_arch())) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,12 +51,20 @@ def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
     return Asked(op.problem(given), scalars)
 
 
+def _example(op: Op) -> dict[str, int | str]:
+    """A small problem: the options up to the last that nobody may leave out."""
+    from tilewright.ops.base import REQUIRED
+
+    last = max((place for place, one in enumerate(op.options) if one.default is REQUIRED), default=0)
+    return {one.name: 8 if one.kind is int else "8" for one in op.options[: last + 1]}
+
+
 def read_problems(op: Op, path: Path, arch: Arch) -> list[Asked]:
     """The problems of a JSON file: a list of objects, by the names of options or by the fields of a problem."""
     from tilewright import jsontext
     from tilewright.tune import problem_sets
 
-    remedy = 'give a list such as [{"' + '": 64, "'.join(one.name for one in op.options[:3]) + '": 64}]'
+    remedy = f"give a list such as [{json.dumps(_example(op))}]"
     try:
         data = problem_sets.listed(jsontext.loads(jsontext.read(path, regular=False)), op)
     except OSError as error:

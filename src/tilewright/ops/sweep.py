@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice, product
 from math import prod
@@ -105,9 +105,12 @@ def swept(
             remedy='write it as docs/cli.md shows, such as {"tile_m": [64, 128], ...}',
         )
     lists = {name: values_of(name, given) for name, given in data.items()}
-    reader = _Reader(op, arch, _layout(op, lists), said or {})
     # Every signature that the axes mean has a kernel in the smallest pool.
-    signatures = dict.fromkeys(one.signature for one in op.proposals(op.pool_names[0], arch, **axes))
+    few = list(op.proposals(op.pool_names[0], arch, **axes))
+    signatures = dict.fromkeys(one.signature for one in few)
+    here = frozenset(type(one.schedule) for one in few)
+    layouts = {_exact(one): _layout(op, lists, one, here) for one in lists.get("pipeline", (None,))}
+    reader = _Reader(op, arch, layouts, said or {})
     combinations = _combinations(lists, keep)
     return (reader.spec(signature, chosen) for signature in signatures for chosen in combinations)
 
@@ -130,29 +133,46 @@ def _combinations(lists: Mapping[str, tuple[Any, ...]], keep: Keep | None) -> li
     ]
 
 
-def _layout(op: Op, lists: Mapping[str, Any]) -> dict[str, tuple[str, ...] | str]:
-    """The fields that the names mean: each by the one name it has, or by those of all its elements."""
-    known = {name: place for kind in op.schedules for name, place in flat_names(kind).items()}
-    found: dict[str, tuple[str, ...] | str] = {}
-    for name in lists:
-        if name not in known:
-            raise unknown_name(name, list(known))
-        field, place = known[name]
-        if place is None:
-            found[field] = name
-            continue
-        elements = [one for one, (mine, at) in known.items() if mine == field and at is not None]
-        elements.sort(key=lambda one: known[one][1] or 0)
-        missing = next((one for one in elements if one not in lists), "")
-        if missing:
-            raise RequestError(
-                f"the configuration names elements of {field}, but not {missing}",
-                rule="config-name",
-                value=missing,
-                remedy=f"give {missing} too",
-            )
-        found[field] = tuple(elements)
+_Names = Mapping[str, tuple[str, int | None]]
+_Layout = dict[str, tuple[str, ...] | str]
+
+
+def _layout(op: Op, names: Iterable[str], pipeline: Any, here: frozenset[type[Any]]) -> _Layout:
+    """The fields that the names mean: each by the one name it has, or by those of all its elements.
+
+    Schedules of one op may call elements of a field by other names (tiles of m and n, or of m0, n0, k0 ...).  The names
+    are those of a schedule of the pipeline: of several the one that knows most of them, and that the arch has (`here`).
+    """
+
+    def closeness(kind: type[Any]) -> tuple[bool, int, bool]:
+        known = sum(name in tables[kind] for name in names)
+        return pipeline in getattr(kind, "pipelines", ()), known, kind in here
+
+    tables = {kind: flat_names(kind) for kind in op.schedules}
+    nearest = [tables[kind] for kind in sorted(tables, key=closeness, reverse=True)]
+    found: _Layout = {}
+    for name in names:
+        table = next((one for one in nearest if name in one), None)
+        if table is None:
+            raise unknown_name(name, list(dict.fromkeys(known for one in tables.values() for known in one)))
+        field, place = table[name]
+        found[field] = name if place is None else _all_elements(field, table, names)
     return found
+
+
+def _all_elements(field: str, table: _Names, names: Iterable[str]) -> tuple[str, ...]:
+    """The names of a field's elements in their order, every one of which is named."""
+    places = {at: name for name, (mine, at) in table.items() if mine == field and at is not None}
+    elements = tuple(places[at] for at in sorted(places))
+    missing = next((one for one in elements if one not in names), "")
+    if missing:
+        raise RequestError(
+            f"the configuration names elements of {field}, but not {missing}",
+            rule="config-name",
+            value=missing,
+            remedy=f"give {missing} too",
+        )
+    return elements
 
 
 def unknown_name(name: str, known: Sequence[str]) -> RequestError:
@@ -172,16 +192,17 @@ class _Reader:
     large sweep only a few are.
     """
 
-    def __init__(self, op: Op, arch: str, layout: Mapping[str, tuple[str, ...] | str], said: Mapping[str, str]) -> None:
-        self._op, self._arch, self._layout, self._said = op, arch, layout, said
+    def __init__(self, op: Op, arch: str, layouts: Mapping[str, _Layout], said: Mapping[str, str]) -> None:
+        self._op, self._arch, self._layouts, self._said = op, arch, layouts, said
         # The family that words such as the pipeline mean, and the fields its constructor takes.
         self._kinds: dict[tuple[str, ...], tuple[type[Any], frozenset[str]]] = {}
         self._known: dict[tuple[type[Any], str, Any], Any] = {}
 
     def spec(self, signature: Any, chosen: Mapping[str, Any]) -> KernelSpec:
+        layout = self._layouts[_exact(chosen.get("pipeline"))]
         given = {
             field: chosen[names] if isinstance(names, str) else tuple(chosen[one] for one in names)
-            for field, names in self._layout.items()
+            for field, names in layout.items()
         }
         words = tuple(one for one in given.values() if isinstance(one, str))
         kind, held = self._kinds.get(words, (None, frozenset()))
@@ -192,25 +213,26 @@ class _Reader:
                 return KernelSpec(self._op.name, signature, made, self._arch)
             except KeyError:
                 pass
-        return self._read(signature, given, words)
+        return self._read(signature, given, layout)
 
-    def _read(self, signature: Any, given: Mapping[str, Any], words: tuple[str, ...]) -> KernelSpec:
+    def _read(self, signature: Any, given: Mapping[str, Any], layout: _Layout) -> KernelSpec:
         data = {"schema": SPEC_SCHEMA, "op": self._op.name, "arch": self._arch}
         try:
             spec = self._op.spec_from_dict({**data, "signature": plain(signature), "schedule": dict(given)})
         except RequestError as error:
-            blamed = self._blamed(given) if error.rule == "spec-field" else None
+            blamed = self._blamed(given, layout) if error.rule == "spec-field" else None
             raise (blamed or error) from None
         kind = type(spec.schedule)
+        words = tuple(one for one in given.values() if isinstance(one, str))
         self._kinds[words] = (kind, frozenset(one.name for one in fields(kind) if one.init))
         for field, one in given.items():
             self._known[kind, field, _exact(one)] = getattr(spec.schedule, field)
         return spec
 
-    def _blamed(self, given: Mapping[str, Any]) -> RequestError | None:
+    def _blamed(self, given: Mapping[str, Any], layout: _Layout) -> RequestError | None:
         """The name of the configuration, and not of the spec, whose value no schedule of the op can have."""
         hints = [{one.name: get_type_hints(kind)[one.name] for one in fields(kind)} for kind in self._op.schedules]
-        for field, names in self._layout.items():
+        for field, names in layout.items():
             kinds = [one[field] for one in hints if field in one]
             whole = isinstance(names, str)
             for place, name in enumerate([names] if isinstance(names, str) else names):

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError, UnknownNameError, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, shown
 from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
@@ -137,7 +137,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     if not isinstance(attributes.epilogue, str):
         raise _bad(
             "epilogue-name",
-            f"epilogue is a {type(attributes.epilogue).__name__}, not a name",
+            f"epilogue is {an(type(attributes.epilogue).__name__)}, not a name",
             shown(attributes.epilogue),
             "give a name such as 'relu'",
         )
