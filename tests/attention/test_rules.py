@@ -11,7 +11,7 @@ import pytest
 from tests.attention.drawing import ATTENTION, gapped, kind, problem
 from tilewright.arch import all_archs, arch
 from tilewright.errors import TilewrightError
-from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools
+from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools, splits
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import HEADS, head_class, settled
 from tilewright.ops.attention.splits import Walk, parts, splits_of, walked_parts
@@ -227,6 +227,20 @@ def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
         assert splits_of(other, arch("sm_90a")) == walked_parts(other, arch("sm_90a")) > 1, other
     for target in ("sm_80", "gfx942"):
         assert splits_of(told, arch(target)) == walked_parts(told, arch(target)) > 1
+
+
+@pytest.mark.parametrize(("target", "taken"), [("sm_80", True), ("gfx942", False)])
+def test_any_schedule_may_deal_keys_itself(target: str, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule asks the schedules of kernels that take the problem, and knows none of them by name."""
+    told = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", lengths_k=True)
+    first = pools.POOLS.candidates(told.signature, target)[0]
+    assert taken == (not ATTENTION.supports(first, told))
+    walked = walked_parts(told, arch(target))
+    for seconds, count in ((0.0, 1 if taken else walked), (1.0, walked)):
+        splits._met.cache_clear()
+        monkeypatch.setattr(type(first.schedule), "meeting", lambda *_, seconds=seconds: seconds, raising=False)
+        assert splits_of(told, arch(target)) == count
+    splits._met.cache_clear()
 
 
 def test_a_latent_counts_once_where_it_is_read_once() -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
+from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma, nvidia_shares
 from tilewright.ops.attention.nvidia_shared import feature_registers
+from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -59,6 +60,9 @@ class WsSchedule:
     def packs(self) -> bool:
         """Query heads of one head of keys into a tile of rows."""
         return self.pipeline != "ws"
+
+    def meeting(self, problem: AttentionProblem, pieces: float) -> float | None:
+        return nvidia_shares.meeting(problem, pieces) if self.pipeline == "shares" else None
 
     def label(self) -> str:
         said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"

@@ -14,8 +14,8 @@ A block is 64 rows (those of a group of query heads together, as decode kernels 
 kernels share the keys of a row among threads by themselves.
 
 Sequences whose lengths only the device knows are not divided here, where a kernel takes them that deals all keys there
-are in equal shares (`shares` on NVIDIA GPUs): everybody would wait for parts of the longest one.  Unless its one block
-that adds up the pieces of an item would take more than a second stage by over 5 % of the time.
+are in equal shares (`schedule.meeting`): everybody would wait for parts of the longest one.  Unless what adds up the
+pieces of an item there would take more than a second stage by over 5 % of the time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.attention import nvidia_shares
+from tilewright.ops.attention import legality, pools
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
+from tilewright.ops.attention.schedule import meeting
 
 TILE_ROWS, TILE_KEYS = 64, 64
 LEAST_TILES = 4  # of a part
@@ -84,11 +85,23 @@ def splits_of(problem: AttentionProblem, arch: Arch) -> int:
     if problem.splits:
         return problem.splits
     count = walked_parts(problem, arch)
-    if count == 1 or not differ(problem) or not nvidia_shares.serves(problem, arch.name):
+    if count == 1 or not differ(problem):
         return count
     walk = _walk(problem, arch)
-    more = nvidia_shares.meeting(problem, walk.places / walk.blocks) - COMBINE
-    return 1 if more <= SPENT * _seconds(walk, -(-walk.keys // TILE_KEYS), count) else count
+    met = _met(problem, arch.name, walk.places / walk.blocks)
+    if met is None:
+        return count
+    return 1 if met - COMBINE <= SPENT * _seconds(walk, -(-walk.keys // TILE_KEYS), count) else count
+
+
+@lru_cache(maxsize=4096)
+def _met(problem: AttentionProblem, arch: str, pieces: float) -> float | None:
+    """What the first usual kernel says that takes the problem and deals its keys itself; None where there is none."""
+    for spec in pools.POOLS.candidates(problem.signature, arch):
+        met = meeting(spec.schedule, problem, pieces)
+        if met is not None and not legality.supports(spec, problem):
+            return met
+    return None
 
 
 def differ(problem: AttentionProblem) -> bool:
