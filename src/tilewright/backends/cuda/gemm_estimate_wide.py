@@ -14,13 +14,13 @@ from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule
 
-MACS = 4.0e11  # a second, of one multiprocessor
-ISSUE = 2.0e11  # bytes a second of fragments and copies through its shared memory
-CACHE = 4.5e10  # bytes a second that one multiprocessor takes in where all do
-TURN = 2.5e-07  # a step of a block alone
-FILL = 2.3e-06  # until the first stage is there
-LEAVE = 3.0e10  # bytes a second of results of one multiprocessor
-MEET, SUMS = 4.0e-06, 2.5e12  # split-K: all parts there, and bytes a second of sums that change hands
+MACS = 4.07e11  # a second, of one multiprocessor
+ISSUE = 3.7e11  # bytes a second of fragments and copies through its shared memory
+CACHE = 7.5e10  # bytes a second that one multiprocessor takes in where all do
+TURN = 2.9e-07  # a step of a block alone
+FILL = 3.5e-06  # until the first stage is there
+LEAVE = 1.75e11  # bytes a second of results of one multiprocessor
+MEET, SUMS = 3.2e-06, 8.4e12  # split-K: all parts there, and bytes a second of sums that change hands
 STEP_MACS, STEP_BYTES, ALONE = 6e11, 4.5e10, 1.5  # what the host counts with as it deals out parts
 
 

@@ -32,12 +32,11 @@ PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
 )
 # Tile, bytes of k and warps of kernels for tf32 that `wgmma` cannot read as it lies, four stages each.
 WIDE: tuple[tuple[int, int, int, tuple[int, int]], ...] = (
-    (16, 128, 128, (1, 4)),
+    (16, 64, 128, (1, 4)),
     (32, 128, 64, (1, 4)),
     (64, 64, 64, (2, 2)),
     (64, 128, 64, (2, 2)),
-    (128, 64, 64, (2, 2)),
-    (128, 128, 64, (4, 4)),
+    (128, 32, 64, (4, 1)),
 )
 
 
@@ -146,7 +145,7 @@ def _wide(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     for m, n, deep, warps in WIDE:
         yield multistage(signature, m, n, deep, warps, 4, 16, "split_k")
     if signature.layout[0] == "c":  # few rows of an A that lies by columns are seldom aligned
-        yield multistage(signature, 16, 128, 128, (1, 4), 4, (0, 16), "split_k")
+        yield multistage(signature, 16, 64, 128, (1, 4), 4, (0, 16), "split_k")
 
 
 def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
@@ -167,8 +166,8 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule
             yield multistage(signature, 128, 128, 64, (2, 2), 4, vector)
         else:
             yield multistage(signature, 2 * most, 128, 64, (2, 4), 4, vector)
-        yield multistage(signature, 64, 64, small, (2, 2), fewer, vector)
         if vector == 0 or not wide:
+            yield multistage(signature, 64, 64, small, (2, 2), fewer, vector)
             yield multistage(signature, 64, 64, small, (2, 2), fewer, vector, "split_k")
     if most_sums(signature, 1) == 128 and signature.layout != "rcr":
         # Where not both are read along k, a size may be odd for one of them only.
