@@ -2,6 +2,8 @@
 
 Several blocks share a multiprocessor.  A step of theirs takes as long as the slowest of the multiplications of all,
 what they fetch from the second-level cache, and the wait for the copies of one, which is the same however many wait.
+The constants were fitted to 46 random problems on an H200 (rrr, crr and ccr, cold caches), and judged on
+76 others.
 """
 
 from __future__ import annotations
