@@ -17,7 +17,7 @@ from tilewright.ops.conv import ConvProblem, reference
 from tilewright.ops.conv.problem_rules import problem_violations
 
 ARCH = "sm_90a"
-SMALL = 3e6  # operations
+SMALL = 1e6  # operations
 
 
 def small(case: Case, count: int) -> list[ConvProblem]:
