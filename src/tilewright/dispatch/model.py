@@ -217,9 +217,10 @@ class Model:
         """Of all kernels; those it was not asked about take for ever."""
         found = np.full(len(pool.specs), np.inf)
         with np.errstate(all="ignore"):
-            found[near] = rough(self.card.rough, asked.problem) * np.exp(self._scores(asked, pool, near))
-            if self.card.trust and asked.estimates is not None:
-                found[near] *= np.exp(ahead(self.card.trust, asked.estimates)[near])
+            scores = self._scores(asked, pool, near)
+            if self.card.trust and asked.estimates is not None:  # the lowest is among them
+                scores = scores + ahead(self.card.trust, asked.estimates[near])
+            found[near] = rough(self.card.rough, asked.problem) * np.exp(scores)
         return found
 
     def _scores(self, asked: Asked, pool: Pool, near: Array) -> Array:
