@@ -211,7 +211,8 @@ def test_what_a_shipped_model_says_is_what_its_forest_says_of_whole_rows(seed: i
                 near = model.near(np.array(estimates))
                 guessed = np.array(estimates)[near]
                 rows = model.frame.rows([specs[one] for one in near], problem, units, guessed)
-                plain_way = models.rough(model.card.rough, problem) * np.exp(model.forest._by_numpy(rows))
+                said = models.ahead(model.card.trust, guessed)
+                plain_way = models.rough(model.card.rough, problem) * np.exp(model.forest._by_numpy(rows) + said)
                 np.testing.assert_allclose(told.seconds[near], plain_way, rtol=1e-12)
                 assert np.isinf(np.delete(told.seconds, near)).all()
         assert spoken, f"{model.card.name} was asked of nothing it knows"
@@ -260,6 +261,42 @@ def test_a_model_learns_what_the_estimate_does_not_know(tmp_path: Path) -> None:
     assert file.read_bytes() == first, "the same data is the same model"
     _check_verdicts(again, data)
     _check_tampering(file)
+
+
+def test_a_model_may_begin_from_the_estimate(tmp_path: Path) -> None:
+    """Without a tree that says anything it says what the estimate says, in training, in a file and in selection."""
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    from tilewright.learn.train import Settings, train
+
+    data = collect(GEMM, results(48))
+    mute: dict[str, Any] = {"trees": 1, "common_trees": 1, "rate": 1e-9, "folds": 3, "far": 1e9}
+    made = train(data, Settings(**mute, trust=1.0))
+    assert made.card.trust == 1.0
+    file = tmp_path / f"one{models.ENDING}"
+    models.write(file, made)
+    again = models.read(file.read_bytes(), "one")
+    by_estimate = evaluate.by_estimate(data)
+    assert evaluate.by_model(again, data) == by_estimate
+    assert made.card.metrics["cross_validation"] == evaluate.score(by_estimate).to_dict()
+    group = max(data.groups, key=lambda one: len(one.specs))
+    device = again.card.devices[0]
+    told = again.told(list(group.specs), group.problem, group.units, group.estimates, device)
+    assert not isinstance(told, str)
+    np.testing.assert_allclose(told / told.min(), group.estimates / group.estimates.min(), rtol=1e-6)
+    half = train(data, Settings(**{**QUICK, "far": 1e9}, trust=0.5))
+    assert evaluate.score(evaluate.by_model(half, data)).mean > 0.99
+    blind = train(data, Settings(**QUICK, trust=0.5, estimated=False))
+    assert blind.card.trust == 0.0, "one that does not see the estimate does not rest on it"
+    models.write(file, replace_trust(blind, 0.5))
+    with pytest.raises(ModelError, match="begins from an estimate that it does not know"):
+        models.read(file.read_bytes(), "one")
+    models.write(file, replace_trust(made, 7.0))
+    with pytest.raises(ModelError, match="is no number that a model has"):
+        models.read(file.read_bytes(), "one")
+
+
+def replace_trust(model: models.Model, trust: float) -> models.Model:
+    return models.Model(replace(model.card, trust=trust), model.forest, model.low, model.high)
 
 
 QUICK: dict[str, Any] = {"trees": 20, "leaves": 15, "least_rows": 3, "folds": 3}

@@ -1,8 +1,9 @@
 """Learned selection: models as data, and what they say of kernels on a problem.
 
-A model predicts seconds: rough(problem) * exp(forest(features)), where `rough` is a start, a time a byte and a time an
-operation.  It is one file: arrays of numbers and a card in JSON (what it was trained on, how good it is, for which
-devices).  Nothing of it is executed, and one whose digest, features or arrays do not fit is an error that says so.
+A model predicts seconds: rough(problem) * ahead(estimate) * exp(forest(features)), where `rough` is a start, a time a
+byte and a time an operation, and `ahead` a power (0: none) of a kernel's estimate over the lowest.  It is one file:
+arrays of numbers and a card in JSON (what it was trained on, how good it is, for which devices).  Nothing of it is
+executed, and one whose digest, features or arrays do not fit is an error that says so.
 
 A model speaks where it was trained: for its op and target, on a device it knows, for signatures and words it has seen
 and problems within the range of its training.  Elsewhere it says why not, and the estimate decides.  Of the kernels it
@@ -71,6 +72,7 @@ class Card:
     versions: Mapping[str, str]
     # Of a model that sees the estimate: what it was in training, for some kernels and problems.
     probes: tuple[Mapping[str, Any], ...] = ()
+    trust: float = 0.0  # the power of a kernel's estimate over the lowest that its forest begins from
 
     @property
     def name(self) -> str:
@@ -215,7 +217,10 @@ class Model:
         """Of all kernels; those it was not asked about take for ever."""
         found = np.full(len(pool.specs), np.inf)
         with np.errstate(all="ignore"):
-            found[near] = rough(self.card.rough, asked.problem) * np.exp(self._scores(asked, pool, near))
+            scores = self._scores(asked, pool, near)
+            if self.card.trust and asked.estimates is not None:  # the lowest is among them
+                scores = scores + ahead(self.card.trust, asked.estimates[near])
+            found[near] = rough(self.card.rough, asked.problem) * np.exp(scores)
         return found
 
     def _scores(self, asked: Asked, pool: Pool, near: Array) -> Array:
@@ -249,6 +254,12 @@ def rough(parts: Sequence[float], problem: Any) -> float:
     """What a problem takes, whatever the kernel: to a factor of a few."""
     start, byte, operation = parts
     return start + byte * float(problem.bytes) + operation * float(problem.flops)
+
+
+def ahead(trust: float, estimates: Array) -> Array:
+    """What is said of kernels before any tree is asked, as a logarithm: so much of what the estimate says."""
+    found: Array = trust * np.log(estimates / estimates.min())
+    return found
 
 
 def same_device(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
@@ -357,6 +368,7 @@ def _card(data: Mapping[str, Any]) -> Card:
             "far": _number(data["far"], 1.0, 1e100),
             "sigma": _number(data["sigma"], 0.0),
             "probes": _objects(data.get("probes", [])),
+            "trust": _number(data.get("trust", 0.0), 0.0, 1.0),
             "vocabulary": {name: _words(words) for name, words in data["vocabulary"].items()},
         }
     )
@@ -397,6 +409,8 @@ def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
     if model.frame.columns != card.columns:
         odd = sorted(set(model.frame.columns) ^ set(card.columns)) or ["their order"]
         raise ValueError(f"its features are not those of this version: {', '.join(odd[:4])}")
+    if card.trust and not model.frame.estimated:
+        raise ValueError("it begins from an estimate that it does not know")
     _ = model.unsure  # a card that holds something else than scores is told now
     return model
 

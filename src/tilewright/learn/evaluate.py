@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Asked, Model
+from tilewright.dispatch.model import Asked, Model, ahead
 from tilewright.learn.data import Array, Data, matrix, near
 
 NOWHERE = 1 << 30
@@ -107,7 +107,8 @@ def _score(found: Sequence[Choice], families: Mapping[str, Score]) -> Score:
 
 def by_model(model: Model, data: Data) -> list[Choice]:
     asked = near(data, model.card.far)
-    return choices(asked, model.forest.score(matrix(asked, model.frame)[0]))
+    said = np.concatenate([ahead(model.card.trust, one.estimates) for one in asked.groups])
+    return choices(asked, model.forest.score(matrix(asked, model.frame)[0]) + said)
 
 
 def unspoken(model: Model, data: Data) -> dict[str, int]:

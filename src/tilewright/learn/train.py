@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Card, Model, rough, same_device
+from tilewright.dispatch.model import Card, Model, ahead, rough, same_device
 from tilewright.errors import RequestError
 from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, Group, demand_enough, matrix, near, rough_of
 from tilewright.learn.evaluate import Score, by_estimate, choices, score
@@ -40,6 +40,7 @@ class Settings:
     far: float = 0.0  # kernels with estimates beyond this multiple of the lowest are not looked at; 0: as the data say
     sharp: float = 8.0  # how fast a kernel's weight falls with its distance from the fastest of its problem
     least_weight: float = 0.05  # of a hopeless one
+    trust: float = 0.0  # how much of the estimate's logarithm is taken as said before the first tree: 0 to 1
     estimated: bool = True  # whether the analytic estimate is among the features; a model falls silent when it changes
 
 
@@ -69,7 +70,9 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     asked = near(data, far)
     x, groups = matrix(asked, frame)
     guess = rough_of(data) if start is None else start.card.rough
-    y = np.concatenate([np.log(one.seconds / rough(guess, one.problem)) for one in asked.groups])
+    trust = settings.trust * settings.estimated if start is None else start.card.trust
+    said = np.concatenate([ahead(trust, one.estimates) for one in asked.groups])
+    y = np.concatenate([np.log(one.seconds / rough(guess, one.problem)) for one in asked.groups]) - said
     before = np.zeros(len(y)) if start is None else start.forest.score(x)
     rows = _Rows(x, y - before, groups, _weights(asked, settings))
     honest = _Honest.of(asked, start)
@@ -83,11 +86,11 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
         forest = joined(start.forest, forest)
     judged = honest.groups[groups]
     sigma = float(np.sqrt(np.average((out - y)[judged] ** 2, weights=rows.weights[judged])))
-    card = _card(data, frame, forest, score(choices(honest.kept(asked), out[judged])), settings)
+    card = _card(data, frame, forest, score(choices(honest.kept(asked), (out + said)[judged])), settings)
     metrics = {**card.metrics, "estimate": score(by_estimate(honest.kept(data))).to_dict()}
     if not settings.folds:
         del metrics["cross_validation"]
-    card = replace(card, sigma=sigma, rough=guess, far=far, metrics=metrics)
+    card = replace(card, sigma=sigma, rough=guess, far=far, trust=trust, metrics=metrics)
     low, high = x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64)
     if start is not None:
         card, low, high = _continued(card, start, honest), np.minimum(low, start.low), np.maximum(high, start.high)
