@@ -151,3 +151,17 @@ def test_a_broken_parquet_file_is_one_clear_error(tmp_path: Path, data: bytes) -
     with pytest.raises(TilewrightError) as caught:
         export.read(file)
     assert caught.value.rule == "results-file"
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_results_of_several_ops_and_versions_share_a_table(tmp_path: Path, ending: str) -> None:
+    """Their fields differ, and those of one name in kind: nothing is lost, and every field has its column."""
+    demand(ending)
+    found = [
+        result(), result(op="nobodys", problem={"m": "many", "depth": 1 << 70}),
+        result(op="nobodys", problem={"m": 1.5, "depth": 2}),
+    ]  # fmt: skip
+    file = tmp_path / f"r{ending}"
+    export.write(file, found)
+    assert export.read(file) == found
+    assert "depth" in export._table(file)[0]
