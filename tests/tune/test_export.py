@@ -165,3 +165,17 @@ def test_results_of_several_ops_and_versions_share_a_table(tmp_path: Path, endin
     export.write(file, found)
     assert export.read(file) == found
     assert "depth" in export._table(file)[0]
+
+
+@pytest.mark.parametrize(("column", "value"), [("latency_ms", "1e-323"), ("latency_ms", "1e18"), ("date", "1e12")])
+def test_what_a_store_would_not_read_back_is_not_read_from_a_table(tmp_path: Path, column: str, value: str) -> None:
+    """Merged, it would make all of a store unreadable."""
+    text = export.to_csv([result()])
+    (row,) = csv.DictReader(io.StringIO(text))
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(row))
+    writer.writeheader()
+    writer.writerow({**row, column: value})
+    (tmp_path / "r.csv").write_text(out.getvalue())
+    with pytest.raises(RequestError, match="row 1"):
+        export.read(tmp_path / "r.csv")

@@ -541,24 +541,25 @@ def _sound(row: Sequence[Any]) -> bool:
     """Whether a result's own columns, threads to date, hold what was put there."""
     threads, status, seconds, spread, error, non_zero, noise, reason, date = row
     return (
-        type(threads) is int and status in STATUSES and type(seconds) in _NUMBERS and (status != OK or _timed(seconds))
+        type(threads) is int and status in STATUSES and type(seconds) in _NUMBERS and (status != OK or timed(seconds))
         and type(spread) in _NUMBERS and type(error) in _NUMBERS and type(noise) in _NUMBERS
-        and (non_zero is None or type(non_zero) is int) and type(reason) is str and _dated(date)
+        and (non_zero is None or type(non_zero) is int) and type(reason) is str and dated(date)
     )  # fmt: skip
 
 
-def _timed(seconds: float | None) -> bool:
+def timed(seconds: float | None) -> bool:
+    """Whether it is the time of a kernel; what is none must not come into a store."""
     return seconds is not None and 0 < seconds < _LATEST
 
 
-def _dated(date: Any) -> bool:
+def dated(date: Any) -> bool:
     return type(date) is float and abs(date) < _LATEST
 
 
 def _choice(row: Sequence[Any]) -> Choice:
     op, fields, device, threads, target, digest, date = row
     try:
-        if type(threads) is not int or not _dated(date):
+        if type(threads) is not int or not dated(date):
             raise ValueError(f"{str(threads)[:40]!r} threads at {str(date)[:40]!r}")
         return Choice(_word(op), _object(fields), _device(device), threads, _word(target), _word(digest), date)
     except (TypeError, ValueError) as error:

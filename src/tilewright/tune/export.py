@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright import jsontext, ops
 from tilewright.codegen.folder import demand_room, locked, write_if_changed
-from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, digest_of, storable
+from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, dated, digest_of, storable, timed
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.engine import columns_of
 
@@ -246,16 +246,17 @@ def _result(row: Mapping[str, Any], seen: _Seen) -> Result:
     if status not in STATUSES:
         raise ValueError(f"its status is {status!r}")
     milliseconds, date = _number(row["latency_ms"]), _number(row["date"])
-    if (status == OK) != (milliseconds is not None) or milliseconds == 0:
+    seconds = None if milliseconds is None else milliseconds / 1e3
+    if (status == OK) != (seconds is not None) or (status == OK and not timed(seconds)):
         raise ValueError(f"a time of {row['latency_ms']!r} with the status {status}")
-    if date is None:
+    if date is None or not dated(date):
         raise ValueError("it has no date")
     if not isinstance(whole["machine"].get("fingerprint", ""), str):
         raise ValueError("its machine's fingerprint is no text")
     non_zero, reason = _number(row["non_zero"]), row["reason"] or ""
     return Result(
         _text(row["op"]), whole["problem"], whole["machine"], int(_demand(row["threads"])), _kernel(row, whole["spec"]),
-        status, None if milliseconds is None else milliseconds / 1e3, _number(row["spread"]), _number(row["error"]),
+        status, seconds, _number(row["spread"]), _number(row["error"]),
         None if non_zero is None else int(non_zero), _number(row["noise"]), str(reason), whole["method"],
         whole["versions"], date,
     )  # fmt: skip
