@@ -19,7 +19,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,14 @@ class ConvBench(Kernels):
         if self.options.layout == "nhwc":
             return made
         return made.laid(**{f"{one}_strides": channels_first(getattr(made, f"{one}_shape")) for one in "xwy"})
+
+    def searched(self, problems: Sequence[ConvProblem], enough: Callable[[], bool]) -> None:
+        """cuDNN looks for its algorithms, a third of a second a problem, while our compilers run."""
+        for problem in problems:
+            if enough():
+                break
+            ConvOperands(problem, self.clock.device, problem.num_d > 0).peer()()
+        self.clock.wait()
 
     def one(self, shape: Shape, variant: str) -> None:
         one = ConvOperands(self.problem(shape, variant), self.clock.device)
@@ -161,7 +170,10 @@ def main() -> None:
     problems = [bench.problem(one, variant) for one in shapes for variant in options.directions]
     if options.fused:
         problems = [problem for one in shapes for problem in bench.pair(one)]
-    bench.build(problems, every=options.measured)
+    with ThreadPoolExecutor(1) as aside:
+        building = aside.submit(bench.build, problems, every=options.measured)
+        bench.searched(problems, building.done)
+        building.result()
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
     said = provenance(options, clock)
     for shape in shapes:

@@ -38,6 +38,7 @@ OPS = ("gemm", "conv", "attention")
 TOOLS = ("memcheck", "racecheck", "synccheck")
 # Several tiles and steps along k, edges along each axis, rows of whole 16 bytes; then few rows, few columns, oddness.
 SIZES = ((136, 272, 200), (8, 272, 264), (136, 8, 264), (37, 41, 43))
+LONG = ((72, 136, 1032), (37, 41, 1043))  # k that is cut into parts
 MOST_STOPPED = 2  # processes that reach the limit before a tool is given up
 BEGIN, END = "kernel begins: ", "kernel ends: "
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
@@ -108,7 +109,8 @@ def ways(op: str, arch: str, only: str = "") -> list[tuple[KernelSpec, Any]]:
 
 
 def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
-    """One kernel for each pipeline, way and store of the pool that has one of everything, by rows and by lines; fp8."""
+    """One kernel for each pipeline, way and store of the pool that has one of everything, by rows and by lines; fp8; of
+    tf32 by lines each multistage kernel that selection can choose."""
     found: dict[tuple[str, ...], tuple[KernelSpec, GemmProblem]] = {}
     from tilewright.ops.gemm.pools import POOLS
 
@@ -121,6 +123,11 @@ def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
             problem = None if key in found or GEMM.check(spec) else serving(spec, datatype, output)
             if problem is not None and only in spec.name:
                 found[key] = spec, problem
+    one = next(iter(signatures(["tf32"], ["crr"], ["standard"], (), ["fp32"])))
+    for spec in GEMM.candidates(one, arch):
+        problem = serving(spec, "tf32", "fp32", LONG) if spec.schedule.pipeline == "multistage" else None
+        if problem is not None and only in spec.name:
+            found[(spec.digest,)] = spec, problem
     return list(found.values())
 
 
@@ -135,8 +142,10 @@ def _way(schedule: NvidiaSchedule) -> tuple[str, ...]:
     return ()
 
 
-def serving(spec: KernelSpec, datatype: str, output: str) -> GemmProblem | None:
-    for size in SIZES:
+def serving(
+    spec: KernelSpec, datatype: str, output: str, sizes: Sequence[tuple[int, int, int]] = SIZES
+) -> GemmProblem | None:
+    for size in sizes:
         asked = GemmProblem(*size, datatype, dtype_c=output, layout=spec.signature.layout)
         if not GEMM.supports(spec, asked):
             return asked

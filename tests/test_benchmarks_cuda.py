@@ -310,11 +310,14 @@ kernel begins: three
 
 def test_the_sample_has_every_pipeline_and_scheduler_of_the_pool(sanitize_cuda: ModuleType) -> None:
     from tilewright.ops.gemm import nvidia
+    from tilewright.ops.gemm.nvidia_multistage import WIDE
 
     specs = [spec for spec, _ in sanitize_cuda.sample(ARCH)]
     assert {one.schedule.pipeline for one in specs} == set(nvidia.PIPELINES)
     assert any(one.signature.dtype_a == "fp8_e4m3" for one in specs)
-    assert len({one.digest for one in specs}) == len(specs) <= 40
+    wide = [one.schedule for one in specs if one.signature.dtype_a == "tf32"]
+    assert {one.tile[:2] for one in wide if one.dealing == "split_k"} == {(m, n) for m, n, *_ in WIDE}
+    assert len({one.digest for one in specs}) == len(specs) <= 50
 
 
 @pytest.mark.parametrize("op", ["conv", "attention"])

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright import settings
+from tilewright.backends.cuda import gemm_estimate_wide
+from tilewright.dispatch.registry import Registry
 from tilewright.errors import ProblemError, UnknownNameError
 from tilewright.ops import op
 from tilewright.ops.gemm import GemmProblem
@@ -78,6 +81,20 @@ def test_nvidia_has_kernels_for_it_and_no_other_choice_reaches_them() -> None:
         exactly = GEMM.candidates(GemmProblem(64, 64, 64, "fp32", layout="rcr").signature, arch)
         assert all(one.signature.dtype_a == "fp32" for one in exactly)
         assert all(one.schedule.warp_tile == (16, 32, 1) for one in exactly if one.schedule.pipeline == "multistage")
+
+
+@pytest.mark.parametrize("layout", ["rrr", "crr"])
+@pytest.mark.parametrize(("m", "n", "k"), [(8, 6272, 14208), (16, 11840, 3776), (104, 4480, 8512)])
+def test_few_rows_that_do_not_lie_along_k_are_cut_into_parts(layout: str, m: int, n: int, k: int) -> None:
+    """A copy of B would take longer than the product, and so would tiles that walk all of k by themselves."""
+    problem = GemmProblem(m, n, k, "tf32", dtype_c="fp32", layout=layout)
+    with settings.override(measure=False):
+        chosen = Registry("sm_90a").select(problem).spec
+    assert (chosen.schedule.pipeline, chosen.schedule.dealing) == ("multistage", "split_k")
+    tiles, steps = -(-m // chosen.schedule.tile[0]) * -(-n // chosen.schedule.tile[1]), -(-k // chosen.schedule.tile[2])
+    held = gemm_estimate_wide.held(chosen)
+    assert held > 1
+    assert gemm_estimate_wide.balanced(tiles, steps, 132, 132 * held, chosen.schedule) > 1
 
 
 def test_its_error_bound_is_that_of_inputs_with_eleven_bits() -> None:

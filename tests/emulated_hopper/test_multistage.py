@@ -12,7 +12,7 @@ from tests.kernels.fenced_pages import Pages
 from tests.kernels.harness import FENCE, Allocate, Array, Call
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.nvidia_multistage import multistage
+from tilewright.ops.gemm.nvidia_multistage import WIDE, multistage
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
@@ -221,6 +221,20 @@ def test_split_k(emulator: Emulator, datatype: str, vector: int, multiprocessors
         call = Call(problem(one, m, n, k, grain=16), d_kinds=("row",), seed=number)
         text = judge(built, call, (LATE, CHANCE, EAGER)[number % 3], number, multiprocessors, allocate=aligned)
         assert text == "", (m, n, k)
+
+
+@pytest.mark.parametrize(("number", "tile"), list(enumerate(WIDE)))
+def test_tf32_that_does_not_lie_along_k(
+    emulator: Emulator, number: int, tile: tuple[int, int, int, tuple[int, int]]
+) -> None:
+    """Tiles from 16 rows on; two blocks share a multiprocessor, so that k is cut even where each has a tile."""
+    m, n, k_bytes, warps = tile
+    one = signature("tf32", ("rrr", "crr", "ccr")[number % 3], "fp32", "MultiDAdd", 1)
+    built = emulator.kernel(kernel(one, m, n, k_bytes=k_bytes, warps=warps, stages=4, dealing="split_k"))
+    for seed, size in enumerate(((4, 136, 1000), (m + 4, 4 * n - 8, 400), (m - 4, n, 36))):
+        call = Call(problem(one, *size, grain=4), d_kinds=("row",), seed=seed)
+        text = judge(built, call, (LATE, CHANCE, EAGER)[seed], number, 4 if seed < 2 else 1, allocate=aligned)
+        assert text == "", size
 
 
 @pytest.mark.parametrize(("m", "n", "warps"), [(64, 64, (2, 2)), (128, 64, (4, 1))])

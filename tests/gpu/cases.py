@@ -160,6 +160,10 @@ def candidates(of: GemmSignature, arch: str) -> list[KernelSpec]:
     return list(GEMM.candidates(of, arch))
 
 
+def multistage_candidates(of: GemmSignature, arch: str) -> list[KernelSpec]:
+    return [one for one in candidates(of, arch) if one.schedule.pipeline == "multistage"]
+
+
 # -- operands --------------------------------------------------------------------------------------------------------
 
 

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice, product
+from math import prod
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.gpu.conv_questions import Question
 from tests.gpu.torch_here import torch
 from tilewright import ops
 from tilewright.dispatch import kernels
+from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem, ConvSignature
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.spec import accumulator
-from tilewright.runtime.bindings.conv import samples
 
 CONV = ops.op("conv")
 VARIANTS = ("forward", "backward_data", "backward_weight")
-SEED, COUNT, EACH = 1115, 60, 3  # problems drawn for a signature, and how many of them a kernel is asked
-MOST = 3e8  # operations of a problem: the reference is computed on the host
+SEED, COUNT, EACH = 1115, 60, 3  # problems drawn for all kernels of a signature, and how many a kernel is asked
+DRAWS = 2000  # problems more, of which those are kept that a kernel lacks
+MOST, LARGEST = 1e9, 4e5  # operations of a problem, and numbers of a tensor: results are compared on the host
 
 
 @dataclass(frozen=True)
@@ -48,74 +55,41 @@ class Case:
         floor = CONV.generic_spec(self.signature, arch)
         return list({one.digest: one for one in (*first.values(), *legal[::4], floor)}.values())
 
-    def problems(self) -> list[ConvProblem]:
+    def problems(self) -> Iterator[ConvProblem]:
         rng = random.Random(f"{SEED} {self}")
-        found: list[ConvProblem] = []
-        while len(found) < COUNT:
+        while True:
             one = drawn(rng, self)
-            if not problem_violations(one) and one.flops < MOST:
-                found.append(one)
-        return found
+            if not problem_violations(one) and one.flops < MOST and largest(one) < LARGEST:
+                yield one
+
+
+def largest(problem: ConvProblem) -> int:
+    return max(prod(one) for one in (problem.x_shape, problem.w_shape, problem.y_shape))
 
 
 def drawn(rng: random.Random, case: Case) -> ConvProblem:
+    plain = rng.random() < 0.4  # as networks have them: one window, stride and padding for all dimensions
+
     def each(*values: int) -> tuple[int, ...]:
-        return tuple(rng.choice(values) for _ in range(case.spatial))
+        return (rng.choice(values),) * case.spatial if plain else tuple(rng.choice(values) for _ in range(case.spatial))
 
     kind = rng.choice(("dense", "dense", "grouped", "depthwise", "few"))
     groups = 1 if kind in ("dense", "few") else rng.choice((2, 4, 8, 32))
-    channels, filters = groups * rng.choice((8, 16, 40, 64, 128)), groups * rng.choice((8, 16, 40, 64))
+    channels, filters = (groups * rng.choice((8, 16, 32, 40, 64, 128)) for _ in range(2))
+    if kind == "grouped" and plain:
+        filters = channels
     if kind == "depthwise":
         groups = channels = filters = rng.choice((8, 24, 136))
     if kind == "few":
         channels = rng.choice((1, 3, 4))
     window = each(1, 3, 3, 5, 7) if rng.random() < 0.3 else (rng.choice((1, 3, 3, 5, 7)),) * case.spatial
+    size = tuple(rng.choice((5, 9, 14, 23)) for _ in range(case.spatial))
+    stride, dilation, before = each(1, 1, 1, 2), each(1, 1, 1 if plain else 2), each(0, 1, 2, 3)
     return ConvProblem(
-        rng.choice((1, 2, 5)), channels, filters, each(5, 9, 14, 23), window, groups, each(1, 1, 1, 2), each(1, 1, 2),
-        each(0, 1, 2, 3), each(0, 1, 2), case.variant, case.dtype, epilogue=case.epilogue, num_d=case.num_d,
-        full_d=case.num_d // 2,
+        rng.choice((1, 2, 5)), channels, filters, size, window, groups, stride, dilation, before,
+        before if plain else each(0, 1, 2), case.variant, case.dtype, epilogue=case.epilogue, num_d=case.num_d,
+        full_d=rng.randrange(case.num_d + 1),
     )  # fmt: skip
-
-
-def on_device(array: Any) -> Any:
-    """A strided NumPy array of any element type, with its strides."""
-    made = torch.empty_strided(
-        array.shape, [one // array.itemsize for one in array.strides], dtype=_torch_type(array), device="cuda"
-    )
-    whole = np.ascontiguousarray(array).view({1: np.int8, 2: np.int16, 4: np.int32}[array.itemsize])
-    made.copy_(torch.from_numpy(whole).view(made.dtype).reshape(array.shape))
-    return made
-
-
-def _torch_type(array: Any) -> Any:
-    return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(array.dtype.name) or getattr(
-        torch, array.dtype.name
-    )
-
-
-def answer(kernel: Any, problem: ConvProblem, seed: int) -> str:
-    made = samples.sample(problem, seed)
-    tensors: list[Any] = [None if one is None else on_device(one) for one in made.operands]
-    x, w, y, _bias, d0, d1, out = tensors
-    first, second = {"forward": (x, w), "backward_data": (y, w), "backward_weight": (x, y)}[problem.variant]
-    more = {} if problem.variant == "forward" else {"shape": tuple(out.shape)}
-    kernel(
-        first, second, out=out, ds=tuple(one for one in (d0, d1) if one is not None), stride=problem.stride,
-        padding=tuple(zip(problem.before, problem.after, strict=True)), dilation=problem.dilation,
-        groups=problem.groups, **more,
-    )  # fmt: skip
-    torch.cuda.synchronize()
-    size = out.element_size()
-    back = out.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32}[size]).cpu().numpy()
-    result = back.view(made.operands[-1].dtype).reshape(out.shape)
-    check = samples.judge(problem, made)(_with(made, result), (kernel.spec,))
-    return "" if check.ok else check.detail
-
-
-def _with(made: Any, result: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(made, operands=(*made.operands[:-1], result))
 
 
 CASES = [
@@ -128,43 +102,86 @@ CASES = [
 ]
 
 
+def asked(case: Case, specs: list[KernelSpec]) -> dict[ConvProblem, list[KernelSpec]]:
+    """Problems, and the kernels that are asked each of them."""
+    draws = case.problems()
+    found: dict[ConvProblem, list[KernelSpec]] = {}
+    problems = list(islice(draws, COUNT))
+    serving = {spec: [one for one in problems if not CONV.supports(spec, one)] for spec in specs}
+    for one in islice(draws, DRAWS):  # for kernels that few problems suit
+        lacking = [spec for spec, some in serving.items() if len(some) < EACH]
+        for spec in lacking:
+            if not CONV.supports(spec, one):
+                serving[spec].append(one)
+    for spec, some in serving.items():
+        some.sort(key=lambda one: max(one.stride) == 1)  # the fewer, and the harder
+        for one in (*some[: EACH - 1], *some[EACH - 1 :][-1:]):
+            found.setdefault(one, []).append(spec)
+    return found
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_pipeline(case: Case, arch: str) -> None:
-    problems, found, ran = case.problems(), [], set()
+    found, ran = [], set()
     specs = case.specs(arch)
     kernels.build(specs)  # side by side
-    for number, spec in enumerate(specs):
-        kernel = kernels.kernel(spec)
-        serving = [one for one in problems if not CONV.supports(spec, one)]
-        serving.sort(key=lambda one: max(one.stride) == 1)  # the fewer, and the harder
-        for one in (*serving[: EACH - 1], *serving[-1:]):
+    for number, (problem, of_problem) in enumerate(asked(case, specs).items()):
+        question = Question(problem, number)
+        for spec in of_problem:
             ran.add(spec.schedule.pipeline)
-            text = answer(kernel, one, number)
+            text = question.answer(kernels.kernel(spec))
             if text:
-                found.append(f"{spec.name} {one.describe()}: {text}")
+                found.append(f"{spec.name} {problem.describe()}: {text}")
     assert found == []
     assert "loops" in ran
     assert case.dtype == "fp32" or "tma_ws" in ran
 
 
-@pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
-@pytest.mark.parametrize("groups", [1, 4, 32])
+LAYOUTS, GROUPS = ("channels_last", "channels_first"), (1, 4, 32)
+BROADCAST = ((1, 96, 1, 1), (1, 1, 1, 1), (3, 1, 1, 1), (3, 96, 1, 1), (1, 96, 13, 1), (3, 96, 13, 1))
+
+
+class Calls:
+    """Calls of the public functions on memory of one order, each with what it should give."""
+
+    def __init__(self, layout: str, groups: int) -> None:
+        self._memory = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+        self._how: Any = {"padding": (1, 0), "groups": groups, "layout": "nchw"}
+        x, w = self._random((3, 64, 13, 1)), self._random((96, 64 // groups, 3, 1))
+        x64, w64 = (one.double().requires_grad_() for one in (x, w))
+        exact = torch.nn.functional.conv2d(x64, w64, padding=(1, 0), groups=groups)
+        y = self._random(tuple(exact.shape))
+        exact.backward(y.double())
+        self.all = [(partial(tw.conv, x, w, **self._how), exact.detach())]
+        for d in map(self._random, BROADCAST):
+            self.all.append((partial(tw.conv, x, w, ds=(d,), **self._how), exact.detach() + d.double()))
+        self.all.append((partial(tw.conv_backward_data, y, w, tuple(x.shape), **self._how), x64.grad))
+        self.all.append((partial(tw.conv_backward_weight, x, y, tuple(w.shape), **self._how), w64.grad))
+
+    def _random(self, shape: tuple[int, ...]) -> Any:
+        return torch.randn(shape, device="cuda").bfloat16().to(memory_format=self._memory)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """The kernels that these calls choose, built side by side: what goes wrong here is said by the test it is of."""
+    calls = [call for one in product(LAYOUTS, GROUPS) for call, _ in Calls(*one).all]
+
+    def run(call: Any) -> None:
+        with suppress(TilewrightError):
+            call()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        list(threads.map(run, calls))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.usefixtures("compiled")
 def test_calls_on_memory_of_either_order(layout: str, groups: int) -> None:
     """Through the public functions: D tensors of any shape that broadcasts, and all directions."""
-    memory = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-    x, w = (torch.randn(shape, device="cuda") for shape in ((3, 64, 13, 1), (96, 64 // groups, 3, 1)))
-    x, w = (one.bfloat16().to(memory_format=memory) for one in (x, w))
-    exact = torch.nn.functional.conv2d(x.double(), w.double(), padding=(1, 0), groups=groups)
-    how: Any = {"padding": (1, 0), "groups": groups, "layout": "nchw"}
-    assert close(tw.conv(x, w, **how), exact)
-    for shape in ((1, 96, 1, 1), (1, 1, 1, 1), (3, 1, 1, 1), (3, 96, 1, 1), (1, 96, 13, 1), (3, 96, 13, 1)):
-        d = torch.randn(shape, device="cuda").bfloat16().to(memory_format=memory)
-        assert close(tw.conv(x, w, ds=(d,), **how), exact + d.double()), shape
-    y = torch.randn(exact.shape, device="cuda").bfloat16().to(memory_format=memory)
-    x64, w64 = (one.double().requires_grad_() for one in (x, w))
-    torch.nn.functional.conv2d(x64, w64, padding=(1, 0), groups=groups).backward(y.double())
-    assert close(tw.conv_backward_data(y, w, tuple(x.shape), **how), x64.grad)
-    assert close(tw.conv_backward_weight(x, y, tuple(w.shape), **how), w64.grad)
+    for call, exact in Calls(layout, groups).all:
+        assert close(call(), exact), call
 
 
 def close(found: Any, exact: Any) -> bool:

@@ -11,6 +11,7 @@ from tests.gpu.cases import (
     candidates,
     everything,
     launcher,
+    multistage_candidates,
     signature,
     sizes,
     some,
@@ -38,6 +39,8 @@ DATATYPES = (
     ("fp8_e4m3:fp8_e5m2", "fp32"),
     ("bf16:fp16", "fp32"),
 )
+# Long k, cut among the blocks that multiprocessors hold, with fewer tiles than half of these and with more.
+FEW_ROWS = ((16, 8200, 1032), (72, 1400, 4104), (1, 260, 8196), (264, 40, 200), (37, 41, 1043))
 FUSED = [(name, count) for name in EPILOGUES if name != "PassThrough" for count in epilogue_d_counts(name)]
 
 
@@ -87,6 +90,10 @@ def cases() -> list[Case]:
     made += [
         Case(f"default-{layout}", signature("bf16", "bf16", layout), candidates, SEVERAL_TILES)
         for layout in ("rcr", "rrr")
+    ]
+    made += [
+        Case(f"wide-tf32-{layout}", signature("tf32", "fp32", layout), multistage_candidates, FEW_ROWS)
+        for layout in LAYOUTS
     ]
     return made
 

@@ -19,6 +19,7 @@ std::set<void *> streams, events;
 int device_count = 1, capability = 90, version = 13000, sticky = 0, capture_mode = 0;
 bool capturing = false;
 void *captured = nullptr;
+int held = 1;
 size_t capacity = size_t(1) << 30, used = 0;
 char contexts[8];
 thread_local void *current = nullptr;
@@ -61,6 +62,7 @@ SHOWN void fake_cuda_reset() {
   version = 13000;
   sticky = capture_mode = 0;
   capacity = size_t(1) << 30;
+  held = 1;
   used = 0;
   current = nullptr;
   last = Launch{};
@@ -75,6 +77,8 @@ SHOWN void fake_cuda_devices(int count, int cc) {
   device_count = count;
   capability = cc;
 }
+// Blocks that a multiprocessor holds at a time.
+SHOWN void fake_cuda_hold(int blocks) { held = blocks; }
 SHOWN void fake_cuda_version(int number) { version = number; }
 SHOWN void fake_cuda_capacity(size_t bytes) { capacity = bytes; }
 SHOWN void fake_cuda_fail(const char *name, int error) { faults[name] = error; }
@@ -93,6 +97,10 @@ SHOWN const char *fake_cuda_function() { return module_function.c_str(); }
 SHOWN int cuInit(unsigned) { ENTER("cuInit") return device_count ? 0 : 100; }
 SHOWN int cuDriverGetVersion(int *number) {
   ENTER("cuDriverGetVersion") *number = version;
+  return 0;
+}
+SHOWN int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int, size_t) {
+  ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor") *blocks = held;
   return 0;
 }
 SHOWN int cuDeviceGetCount(int *count) {

@@ -20,11 +20,13 @@ from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.backends.cuda import driver as cuda_driver
 from tilewright.backends.cuda import toolchain
+from tilewright.backends.cuda.gemm_estimate_wide import balanced
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import DeviceError, LoadError, ProblemError, ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm import nvidia_schedules as make
+from tilewright.ops.gemm.nvidia_multistage import multistage
 from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.loader import Kernel
@@ -174,6 +176,25 @@ def test_a_cluster_launch_is_what_the_driver_wants(fake: ctypes.CDLL) -> None:
     # The maps of A and B are known; that of another E is made once.
     assert fake.fake_cuda_calls(b"cuTensorMapEncodeTiled") == maps + 1
     assert fake.fake_cuda_calls(b"cuModuleLoadData") == loads
+
+
+@pytest.mark.parametrize("held", [1, 2, 4])
+def test_split_k_of_tf32_counts_the_blocks_a_multiprocessor_holds(fake: ctypes.CDLL, held: int) -> None:
+    """Also where there are more tiles than multiprocessors; the estimate counts the parts that the host deals out."""
+    needs_nvcc()
+    fake.fake_cuda_hold(held)
+    problem = GemmProblem(102, 4480, 2080, "tf32", dtype_c="fp32", layout="rrr")
+    stages = 2 + held  # a kernel of its own: what it was told of its multiprocessors is kept
+    schedule = multistage(problem.signature, 64, 64, 64, (2, 2), stages, dealing="split_k")
+    registry = registry_with(problem, schedule)
+    for m, n, k in ((102, 4480, 2080), (3, 6272, 2048), (4, 11840, 512), (64, 512, 640), (30, 70, 100)):
+        registry.run("gemm", there(ones(m, k).astype(np.float32)), there(ones(k, n).astype(np.float32)), math="tf32")
+        seen = fake.fake_cuda_last().contents
+        tiles, steps = -(-m // 64) * -(-n // 64), -(-k // 16)
+        parts = balanced(tiles, steps, 132, 132 * held, schedule)
+        assert (seen.grid[0], numbers(seen, 10)[9]) == (tiles * parts, parts), (m, n, k)
+        assert tiles * parts <= max(tiles, 132 * held)
+        assert held < 4 or k < 1000 or parts > 1, (m, n, k)
 
 
 def test_stream_k_gets_a_workspace_with_clear_flags(fake: ctypes.CDLL) -> None:

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from tilewright.arch import all_archs
 from tilewright.backends.cuda import gemm_estimate_plain as plain
+from tilewright.backends.cuda import gemm_estimate_wide as wide
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
@@ -138,7 +139,7 @@ class LoopsFacts(NamedTuple):
     moved: float
 
 
-Facts: TypeAlias = TmaFacts | StagesFacts | SkinnyFacts | LoopsFacts | plain.PlainFacts
+Facts: TypeAlias = TmaFacts | StagesFacts | SkinnyFacts | LoopsFacts | plain.PlainFacts | wide.WideFacts
 
 
 def _up(x: int, y: int) -> int:
@@ -180,6 +181,8 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> Facts:
     if isinstance(schedule, TmaWsSchedule):
         return _tma_facts(schedule, problem, units)
     if isinstance(schedule, MultistageSchedule):
+        if problem.dtype_a == "tf32":
+            return wide.facts(spec, problem)
         return plain.facts(spec, problem) if problem.dtype_a == "fp32" else _stages_facts(spec, problem)
     if isinstance(schedule, SkinnySchedule):
         return _skinny_facts(schedule, problem, units)
@@ -196,6 +199,8 @@ def seconds_of(counted: Facts) -> float:
         return _stages_seconds(counted)
     if isinstance(counted, plain.PlainFacts):
         return START + _most(_memory(counted.moved), plain.seconds(counted))
+    if isinstance(counted, wide.WideFacts):
+        return START + _slowest(_memory(counted.moved), wide.seconds(counted))
     if isinstance(counted, SkinnyFacts):
         return _skinny_seconds(counted)
     return START + _most(_memory(counted.moved), _most(counted.macs / LOOPS_MACS, counted.turns * LOOPS_TURN))
@@ -363,7 +368,7 @@ def _stages_facts(spec: KernelSpec, problem: GemmProblem) -> StagesFacts:
     together = max(1, min(held, _up(blocks, arch.compute_units)))  # on the busiest multiprocessor at a time
 
     # int8 doubles the rate; fp8 is widened on the way, here or in the hardware.
-    macs = m * n * k / {"int8": 2.0, "tf32": 0.5}.get(problem.dtype_a, 1.0)
+    macs = m * n * k / (2.0 if problem.dtype_a == "int8" else 1.0)
     through = issued = 0.0  # bytes written to shared memory and read from it; copies
     for dtype, lines, repeated, along_k, vector in (
         (problem.dtype_a, m, along_n, signature.layout[0] == "r", schedule.vector[0]),

@@ -59,6 +59,7 @@ class Exact:
 
 
 Rows = Any  # an array of indices, or slice(None)
+Sums = Callable[[ConvProblem, Array, Array, Array, Rows], Array]
 
 
 def terms(problem: ConvProblem) -> int:
@@ -164,21 +165,21 @@ def from_rows(problem: ConvProblem, rows: Array) -> Array:
     return rows.reshape(p.group_filters, p.groups, -1).transpose(1, 0, 2).reshape(p.w_shape)
 
 
-def exact(problem: ConvProblem, arrays: Mapping[str, Any], rows: Rows = slice(None)) -> Exact:
+def exact(problem: ConvProblem, arrays: Mapping[str, Any], rows: Rows = slice(None), summed: Sums = sums) -> Exact:
     """The convolution in float64 (sums of int8 products are exact there), without rounding to the output type.
 
     `arrays` holds x, w and y, of which the result's is not read, and ds, which broadcast to y's shape; all in the order
-    of the problem's shapes.
+    of the problem's shapes.  `summed` computes what `sums` does, on a device where that takes less time.
     """
     p = problem
     with np.errstate(all="ignore"):
         read = [np.zeros(0) if arrays[one] is None else np.asarray(arrays[one]).astype(np.float64) for one in "xwy"]
-        total = sums(p, read[0], read[1], read[2], rows)
+        total = summed(p, read[0], read[1], read[2], rows)
         if DTYPES[p.dtype].kind == "int":
             total = ((total.astype(np.int64) + 2**31) % 2**32 - 2**31).astype(np.float64)  # int32 sums wrap
             products = np.abs(total)
         else:
-            products = sums(p, np.abs(read[0]), np.abs(read[1]), np.abs(read[2]), rows)
+            products = summed(p, np.abs(read[0]), np.abs(read[1]), np.abs(read[2]), rows)
         size, scaled = products, np.asarray(1.0)
         for one in arrays["ds"]:
             d = rows_of(p, np.broadcast_to(np.asarray(one), p.y_shape), rows).astype(np.float64)
@@ -260,11 +261,11 @@ def reference(problem: ConvProblem, arrays: Mapping[str, Any]) -> Array:
     return from_rows(problem, round_to(exact(problem, arrays).value, problem.dtype_out))
 
 
-def judgement(problem: ConvProblem, arrays: Mapping[str, Any]) -> Callable[[Any, bool], Check]:
+def judgement(problem: ConvProblem, arrays: Mapping[str, Any], summed: Sums = sums) -> Callable[[Any, bool], Check]:
     """The reference, computed now, to compare any number of results with; each with whether its kernel `filters`."""
     p = problem
     rows = sampled_rows(_row_count(p), max(1.0, float(p.flops)), FULL_CHECK_FLOPS)
-    found = exact(p, arrays, rows)
+    found = exact(p, arrays, rows, summed)
     largest = 0.0
     if p.dtype == "bf16":
         read = {"forward": "xw", "backward_data": "wy", "backward_weight": "xy"}[p.variant]

@@ -30,6 +30,14 @@ PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
     (64, 64, (2, 2), 4, "stream_k"),
     (32, 64, (2, 2), 4, "split_k"),
 )
+# Tile, bytes of k and warps of kernels for tf32 that `wgmma` cannot read as it lies, four stages each.
+WIDE: tuple[tuple[int, int, int, tuple[int, int]], ...] = (
+    (16, 64, 128, (1, 4)),
+    (32, 128, 64, (1, 4)),
+    (64, 64, 64, (2, 2)),
+    (64, 128, 64, (2, 2)),
+    (128, 32, 64, (4, 1)),
+)
 
 
 def warp_tile(dtype: str) -> Shape:
@@ -125,12 +133,30 @@ def plain_together(sums: int, threads: int) -> int:
     return max(1, (512 if sums <= 64 else 256) // threads)
 
 
+def wide_together(schedule: MultistageSchedule) -> int:
+    """The same of tf32, whose shared memory may hold fewer."""
+    threads = 32 * schedule.warp_grid[0] * schedule.warp_grid[1]
+    roomy = schedule.tile[0] * schedule.tile[1] // threads <= 32 and min(schedule.vector) == 4
+    return max(1, (512 if roomy else 384) // threads)
+
+
+def _wide(signature: GemmSignature) -> Iterator[MultistageSchedule]:
+    """tf32 in a layout that `wgmma` does not read: split_k also stands for tiles."""
+    for m, n, deep, warps in WIDE:
+        yield multistage(signature, m, n, deep, warps, 4, 16, "split_k")
+    if signature.layout[0] == "c":  # few rows of an A that lies by columns are seldom aligned
+        yield multistage(signature, 16, 64, 128, (1, 4), 4, (0, 16), "split_k")
+
+
 def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
     """Large and small tiles, for aligned rows and for any; and few tiles with a long k."""
     if signature.dtype_a == "fp32":
         yield from _plain(signature)
         return
     small = 64 if turned(signature) or signature.dtype_a == "tf32" else 128
+    wide = signature.dtype_a == "tf32" and signature.layout != "rcr"
+    if wide:
+        yield from _wide(signature)
     for vector in (16, 0):
         fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a != "tf32") else 4
         most = most_sums(signature, vector or 1)
@@ -140,8 +166,9 @@ def default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule
             yield multistage(signature, 128, 128, 64, (2, 2), 4, vector)
         else:
             yield multistage(signature, 2 * most, 128, 64, (2, 4), 4, vector)
-        yield multistage(signature, 64, 64, small, (2, 2), fewer, vector)
-        yield multistage(signature, 64, 64, small, (2, 2), fewer, vector, "split_k")
+        if vector == 0 or not wide:
+            yield multistage(signature, 64, 64, small, (2, 2), fewer, vector)
+            yield multistage(signature, 64, 64, small, (2, 2), fewer, vector, "split_k")
     if most_sums(signature, 1) == 128 and signature.layout != "rcr":
         # Where not both are read along k, a size may be odd for one of them only.
         stages = 4 if arch.scratch_bytes > 200_000 else 3

@@ -58,13 +58,12 @@ template <class S> struct Dealing {
   // Of several blocks that share a multiprocessor: the busiest one should have little more to do than the others.
   // gemm_estimate.py says the same.
   static int64_t balanced(int64_t tiles, int64_t steps, int64_t workers, int64_t room) {
-    constexpr double step = double(S::BM) * S::BN * S::BK / 1.7e11;  // seconds, beside others
-    constexpr double alone = 1.2, meet = 3e-6, sums = S::BM * S::BN * 8 / 2.5e12;
+    constexpr double meet = 3e-6, sums = S::BM * S::BN * 8 / 2.5e12;
     int64_t best = 1;
     double least = 0;
     for (int64_t parts = 1; parts == 1 || (parts <= 16 && tiles * parts <= room && parts * 4 <= steps); ++parts) {
       const int64_t high = ceil_div(tiles * parts, workers);
-      double seconds = double(ceil_div(steps, parts)) * step * (high > 1 ? double(high) : alone);
+      double seconds = double(ceil_div(steps, parts)) * S::step * (high > 1 ? double(high) : S::alone);
       if (parts > 1) seconds += meet + double(tiles * parts) * sums;
       if (parts == 1 || seconds < least) least = seconds, best = parts;
     }

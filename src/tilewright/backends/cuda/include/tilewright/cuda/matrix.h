@@ -38,7 +38,7 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
   using B = typename Config::B;
   using Sum = typename sum_of<A>::type;
   static constexpr int m = 16, n = 16, k = 32 / sizeof(A), a_words = 4, b_words = 4, sums = 8;
-  static constexpr bool ahead = true, tf = sizeof(A) == 4, widened = is_fp8<A>::value && !TW_MMA_FP8;
+  static constexpr bool tf = sizeof(A) == 4, ahead = !tf, widened = is_fp8<A>::value && !TW_MMA_FP8;
 
   // a_words: rows 0-7 and 8-15 of the first 16 bytes of k, then of the second; b_words: both halves of k of
   // columns 0-7, then of columns 8-15.

@@ -68,10 +68,17 @@ template <class Config> struct Multistage {
   static constexpr int sheet_rows = Config::warps_m * Config::unit_m, sheet_bytes = sheet_rows * BN * 4;
   static constexpr int shared_bytes = ring_bytes > sheet_bytes ? ring_bytes : sheet_bytes;
   // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain
-  // multiply-adds need other warps beside them where a thread has few sums.
+  // multiply-adds need other warps beside them where a thread has few sums; so do four-byte matrix instructions, whose
+  // fragments are not loaded ahead, and whose copies fill memory's pipe only when several blocks have some under way.
   static constexpr int sums = BM * BN / threads;
-  static constexpr int at_once = sums <= 64 ? 512 : 256;  // threads
-  static constexpr int together = A::plain && at_once > threads ? at_once / threads : 1;
+  static constexpr bool wide = A::size == 4 && !A::plain;
+  static constexpr bool roomy = sums <= (wide ? 32 : 64) && !(wide && (A::Vector < 16 || B::Vector < 16));
+  static constexpr int at_once = roomy ? 512 : wide ? 384 : 256;  // threads
+  static constexpr int together = (A::plain || wide) && at_once > threads ? at_once / threads : 1;
+  // What the host counts with as it deals out parts of k: seconds of a step beside others, and how much longer alone.
+  static constexpr double through = double(BM) * BN * BK / (wide ? 6e11 : 1.7e11);
+  static constexpr double fetched = wide ? double(BM + BN) * BK * A::size / 4.5e10 : 0;
+  static constexpr double step = through > fetched ? through : fetched, alone = wide ? 1.5 : 1.2;
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(threads % A::pieces == 0 && threads % B::pieces == 0, "a thread's pieces lie in one column");
   static_assert(Stages >= 2, "stages");
