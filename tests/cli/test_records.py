@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from tilewright import ops, settings
 from tilewright.cli.main import build_app
 from tilewright.dispatch.records import Record, Records, Timing, records
-from tilewright.dispatch.results import Results
+from tilewright.dispatch.results import Results, Unreadable
 from tilewright.ops.base import plain
 
 GEMM = ops.op("gemm")
@@ -313,3 +313,18 @@ def test_stores_with_rows_that_went_bad_are_one_clear_error(tmp_path: Path, tabl
     done = shell("diff", str(named))
     assert done.exit_code == 1, done.output
     assert "[records-file]" in done.stderr
+
+
+def test_of_a_store_that_cannot_be_changed_nothing_is_forgotten(
+    three: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that only a removal comes to may be the damaged ones."""
+
+    def damaged(_: Any) -> int:
+        raise Unreadable("database disk image is malformed")
+
+    monkeypatch.setattr(three.results, "forget_choices", damaged)
+    done = shell("forget", "--all")
+    assert done.exit_code == 2, done.output
+    assert "[records-unreadable]" in done.stderr
+    assert "nothing was forgotten" in done.stderr

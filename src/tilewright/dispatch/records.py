@@ -367,7 +367,17 @@ class Records:
         gone = [one for one in self.all() if which(one)]
         if not gone:
             return 0
-        count = self.results.forget_choices(map(_choice_of, gone))
+        try:
+            count = self.results.forget_choices(map(_choice_of, gone))
+        except Unreadable as error:
+            if error.foreign:
+                raise self._foreign(error) from error
+            raise StoreError(
+                f"the measurement records {self.path} are damaged ({error}): nothing was forgotten",
+                rule="records-unreadable",
+                value=str(self.path),
+                remedy="move the file away; `tilewright records export` may save what can be read of it before",
+            ) from error
         self.refresh()
         return count
 
