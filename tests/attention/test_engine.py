@@ -62,6 +62,29 @@ def test_no_training_set_holds_a_held_out_problem_or_its_neighbour() -> None:
                 assert np.abs(np.log([one.batch, one.rows, one.keys]) - other).max() > near, (name, one)
 
 
+def test_a_leak_is_seen_however_its_window_is_spelled() -> None:
+    """One that bounds nothing, by what the reference says each row sees, is no window."""
+    held, far = of("holdout"), 1 << 20
+    wide = [
+        replace(one, window_left=far if one.window_left < 0 else one.window_left,
+                window_right=far if one.window_right < 0 else one.window_right)
+        for one in held
+        if one.family == "forward" and -1 in (one.window_left, one.window_right)
+    ]  # fmt: skip
+    assert len(wide) > 150
+    assert problem_sets.leaking(ATTENTION, wide) == wide
+    values = {"batch": 2, "heads_q": 3, "rows": 1, "keys": 300, "head_qk": 64}
+    every = ATTENTION.problem(values)
+    last = replace(every, window_right=0, align="bottom_right")
+    first = replace(every, window_right=0, align="top_left")
+    assert (every.pairs, last.pairs, first.pairs) == (1800, 1800, 6)
+    assert PART.near(every, last)
+    assert not PART.near(every, first)
+    square = replace(every, rows=300, window_left=20, window_right=0)
+    assert PART.near(replace(square, align="top_left"), replace(square, align="bottom_right"))
+    assert not PART.near(square, replace(square, window_left=299))
+
+
 def test_a_leak_is_seen_in_any_type() -> None:
     held = PART.problem_sets["holdout"].values[0]
     same = ATTENTION.problem({**held, "datatype": "bf16", "softcap": True})

@@ -281,3 +281,15 @@ def test_progress_says_what_is_left() -> None:
     assert _sweep._progress(now, [one]).endswith("about 50 min left"), "compilers need longer"
     assert _sweep._progress(Progress(8, done=8), [one]) == "measured 8 of 8"
     assert [_sweep.duration(one) for one in (40, 600, 9000)] == ["40 s", "10 min", "2.5 h"]
+
+
+@pytest.mark.parametrize(
+    "words", [("--limit", "inf"), ("--limit", "1e300"), ("--patience", "inf"), ("--rounds", "9" * 20)]
+)
+def test_numbers_that_no_clock_has_are_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+    """Kernels would be blamed for what was asked of them, or nothing would ever end."""
+    (tmp_path / "p.json").write_text('[{"m": 4, "n": 4, "k": 4}]')
+    done = shell("bench", "gemm", "--problems", str(tmp_path / "p.json"), "--store", str(tmp_path / "r.db"), *words)
+    assert done.exit_code == 1, done.output
+    assert "less than or equal" in done.stderr
+    assert not (tmp_path / "r.db").exists()

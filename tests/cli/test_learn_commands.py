@@ -249,3 +249,15 @@ def test_a_model_that_ships_is_named_as_its_file_is_called(here: Path, monkeypat
     (here / "gemm-zen4-avx2").write_text("a file comes first")
     done = CliRunner().invoke(build_app(), ["learn", "evaluate", "gemm", "gemm-zen4-avx2", "--data", "t.csv"])
     assert "is no model that can be used" in done.stderr
+
+
+def test_a_training_that_fails_leaves_no_folder(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    store = stored.Results(tmp_path / "few.db")
+    store.put(measured("validation", 3))
+    store.close()
+    done = shell(
+        "train", "gemm", "--data", str(store.path), "--output", str(tmp_path / "a" / "b" / "m.twmodel"), status=1
+    )
+    assert "[too-little-data]" in done.stderr
+    assert not (tmp_path / "a").exists()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from typer.testing import CliRunner, Result
 from tilewright import ops, settings
 from tilewright.cli.main import build_app
 from tilewright.dispatch.records import Record, Records, Timing, records
-from tilewright.dispatch.results import Results
+from tilewright.dispatch.results import Results, Unreadable
 from tilewright.ops.base import plain
 
 GEMM = ops.op("gemm")
@@ -266,3 +268,63 @@ def test_a_record_without_a_time_is_left_out(tmp_path: Path, seconds: float) -> 
     assert done.exit_code == 1
     assert "a timing has no time" in done.stderr
     assert len(listed()) == 3
+
+
+@pytest.mark.parametrize("change", ["spread", "fingerprint"])
+def test_a_record_that_lacks_its_spread_is_one_and_one_without_a_machine_is_none(tmp_path: Path, change: str) -> None:
+    file = tmp_path / "some.json"
+    data = record(50, machine={"fingerprint": "elsewhere"}).to_dict()
+    if change == "spread":
+        del data["timings"][0]["spread"]
+    else:
+        data["machine"] = {"fingerprint": {"a": 1}}
+    file.write_text(json.dumps({"schema": 1, "records": [data]}))
+    done = shell("merge", str(file))
+    assert done.exit_code == (0 if change == "spread" else 1), done.output
+    assert len(listed()) == (4 if change == "spread" else 3)
+    assert "Error" not in done.stderr
+
+
+def test_a_table_with_an_odd_machine_is_one_clear_error(tmp_path: Path) -> None:
+    table = tmp_path / "all.csv"
+    assert shell("export", str(table)).exit_code == 0
+    table.write_text(table.read_text().replace('""elsewhere""', "{}"))
+    for command in ("diff", "merge"):
+        done = shell(command, str(table))
+        assert done.exit_code == 1, done.output
+        assert "fingerprint" in done.stderr
+
+
+@pytest.mark.parametrize("table", ["problems", "devices", "results"])
+def test_stores_with_rows_that_went_bad_are_one_clear_error(tmp_path: Path, table: str, three: Records) -> None:
+    """None of their records is said to be missing here."""
+    three.results.close()
+    named = tmp_path / "bad.db"
+    named.write_bytes(three.path.read_bytes())
+    column = {"problems": "fields", "devices": "identity", "results": "reason"}[table]
+    with contextlib.closing(sqlite3.connect(named)) as other, other:
+        other.execute(f"UPDATE {table} SET {column} = ?", (b"\xff7",))
+    for command in ("diff", "merge"):
+        done = shell(command, str(named))
+        assert done.exit_code == 1, done.output
+        assert "[records-file]" in done.stderr
+    with contextlib.closing(sqlite3.connect(named)) as other, other:
+        other.execute("DELETE FROM choices")
+    done = shell("diff", str(named))
+    assert done.exit_code == 1, done.output
+    assert "[records-file]" in done.stderr
+
+
+def test_of_a_store_that_cannot_be_changed_nothing_is_forgotten(
+    three: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that only a removal comes to may be the damaged ones."""
+
+    def damaged(_: Any) -> int:
+        raise Unreadable("database disk image is malformed")
+
+    monkeypatch.setattr(three.results, "forget_choices", damaged)
+    done = shell("forget", "--all")
+    assert done.exit_code == 2, done.output
+    assert "[records-unreadable]" in done.stderr
+    assert "nothing was forgotten" in done.stderr

@@ -74,6 +74,28 @@ def test_no_training_set_holds_a_held_out_problem_or_its_neighbour() -> None:
         assert not problem_sets.leaking(CONV, of(key))
 
 
+def test_a_leak_is_seen_however_it_is_spelled() -> None:
+    """A window of one with a dilation, a result of one with a stride, a dimension more of one element."""
+    pointwise = [one for one in PART.problem_sets["holdout"].values if set(one["window"].split("x")) == {"1"}]
+    spelled = [{**one, "dilation": one["dilation"].replace("1", "2").replace("3", "2")} for one in pointwise]
+    whole = {**pointwise[0], "window": pointwise[0]["size"], "dilation": "1x1", "padding": "0x0"}
+    flat = [one for one in PART.problem_sets["holdout"].values if one["size"].count("x") == 1]
+    deeper = [
+        {**one, **{name: f"1x{one[name]}" for name in ("size", "window", "stride", "dilation")},
+         "padding": f"0x{one['padding']}"}
+        for one in flat
+    ]  # fmt: skip
+    assert len(spelled) > 20
+    assert len(deeper) == 250
+    found = [CONV.problem(one) for one in [*spelled, *deeper]]
+    assert problem_sets.leaking(CONV, found) == found
+    first, second = (CONV.problem({**whole, "stride": stride}) for stride in ("1x1", "3x2"))
+    assert PART.near(first, second)
+    assert PART.near(second, first)
+    wider = CONV.problem({**pointwise[0], "window": "3x3", "padding": "1x1", "dilation": "2x2", "stride": "1x1"})
+    assert not PART.near(wider, CONV.problem({**pointwise[0], "window": "3x3", "padding": "1x1", "stride": "1x1"}))
+
+
 def test_a_leak_is_seen_in_any_direction_and_type() -> None:
     held = PART.problem_sets["holdout"].values[3]
     same = CONV.problem({**held, "variant": "backward_weight", "datatype": "bf16"})

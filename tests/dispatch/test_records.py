@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -502,6 +503,35 @@ def test_a_wrong_kernel_is_never_timed(apart: Records, monkeypatch: pytest.Monke
         tw.Registry(specs=specs[:1]).measure(PROBLEM)
 
 
+def test_a_kernel_that_is_right_once_and_then_does_nothing_wins_nothing(
+    apart: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tilewright.runtime import samples
+
+    specs = two_kernels()
+    right = samples.runner
+
+    def runner(bound: Any, kernel: Any, problem: Any, sample: Any, *more: Any) -> Any:
+        run = right(bound, kernel, problem, sample, *more)
+        if kernel.spec != specs[0]:
+            return run
+        calls = itertools.count()
+
+        def lazy() -> None:
+            if next(calls) == 0:
+                run()
+
+        return lazy
+
+    monkeypatch.setattr(samples, "runner", runner)
+    with events.recorded() as heard:
+        found = tw.Registry(specs=specs).measure(PROBLEM, rounds=1)
+    assert [one.digest for one in found.timings] == [specs[1].digest]
+    assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["wrong-result"]
+    with pytest.raises(InternalError, match="none of 1 kernel"):
+        tw.Registry(specs=specs[:1]).measure(PROBLEM, rounds=1)
+
+
 def test_a_kernel_that_writes_nothing_is_seen(apart: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.runtime import samples
 
@@ -524,7 +554,8 @@ def test_nothing_to_measure_is_an_error() -> None:
 
 
 def entrant(name: str, *samples: float) -> Any:
-    return measure._Entrant([lambda: None], kernel=name, error=0.0, samples=list(samples))  # type: ignore[arg-type]
+    made: Any = measure._Entrant
+    return made([lambda: None], kernel=name, error=0.0, look=None, samples=list(samples))
 
 
 def test_ties_keep_the_incumbent_and_real_wins_do_not() -> None:

@@ -286,3 +286,41 @@ def test_a_file_that_someone_only_began_to_make_is_an_empty_store(tmp_path: Path
     assert list(Results(path).all()) == []
     Results(path).put([result(1)])
     assert sizes(Results(path)) == [1]
+
+
+# What pages that SQLite calls sound may hold: a table, one of its columns, and a value nobody put there.
+ROTTEN = (
+    ("problems", "fields", "12"), ("problems", "fields", "{"), ("problems", "fields", None),
+    ("problems", "op", b"\x00"), ("devices", "identity", "1.0e+300"), ("devices", "identity", '{"fingerprint": {}}'),
+    ("kernels", "spec", "[]"), ("contexts", "method", '"x"'), ("contexts", "versions", "null"),
+    ("results", "seconds", "soon"), ("results", "seconds", None), ("results", "seconds", -1.0),
+    ("results", "date", 1e300), ("results", "status", "well"), ("results", "non_zero", "many"),
+    ("results", "threads", "two"), ("results", "reason", b"\xff"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "column", "value"), ROTTEN)
+def test_a_row_that_nobody_wrote_so_is_no_row_and_is_said(
+    tmp_path: Path, table: str, column: str, value: object
+) -> None:
+    store = Results(tmp_path / "r.db")
+    store.put([result(1)])
+    store.close()
+    with contextlib.closing(sqlite3.connect(store.path)) as other, other:
+        other.execute("PRAGMA writable_schema = 1")  # what a disk does knows no constraints
+        other.execute("UPDATE sqlite_master SET sql = replace(sql, 'NOT NULL', '')")
+    with contextlib.closing(sqlite3.connect(store.path)) as other, other:
+        other.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    with pytest.raises(Unreadable, match="cannot be read"):
+        list(store.all())
+
+
+@pytest.mark.parametrize(("table", "column", "value"), [*ROTTEN[:2], *ROTTEN[3:6], ("choices", "date", "soon")])
+def test_a_choice_that_nobody_wrote_so_is_said(tmp_path: Path, table: str, column: str, value: object) -> None:
+    store = Results(tmp_path / "r.db")
+    store.put([result(1)], [Choice("odd", {"size": 1}, MACHINE, 2, "generic", "k", 5.0)])
+    store.close()
+    with contextlib.closing(sqlite3.connect(store.path)) as other, other:
+        other.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    with pytest.raises(Unreadable, match="cannot be read"):
+        store.choices()

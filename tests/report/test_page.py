@@ -217,6 +217,14 @@ def test_the_command_takes_this_machine_s_store(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["rows"] == len(made.results())
 
 
+def test_a_model_is_a_file_or_the_name_of_one_that_ships(tmp_path: Path) -> None:
+    store = str(made.store(tmp_path))
+    written(tmp_path, store, "--model", "gemm-h200")
+    done = shell(store, "-o", str(tmp_path / "none.html"), "--model", "gemm-h2000")
+    assert done.exit_code == 1
+    assert "gemm-h200," in done.stderr
+
+
 def test_rows_can_be_left_out(tmp_path: Path) -> None:
     store = str(made.store(tmp_path, made.other_op()))
     assert [one["op"] for one in data_of(written(tmp_path, store, "--op", "sums"))["scopes"]] == ["sums"]

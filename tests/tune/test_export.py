@@ -151,3 +151,31 @@ def test_a_broken_parquet_file_is_one_clear_error(tmp_path: Path, data: bytes) -
     with pytest.raises(TilewrightError) as caught:
         export.read(file)
     assert caught.value.rule == "results-file"
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_results_of_several_ops_and_versions_share_a_table(tmp_path: Path, ending: str) -> None:
+    """Their fields differ, and those of one name in kind: nothing is lost, and every field has its column."""
+    demand(ending)
+    found = [
+        result(), result(op="nobodys", problem={"m": "many", "depth": 1 << 70}),
+        result(op="nobodys", problem={"m": 1.5, "depth": 2}),
+    ]  # fmt: skip
+    file = tmp_path / f"r{ending}"
+    export.write(file, found)
+    assert export.read(file) == found
+    assert "depth" in export._table(file)[0]
+
+
+@pytest.mark.parametrize(("column", "value"), [("latency_ms", "1e-323"), ("latency_ms", "1e18"), ("date", "1e12")])
+def test_what_a_store_would_not_read_back_is_not_read_from_a_table(tmp_path: Path, column: str, value: str) -> None:
+    """Merged, it would make all of a store unreadable."""
+    text = export.to_csv([result()])
+    (row,) = csv.DictReader(io.StringIO(text))
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(row))
+    writer.writeheader()
+    writer.writerow({**row, column: value})
+    (tmp_path / "r.csv").write_text(out.getvalue())
+    with pytest.raises(RequestError, match="row 1"):
+        export.read(tmp_path / "r.csv")

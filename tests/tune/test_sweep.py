@@ -120,6 +120,29 @@ def test_a_wrong_kernel_is_never_timed(three: list[KernelSpec]) -> None:
     assert found[three[1].digest].status == OK
 
 
+# One that is right when it is checked, and idle from its second call on.
+LAZY = IDLE.replace(
+    "static int idle(const void *, void *, void *) { return 0; }",
+    """static int (*working)(const void *, void *, void *);
+static int idle(const void *args, void *workspace, void *stream) {
+  static int calls = 0;
+  return calls++ ? 0 : working(args, workspace, stream);
+}""",
+).replace(
+    "TW_EXPORT_KERNEL(Manifest",
+    "[[maybe_unused]] static int said = ((working = __VA_ARGS__::launch), 0); TW_EXPORT_KERNEL(Manifest",
+)
+
+
+def test_a_kernel_that_is_right_once_and_then_does_nothing_is_wrong(three: list[KernelSpec]) -> None:
+    """It would be the fastest of all."""
+    found = outcomes([built(three[0], LAZY), built(three[1])])
+    bad = found[three[0].digest]
+    assert (bad.status, bad.seconds) == ("wrong", None)
+    assert "right at first" in bad.reason
+    assert found[three[1].digest].status == OK
+
+
 def sweep(store: Results, kernels: list[KernelSpec], problems: list[Any], **options: Any) -> list[Result]:
     rows: list[Result] = []
     one = Sweep(GEMM, TARGET, store, Options(method=QUICK, patience=0.0, **options))

@@ -50,6 +50,8 @@ StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help=
 OnCluster = Annotated[
     str, typer.Option("--cluster", metavar="HOST:PORT", help="Of a set: the nodes of a Ray cluster build and measure.")
 ]
+_ROUNDS = 10_000  # more take longer than a kernel may, which would be blamed for it
+_DAY = 86_400.0  # seconds: what is larger is no limit, and no clock's
 
 
 def register(app: typer.Typer) -> None:
@@ -88,16 +90,18 @@ def _bench(
     config: Annotated[str, typer.Option(metavar="CONFIG", help="Of a set: the kernels of a trait config.")] = "",
     kernel: Kernel = "",
     filter: Expression = "",
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0)] = 0,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0, max=_ROUNDS)] = 0,
     flush: Annotated[bool, typer.Option("--flush", help="Empty the caches before every call.")] = False,
     ways: Annotated[
         bool, typer.Option("--ways", help="Other stages a problem can be solved in too (numbers of splits).")
     ] = False,
     table: Table = None,
     store: StoreFile = None,
-    limit: Annotated[float, typer.Option(help="Of a set: seconds of one kernel.", min=0.1)] = 30.0,
+    limit: Annotated[float, typer.Option(help="Of a set: seconds of one kernel.", min=0.1, max=_DAY)] = 30.0,
     batch_size: Annotated[int, typer.Option(help="Of a set: kernels a worker process gets at once.", min=1)] = 20,
-    patience: Annotated[float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0)] = 5.0,
+    patience: Annotated[
+        float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0, max=_DAY)
+    ] = 5.0,
     retry: Annotated[
         bool, typer.Option("--retry", help="Of a set: measure again what failed (crashed, timeout, build-failed, ...).")
     ] = False,

@@ -183,11 +183,11 @@ def _demand_model_file(path: Path) -> None:
             value=str(path),
             remedy=f"name it {path.stem}{model.ENDING}",
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    try:  # folders are made when there is a model to put there
+        there = next(one for one in path.absolute().parents if one.exists())
     except OSError as error:
-        raise output_error(path.parent, error) from None
-    demand_room(path)
+        raise output_error(path, error) from None
+    demand_room(there / path.name)
     if path.exists():
         model_of(path)
 
@@ -196,10 +196,14 @@ def _write(path: Path, made: Model) -> None:
     """The model, and its card beside it for people."""
     import json
 
-    from tilewright.codegen.folder import write_if_changed
+    from tilewright.codegen.folder import output_error, write_if_changed
     from tilewright.dispatch import model
 
     _demand_model_file(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise output_error(path.parent, error) from None
     model.write(path, made)
     card = json.dumps(card_of(made), indent=1, sort_keys=True, default=dict) + "\n"
     write_if_changed(path.with_suffix(".card.json"), card.encode())

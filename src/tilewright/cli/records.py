@@ -302,12 +302,21 @@ def _side(file: Path | None) -> _Side:
     if file is not None and not file.is_file():
         raise _unusable(file, "there is no such store")
     store = _records() if file is None else Records(file.parent, file.name)
+
+    def fastest() -> dict[Any, Record]:
+        try:
+            return _fastest(store.results.all())
+        except Unreadable as error:
+            raise _unusable(store.path, str(error)) from None
+
     try:
         chosen = store.results.has_choices()
     except Unreadable as error:
         raise _unusable(store.path, str(error)) from None
     found = list(store.all())
-    return _Side({identity_key(one): one for one in found}, lambda: _fastest(store.results.all()), chosen)
+    if chosen and store.empty:  # damaged, which was told: nothing of it may be said to be missing
+        raise _unusable(store.path, "its choices are damaged")
+    return _Side({identity_key(one): one for one in found}, fastest, chosen)
 
 
 def _about(op: str, problem: Any, machine: Mapping[str, Any], threads: int) -> tuple[Any, ...]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tilewright.cli.common import AsJson, print_json, said, say
-from tilewright.errors import FileError, RequestError
-
-if TYPE_CHECKING:
-    from tilewright.dispatch.model import Model
+from tilewright.errors import RequestError
 
 OUTPUT = "tilewright-report.html"
 
@@ -38,8 +35,8 @@ def report(
     ] = "",
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", metavar="MODEL", help="What it predicts beside what was measured; by default those "
-                     "that dispatch would ask.", show_default=False),
+        typer.Option("--model", metavar="MODEL", help="What it predicts beside what was measured, a file or one that "
+                     "ships; by default those that dispatch would ask.", show_default=False),
     ] = None,
     predictions: Annotated[
         bool, typer.Option("--predictions/--no-predictions", help="Estimates and models beside the measurements.")
@@ -48,6 +45,7 @@ def report(
     json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write one HTML page: leaderboard, heat map, roofline, kernel against kernel, predictions, regret, failures."""
+    from tilewright.cli.learn import model_of
     from tilewright.codegen.folder import write_if_changed
     from tilewright.dispatch import model as models
     from tilewright.dispatch.records import records
@@ -56,7 +54,7 @@ def report(
 
     _demand_ours(output)
     found = reading.read(sources or [_own(records().path)], op=op, arch=target)
-    asked = tuple(map(_model, model)) if model else models.at_hand() if predictions else ()
+    asked = tuple(map(model_of, model)) if model else models.at_hand() if predictions else ()
     text = page.page(found, page.Wanted(title, asked, predictions))
     write_if_changed(output, text.encode())
     told = {"path": str(output), "rows": len(found.results), "bytes": len(text)}
@@ -75,20 +73,6 @@ def _own(path: Path) -> Path:
             remedy="measure some: `tilewright bench OP --problems validation`, or name stores and tables",
         )
     return path
-
-
-def _model(path: Path) -> Model:
-    from tilewright.dispatch import model as models
-
-    try:
-        return models.read_file(path)
-    except OSError as error:
-        raise FileError(
-            f"{path} cannot be read: {error.strerror or error}",
-            rule="model-file",
-            value=str(path),
-            remedy="name a file that `tilewright learn train` wrote",
-        ) from None
 
 
 def _demand_ours(path: Path) -> None:

@@ -128,13 +128,15 @@ def _shaped(what: str, data: Any, shape: Mapping[str, type | tuple[type, ...]]) 
             raise ValueError(f"{what} has an impossible {name!r}")
         if isinstance(value, str):
             value.encode()  # half a character is a ValueError
-    return {name: data[name] for name in shape}
+    return {name: data.get(name) for name in shape}
 
 
 def read_record(data: Any) -> Record:
     """A record back from `to_dict`; one that cannot be believed is a ValueError."""
     values = _shaped("the record", {"machine": {"fingerprint": ""}, "date": 0.0, **data}
                      if isinstance(data, Mapping) else data, _SHAPE)  # fmt: skip
+    if not isinstance(values["machine"].get("fingerprint", ""), str):  # what it is known by
+        raise ValueError("the record has no usable 'fingerprint'")
     timings = tuple(Timing(**_shaped("a timing", one, _TIMING_SHAPE)) for one in values["timings"])
     record = Record(**{**values, "timings": timings})
     if any(one.seconds <= 0 for one in timings):
@@ -365,7 +367,17 @@ class Records:
         gone = [one for one in self.all() if which(one)]
         if not gone:
             return 0
-        count = self.results.forget_choices(map(_choice_of, gone))
+        try:
+            count = self.results.forget_choices(map(_choice_of, gone))
+        except Unreadable as error:
+            if error.foreign:
+                raise self._foreign(error) from error
+            raise StoreError(
+                f"the measurement records {self.path} are damaged ({error}): nothing was forgotten",
+                rule="records-unreadable",
+                value=str(self.path),
+                remedy="move the file away; `tilewright records export` may save what can be read of it before",
+            ) from error
         self.refresh()
         return count
 

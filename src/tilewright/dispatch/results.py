@@ -39,21 +39,12 @@ PATIENCE = 30.0  # seconds until another process's transaction counts as stuck
 
 # The index is named: however many kernels a problem has, its fastest is the first entry.
 _BY_TIME = "results r INDEXED BY results_best"
-_JOINED = f"""
-SELECT p.op, p.fields, d.identity, r.threads, k.digest, k.name, k.arch, k.spec, r.status, r.seconds, r.spread, r.error,
-       r.non_zero, r.noise, r.reason, c.method, c.versions, r.date
-FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
-JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
-"""
-
-
-# The same rows by the ids of what they name: that repeats, and is read and kept once.
-_NUMBERED = """
+# Rows by the ids of what they name: that repeats, and is read and kept once.
+_COLUMNS = """
 SELECT r.problem, r.device, r.kernel, r.context, r.threads, r.status, r.seconds, r.spread, r.error, r.non_zero, r.noise,
-       r.reason, r.date
-FROM results r JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
-JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context
-"""
+       r.reason, r.date FROM """
+_NAMED = """ JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device
+JOIN kernels k ON k.id = r.kernel JOIN contexts c ON c.id = r.context """
 
 
 def canonical(data: Any) -> str:
@@ -377,16 +368,12 @@ class Results:
         self, op: str, fields: Mapping[str, Any], fingerprint: str, threads: int, archs: Sequence[str] = ()
     ) -> Result | None:
         """The fastest right kernel of a problem on a device, of one of the archs where some are named."""
-        query = (
-            _JOINED + " WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ? AND r.status = 'ok'"
+        where = (
+            " WHERE p.digest = ? AND d.fingerprint = ? AND r.threads = ? AND r.status = 'ok'"
             + (f" AND k.arch IN ({','.join('?' for _ in archs)})" if archs else "")
             + " ORDER BY r.seconds, k.digest LIMIT 1"
-        )  # fmt: skip
-        with self.reading() as connection:
-            if connection is None:
-                return None
-            row = connection.execute(query, (problem_digest(op, fields), fingerprint, threads, *archs)).fetchone()
-        return None if row is None else _result(row)
+        )
+        return next(self._read(_BY_TIME, where, [problem_digest(op, fields), fingerprint, threads, *archs]), None)
 
     def of_problem(self, op: str, fields: Mapping[str, Any]) -> list[Result]:
         """All that is known of a problem, the fastest first."""
@@ -425,11 +412,14 @@ class Results:
 
         Results of the same problem, device, kernel or protocol share its mapping: nobody may change it.
         """
+        return self._read("results r", where, values)
+
+    def _read(self, source: str, where: str, values: Sequence[Any]) -> Iterator[Result]:
         with self.reading() as connection:
             if connection is None:
                 return iter(())
             with _one_state(connection):
-                rows = connection.execute(_NUMBERED + where, tuple(values)).fetchall()
+                rows = connection.execute(_COLUMNS + source + _NAMED + where, tuple(values)).fetchall()
                 named = _named(connection, rows)
         return (_assembled(row, named) for row in rows)
 
@@ -441,7 +431,7 @@ class Results:
         )
         with self.reading() as connection:
             rows = [] if connection is None else connection.execute(query + where, tuple(values)).fetchall()
-        return [Choice(op, json.loads(fields), json.loads(device), *rest) for op, fields, device, *rest in rows]
+        return [_choice(row) for row in rows]
 
     def has_choices(self) -> bool:
         with self.reading() as connection:
@@ -505,34 +495,86 @@ def _named(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> _Na
             texts = connection.execute(f"SELECT {names} FROM {table} WHERE id = ?", (number,)).fetchone()
             try:
                 found[table][number] = _READ[table](*texts)
-            except (TypeError, ValueError) as error:  # not ours, or cut: the page of the file is sound all the same
+            except (TypeError, ValueError) as error:
                 raise Unreadable(f"row {number} of {table} cannot be read: {error}") from None
     return found
 
 
+# -- rows as they were written ---------------------------------------------------------------------------------
+# SQLite finds pages that are damaged, not what they hold: bytes that went bad, or that somebody else wrote.
+
+
+def _object(text: Any) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{str(text)[:40]!r} is no object")
+    return found
+
+
+def _word(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{str(value)[:40]!r} is no text")
+    return value
+
+
+def _device(text: Any) -> dict[str, Any]:
+    found = _object(text)
+    _word(found.get("fingerprint", ""))
+    return found
+
+
+def _kernel_row(digest: Any, name: Any, arch: Any, spec: Any) -> KernelRow:
+    return KernelRow(_word(digest), _word(name), _word(arch), _object(spec))
+
+
 _READ: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "problems": lambda op, fields: (op, json.loads(fields)),
-    "devices": lambda identity: (json.loads(identity),),
-    "kernels": lambda digest, name, arch, spec: (KernelRow(digest, name, arch, json.loads(spec)),),
-    "contexts": lambda method, versions: (json.loads(method), json.loads(versions)),
+    "problems": lambda op, fields: (_word(op), _object(fields)),
+    "devices": lambda identity: (_device(identity),),
+    "kernels": lambda *texts: (_kernel_row(*texts),),
+    "contexts": lambda method, versions: (_object(method), _object(versions)),
 }
+_LATEST = 1e11  # seconds since 1970: more is no date
+_NUMBERS = (float, type(None))
+
+
+def _sound(row: Sequence[Any]) -> bool:
+    """Whether a result's own columns, threads to date, hold what was put there."""
+    threads, status, seconds, spread, error, non_zero, noise, reason, date = row
+    return (
+        type(threads) is int and status in STATUSES and type(seconds) in _NUMBERS and (status != OK or timed(seconds))
+        and type(spread) in _NUMBERS and type(error) in _NUMBERS and type(noise) in _NUMBERS
+        and (non_zero is None or type(non_zero) is int) and type(reason) is str and dated(date)
+    )  # fmt: skip
+
+
+def timed(seconds: float | None) -> bool:
+    """Whether it is the time of a kernel; what is none must not come into a store."""
+    return seconds is not None and 0 < seconds < _LATEST
+
+
+def dated(date: Any) -> bool:
+    return type(date) is float and abs(date) < _LATEST
+
+
+def _choice(row: Sequence[Any]) -> Choice:
+    op, fields, device, threads, target, digest, date = row
+    try:
+        if type(threads) is not int or not dated(date):
+            raise ValueError(f"{str(threads)[:40]!r} threads at {str(date)[:40]!r}")
+        return Choice(_word(op), _object(fields), _device(device), threads, _word(target), _word(digest), date)
+    except (TypeError, ValueError) as error:
+        raise Unreadable(f"a row of choices cannot be read: {error}") from None
 
 
 def _assembled(row: Sequence[Any], named: _Named) -> Result:
-    problem, device, kernel, context, threads, status, seconds, spread, error, non_zero, noise, reason, date = row
+    problem, device, kernel, context, *own = row
+    if not _sound(own):
+        raise Unreadable(f"a row of results cannot be read: {', '.join(str(one)[:40] for one in own)}")
+    threads, status, seconds, spread, error, non_zero, noise, reason, date = own
     op, fields = named["problems"][problem]
     (identity,), (known,) = named["devices"][device], named["kernels"][kernel]
     method, versions = named["contexts"][context]
     return Result(
         op, fields, identity, threads, known, status, seconds, spread, error, non_zero, noise, reason, method, versions,
         date,
-    )  # fmt: skip
-
-
-def _result(row: Sequence[Any]) -> Result:
-    op, fields, device, threads, digest, name, arch, spec, *rest = row
-    status, seconds, spread, error, non_zero, noise, reason, method, versions, date = rest
-    return Result(
-        op, json.loads(fields), json.loads(device), threads, KernelRow(digest, name, arch, json.loads(spec)), status,
-        seconds, spread, error, non_zero, noise, reason, json.loads(method), json.loads(versions), date,
     )  # fmt: skip

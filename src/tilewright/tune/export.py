@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright import jsontext, ops
 from tilewright.codegen.folder import demand_room, locked, write_if_changed
-from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, digest_of, storable
+from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, dated, digest_of, storable, timed
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.engine import columns_of
 
@@ -102,13 +102,17 @@ def _measured(one: Result, known: Any) -> dict[str, Any]:
 def to_csv(results: Iterable[Result]) -> str:
     found = list(rows(results))
     out = io.StringIO(newline="")
-    names = list(dict.fromkeys(name for row in found for name in row)) or [
-        "kernel", "problem_idx", *_NUMBERS, *_TOLD, *_WHOLE,
-    ]  # fmt: skip
-    writer = csv.DictWriter(out, names, restval="")
+    writer = csv.DictWriter(out, _names(found), restval="")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in found)
     return out.getvalue()
+
+
+def _names(table: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns of a table: the problems of several ops have different fields."""
+    return list(dict.fromkeys(name for row in table for name in row)) or [
+        "kernel", "problem_idx", *_NUMBERS, *_TOLD, *_WHOLE,
+    ]  # fmt: skip
 
 
 def _cell(value: Any) -> Any:
@@ -141,9 +145,19 @@ def _arrow() -> Any:
 
 def _parquet_bytes(table: Sequence[Mapping[str, Any]]) -> bytes:
     arrow = _arrow()
+    columns = {name: _of_a_kind([row.get(name) for row in table]) for name in _names(table)}
     out = arrow.BufferOutputStream()
-    arrow.parquet.write_table(arrow.Table.from_pylist(list(table)), out, compression="zstd")
+    arrow.parquet.write_table(arrow.table(columns), out, compression="zstd")
     return bytes(out.getvalue().to_pybytes())
+
+
+def _of_a_kind(values: list[Any]) -> list[Any]:
+    """A column as it is where it holds one kind of value that Arrow has, else in words."""
+    kinds = {type(one) for one in values} - {type(None)}
+    fits = all(-(1 << 63) <= one < 1 << 63 for one in values if type(one) is int)
+    if kinds == {int, float} and fits:
+        return [None if one is None else float(one) for one in values]
+    return values if len(kinds) <= 1 and fits else [None if one is None else str(one) for one in values]
 
 
 def add(path: Path, results: Iterable[Result]) -> None:
@@ -232,14 +246,17 @@ def _result(row: Mapping[str, Any], seen: _Seen) -> Result:
     if status not in STATUSES:
         raise ValueError(f"its status is {status!r}")
     milliseconds, date = _number(row["latency_ms"]), _number(row["date"])
-    if (status == OK) != (milliseconds is not None) or milliseconds == 0:
+    seconds = None if milliseconds is None else milliseconds / 1e3
+    if (status == OK) != (seconds is not None) or (status == OK and not timed(seconds)):
         raise ValueError(f"a time of {row['latency_ms']!r} with the status {status}")
-    if date is None:
+    if date is None or not dated(date):
         raise ValueError("it has no date")
+    if not isinstance(whole["machine"].get("fingerprint", ""), str):
+        raise ValueError("its machine's fingerprint is no text")
     non_zero, reason = _number(row["non_zero"]), row["reason"] or ""
     return Result(
         _text(row["op"]), whole["problem"], whole["machine"], int(_demand(row["threads"])), _kernel(row, whole["spec"]),
-        status, None if milliseconds is None else milliseconds / 1e3, _number(row["spread"]), _number(row["error"]),
+        status, seconds, _number(row["spread"]), _number(row["error"]),
         None if non_zero is None else int(non_zero), _number(row["noise"]), str(reason), whole["method"],
         whole["versions"], date,
     )  # fmt: skip

@@ -90,12 +90,28 @@ def _holdout() -> list[Values]:
     return [*drawn(HOLDOUT_SEED, HOLDOUT // 2, "cpu"), *drawn(HOLDOUT_SEED + 1, HOLDOUT - HOLDOUT // 2, "gpu")]
 
 
-def _kind(p: AttentionProblem) -> tuple[Any, ...]:
-    """What neighbours have in common; the keys in parts are the same problem, and no window lies nowhere."""
+def _kinds(p: AttentionProblem) -> frozenset[tuple[Any, ...]]:
+    """What neighbours have in common, as the problem is spelled and as the plainest that computes the same.
+
+    The keys in parts are the same problem, and no window lies nowhere.
+    """
     family = "forward" if p.family == "split" else p.family
-    align = p.align if (p.window_left, p.window_right) != (-1, -1) else ""
-    return (family, p.heads_q, p.heads_kv, p.head_qk, p.head_v, p.window_left, p.window_right, align, p.packed,
-            p.pages, p.lookup, p.page_size, p.mask, p.bias)  # fmt: skip
+    return frozenset(
+        (family, p.heads_q, p.heads_kv, p.head_qk, p.head_v, *window, p.packed, p.pages, p.lookup, p.page_size, p.bias)
+        for window in ((p.window_left, p.window_right, p.align, p.mask), _plain_window(p))
+    )  # fmt: skip
+
+
+def _plain_window(p: AttentionProblem) -> tuple[int, int, str, str]:
+    """The window without what it bounds beyond all keys, and without the end it is laid at where both are the same.
+
+    First keys that are always seen are nothing special where none is too far to the left.
+    """
+    first, last = (p.rows, p.keys) if p.align == "top_left" else (p.keys, p.rows)
+    left, right = (-1 if one >= most - 1 else one for one, most in ((p.window_left, first), (p.window_right, last)))
+    square = p.rows == p.keys and not (p.packed or p.lengths_q or p.lengths_k)
+    mask = p.mask if left >= 0 else "window" if right >= 0 else "none"
+    return left, right, "" if square or mask == "none" else p.align, mask
 
 
 def _joins(p: AttentionProblem) -> tuple[Any, ...]:
@@ -116,7 +132,8 @@ def _held() -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
     """The sizes of the holdout by what neighbours have in common."""
     found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
     for one in map(problem_of, _holdout()):
-        found.setdefault(_kind(one), []).append(_sizes(one))
+        for kind in _kinds(one):
+            found.setdefault(kind, []).append(_sizes(one))
     return found
 
 
@@ -127,7 +144,8 @@ def _apart(make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
         found: dict[AttentionProblem, Values] = {}
         for one in make():
             problem = problem_of(one)
-            if not any(_close(_sizes(problem), each) for each in _held().get(_kind(problem), ())):
+            held = (each for kind in _kinds(problem) for each in _held().get(kind, ()))
+            if not any(_close(_sizes(problem), each) for each in held):
                 found.setdefault(problem, one)
         return list(found.values())
 
@@ -249,7 +267,7 @@ class AttentionEngine:
         if "combine" in (one.family, other.family):
             sizes = [(each.batch, each.rows, each.total_rows) for each in (one, other)]
             return "append" not in (one.family, other.family) and _joins(one) == _joins(other) and _close(*sizes)
-        return _kind(one) == _kind(other) and _close(_sizes(one), _sizes(other))
+        return not _kinds(one).isdisjoint(_kinds(other)) and _close(_sizes(one), _sizes(other))
 
     problem_feature_names = features.PROBLEM
     interaction_names = features.INTERACTION

@@ -124,17 +124,26 @@ def _held() -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
     """The sizes of the holdout by what neighbours have in common."""
     found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
     for one in _holdout():
-        made = problem_of(one)
-        found.setdefault(_kind(made), []).append(_sizes(made))
+        for kind, sizes in _spellings(problem_of(one)):
+            found.setdefault(kind, []).append(sizes)
     return found
 
 
-def _kind(p: ConvProblem) -> tuple[Any, ...]:
-    return len(p.size), p.window, p.stride, p.dilation, p.groups
+def _spellings(p: ConvProblem) -> tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...]:
+    """What neighbours have in common and their sizes: as the problem is, and as the plainest that computes the same.
 
-
-def _sizes(p: ConvProblem) -> tuple[int, ...]:
-    return p.batch, p.channels, p.filters, *p.size
+    A window one wide has no dilation, a result one wide no stride, and a dimension of one element that only a window of
+    one looks at is none.
+    """
+    dimensions = tuple(zip(p.size, p.window, p.stride, p.dilation, p.before, p.after, p.out, strict=True))
+    plain = [(size, window, stride if out > 1 else 1, dilation if window > 1 else 1)
+             for size, window, stride, dilation, before, after, out in dimensions
+             if (size, window, before, after) != (1, 1, 0, 0)]  # fmt: skip
+    shapes = [tuple(one[:4] for one in dimensions), tuple(plain)]
+    return tuple(
+        ((p.groups, *(one[1:] for one in each)), (p.batch, p.channels, p.filters, *(one[0] for one in each)))
+        for each in dict.fromkeys(shapes)
+    )
 
 
 def _close(one: Sequence[int], other: Sequence[int]) -> bool:
@@ -148,7 +157,7 @@ def _apart(make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
         found: dict[ConvProblem, Values] = {}
         for one in make():
             problem = problem_of(one)
-            if not any(_close(_sizes(problem), each) for each in _held().get(_kind(problem), ())):
+            if not any(_close(sizes, each) for kind, sizes in _spellings(problem) for each in _held().get(kind, ())):
                 found.setdefault(problem, one)
         return list(found.values())
 
@@ -229,8 +238,11 @@ class ConvEngine:
         return "strided" if max(p.stride) > 1 else "window"
 
     def near(self, one: ConvProblem, other: ConvProblem) -> bool:
-        """Whatever the direction, the types and the fused work."""
-        return _kind(one) == _kind(other) and _close(_sizes(one), _sizes(other))
+        """Whatever the direction, the types and the fused work, and however it is spelled."""
+        return any(
+            kind == theirs and _close(sizes, others)
+            for kind, sizes in _spellings(one) for theirs, others in _spellings(other)
+        )  # fmt: skip
 
     problem_feature_names = features.PROBLEM
     interaction_names = features.INTERACTION
