@@ -135,12 +135,10 @@ static int idle(const void *args, void *workspace, void *stream) {
 
 
 def test_a_kernel_that_is_right_once_and_then_does_nothing_is_wrong(three: list[KernelSpec]) -> None:
-    """It would be the fastest of all."""
-    found = outcomes([built(three[0], LAZY), built(three[1])])
-    bad = found[three[0].digest]
+    """It would be the fastest of all.  (Here it is alone: on a busy machine another may lead by chance.)"""
+    bad = outcomes([built(three[0], LAZY)])[three[0].digest]
     assert (bad.status, bad.seconds) == ("wrong", None)
     assert "right at first" in bad.reason
-    assert found[three[1].digest].status == OK
 
 
 def sweep(store: Results, kernels: list[KernelSpec], problems: list[Any], **options: Any) -> list[Result]:

@@ -25,7 +25,7 @@ from tilewright.runtime.bindings import Check, binding
 from tilewright.runtime.devices import Device, device_of
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
-from tilewright.runtime.timing import Contestant, Method, Run, race
+from tilewright.runtime.timing import Contestant, Method, Run, false_leaders, race
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -73,18 +73,16 @@ def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Meth
 
 
 def _still_right(entrants: Sequence[_Entrant], problem: Any) -> list[_Entrant]:
-    """Entrants without those in front that a last look finds wrong.
+    """Entrants, in their order, without those in front that a last look finds wrong."""
 
-    A kernel may be right once and wrong in later calls, by what it left in its workspace or in itself.  One that does
-    less than it should is the fastest, so whoever leads is looked at again.
-    """
-    left = list(entrants)
-    for one in sorted(entrants, key=lambda each: each.median):
+    def right(one: _Entrant) -> bool:
         check = one.look()
-        if check.ok:
-            break
-        _tell_wrong(one.kernel, problem, check)
-        left = [each for each in left if each is not one]
+        if not check.ok:
+            _tell_wrong(one.kernel, problem, check)
+        return check.ok
+
+    wrong = {id(one) for one in false_leaders(entrants, right)}
+    left = [one for one in entrants if id(one) not in wrong]
     return _some(left, [one.kernel for one in entrants], problem)
 
 

@@ -8,11 +8,12 @@ On the host the clock is the processor's; on a device it is the device's own, re
 from __future__ import annotations
 
 import ctypes
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu
@@ -134,6 +135,9 @@ class Contestant:
         return (high - low) / self.median
 
 
+_Raced = TypeVar("_Raced", bound=Contestant)
+
+
 def race(contestants: Sequence[Contestant], method: Method, watch: Stopwatch) -> None:
     """Warm up, then take turns in each round, so that a drift of the machine meets all of them alike."""
     for one in contestants:
@@ -148,6 +152,15 @@ def race(contestants: Sequence[Contestant], method: Method, watch: Stopwatch) ->
         shift = turn % len(contestants)
         for one in (*contestants[shift:], *contestants[:shift]):
             one.samples.append(watch.sample(one.runs, one.repeats, method.flush))
+
+
+def false_leaders(contestants: Sequence[_Raced], right: Callable[[_Raced], bool]) -> list[_Raced]:
+    """Those in front, the fastest first, that a last look finds wrong.
+
+    A kernel may be right once and wrong in later calls, by what it left in its workspace or in itself.  One that does
+    less than it should is the fastest, so whoever leads is looked at again.
+    """
+    return list(itertools.takewhile(lambda one: not right(one), sorted(contestants, key=lambda one: one.median)))
 
 
 def measure(runs: Sequence[Run], method: Method, watch: Stopwatch) -> Contestant:

@@ -25,7 +25,7 @@ from tilewright.runtime import samples
 from tilewright.runtime.bindings import Check, binding
 from tilewright.runtime.devices import Device, device_of, identified
 from tilewright.runtime.loader import Kernel, load_kernel
-from tilewright.runtime.timing import Contestant, Method, Run, race
+from tilewright.runtime.timing import Contestant, Method, Run, false_leaders, race
 from tilewright.tune.spent import Spent
 
 Answer = Callable[[Mapping[str, Any]], None]
@@ -193,20 +193,17 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Kno
 
 
 def _still_right(entrants: Sequence[_Entrant], table: _Table, answer: Answer) -> list[_Entrant]:
-    """The entrants, the fastest first, without those in front that a last look finds wrong.
+    """The entrants, the fastest first, without those in front that a last look finds wrong."""
 
-    A kernel may be right once and wrong in later calls, by what it left in its workspace or in itself.  One that does
-    less than it should is the fastest, so whoever leads is looked at again.
-    """
-    ranked = sorted(entrants, key=lambda one: one.median)
-    while ranked:
-        check, non_zero = table.judge(ranked[0].spec, ranked[0].judged)
-        if check.ok:
-            break
-        wrong = ranked.pop(0)
-        reason = f"right at first, and wrong in later calls: {check.detail}"
-        answer({"digest": wrong.spec.digest, "status": "wrong", "reason": reason, "non_zero": non_zero})
-    return ranked
+    def right(one: _Entrant) -> bool:
+        check, non_zero = table.judge(one.spec, one.judged)
+        if not check.ok:
+            reason = f"right at first, and wrong in later calls: {check.detail}"
+            answer({"digest": one.spec.digest, "status": "wrong", "reason": reason, "non_zero": non_zero})
+        return check.ok
+
+    wrong = len(false_leaders(entrants, right))
+    return sorted(entrants, key=lambda one: one.median)[wrong:]
 
 
 def _checked(request: Mapping[str, Any], table: _Table, known: _Known, answer: Answer) -> tuple[list[_Entrant], bool]:
