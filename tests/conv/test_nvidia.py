@@ -11,7 +11,7 @@ from tilewright.dispatch.registry import Registry
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.nvidia import limits
-from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies
+from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies, padded_elements
 from tilewright.ops.conv.nvidia_places import merged_groups
 from tilewright.ops.conv.nvidia_resources import shared_bytes
 from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
@@ -75,9 +75,14 @@ def test_a_folded_problem_is_one_of_64_channels() -> None:
 
 def test_a_padded_problem_copies_what_is_odd() -> None:
     one = ConvProblem(2, 21, 64, (8, 8), (3, 3), dtype="bf16")
-    assert (padded_copies(one), padded(one).channels) == ("xw", 24)
-    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=())) == ""
-    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=(), aligned=False)) == "xwy"
+    assert (padded_copies(one, False), padded(one, False).channels) == ("xw", 24)
+    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=()), False) == ""
+    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=(), aligned=False), False) == "xwy"
+    few = ConvProblem(2, 128, 128, (8, 8), (3, 3), 32, dtype="bf16")  # of merged groups, w is copied where it has to be
+    assert (padded_copies(few, True), padded_copies(replace(few, aligned=False), True)) == ("", "xwy")
+    apart = few.laid(**{f"{name}_strides": channels_first(getattr(few, f"{name}_shape")) for name in "xy"})
+    assert (padded_copies(apart, True), padded_copies(apart, False)) == ("xy", "xwy")
+    assert padded_elements(apart.laid(w_strides=channels_first(few.w_shape)), True)["w"] == 128 * 9 * 8
 
 
 def test_groups_begin_at_whole_16_bytes_of_channels() -> None:
@@ -106,11 +111,17 @@ def test_what_a_kernel_was_not_made_for_is_said(schedule: object, rule: str) -> 
     assert rule in [broken.rule for broken in limits(schedule, one)]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(64, 1), (21, 1), (64, 8), (128, 2)])
+@pytest.mark.parametrize(
+    ("channels", "filters", "groups"),
+    [(64, 64, 1), (21, 64, 1), (64, 64, 8), (128, 64, 2), (128, 128, 32), (192, 384, 16), (128, 128, 128)],
+)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_channels_that_lie_apart_are_turned_by_the_kernel_itself(variant: str, channels: int, groups: int) -> None:
-    """Not by the floor, which would take a hundred times as long."""
-    one = ConvProblem(8, channels, 64, (28, 28), (3, 3), groups, before=(1, 1), variant=variant, dtype="bf16")
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_channels_that_lie_apart_are_turned_by_the_kernel_itself(
+    variant: str, dtype: str, channels: int, filters: int, groups: int
+) -> None:
+    """Not by the floor, which would take a hundred times as long (1344 us for 92 of groups of 4 channels)."""
+    one = ConvProblem(8, channels, filters, (28, 28), (3, 3), groups, before=(1, 1), variant=variant, dtype=dtype)
     strides = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"}
     chosen = Registry(ARCH).select(one.laid(**strides))
     assert chosen.spec.schedule.pipeline == "padded"

@@ -15,6 +15,7 @@ from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
 from tilewright.runtime.bindings.conv import samples
 from tilewright.runtime.bindings.conv.dense import sampled_ds, stage
+from tilewright.runtime.bindings.conv.operands import PLACES
 from tilewright.runtime.dlpack import extent
 from tilewright.runtime.loader import Kernel
 
@@ -22,13 +23,14 @@ CONV = op("conv")
 
 
 class Fenced:
-    """An operand's memory in a copy between poison, aligned as the copy engine needs it and no more."""
+    """An operand's memory in a copy between poison, aligned as the copy engine needs it and no more, then `off`."""
 
-    def __init__(self, operand: Any) -> None:
+    def __init__(self, operand: Any, off: int = 0) -> None:
         steps = tuple(one // operand.itemsize for one in operand.strides)
         low, high = (int(operand.ctypes.data) + one for one in extent(operand.shape, steps, operand.itemsize))
         self.size = high - low
-        self.memory, self.start = aligned(self.size, operand.itemsize)
+        self.memory, self.start = aligned(self.size + off, operand.itemsize)
+        self.start += off
         self.memory[...] = POISON
         source = np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(low))
         self.memory[self.start : self.start + self.size] = source
@@ -60,7 +62,11 @@ def launched(kernel: Kernel, args: Any, fenced: list[Fenced | None]) -> None:
 def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0) -> None:
     """Run it through its table and compare with float64."""
     made = samples.sample(problem, seed)
-    fenced = [Fenced(one) if one is not None else None for one in made.operands]
+    odd = () if problem.aligned else PLACES[problem.variant].values()
+    fenced = [
+        None if one is None else Fenced(one, one.itemsize if slot in odd else 0)
+        for slot, one in enumerate(made.operands)
+    ]
     request = stage(problem, sampled_ds(problem))
     args: Any = request.args
     at = ctypes.addressof(args)
@@ -71,6 +77,21 @@ def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0) -> None:
     result = replace(made, operands=tuple(None if one is None else one.view for one in fenced))
     check = samples.judge(problem, made)(result, (kernel.spec,))
     assert check.ok, check.detail
+
+
+def disagreement(kernel: Kernel, problem: ConvProblem, odd: str = "") -> str:
+    """What `supports` and the kernel's check in C say of a problem, where it differs; `odd`: the operand off 16 bytes.
+
+    A problem does not say which that is: what is taken, the kernel takes whichever it is."""
+    asked = replace(problem, aligned=not odd)
+    request = stage(asked, sampled_ds(asked))
+    args: Any = request.args
+    for pointer in request.pointers:  # nothing is read
+        place = (1 << 20) + (2 if odd and pointer.slot == PLACES[asked.variant][odd] else 0)
+        ctypes.c_void_p.from_address(ctypes.addressof(args) + pointer.offset).value = place
+    refused, violations = kernel.refusal(args), CONV.supports(kernel.spec, asked)
+    agree = not (refused and not violations) if odd else bool(refused) == bool(violations)
+    return "" if agree else f"{kernel.spec.name} {asked} odd {odd!r}: {refused!r}, {violations}"
 
 
 def wrong(emulator: Emulator, spec: KernelSpec, *problems: ConvProblem, multiprocessors: int = 4) -> list[str]:

@@ -279,14 +279,6 @@ def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Em
     assert proven(emulator, schedule, problems) == []
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_merged_groups_whose_channels_lie_apart(emulator: Emulator, variant: str) -> None:
-    dealing = "split_k" if variant == "backward_weight" else "tiles"
-    schedule = tma_ws(variant, 128, 64, pipeline="padded", dealing=dealing, merged=True)
-    problems = (first(flat(1, 64, 64, (4, 5), (3, 3), groups=8, before=(1, 1), variant=variant)),)
-    assert proven(emulator, schedule, problems) == []
-
-
 @pytest.mark.parametrize(
     ("variant", "schedule"),
     [

@@ -184,5 +184,31 @@ def test_calls_on_memory_of_either_order(layout: str, groups: int) -> None:
         assert close(call(), exact), call
 
 
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(128, 128, 32), (128, 128, 128), (192, 384, 16)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_groups_of_few_channels_in_memory_that_is_channels_first(
+    dtype: Any, channels: int, filters: int, groups: int
+) -> None:
+    """Every direction, bias and Relu, strides, and operands that begin an element after 16 bytes."""
+    for stride, off in ((1, 0), (2, 0), (1, 1)):
+        made = partial(random_values, dtype, off)
+        how: Any = {"stride": stride, "padding": 1, "groups": groups, "layout": "nchw"}
+        x, w = made(3, channels, 14, 13), made(filters, channels // groups, 3, 3)
+        bias = made(filters)
+        x64, w64 = (one.double().requires_grad_() for one in (x, w))
+        exact = torch.nn.functional.conv2d(x64, w64, stride=stride, padding=1, groups=groups)
+        y = made(*exact.shape)
+        exact.backward(y.double())
+        positive = (exact.detach() + bias.double()[:, None, None]).relu()
+        assert close(tw.conv(x, w, **how), exact.detach())
+        assert close(tw.conv(x, w, bias, epilogue="Relu", **how), positive)
+        assert close(tw.conv_backward_data(y, w, tuple(x.shape), **how), x64.grad)
+        assert close(tw.conv_backward_weight(x, y, tuple(w.shape), **how), w64.grad)
+
+
+def random_values(dtype: Any, off: int, *shape: int) -> Any:
+    return torch.randn(prod(shape) + off, device="cuda").to(dtype)[off:].view(shape)
+
+
 def close(found: Any, exact: Any) -> bool:
     return bool((found.double() - exact).abs().max() <= 2.0**-7 * exact.abs().max())

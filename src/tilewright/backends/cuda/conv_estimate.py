@@ -14,7 +14,7 @@ from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
-from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_copies
+from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements
 from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
@@ -190,12 +190,11 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
 
 
 def _padded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
-    larger, copied = padded(p), padded_copies(p)
-    moved = 0.0
-    for one in copied:
+    moved, copied = 0.0, padded_elements(p, schedule.merged)
+    for one, elements in copied.items():
         apart = getattr(p, f"{one}_strides")[-1] != 1
-        moved += 4.0 * prod(getattr(larger, f"{one}_shape")) * (TURNED if apart else 1.0)
-    return _tma_ws(spec, schedule, larger) + ADD_START * len(copied) + moved / MEMORY
+        moved += 4.0 * elements * (TURNED if apart else 1.0)
+    return _tma_ws(spec, schedule, padded(p, schedule.merged)) + ADD_START * len(copied) + moved / MEMORY
 
 
 def _folded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:

@@ -124,11 +124,11 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
                 return
             problem = folded(problem)
         if schedule.pipeline == "padded":
-            broken = list(padded_limits(problem))
+            broken = list(padded_limits(problem, schedule.merged))
             yield from broken
             if broken:
                 return
-            problem = padded(problem)
+            problem = padded(problem, schedule.merged)
         yield from _layout(schedule, problem)
         yield from _groups(schedule, problem)
         yield from _walk(schedule, problem)

@@ -14,14 +14,16 @@ from tilewright.ops.conv.problem import ConvProblem
 FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 256  # cuda/conv_folded_shape.h
 
 
-def padded_limits(problem: ConvProblem) -> Iterator[Violation]:
+def padded_limits(problem: ConvProblem, merged: bool) -> Iterator[Violation]:
     """conv_host_padded.h."""
     p = problem
+    side_by_side = (p.channels, p.filters) if merged else (p.group_channels, p.group_filters)
     if p.batch == 0:
         yield violation("nv-walk", "there are no images to walk over")
         return
-    if p.groups != 1 and (p.group_channels % PIECE or p.group_filters % PIECE):
-        yield violation("nv-groups", f"the channels or filters of a group are no whole {PIECE}s")
+    if p.groups != 1 and any(one % PIECE for one in side_by_side):
+        which = "all groups" if merged else "a group"
+        yield violation("nv-groups", f"the channels or filters of {which} are no whole {PIECE}s")
         return
     if min((*p.x_strides, *p.w_strides, *p.y_strides)) < 1:
         yield violation("nv-padded", "a stride is below 1")
@@ -30,16 +32,24 @@ def padded_limits(problem: ConvProblem) -> Iterator[Violation]:
         yield violation("nv-padded", "D tensors are not copied, and filters are no whole 8s")
     if p.full_d and p.y_strides[-1] != 1:
         yield violation("nv-padded", "D tensors are not copied, and channels lie apart")
-    copied = padded_copies(p)
+    copied = padded_elements(p, merged)
     if not copied:
         yield violation("nv-padded", "nothing is there to be copied")
-    larger = padded(p)
-    if any(prod(getattr(larger, f"{one}_shape")) >= MOST for one in copied):
+    if any(one >= MOST for one in copied.values()):
         yield violation("nv-walk", "2^31 or more elements to copy")
 
 
-def padded_copies(problem: ConvProblem) -> str:
-    """Which of x, w and y are copied: those of no whole 8s of channels, unaligned ones, and uneven pixels."""
+def padded_elements(problem: ConvProblem, merged: bool) -> dict[str, int]:
+    """Of the copies, by operand: channels of each are whole 8s, in the filters of merged groups too."""
+    larger = padded(problem, merged)
+    shapes = {one: getattr(larger, f"{one}_shape") for one in padded_copies(problem, merged)}
+    return {one: prod(shape[:-1]) * -(-shape[-1] // PIECE) * PIECE for one, shape in shapes.items()}
+
+
+def padded_copies(problem: ConvProblem, merged: bool) -> str:
+    """Which of x, w and y are copied: those of no whole 8s of channels, unaligned ones, and uneven pixels.
+
+    The filters of merged groups are spread or picked element by element, whatever taps and filters lie apart."""
     p, found, data = problem, "", problem.variant == "backward_data"
     result = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
     for one, odd in (
@@ -49,14 +59,16 @@ def padded_copies(problem: ConvProblem) -> str:
     ):
         size = DTYPES[p.dtype_out if one == result else p.dtype].bytes
         *strides, channel = getattr(p, f"{one}_strides")
+        if one == "w" and merged:
+            odd, strides = not dense_pixels(p.w_strides, (1, *p.w_shape[1:])), []
         if odd or not p.aligned or channel != 1 or any(stride * size % LINE_BYTES for stride in strides):
             found += one
     return found
 
 
-def padded(problem: ConvProblem) -> ConvProblem:
+def padded(problem: ConvProblem, merged: bool) -> ConvProblem:
     """The convolution of aligned copies."""
-    p, copied = problem, padded_copies(problem)
+    p, copied = problem, padded_copies(problem, merged)
     x, w, y = (() if one in copied else getattr(p, f"{one}_strides") for one in "xwy")
     channels, filters = (-(-one // PIECE) * PIECE for one in (p.channels, p.filters))
     return replace(p, channels=channels, filters=filters, aligned=True, x_strides=x, w_strides=w, y_strides=y)

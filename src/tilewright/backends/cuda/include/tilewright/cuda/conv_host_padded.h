@@ -15,11 +15,12 @@ template <class Config> struct HostConvPadded {
 
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return Inner::broken(x);
-    if (x.groups != 1 && (x.channels % Padded::piece || x.filters % Padded::piece))
-      return {TW_LIMIT, "the channels or filters of a group are no whole 8s"};
+    const int64_t joined = Config::merged ? x.groups : 1;  // what is one after another in a pixel
+    if (x.groups != 1 && (x.channels * joined % Padded::piece || x.filters * joined % Padded::piece))
+      return {TW_LIMIT, "the channels or filters of a group, or of all merged ones, are no whole 8s"};
     for (int i = 0; i < 5; ++i)
       if (x.x_strides[i] < 1 || x.w_strides[i] < 1 || x.y_strides[i] < 1) return {TW_LIMIT, "a stride is below 1"};
-    if (Config::num_d > 0 && x.filters % Padded::piece)
+    if (Config::num_d > 0 && x.groups * x.filters % Padded::piece)
       return {TW_LIMIT, "D tensors are not copied, and filters are no whole 8s"};
     const Copies copies = of(x);
     if (!copies.x.made && !copies.w.made && !copies.y.made) return {TW_LIMIT, "nothing is there to be copied"};
@@ -95,18 +96,23 @@ template <class Config> struct HostConvPadded {
     return one;
   }
   static Copies of(const tw_conv_args &x) {
-    const int64_t all = x.groups * x.filters;  // of several groups, channels and filters are whole
+    const int64_t all = x.groups * x.filters;
     constexpr bool data = variant == ConvVariant::backward_data;
-    return {copy_of(x.x, x.x_strides, x.size, x.batch, x.batch, x.groups * x.channels, data,
-                    !data || Inner::pixels_dense(x.x_strides, x.size, x.batch)),
-            copy_of(x.w, x.w_strides, x.window, all, whole(all), x.channels, variant == ConvVariant::backward_weight,
-                    Inner::weights_dense(x)),
-            copy_of(x.y, x.y_strides, x.out, x.batch, x.batch, all, variant == ConvVariant::forward,
-                    data || Inner::pixels_dense(x.y_strides, x.out, x.batch))};
+    Copies made{copy_of(x.x, x.x_strides, x.size, x.batch, x.batch, x.groups * x.channels, data,
+                        !data || Inner::pixels_dense(x.x_strides, x.size, x.batch)),
+                copy_of(x.w, x.w_strides, x.window, all, whole(all), x.channels,
+                        variant == ConvVariant::backward_weight, Inner::weights_dense(x)),
+                copy_of(x.y, x.y_strides, x.out, x.batch, x.batch, all, variant == ConvVariant::forward,
+                        data || Inner::pixels_dense(x.y_strides, x.out, x.batch))};
+    // Filters of merged groups are spread or picked element by element, whatever taps and filters lie apart.
+    if (Config::merged) made.w.made = odd(x.w) || x.w_strides[4] != 1 || !Inner::weights_dense(x);
+    return made;
   }
   static tw_conv_args inner(const tw_conv_args &given, const Copies &copies, char *room) {
     tw_conv_args x = given;
-    x.channels = whole(given.channels), x.filters = whole(given.filters);
+    // Of several groups, pixels are whole.  Where the taps of w are not, groups are merged, and what fills these up in the
+    // copy is no channel: only a distance.
+    if (given.groups == 1) x.channels = whole(given.channels), x.filters = whole(given.filters);
     if (copies.x.made) x.x = room, room += copies.x.bytes(), copies.x.lay(x.x_strides);
     if (copies.w.made) x.w = room, room += copies.w.bytes(), copies.w.lay(x.w_strides);
     if (copies.y.made) x.y = room, copies.y.lay(x.y_strides);
