@@ -7,7 +7,7 @@
     python benchmarks/conv_h200.py --layout nchw            memory whose channels come first, of both
     python benchmarks/conv_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
 
-bf16, channels-last where nothing else is said, the cache cold.  Every kernel is checked against an fp32 convolution
+bf16, channels-last where nothing else is said, the cache cold.  Every kernel is checked against a float64 convolution
 before it is timed.  How the time is taken says _cuda_timing.py.  Default: what the registry selects with nothing
 measured.  Measured: the fastest of a race of its own; the numbers reported come from another race.
 """
