@@ -22,6 +22,7 @@ from tilewright.backends.cuda import gemm_estimate as estimate
 from tilewright.ops.base import plain
 from tilewright.ops.conv.spec import VARIANTS
 from tilewright.ops.gemm import GemmProblem
+from tilewright.ops.gemm.problem import default_output
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ARCH = "sm_90a"
@@ -239,6 +240,18 @@ def test_constants_are_found_again(fit_cuda: ModuleType) -> None:
     assert before > 1.2
     assert after < 1.01
     assert found["START"] / found["STEP"] == pytest.approx(20.0, rel=0.25)
+
+
+@pytest.mark.parametrize("datatype", ["bf16", "fp32", "tf32", "int8"])
+def test_estimates_of_every_type_are_the_same_all_at_once(fit_cuda: ModuleType, datatype: str) -> None:
+    op, shapes = ops.op("gemm"), []
+    for size in ((8, 6272, 2048), (304, 80, 736)):
+        problem = GemmProblem(*size, datatype, dtype_c=default_output(datatype, datatype), layout="rrr")
+        serving = tuple(one for one in op.candidates(problem.signature, ARCH) if not op.supports(one, problem))
+        shapes.append(fit_cuda.Shape(problem, serving, np.array([estimate.seconds(one, problem) for one in serving])))
+    for together, shape in zip(fit_cuda.Table(shapes)(), shapes, strict=True):
+        assert len(shape.kernels) > 5
+        assert together == pytest.approx(shape.seconds)
 
 
 def test_the_estimate_of_the_package_can_be_fitted(fit_cuda: ModuleType) -> None:

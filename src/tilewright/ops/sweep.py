@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice, product
 from math import prod
@@ -137,7 +137,7 @@ _Names = Mapping[str, tuple[str, int | None]]
 _Layout = dict[str, tuple[str, ...] | str]
 
 
-def _layout(op: Op, names: Iterable[str], pipeline: Any, here: frozenset[type[Any]]) -> _Layout:
+def _layout(op: Op, names: Collection[str], pipeline: Any, here: frozenset[type[Any]]) -> _Layout:
     """The fields that the names mean: each by the one name it has, or by those of all its elements.
 
     Schedules of one op may call elements of a field by other names (tiles of m and n, or of m0, n0, k0 ...).  The names
@@ -160,7 +160,7 @@ def _layout(op: Op, names: Iterable[str], pipeline: Any, here: frozenset[type[An
     return found
 
 
-def _all_elements(field: str, table: _Names, names: Iterable[str]) -> tuple[str, ...]:
+def _all_elements(field: str, table: _Names, names: Collection[str]) -> tuple[str, ...]:
     """The names of a field's elements in their order, every one of which is named."""
     places = {at: name for name, (mine, at) in table.items() if mine == field and at is not None}
     elements = tuple(places[at] for at in sorted(places))

@@ -200,7 +200,7 @@ def seconds_of(counted: Facts) -> float:
     if isinstance(counted, plain.PlainFacts):
         return START + _most(_memory(counted.moved), plain.seconds(counted))
     if isinstance(counted, wide.WideFacts):
-        return START + _slowest(_memory(counted.moved), wide.seconds(counted))
+        return START + _slowest(_memory(counted.moved), wide.seconds(counted, _most))
     if isinstance(counted, SkinnyFacts):
         return _skinny_seconds(counted)
     return START + _most(_memory(counted.moved), _most(counted.macs / LOOPS_MACS, counted.turns * LOOPS_TURN))

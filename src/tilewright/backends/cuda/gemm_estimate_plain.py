@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.arch import all_archs
+from tilewright.backends.cuda.gemm_estimate_parts import Step, balanced, up
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.problem import GemmProblem
@@ -19,7 +20,7 @@ FILL = 3e-06  # until the first stage is there
 LEAVE = 1.5e-11  # of a result
 HAND, HANDED = 1e-06, 7e10  # stream-K: a flag seen, and bytes a second of sums that a block takes from another
 MEET, SUMS = 3.2e-06, 2.5e12  # split-K: all parts there, and bytes a second of sums that change hands
-STEP_MACS = 1.7e11  # a second: what the host counts with as it deals out parts (cuda/deal.h)
+STEP_MACS, ALONE = 1.7e11, 1.2  # a second: what the host counts with as it deals out parts (gpu/multistage_shape.h)
 
 
 class PlainFacts(NamedTuple):
@@ -36,22 +37,19 @@ class PlainFacts(NamedTuple):
     moved: float  # bytes memory must move
 
 
-def _up(x: int, y: int) -> int:
-    return -(-x // y)
-
-
 def facts(spec: KernelSpec, problem: GemmProblem) -> PlainFacts:
     schedule: MultistageSchedule = spec.schedule
     (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
     units, warps = all_archs()[spec.arch].compute_units, along_m * along_n
-    tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
+    tiles, steps = up(problem.m, m) * up(problem.n, n) * problem.batch, max(1, up(problem.k, k))
     held = multistage.plain_together(m * n // (32 * warps), 32 * warps)
-    parts = balanced(tiles, steps, units, units * held, (m, n, k)) if schedule.dealing == "split_k" else 1
-    blocks = _up(tiles * parts, units)
-    high, fills, deep, takes = _together(blocks, held, warps, m * n), _up(blocks, held), _up(steps, parts), 0
+    step = Step(m * n * k / STEP_MACS, ALONE, m * n)
+    parts = balanced(tiles, steps, units, units * held, step) if schedule.dealing == "split_k" else 1
+    blocks = up(tiles * parts, units)
+    high, fills, deep, takes = _together(blocks, held, warps, m * n), up(blocks, held), up(steps, parts), 0
     if schedule.dealing == "stream_k":
         deep, takes = _streamed(tiles, steps, units * held)
-        high, fills = min(held, _up(tiles * steps, deep * units)), 1 + _up(deep, steps)
+        high, fills = min(held, up(tiles * steps, deep * units)), 1 + up(deep, steps)
     return PlainFacts(
         issued=_issued(schedule, problem) * warps,
         high=high,
@@ -80,8 +78,8 @@ def _streamed(tiles: int, steps: int, workers: int) -> tuple[int, int]:
     streamed = tiles % workers
     if streamed and streamed * 2 < workers and tiles > workers:
         streamed += workers
-    share = max(4, _up(streamed * steps, workers)) if streamed else 0
-    takes = max(1, _up(steps, share) - 1) if share % steps else 0
+    share = max(4, up(streamed * steps, workers)) if streamed else 0
+    takes = max(1, up(steps, share) - 1) if share % steps else 0
     return share + (tiles - streamed) // workers * steps, takes
 
 
@@ -103,19 +101,3 @@ def seconds(f: PlainFacts) -> float:
     steps = f.steps * f.issued / ISSUE * f.high * (1.0 + (STREAMED - 1.0) * f.streamed)
     handed = MEET * f.meets + f.sums / SUMS + HAND * f.takes + f.taken / HANDED
     return steps + FILL * f.fills + LEAVE * f.results + handed
-
-
-def balanced(tiles: int, steps: int, units: int, room: int, tile: tuple[int, int, int]) -> int:
-    """Parts of k as `Dealing::balanced` in cuda/deal.h has them."""
-    m, n, k = tile
-    best, least = 1, float("inf")
-    for parts in range(1, 17):
-        if parts > 1 and (tiles * parts > room or parts * 4 > steps):
-            break
-        high = _up(tiles * parts, units)
-        taken = _up(steps, parts) * (m * n * k / STEP_MACS) * (high if high > 1 else 1.2)
-        if parts > 1:
-            taken += 3e-6 + tiles * parts * m * n * 8 / 2.5e12
-        if taken < least:
-            best, least = parts, taken
-    return _up(steps, _up(steps, best))

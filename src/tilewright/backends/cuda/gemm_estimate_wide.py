@@ -8,9 +8,12 @@ The constants were fitted to 46 random problems on an H200 (rrr, crr and ccr, co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tilewright.arch import all_archs
+from tilewright.backends.cuda import gemm_estimate_parts as parts
+from tilewright.backends.cuda.gemm_estimate_parts import Step, up
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.problem import GemmProblem
@@ -38,10 +41,6 @@ class WideFacts(NamedTuple):
     moved: float  # bytes memory must move
 
 
-def _up(x: int, y: int) -> int:
-    return -(-x // y)
-
-
 def held(spec: KernelSpec) -> int:
     """Blocks that a multiprocessor holds at a time."""
     shared = multistage.shared_bytes(spec.signature, spec.schedule)
@@ -53,9 +52,9 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> WideFacts:
     schedule: MultistageSchedule = spec.schedule
     (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
     units, most = all_archs()[spec.arch].compute_units, held(spec)
-    tiles, steps = _up(problem.m, m) * _up(problem.n, n) * problem.batch, max(1, _up(problem.k, k))
-    parts = balanced(tiles, steps, units, units * most, schedule) if schedule.dealing == "split_k" else 1
-    blocks = _up(tiles * parts, units)
+    tiles, steps = up(problem.m, m) * up(problem.n, n) * problem.batch, max(1, up(problem.k, k))
+    cut = balanced(tiles, steps, units, units * most, schedule) if schedule.dealing == "split_k" else 1
+    blocks = up(tiles * cut, units)
     together = min(most, blocks)
     through = 0.0
     for lines, repeated, vector in ((m, along_n, schedule.vector[0]), (n, along_m, schedule.vector[1])):
@@ -66,38 +65,24 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> WideFacts:
         macs=m * n * k * together,
         through=through * together,
         fetched=fetched * together,
-        steps=_up(steps, parts),
+        steps=up(steps, cut),
         rounds=blocks / together,
         results=4.0 * min(m, problem.m) * min(n, problem.n) * blocks,
-        meets=float(parts > 1),
-        sums=8.0 * m * n * tiles * parts * (parts > 1),
+        meets=float(cut > 1),
+        sums=8.0 * m * n * tiles * cut * (cut > 1),
         moved=problem.bytes,
     )
 
 
 def balanced(tiles: int, steps: int, units: int, room: int, schedule: MultistageSchedule) -> int:
-    """Parts of k as `Dealing::balanced` in cuda/deal.h has them."""
+    """Parts of k that the host deals out."""
     m, n, k = schedule.tile
-    step = max(m * n * k / STEP_MACS, (m + n) * k * 4 / STEP_BYTES)
-    best, least = 1, float("inf")
-    for parts in range(1, 17):
-        if parts > 1 and (tiles * parts > room or parts * 4 > steps):
-            break
-        high = _up(tiles * parts, units)
-        taken = _up(steps, parts) * step * (high if high > 1 else ALONE)
-        if parts > 1:
-            taken += 3e-6 + tiles * parts * m * n * 8 / 2.5e12
-        if taken < least:
-            best, least = parts, taken
-    return _up(steps, _up(steps, best))
+    step = Step(max(m * n * k / STEP_MACS, (m + n) * k * 4 / STEP_BYTES), ALONE, m * n)
+    return parts.balanced(tiles, steps, units, room, step)
 
 
-def seconds(f: WideFacts) -> float:
-    """Without a kernel's start and memory; arithmetic alone, so that every field may also be an array."""
-    step = _most(_most(f.macs / MACS, f.through / ISSUE), _most(f.fetched / CACHE, TURN))
+def seconds(f: WideFacts, most: Callable[[float, float], float]) -> float:
+    """Without a kernel's start and memory; `most` of two numbers, or of two arrays where every field is one."""
+    step = most(most(f.macs / MACS, f.through / ISSUE), most(f.fetched / CACHE, TURN))
     body = f.rounds * (f.steps * step + FILL) + f.results / LEAVE
     return body + MEET * f.meets + f.sums / SUMS
-
-
-def _most(x: float, y: float) -> float:
-    return x if x > y else y

@@ -16,10 +16,8 @@ from tilewright.ops.attention.options import problem as problem_of
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.ops.engine import ProblemSet, Values
+from tilewright.ops.held_out import HeldOut, Spelling, close
 
-# Two problems are neighbours where they have heads, windows and features in common, and each of their lengths and the
-# batch is within this factor of the other's.
-NEAR = 1.08
 HOLDOUT_SEED = 20261115
 HOLDOUT = 240
 
@@ -91,7 +89,7 @@ def _holdout() -> list[Values]:
 
 
 def _kinds(p: AttentionProblem) -> frozenset[tuple[Any, ...]]:
-    """What neighbours have in common, as the problem is spelled and as the plainest that computes the same.
+    """What neighbours have in common (heads, windows and features), as it is spelled and as the plainest of the same.
 
     The keys in parts are the same problem, and no window lies nowhere.
     """
@@ -123,33 +121,12 @@ def _sizes(p: AttentionProblem) -> tuple[int, ...]:
     return p.batch, p.rows, p.keys, p.total_rows, p.total_keys
 
 
-def _close(one: Sequence[int], other: Sequence[int]) -> bool:
-    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(one, other, strict=True))
+def _spellings(p: AttentionProblem) -> list[Spelling]:
+    return [(kind, _sizes(p)) for kind in _kinds(p)]
 
 
-@lru_cache(maxsize=1)
-def _held() -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
-    """The sizes of the holdout by what neighbours have in common."""
-    found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
-    for one in map(problem_of, _holdout()):
-        for kind in _kinds(one):
-            found.setdefault(kind, []).append(_sizes(one))
-    return found
-
-
-def _apart(make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
-    """A set without the holdout's problems and their neighbours, each problem once."""
-
-    def made() -> list[Values]:
-        found: dict[AttentionProblem, Values] = {}
-        for one in make():
-            problem = problem_of(one)
-            held = (each for kind in _kinds(problem) for each in _held().get(kind, ()))
-            if not any(_close(_sizes(problem), each) for each in held):
-                found.setdefault(problem, one)
-        return list(found.values())
-
-    return made
+_HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
+_apart = _HELD_OUT.apart
 
 
 def _prefill() -> Iterator[Values]:
@@ -266,8 +243,8 @@ class AttentionEngine:
         """Whatever the types, the numbers and what else is added to scores; the stages of a problem are near it."""
         if "combine" in (one.family, other.family):
             sizes = [(each.batch, each.rows, each.total_rows) for each in (one, other)]
-            return "append" not in (one.family, other.family) and _joins(one) == _joins(other) and _close(*sizes)
-        return not _kinds(one).isdisjoint(_kinds(other)) and _close(_sizes(one), _sizes(other))
+            return "append" not in (one.family, other.family) and _joins(one) == _joins(other) and close(*sizes)
+        return _HELD_OUT.near(one, other)
 
     problem_feature_names = features.PROBLEM
     interaction_names = features.INTERACTION

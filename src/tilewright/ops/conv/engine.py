@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -16,10 +16,8 @@ from tilewright.ops.conv.options import problem as problem_of
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, VARIANTS, ConvSignature
 from tilewright.ops.engine import ProblemSet, Values
+from tilewright.ops.held_out import HeldOut, Spelling
 
-# Two problems are neighbours where they have window, strides, dilation and groups in common, and each of their sizes
-# is within this factor of the other's.
-NEAR = 1.08
 HOLDOUT_SEED = 20261116
 HOLDOUT_2D, HOLDOUT_3D = 250, 50
 
@@ -119,18 +117,8 @@ def _holdout() -> list[Values]:
     return [{**one, "variant": "forward"} for one in found]
 
 
-@lru_cache(maxsize=1)
-def _held() -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
-    """The sizes of the holdout by what neighbours have in common."""
-    found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
-    for one in _holdout():
-        for kind, sizes in _spellings(problem_of(one)):
-            found.setdefault(kind, []).append(sizes)
-    return found
-
-
-def _spellings(p: ConvProblem) -> tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...]:
-    """What neighbours have in common and their sizes: as the problem is, and as the plainest that computes the same.
+def _spellings(p: ConvProblem) -> tuple[Spelling, ...]:
+    """Neighbours have window, strides, dilation and groups in common: as it is, and as the plainest of the same.
 
     A window one wide has no dilation, a result one wide no stride, and a dimension of one element that only a window of
     one looks at is none.
@@ -146,22 +134,8 @@ def _spellings(p: ConvProblem) -> tuple[tuple[tuple[Any, ...], tuple[int, ...]],
     )
 
 
-def _close(one: Sequence[int], other: Sequence[int]) -> bool:
-    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(one, other, strict=True))
-
-
-def _apart(make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
-    """A set without the holdout's problems and their neighbours, each problem once."""
-
-    def made() -> list[Values]:
-        found: dict[ConvProblem, Values] = {}
-        for one in make():
-            problem = problem_of(one)
-            if not any(_close(sizes, each) for kind, sizes in _spellings(problem) for each in _held().get(kind, ())):
-                found.setdefault(problem, one)
-        return list(found.values())
-
-    return made
+_HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
+_apart = _HELD_OUT.apart
 
 
 def _batches(layer: Layer) -> tuple[int, ...]:
@@ -239,10 +213,7 @@ class ConvEngine:
 
     def near(self, one: ConvProblem, other: ConvProblem) -> bool:
         """Whatever the direction, the types and the fused work, and however it is spelled."""
-        return any(
-            kind == theirs and _close(sizes, others)
-            for kind, sizes in _spellings(one) for theirs, others in _spellings(other)
-        )  # fmt: skip
+        return _HELD_OUT.near(one, other)
 
     problem_feature_names = features.PROBLEM
     interaction_names = features.INTERACTION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -13,11 +13,11 @@ from typing import Any
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.gemm import features
+from tilewright.ops.gemm.options import problem as problem_of
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
+from tilewright.ops.held_out import HeldOut, Spelling
 
-# Two problems are neighbours where each of m, n, k is within this factor of the other's.
-NEAR = 1.08
 HOLDOUT_SEED = 20261115
 HOLDOUT_COUNT = 300
 
@@ -165,23 +165,13 @@ def _holdout() -> list[Values]:
     return [*drawn(HOLDOUT_SEED, half, CPU), *drawn(HOLDOUT_SEED + 1, HOLDOUT_COUNT - half, GPU)]
 
 
-def _apart(make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
-    """A set without the holdout's problems and their neighbours."""
-
-    def made() -> list[Values]:
-        held = [_sizes(one) for one in _holdout()]
-        return [one for one in make() if not any(_close(_sizes(one), each) for each in held)]
-
-    return made
+def _spellings(p: GemmProblem) -> tuple[Spelling, ...]:
+    """Sizes alone, whatever the types, layouts and fused work."""
+    return (((), (p.m, p.n, p.k)),)
 
 
-def _sizes(one: Values) -> tuple[int, int, int]:
-    return one["m"], one["n"], one["k"]
-
-
-def _close(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
-    """Sizes within a factor of each other, whatever the types, layouts and fused work."""
-    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(one, other, strict=True))
+_HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
+_apart = _HELD_OUT.apart
 
 
 _SETS = (
@@ -226,7 +216,7 @@ class GemmEngine:
         return "mid" if problem.m <= 512 and problem.n * problem.k >= 4 * problem.m * problem.m else "large"
 
     def near(self, one: GemmProblem, other: GemmProblem) -> bool:
-        return _close((one.m, one.n, one.k), (other.m, other.n, other.k))
+        return _HELD_OUT.near(one, other)
 
     problem_feature_names = features.PROBLEM
     kernel_feature_names = features.KERNEL

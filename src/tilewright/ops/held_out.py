@@ -1,0 +1,66 @@
+"""Held-out problems, the same way for every op: which problems are near each other, and sets without those near one.
+
+An op says how a problem is spelled: what neighbours have in common, and their sizes.  Where several spellings compute
+the same, a problem has all of them, and one in common is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from tilewright.ops.engine import Values
+
+NEAR = 1.08  # each size of a neighbour is within this factor of the other's
+
+Spelling = tuple[tuple[Any, ...], tuple[int, ...]]
+_Problem = TypeVar("_Problem")
+
+
+def close(one: Sequence[int], other: Sequence[int]) -> bool:
+    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(one, other, strict=True))
+
+
+class HeldOut(Generic[_Problem]):
+    """An op's held-out problems, which are made when somebody asks."""
+
+    def __init__(
+        self,
+        make: Callable[[], Iterable[Values]],
+        problem_of: Callable[[Values], _Problem],
+        spellings: Callable[[_Problem], Iterable[Spelling]],
+    ) -> None:
+        self._make, self._problem_of, self._spellings = make, problem_of, spellings
+
+    def near(self, one: _Problem, other: _Problem) -> bool:
+        return any(
+            kind == theirs and close(sizes, others)
+            for kind, sizes in self._spellings(one) for theirs, others in self._spellings(other)
+        )  # fmt: skip
+
+    def apart(self, make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
+        """A set without the held-out problems and their neighbours, each problem once."""
+
+        def made() -> list[Values]:
+            found: dict[_Problem, Values] = {}
+            for one in make():
+                problem = self._problem_of(one)
+                if not self._beside(problem):
+                    found.setdefault(problem, one)
+            return list(found.values())
+
+        return made
+
+    def _beside(self, problem: _Problem) -> bool:
+        held = self._held
+        return any(close(sizes, each) for kind, sizes in self._spellings(problem) for each in held.get(kind, ()))
+
+    @cached_property
+    def _held(self) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+        """Sizes by what neighbours have in common."""
+        found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
+        for one in map(self._problem_of, self._make()):
+            for kind, sizes in self._spellings(one):
+                found.setdefault(kind, []).append(sizes)
+        return found
