@@ -76,7 +76,16 @@ def test_conversions_of_tensors_are_pytorch_s() -> None:
     remedy = remedy_of("array-dtype", lambda: tw.gemm(a, quantized))
     assert (tw.gemm(a, followed(remedy, r"b\.dequantize\(\)", b=quantized)) == 6).all()
     whole = followed(remedy, r"b\.int_repr\(\)", b=quantized)
-    assert (tw.gemm(a.to(torch.int8), whole, alpha=0.5, out_dtype="fp32") == 6).all()
+    scale = followed(remedy, r"b\.q_scale\(\)", b=quantized)
+    assert (tw.gemm(a.to(torch.int8), whole, alpha=scale, out_dtype="fp32") == 6).all()
+    images, filters = quantized.reshape(1, 6, 5, 1), torch.ones(2, 1, 1, 1)
+    remedy = remedy_of("array-dtype", lambda: tw.conv(images, filters))  # has no alpha
+    whole = followed(remedy, r"x\.int_repr\(\)", x=images)
+    scale = followed(remedy, r"x\.q_scale\(\)", x=images)
+    assert (tw.conv(whole, filters.to(torch.int8), out_dtype="fp32") * scale == 1).all()
+    by_channel = torch.quantize_per_channel(b, torch.full((6,), 0.5), torch.zeros(6), 0, torch.qint8)
+    for odd in (torch.quantize_per_tensor(b, 0.5, 3, torch.qint8), by_channel):  # whole numbers that mean others
+        assert "int_repr" not in remedy_of("array-dtype", lambda odd=odd: tw.gemm(a, odd))  # type: ignore[misc]
 
 
 def test_a_type_that_pytorch_converts_to_nothing_is_not_told_to_convert() -> None:

@@ -113,6 +113,8 @@ def test_a_problem_nobody_serves_does_not_stop_the_others(stub: Stub, tmp_path: 
     done = shell("--problems", file, "--target", "generic")
     assert done.exit_code == 1
     assert "cannot be served: gemm m=-4" in done.stderr
+    told = next(line for line in done.stderr.splitlines() if line.startswith("cannot be served"))
+    assert told.count("gemm m=-4") == 1  # the error names the problem too
     assert "1 built" in done.stdout
 
 

@@ -85,6 +85,21 @@ def other_pipeline() -> str:
     return next(one for one in (words[0], words[-1]) if one != chosen)
 
 
+@pytest.mark.parametrize("name", models.shipped_names())
+def test_a_model_that_ships_is_told_by_the_name_that_learn_finds_it_by(name: str) -> None:
+    one = models.shipped(name)
+    op = ops.op(one.card.op)
+    assert one.name == name
+    shown = {
+        "gemm": PROBLEM,
+        "conv": ops.op("conv").problem({"batch": 1, "channels": 8, "filters": 8, "size": "8x8", "window": "3x3"}),
+    }
+    problem = shown[op.name]
+    specs = op.candidates(op.signature_of(problem), "gfx1100")  # no model knows these
+    told = models.ask((one,), specs, problem, 1, [1e-6] * len(specs), {})
+    assert told.why_not.startswith(f"the model {name} says nothing")
+
+
 def test_a_model_decides_and_says_how_sure_it_is(shelf: Path) -> None:
     registry = Registry(TARGET)
     assert registry.select(PROBLEM).tier == "rule"

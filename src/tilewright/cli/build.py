@@ -177,7 +177,7 @@ def _tell(wanted: Wanted, built: dict[str, Any], failed: dict[str, Any], verbose
         for facts in built.values():
             typer.echo(f"{'stored' if facts['stored'] else 'built'} {facts['name']}")
     for name, error in wanted.refused:
-        say(f"cannot be served: {name}: {error.message}")
+        say(f"cannot be served: {name}: {error.message.removeprefix(f'{name}: ')}")
     for name, facts in failed.items():
         say(f"failed: {name}: {facts['message']}")
     new = sum(not one["stored"] for one in built.values())

@@ -94,6 +94,7 @@ class Model:
 
     def __init__(self, card: Card, forest: Forest, low: Array, high: Array) -> None:
         self.card, self.forest, self.low, self.high = card, forest, low, high
+        self.name = card.name  # what it is told by; one that ships: what `learn` finds it by
         self._ranks: dict[int, tuple[Pool, Ranks]] = {}  # of kernels' own features, as the forest asks for them
         self._strange: dict[str, str] = {}  # by a kernel's digest: words of its signature that were not seen
 
@@ -436,7 +437,9 @@ def shipped(name: str) -> Model:
     if name not in shipped_names():
         raise LookupError(name)
     file = f"{name}{ENDING}"
-    return read(resources.files("tilewright.dispatch").joinpath("models", file).read_bytes(), file)
+    found = read(resources.files("tilewright.dispatch").joinpath("models", file).read_bytes(), file)
+    found.name = name
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -484,8 +487,8 @@ def ask(
             continue
         told = model.told(specs, problem, units, guessed, device)
         if not isinstance(told, str):
-            return Verdict(told, model.card.sigma, model.card.name)
+            return Verdict(told, model.card.sigma, model.name)
         # What a model for this arch lacks says more than that another is for another.
         mine = any(one.arch in model.card.targets for one in specs)
-        whys[mine] = whys.get(mine) or f"the model {model.card.name} says nothing: {told}"
+        whys[mine] = whys.get(mine) or f"the model {model.name} says nothing: {told}"
     return Verdict(why_not=whys.get(True) or whys.get(False, ""))

@@ -234,7 +234,9 @@ def _dtype_name(what: str, tensor: Any) -> str:
 
 def _tensor_conversion(what: str, held: str, tensor: Any) -> str:
     if tensor.is_quantized:
-        whole = f", or {what}.int_repr() and its scale as alpha" if held == "qint8" else ""
+        one_scale = str(tensor.qscheme()) == "torch.per_tensor_affine" and tensor.q_zero_point() == 0
+        fits = held == "qint8" and one_scale
+        whole = f", or {what}.int_repr(), and scale the result by {what}.q_scale()" if fits else ""
         return f"give {what}.dequantize(){whole}"
     if not tensor.is_complex() and not _converts(tensor.dtype):  # to convert complex numbers is to be warned
         return f"PyTorch converts {held} to nothing: unpack {what} into numbers of another type yourself"
