@@ -35,9 +35,8 @@ struct Turnable {
 constexpr int64_t turned_at_once = 64;  // pixels: lines of a cache are read and written whole
 
 // Pixels [first, first + count) of those that lie evenly apart, by `step`.
-template <class T, bool In>
-TW_INLINE void turn_pixels(T *apart, int64_t step, int64_t across, T *copy, int64_t pitch, int64_t channels,
-                           int64_t count) {
+template <class T, bool In> TW_INLINE void turn_pixels(T *apart, int64_t step, int64_t across, T *copy, int64_t pitch,
+                                                       int64_t channels, int64_t count) {
   if (step == 1) {
     if constexpr (In) Turn<T>{apart, across, channels, count, copy, pitch}.by_rows();
     else Turn<T>{copy, pitch, count, channels, apart, across}.by_columns();
@@ -53,8 +52,8 @@ TW_INLINE void turn_pixels(T *apart, int64_t step, int64_t across, T *copy, int6
 template <class T, bool In>
 void turn_images(const Turnable &t, int64_t first, int64_t images, void *copy, int64_t index, int64_t parts) {
   const int64_t *s = t.strides;
-  const bool planes = (t.size[1] == 1 || s[2] == s[3] * t.size[2]) &&
-                      (t.size[0] == 1 || s[1] == s[3] * t.size[2] * t.size[1]);
+  const bool planes =
+      (t.size[1] == 1 || s[2] == s[3] * t.size[2]) && (t.size[0] == 1 || s[1] == s[3] * t.size[2] * t.size[1]);
   int64_t run = planes ? t.pixels() : t.size[2], lines = t.pixels() / run;
   int64_t blocks = (run + turned_at_once - 1) / turned_at_once, all = images * lines * blocks;
   for (int64_t i = index * all / parts; i < (index + 1) * all / parts; ++i) {
@@ -66,6 +65,12 @@ void turn_images(const Turnable &t, int64_t first, int64_t images, void *copy, i
                        least(turned_at_once, run - block));
   }
 }
+
+// Whether a kernel takes operand `i` as it lies although its channels lie apart: those that say so.
+template <class Work> TW_INLINE auto takes(const tw_conv_args &x, int i, int) -> decltype(Work::takes(x, i)) {
+  return Work::takes(x, i);
+}
+template <class Work> TW_INLINE bool takes(const tw_conv_args &, int, long) { return false; }
 
 template <class Config, class Work> struct ConvTurned {
   using In = typename raw<sizeof(typename Config::A)>::type;
@@ -81,17 +86,22 @@ template <class Config, class Work> struct ConvTurned {
     if (index == 0)
       return {static_cast<char *>(x.x), x.x_strides, x.size, x.batch, x.groups * x.channels, result == 0 ? out : in, 0};
     if (index == 1)
-      return {static_cast<char *>(x.w), x.w_strides, x.window, x.groups * x.filters, x.channels, result == 1 ? out : in,
-              0};
+      return {
+          static_cast<char *>(x.w), x.w_strides, x.window, x.groups * x.filters, x.channels, result == 1 ? out : in, 0};
     if (index == 2)
       return {static_cast<char *>(x.y), x.y_strides, x.out, x.batch, x.groups * x.filters, result == 2 ? out : in, 0};
-    return {static_cast<char *>(const_cast<void *>(x.d[index - 3])), x.d_strides[index - 3], x.out, x.batch,
-            x.groups * x.filters, more, 0};
+    return {static_cast<char *>(const_cast<void *>(x.d[index - 3])),
+            x.d_strides[index - 3],
+            x.out,
+            x.batch,
+            x.groups * x.filters,
+            more,
+            0};
   }
   static TW_INLINE bool apart(const tw_conv_args &x, int index) {
     if (index >= 3 + Config::num_d) return false;
     int64_t step = operand(x, index).strides[last];
-    return step != 1 && (index < 3 || step != 0);
+    return step != 1 && (index < 3 || step != 0) && !takes<Work>(x, index, 0);
   }
   static TW_INLINE bool any_apart(const tw_conv_args &x) {
     for (int i = 0; i < operands; ++i)
@@ -117,16 +127,17 @@ template <class Config, class Work> struct ConvTurned {
       t.pitch = t.channels;
       // Neighbours that would share the few sets of a first-level cache lie a line further apart.
       if (i != 1 && t.channels * t.bytes % 1024 == 0) t.pitch += 64 / t.bytes;
-      int64_t *s = i == 0 ? p.inner.x_strides : i == 1 ? p.inner.w_strides : i == 2 ? p.inner.y_strides
-                                                                                    : p.inner.d_strides[i - 3];
+      int64_t *s = i == 0   ? p.inner.x_strides
+                   : i == 1 ? p.inner.w_strides
+                   : i == 2 ? p.inner.y_strides
+                            : p.inner.d_strides[i - 3];
       s[4] = 1;
       s[3] = t.pitch;
       for (int axis = 2; axis >= 0; --axis) s[axis] = s[axis + 1] * t.size[axis];
       if (i != 1) each += t.apart() * t.bytes;
     }
     p.images = x.batch;
-    if (way != ConvVariant::backward_weight && each > 0)
-      p.images = most(1, least(x.batch, near_bytes / each));
+    if (way != ConvVariant::backward_weight && each > 0) p.images = most(1, least(x.batch, near_bytes / each));
     for (int i = 0; i < operands; ++i)
       if (p.turned[i]) {
         p.at[i] = p.bytes;
@@ -157,8 +168,8 @@ template <class Config, class Work> struct ConvTurned {
   }
 
   // Images [first, first + images) of an operand, or all filters.
-  template <bool To> static void turn(const Plan &p, int i, int64_t first, int64_t images, char *copies, int64_t index,
-                                      int64_t parts) {
+  template <bool To>
+  static void turn(const Plan &p, int i, int64_t first, int64_t images, char *copies, int64_t index, int64_t parts) {
     if (i == result) turn_images<Out, To>(p.of[i], first, images, copies + p.at[i], index, parts);
     else if (To && i < 3) turn_images<In, true>(p.of[i], first, images, copies + p.at[i], index, parts);
     else if (To) turn_images<More, true>(p.of[i], first, images, copies + p.at[i], index, parts);

@@ -63,7 +63,8 @@ template <class T> struct Turn {
     transpose(words);
     const bool follow = to_step == rows && row == 0;
     for (int i = 0; i < lanes - 1 && i < live_columns; ++i, b += to_step) {
-      if (live_rows == lanes || (follow && (columns - 1 - column - i) * to_step + rows >= lanes)) store_raw(b, words[i]);
+      if (live_rows == lanes || (follow && (columns - 1 - column - i) * to_step + rows >= lanes))
+        store_raw(b, words[i]);
       else store_raw(b, words[i], live_rows);
     }
     if (live_columns == lanes) store_raw(b, words[lanes - 1], live_rows);
