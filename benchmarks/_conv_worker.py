@@ -12,28 +12,40 @@ from typing import Any
 
 from _cpu_worker import Call, OwnSide, Peers, serve
 
-from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.problem import ConvProblem, dense_strides
 
 
 def problem_of(shape: dict[str, Any]) -> ConvProblem:
     rank = len(shape["size"])
-    return ConvProblem(
+    problem = ConvProblem(
         batch=shape["batch"],
         channels=shape["channels"],
         filters=shape["filters"],
         groups=shape["groups"],
         size=tuple(shape["size"]),
-        window=(shape["window"],) * rank,
+        window=tuple(shape["window"]),
         stride=(shape["stride"],) * rank,
         dilation=(shape["dilation"],) * rank,
-        before=(shape["padding"],) * rank,
+        before=tuple(shape["padding"]),
         variant=shape["direction"],
         dtype=shape["dtype"],
     )
+    return problem if shape["layout"] == "nhwc" else _channels_first(problem)
+
+
+def _channels_first(problem: ConvProblem) -> ConvProblem:
+    """The same in memory as PyTorch lays it out by default."""
+    strides = {}
+    for name in "xwy":
+        outer, *pixels, channels = getattr(problem, f"{name}_shape")
+        first, apart, *steps = dense_strides((outer, channels, *pixels))
+        strides[f"{name}_strides"] = (first, *steps, apart if channels > 1 else 1)
+    return problem.laid(**strides)
 
 
 class TorchPeer:
-    """PyTorch in both memory formats: `last` has channels last, `first` the format of its tensors by default."""
+    """PyTorch in its memory formats: `first` is that of its tensors by default, `last` (not where our own operands are
+    channels-first, nor of one dimension, which has no such format) has channels last."""
 
     def __init__(self, threads: int, options: dict[str, Any]) -> None:
         self._torch: Any = import_module("torch")
@@ -48,9 +60,11 @@ class TorchPeer:
         rank = len(p.size)
         torch.manual_seed(seed)
         kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[p.dtype]
-        last = torch.channels_last if rank == 2 else torch.channels_last_3d
+        forms = {"first": torch.contiguous_format}
+        if rank > 1 and shape["layout"] == "nhwc":
+            forms["last"] = torch.channels_last if rank == 2 else torch.channels_last_3d
         found: dict[str, Call] = {}
-        for name, form in (("last", last), ("first", torch.contiguous_format)):
+        for name, form in forms.items():
             x = torch.randn(p.batch, p.channels, *p.size).to(kind).to(memory_format=form)
             w = torch.randn(p.filters, p.group_channels, *p.window).to(kind).to(memory_format=form)
             y = torch.randn(p.batch, p.filters, *p.out).to(kind).to(memory_format=form)
@@ -68,6 +82,12 @@ class Tilewright(OwnSide):
 
     def problem_of(self, shape: dict[str, Any]) -> ConvProblem:
         return problem_of(shape)
+
+    def bare_call(self, problem: ConvProblem, sample: Any) -> Call:
+        """Kernels that need copies have no call without them."""
+        if self.chosen.padded is not None:
+            return self.user_call(problem, sample)
+        return super().bare_call(problem, sample)
 
     def user_call(self, problem: ConvProblem, sample: Any) -> Call:
         from tilewright.runtime.calls import NEVER, caller

@@ -3,13 +3,16 @@
     python benchmarks/conv_cpu.py                    the fixed shapes; writes benchmarks/results/conv_cpu.json
     python benchmarks/conv_cpu.py --quick            a few shapes, nothing written
     python benchmarks/conv_cpu.py --random SEED      problems nobody tuned for: _conv_shapes.py says from what
+    python benchmarks/conv_cpu.py --random SEED --rare     one dimension, long and large windows, hardly any pixels
+    python benchmarks/conv_cpu.py --layout nchw      channels-first memory on both sides
     python benchmarks/conv_cpu.py --cpu-time         one thread by its CPU time, where others share the machine
     python benchmarks/conv_cpu.py --directions backward_data --shapes "w7" --dtypes fp32,bf16
 
 Processes, turns and ratios are those of gemm_cpu.py: each library has a process of its own and the same number of
 threads, and is stopped while it is not in turn.  PyTorch is timed with channels-last and with default tensors, and the
-faster of the two is who we are held against; our own operands are channels-last.  Results are checked against float64
-before a shape is timed.  bf16 is compared with our own fp32 on the same problem, and beside it with PyTorch.
+faster of the two is who we are held against; our own operands are channels-last.  With --layout nchw both have
+channels-first memory, PyTorch's default.  Results are checked against float64 before a shape is timed.  bf16 and fp16
+are compared with our own fp32 on the same problem, and beside it with PyTorch.
 """
 
 from __future__ import annotations
@@ -20,15 +23,16 @@ import secrets
 import shlex
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from _conv_shapes import DIRECTIONS, FIXED, QUICK, SPECIAL, Shape, as_message, random_shapes
+from _conv_shapes import DIRECTIONS, FAMILIES, FIXED, QUICK, RARE, SPECIAL, Shape, as_message, random_shapes
 from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, tell, written
 from _machine import installed, provenance
 
 WORKER = Path(__file__).parent / "_conv_worker.py"
-DTYPES = ("fp32", "bf16")
+DTYPES = ("fp32", "bf16", "fp16")
 TARGET, SPECIAL_TARGET, NARROW_TARGET = 1.05, 1.5, 0.9
 LOOKS = 3  # turns after which the slower of PyTorch's two formats leaves
 
@@ -51,12 +55,14 @@ class Bench:
             one.end()
 
     def _prepare(self, name: str, shape: Shape, direction: str, dtype: str) -> dict[str, Any]:
-        message = as_message(shape, direction, dtype)
+        message = as_message(shape, direction, dtype, self.options.layout)
         return self.workers[name].ask({"do": "prepare", "key": f"{dtype}.", "shape": message, "seed": self.seed})
 
-    def _faster(self, dtype: str) -> Entrant:
-        """Of PyTorch's two formats."""
-        both = [Entrant(f"torch {form}", self.workers["torch"], f"{dtype}.{form}") for form in ("last", "first")]
+    def _faster(self, dtype: str, forms: list[str]) -> Entrant:
+        """Of PyTorch's formats."""
+        both = [Entrant(f"torch {form}", self.workers["torch"], f"{dtype}.{form}") for form in forms]
+        if len(both) == 1:
+            return both[0]
         return min(both, key=lambda one: min(one.turn() for _ in range(LOOKS)))
 
     def measure(self, shape: Shape, direction: str, dtype: str) -> dict[str, Any]:
@@ -66,8 +72,7 @@ class Bench:
         entrants = [Entrant("call", ours, f"{dtype}.call"), Entrant("conv", ours, f"{dtype}.conv")]
         peer = None
         if "torch" in self.workers:
-            self._prepare("torch", shape, direction, dtype)
-            peer = self._faster(dtype)
+            peer = self._faster(dtype, self._prepare("torch", shape, direction, dtype)["forms"])
             entrants.append(peer)
         if dtype != "fp32":
             self._prepare("tilewright", shape, direction, "fp32")
@@ -149,17 +154,28 @@ def arguments() -> argparse.Namespace:
     parser = parser_of("Convolution beside PyTorch.", "w7", Usual("fp32", 42, 0.02, 0.002))
     parser.add_argument("--directions", default=",".join(DIRECTIONS), help="comma-separated")
     parser.add_argument("--cpu-time", action="store_true", help="CPU time of one thread: for a machine others work on")
+    parser.add_argument(
+        "--layout", choices=("nhwc", "nchw"), default="nhwc", help="of our memory; nchw: of PyTorch's too"
+    )
+    parser.add_argument("--rare", action="store_true", help="draw what networks have now and then; with --random")
     options = parser.parse_args()
+    if options.rare and options.random is None:
+        parser.error("--rare: give --random SEED, from which such problems are drawn")
     options.dtypes = listed(parser, "dtypes", options.dtypes, DTYPES)
     options.directions = listed(parser, "directions", options.directions, DIRECTIONS)
     if options.cpu_time:
         options.threads = 1
     options.rounds = options.rounds or (3 if options.quick else 11)
-    return kept(options, "conv_cpu", whole=options.directions == list(DIRECTIONS))
+    name = "conv_cpu" + ("_nchw" if options.layout == "nchw" else "") + ("_rare" if options.rare else "")
+    return kept(options, name, whole=options.directions == list(DIRECTIONS))
+
+
+def drawn(options: argparse.Namespace) -> Iterator[Shape]:
+    return random_shapes(options.random, options.count, RARE if options.rare else FAMILIES)
 
 
 def asked(options: argparse.Namespace) -> list[tuple[Shape, str, str]]:
-    shapes = FIXED if options.random is None else tuple(random_shapes(options.random, options.count))
+    shapes = FIXED if options.random is None else tuple(drawn(options))
     wanted = [
         (shape, direction, dtype)
         for dtype in options.dtypes
@@ -194,6 +210,7 @@ def main() -> None:
             "cpu_time": options.cpu_time,
             "pause_seconds": options.pause,
             "mode": options.mode,
+            "layout": options.layout,
             "seed": bench.seed,
         }
         if options.random is not None:

@@ -5,7 +5,8 @@
     tilewright learn train gemm --data sweep.json.gz --target T
 
 Problems: those of `tilewright problems show OP random:SEED:COUNT`; of GEMM every other six have their sizes rounded to
-a multiple of 8 to 128, as most sizes in use are.  Targets and kinds (element types; of conv the directions, in fp32)
+a multiple of 8 to 128, as most sizes in use are; of conv a third is channels-first, and some first layers are of larger
+images.  Targets and kinds (element types; of conv the directions, in fp32)
 take turns a few problems at a time, thread counts too, so that a run that ends early has some of each.  Kernels are
 built before anything is measured.  The same command goes on where it ended (the store knows); --build-only stops after
 the building.
@@ -23,7 +24,7 @@ import argparse
 import random
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from tilewright.runtime.devices import device_of
 from tilewright.runtime.timing import Method
 from tilewright.tune.sweep import Options, Sweep, Work, candidates
 
+FEW_CHANNELS = 8  # of a first layer
 GRAINS = (8, 16, 32, 64, 128)
 TURN = 12  # problems of one target and kind at a time
 KINDS = {"gemm": ("fp32", "bf16", "int8"), "conv": ("forward", "backward_data", "backward_weight")}
@@ -55,9 +57,9 @@ LEAST_ROUNDS, MOST_ROUNDS, PROBLEM_SECONDS, FIRST_LOOK, HOPELESS = 9, 120, 0.16,
 
 def problems(op: Op, seed: int, count: int, kind: str) -> list[Any]:
     drawn = engine(op).random(seed, count, "cpu")
-    if op.name != "gemm":
-        return [op.problem({**one, "variant": kind, "datatype": "fp32"}) for one in drawn]
     draw = random.Random(seed)
+    if op.name != "gemm":
+        return [op.problem({**_as_images_lie(draw, one), "variant": kind, "datatype": "fp32"}) for one in drawn]
     found = []
     for index, one in enumerate(drawn):
         values = dict(one)
@@ -65,6 +67,18 @@ def problems(op: Op, seed: int, count: int, kind: str) -> list[Any]:
             grain = draw.choice(GRAINS)
             values |= {axis: max(1, round(one[axis] / grain)) * grain for axis in "mnk" if one[axis] > grain}
         found.append(op.problem(values | {"datatype": kind}))
+    return found
+
+
+def _as_images_lie(draw: random.Random, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Every third problem channels-first; every other first layer with an image three times as wide and high."""
+    found = dict(values)
+    if draw.random() < 1 / 3:
+        found["layout"] = "nchw"
+    if values["channels"] <= FEW_CHANNELS and draw.random() < 0.5:
+        sizes = [int(one) for one in values["size"].split("x")]
+        found |= {"size": "x".join(str(one if index < len(sizes) - 2 else 3 * one) for index, one in enumerate(sizes)),
+                  "batch": max(1, values["batch"] // 4)}  # fmt: skip
     return found
 
 

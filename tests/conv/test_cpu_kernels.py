@@ -38,7 +38,7 @@ from tilewright.runtime import samples
 from tilewright.runtime.bindings import binding as binding_of
 from tilewright.runtime.devices import device_of
 
-PROBLEMS = 12
+PROBLEMS = 16
 FORWARD, DATA, WEIGHT = "forward", "backward_data", "backward_weight"
 
 
@@ -150,7 +150,8 @@ def drawn(seed: int, made: ConvSignature, square: bool, small: bool) -> ConvProb
         full_d=draw.randint(0, made.num_d),
         **{name: tuple(values) for name, values in fields.items()},  # type: ignore[arg-type]
     )
-    return with_gaps(draw, problem) if draw.random() < 0.3 else problem
+    kind = draw.random()
+    return with_gaps(draw, problem) if kind < 0.25 else in_other_orders(draw, problem) if kind < 0.6 else problem
 
 
 def with_gaps(draw: random.Random, problem: ConvProblem) -> ConvProblem:
@@ -163,6 +164,22 @@ def with_gaps(draw: random.Random, problem: ConvProblem) -> ConvProblem:
         strides.append(step)
         step *= size
     found: dict[str, Any] = {f"{name}_strides": (*reversed([*strides, step]),)}
+    return replace(problem, **found)
+
+
+def in_other_orders(draw: random.Random, problem: ConvProblem) -> ConvProblem:
+    """Some of x, w and y channels-first, or in any order of dimensions, some with gaps: what kernels turn."""
+    found: dict[str, Any] = {}
+    for name in draw.sample("xwy", draw.randint(1, 3)):
+        shape = getattr(problem, f"{name}_shape")
+        order = [0, len(shape) - 1, *range(1, len(shape) - 1)]  # slowest first
+        if draw.random() < 0.3:
+            draw.shuffle(order)
+        strides, step = [0] * len(shape), 1
+        for axis in reversed(order):
+            strides[axis] = step
+            step = step * shape[axis] + (draw.randint(0, 2) if draw.random() < 0.3 else 0)
+        found[f"{name}_strides"] = tuple(strides)
     return replace(problem, **found)
 
 
@@ -287,3 +304,7 @@ def test_the_drawings_have_what_they_promise() -> None:
     assert any(one.groups > 1 and one.group_channels % 2 for one in found)
     assert any(one != one.dense() for one in found)
     assert any(prod(one.window) == 1 for one in found)
+    for name in "xwy":
+        turned = [one for one in found if getattr(one, f"{name}_strides")[-1] != 1]
+        assert {one.variant for one in turned} == {FORWARD, DATA, WEIGHT}
+        assert {one.dtype for one in turned} >= {"fp32", "bf16", "fp16"}

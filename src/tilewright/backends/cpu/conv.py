@@ -56,7 +56,10 @@ class CpuConv(KernelsDefaults):
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         found = PIPELINES[spec.schedule.pipeline]
-        return {"header": found.header, "work": found.work, "fields": found.fields(spec)}
+        work = f"tw::{found.work}<Config>"
+        if spec.schedule.pipeline != "loops":  # which reads any memory
+            work = f"tw::ConvTurned<Config, {work}>"
+        return {"header": found.header, "work": work, "fields": found.fields(spec)}
 
     def estimate(self, spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
         return conv_estimate.seconds(spec, problem, threads)

@@ -42,6 +42,7 @@ NARROW = 16.0  # a row of fewer than four vectors written there
 TORN = 14.0  # a vector of results there that is no whole line
 LINE = 60.0  # a line of a vector of channels turned into planes, whatever its length
 TOGETHER = 48  # channels of groups that are done together
+TURNED = 0.55  # cycles an element whose channels lie apart
 FEW = 16  # channels below which a row of the window is one
 
 
@@ -71,7 +72,19 @@ def seconds(spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
     else:
         cycles = _lanes_weight(schedule, problem, width) / team
     cycles += 0.6 * problem.bytes / (MEMORY * team)  # part of it hides behind the products
+    cycles += TURNED * _turned(schedule, problem) / team
     return (CALL + (WAKE if team > 1 else 0.0) + cycles) / CYCLES_PER_SECOND
+
+
+def _turned(schedule: CpuSchedule, problem: ConvProblem) -> int:
+    """Elements that a kernel turns because their channels lie apart; `planar` reads and writes planes as they are."""
+    p, found = problem, 0
+    for name in "xwy":
+        strides, shape = getattr(p, f"{name}_strides"), getattr(p, f"{name}_shape")
+        planes = isinstance(schedule, CpuPlanarSchedule) and name != "w" and strides[-2] == 1
+        if strides[-1] != 1 and not (planes and (p.variant == "forward" or name == "y" or p.stride[-1] == 1)):
+            found += prod(shape)
+    return found
 
 
 def _gathering(problem: ConvProblem) -> tuple[int, int, int]:

@@ -160,8 +160,6 @@ def limits(schedule: CpuSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
     if isinstance(schedule, LoopsSchedule):
         return
-    if not problem.channels_last:
-        yield Violation("cpu-channels", "channels do not lie side by side", "use channels-last memory, or loops")
     yield from _far_beyond(problem)
     if isinstance(schedule, CpuWinogradSchedule) and not minimal_filtering(problem):
         yield Violation("cpu-window", f"the window is {problem.window}, stride {problem.stride}", "use implicit")

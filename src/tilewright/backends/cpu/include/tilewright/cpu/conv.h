@@ -4,10 +4,13 @@
 //   broken(x)              the first rule it breaks beyond those of all convolutions
 //   workspace(x, threads)  bytes
 //   launch(x, workspace, stream)
-// and is asked neither of the last two of a problem that writes nothing.
+// and is asked neither of the last two of a problem that writes nothing.  All but the floor are wrapped in ConvTurned: they
+// find channels side by side, wherever these lie.
 #pragma once
 #include <tilewright/conv_rules.h>
 #include <tilewright/export.h>
+
+#include <tilewright/cpu/conv_turned.h>
 
 namespace tw {
 

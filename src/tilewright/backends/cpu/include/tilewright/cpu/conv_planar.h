@@ -57,7 +57,11 @@ template <class Config> struct ConvPlanar {
 
   static Answer broken(const tw_conv_args &x) {
     if (depth_of(x) > most_depth) return {TW_LIMIT, "a group has more channels than planes are made of"};
-    const Answer common = broken_channels<Config>(x);
+    tw_conv_args last = x;  // planes of the user's are read and written as such
+    last.x_strides[TW_CONV_SPATIAL + 1] = last.y_strides[TW_CONV_SPATIAL + 1] = 1;
+    if (leaves_planes(x))
+      for (int t = 0; t < Config::num_d; ++t) last.d_strides[t][TW_CONV_SPATIAL + 1] = 1;
+    const Answer common = broken_channels<Config>(last);
     if (common.code) return common;
     Gather g = gather_of<way>(x, 0);
     if (g.axis[1].step * g.axis[2].step > most_parts)
@@ -77,6 +81,23 @@ template <class Config> struct ConvPlanar {
   }
   static TW_INLINE const In *read_data(const tw_conv_args &x) {
     return static_cast<const In *>(way == ConvVariant::forward ? x.x : x.y);
+  }
+  // Memory that has planes already: channels apart, pixels of a line side by side.
+  static constexpr int read = way == ConvVariant::forward ? 0 : 2, written = 2 - read;
+  static TW_INLINE bool reads_planes(const tw_conv_args &x) {
+    return read_strides(x)[TW_CONV_SPATIAL + 1] != 1 && read_strides(x)[TW_CONV_SPATIAL] == 1;
+  }
+  // Results too: where they lie side by side as they are computed, and the D tensors with them.
+  static TW_INLINE bool leaves_planes(const tw_conv_args &x) {
+    const int64_t *s = End::strides(x);
+    if (s[TW_CONV_SPATIAL + 1] == 1 || s[TW_CONV_SPATIAL] != 1) return false;
+    if (way == ConvVariant::backward_data && x.stride[2] != 1) return false;
+    for (int t = 0; t < Config::num_d; ++t)
+      if (x.d_strides[t][TW_CONV_SPATIAL] != 0 && x.d_strides[t][TW_CONV_SPATIAL] != 1) return false;
+    return true;
+  }
+  static TW_INLINE bool takes(const tw_conv_args &x, int operand) {
+    return operand == read ? reads_planes(x) : (operand == written || operand > 2) && leaves_planes(x);
   }
   // The planes of a band of `lines` result lines.
   struct Planes {
@@ -106,6 +127,7 @@ template <class Config> struct ConvPlanar {
   static TW_INLINE int64_t floats(const Planes &p, int64_t depth) { return p.depths * depth * p.plane; }
   // Groups whose planes are made at a time.
   static TW_INLINE int64_t bundle_of(const tw_conv_args &x) {
+    if (reads_planes(x) && leaves_planes(x)) return 1;  // nothing is turned: no group is nearer with another
     return most(1, least(x.groups, together / most(depth_of(x), columns_of(x))));
   }
   // Lines of a band: as many as planes have room for, and no fewer than make its border worth it.
@@ -209,6 +231,17 @@ template <class Config> struct ConvPlanar {
         for (int64_t i = 0; i < lanes && i < depth - c; ++i) store_u(to + i * p.plane, square[i]);
       }
   }
+  // The same where channels are planes already.
+  static TW_INLINE void copy_line(const In *from, int64_t step, int64_t across, int64_t before, int64_t inside,
+                                  int64_t depth, const Planes &p, float *out) {
+    for (int64_t c = 0; c < depth; ++c, from += across, out += p.plane) {
+      for (int64_t m = 0; m < before; ++m) out[m] = 0;
+      if (step == 1) widen_run(from, inside, out + before);
+      else
+        for (int64_t m = 0; m < inside; ++m) out[before + m] = to_float(from[m * step]);
+      for (int64_t m = before + inside; m < p.pitch; ++m) out[m] = 0;
+    }
+  }
   static TW_INLINE void clear_line(int64_t depth, const Planes &p, float *out) {
     for (int64_t c = 0; c < depth; ++c, out += p.plane)
       for (int64_t m = 0; m < p.pitch; m += lanes) store_f(out + m, vf{});
@@ -221,8 +254,8 @@ template <class Config> struct ConvPlanar {
     const int64_t *strides = read_strides(x);
     const Axis &d = t.g.axis[0], &h = t.g.axis[1], &w = t.g.axis[2];
     int64_t depth = t.groups * depth_of(x), there = (x.groups - t.group) * depth_of(x);
-    bool dense = strides[3] == x.groups * depth_of(x);
-    const In *data = read_data(x) + t.image * strides[0] + t.group * depth_of(x);
+    bool dense = strides[3] == x.groups * depth_of(x), planes = reads_planes(x);
+    const In *data = read_data(x) + t.image * strides[0] + t.group * depth_of(x) * strides[4];
     for (int64_t td = 0; td < d.taps; ++td, out += depth * p.plane) {
       int64_t zd = t.depth * d.step + d.offset + td * d.offset_step;
       if (zd < 0 || zd >= d.size) continue;  // never read
@@ -238,6 +271,10 @@ template <class Config> struct ConvPlanar {
             int64_t before = z0 < 0 ? least(p.pitch, (-z0 + w.step - 1) / w.step) : 0;
             int64_t end = w.size > z0 ? least(p.pitch, (w.size - z0 + w.step - 1) / w.step) : 0;
             const In *from = data + zd * strides[1] + zh * strides[2] + (z0 + before * w.step) * strides[3];
+            if (planes) {
+              copy_line(from, w.step, strides[4], before, most(0, end - before), depth, p, to);
+              continue;
+            }
             int64_t rest = (w.size - z0 - before * w.step) * strides[3] - t.group * depth_of(x);
             turn_line(from, w.step * strides[3], before, most(0, end - before), depth, there, dense ? rest : 0, p, to);
           }
@@ -261,6 +298,33 @@ template <class Config> struct ConvPlanar {
     with_fixed<4>(some, [&](auto n) {
       for (int64_t e = 0; e < count; ++e, to += apart) __builtin_memcpy(to, rows + e, decltype(n)::value * 4);
     });
+  }
+  // `count` results from place `q` on, line by line, to planes of the user's.
+  static TW_INLINE void leave_planes(const Task &t, int64_t q, int64_t count, const float *sums) {
+    const tw_conv_args &x = *t.x;
+    const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
+    int64_t line = q / t.p.pitch, at = q % t.p.pitch;
+    for (int64_t i = 0; i < count; i += t.p.pitch - at, at = 0, ++line) {
+      int64_t here = least(count - i, wide - at), column = t.group * columns_of(x);
+      if (here <= 0) continue;
+      Place p{t.image, {t.depth, t.first + line, at}};
+      auto *to = End::base(x) + End::offset(t.g, p, strides) + column * strides[4];
+      const typename Config::D *d[TW_CONV_MAX_D];
+      for (int n = 0; n < Config::num_d; ++n)
+        d[n] = static_cast<const typename Config::D *>(x.d[n]) + End::offset(t.g, p, x.d_strides[n]) +
+               column * x.d_strides[n][4];
+      for (int64_t c = 0; c < columns; ++c, to += strides[4]) {
+        for (int64_t e = 0; e < here; e += lanes) {
+          vf value = load_f(sums + c * NR + i + e);
+          for (int n = 0; n < Config::num_d; ++n) {
+            vf other = x.d_strides[n][3] ? load_as_float(d[n] + e, here - e) : splat(to_float(*d[n]));
+            value = End::multiplies ? value * other : value + other;
+          }
+          store_from_float(to + e, activate<Config::epilogue>(value), here - e);
+        }
+        for (int n = 0; n < Config::num_d; ++n) d[n] += x.d_strides[n][4];
+      }
+    }
   }
   // `count` results from place `q` of the band on, channels apart by NR; places between lines are nobody's.
   static TW_INLINE void leave(const Task &t, int64_t q, int64_t count, const float *sums, float *turned) {
@@ -314,7 +378,8 @@ template <class Config> struct ConvPlanar {
       for (int64_t g = 0; g < t.groups; ++g)
         one_group(t, t.weights + (t.group + g) * d.taps * taps * depth * columns, planes + g * depth * t.p.plane + q,
                   places, count, sums + g * columns * NR);
-      leave(t, q, count, sums, turned);
+      if (leaves_planes(x)) leave_planes(t, q, count, sums);
+      else leave(t, q, count, sums, turned);
     }
   }
   static TW_INLINE void one_group(const Task &t, const float *weights, const float *planes, const int64_t *places,
