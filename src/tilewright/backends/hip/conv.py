@@ -27,7 +27,7 @@ COMPILE_MEMORY = 1 << 30
 LOOPS_MEMORY = 300 << 20
 # Windows of our own take the place of CK Tile's in these versions of the headers.
 VERSIONS = (DEFAULT,)
-_OURS = ["tilewright/hip/ck_tile_conv.h"]
+_OURS = ["tilewright/hip/ck_tile_conv.h", "tilewright/hip/conv_copied.h"]
 
 
 class HipConv(KernelsDefaults):
@@ -95,7 +95,7 @@ def _context(spec: KernelSpec) -> dict[str, Any]:
     return {
         "glue": names.glue,
         "ours": _OURS,
-        "kernel": "Conv",
+        "kernel": "ConvCopied" if h.special == "copied" else "Conv",
         "element": named(profile(version).types, "type", spec.signature.dtype, version),
         "bytes": shape.bytes_of(spec.signature.dtype),
         "pipeline": named(names.pipelines, "pipeline", h.pipeline, version),

@@ -1,7 +1,8 @@
 """Convolution on AMD GPUs: what is legal, and what a legal kernel was not made for.
 
 compv3, compv4, mem   CDNA: the matrix product of GEMM's CK Tile kernels with another way in.  Rows are pixels, k taps
-                      and channels, found by the lanes themselves; groups are a batch.  Channels side by side
+                      and channels, found by the lanes themselves; groups are a batch.  Channels side by side, or,
+                      `copied`, any memory and channels in copies that the kernel makes in its workspace
 loops                 the floor: any size, stride and element type, on every GPU
 """
 
@@ -14,9 +15,11 @@ from tilewright.arch import Arch
 from tilewright.ops import ck_tile_rules as product_rules
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import Violation
+from tilewright.ops.conv.amd_copies import copied, copied_limits
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, schedules
 from tilewright.ops.conv.amd_shape import (
     as_product,
+    even,
     lane_vectors,
     loads,
     multiplied,
@@ -24,7 +27,7 @@ from tilewright.ops.conv.amd_shape import (
     residues,
     walking_registers,
 )
-from tilewright.ops.conv.problem import ConvProblem, Sizes
+from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
@@ -118,6 +121,12 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same (hip/conv.h)."""
     if not isinstance(schedule, CkTileConvSchedule) or (not problem.batch and problem.variant != "backward_weight"):
         return
+    if schedule.special == "copied":
+        broken = list(copied_limits(schedule, problem))
+        yield from broken
+        if broken:
+            return
+        problem = copied(schedule, problem)
     if not problem.channels_last:
         yield Violation("amd-channels-last", "channels do not lie side by side", _REMEDY)
         return
@@ -133,30 +142,20 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     yield from _sizes(schedule, problem)
 
 
-def _even(strides: Sizes, shape_: Sizes) -> bool:
-    """Whether pixels lie at equal distances, images too; a stride along one pixel says nothing."""
-    apart = strides[-2]
-    for axis in range(len(shape_) - 3, 0, -1):
-        apart *= shape_[axis + 1]
-        if shape_[axis] > 1 and strides[axis] != apart:
-            return False
-    return shape_[0] < 2 or strides[0] == apart * shape_[1]
-
-
 def _layout(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     p = problem
     if p.variant != "backward_data" and (
-        p.w_strides[-2] != p.group_channels or not _even(p.w_strides, (1, *p.w_shape[1:]))
+        p.w_strides[-2] != p.group_channels or not even(p.w_strides, (1, *p.w_shape[1:]))
     ):
         yield Violation("amd-dense", "the taps of a filter do not lie side by side", _REMEDY)
-    if p.variant == "backward_weight" and not _even(p.y_strides, p.y_shape):
+    if p.variant == "backward_weight" and not even(p.y_strides, p.y_shape):
         yield Violation("amd-dense", "the pixels of y do not lie at equal distances", _REMEDY)
     if schedule.special != "pointwise":
         return
     if {*p.window, *p.stride} != {1} or any(p.before) or p.out != p.size:
         message = "the kernel is for windows of one tap, without stride or padding"
         yield Violation("amd-pointwise", message, _REMEDY)
-    elif not _even(*((p.y_strides, p.y_shape) if p.variant == "backward_data" else (p.x_strides, p.x_shape))):
+    elif not even(*((p.y_strides, p.y_shape) if p.variant == "backward_data" else (p.x_strides, p.x_shape))):
         yield Violation("amd-dense", "the pixels that are read do not lie at equal distances", _REMEDY)
 
 

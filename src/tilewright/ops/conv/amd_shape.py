@@ -8,7 +8,7 @@ from math import prod
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.ck_tile_shape import Shape
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
-from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.spec import ConvSignature
 
 # How the operands of a direction lie: which of them is contiguous along k.
@@ -90,3 +90,13 @@ def walking_registers(signature: ConvSignature, schedule: CkTileConvSchedule) ->
 def residues(problem: ConvProblem) -> int:
     """Of backward_data: residues of the strides, whose pixels are read at the same taps."""
     return prod(min(stride, size) for stride, size in zip(problem.stride, problem.size, strict=True))
+
+
+def even(strides: Sizes, sizes: Sizes) -> bool:
+    """Whether pixels lie at equal distances, images too; a stride along one pixel says nothing."""
+    apart = strides[-2]
+    for axis in range(len(sizes) - 3, 0, -1):
+        apart *= sizes[axis + 1]
+        if sizes[axis] > 1 and strides[axis] != apart:
+            return False
+    return sizes[0] < 2 or strides[0] == apart * sizes[1]
