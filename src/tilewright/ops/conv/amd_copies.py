@@ -12,7 +12,7 @@ from math import prod
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 from tilewright.ops.ck_tile_shape import NATIVE_BYTES
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
+from tilewright.ops.conv.amd_schedules import FastSchedule
 from tilewright.ops.conv.amd_shape import even, loads
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 
@@ -21,7 +21,7 @@ WRITTEN = {"forward": "y", "backward_data": "x", "backward_weight": "w"}
 _REMEDY = "use another kernel of the pool"
 
 
-def copied_limits(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
+def copied_limits(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Why nothing is copied; what the kernel does with the copies is for others to say."""
     p, inner = problem, copied(schedule, problem)
     made = copies(schedule, problem)
@@ -47,14 +47,14 @@ def _row(problem: ConvProblem, name: str, channels: int) -> int:
     return -(-channels // whole) * whole
 
 
-def grains(schedule: CkTileConvSchedule, problem: ConvProblem) -> tuple[int, int]:
+def grains(schedule: FastSchedule, problem: ConvProblem) -> tuple[int, int]:
     """Multiples of which a group's channels and filters are in copies: whole loads of one group, or of merged ones."""
     a, b = loads(problem.signature, schedule)
     together = max(1, a // (schedule.merged & -schedule.merged))
     return (max(together, b), 1) if problem.variant == "forward" else (b, together)
 
 
-def copied(schedule: CkTileConvSchedule, problem: ConvProblem) -> ConvProblem:
+def copied(schedule: FastSchedule, problem: ConvProblem) -> ConvProblem:
     """The convolution of the copies, and of what is not copied."""
     p = problem
     fine_channels, fine_filters = grains(schedule, p)
@@ -69,12 +69,12 @@ def copied(schedule: CkTileConvSchedule, problem: ConvProblem) -> ConvProblem:
     return larger.laid(**{f"{one}_strides": strides for one, strides in kept.items()})
 
 
-def copies(schedule: CkTileConvSchedule, problem: ConvProblem) -> str:
+def copies(schedule: FastSchedule, problem: ConvProblem) -> str:
     """Which of x, w and y are copied: what the kernel cannot take where it lies."""
     return _copies(schedule, problem, copied(schedule, problem))
 
 
-def _copies(schedule: CkTileConvSchedule, p: ConvProblem, larger: ConvProblem) -> str:
+def _copies(schedule: FastSchedule, p: ConvProblem, larger: ConvProblem) -> str:
     a, b = loads(p.signature, schedule)
     forward, data, weight = (p.variant == one for one in ("forward", "backward_data", "backward_weight"))
     more_groups = larger.groups != p.groups

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule, tiled_schedules
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -56,6 +57,10 @@ class CkTileConvSchedule:
         if self.merged > 1:
             parts.append(f"merged{self.merged}")
         return "_".join(parts)
+
+
+# Kernels that multiply in tiles: what they have in common is `tile`, `vectors`, `split_k`, `special` and `merged`.
+FastSchedule = CkTileConvSchedule | TiledConvSchedule
 
 
 def example_schedule() -> CkTileConvSchedule:
@@ -216,4 +221,5 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     """What the pool proposes for one signature; some of it may be illegal."""
     if warp_tiles(signature, arch) and "wmma" not in arch.features:
         yield from _default(signature, arch) if pool == "default" else _swept(pool, signature, arch)
+    yield from tiled_schedules(pool, signature, arch)
     yield LoopsSchedule()

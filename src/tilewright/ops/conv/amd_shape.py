@@ -7,7 +7,9 @@ from math import prod
 
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.ck_tile_shape import Shape
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
+from tilewright.ops.conv import amd_tiled
+from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, FastSchedule
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -68,8 +70,17 @@ def lane_vectors(signature: ConvSignature, schedule: CkTileConvSchedule) -> tupl
     return shape.width_a(*product), shape.width_b(*product)
 
 
-def loads(signature: ConvSignature, schedule: CkTileConvSchedule) -> tuple[int, int]:
+def threads(signature: ConvSignature, schedule: FastSchedule) -> int:
+    """Of a block."""
+    if isinstance(schedule, TiledConvSchedule):
+        return amd_tiled.threads(schedule)
+    return shape.threads(as_product(signature, schedule)[1])
+
+
+def loads(signature: ConvSignature, schedule: FastSchedule) -> tuple[int, int]:
     """Elements of one load of A and of B."""
+    if isinstance(schedule, TiledConvSchedule):
+        return schedule.vectors[0], schedule.vectors[1]
     a, b = lane_vectors(signature, schedule)
     return min(a, schedule.vectors[0]), min(b, schedule.vectors[1])
 
