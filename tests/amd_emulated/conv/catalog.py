@@ -11,6 +11,7 @@ from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT
 from tests.amd_emulated.number_formats import ORDINARY
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, Shape
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, accumulator
 
@@ -55,6 +56,23 @@ def ck_tile(
         pipeline, (64, 64, deep), step, (2, 2, 1), vectors, scheduler, store, split_k, special, merged
     )  # fmt: skip
     return KernelSpec("conv", signature, schedule, gpu)
+
+
+def tiled(
+    gpu: str,
+    what: tuple[str, int, str],
+    vectors: Shape,
+    *,
+    fused: tuple[str, int] = ("PassThrough", 0),
+    **more: Any,
+) -> KernelSpec:
+    """A tile of 64 x 64, by four waves, without CK Tile."""
+    variant, rank, dtype = what
+    result = "int32" if dtype == "int8" else dtype
+    signature = ConvSignature(variant, rank, dtype, accumulator(dtype), result, result, *fused)
+    deep = {"int8": 64, "fp32": 16}.get(dtype, 32)
+    pipeline = "fma" if dtype == "fp32" else "wmma"
+    return KernelSpec("conv", signature, TiledConvSchedule(pipeline, (64, 64, deep), (2, 2, 1), vectors, **more), gpu)
 
 
 G2, G3, G4, R3, R4 = "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"
@@ -103,6 +121,16 @@ def cases() -> tuple[Case, ...]:
          ck_tile(G2, (WEIGHT, 2, "bf16"), "compv4", (8, 8, 8), split_k=4, special="copied")),
         ("mem backward_weight 3D fp16 in copies",
          ck_tile(G3, (WEIGHT, 3, "fp16"), "mem", (8, 8, 8), special="copied")),
+        ("wmma forward fp16 on gfx1100, bias and residual",
+         tiled(R3, (FORWARD, 2, "fp16"), (8, 8, 8), fused=("Silu", 2))),
+        ("wmma forward 3D int8 on gfx1201, odd channels", tiled(R4, (FORWARD, 3, "int8"), (1, 4, 4))),
+        ("wmma forward bf16 on gfx1201 in copies, groups merged",
+         tiled(R4, (FORWARD, 2, "bf16"), (8, 1, 8), special="copied", merged=32)),
+        ("fma backward_data 3D fp32 on gfx1201 in copies", tiled(R4, (DATA, 3, "fp32"), (4, 4, 4), special="copied")),
+        ("wmma backward_data bf16 on gfx1100", tiled(R3, (DATA, 2, "bf16"), (2, 2, 8))),
+        ("wmma backward_weight fp16 on gfx1201, split", tiled(R4, (WEIGHT, 2, "fp16"), (4, 8, 8), split_k=4)),
+        ("fma backward_weight fp32 on gfx1100 in copies",
+         tiled(R3, (WEIGHT, 2, "fp32"), (4, 4, 4), split_k=16, special="copied")),
     ]  # fmt: skip
     return tuple(Case(label, one) for label, one in found)
 

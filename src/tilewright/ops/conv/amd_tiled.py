@@ -25,7 +25,7 @@ WAVE, MATRIX, ACCESS_BYTES, SUM_BYTES = 32, 16, 16, 4
 FMA_LINES = 16  # lines of B that threads share out; each has every 16th
 ARCHS = ("gfx11", "gfx120")  # whose matrix instructions the kernels know
 MAX_THREADS = 1024
-MAX_REGISTERS = 192  # of a lane, counted: the rest is addresses and what the compiler wants
+MAX_REGISTERS = 176  # of a lane, counted: the rest is addresses and what the compiler wants
 
 
 @dataclass(frozen=True, slots=True)

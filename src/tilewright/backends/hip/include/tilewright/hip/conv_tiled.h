@@ -174,7 +174,8 @@ template <class Config> struct StagedProduct<Config, fp32> {
     return *reinterpret_cast<const Piece *>(from + Lines::at(line, k));
   }
   TW_GPU void multiply(const fp32 *a, const fp32 *b) {
-#pragma unroll
+    // Unrolled, the compiler would read all of the stage at once, and spill.
+#pragma clang loop unroll(disable)
     for (int k = 0; k < Config::tile_k; k += width) {
       Piece of_b[each_n];
 #pragma unroll
