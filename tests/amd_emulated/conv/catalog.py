@@ -123,7 +123,7 @@ def cases() -> tuple[Case, ...]:
          ck_tile(G3, (WEIGHT, 3, "fp16"), "mem", (8, 8, 8), special="copied")),
         ("wmma forward fp16 on gfx1100, bias and residual",
          tiled(R3, (FORWARD, 2, "fp16"), (8, 8, 8), fused=("Silu", 2))),
-        ("wmma forward 3D int8 on gfx1201, odd channels", tiled(R4, (FORWARD, 3, "int8"), (1, 4, 4))),
+        ("wmma forward 3D int8 on gfx1201", tiled(R4, (FORWARD, 3, "int8"), (4, 8, 4))),
         ("wmma forward bf16 on gfx1201 in copies, groups merged",
          tiled(R4, (FORWARD, 2, "bf16"), (8, 1, 8), special="copied", merged=32)),
         ("fma backward_data 3D fp32 on gfx1201 in copies", tiled(R4, (DATA, 3, "fp32"), (4, 4, 4), special="copied")),
