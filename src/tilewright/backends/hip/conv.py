@@ -141,7 +141,7 @@ def _tiled(spec: KernelSpec) -> dict[str, Any]:
     return {
         "kernel": "ConvCopied" if h.special == "copied" else "Conv",
         "numbers": numbers,
-        "switches": {"pointwise": h.special == "pointwise"},
+        "switches": {"pointwise": h.special == "pointwise", "matrix": h.pipeline == "wmma"},
         "shared": False,
     }
 

@@ -28,7 +28,7 @@ LOOP_RATE = 5.0e11  # products of the loops a second
 WALKING = 1.05  # of a product whose rows are found pixel by pixel
 LOADS_A_SECOND = 2.4e12  # of lanes, all compute units together
 RDNA_CLOCK, RDNA_MEMORY, RDNA_SHARE = 2.4e9, 8.0e11, 0.5
-RDNA_MACS = {4: 64, 2: 256, 1: 256}  # a clock, of one compute unit, by the bytes of an element
+WMMA_MACS, FMA_MACS = 256, 64  # a clock, of one compute unit
 COPIED = 1.5e12  # bytes a second, read and written
 
 
@@ -79,9 +79,9 @@ def _tiled(spec: KernelSpec, sizes: tuple[int, int, int], batch: int, moved: int
     turns = -(-tiles[2] // h.split_k)
     waves = amd_tiled.threads(h) // amd_tiled.WAVE
     together = max(1, 8 // waves)  # blocks of one compute unit that fill it
-    rounds = -(-tiles[0] * tiles[1] * h.split_k * batch // (arch.compute_units * together))
+    rounds = -(-tiles[0] * tiles[1] * h.split_k * batch // (max(1, arch.compute_units) * together))
     reuse = min(1.0, h.tile[0] * h.tile[1] / (h.tile[0] + h.tile[1]) / 48)  # small tiles are fed from LDS too often
-    speed = RDNA_MACS[shape.bytes_of(spec.signature.dtype)] * RDNA_CLOCK * RDNA_SHARE * reuse / together
+    speed = (WMMA_MACS if h.pipeline == "wmma" else FMA_MACS) * RDNA_CLOCK * RDNA_SHARE * reuse / together
     compute = rounds * (turns + 1) * prod(h.tile) / speed
     sums = 2 * h.split_k * sizes[0] * sizes[1] * batch * 4 if h.split_k > 1 else 0
     return START * (2 if h.split_k > 1 else 1) + max(compute, (moved + sums) / RDNA_MEMORY)

@@ -219,7 +219,13 @@ def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileCo
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
-    if warp_tiles(signature, arch) and "wmma" not in arch.features:
+    if warp_tiles(signature, arch) and "wmma" not in arch.features and not _turned(signature, arch):
         yield from _default(signature, arch) if pool == "default" else _swept(pool, signature, arch)
-    yield from tiled_schedules(pool, signature, arch)
+    else:
+        yield from tiled_schedules(pool, signature, arch)
     yield LoopsSchedule()
+
+
+def _turned(signature: ConvSignature, arch: Arch) -> bool:
+    """Gradients of fp32 are read from LDS transposed, which gfx950 has no instruction for: amd-transposed-load."""
+    return signature.dtype == "fp32" and signature.variant != "forward" and "lds-transpose" in arch.features

@@ -1,7 +1,7 @@
-"""Convolution on GPUs for which CK Tile's headers have no product: RDNA 3 and 4.  How its kernels compute, and rules.
+"""Convolution where CK Tile's headers have no product.  How its kernels compute, and rules.
 
-wmma   fp16, bf16 and int8 by matrix instructions, 16 x 16 sums of a wave at a time
-fma    fp32, which they have none for, by multiply-adds
+wmma   RDNA 3 and 4: fp16, bf16 and int8 by matrix instructions, 16 x 16 sums of a wave at a time
+fma    any GPU, by multiply-adds: fp32 of RDNA, int8 of gfx90a, gradients of fp32 of gfx950, all of gfx908 and gfx1250
 
 Operands, results and copies are those of the CK Tile kernels (`hip/conv_tiled.h`).
 """
@@ -64,6 +64,10 @@ class TiledConvSchedule:
         return "_".join(parts)
 
 
+def has_wmma(signature: ConvSignature, arch: Arch) -> bool:
+    return arch.name.startswith(ARCHS) and signature.dtype != "fp32"
+
+
 def threads(schedule: TiledConvSchedule) -> int:
     return WAVE * prod(schedule.warp_grid)
 
@@ -82,7 +86,7 @@ def registers(signature: ConvSignature, schedule: TiledConvSchedule) -> int:
     if schedule.pipeline == "wmma":
         multiplied = 8 * (n // (MATRIX * schedule.warp_grid[1]) + 1)
     else:
-        multiplied = 4 * (n // FMA_LINES + 1)
+        multiplied = 5 * (n // FMA_LINES + 1)
     places = sum(
         -(-lines * k // lanes // width) * each
         for lines, width, each in zip((m, n), schedule.vectors, (1 + signature.spatial, 2), strict=False)
@@ -93,12 +97,9 @@ def registers(signature: ConvSignature, schedule: TiledConvSchedule) -> int:
 def rules(signature: ConvSignature, schedule: object, arch: Arch) -> Iterator[Violation]:
     if not isinstance(schedule, TiledConvSchedule):
         return
-    if not arch.name.startswith(ARCHS):
-        message = f"{arch.name}: {schedule.pipeline} knows the instructions of {' and '.join(ARCHS)} alone"
-        yield Violation("amd-tiled", message, "use the kernels of the arch's pool")
-    if (schedule.pipeline == "fma") != (signature.dtype == "fp32"):
-        message = f"{schedule.pipeline} with {signature.dtype}: wmma has no fp32, and fma nothing else"
-        yield Violation("amd-tiled", message, "use fma for fp32 and wmma for others")
+    if schedule.pipeline == "wmma" and not has_wmma(signature, arch):
+        message = f"{arch.name} with {signature.dtype}: WMMA is known of {' and '.join(ARCHS)}, for narrow types"
+        yield Violation("amd-wmma", message, "use fma")
     broken = list(_tile(signature, schedule))
     yield from broken
     if broken:
@@ -160,8 +161,7 @@ _MERGED = ((4, 16), (8, 8), (16, 4), (32, 1))  # groups, and their channels: as 
 
 def _made(signature: ConvSignature, tile: Shape, grid: Shape, vectors: Shape) -> TiledConvSchedule:
     deep = tile[2] * 2 // DTYPES[signature.dtype].bytes
-    pipeline = "fma" if signature.dtype == "fp32" else "wmma"
-    return TiledConvSchedule(pipeline, (tile[0], tile[1], deep), grid, vectors)
+    return TiledConvSchedule("wmma", (tile[0], tile[1], deep), grid, vectors)
 
 
 def _vectors(signature: ConvSignature) -> tuple[int, int]:
@@ -212,5 +212,5 @@ def _swept(pool: str, signature: ConvSignature) -> Iterator[TiledConvSchedule]:
 
 def tiled_schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[TiledConvSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
-    if arch.name.startswith(ARCHS):
-        yield from _default(signature) if pool == "default" else _swept(pool, signature)
+    for one in _default(signature) if pool == "default" else _swept(pool, signature):
+        yield one if has_wmma(signature, arch) else replace(one, pipeline="fma")

@@ -1,9 +1,9 @@
-// A convolution on GPUs for which CK Tile's headers have no product: RDNA 3 and 4, in waves of 32 lanes.
+// A convolution where CK Tile's headers have no product: on RDNA 3 and 4, and by multiply-adds on any GPU.
 //
 // A block stages tile_m lines of A and tile_n lines of B, tile_k deep, in LDS, k along the rows.  While it multiplies them,
-// its lanes already hold what comes next.  fp16, bf16 and int8 are multiplied by WMMA, 16 x 16 sums a wave at a time; fp32
-// by multiply-adds, of which a lane has a square of lines.  Operands, classes of pixels, merged groups, parts of a split k
-// and the way out are those of the CK Tile kernels.
+// its lanes already hold what comes next.  fp16, bf16 and int8 are multiplied by WMMA in waves of 32 lanes, 16 x 16 sums a
+// wave at a time; fp32, and what a GPU has no such instruction for, by multiply-adds, of which a lane has a square of
+// lines.  Operands, classes of pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
 #pragma once
 #include <tilewright/hip/conv_maps.h>
 
@@ -104,7 +104,8 @@ template <class Map, int lines, int deep, int threads, int width, bool along_k> 
 };
 
 // The product by WMMA.  A wave has every warp_grid'th 16 lines of either operand.
-template <class Config, class T> struct StagedProduct {
+template <class Config, class T, bool matrix> struct StagedProduct;
+template <class Config, class T> struct StagedProduct<Config, T, true> {
   static constexpr int repeat_m = Config::tile_m / (Config::warp_grid_m * 16),
                        repeat_n = Config::tile_n / (Config::warp_grid_n * 16);
   static constexpr int turns = repeat_m, band = Config::warp_grid_m * 16;  // rows of the tile that leave together
@@ -158,22 +159,34 @@ template <class Config, class T> struct StagedProduct {
 };
 
 // The product by multiply-adds: a thread has every 16th line of B, and as far apart ones of A.
-template <class Config> struct StagedProduct<Config, fp32> {
+template <class Config, class T> struct StagedProduct<Config, T, false> {
+  using Sum = typename Config::Acc;
   static constexpr int across = 16, down = Config::threads / across;
   static constexpr int each_m = Config::tile_m / down, each_n = Config::tile_n / across;
-  static constexpr int turns = each_m, band = down, row = Config::tile_n + 4, width = 4;
-  using Lines = StagedLines<fp32, Config::tile_k>;
-  fp32 sums[each_m][each_n] = {};
+  static constexpr int turns = each_m, band = down, row = Config::tile_n + 4;
+  using Lines = StagedLines<T, Config::tile_k>;
+  static constexpr int width = Lines::piece < 4 ? Lines::piece : 4;  // deep, of one step
+  Sum sums[each_m][each_n] = {};
 
   static TW_GPU int x() { return int(threadIdx.x) % across; }
   static TW_GPU int y() { return int(threadIdx.x) / across; }
-  struct alignas(16) Piece {
-    fp32 v[width];
+  struct Piece {
+    Sum v[width];
   };
-  static TW_GPU Piece piece(const fp32 *from, int line, int k) {
-    return *reinterpret_cast<const Piece *>(from + Lines::at(line, k));
+  static TW_GPU Piece piece(const T *from, int line, int k) {
+    struct alignas(width * sizeof(T)) Whole {
+      T v[width];
+    };
+    const Whole whole = *reinterpret_cast<const Whole *>(from + Lines::at(line, k));
+    Piece found;
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      if constexpr (is_integer<T>::value) found.v[i] = Sum(whole.v[i]);
+      else found.v[i] = to_float(whole.v[i]);
+    }
+    return found;
   }
-  TW_GPU void multiply(const fp32 *a, const fp32 *b) {
+  TW_GPU void multiply(const T *a, const T *b) {
     // Unrolled, the compiler would read all of the stage at once, and spill.
 #pragma clang loop unroll(disable)
     for (int k = 0; k < Config::tile_k; k += width) {
@@ -186,13 +199,19 @@ template <class Config> struct StagedProduct<Config, fp32> {
 #pragma unroll
         for (int j = 0; j < each_n; ++j)
 #pragma unroll
-          for (int one = 0; one < width; ++one) sums[i][j] = __builtin_fmaf(of_a.v[one], of_b[j].v[one], sums[i][j]);
+          for (int one = 0; one < width; ++one) add(sums[i][j], of_a.v[one], of_b[j].v[one]);
       }
     }
   }
-  template <int turn> TW_GPU void put(fp32 *to) const {
+  template <int turn> TW_GPU void put(Sum *to) const {
 #pragma unroll
     for (int j = 0; j < each_n; ++j) to[y() * row + j * across + x()] = sums[turn][j];
+  }
+
+ private:
+  static TW_GPU void add(Sum &sum, Sum a, Sum b) {
+    if constexpr (is_integer<T>::value) sum = Sum(uint32_t(sum) + uint32_t(a * b));
+    else sum = __builtin_fmaf(a, b, sum);
   }
 };
 
@@ -205,7 +224,7 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
   using typename Operands::Launched;
   using T = typename Config::A;
   using Sum = typename Config::Acc;
-  using Product = StagedProduct<Config, T>;
+  using Product = StagedProduct<Config, T, Config::matrix>;
   using Lines = StagedLines<T, Config::tile_k>;
   static constexpr bool weight = Config::variant == ConvVariant::backward_weight,
                         data = Config::variant == ConvVariant::backward_data;
