@@ -122,7 +122,7 @@ def test_the_floor_is_no_candidate_where_there_is_another() -> None:
     offered = [one for one in candidates if CONV.padded(one, problem) is not None]
     assert offered, "copies mend what the others lack"
     assert all(not CONV.supports(one, CONV.padded(one, problem)) for one in offered)
-    for arch in (NVIDIA, AMD):  # where nothing copies channels that lie apart, the floor takes them
+    for arch in (NVIDIA, AMD):  # copies of channels that lie apart are a kernel's own there
         assert all(CONV.padded(one, problem) is None for one in CONV.candidates(problem.signature, arch))
         assert not CONV.supports(CONV.generic_spec(problem.signature, arch), problem)
 

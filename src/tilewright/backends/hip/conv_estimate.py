@@ -84,7 +84,7 @@ def _tiled(spec: KernelSpec, sizes: tuple[int, int, int], batch: int, moved: int
     speed = (WMMA_MACS if h.pipeline == "wmma" else FMA_MACS) * RDNA_CLOCK * RDNA_SHARE * reuse / together
     compute = rounds * (turns + 1) * prod(h.tile) / speed
     sums = 2 * h.split_k * sizes[0] * sizes[1] * batch * 4 if h.split_k > 1 else 0
-    return START * (2 if h.split_k > 1 else 1) + max(compute, (moved + sums) / RDNA_MEMORY)
+    return float(START * (2 if h.split_k > 1 else 1) + max(compute, (moved + sums) / RDNA_MEMORY))
 
 
 def _loading(spec: KernelSpec, sizes: tuple[int, int, int], batch: int) -> float:

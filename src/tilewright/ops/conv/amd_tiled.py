@@ -184,7 +184,7 @@ def _default(signature: ConvSignature) -> Iterator[TiledConvSchedule]:
         yield replace(middle, vectors=(narrow, narrow, stored), split_k=16 if weight else 1)
     if not weight:
         for merged, channels in _MERGED:
-            made = _made(signature, *rows[3], (widest, min(widest, channels), stored))
+            made = _made(signature, *_PIXELS[3], (widest, min(widest, channels), stored))
             yield replace(made, merged=merged)
             yield replace(made, merged=merged, special="copied")
 

@@ -103,7 +103,9 @@ template <class T, class Launched> struct Merged {
   Bytes<T> memory{};
   int rows = 0, columns = 0;
   const Launched *x = nullptr;
-  static constexpr Place no_row{0, -1}, no_column{0, -2};
+  // Functions, for the compiler would load constants from memory.
+  static TW_GPU Place no_row() { return {0, -1}; }
+  static TW_GPU Place no_column() { return {0, -2}; }
 
   TW_GPU uint32_t at(const Row &row, const Column &column) const {
     return row.group == column.group ? row.at + column.at : nowhere;
@@ -115,11 +117,11 @@ template <class T, class Launched> struct MergedFilters : Merged<T, Launched> {
   using typename Base::Place;
 
   TW_GPU Place row(int r) const {
-    if (r >= this->rows) return Base::no_row;
+    if (r >= this->rows) return Base::no_row();
     return {uint32_t(r) * uint32_t(this->x->b_stride) * uint32_t(sizeof(T)), this->x->outer.quotient(r)};
   }
   TW_GPU Place column(int c) const {
-    if (c >= this->columns) return Base::no_column;
+    if (c >= this->columns) return Base::no_column();
     const auto &x = *this->x;
     const int tap = x.depth.quotient(c), channel = c - tap * int(x.depth.by), group = x.inner.quotient(channel);
     return {uint32_t(channel + (tap - group) * int(x.inner.by)) * uint32_t(sizeof(T)), group};
@@ -132,12 +134,12 @@ template <class T, class Launched, int spatial> struct MergedTaps : Merged<T, La
   const ConvClass *c = nullptr;
 
   TW_GPU Place row(int r) const {
-    if (r >= this->rows) return Base::no_row;
+    if (r >= this->rows) return Base::no_row();
     const auto found = TapOfFilter::of<spatial>(*this->x, *c, r);
     return {uint32_t(found.at) * uint32_t(sizeof(T)), this->x->inner.quotient(found.filter)};
   }
   TW_GPU Place column(int column) const {
-    if (column >= this->columns) return Base::no_column;
+    if (column >= this->columns) return Base::no_column();
     const int group = this->x->outer.quotient(column);
     return {uint32_t(column - group * int(this->x->outer.by)) * uint32_t(sizeof(T)), group};
   }
