@@ -65,9 +65,13 @@ template <class Config> struct ConvCopied : PlainKernel {
   static ConvCopy::Spread spread(int64_t groups, int64_t own, int64_t each) {
     return {divider(each), int(own), int(groups)};
   }
+  // As a problem has it in Python: of all operands or none.
+  static bool aligned(const tw_conv_args &x) {
+    return !Inner::apart(x.x, 16) && !Inner::apart(x.w, 16) && !Inner::apart(x.y, 16);
+  }
   // Whether the kernel can read an operand where it lies; of results whether it can write it.
-  static bool taken(const void *at, const int64_t *strides, bool result, int load) {
-    if (strides[4] != 1 || (!result && Inner::apart(at, load * int64_t(sizeof(T))))) return false;
+  static bool taken(bool aligned, const int64_t *strides, bool result, int load) {
+    if (strides[4] != 1 || (!result && load > 1 && !aligned)) return false;
     for (int i = 0; i < 4; ++i)
       if (strides[i] < 0 || (!result && strides[i] % load)) return false;
     return true;
@@ -87,12 +91,12 @@ template <class Config> struct ConvCopied : PlainKernel {
     const int of_x = weight ? Config::read_b : Config::read_a;
     const bool taps = data || (x.w_strides[3] == x.channels && Inner::even(x.w_strides, 1, x.window));
     const auto images = spread(1, x.batch, x.batch > 0 ? x.batch : 1);
-    made.x = one(more_groups || more_channels || !taken(x.x, x.x_strides, data, of_x), data, x.size, images,
+    made.x = one(more_groups || more_channels || !taken(aligned(x), x.x_strides, data, of_x), data, x.size, images,
                  spread(x.groups, x.channels, made.channels), x.batch, made.groups * made.channels, data);
     made.w = one(more_groups || more_channels || more_filters || !taps || !taken_w(x), weight, x.window,
                  spread(x.groups, x.filters, made.filters), spread(1, x.channels, made.channels),
                  made.groups * made.filters, made.channels, false);
-    made.y = one(more_groups || more_filters || !taken(x.y, x.y_strides, forward, Config::read_a) ||
+    made.y = one(more_groups || more_filters || !taken(aligned(x), x.y_strides, forward, Config::read_a) ||
                      (weight && !Inner::even(x.y_strides, x.batch, x.out)),
                  forward, x.out, images, spread(x.groups, x.filters, made.filters), x.batch, made.groups * made.filters,
                  forward);
@@ -100,9 +104,9 @@ template <class Config> struct ConvCopied : PlainKernel {
   }
   // Forward reads a filter as one row, of merged groups a tap of it; only its beginning need be whole.
   static bool taken_w(const tw_conv_args &x) {
-    if (!forward) return taken(x.w, x.w_strides, weight, Config::read_b);
-    return taken(x.w, x.w_strides, true, 1) && x.w_strides[0] % Config::read_b == 0 &&
-           !Inner::apart(x.w, Config::read_b * int64_t(sizeof(T)));
+    if (!forward) return taken(aligned(x), x.w_strides, weight, Config::read_b);
+    return taken(true, x.w_strides, true, 1) && x.w_strides[0] % Config::read_b == 0 &&
+           (Config::read_b == 1 || aligned(x));
   }
 
   // The problem in copies, which lie one after another from `room` on.
