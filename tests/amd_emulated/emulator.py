@@ -393,7 +393,7 @@ class Counts:
 
     @property
     def matrix(self) -> int:
-        return sum(count for name, count in self.instructions.items() if name.startswith("V_MFMA"))
+        return sum(count for name, count in self.instructions.items() if name.startswith(("V_MFMA", "V_WMMA")))
 
 
 def load(image: bytes) -> Program:

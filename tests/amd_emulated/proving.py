@@ -167,7 +167,7 @@ def proven() -> tuple[str, ...]:
     return tuple(sorted(one.parent.name for one in HERE.glob("*/proving.py")))
 
 
-def modelled() -> tuple[str, ...]:
-    """Archs that are emulated and known to the product; those of one kind of kernel count less."""
+def modelled(rdna: int = 1) -> tuple[str, ...]:
+    """Archs that are emulated and known to the product; RDNA `rdna` times for four times of CDNA."""
     known = [all_archs()[one] for one in MODELLED if one in all_archs()]
-    return tuple(one.name for one in known for _ in range(4 if one.family == "cdna" else 1))
+    return tuple(one.name for one in known for _ in range(4 if one.family == "cdna" else rdna))

@@ -14,6 +14,7 @@ from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 from tilewright.ops.gemm import (
@@ -95,6 +96,12 @@ SPECS = {
         ConvSignature("backward_weight", 3, "bf16", "fp32", "fp32", "fp32"),
         CkTileConvSchedule("compv4", (128, 128, 32), (32, 32, 16), (2, 2, 1), (8, 8, 4), split_k=16),
         "gfx942",
+    ),
+    "conv_hip_wmma": KernelSpec(
+        "conv",
+        ConvSignature("forward", 2, "fp16", "fp32", "fp16", "fp16"),
+        TiledConvSchedule("wmma", (64, 64, 32), (2, 2, 1), special="copied"),
+        "gfx1201",
     ),
 }  # fmt: skip
 SUFFIXES = {"cuda": "cu", "hip": "hpp"}

@@ -120,7 +120,7 @@ def test_the_floor_is_no_candidate_where_there_is_another() -> None:
     assert candidates
     assert floor not in candidates
     assert not [one for one in candidates if CONV.supports(one, problem) and not CONV.supports(one, problem.dense())]
-    for arch in (NVIDIA, AMD):  # where nothing copies channels that lie apart, the floor takes them
+    for arch in (NVIDIA, AMD):  # copies of channels that lie apart are a kernel's own there
         assert all(CONV.padded(one, problem) is None for one in CONV.candidates(problem.signature, arch))
         assert not CONV.supports(CONV.generic_spec(problem.signature, arch), problem)
 

@@ -2,6 +2,7 @@
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/hip/glue_mid_2025.h>
 #include <tilewright/hip/ck_tile_conv.h>
+#include <tilewright/hip/conv_copied.h>
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1_custom_policy.hpp>
 #include <ck_tile/ops/gemm/block/block_gemm_areg_breg_creg_v1.hpp>

@@ -23,6 +23,8 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem, ConvSignature, amd
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, schedules, strategies
 from tilewright.ops.conv.amd_shape import loads
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
+from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import VARIANTS, accumulator
@@ -41,6 +43,10 @@ def signature(variant: str = "forward", dtype: str = "fp16", spatial: int = 2) -
 def make(variant: str = "forward", dtype: str = "fp16", arch: str = "gfx942", **fields: Any) -> KernelSpec:
     changed: Any = replace(PLAIN, **fields)
     return KernelSpec("conv", signature(variant, dtype), changed, arch)
+
+
+def tiled(variant: str = "forward", arch: str = "gfx1100", **fields: Any) -> KernelSpec:
+    return KernelSpec("conv", signature(variant), TiledConvSchedule("wmma", (64, 64, 32), (2, 2, 1), **fields), arch)
 
 
 def problem(**fields: Any) -> ConvProblem:
@@ -155,6 +161,9 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
         strides[place] += rng.choice((1, 8, 64, 1 << 30)) * strides[place]
         changed: Any = {name: tuple(strides)}
         one = replace(one, **changed)
+    if rng.random() < 0.3:
+        one = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"
+                          if rng.random() < 0.7})  # fmt: skip
     return one
 
 
@@ -165,9 +174,12 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for variant in VARIANTS:
         split = 4 if variant == "backward_weight" else 1
         merged = () if split > 1 else ({"merged": 4, "vectors": (8, 2, 8)},)
-        for fields in ({}, {"vectors": (2, 2, 8)}, {"vectors": (1, 8, 8)}, {"special": "pointwise"}, *merged):
+        merged += tuple({**one, "special": "copied"} for one in merged)
+        kinds = ({}, {"vectors": (2, 2, 8)}, {"special": "pointwise"}, {"special": "copied"}, *merged)
+        for fields in (*kinds, {"vectors": (1, 8, 8)}, {"vectors": (2, 1, 8), "special": "copied"}):
             given: Any = {**fields, "split_k": split}
             specs.append(make(variant, **given))
+        specs += [tiled(variant, split_k=split, special=special) for special in ("any", "copied")]
     folder = tmp_path_factory.mktemp("hosted")
     return {spec.digest: kernel for spec, kernel in zip(specs, hip_kernels(specs, folder), strict=True)}
 
@@ -183,7 +195,7 @@ def test_both_checks_agree(hosted: dict[str, Any], variant: str) -> None:
     for kernel in kernels:
         for one in problems:
             made = stage(one)
-            for pointer in made.pointers:  # aligned, and nothing is read
+            for pointer in made.pointers:  # nothing is read
                 ctypes.c_void_p.from_address(ctypes.addressof(made.args) + pointer.offset).value = 1 << 20
             refused, violations = kernel.refusal(made.args), CONV.supports(kernel.spec, one)
             assert bool(refused) == bool(violations), (kernel.name, one, refused, violations)
@@ -259,9 +271,23 @@ def test_merged_groups_are_one_block(hosted: dict[str, Any]) -> None:
     assert [list(each.grid) for each in found] == [[1, 2, 1]]  # 98 pixels by 24 filters; two times four groups
 
 
-def test_archs_without_matrix_code_have_the_floor() -> None:
-    for arch in ("gfx908", "gfx1100", "gfx1201"):
-        assert list(schedules("full", signature(), arch_by_name(arch))) == [LoopsSchedule()]
+def test_archs_without_ck_tile_have_tiles_of_our_own_and_the_floor() -> None:
+    for arch, pipeline in (("gfx908", "fma"), ("gfx1250", "fma"), ("gfx1100", "wmma"), ("gfx1201", "wmma")):
+        *found, floor = schedules("full", signature(), arch_by_name(arch))
+        assert {one.pipeline for one in found} == {pipeline}
+        assert floor == LoopsSchedule()
+
+
+def test_copies_are_launches_before_and_after(hosted: dict[str, Any]) -> None:
+    one = problem(channels=20, filters=64)
+    first = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
+    spec = make(special="copied")
+    assert [each.threads for each in _launched(hosted, spec, one)] == [256] * 3, "x and w of 24 channels"
+    assert [each.threads for each in _launched(hosted, spec, first)] == [256] * 4, "and y is turned back"
+    made = stage(first)
+    room = hosted[spec.digest].workspace_bytes(made.args, 1)
+    copies = [2 * 81 * 24 * 2, 64 * 9 * 24 * 2, 2 * 49 * 64 * 2]
+    assert room == sum(-(-one // 256) * 256 for one in copies)
 
 
 def test_strategies_are_distinct_and_begin_with_the_widest() -> None:

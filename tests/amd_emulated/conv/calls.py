@@ -38,7 +38,7 @@ def prepare(spec: KernelSpec, one: Drawn) -> Call:
         memory[name] = Memory(s.dtype_d, shape, strides, one.lie(name).off * FORMATS[s.dtype_d].bytes)
         bits[name] = draw(rng, shape, FORMATS[s.dtype_d], one.values["d"])
         memory[name].put(bits[name])
-    multiplies = spec.schedule.pipeline != "loops" and one.batch > 0
+    multiplies = spec.schedule.pipeline not in ("loops", "fma") and one.batch > 0
     return Call(_filled(spec, one, memory), memory, (written,), partial(_expected, spec, one, bits), multiplies)
 
 

@@ -11,6 +11,7 @@ from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT
 from tests.amd_emulated.number_formats import ORDINARY
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, Shape
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, accumulator
 
@@ -44,6 +45,7 @@ def ck_tile(
     store: str = "cshuffle",
     split_k: int = 1,
     special: str = "any",
+    merged: int = 1,
     fused: tuple[str, int] = ("PassThrough", 0),
 ) -> KernelSpec:
     """A tile of 64 x 64, by four waves."""
@@ -51,9 +53,26 @@ def ck_tile(
     result = "int32" if dtype == "int8" else dtype
     signature = ConvSignature(variant, rank, dtype, accumulator(dtype), result, result, *fused)
     schedule = CkTileConvSchedule(
-        pipeline, (64, 64, deep), step, (2, 2, 1), vectors, scheduler, store, split_k, special
+        pipeline, (64, 64, deep), step, (2, 2, 1), vectors, scheduler, store, split_k, special, merged
     )  # fmt: skip
     return KernelSpec("conv", signature, schedule, gpu)
+
+
+def tiled(
+    gpu: str,
+    what: tuple[str, int, str],
+    vectors: Shape,
+    *,
+    fused: tuple[str, int] = ("PassThrough", 0),
+    **more: Any,
+) -> KernelSpec:
+    """A tile of 64 x 64, by four waves, without CK Tile."""
+    variant, rank, dtype = what
+    result = "int32" if dtype == "int8" else dtype
+    signature = ConvSignature(variant, rank, dtype, accumulator(dtype), result, result, *fused)
+    deep = {"int8": 64, "fp32": 16}.get(dtype, 32)
+    pipeline = "fma" if dtype == "fp32" else "wmma"
+    return KernelSpec("conv", signature, TiledConvSchedule(pipeline, (64, 64, deep), (2, 2, 1), vectors, **more), gpu)
 
 
 G2, G3, G4, R3, R4 = "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"
@@ -88,13 +107,42 @@ def cases() -> tuple[Case, ...]:
          ck_tile(G3, (WEIGHT, 2, "bf16"), "compv4", (2, 2, 8), split_k=4)),
         ("compv3 backward_weight 3D fp32",
          ck_tile(G2, (WEIGHT, 3, "fp32"), "compv3", (1, 1, 4), step=(32, 32, 8), deep=16)),
+        ("compv3 forward fp16 in copies, bias and residual",
+         ck_tile(G3, (FORWARD, 2, "fp16"), "compv3", (8, 8, 8), special="copied", fused=("Relu", 2))),
+        ("mem forward 3D int8 in copies",
+         ck_tile(G4, (FORWARD, 3, "int8"), "mem", (16, 16, 4), deep=64, special="copied")),
+        ("mem forward bf16 in copies, groups merged",
+         ck_tile(G2, (FORWARD, 2, "bf16"), "mem", (8, 1, 8), special="copied", merged=32)),
+        ("compv3 backward_data 3D fp32 in copies",
+         ck_tile(G3, (DATA, 3, "fp32"), "compv3", (4, 4, 4), step=(32, 32, 8), deep=16, special="copied")),
+        ("mem backward_data fp16 in copies, groups merged",
+         ck_tile(G4, (DATA, 2, "fp16"), "mem", (8, 4, 8), special="copied", merged=16)),
+        ("compv4 backward_weight bf16 in copies, split",
+         ck_tile(G2, (WEIGHT, 2, "bf16"), "compv4", (8, 8, 8), split_k=4, special="copied")),
+        ("mem backward_weight 3D fp16 in copies",
+         ck_tile(G3, (WEIGHT, 3, "fp16"), "mem", (8, 8, 8), special="copied")),
+        ("wmma forward fp16 on gfx1100, bias and residual",
+         tiled(R3, (FORWARD, 2, "fp16"), (8, 8, 8), fused=("Silu", 2))),
+        ("wmma forward 3D int8 on gfx1201", tiled(R4, (FORWARD, 3, "int8"), (4, 8, 4))),
+        ("wmma forward bf16 on gfx1201 in copies, groups merged",
+         tiled(R4, (FORWARD, 2, "bf16"), (8, 1, 8), special="copied", merged=32)),
+        ("fma backward_data 3D fp32 on gfx1201 in copies", tiled(R4, (DATA, 3, "fp32"), (4, 4, 4), special="copied")),
+        ("wmma backward_data bf16 on gfx1100", tiled(R3, (DATA, 2, "bf16"), (2, 2, 8))),
+        ("wmma backward_weight fp16 on gfx1201, split", tiled(R4, (WEIGHT, 2, "fp16"), (4, 8, 8), split_k=4)),
+        ("fma backward_weight fp32 on gfx1100 in copies",
+         tiled(R3, (WEIGHT, 2, "fp32"), (4, 4, 4), split_k=16, special="copied")),
     ]  # fmt: skip
     return tuple(Case(label, one) for label, one in found)
 
 
+def copies(spec: KernelSpec) -> bool:
+    """Whether the kernel takes any memory and channels, in copies."""
+    return getattr(spec.schedule, "special", "") == "copied"
+
+
 def problems(spec: KernelSpec, seed: int) -> Iterator[tuple[str, Drawn]]:
     """What each is meant to show, and the problem; sizes are as odd as the kernel's loads allow."""
-    wide = max(getattr(spec.schedule, "vectors", (1, 1))[:2])
+    wide = 1 if copies(spec) else max(getattr(spec.schedule, "vectors", (1, 1))[:2])
     s, rank = spec.signature, spec.signature.spatial
     values = {**dict.fromkeys(READ[s.variant], ORDINARY), "d": ORDINARY}
     kinds = ("channel", "full")[: s.num_d]
@@ -129,6 +177,15 @@ def problems(spec: KernelSpec, seed: int) -> Iterator[tuple[str, Drawn]]:
         "y": Lie(first, gaps=(0, *(2,) * (rank + 1))),
     }
     yield "channels first, gaps, odd addresses", one(2, 2, 3, 5, lies={**lies, "d1": lies["y"]})
+    every = dict.fromkeys(("x", "w", "y", "d1"), Lie(first))
+    yield "channels first, in whole accesses", one(2, 1, 32, 40, size=(8, 8, 8)[:rank], lies=every)
+    yield "channels first, depthwise", one(2, 37, 1, 1, lies=every)
+    backwards = {
+        "x": Lie(last, backwards=(1, rank + 1)),
+        "w": Lie(last, backwards=(0,)),
+        "y": Lie(last, backwards=(2,)),
+    }
+    yield "backwards, a stride", one(1, 2, 9, 12, stride=(2,) * rank, lies=backwards)
     if rank == 2:
         yield (
             "one dimension",

@@ -1,6 +1,6 @@
 """Convolutions drawn by seed: kernels from the pools as users have them, problems of every kind there is.
 
-Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
+Kernels: the arch evenly among those the emulator models (RDNA half as often), the pool evenly among default, full
 and profiler; direction, dimensions, element types, fused work and output evenly or as the weights below say; of what
 the pool proposes for them a pipeline, then a schedule evenly.  The plain loops are kept where a pool has nothing else,
 and one time in ten beside others.
@@ -154,7 +154,7 @@ def draw(seed: int, index: int) -> Entry:
 
 def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     def propose() -> tuple[str, Iterable[KernelSpec]]:
-        arch, pool = rng.choice(modelled()), rng.choice(POOLS)
+        arch, pool = rng.choice(modelled(rdna=2)), rng.choice(POOLS)
         return pool, op("conv").proposals(pool, arch, **draw_axes(rng))
 
     def vary(spec: KernelSpec) -> KernelSpec:

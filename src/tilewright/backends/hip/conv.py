@@ -15,9 +15,11 @@ from tilewright.backends.hip.profiles import DEFAULT, Needs, named, profile
 from tilewright.errors import ToolchainError
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv import amd_tiled
 from tilewright.ops.conv.amd import ck_tile_rules
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, example_schedule
 from tilewright.ops.conv.amd_shape import as_product, loads
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import OP, ConvSignature
@@ -27,7 +29,7 @@ COMPILE_MEMORY = 1 << 30
 LOOPS_MEMORY = 300 << 20
 # Windows of our own take the place of CK Tile's in these versions of the headers.
 VERSIONS = (DEFAULT,)
-_OURS = ["tilewright/hip/ck_tile_conv.h"]
+_OURS = ["tilewright/hip/ck_tile_conv.h", "tilewright/hip/conv_copied.h"]
 
 
 class HipConv(KernelsDefaults):
@@ -42,6 +44,8 @@ class HipConv(KernelsDefaults):
                 "switches": {},
                 "shared": False,
             }
+        if isinstance(spec.schedule, TiledConvSchedule):
+            return _tiled(spec)
         context = _context(spec)
         return {**context, "shared": False, "includes": context["pipeline"]["includes"]}
 
@@ -68,12 +72,15 @@ class HipConv(KernelsDefaults):
 
     def promises(self, spec: KernelSpec) -> Promises:
         """Matrix instructions; the loops have none."""
-        if isinstance(spec.schedule, LoopsSchedule):
+        if isinstance(spec.schedule, LoopsSchedule) or spec.schedule.pipeline == "fma":
             return Promises()
+        if isinstance(spec.schedule, TiledConvSchedule):
+            return Promises(("v_wmma_",))
         return GEMM.promises(_product(spec))
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return LOOPS_MEMORY if isinstance(spec.schedule, LoopsSchedule) else COMPILE_MEMORY
+        light = isinstance(spec.schedule, LoopsSchedule | TiledConvSchedule)
+        return LOOPS_MEMORY if light else COMPILE_MEMORY
 
 
 def _product(spec: KernelSpec) -> KernelSpec:
@@ -95,7 +102,7 @@ def _context(spec: KernelSpec) -> dict[str, Any]:
     return {
         "glue": names.glue,
         "ours": _OURS,
-        "kernel": "Conv",
+        "kernel": "ConvCopied" if h.special == "copied" else "Conv",
         "element": named(profile(version).types, "type", spec.signature.dtype, version),
         "bytes": shape.bytes_of(spec.signature.dtype),
         "pipeline": named(names.pipelines, "pipeline", h.pipeline, version),
@@ -112,6 +119,30 @@ def _context(spec: KernelSpec) -> dict[str, Any]:
             "persistent": False,
             "pointwise": h.special == "pointwise",
         },
+    }
+
+
+def _tiled(spec: KernelSpec) -> dict[str, Any]:
+    """Of a kernel without CK Tile; its own header has the product."""
+    h, s = spec.schedule, spec.signature
+    numbers: dict[str, Any] = {f"tile_{axis}": h.tile[i] for i, axis in enumerate("mnk")}
+    numbers |= {f"warp_grid_{axis}": h.warp_grid[i] for i, axis in enumerate("mn")}
+    numbers |= {
+        "split_k": h.split_k,
+        "merged": h.merged,
+        "threads": amd_tiled.threads(h),
+        "stages": 1,
+        "least_loops": 1,
+        "read_a": h.vectors[0],
+        "read_b": h.vectors[1],
+        "width_c": h.vectors[2],
+        "lds_bytes": amd_tiled.lds_bytes(s, h),
+    }
+    return {
+        "kernel": "ConvCopied" if h.special == "copied" else "Conv",
+        "numbers": numbers,
+        "switches": {"pointwise": h.special == "pointwise", "matrix": h.pipeline == "wmma"},
+        "shared": False,
     }
 
 

@@ -1,7 +1,9 @@
 """Convolution on AMD GPUs: what is legal, and what a legal kernel was not made for.
 
 compv3, compv4, mem   CDNA: the matrix product of GEMM's CK Tile kernels with another way in.  Rows are pixels, k taps
-                      and channels, found by the lanes themselves; groups are a batch.  Channels side by side
+                      and channels, found by the lanes themselves; groups are a batch.  Channels side by side, or,
+                      `copied`, any memory and channels in copies that the kernel makes in its workspace
+wmma, fma             RDNA 3 and 4: the same by a product of our own, for CK Tile's headers have none there
 loops                 the floor: any size, stride and element type, on every GPU
 """
 
@@ -14,24 +16,29 @@ from tilewright.arch import Arch
 from tilewright.ops import ck_tile_rules as product_rules
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import Violation
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, schedules
+from tilewright.ops.conv.amd_copies import copied, copied_limits
+from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, FastSchedule, schedules
 from tilewright.ops.conv.amd_shape import (
     as_product,
+    even,
     lane_vectors,
     loads,
     multiplied,
     native_store,
     residues,
+    threads,
     walking_registers,
 )
-from tilewright.ops.conv.problem import ConvProblem, Sizes
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
+from tilewright.ops.conv.amd_tiled import rules as tiled_rules
+from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
 __all__ = ["RULES", "SCHEDULES", "ck_tile_rules", "generic_schedule", "limits", "schedules", "signature_rules"]
 
 USUAL = "fp16"
-SCHEDULES: tuple[type[ConvSchedule], ...] = (CkTileConvSchedule, LoopsSchedule)
+SCHEDULES: tuple[type[ConvSchedule], ...] = (CkTileConvSchedule, TiledConvSchedule, LoopsSchedule)
 MAX_BYTES = product_rules.MAX_BYTES  # offsets inside an operand are 32-bit
 MAX_SIZE = 1 << 30
 MAX_THREADS = product_rules.MAX_THREADS
@@ -79,7 +86,7 @@ def _vectors(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> It
 
 
 def _split(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
-    if isinstance(schedule, CkTileConvSchedule) and schedule.split_k > 1 and signature.variant != "backward_weight":
+    if isinstance(schedule, FastSchedule) and schedule.split_k > 1 and signature.variant != "backward_weight":
         message = f"split_k {schedule.split_k} of {signature.variant}: its k is short"
         yield Violation("amd-split-k", message, "use split_k 1, or backward_weight")
 
@@ -104,20 +111,26 @@ def _registers(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
 
 
 def _merging(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
-    if isinstance(schedule, CkTileConvSchedule) and schedule.merged > 1 and signature.variant == "backward_weight":
+    if isinstance(schedule, FastSchedule) and schedule.merged > 1 and signature.variant == "backward_weight":
         message = (
             f"merged {schedule.merged} of backward_weight: filters of a group have no gradients of another's channels"
         )
         yield Violation("amd-merged", message, "use merged 1")
 
 
-RULES = (_signature, _product, _vectors, _split, _merging, _registers)
+RULES = (_signature, _product, _vectors, _split, _merging, _registers, tiled_rules)
 
 
 def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same (hip/conv.h)."""
-    if not isinstance(schedule, CkTileConvSchedule) or (not problem.batch and problem.variant != "backward_weight"):
+    if not isinstance(schedule, FastSchedule) or (not problem.batch and problem.variant != "backward_weight"):
         return
+    if schedule.special == "copied":
+        broken = list(copied_limits(schedule, problem))
+        yield from broken
+        if broken:
+            return
+        problem = copied(schedule, problem)
     if not problem.channels_last:
         yield Violation("amd-channels-last", "channels do not lie side by side", _REMEDY)
         return
@@ -133,34 +146,24 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     yield from _sizes(schedule, problem)
 
 
-def _even(strides: Sizes, shape_: Sizes) -> bool:
-    """Whether pixels lie at equal distances, images too; a stride along one pixel says nothing."""
-    apart = strides[-2]
-    for axis in range(len(shape_) - 3, 0, -1):
-        apart *= shape_[axis + 1]
-        if shape_[axis] > 1 and strides[axis] != apart:
-            return False
-    return shape_[0] < 2 or strides[0] == apart * shape_[1]
-
-
-def _layout(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
+def _layout(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Violation]:
     p = problem
     if p.variant != "backward_data" and (
-        p.w_strides[-2] != p.group_channels or not _even(p.w_strides, (1, *p.w_shape[1:]))
+        p.w_strides[-2] != p.group_channels or not even(p.w_strides, (1, *p.w_shape[1:]))
     ):
         yield Violation("amd-dense", "the taps of a filter do not lie side by side", _REMEDY)
-    if p.variant == "backward_weight" and not _even(p.y_strides, p.y_shape):
+    if p.variant == "backward_weight" and not even(p.y_strides, p.y_shape):
         yield Violation("amd-dense", "the pixels of y do not lie at equal distances", _REMEDY)
     if schedule.special != "pointwise":
         return
     if {*p.window, *p.stride} != {1} or any(p.before) or p.out != p.size:
         message = "the kernel is for windows of one tap, without stride or padding"
         yield Violation("amd-pointwise", message, _REMEDY)
-    elif not _even(*((p.y_strides, p.y_shape) if p.variant == "backward_data" else (p.x_strides, p.x_shape))):
+    elif not even(*((p.y_strides, p.y_shape) if p.variant == "backward_data" else (p.x_strides, p.x_shape))):
         yield Violation("amd-dense", "the pixels that are read do not lie at equal distances", _REMEDY)
 
 
-def _reads(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
+def _reads(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Operands are read in whole accesses only; the result and D tensors may lie as they like."""
     p = problem
     a, b = loads(p.signature, schedule)
@@ -181,7 +184,7 @@ def _reads(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Viola
             yield Violation("amd-alignment", message, "use a kernel with narrower vectors")
 
 
-def _sizes(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
+def _sizes(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Violation]:
     p, size = problem, shape.bytes_of(problem.dtype)
     written = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
     of_x, of_y = p.group_channels * schedule.merged, p.group_filters * schedule.merged
@@ -204,7 +207,7 @@ def _sizes(schedule: CkTileConvSchedule, problem: ConvProblem) -> Iterator[Viola
         yield Violation("amd-size", f"{message}: 2^30 and more are not counted", "split the problem")
         return
     tiles = -(-m // schedule.tile[0]) * -(-n // schedule.tile[1])
-    if tiles * shape.threads(as_product(p.signature, schedule)[1]) >= MAX_THREADS:
+    if tiles * threads(p.signature, schedule) >= MAX_THREADS:
         yield Violation("amd-tiles", f"{tiles} tiles make a launch of 2^32 threads or more", _REMEDY)
     if p.groups // schedule.merged > MAX_GROUPS:
         yield Violation("amd-groups", f"{p.groups} groups, and a launch has at most {MAX_GROUPS}", _REMEDY)

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule, tiled_schedules
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -32,7 +33,8 @@ class CkTileConvSchedule:
     scheduler: str = "intrawave"
     store: str = "cshuffle"  # how results leave: through LDS, or directly
     split_k: int = 1
-    special: str = "any"  # or pointwise: windows of one tap, which move pixel by pixel
+    # pointwise: windows of one tap, which move pixel by pixel; copied: any memory, in copies that the kernel makes
+    special: str = "any"
     merged: int = 1  # groups that are one product, with zeros between them
 
     pipelines: ClassVar[tuple[str, ...]] = ("compv3", "compv4", "mem")
@@ -40,7 +42,7 @@ class CkTileConvSchedule:
         "pipeline": pipelines,
         "scheduler": ("intrawave", "interwave"),
         "store": ("cshuffle", "direct"),
-        "special": ("any", "pointwise"),
+        "special": ("any", "pointwise", "copied"),
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b", "c")}
@@ -55,6 +57,10 @@ class CkTileConvSchedule:
         if self.merged > 1:
             parts.append(f"merged{self.merged}")
         return "_".join(parts)
+
+
+# Kernels that multiply in tiles: what they have in common is `tile`, `vectors`, `split_k`, `special` and `merged`.
+FastSchedule = CkTileConvSchedule | TiledConvSchedule
 
 
 def example_schedule() -> CkTileConvSchedule:
@@ -131,7 +137,12 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedul
         yield _made(signature, arch, rows[3], (1, widest, stored))
         for merged, channels in _MERGED:
             row = rows[3] if channels > 1 else rows[5]
-            yield _made(signature, arch, row, (widest, min(widest, channels), stored), merged=merged)
+            one = _made(signature, arch, row, (widest, min(widest, channels), stored), merged=merged)
+            yield one
+            yield replace(one, special="copied")
+    for row in (rows[0], rows[1], *rows[-2:]):  # copies are as wide as can be
+        for split in (4, 16, 64) if weight else (1,):
+            yield _made(signature, arch, row, (widest, widest, stored), special="copied", split_k=split)
 
 
 def _narrower(widest: int) -> tuple[int, ...]:
@@ -196,15 +207,25 @@ def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileCo
             yield made
             if vector == every[0]:
                 yield replace(made, special="pointwise")
+                yield replace(made, special="copied")
                 if not weight:
-                    yield from (replace(made, merged=one, vectors=(vector[0], min(vector[0], wide), vector[2]))
-                                for one, wide in _MERGED[1:])  # fmt: skip
+                    for one, wide in _MERGED[1:]:
+                        several = replace(made, merged=one, vectors=(vector[0], min(vector[0], wide), vector[2]))
+                        yield several
+                        yield replace(several, special="copied")
                 if split == 1:
                     yield replace(made, store="direct", vectors=(*vector[:2], 1))
 
 
 def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
-    if warp_tiles(signature, arch) and "wmma" not in arch.features:
+    if warp_tiles(signature, arch) and "wmma" not in arch.features and not _turned(signature, arch):
         yield from _default(signature, arch) if pool == "default" else _swept(pool, signature, arch)
+    else:
+        yield from tiled_schedules(pool, signature, arch)
     yield LoopsSchedule()
+
+
+def _turned(signature: ConvSignature, arch: Arch) -> bool:
+    """Gradients of fp32 are read from LDS transposed, which gfx950 has no instruction for: amd-transposed-load."""
+    return signature.dtype == "fp32" and signature.variant != "forward" and "lds-transpose" in arch.features

@@ -7,8 +7,10 @@ from math import prod
 
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.ck_tile_shape import Shape
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
-from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv import amd_tiled
+from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, FastSchedule
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
+from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.spec import ConvSignature
 
 # How the operands of a direction lie: which of them is contiguous along k.
@@ -68,8 +70,17 @@ def lane_vectors(signature: ConvSignature, schedule: CkTileConvSchedule) -> tupl
     return shape.width_a(*product), shape.width_b(*product)
 
 
-def loads(signature: ConvSignature, schedule: CkTileConvSchedule) -> tuple[int, int]:
+def threads(signature: ConvSignature, schedule: FastSchedule) -> int:
+    """Of a block."""
+    if isinstance(schedule, TiledConvSchedule):
+        return amd_tiled.threads(schedule)
+    return shape.threads(as_product(signature, schedule)[1])
+
+
+def loads(signature: ConvSignature, schedule: FastSchedule) -> tuple[int, int]:
     """Elements of one load of A and of B."""
+    if isinstance(schedule, TiledConvSchedule):
+        return schedule.vectors[0], schedule.vectors[1]
     a, b = lane_vectors(signature, schedule)
     return min(a, schedule.vectors[0]), min(b, schedule.vectors[1])
 
@@ -90,3 +101,13 @@ def walking_registers(signature: ConvSignature, schedule: CkTileConvSchedule) ->
 def residues(problem: ConvProblem) -> int:
     """Of backward_data: residues of the strides, whose pixels are read at the same taps."""
     return prod(min(stride, size) for stride, size in zip(problem.stride, problem.size, strict=True))
+
+
+def even(strides: Sizes, sizes: Sizes) -> bool:
+    """Whether pixels lie at equal distances, images too; a stride along one pixel says nothing."""
+    apart = strides[-2]
+    for axis in range(len(sizes) - 3, 0, -1):
+        apart *= sizes[axis + 1]
+        if sizes[axis] > 1 and strides[axis] != apart:
+            return False
+    return sizes[0] < 2 or strides[0] == apart * sizes[1]

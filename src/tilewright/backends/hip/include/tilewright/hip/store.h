@@ -5,79 +5,10 @@
 // element by element.  Offsets are 64-bit.  Where k is split, sums go to the workspace untouched, and `finish` adds the
 // parts in their order and does the rest.
 #pragma once
-#include <tilewright/gpu/epilogue.h>
-#include <tilewright/hip/gemm.h>
+#include <tilewright/hip/leaving.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
-
-template <int bytes> struct WordOf;
-template <> struct WordOf<1> {
-  using type = uint8_t;
-};
-template <> struct WordOf<2> {
-  using type = uint16_t;
-};
-template <> struct WordOf<4> {
-  using type = uint32_t;
-};
-template <class T> using Word = typename WordOf<sizeof(T)>::type;
-template <class T, int width> struct Together {
-  typedef Word<T> type __attribute__((ext_vector_type(width)));
-};
-
-// How results are made of sums, and how neighbours of a row move: whole where they are aligned and all there.
-template <class Config> struct Leaving {
-  using Sum = typename Config::Acc;
-  using C = typename Config::C;
-  using D = typename Config::D;
-  static constexpr bool exact = is_integer<C>::value;  // integers go through double, floats through float
-  static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
-  using Real = std::conditional_t<exact, double, float>;
-
-  template <class T> static TW_GPU Real real(T one) {
-    if constexpr (exact) return Real(one);
-    else return to_float(one);
-  }
-
-  template <int width, class T>
-  static TW_GPU void load(Real (&to)[width], const T *from, int64_t step, bool wide, int count) {
-    if constexpr (width > 1) {
-      if (wide && count == width) {
-        const auto all = *reinterpret_cast<const typename Together<T, width>::type *>(from);
-#pragma unroll
-        for (int j = 0; j < width; ++j) to[j] = real(__builtin_bit_cast(T, Word<T>(all[j])));
-        return;
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < width; ++j) to[j] = j < count ? real(from[j * step]) : Real(0);
-  }
-
-  template <int width> static TW_GPU void combine(Real (&value)[width], const Real (&other)[width]) {
-#pragma unroll
-    for (int j = 0; j < width; ++j) value[j] = multiplies ? value[j] * other[j] : value[j] + other[j];
-  }
-
-  // Activation, one rounding, and away.
-  template <int width> static TW_GPU void store(C *to, const Real (&value)[width], bool wide, int count) {
-    C result[width];
-#pragma unroll
-    for (int j = 0; j < width; ++j) round_to(activate<Config::epilogue>(value[j]), result[j]);
-    if constexpr (width > 1) {
-      if (wide && count == width) {
-        typename Together<C, width>::type all;
-#pragma unroll
-        for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(Word<C>, result[j]);
-        *reinterpret_cast<typename Together<C, width>::type *>(to) = all;
-        return;
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < width; ++j)
-      if (j < count) to[j] = result[j];
-  }
-};
 
 // `width` neighbours of a row of E, whole where the row does not end before.
 template <class Config> struct Finished : private Leaving<Config> {
@@ -112,29 +43,6 @@ template <class Config> struct Finished : private Leaving<Config> {
       Base::combine(value, other);
     }
     Base::store(static_cast<C *>(x.e) + z * x.e_batch + row * x.e_stride + column, value, x.wide & wide_e, count);
-  }
-};
-
-// The sums of one part of k.  Rows are as long as whole accesses want, so none ends early.  A Launched says where the
-// sums of a launch are: GEMM's Launch, or that of another op with such a product inside.
-template <class Config, class Launched = Launch> struct Part {
-  using Sum = typename Config::Acc;
-  const Launched &x;
-  int64_t part;
-
-  TW_GPU Sum *at(int64_t z, int64_t row, int64_t column) const {
-    return static_cast<Sum *>(x.sums) + ((z * x.parts + part) * x.m + row) * x.sums_stride + column;
-  }
-  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
-    if (column >= x.sums_stride) return;
-    if constexpr (width == 1) {
-      *at(z, row, column) = sums[0];
-    } else {
-      typename Together<Sum, width>::type all;
-#pragma unroll
-      for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(uint32_t, sums[j]);
-      *reinterpret_cast<typename Together<Sum, width>::type *>(at(z, row, column)) = all;
-    }
   }
 };
 
@@ -330,29 +238,6 @@ template <class Config> struct Shuffled {
     }
   }
 };
-
-// Adds the parts of a split k in their order: pieces of a row side by side, rows below each other, then the batch.
-template <class Config, class Launched, class Out> TW_GPU void add_parts(const Launched &x, Out out) {
-  using Sum = typename Config::Acc;
-  constexpr int width = out_width<Config>, wide = 4;
-  const int across = x.finish_across;  // a power of two
-  const int64_t column = (int64_t(blockIdx.x) * across + threadIdx.x % across) * width, z = blockIdx.z;
-  if (column >= x.n) return;
-  const int64_t step = int64_t(gridDim.y) * (finish_threads / across);
-  for (int64_t row = int64_t(blockIdx.y) * (finish_threads / across) + threadIdx.x / across; row < x.m; row += step) {
-    Sum sums[width] = {};
-    for (int part = 0; part < x.parts; ++part) {
-      const Sum *from = Part<Config, Launched>{x, part}.at(z, row, column);
-#pragma unroll
-      for (int j = 0; j < width; j += wide) {
-        const auto some = *reinterpret_cast<const typename Together<Sum, wide>::type *>(from + j);
-#pragma unroll
-        for (int i = 0; i < wide; ++i) sums[j + i] += __builtin_bit_cast(Sum, uint32_t(some[i]));
-      }
-    }
-    out(sums, z, row, column);
-  }
-}
 
 }  // namespace tw::hip
 #endif

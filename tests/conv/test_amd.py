@@ -1,0 +1,126 @@
+"""Convolution on AMD GPUs as rules have it: what is served by what, and what a kernel copies.  Nothing is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.conv.conftest import CONV
+from tilewright.arch import all_archs
+from tilewright.backends.hip.conv_estimate import seconds
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.amd_copies import copied, copies
+from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, FastSchedule
+from tilewright.ops.conv.amd_tiled import TiledConvSchedule
+from tilewright.ops.conv.options import channels_first
+from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.spec import VARIANTS
+
+GPUS = [name for name, one in all_archs().items() if one.family in ("cdna", "rdna")]
+DTYPES = ("fp16", "bf16", "fp32", "int8")
+# Channels, filters and groups: whole accesses, few, odd, groups, odd groups, depthwise, an odd number of those.
+KINDS = ((128, 128, 1), (3, 64, 1), (51, 77, 1), (128, 128, 32), (35, 21, 7), (128, 128, 128), (77, 77, 77))
+WMMA = TiledConvSchedule("wmma", (64, 64, 32), (2, 2, 1))
+FMA = TiledConvSchedule("fma", (64, 64, 16), (2, 2, 1), (4, 4, 4))
+COPIED = CkTileConvSchedule("compv3", (64, 64, 32), (32, 32, 16), (2, 2, 1), special="copied")
+
+
+def layer(channels: int = 64, filters: int = 64, groups: int = 1, **more: object) -> ConvProblem:
+    fields = {"batch": 2, "size": (14, 14), "window": (3, 3), "before": (1, 1), "dtype": "fp16", **more}
+    return ConvProblem(channels=channels, filters=filters, groups=groups, **fields)  # type: ignore[arg-type]
+
+
+def first(problem: ConvProblem, which: str = "xwy") -> ConvProblem:
+    return problem.laid(**{f"{one}_strides": channels_first(getattr(problem, f"{one}_shape")) for one in which})
+
+
+def spec_of(schedule: FastSchedule, problem: ConvProblem, arch: str = "gfx942") -> KernelSpec:
+    return KernelSpec("conv", problem.signature, schedule, arch)
+
+
+def refused(schedule: FastSchedule, problem: ConvProblem) -> set[str]:
+    return {one.rule for one in CONV.supports(spec_of(schedule, problem), problem)}
+
+
+@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_common_problem_falls_to_the_floor(arch: str, dtype: str) -> None:
+    """Neither channels-first memory nor odd channels, in any direction."""
+    for variant in VARIANTS if dtype != "int8" else VARIANTS[:1]:
+        for kind in KINDS:
+            for problem in (
+                layer(*kind, variant=variant, dtype=dtype),
+                first(layer(*kind, variant=variant, dtype=dtype)),
+            ):
+                found = CONV.candidates(problem.signature, arch)
+                fast = [one for one in found if one.schedule.pipeline != "loops" and not CONV.supports(one, problem)]
+                assert fast, f"{problem.describe()} on {arch}"
+
+
+def test_a_kernel_copies_what_it_cannot_take_and_nothing_else() -> None:
+    dense = layer()
+    assert refused(COPIED, dense) == {"amd-copied"}, "there is another kernel for it, without copies"
+    assert copies(COPIED, first(dense)) == "xwy"
+    assert copies(COPIED, first(dense, "x")) == "x"
+    assert copies(COPIED, first(dense, "y")) == "y"
+    assert copies(COPIED, layer(channels=60)) == "xw", "y is written where it lies"
+    assert copies(COPIED, replace(dense, aligned=False)) == "xw"
+    assert copies(COPIED, layer(60, 62, variant="backward_data")) == "xwy"
+    assert copies(COPIED, layer(64, 62, variant="backward_data")) == "wy"
+    backwards = dense.laid(y_strides=tuple(-one for one in dense.y_strides))
+    assert copies(COPIED, backwards) == "y"
+    for problem in (first(dense), layer(channels=60), layer(60, 62, variant="backward_data"), backwards):
+        assert not refused(COPIED, problem)
+    assert refused(replace(COPIED, special="any"), first(dense)) == {"amd-channels-last"}
+
+
+def test_copies_have_whole_loads_of_channels_and_whole_merges_of_groups() -> None:
+    odd = copied(COPIED, first(layer(35, 21, 7)))
+    assert (odd.groups, odd.group_channels, odd.group_filters) == (7, 8, 3), "forward reads no filters side by side"
+    odd = copied(COPIED, first(layer(35, 21, 7, variant="backward_weight")))
+    assert (odd.groups, odd.group_channels, odd.group_filters) == (7, 8, 8)
+    merged = replace(COPIED, merged=32, vectors=(8, 1, 8))
+    odd = copied(merged, first(layer(77, 77, 77)))
+    assert (odd.groups, odd.group_channels) == (96, 1)
+    assert not refused(merged, first(layer(77, 77, 77)))
+    fused = layer(77, 77, 77, num_d=1, epilogue="MultiDAdd")
+    assert refused(merged, first(fused)) == {"amd-copied"}, "a bias of 77 numbers is not read as 96"
+    assert not refused(merged, first(layer(96, 96, 96, num_d=1, epilogue="MultiDAdd")))
+
+
+def test_what_is_too_large_to_copy_is_refused() -> None:
+    huge = layer(channels=65, filters=8, batch=1 << 12, size=(128, 128), window=(1, 1), before=(0, 0))
+    assert refused(COPIED, huge) >= {"amd-copied"}
+
+
+def test_copies_cost_time() -> None:
+    dense = layer(batch=32)
+    direct = seconds(spec_of(replace(COPIED, special="any"), dense), dense)
+    assert seconds(spec_of(COPIED, dense), first(dense)) > direct + 3 * 4e-6
+    assert seconds(spec_of(COPIED, dense), first(dense, "x")) < seconds(spec_of(COPIED, dense), first(dense))
+
+
+def test_tiles_of_our_own_are_refused_by_name() -> None:
+    problem = layer()
+
+    def rules(schedule: TiledConvSchedule, arch: str = "gfx1100", of: ConvProblem = problem) -> set[str]:
+        return {one.rule for one in CONV.check(spec_of(schedule, of, arch))}
+
+    fp32 = layer(dtype="fp32")
+    assert not rules(WMMA)
+    assert not rules(WMMA, "gfx1201")
+    assert rules(WMMA, "gfx942") == rules(WMMA, "gfx1250") == {"amd-wmma"}
+    assert rules(replace(WMMA, vectors=(4, 4, 4), tile=(64, 64, 16)), of=fp32) == {"amd-wmma"}
+    assert not rules(FMA, of=fp32)
+    assert not rules(FMA, "gfx950", of=fp32)
+    assert rules(replace(WMMA, tile=(64, 48, 32))) == {"amd-tile-size"}
+    assert rules(replace(WMMA, tile=(64, 64, 48))) == {"amd-tile-size"}
+    assert rules(replace(WMMA, vectors=(16, 8, 8))) == rules(replace(WMMA, vectors=(8, 8, 16))) == {"amd-vector"}
+    assert rules(replace(WMMA, warp_grid=(2, 2, 2))) == {"amd-warps"}
+    assert rules(replace(WMMA, tile=(256, 128, 32), warp_grid=(4, 2, 1))) == {"amd-registers"}
+    assert rules(replace(WMMA, tile=(512, 256, 64), warp_grid=(4, 8, 1))) >= {"amd-lds"}
+    assert rules(replace(WMMA, split_k=4)) == {"amd-split-k"}
+    assert rules(replace(WMMA, merged=4), of=layer(variant="backward_weight")) == {"amd-merged"}
+    narrow = TiledConvSchedule("wmma", (64, 32, 32), (4, 8, 1))
+    assert "amd-tile-vector" in rules(replace(narrow, tile=(64, 128, 16)))
