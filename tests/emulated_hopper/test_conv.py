@@ -18,6 +18,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
 )
 from tilewright.ops.conv.options import channels_first
 
@@ -244,6 +245,41 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
     store = "direct" if variant == "backward_data" else "tma"
     schedule = tma_ws(variant, 128, n, pipeline="folded", dealing=dealing, store=store)
     assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        FirstWeightSchedule(7, 2, 3),
+        FirstWeightSchedule(7, 4, 2),
+        FirstWeightSchedule(3, 2, 4),
+        FirstWeightSchedule(5, 3, 3),
+    ],
+)
+def test_gradients_of_first_layers(emulator: Emulator, schedule: FirstWeightSchedule) -> None:
+    """Lines of one and of several phases, both widths of a pixel, windows over every edge, filters inside 64."""
+    also: Any = {"variant": "backward_weight"}
+    k = schedule.window
+    problems: tuple[ConvProblem, ...] = (
+        flat(2, 3, 24, (9, 37), (k, k), stride=(2, 2), before=(k // 2,) * 2, **also),
+        flat(3, 1, 72, (11, 23), (k, 2), stride=(1, 4), before=(3, 1), after=(1, 3), **also),
+        flat(1, 5, 8, (k + 6, 21), (k, 3), stride=(2, 2), before=(0, 1), **also),
+        flat(1, 4, 64, (9, 15), (k, 3), dilation=(2, 1), before=(k, 1), after=(k, 0), **also),
+        flat(1, 2, 16, (k + 1, 530), (k, 3), before=(1, 1), **also),
+    )
+    if schedule.lines * 2 >= k:
+        problems += (flat(2, 3, 40, (7, 18), (k, k), before=(k // 2,) * 2, **also),)
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
+def test_gradients_of_first_layers_of_three_dimensions(emulator: Emulator) -> None:
+    more: Any = {"variant": "backward_weight", "dtype_out": "fp32"}
+    problems = (
+        flat(2, 3, 24, (5, 9, 19), (3, 3, 3), stride=(2, 2, 2), before=(1, 1, 1), after=(1, 1, 1), **more),
+        flat(1, 6, 72, (4, 5, 7), (2, 3, 3), dilation=(2, 1, 1), before=(1, 1, 0), **more),
+    )
+    assert proven(emulator, FirstWeightSchedule(3, 2, 3), problems) == []
 
 
 def first(one: ConvProblem, names: str = "xwy") -> ConvProblem:

@@ -21,6 +21,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
     band_shared_bytes,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -59,6 +60,11 @@ def _band_weight(spec: KernelSpec) -> Fields:
     return {"pixels": h.pixels, "stages": h.stages, "band": h.band}
 
 
+def _first_weight(spec: KernelSpec) -> Fields:
+    h: FirstWeightSchedule = spec.schedule
+    return {"window": h.window, "lines": h.lines, "stages": h.stages}
+
+
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
@@ -88,6 +94,14 @@ PIPELINES = {
         "TW_DEVICE_CONV_BAND_WEIGHT",
         "HostConvBandWeight",
         _band_weight,
+        ("_add",),
+    ),
+    "first_weight": Pipeline(
+        "conv_first_weight.h",
+        "conv_host_first_weight.h",
+        "TW_DEVICE_CONV_FIRST_WEIGHT",
+        "HostConvFirstWeight",
+        _first_weight,
         ("_add",),
     ),
     "padded": _TMA_WS._replace(
@@ -144,6 +158,10 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), h.shared_bytes)
+        if isinstance(h, FirstWeightSchedule):
+            from tilewright.inspect import nvidia
+
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",))
         if isinstance(h, DepthwiseTileSchedule):
             return Promises(copies=("UTMALDG",))
         if isinstance(h, ConvTmaWsSchedule):

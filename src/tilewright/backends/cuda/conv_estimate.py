@@ -15,6 +15,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements
+from tilewright.ops.conv.nvidia_first import laid
 from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
@@ -22,6 +23,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
 )
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
@@ -38,6 +40,7 @@ UNITS = 132
 BAND_MACS = 3.0e12  # a second, of one multiprocessor
 BAND_WEIGHT_MACS, TWO_STAGES = 2.9e12, 1.25
 ONE_CACHE = 6e10  # bytes a second into one of them, all at once
+FIRST_LINE = 1.0e-9  # a line of 16 bytes that warps spread out
 BAND_FILL = 2.5e-6
 BAND_BESIDE = 0.1  # of what is hidden behind the longest of walk, product and bytes
 BAND_TILE = 5e-7
@@ -81,6 +84,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         return _band(spec, spec.schedule, problem)
     if isinstance(spec.schedule, BandWeightSchedule):
         return _band_weight(spec.schedule, problem)
+    if isinstance(spec.schedule, FirstWeightSchedule):
+        return _first_weight(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseTileSchedule):
         return _depthwise_tile(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
@@ -186,6 +191,19 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
     sums = 8.0 * parts * prod(p.w_shape)
     few = TWO_STAGES if schedule.stages == 2 else 1.0  # a stage comes while one is multiplied, and no other
     body = rounds * (max(multiply, walk) * few + BAND_TILE)
+    return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
+
+
+def _first_weight(schedule: FirstWeightSchedule, p: ConvProblem) -> float:
+    """Results in whole 16s and rows, all lines of the kernel, and the lines of x that are spread out for them."""
+    stage = laid(schedule, p)
+    assert stage is not None, "a problem that the kernel does not take"
+    items = -(-p.filters // 64) * (p.window[0] if len(p.window) == 3 else 1)
+    parts = max(1, min(UNITS // items, stage.count))
+    rounds = -(-items * parts // UNITS) * -(-stage.count // parts)
+    multiply = 64 * 8 * schedule.window * 2 * schedule.lines * stage.segment * stage.high / BAND_WEIGHT_MACS
+    body = rounds * (max(multiply, stage.lines * FIRST_LINE) + BAND_TILE)
+    sums = 8.0 * parts * prod(p.w_shape)
     return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
 
 

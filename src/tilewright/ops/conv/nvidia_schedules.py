@@ -3,6 +3,7 @@
 ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, folded for few channels, padded for odd ones
 BandSchedule        the same over bands of pixels that are fetched once for all taps
 BandWeightSchedule  backward_weight of such
+FirstWeightSchedule  backward_weight of few channels
 DepthwiseSchedule   a filter for each channel, of any window
 DepthwiseTileSchedule  the same of square windows, over tiles that the copy engine brings
 """
@@ -125,6 +126,26 @@ class BandWeightSchedule:
 
     def label(self) -> str:
         return f"band_weight_pixels{self.pixels}_stages{self.stages}_band{self.band}"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstWeightSchedule:
+    """Gradients of weights of few channels: rows of x in lines of 16 bytes, each an operand for all rows of the window."""
+
+    pipeline: str = field(default="first_weight", init=False)
+    window: int  # its rows
+    lines: int  # of 16 bytes of a row of the window, that each of two warpgroups sums
+    stages: int
+
+    pipelines: ClassVar[tuple[str, ...]] = ("first_weight",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        return f"first_weight_{self.window}_lines{self.lines}_stages{self.stages}"
+
+
+FIRST_WINDOWS = (3, 5, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +333,7 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     yield from tma_ws(signature, arch, pool != "default")
     yield from bands(signature, arch)
     yield from band_weights(signature, arch)
+    yield from first_weights(signature, arch)
     yield from depthwise_tiles(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
@@ -344,6 +366,14 @@ def band_weights(signature: ConvSignature, arch: Arch) -> Iterator[BandWeightSch
         return
     if DTYPES[signature.dtype].bytes == 2:
         yield from (BandWeightSchedule(*one) for one in ((128, 4, 240), (192, 3, 320), (256, 2, 512), (128, 2, 640)))
+
+
+def first_weights(signature: ConvSignature, arch: Arch) -> Iterator[FirstWeightSchedule]:
+    """Windows that move by one pixel, of eight channels, and by two, of four."""
+    if not {"wgmma", "tma"} <= arch.features or signature.variant != "backward_weight":
+        return
+    if DTYPES[signature.dtype].bytes == 2:
+        yield from (FirstWeightSchedule(*one) for one in ((3, 2, 3), (5, 3, 3), (7, 2, 3), (7, 4, 3)))
 
 
 def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
