@@ -3,6 +3,7 @@
 #include <tilewright/cuda/conv_band_weight_shape.h>
 
 #ifdef TW_ON_GPU
+#include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_tma_ws.h>
 
 namespace tw {
@@ -149,16 +150,13 @@ TW_GPU void conv_band_weight(const TensorMap &map_x, const TensorMap &map_y, con
 
 // The parts of a weight, in order.
 template <class Config> TW_GPU void add_band_weight(const BandWeightArgs &x) {
-  const long long at = blockIdx.x * (long long)BandWeight<Config>::adding + threadIdx.x;
-  if (at >= x.count) return;
-  const int line = x.by_channels.quotient(int(at)), filter = x.by_taps.quotient(line);
-  float sum = 0;
-  wait_for_kernel_before();
-#pragma unroll 8
-  for (int part = 0; part < x.parts; ++part) sum += x.partial[part * x.count + at];
+  int at;
+  float sum;
+  if (!add_parts<BandWeight<Config>::adding>(x.partial, x.count, x.parts, at, sum)) return;
+  const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
   round_to(sum, static_cast<typename Config::C *>(
                     x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
-                          (at - (long long)line * x.channels)]);
+                          (at - line * x.channels)]);
 }
 
 }  // namespace tw

@@ -59,7 +59,7 @@ TW_GPU void feed_first_weight(const TensorMap &map_y, const FirstWeightArgs &x, 
 template <class Config, int Channels> struct FirstWeightLines {
   using S = FirstWeight<Config>;
   using T = typename S::In;
-  static constexpr int batch = 4, pixels = 8 / Channels;
+  static constexpr int batch = 6, pixels = 8 / Channels;
   const FirstWeightArgs &x;
   const T *from;
   int w, h, all;

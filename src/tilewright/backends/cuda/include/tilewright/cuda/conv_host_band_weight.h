@@ -50,8 +50,8 @@ template <class Config> struct HostConvBandWeight {
     const int64_t blocks = items(t) * t.parts;
     const int status = start(place.functions[main_function], {unsigned(blocks)}, shape(), stream, a, b, t);
     return status != TW_OK ? status
-                           : start(place.functions[add_function], {unsigned(ceil_div(t.count, S::adding))},
-                                   LaunchShape{unsigned(S::adding), 0, 1, false, true}, stream, t);
+                           : start(place.functions[add_function], {unsigned(ceil_div(t.count, S::adding / 8))},
+                                   LaunchShape{unsigned(S::adding), unsigned(S::adding * 4), 1, false, true}, stream, t);
   }
 
  private:

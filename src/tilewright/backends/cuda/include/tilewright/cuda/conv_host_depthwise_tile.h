@@ -68,8 +68,8 @@ template <class Config> struct HostConvDepthwiseTile {
     const int64_t count = int64_t(t.blocks) * t.parts * (weight ? x.window[0] : 1);
     int status = start(place.functions[main_function], {unsigned(count)}, how, stream, a, b, t);
     if (weight && status == TW_OK)
-      status = start(place.functions[add_function], {unsigned(ceil_div(pixels(x.window) * x.groups, 128))},
-                     LaunchShape{128, 0, 1, false, true}, stream, t);
+      status = start(place.functions[add_function], {unsigned(ceil_div(pixels(x.window) * x.groups, G::adding / 8))},
+                     LaunchShape{unsigned(G::adding), unsigned(G::adding * 4), 1, false, true}, stream, t);
     return status;
   }
 
