@@ -56,10 +56,10 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     ConvTmaWsSchedule,
     BandSchedule,
     BandWeightSchedule,
-    FirstWeightSchedule,
     DepthwiseTileSchedule,
     DepthwiseSchedule,
     LoopsSchedule,
+    FirstWeightSchedule,  # last: shipped models know the features in this order
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
 MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
