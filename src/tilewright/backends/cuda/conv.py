@@ -19,6 +19,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
     FirstWeightSchedule,
@@ -68,6 +69,11 @@ def _first_weight(spec: KernelSpec) -> Fields:
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
+
+
+def _depthwise_mma(spec: KernelSpec) -> Fields:
+    h: DepthwiseMmaSchedule = spec.schedule
+    return {"stages": h.stages}
 
 
 def _depthwise_tile(spec: KernelSpec) -> Fields:
@@ -126,6 +132,14 @@ PIPELINES = {
         _depthwise_tile,
         ("_add",),
     ),
+    "depthwise_mma": Pipeline(
+        "conv_depthwise_mma.h",
+        "conv_host_depthwise_mma.h",
+        "TW_DEVICE_CONV_DEPTHWISE_MMA",
+        "HostConvDepthwiseMma",
+        _depthwise_mma,
+        ("_add",),
+    ),
     "depthwise": Pipeline(
         "conv_depthwise.h",
         "conv_host_depthwise.h",
@@ -162,7 +176,7 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             return Promises(nvidia.WARPGROUP, ("UTMALDG",))
-        if isinstance(h, DepthwiseTileSchedule):
+        if isinstance(h, (DepthwiseTileSchedule, DepthwiseMmaSchedule)):
             return Promises(copies=("UTMALDG",))
         if isinstance(h, ConvTmaWsSchedule):
             from tilewright.inspect import nvidia

@@ -15,12 +15,14 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements
+from tilewright.ops.conv.nvidia_depthwise import mma_tiles
 from tilewright.ops.conv.nvidia_first import laid
 from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
     FirstWeightSchedule,
@@ -61,6 +63,8 @@ FMAS = 0.85e13  # multiply-adds a second beside the loads and conversions they n
 TILE_FMAS = 2.0e13  # of windows over tiles
 STRIPS = 0.7  # of memory's rate, that strips of pixels reach: each thread waits for its own
 TILE_BESIDE = 0.3  # of what is hidden behind the longer of multiplications and memory
+MMA_UNIT = 1.2e-7  # two rows of 16 pixels, 8 channels, of one multiprocessor
+MMA_BYTES = 3.0e10  # a second into one of them
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
@@ -88,6 +92,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         return _first_weight(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseTileSchedule):
         return _depthwise_tile(spec.schedule, problem)
+    if isinstance(spec.schedule, DepthwiseMmaSchedule):
+        return _depthwise_mma(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
@@ -126,6 +132,18 @@ def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
     moved = p.bytes / THROUGH * again
     multiply = p.flops / 2 * idle / TILE_FMAS
     return START + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + sums
+
+
+def _depthwise_mma(schedule: DepthwiseMmaSchedule, p: ConvProblem) -> float:
+    """Whole rows of images, in tiles that overlap by the rows of the window."""
+    tiles = mma_tiles(schedule, p)
+    assert tiles is not None, "a problem that the kernel does not take"
+    blocks = -(-p.channels // 32) * (p.window[0] if len(p.window) == 3 else 1)
+    rounds = -(-blocks * tiles.parts // UNITS) * -(-tiles.tiles // tiles.parts)
+    multiply = tiles.lines // 2 * tiles.segments * 4 * MMA_UNIT / 4
+    body = rounds * (max(multiply, tiles.nbytes / MMA_BYTES) + TILE_BESIDE * min(multiply, tiles.nbytes / MMA_BYTES))
+    sums = 8.0 * tiles.parts * prod(p.w_shape) / SUMS
+    return START + max(body, p.bytes / THROUGH) + tiles.nbytes / MMA_BYTES + ADD_START + sums
 
 
 def _whole(x: int, y: int) -> int:

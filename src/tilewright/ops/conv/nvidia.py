@@ -8,6 +8,7 @@ padded   the same in copies: of channels or filters that are no whole 8s, memory
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 first_weight  backward_weight of few channels: lines of a row of x are operands as they lie, spread out by warps
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
+depthwise_mma  backward_weight of such windows of up to 7x8 taps, pixel by pixel, by matrix instructions
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
 """
@@ -40,6 +41,7 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
     FirstWeightSchedule,
@@ -59,7 +61,8 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     DepthwiseTileSchedule,
     DepthwiseSchedule,
     LoopsSchedule,
-    FirstWeightSchedule,  # last: shipped models know the features in this order
+    FirstWeightSchedule,  # these last: shipped models know the features in this order
+    DepthwiseMmaSchedule,
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
 MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
@@ -113,6 +116,7 @@ RULES = (
     bands.weight_rules,
     first.rules,
     depthwise.tile_rules,
+    depthwise.mma_rules,
     depthwise.rules,
 )
 
@@ -148,6 +152,8 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from first.limits(schedule, problem)
     if isinstance(schedule, DepthwiseTileSchedule):
         yield from depthwise.tile_limits(schedule, problem)
+    if isinstance(schedule, DepthwiseMmaSchedule):
+        yield from depthwise.mma_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from depthwise.limits(schedule, problem)
 

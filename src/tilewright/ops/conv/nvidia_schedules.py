@@ -6,6 +6,7 @@ BandWeightSchedule  backward_weight of such
 FirstWeightSchedule  backward_weight of few channels
 DepthwiseSchedule   a filter for each channel, of any window
 DepthwiseTileSchedule  the same of square windows, over tiles that the copy engine brings
+DepthwiseMmaSchedule  backward_weight of such by matrix instructions
 """
 
 from __future__ import annotations
@@ -203,6 +204,21 @@ class DepthwiseTileSchedule:
         return 256 + whole(planes * self.window**2 * self.channels * 4) + planes * high * whole(reach * pixel)
 
 
+@dataclass(frozen=True, slots=True)
+class DepthwiseMmaSchedule:
+    """Gradients of weights, a filter for each channel: 16 pixels of a row by two rows of results and eight rows of x."""
+
+    pipeline: str = field(default="depthwise_mma", init=False)
+    stages: int  # tiles of whole rows under way
+
+    pipelines: ClassVar[tuple[str, ...]] = ("depthwise_mma",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        return f"depthwise_mma_stages{self.stages}"
+
+
 DEPTHWISE_WINDOWS = (3, 5, 7)
 DEPTHWISE_STEPS = (1, 2)
 
@@ -335,6 +351,7 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     yield from band_weights(signature, arch)
     yield from first_weights(signature, arch)
     yield from depthwise_tiles(signature, arch)
+    yield from depthwise_mmas(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
 
@@ -388,6 +405,12 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
         if data:
             yield from (DepthwiseTileSchedule(window, 2, 7, 1, channels) for channels in (32, 64))
         yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
+
+
+def depthwise_mmas(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseMmaSchedule]:
+    """Tiles of more rows, or more of them under way."""
+    if "tma" in arch.features and signature.variant == "backward_weight" and DTYPES[signature.dtype].bytes == 2:
+        yield from (DepthwiseMmaSchedule(stages) for stages in (2, 3))
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:

@@ -8,20 +8,6 @@
 
 namespace tw::cuda {
 
-// Pixels of 64 filters, swizzled: a box is some pixels of some rows.
-template <class T> struct ResultsMap {
-  using Key = TileKey;
-  static int encode(const TileKey &key, TensorMap &map) {
-    constexpr uint64_t bytes = sizeof(T);
-    uint64_t sizes[4], strides[3];
-    for (int i = 0; i < 4; ++i) sizes[i] = uint64_t(key.sizes[i]);
-    for (int i = 0; i < 3; ++i) strides[i] = uint64_t(key.strides[i]) * bytes;
-    const uint32_t box[4] = {uint32_t(128 / bytes), key.pixels, key.rows, 1}, steps[4] = {1, 1, 1, 1};
-    return driver().encode(&map, map_type<T>::value, 4, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
-                           3, map_promotion, 0);
-  }
-};
-
 template <class Config> struct HostConvFirstWeight {
   using In = typename Config::A;
   using S = FirstWeight<Config>;
@@ -65,7 +51,7 @@ template <class Config> struct HostConvFirstWeight {
     const int here = place.multiprocessors > most_processors ? most_processors : place.multiprocessors;
     t.parts = int(parts(x, stage, here)), t.partial = static_cast<float *>(workspace);
     TensorMap y = {};
-    static KnownMaps<ResultsMap<In>> known;
+    static KnownMaps<TileMap<In, 64, 3>> known;
     if (int error = known.get(TileKey{x.y,
                                       {x.filters, x.out[2], x.out[1], x.out[0] * x.batch},
                                       {x.y_strides[3], x.y_strides[2], x.out[0] > 1 ? x.y_strides[1] : x.y_strides[0]},
