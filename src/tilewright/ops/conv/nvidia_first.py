@@ -38,7 +38,7 @@ def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
 
 
 class Stage(NamedTuple):
-    """Results of a stage, across and down, how many of them there are, and the lines of x they meet."""
+    """Results of a stage, across and down, how many of them there are, and the lines of x read for one."""
 
     segment: int
     high: int
@@ -65,15 +65,16 @@ def laid(schedule: FirstWeightSchedule, p: ConvProblem) -> Stage | None:
     row = segment + (lines(p) - 1) // phases
     best, least = None, 0.0
     for high in range(1, min(MOST_HIGH, max(1, out_h)) + 1):
-        met = ((high - 1) * step + (schedule.window - 1) * apart + 1) * phases * row
+        rows = (high - 1) * step + (schedule.window - 1) * apart + 1
+        met, read = rows * phases * row, min(high * step, rows) * phases * row  # others are in the stage before
         nbytes = segment * high * 128 + -(-met * 16 // 1024) * 1024
         if schedule.stages * nbytes + BESIDE > SHARED:
             break
         chunks = -(-out_h // high)
-        cost = chunks * (met / 4 + segment * high + 100)
+        cost = chunks * ((read * 3 + met) / 16 + segment * high + 100)
         if best is None or cost < least:
             count = -(-p.out[-1] // segment) * chunks * prod(p.out[:-2]) * p.batch
-            best, least = Stage(segment, high, count, met), cost
+            best, least = Stage(segment, high, count, read), cost
     return best
 
 

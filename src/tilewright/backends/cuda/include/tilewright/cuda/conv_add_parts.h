@@ -1,31 +1,46 @@
 // Gradients of weights that blocks summed up part by part: the parts of a weight, added in an order that is always the same.
 #pragma once
-#include <tilewright/cuda/device.h>
+#include <stdint.h>
+#include <tilewright/gpu/device.h>
 
-#ifdef TW_ON_GPU
 namespace tw {
 
-// Eight threads share the parts of a weight, so that few reads come one after another, and the first of them has the sum:
-// whether this thread is one, which weight, and the sum.  Shared memory: a float a thread.
-constexpr int adders = 8;
-template <int Threads>
+// Of few weights eight threads share the parts of one, so that few reads come one after another; of many each has one.
+constexpr int64_t few_weights = 1 << 16;
+constexpr int adders = 8, adding_threads = 256;
+
+// Blocks of a kernel that adds; its shared memory is a float a thread.
+inline unsigned adding_blocks(int64_t count) {
+  const int64_t each = count < few_weights ? adding_threads / adders : adding_threads;
+  return unsigned((count + each - 1) / each);
+}
+
+}  // namespace tw
+
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/device.h>
+
+namespace tw {
+
+// Whether this thread has a sum, of which weight, and the sum.
 TW_GPU bool add_parts(const float *partial, long long count, int parts, int &at, float &sum) {
-  static_assert(Threads % (32 * adders) == 0, "a warp reads neighbours");
-  constexpr int each = Threads / adders;
-  float *shares = reinterpret_cast<float *>(dynamic_shared());
-  const int who = threadIdx.x / each, mine = threadIdx.x % each;
-  at = int(blockIdx.x) * each + mine;
-  float mine_of = 0;
+  constexpr int each = adding_threads / adders;
+  const bool shared = count < few_weights;
+  const int who = shared ? threadIdx.x / each : 0, step = shared ? adders : 1;
+  at = shared ? int(blockIdx.x) * each + int(threadIdx.x) % each : int(blockIdx.x) * adding_threads + int(threadIdx.x);
+  sum = 0;
   wait_for_kernel_before();
   if (at < count)
 #pragma unroll 8
-    for (int part = who; part < parts; part += adders) mine_of += partial[part * count + at];
-  shares[threadIdx.x] = mine_of;
+    for (int part = who; part < parts; part += step) sum += partial[part * count + at];
+  if (!shared) return at < count;
+  float *shares = reinterpret_cast<float *>(dynamic_shared());
+  shares[threadIdx.x] = sum;
   __syncthreads();
   if (who || at >= count) return false;
   sum = 0;
 #pragma unroll
-  for (int i = 0; i < adders; ++i) sum += shares[i * each + mine];
+  for (int i = 0; i < adders; ++i) sum += shares[i * each + at % each];
   return true;
 }
 

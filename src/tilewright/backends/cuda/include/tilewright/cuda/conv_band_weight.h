@@ -152,7 +152,7 @@ TW_GPU void conv_band_weight(const TensorMap &map_x, const TensorMap &map_y, con
 template <class Config> TW_GPU void add_band_weight(const BandWeightArgs &x) {
   int at;
   float sum;
-  if (!add_parts<BandWeight<Config>::adding>(x.partial, x.count, x.parts, at, sum)) return;
+  if (!add_parts(x.partial, x.count, x.parts, at, sum)) return;
   const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
   round_to(sum, static_cast<typename Config::C *>(
                     x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
@@ -167,7 +167,7 @@ template <class Config> TW_GPU void add_band_weight(const BandWeightArgs &x) {
              const __grid_constant__ tw::BandWeightArgs x) { \
     tw::conv_band_weight<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::BandWeight<Config>::adding) \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
       Symbol##_add(const __grid_constant__ tw::BandWeightArgs x) { \
     tw::add_band_weight<Config>(x); \
   }

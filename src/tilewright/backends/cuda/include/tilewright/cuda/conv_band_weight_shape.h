@@ -29,7 +29,7 @@ struct BandWeightArgs {
 template <class Config> struct BandWeight {
   using In = typename Config::A;
   static constexpr int KP = Config::pixels, Bands = Config::stages, Spatial = Config::spatial, each = 3, most_taps = 9;
-  static constexpr int threads = 512, adding = 256;
+  static constexpr int threads = 512;
   static constexpr int x_bytes = Config::band * 128, y_bytes = KP * 128, stage_bytes = x_bytes + y_bytes;
   static constexpr int shared_bytes = Bands * stage_bytes + 1024 + 128;
   static_assert(sizeof(In) == 2 && KP % 64 == 0 && Config::band % 8 == 0 && Bands <= 8, "stages");

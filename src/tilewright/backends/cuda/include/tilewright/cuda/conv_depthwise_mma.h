@@ -171,7 +171,7 @@ TW_GPU void conv_depthwise_mma(const TensorMap &map_x, const TensorMap &map_y, c
 template <class Config> TW_GPU void add_depthwise_mma(const DepthwiseMmaArgs &x) {
   int at;
   float sum;
-  if (!add_parts<DepthwiseMma<Config>::adding>(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
+  if (!add_parts(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
 }
@@ -184,7 +184,7 @@ template <class Config> TW_GPU void add_depthwise_mma(const DepthwiseMmaArgs &x)
              const __grid_constant__ tw::DepthwiseMmaArgs x) { \
     tw::conv_depthwise_mma<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::DepthwiseMma<Config>::adding) \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
       Symbol##_add(const __grid_constant__ tw::DepthwiseMmaArgs x) { \
     tw::add_depthwise_mma<Config>(x); \
   }

@@ -32,7 +32,7 @@ struct DepthwiseMmaArgs {
 template <class Config> struct DepthwiseMma {
   static constexpr int Channels = 32, pixel = 64, Stages = Config::stages;
   static constexpr int chunks = Channels / 8, sharing = 3, warps = chunks * sharing;  // warps that share a chunk's units
-  static constexpr int working = warps * 32, threads = working + 32, adding = 256;
+  static constexpr int working = warps * 32, threads = working + 32;
   static constexpr int margin = 8, deep = 16;  // pixels before a row of y, of an instruction
   static constexpr int barriers = 128, most_shared = 227 * 1024, sheet = warps * 8 * 128 * 4;
   static_assert(sizeof(typename Config::A) == 2 && Stages <= 4, "two-byte elements");

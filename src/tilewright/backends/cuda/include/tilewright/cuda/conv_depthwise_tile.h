@@ -398,7 +398,7 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
 template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &x) {
   int at;
   float sum;
-  if (!add_parts<DepthwiseTile<Config>::adding>(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
+  if (!add_parts(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
 }
@@ -411,7 +411,7 @@ template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &
              const __grid_constant__ tw::DepthwiseTileArgs x) { \
     tw::conv_depthwise_tile<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::DepthwiseTile<Config>::adding) Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
     if constexpr (tw::DepthwiseTile<Config>::weight) tw::depthwise_tile_add<Config>(x); \
   }
 #else

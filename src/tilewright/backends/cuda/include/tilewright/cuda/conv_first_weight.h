@@ -30,13 +30,13 @@ struct FirstWeightItem {
     first = int((long long)x.count * part / x.parts), end = int((long long)x.count * (part + 1) / x.parts);
   }
 };
-// Where the results of a stage lie.
+// Where the results of a stage lie.  Those of the next number lie below, as far as there are any.
 struct FirstWeightPlace {
   int w, h, d, image;
   TW_GPU FirstWeightPlace(const FirstWeightArgs &x, int number) {
-    const int line = x.segments.quotient(number), plane = x.chunks.quotient(line);
+    const int line = x.chunks.quotient(number), plane = x.segments.quotient(line);
     image = x.depth.quotient(plane);
-    w = (number - line * int(x.segments.by)) * x.segment, h = (line - plane * int(x.chunks.by)) * x.high;
+    h = (number - line * int(x.chunks.by)) * x.high, w = (line - plane * int(x.segments.by)) * x.segment;
     d = plane - image * int(x.depth.by);
   }
 };
@@ -59,7 +59,7 @@ TW_GPU void feed_first_weight(const TensorMap &map_y, const FirstWeightArgs &x, 
 template <class Config, int Channels> struct FirstWeightLines {
   using S = FirstWeight<Config>;
   using T = typename S::In;
-  static constexpr int batch = 6, pixels = 8 / Channels;
+  static constexpr int batch = 4, pixels = 8 / Channels;
   const FirstWeightArgs &x;
   const T *from;
   int w, h, all;
@@ -86,20 +86,27 @@ template <class Config, int Channels> struct FirstWeightLines {
         to.v[i * Channels + c] = one;
       }
   }
-  // A batch is on its way before there is room for it.
-  template <class Room> TW_GPU void spread(char *to, int thread, Room room) const {
+  TW_GPU void load(Some<T, 8> (&to)[batch], int first) const {
+#pragma unroll
+    for (int i = 0; i < batch; ++i) load(to[i], first + i * S::spreading);
+  }
+  TW_GPU void store(char *to, const Some<T, 8> (&lines)[batch], int first) const {
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      if (first + i * S::spreading < all)
+        *reinterpret_cast<Some<T, 8> *>(to + (first + i * S::spreading) * S::line) = lines[i];
+  }
+  // From line `first` on, of this thread.  A batch is on its way before there is room for it; all threads ask together.
+  template <class Room> TW_GPU void spread(char *to, int first, Room room) const {
+    Some<T, 8> lines[batch];
+    load(lines, first);
+    room();
+    store(to, lines, first);
 #pragma unroll 1
-    for (int first = thread; first < all; first += batch * S::spreading) {
-      Some<T, 8> lines[batch];
-#pragma unroll
-      for (int i = 0; i < batch; ++i) load(lines[i], first + i * S::spreading);
-      if (first == thread) room();
-#pragma unroll
-      for (int i = 0; i < batch; ++i)
-        if (first + i * S::spreading < all)
-          *reinterpret_cast<Some<T, 8> *>(to + (first + i * S::spreading) * S::line) = lines[i];
+    for (first += batch * S::spreading; first < all; first += batch * S::spreading) {
+      load(lines, first);
+      store(to, lines, first);
     }
-    if (thread >= all) room();
   }
 };
 
@@ -108,13 +115,24 @@ TW_GPU void spread_first_weight(const FirstWeightArgs &x, const FirstWeightMemor
   using S = FirstWeight<Config>;
   const FirstWeightItem item(x);
   Ring<S::Stages> ring;
+  int before = 0;  // its last rows are the first ones of the next, as the window reaches
   for (int number = item.first; number < item.end; ++number, ring.next()) {
-    const FirstWeightLines<Config, Channels> lines(x, FirstWeightPlace(x, number), item.plane);
-    lines.spread(shared.stages + ring.stage * x.stage_bytes + x.y_bytes, thread,
-                 [&] { shared.empty[ring.stage].wait(ring.phase ^ 1); });
+    const FirstWeightPlace at(x, number);
+    const FirstWeightLines<Config, Channels> lines(x, at, item.plane);
+    const int again = number > item.first && at.h > 0 ? x.again : 0;
+    char *to = shared.stages + ring.stage * x.stage_bytes + x.y_bytes;
+    lines.spread(to, again + thread, [&] {
+      shared.empty[ring.stage].wait(ring.phase ^ 1);
+      if (again == 0) return;
+      named_barrier(1, S::spreading);  // the stage before is there as a whole
+      const char *from = shared.stages + before * x.stage_bytes + x.y_bytes + (lines.all - again) * S::line;
+      for (int line = thread; line < again; line += S::spreading)
+        *reinterpret_cast<uint4 *>(to + line * S::line) = *reinterpret_cast<const uint4 *>(from + line * S::line);
+    });
     fence_async_proxy();
     __syncwarp();
     if (thread % 32 == 0) shared.full[ring.stage].arrive();
+    before = ring.stage;
   }
 }
 
@@ -214,7 +232,7 @@ template <class Config> TW_GPU void conv_first_weight(const TensorMap &map_y, co
 template <class Config> TW_GPU void add_first_weight(const FirstWeightArgs &x) {
   int at;
   float sum;
-  if (!add_parts<FirstWeight<Config>::adding>(x.partial, x.weights, x.parts, at, sum)) return;
+  if (!add_parts(x.partial, x.weights, x.parts, at, sum)) return;
   const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
   round_to(sum, static_cast<typename Config::C *>(
                     x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
@@ -228,7 +246,7 @@ template <class Config> TW_GPU void add_first_weight(const FirstWeightArgs &x) {
       Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::FirstWeightArgs x) { \
     tw::conv_first_weight<Config>(a, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::FirstWeight<Config>::adding) \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
       Symbol##_add(const __grid_constant__ tw::FirstWeightArgs x) { \
     tw::add_first_weight<Config>(x); \
   }

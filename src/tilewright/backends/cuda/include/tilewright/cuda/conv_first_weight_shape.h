@@ -5,7 +5,8 @@
 // over `phases` lines, and lines of one phase lie together: what 16 results meet in one line of their windows is 16 lines
 // of 16 bytes in a row, an operand without a swizzle that may begin at any of them.  Its columns go on one row of the
 // window below the other, as far apart as rows lie, so that one instruction multiplies eight elements of every row.
-// Warps spread x out into lines as they read it, with the padding; the copy engine brings y.  Parts of the pixels are
+// Warps spread x out into lines as they read it, with the padding, rows that the stage before has out of that; the copy
+// engine brings y.  Parts of the pixels are
 // added in order by a second kernel.
 //
 // The numbers, for the host that launches and the device that runs.
@@ -26,9 +27,9 @@ struct FirstWeightArgs {
   int window_w, planes, lines;              // of the window; lines of 16 bytes of its row
   int phases, row;                          // row: lines of one phase
   int segment, high, rows;                  // results of a stage: across, in whole 16s, and down; rows of x they meet
-  int rows_apart;                           // from row to row of the window: lines
+  int rows_apart, again;                    // from row to row of the window, and what the stage before has too: lines
   int y_bytes, stage_bytes;
-  Divider segments, chunks, depth, by_row, by_phase;  // a stage's number is segment, chunk of rows, plane, image
+  Divider segments, chunks, depth, by_row, by_phase;  // a stage's number is chunk of rows, segment, plane, image
   int count, parts, blocks_m;               // stages; how many blocks share them; of 64 filters
   Divider by_channels, by_taps;
   long long filter_apart, tap_apart, weights;  // of w
@@ -38,8 +39,7 @@ struct FirstWeightArgs {
 template <class Config> struct FirstWeight {
   using In = typename Config::A;
   static constexpr int Rows = Config::window, N = 8 * Rows, Each = Config::lines, Stages = Config::stages;
-  static constexpr int groups = 2, summing = groups * 128, spreading = 224, threads = summing + spreading + 32,
-                       adding = 256;
+  static constexpr int groups = 2, summing = groups * 128, spreading = 224, threads = summing + spreading + 32;
   static constexpr int line = 16, barriers = 256, most_shared = 227 * 1024;
   static_assert(sizeof(In) == 2 && Stages <= 8 && N <= 256, "stages");
 };

@@ -1,6 +1,7 @@
 // The host's half of gradients of depthwise weights by matrix instructions.
 #pragma once
 #include <tilewright/conv_args.h>
+#include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_depthwise_mma_shape.h>
 #include <tilewright/cuda/conv_maps.h>
 #include <tilewright/cuda/gemm_host_common.h>
@@ -60,8 +61,8 @@ template <class Config> struct HostConvDepthwiseMma {
     int status = start(place.functions[main_function], {unsigned(int64_t(t.blocks) * t.parts * x.window[0])}, how,
                        stream, a, b, t);
     if (status == TW_OK)
-      status = start(place.functions[add_function], {unsigned(ceil_div(pixels(x.window) * x.groups, G::adding / 8))},
-                     LaunchShape{unsigned(G::adding), unsigned(G::adding * 4), 1, false, true}, stream, t);
+      status = start(place.functions[add_function], {adding_blocks(pixels(x.window) * x.groups)},
+                     LaunchShape{unsigned(adding_threads), unsigned(adding_threads * 4), 1, false, true}, stream, t);
     return status;
   }
 

@@ -1,6 +1,7 @@
 // The host's half of gradients of weights of first layers: what they refuse, how large stages are, launches.
 #pragma once
 #include <tilewright/conv_args.h>
+#include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_first_weight_shape.h>
 #include <tilewright/cuda/conv_maps.h>
 #include <tilewright/cuda/gemm_host_common.h>
@@ -65,8 +66,8 @@ template <class Config> struct HostConvFirstWeight {
         start(place.functions[main_function], {unsigned(items(x) * t.parts)}, how, stream, y, t);
     return status != TW_OK
                ? status
-               : start(place.functions[add_function], {unsigned(ceil_div(t.weights, S::adding / 8))},
-                       LaunchShape{unsigned(S::adding), unsigned(S::adding * 4), 1, false, true}, stream, t);
+               : start(place.functions[add_function], {adding_blocks(t.weights)},
+                       LaunchShape{unsigned(adding_threads), unsigned(adding_threads * 4), 1, false, true}, stream, t);
   }
 
  private:
@@ -103,7 +104,8 @@ template <class Config> struct HostConvFirstWeight {
       one.row = one.segment + (lines(x) - 1) / phases(x);
       one.rows = (high - 1) * x.stride[1] + (S::Rows - 1) * x.dilation[1] + 1;
       if (S::Stages * stage_bytes(x, one) + S::barriers + 1024 > S::most_shared) break;
-      const double of_x = double(one.rows * phases(x) * one.row) / 4, of_y = double(one.segment * high);
+      const int64_t read = high * x.stride[1] < one.rows ? high * x.stride[1] : one.rows;  // the others are there
+      const double of_x = double((read * 4 + one.rows - read) * phases(x) * one.row) / 16, of_y = double(one.segment * high);
       const double cost = double(one.chunks) * (of_x + of_y + 100);
       if (best.high && cost >= least) continue;
       best = one, least = cost;
@@ -123,6 +125,8 @@ template <class Config> struct HostConvFirstWeight {
     t.phases = int(phases(x)), t.row = int(stage.row);
     t.segment = int(stage.segment), t.high = int(stage.high), t.rows = int(stage.rows);
     t.rows_apart = int(x.dilation[1] * phases(x) * stage.row);
+    const int64_t again = stage.rows - stage.high * x.stride[1];
+    t.again = int((again < 0 ? 0 : again) * phases(x) * stage.row);
     t.y_bytes = int(stage.segment * stage.high * 128), t.stage_bytes = int(stage_bytes(x, stage));
     t.segments = divider(stage.segments), t.chunks = divider(stage.chunks), t.depth = divider(x.out[0]);
     t.by_row = divider(phases(x) * stage.row), t.by_phase = divider(stage.row);
