@@ -43,7 +43,8 @@ struct OperandReader {
       fault("a descriptor other than of the 128-byte swizzle, or of none across k");
     uint32_t address = start;
     if (plain)
-      address += uint32_t(line / 8) * stride + uint32_t(line % 8 * size) + uint32_t(k / 8) * leading + uint32_t(k % 8) * 16;
+      address +=
+          uint32_t(line / 8) * stride + uint32_t(line % 8 * size) + uint32_t(k / 8) * leading + uint32_t(k % 8) * 16;
     else if (major == 0) address += uint32_t(line / 8) * stride + uint32_t(line % 8) * 128 + uint32_t(k * size);
     else
       address +=

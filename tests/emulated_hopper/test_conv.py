@@ -383,7 +383,9 @@ def test_depthwise_gradients_by_matrix_instructions_of_three_dimensions(emulator
     more: Any = {"variant": "backward_weight", "dtype": "fp16", "dtype_out": "fp32"}
     problems = (
         flat(2, 8, 8, (4, 5, 6), (2, 3, 3), groups=8, before=(1, 1, 0), after=(0, 1, 2), **more),
-        flat(1, 40, 40, (5, 4, 9), (3, 5, 3), groups=40, dilation=(2, 1, 1), stride=(2, 1, 1), before=(2, 2, 1), **more),
+        flat(
+            1, 40, 40, (5, 4, 9), (3, 5, 3), groups=40, dilation=(2, 1, 1), stride=(2, 1, 1), before=(2, 2, 1), **more
+        ),
     )
     assert proven(emulator, DepthwiseMmaSchedule(2), problems) == []
 

@@ -56,12 +56,16 @@ def lines(p: ConvProblem) -> int:
     return -(-p.window[-1] * (4 if narrow(p) else 8) // 8)
 
 
+def _over(x: int, y: int) -> int:
+    return -(-x // y)
+
+
 def laid(schedule: FirstWeightSchedule, p: ConvProblem) -> Stage | None:
     """conv_host_first_weight.h."""
     out_h, step, apart = (p.out[-2], p.stride[-2], p.dilation[-2]) if len(p.out) > 1 else (1, 1, 1)
     phases = p.stride[-1] // 2 if narrow(p) else p.stride[-1]
-    segments = -(-(-(-p.out[-1] // 16) * 16) // MOST_SEGMENT)
-    segment = -(-(-(-p.out[-1] // segments)) // 16) * 16
+    segments = _over(_over(p.out[-1], 16) * 16, MOST_SEGMENT)
+    segment = _over(_over(p.out[-1], segments), 16) * 16
     row = segment + (lines(p) - 1) // phases
     best, least = None, 0.0
     for high in range(1, min(MOST_HIGH, max(1, out_h)) + 1):

@@ -131,7 +131,7 @@ class BandWeightSchedule:
 
 @dataclass(frozen=True, slots=True)
 class FirstWeightSchedule:
-    """Gradients of weights of few channels: rows of x in lines of 16 bytes, each an operand for all rows of the window."""
+    """Gradients of weights of few channels: lines of 16 bytes of x are operands for all rows of the window."""
 
     pipeline: str = field(default="first_weight", init=False)
     window: int  # its rows
@@ -206,7 +206,7 @@ class DepthwiseTileSchedule:
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseMmaSchedule:
-    """Gradients of weights, a filter for each channel: 16 pixels of a row by two rows of results and eight rows of x."""
+    """Gradients of weights, a filter for each channel: 16 pixels of a row, two rows of results, eight rows of x."""
 
     pipeline: str = field(default="depthwise_mma", init=False)
     stages: int  # tiles of whole rows under way

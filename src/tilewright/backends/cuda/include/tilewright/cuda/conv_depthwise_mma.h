@@ -109,8 +109,7 @@ template <class Config> struct DepthwiseMmaSums {
   }
 };
 
-template <class Config>
-TW_GPU void sum_depthwise_mma(const DepthwiseMmaArgs &x, int block, int part, int line) {
+template <class Config> TW_GPU void sum_depthwise_mma(const DepthwiseMmaArgs &x, int block, int part, int line) {
   using G = DepthwiseMma<Config>;
   const DepthwiseMmaMemory<Config> shared;
   const int warp = int(lane_at(threadIdx.x / 32, 0)), lane = threadIdx.x % 32;

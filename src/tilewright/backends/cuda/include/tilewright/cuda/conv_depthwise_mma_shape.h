@@ -16,22 +16,23 @@ namespace tw {
 
 struct DepthwiseMmaArgs {
   void *to;
-  float *partial;                     // [part][tap][channel]
-  long long filter_apart, tap_apart;  // of w
-  int before[3];                      // w, h, d
+  float *partial;                             // [part][tap][channel]
+  long long filter_apart, tap_apart;          // of w
+  int before[3];                              // w, h, d
   int depth, out_depth, planes, step, apart;  // along d: of x, of y, of the window, stride and dilation
   int channels, taps, window_w, window_h;
-  int row, row_of_y;                  // pixels of a row of a tile of x, and of y
-  int rows, lines, segments;          // of a tile: rows of x and of y, 16s of pixels
+  int row, row_of_y;          // pixels of a row of a tile of x, and of y
+  int rows, lines, segments;  // of a tile: rows of x and of y, 16s of pixels
   int x_bytes, stage_bytes, box_bytes;
   Divider by_segments, chunks, results;  // a tile's number is chunk of rows, plane, image
-  int tiles, blocks, parts;           // blocks of channels, and how many share the tiles of one
+  int tiles, blocks, parts;              // blocks of channels, and how many share the tiles of one
 };
 
 // Config: A, C, stages.
 template <class Config> struct DepthwiseMma {
   static constexpr int Channels = 32, pixel = 64, Stages = Config::stages;
-  static constexpr int chunks = Channels / 8, sharing = 3, warps = chunks * sharing;  // warps that share a chunk's units
+  static constexpr int chunks = Channels / 8, sharing = 3,
+                       warps = chunks * sharing;  // warps that share a chunk's units
   static constexpr int working = warps * 32, threads = working + 32;
   static constexpr int margin = 8, deep = 16;  // pixels before a row of y, of an instruction
   static constexpr int barriers = 128, most_shared = 227 * 1024, sheet = warps * 8 * 128 * 4;

@@ -411,7 +411,8 @@ template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &
              const __grid_constant__ tw::DepthwiseTileArgs x) { \
     tw::conv_depthwise_tile<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::adding_threads) Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
+      Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
     if constexpr (tw::DepthwiseTile<Config>::weight) tw::depthwise_tile_add<Config>(x); \
   }
 #else

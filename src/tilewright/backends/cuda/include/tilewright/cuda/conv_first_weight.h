@@ -41,8 +41,8 @@ struct FirstWeightPlace {
   }
 };
 
-template <class Config>
-TW_GPU void feed_first_weight(const TensorMap &map_y, const FirstWeightArgs &x, const FirstWeightMemory<Config> &shared) {
+template <class Config> TW_GPU void feed_first_weight(const TensorMap &map_y, const FirstWeightArgs &x,
+                                                      const FirstWeightMemory<Config> &shared) {
   using S = FirstWeight<Config>;
   const FirstWeightItem item(x);
   Ring<S::Stages> ring;
@@ -73,8 +73,8 @@ template <class Config, int Channels> struct FirstWeightLines {
     w = at.w * x.phases * pixels - x.before[0], h = at.h * x.step[1] - x.before[1];
   }
   TW_GPU void load(Some<T, 8> &to, int number) const {
-    const int row = x.by_row.quotient(number), rest = number - row * int(x.by_row.by), phase = x.by_phase.quotient(rest),
-              first = w + ((rest - phase * x.row) * x.phases + phase) * pixels;
+    const int row = x.by_row.quotient(number), rest = number - row * int(x.by_row.by),
+              phase = x.by_phase.quotient(rest), first = w + ((rest - phase * x.row) * x.phases + phase) * pixels;
     const bool inside = there && number < all && h + row >= 0 && h + row < x.size[1];
     const T *at = from + (h + row) * x.apart[1] + first * x.apart[0];
 #pragma unroll
@@ -210,8 +210,7 @@ template <class Config> TW_GPU void conv_first_weight(const TensorMap &map_y, co
   if (threadIdx.x == 0) {
     let_next_kernel_in();
     tma_prefetch(&map_y);
-    for (int i = 0; i < S::Stages; ++i)
-      shared.full[i].init(1 + S::spreading / 32), shared.empty[i].init(S::groups);
+    for (int i = 0; i < S::Stages; ++i) shared.full[i].init(1 + S::spreading / 32), shared.empty[i].init(S::groups);
     fence_barriers();
   }
   __syncthreads();

@@ -20,17 +20,17 @@ struct FirstWeightArgs {
   const void *from;  // x
   float *partial;    // [part][filter][tap][channel]
   void *to;
-  long long apart[4];                       // of x: pixels along w, h, d, then images
-  int size[3], before[3], step[3];          // w, h, d
-  int deep_apart;                           // dilation along d
-  int channels, filters, narrow;            // narrow: four channels a pixel
-  int window_w, planes, lines;              // of the window; lines of 16 bytes of its row
-  int phases, row;                          // row: lines of one phase
-  int segment, high, rows;                  // results of a stage: across, in whole 16s, and down; rows of x they meet
-  int rows_apart, again;                    // from row to row of the window, and what the stage before has too: lines
+  long long apart[4];               // of x: pixels along w, h, d, then images
+  int size[3], before[3], step[3];  // w, h, d
+  int deep_apart;                   // dilation along d
+  int channels, filters, narrow;    // narrow: four channels a pixel
+  int window_w, planes, lines;      // of the window; lines of 16 bytes of its row
+  int phases, row;                  // row: lines of one phase
+  int segment, high, rows;          // results of a stage: across, in whole 16s, and down; rows of x they meet
+  int rows_apart, again;            // from row to row of the window, and what the stage before has too: lines
   int y_bytes, stage_bytes;
   Divider segments, chunks, depth, by_row, by_phase;  // a stage's number is chunk of rows, segment, plane, image
-  int count, parts, blocks_m;               // stages; how many blocks share them; of 64 filters
+  int count, parts, blocks_m;                         // stages; how many blocks share them; of 64 filters
   Divider by_channels, by_taps;
   long long filter_apart, tap_apart, weights;  // of w
 };

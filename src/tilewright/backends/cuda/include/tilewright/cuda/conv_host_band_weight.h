@@ -50,9 +50,10 @@ template <class Config> struct HostConvBandWeight {
     if (int error = maps(x, t, a, b)) return status_of(error);
     const int64_t blocks = items(t) * t.parts;
     const int status = start(place.functions[main_function], {unsigned(blocks)}, shape(), stream, a, b, t);
-    return status != TW_OK ? status
-                           : start(place.functions[add_function], {adding_blocks(t.count)},
-                                   LaunchShape{unsigned(adding_threads), unsigned(adding_threads * 4), 1, false, true}, stream, t);
+    return status != TW_OK
+               ? status
+               : start(place.functions[add_function], {adding_blocks(t.count)},
+                       LaunchShape{unsigned(adding_threads), unsigned(adding_threads * 4), 1, false, true}, stream, t);
   }
 
  private:

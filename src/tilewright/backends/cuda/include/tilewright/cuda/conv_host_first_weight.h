@@ -62,8 +62,7 @@ template <class Config> struct HostConvFirstWeight {
       return status_of(error);
     LaunchShape how = shape();
     how.shared_bytes = unsigned(S::Stages * t.stage_bytes + S::barriers + 1024);
-    const int status =
-        start(place.functions[main_function], {unsigned(items(x) * t.parts)}, how, stream, y, t);
+    const int status = start(place.functions[main_function], {unsigned(items(x) * t.parts)}, how, stream, y, t);
     return status != TW_OK
                ? status
                : start(place.functions[add_function], {adding_blocks(t.weights)},
@@ -105,7 +104,8 @@ template <class Config> struct HostConvFirstWeight {
       one.rows = (high - 1) * x.stride[1] + (S::Rows - 1) * x.dilation[1] + 1;
       if (S::Stages * stage_bytes(x, one) + S::barriers + 1024 > S::most_shared) break;
       const int64_t read = high * x.stride[1] < one.rows ? high * x.stride[1] : one.rows;  // the others are there
-      const double of_x = double((read * 4 + one.rows - read) * phases(x) * one.row) / 16, of_y = double(one.segment * high);
+      const double of_x = double((read * 4 + one.rows - read) * phases(x) * one.row) / 16,
+                   of_y = double(one.segment * high);
       const double cost = double(one.chunks) * (of_x + of_y + 100);
       if (best.high && cost >= least) continue;
       best = one, least = cost;

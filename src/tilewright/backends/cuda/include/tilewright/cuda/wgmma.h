@@ -50,9 +50,14 @@ template <int Count> TW_GPU void hold(int32_t (&d)[Count]) {
                : "l"(a), "l"(b), "r"(add))
 
 #define TW_WGMMA_40(Name, Tail, Kind) \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %22, 0; " Name " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, p" Tail "; }" \
-               : Kind(d[0]), Kind(d[1]), Kind(d[2]), Kind(d[3]), Kind(d[4]), Kind(d[5]), Kind(d[6]), Kind(d[7]), Kind(d[8]), Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]), Kind(d[16]), Kind(d[17]), Kind(d[18]), Kind(d[19]) \
-               : "l"(a), "l"(b), "r"(add))
+  asm volatile( \
+      "{ .reg .pred p; setp.ne.b32 p, %22, 0; " Name \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, p" Tail \
+      "; }" \
+      : Kind(d[0]), Kind(d[1]), Kind(d[2]), Kind(d[3]), Kind(d[4]), Kind(d[5]), Kind(d[6]), Kind(d[7]), Kind(d[8]), \
+        Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]), Kind(d[16]), \
+        Kind(d[17]), Kind(d[18]), Kind(d[19]) \
+      : "l"(a), "l"(b), "r"(add))
 
 #define TW_WGMMA_48(Name, Tail, Kind) \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %26, 0; " Name \
@@ -65,8 +70,13 @@ template <int Count> TW_GPU void hold(int32_t (&d)[Count]) {
                : "l"(a), "l"(b), "r"(add))
 
 #define TW_WGMMA_56(Name, Tail, Kind) \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %30, 0; " Name " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, %28, %29, p" Tail "; }" \
-               : Kind(d[0]), Kind(d[1]), Kind(d[2]), Kind(d[3]), Kind(d[4]), Kind(d[5]), Kind(d[6]), Kind(d[7]), Kind(d[8]), Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]), Kind(d[16]), Kind(d[17]), Kind(d[18]), Kind(d[19]), Kind(d[20]), Kind(d[21]), Kind(d[22]), Kind(d[23]), Kind(d[24]), Kind(d[25]), Kind(d[26]), Kind(d[27]) \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %30, 0; " Name \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+               "%21, %22, %23, %24, %25, %26, %27}, %28, %29, p" Tail "; }" \
+               : Kind(d[0]), Kind(d[1]), Kind(d[2]), Kind(d[3]), Kind(d[4]), Kind(d[5]), Kind(d[6]), Kind(d[7]), \
+                 Kind(d[8]), Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]), \
+                 Kind(d[16]), Kind(d[17]), Kind(d[18]), Kind(d[19]), Kind(d[20]), Kind(d[21]), Kind(d[22]), \
+                 Kind(d[23]), Kind(d[24]), Kind(d[25]), Kind(d[26]), Kind(d[27]) \
                : "l"(a), "l"(b), "r"(add))
 
 #define TW_WGMMA_64(Name, Tail, Kind) \
