@@ -217,8 +217,8 @@ def _first_weight(schedule: FirstWeightSchedule, p: ConvProblem) -> float:
     stage = laid(schedule, p)
     assert stage is not None, "a problem that the kernel does not take"
     items = -(-p.filters // 64) * (p.window[0] if len(p.window) == 3 else 1)
-    parts = max(1, min(UNITS // items, stage.count))
-    rounds = -(-items * parts // UNITS) * -(-stage.count // parts)
+    parts = max(1, min(UNITS // items, stage.stages))
+    rounds = -(-items * parts // UNITS) * -(-stage.stages // parts)
     multiply = 64 * 8 * schedule.window * 2 * schedule.lines * stage.segment * stage.high / BAND_WEIGHT_MACS
     body = rounds * (max(multiply, stage.lines * FIRST_LINE) + BAND_TILE)
     sums = 8.0 * parts * prod(p.w_shape)

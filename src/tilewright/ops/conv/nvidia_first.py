@@ -42,7 +42,7 @@ class Stage(NamedTuple):
 
     segment: int
     high: int
-    count: int
+    stages: int
     lines: int
 
 
@@ -77,8 +77,8 @@ def laid(schedule: FirstWeightSchedule, p: ConvProblem) -> Stage | None:
         chunks = -(-out_h // high)
         cost = chunks * ((read * 3 + met) / 16 + segment * high + 100)
         if best is None or cost < least:
-            count = -(-p.out[-1] // segment) * chunks * prod(p.out[:-2]) * p.batch
-            best, least = Stage(segment, high, count, read), cost
+            stages = -(-p.out[-1] // segment) * chunks * prod(p.out[:-2]) * p.batch
+            best, least = Stage(segment, high, stages, read), cost
     return best
 
 
