@@ -365,7 +365,7 @@ def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: Depthw
     assert proven(emulator, schedule, problems) == []
 
 
-@pytest.mark.parametrize(("window", "stages"), [(3, 2), (5, 3), (7, 2)])
+@pytest.mark.parametrize(("window", "stages"), [(4, 2), (5, 3), (7, 2)])
 def test_depthwise_gradients_by_matrix_instructions(emulator: Emulator, window: int, stages: int) -> None:
     """Rows of one and of several 16s, odd numbers of them, channels that end inside a tile, windows over edges."""
     also: Any = {"variant": "backward_weight", "before": (window // 2,) * 2}
@@ -373,7 +373,7 @@ def test_depthwise_gradients_by_matrix_instructions(emulator: Emulator, window: 
         flat(3, 24, 24, (9, 14), (window, window), groups=24, **also),
         flat(2, 72, 72, (14, 37), (window, window), groups=72, after=(2, 1), **also),
         flat(1, 40, 40, (8, 9), (window, window + 1), groups=40, **also),
-        flat(1, 8, 8, (23,), (window,), groups=8, variant="backward_weight"),
+        flat(1, 8, 8, (23, 21), (3, 8), groups=8, variant="backward_weight"),
     )
     assert all(not CONV.supports(spec_of(one, DepthwiseMmaSchedule(stages)), one) for one in problems)
     assert proven(emulator, DepthwiseMmaSchedule(stages), problems) == []
@@ -381,12 +381,12 @@ def test_depthwise_gradients_by_matrix_instructions(emulator: Emulator, window: 
 
 def test_depthwise_gradients_by_matrix_instructions_of_three_dimensions(emulator: Emulator) -> None:
     more: Any = {"variant": "backward_weight", "dtype": "fp16", "dtype_out": "fp32"}
+    apart: Any = {"dilation": (2, 1, 1), "stride": (2, 1, 1), "before": (2, 2, 1)}
     problems = (
-        flat(2, 8, 8, (4, 5, 6), (2, 3, 3), groups=8, before=(1, 1, 0), after=(0, 1, 2), **more),
-        flat(
-            1, 40, 40, (5, 4, 9), (3, 5, 3), groups=40, dilation=(2, 1, 1), stride=(2, 1, 1), before=(2, 2, 1), **more
-        ),
+        flat(2, 8, 8, (4, 7, 6), (2, 4, 5), groups=8, before=(1, 1, 0), after=(0, 1, 2), **more),
+        flat(1, 40, 40, (5, 5, 9), (3, 6, 3), groups=40, **apart, **more),
     )
+    assert all(not CONV.supports(spec_of(one, DepthwiseMmaSchedule(2)), one) for one in problems)
     assert proven(emulator, DepthwiseMmaSchedule(2), problems) == []
 
 

@@ -42,7 +42,7 @@ UNITS = 132
 BAND_MACS = 3.0e12  # a second, of one multiprocessor
 BAND_WEIGHT_MACS, TWO_STAGES = 2.9e12, 1.25
 ONE_CACHE = 6e10  # bytes a second into one of them, all at once
-FIRST_LINE = 1.0e-9  # a line of 16 bytes that warps spread out
+FIRST_CYCLE, FIRST_FILL = 6.9e-10, 3e-6  # of first layers: as their host counts them
 BAND_FILL = 2.5e-6
 BAND_BESIDE = 0.1  # of what is hidden behind the longest of walk, product and bytes
 BAND_TILE = 5e-7
@@ -63,8 +63,7 @@ FMAS = 0.85e13  # multiply-adds a second beside the loads and conversions they n
 TILE_FMAS = 2.0e13  # of windows over tiles
 STRIPS = 0.7  # of memory's rate, that strips of pixels reach: each thread waits for its own
 TILE_BESIDE = 0.3  # of what is hidden behind the longer of multiplications and memory
-MMA_UNIT = 1.2e-7  # two rows of 16 pixels, 8 channels, of one multiprocessor
-MMA_BYTES = 3.0e10  # a second into one of them
+MMA_BYTES = 3.8e10  # a second into one multiprocessor, of tiles that matrix instructions read
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
@@ -135,15 +134,13 @@ def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
 
 
 def _depthwise_mma(schedule: DepthwiseMmaSchedule, p: ConvProblem) -> float:
-    """Whole rows of images, in tiles that overlap by the rows of the window."""
+    """Whole rows of images, in tiles that overlap by the rows of the window; multiplications hide behind their reads."""
     tiles = mma_tiles(schedule, p)
     assert tiles is not None, "a problem that the kernel does not take"
     blocks = -(-p.channels // 32) * (p.window[0] if len(p.window) == 3 else 1)
     rounds = -(-blocks * tiles.parts // UNITS) * -(-tiles.tiles // tiles.parts)
-    multiply = tiles.lines // 2 * tiles.segments * 4 * MMA_UNIT / 4
-    body = rounds * (max(multiply, tiles.nbytes / MMA_BYTES) + TILE_BESIDE * min(multiply, tiles.nbytes / MMA_BYTES))
     sums = 8.0 * tiles.parts * prod(p.w_shape) / SUMS
-    return START + max(body, p.bytes / THROUGH) + tiles.nbytes / MMA_BYTES + ADD_START + sums
+    return START + max(rounds * tiles.nbytes / MMA_BYTES, p.bytes / THROUGH) + ADD_START + sums
 
 
 def _whole(x: int, y: int) -> int:
@@ -213,16 +210,11 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
 
 
 def _first_weight(schedule: FirstWeightSchedule, p: ConvProblem) -> float:
-    """Results in whole 16s and rows, all lines of the kernel, and the lines of x that are spread out for them."""
+    """What the host counts on when it cuts images into stages."""
     stage = laid(schedule, p)
     assert stage is not None, "a problem that the kernel does not take"
-    items = -(-p.filters // 64) * (p.window[0] if len(p.window) == 3 else 1)
-    parts = max(1, min(UNITS // items, stage.stages))
-    rounds = -(-items * parts // UNITS) * -(-stage.stages // parts)
-    multiply = 64 * 8 * schedule.window * 2 * schedule.lines * stage.segment * stage.high / BAND_WEIGHT_MACS
-    body = rounds * (max(multiply, stage.lines * FIRST_LINE) + BAND_TILE)
-    sums = 8.0 * parts * prod(p.w_shape)
-    return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
+    sums = 8.0 * stage.parts * prod(p.w_shape)
+    return START + max(stage.cycles * FIRST_CYCLE, p.bytes / MEMORY) + FIRST_FILL + ADD_START + sums / MEMORY
 
 
 def _padded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:

@@ -24,7 +24,7 @@ from tilewright.ops.conv.spec import ConvSignature
 DEPTHWISE_THREADS, DEPTHWISE_SHARED = 128, 48 * 1024
 MOST_PLANES, TILE_SHARED = 7, 227 * 1024
 MMA_CHANNELS, MMA_PIXEL, MMA_DEEP, MMA_MARGIN, MMA_LINES, MMA_BESIDE = 32, 64, 16, 8, 32, 2048
-MMA_ROWS, MMA_COLUMNS, MMA_PROCESSORS, MMA_LATENCY, MOST_BOX = 7, 8, 132, 4096, 256
+MMA_ROWS, MMA_COLUMNS, MMA_TAPS, MMA_PROCESSORS, MMA_LATENCY, MOST_BOX = 7, 8, 16, 132, 4096, 256
 
 
 def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -215,6 +215,8 @@ def mma_limits(schedule: DepthwiseMmaSchedule, problem: ConvProblem) -> Iterator
         pairs = ((p.x_strides, p.size[0]), (p.y_strides, p.out[0]))
         if any(depth > 1 and strides[0] != strides[1] * depth for strides, depth in pairs):
             yield violation("nv-dense", "the planes of images do not lie at equal distances")
+    if prod(p.window[-2:]) < MMA_TAPS:
+        yield violation("nv-depthwise", f"the window has fewer than {MMA_TAPS} taps a plane")  # tiles are faster
     if p.window[-1] > MMA_COLUMNS or (p.window[-2] if len(p.window) > 1 else 1) > MMA_ROWS:
         yield violation("nv-depthwise", f"the window has more than {MMA_ROWS} rows of {MMA_COLUMNS} taps")
     if any(one != 1 for one in (*p.stride[-2:], *p.dilation[-2:])):

@@ -17,6 +17,7 @@ from tilewright.ops.conv.spec import ConvSignature
 
 MOST_CHANNELS, MOST_WIDTH, MOST_STRIDE, MOST_HIGH, MOST_SEGMENT = 8, 64, 8, 16, 256
 SHARED, BESIDE = 227 * 1024, 256 + 1024  # cuda/conv_first_weight_shape.h
+PROCESSORS, LATENCY = 132, 1500
 
 
 def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -38,12 +39,12 @@ def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
 
 
 class Stage(NamedTuple):
-    """Results of a stage, across and down, how many of them there are, and the lines of x read for one."""
+    """Results of a stage, across and down, how many blocks share the stages, and about how many cycles all take."""
 
     segment: int
     high: int
-    stages: int
-    lines: int
+    parts: int
+    cycles: int
 
 
 def narrow(p: ConvProblem) -> bool:
@@ -67,7 +68,8 @@ def laid(schedule: FirstWeightSchedule, p: ConvProblem) -> Stage | None:
     segments = _over(_over(p.out[-1], 16) * 16, MOST_SEGMENT)
     segment = _over(_over(p.out[-1], segments), 16) * 16
     row = segment + (lines(p) - 1) // phases
-    best, least = None, 0.0
+    items, each = _over(p.filters, 64) * (p.window[0] if len(p.window) == 3 else 1), 8 * schedule.window
+    best = None
     for high in range(1, min(MOST_HIGH, max(1, out_h)) + 1):
         rows = (high - 1) * step + (schedule.window - 1) * apart + 1
         met, read = rows * phases * row, min(high * step, rows) * phases * row  # others are in the stage before
@@ -75,10 +77,14 @@ def laid(schedule: FirstWeightSchedule, p: ConvProblem) -> Stage | None:
         if schedule.stages * nbytes + BESIDE > SHARED:
             break
         chunks = -(-out_h // high)
-        cost = chunks * ((read * 3 + met) / 16 + segment * high + 100)
-        if best is None or cost < least:
-            stages = -(-p.out[-1] // segment) * chunks * prod(p.out[:-2]) * p.batch
-            best, least = Stage(segment, high, stages, read), cost
+        stages = _over(p.out[-1], segment) * chunks * prod(p.out[:-2]) * p.batch
+        parts = min(max(1, PROCESSORS // items), stages)
+        products = segment * high // 16 * 2 * schedule.lines * max(each // 2, 16 + each // 4)
+        longest = max(products, LATENCY + 4 * read + (met - read) // 2, segment * high * 15 // 2)
+        rounds = _over(stages, parts) * _over(items * parts, PROCESSORS)
+        cycles = (rounds - 1) * longest + LATENCY + 4 * met + products
+        if best is None or cycles < best.cycles:
+            best = Stage(segment, high, parts, cycles)
     return best
 
 

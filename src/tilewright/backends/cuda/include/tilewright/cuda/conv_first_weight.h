@@ -136,27 +136,20 @@ TW_GPU void spread_first_weight(const FirstWeightArgs &x, const FirstWeightMemor
   }
 }
 
-// Sums leave: a thread has two neighbours of the eight elements of a line, of every row of the window and two filters.
+// Sums leave as they lie in registers, which takes few instructions: a thread has two neighbours of the eight elements of a
+// line, of every row of the window and two filters.
 template <class Config> TW_GPU void leave_first_weight(const FirstWeightArgs &x, const FirstWeightItem &item,
                                                        const float (&sums)[FirstWeight<Config>::N / 2], int line) {
   using S = FirstWeight<Config>;
-  const int thread = threadIdx.x % 128, lane = thread % 32, wide = x.narrow ? 4 : 8;
-  float *to = x.partial + item.part * x.weights;
+  const int thread = threadIdx.x % 128, lane = thread % 32;
+  float *to = x.partial + item.part * x.part_apart + S::place(x, item.m, item.plane, line) +
+              (thread / 32 * 16 + lane / 4) * 8 + lane % 4 * 2;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int filter = item.m * 64 + thread / 32 * 16 + lane / 4 + half * 8;
-    if (filter >= x.filters) continue;
+  for (int row = 0; row < S::Rows; ++row)
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int element = line * 8 + lane % 4 * 2 + i, tap = element / wide, channel = element % wide;
-      if (tap >= x.window_w || channel >= x.channels) continue;
-#pragma unroll
-      for (int row = 0; row < S::Rows; ++row) {
-        const long long place = (long long)(filter * x.planes + item.plane) * S::Rows + row;
-        to[(place * x.window_w + tap) * x.channels + channel] = sums[row * 4 + half * 2 + i];
-      }
-    }
-  }
+    for (int half = 0; half < 2; ++half)
+      *reinterpret_cast<float2 *>(to + (row * 64 + half * 8) * 8) = {sums[row * 4 + half * 2],
+                                                                     sums[row * 4 + half * 2 + 1]};
 }
 
 template <class Config>
@@ -229,9 +222,16 @@ template <class Config> TW_GPU void conv_first_weight(const TensorMap &map_y, co
 
 // The parts of a weight, in order.
 template <class Config> TW_GPU void add_first_weight(const FirstWeightArgs &x) {
+  using S = FirstWeight<Config>;
+  const auto place = [&](int at) {
+    const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line), rows = x.by_width.quotient(line),
+              element = (line - rows * x.window_w) * (x.narrow ? 4 : 8) + at - line * x.channels, row = rows % S::Rows,
+              plane = rows / S::Rows - filter * x.planes;
+    return S::place(x, filter / 64, plane, element / 8) + row * 512 + filter % 64 * 8 + element % 8;
+  };
   int at;
   float sum;
-  if (!add_parts(x.partial, x.weights, x.parts, at, sum)) return;
+  if (!add_parts(x.partial, x.weights, x.part_apart, x.parts, place, at, sum)) return;
   const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
   round_to(sum, static_cast<typename Config::C *>(
                     x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +

@@ -18,7 +18,7 @@ namespace tw {
 
 struct FirstWeightArgs {
   const void *from;  // x
-  float *partial;    // [part][filter][tap][channel]
+  float *partial;    // [part][64 filters][plane][line][row][filter][element of the line]
   void *to;
   long long apart[4];               // of x: pixels along w, h, d, then images
   int size[3], before[3], step[3];  // w, h, d
@@ -31,8 +31,8 @@ struct FirstWeightArgs {
   int y_bytes, stage_bytes;
   Divider segments, chunks, depth, by_row, by_phase;  // a stage's number is chunk of rows, segment, plane, image
   int count, parts, blocks_m;                         // stages; how many blocks share them; of 64 filters
-  Divider by_channels, by_taps;
-  long long filter_apart, tap_apart, weights;  // of w
+  Divider by_channels, by_taps, by_width;
+  long long filter_apart, tap_apart, weights, part_apart;  // of w; all of them; from part to part
 };
 
 // Config: A, C, window (its rows), lines (of a warpgroup), stages.
@@ -41,6 +41,12 @@ template <class Config> struct FirstWeight {
   static constexpr int Rows = Config::window, N = 8 * Rows, Each = Config::lines, Stages = Config::stages;
   static constexpr int groups = 2, summing = groups * 128, spreading = 224, threads = summing + spreading + 32;
   static constexpr int line = 16, barriers = 256, most_shared = 227 * 1024;
+#ifdef TW_ON_GPU
+  // Where the sums of a line begin in a part.
+  static TW_GPU long long place(const FirstWeightArgs &x, int m, int plane, int line) {
+    return (((long long)m * x.planes + plane) * x.lines + line) * (Rows * 512);
+  }
+#endif
   static_assert(sizeof(In) == 2 && Stages <= 8 && N <= 256, "stages");
 };
 

@@ -25,6 +25,7 @@ template <class Config> struct HostConvDepthwiseMma {
       return {TW_LIMIT, "the taps of a filter do not lie at equal distances"};
     if (!planes_dense(x.x_strides, x.size[0], x.batch) || !planes_dense(x.y_strides, x.out[0], x.batch))
       return {TW_LIMIT, "the planes of images do not lie at equal distances"};
+    if (x.window[1] * x.window[2] < least_taps) return {TW_LIMIT, "the window has fewer than 16 taps a plane"};
     if (x.window[1] > most_rows || x.window[2] > most_columns)
       return {TW_LIMIT, "the window has more than 7 rows of 8 taps"};
     for (int i = 1; i < 3; ++i)
@@ -68,7 +69,7 @@ template <class Config> struct HostConvDepthwiseMma {
 
  private:
   static constexpr int64_t most_processors = 144, usual_processors = 132, most_planes = 7, most_rows = 7,
-                           most_columns = 8, most_box = 256, most_lines = 32, beside = 2048;
+                           most_columns = 8, least_taps = 16, most_box = 256, most_lines = 32, beside = 2048;
 
   // Tiles of whole rows of an image: how many rows of results, their 16s of pixels; no lines: none fit.
   struct Tiles {

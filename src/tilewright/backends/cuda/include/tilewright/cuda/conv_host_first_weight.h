@@ -41,7 +41,7 @@ template <class Config> struct HostConvFirstWeight {
     return {};
   }
   static int64_t workspace(const tw_conv_args &x) {
-    return parts(x, laid(x), most_processors) * weights(x) * int64_t(sizeof(float));
+    return parts(x, laid(x), most_processors) * part_apart(x) * int64_t(sizeof(float));
   }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::most_shared), 1, true}; }
 
@@ -70,8 +70,8 @@ template <class Config> struct HostConvFirstWeight {
   }
 
  private:
-  static constexpr int64_t most_processors = 144, most_channels = 8, most_width = 64, most_stride = 8, most_high = 16,
-                           most_segment = 256;
+  static constexpr int64_t most_processors = 144, usual_processors = 132, latency = 1500, most_channels = 8,
+                           most_width = 64, most_stride = 8, most_high = 16, most_segment = 256;
 
   // Stages of results: across, and down; 0 where none fits.
   struct Stage {
@@ -81,6 +81,7 @@ template <class Config> struct HostConvFirstWeight {
   static int64_t lines(const tw_conv_args &x) { return ceil_div(x.window[2] * (narrow(x) ? 4 : 8), 8); }
   static int64_t phases(const tw_conv_args &x) { return narrow(x) ? x.stride[2] / 2 : x.stride[2]; }
   static int64_t weights(const tw_conv_args &x) { return x.filters * pixels(x.window) * x.channels; }
+  static int64_t part_apart(const tw_conv_args &x) { return items(x) * lines(x) * S::Rows * 512; }
   static int64_t items(const tw_conv_args &x) { return ceil_div(x.filters, 64) * x.window[0]; }
   static int64_t parts(const tw_conv_args &x, const Stage &stage, int64_t processors) {
     const int64_t share = processors / items(x), all = stage.segments * stage.chunks * x.out[0] * x.batch,
@@ -91,10 +92,23 @@ template <class Config> struct HostConvFirstWeight {
     const int64_t of_x = stage.rows * phases(x) * stage.row * S::line;
     return stage.segment * stage.high * 128 + ceil_div(of_x, 1024) * 1024;
   }
-  // The rows of results that come with the fewest lines to read and to spread, as far as there is room.
+  // About, of the busiest multiprocessor: stages in which the longest of y, products and lines to spread counts, and what
+  // comes before the first one.
+  static int64_t cycles(const tw_conv_args &x, const Stage &one) {
+    const int64_t pixels = one.segment * one.high, line = phases(x) * one.row, moved = one.high * x.stride[1];
+    const int64_t read = (moved < one.rows ? moved : one.rows) * line, again = one.rows * line - read;
+    constexpr int64_t each = S::N / 2 > 16 + S::N / 4 ? S::N / 2 : 16 + S::N / 4;  // wgmma, or its operands
+    const int64_t products = pixels / 16 * S::groups * S::Each * each, spread = latency + 4 * read + again / 2;
+    int64_t longest = products > spread ? products : spread;
+    longest = longest > pixels * 15 / 2 ? longest : pixels * 15 / 2;
+    const int64_t share = parts(x, one, usual_processors), all = one.segments * one.chunks * x.out[0] * x.batch;
+    const int64_t rounds = ceil_div(all, share) * ceil_div(items(x) * share, usual_processors);
+    return (rounds - 1) * longest + latency + 4 * one.rows * line + products;
+  }
+  // The rows of results of a stage that take the fewest, as far as there is room.
   static Stage laid(const tw_conv_args &x) {
     Stage best{};
-    double least = 0;
+    int64_t least = 0;
     const int64_t wide = ceil_div(x.out[2], 16) * 16, segments = ceil_div(wide, most_segment);
     for (int64_t high = 1; high <= most_high && (high == 1 || high <= x.out[1]); ++high) {
       Stage one{};
@@ -103,10 +117,7 @@ template <class Config> struct HostConvFirstWeight {
       one.row = one.segment + (lines(x) - 1) / phases(x);
       one.rows = (high - 1) * x.stride[1] + (S::Rows - 1) * x.dilation[1] + 1;
       if (S::Stages * stage_bytes(x, one) + S::barriers + 1024 > S::most_shared) break;
-      const int64_t read = high * x.stride[1] < one.rows ? high * x.stride[1] : one.rows;  // the others are there
-      const double of_x = double((read * 4 + one.rows - read) * phases(x) * one.row) / 16,
-                   of_y = double(one.segment * high);
-      const double cost = double(one.chunks) * (of_x + of_y + 100);
+      const int64_t cost = cycles(x, one);
       if (best.high && cost >= least) continue;
       best = one, least = cost;
     }
@@ -131,7 +142,8 @@ template <class Config> struct HostConvFirstWeight {
     t.segments = divider(stage.segments), t.chunks = divider(stage.chunks), t.depth = divider(x.out[0]);
     t.by_row = divider(phases(x) * stage.row), t.by_phase = divider(stage.row);
     t.count = int(stage.segments * stage.chunks * x.out[0] * x.batch), t.blocks_m = int(ceil_div(x.filters, 64));
-    t.by_channels = divider(x.channels), t.by_taps = divider(pixels(x.window));
+    t.by_channels = divider(x.channels), t.by_taps = divider(pixels(x.window)), t.by_width = divider(x.window[2]);
+    t.part_apart = part_apart(x);
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3], t.weights = weights(x);
     return t;
   }
