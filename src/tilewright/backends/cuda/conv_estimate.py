@@ -134,7 +134,7 @@ def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
 
 
 def _depthwise_mma(schedule: DepthwiseMmaSchedule, p: ConvProblem) -> float:
-    """Whole rows of images, in tiles that overlap by the rows of the window; multiplications hide behind their reads."""
+    """Whole rows of images, in tiles that overlap by the rows of the window; products hide behind their reads."""
     tiles = mma_tiles(schedule, p)
     assert tiles is not None, "a problem that the kernel does not take"
     blocks = -(-p.channels // 32) * (p.window[0] if len(p.window) == 3 else 1)
