@@ -263,6 +263,8 @@ def test_gradients_of_first_layers(emulator: Emulator, schedule: FirstWeightSche
     k = schedule.window
     problems: tuple[ConvProblem, ...] = (
         flat(2, 3, 24, (9, 37), (k, k), stride=(2, 2), before=(k // 2,) * 2, **also),
+        flat(2, 3, 24, (9, 38), (k, k), stride=(2, 2), before=(k // 2,) * 2, after=(1, 4), **also),
+        flat(1, 3, 8, (8, 26), (k, 3), stride=(1, 4), before=(1, 2), **also),
         flat(3, 1, 72, (11, 23), (k, 2), stride=(1, 4), before=(3, 1), after=(1, 3), **also),
         flat(1, 5, 8, (k + 6, 21), (k, 3), stride=(2, 2), before=(0, 1), **also),
         flat(1, 4, 64, (9, 15), (k, 3), dilation=(2, 1), before=(k, 1), after=(k, 0), **also),

@@ -55,11 +55,12 @@ template <class Config> TW_GPU void feed_first_weight(const TensorMap &map_y, co
   }
 }
 
-// Lines of x, so many under way at once: of Channels a pixel, zeros where there is none.
+// Lines of x, so many under way at once: of Channels a pixel, zeros where there is none.  Of 3: two pixels side by side that
+// are three whole words, and become four channels each.
 template <class Config, int Channels> struct FirstWeightLines {
   using S = FirstWeight<Config>;
   using T = typename S::In;
-  static constexpr int batch = 4, pixels = 8 / Channels;
+  static constexpr int batch = 4, pixels = Channels == 3 ? 2 : 8 / Channels;
   const FirstWeightArgs &x;
   const T *from;
   int w, h, all;
@@ -77,14 +78,24 @@ template <class Config, int Channels> struct FirstWeightLines {
               phase = x.by_phase.quotient(rest), first = w + ((rest - phase * x.row) * x.phases + phase) * pixels;
     const bool inside = there && number < all && h + row >= 0 && h + row < x.size[1];
     const T *at = from + (h + row) * x.apart[1] + first * x.apart[0];
+    if constexpr (Channels == 3) {  // both pixels are there, or none
+      uint32_t words[3] = {};
+      const uint32_t *of = reinterpret_cast<const uint32_t *>(at);
 #pragma unroll
-    for (int i = 0; i < pixels; ++i, at += x.apart[0])
+      for (int i = 0; i < 3; ++i)
+        if (inside && first >= 0 && first < x.size[0]) words[i] = of[i];
+      const uint32_t both[4] = {words[0], words[1] & 0xffff, words[1] >> 16 | words[2] << 16, words[2] >> 16};
+      memcpy(&to, both, sizeof both);
+    } else {
 #pragma unroll
-      for (int c = 0; c < Channels; ++c) {
-        T one{};
-        if (inside && first + i >= 0 && first + i < x.size[0] && c < x.channels) one = at[c];
-        to.v[i * Channels + c] = one;
-      }
+      for (int i = 0; i < pixels; ++i, at += x.apart[0])
+#pragma unroll
+        for (int c = 0; c < Channels; ++c) {
+          T one{};
+          if (inside && first + i >= 0 && first + i < x.size[0] && c < x.channels) one = at[c];
+          to.v[i * Channels + c] = one;
+        }
+    }
   }
   TW_GPU void load(Some<T, 8> (&to)[batch], int first) const {
 #pragma unroll
@@ -215,7 +226,8 @@ template <class Config> TW_GPU void conv_first_weight(const TensorMap &map_y, co
     give_registers<88>();
     if (thread >= S::spreading) {
       if (thread == S::spreading) feed_first_weight<Config>(map_y, x, shared);
-    } else if (x.narrow) spread_first_weight<Config, 4>(x, shared, thread);
+    } else if (x.words) spread_first_weight<Config, 3>(x, shared, thread);
+    else if (x.narrow) spread_first_weight<Config, 4>(x, shared, thread);
     else spread_first_weight<Config, 8>(x, shared, thread);
   }
 }
@@ -225,8 +237,8 @@ template <class Config> TW_GPU void add_first_weight(const FirstWeightArgs &x) {
   using S = FirstWeight<Config>;
   const auto place = [&](int at) {
     const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line), rows = x.by_width.quotient(line),
-              element = (line - rows * x.window_w) * (x.narrow ? 4 : 8) + at - line * x.channels, row = rows % S::Rows,
-              plane = rows / S::Rows - filter * x.planes;
+              element = (line - rows * x.window_w + x.shift) * (x.narrow ? 4 : 8) + at - line * x.channels,
+              row = rows % S::Rows, plane = rows / S::Rows - filter * x.planes;
     return S::place(x, filter / 64, plane, element / 8) + row * 512 + filter % 64 * 8 + element % 8;
   };
   int at;

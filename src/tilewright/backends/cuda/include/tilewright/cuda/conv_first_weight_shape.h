@@ -24,6 +24,7 @@ struct FirstWeightArgs {
   int size[3], before[3], step[3];  // w, h, d
   int deep_apart;                   // dilation along d
   int channels, filters, narrow;    // narrow: four channels a pixel
+  int shift, words;                 // pixels of a line before the first tap; pairs of pixels are whole words
   int window_w, planes, lines;      // of the window; lines of 16 bytes of its row
   int phases, row;                  // row: lines of one phase
   int segment, high, rows;          // results of a stage: across, in whole 16s, and down; rows of x they meet

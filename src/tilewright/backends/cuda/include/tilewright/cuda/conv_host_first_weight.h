@@ -78,6 +78,13 @@ template <class Config> struct HostConvFirstWeight {
     int64_t segment, high, segments, chunks, row, rows;
   };
   static bool narrow(const tw_conv_args &x) { return x.channels <= 4 && x.stride[2] % 2 == 0; }
+  // A pixel more before the window where lines have room for it, so that pairs of pixels begin at even ones.
+  static int64_t shift(const tw_conv_args &x) { return narrow(x) && x.before[2] % 2 && x.window[2] % 2; }
+  static bool words(const tw_conv_args &x) {
+    bool even = reinterpret_cast<uintptr_t>(x.x) % 4 == 0 && x.size[2] % 2 == 0 && (x.before[2] + shift(x)) % 2 == 0;
+    for (int i = 0; i < 3; ++i) even = even && x.x_strides[i] % 2 == 0;
+    return even && narrow(x) && x.channels == 3 && x.x_strides[3] == 3;
+  }
   static int64_t lines(const tw_conv_args &x) { return ceil_div(x.window[2] * (narrow(x) ? 4 : 8), 8); }
   static int64_t phases(const tw_conv_args &x) { return narrow(x) ? x.stride[2] / 2 : x.stride[2]; }
   static int64_t weights(const tw_conv_args &x) { return x.filters * pixels(x.window) * x.channels; }
@@ -130,6 +137,7 @@ template <class Config> struct HostConvFirstWeight {
       t.apart[i] = x.x_strides[3 - i], t.size[i] = int(x.size[2 - i]);
       t.before[i] = int(x.before[2 - i]), t.step[i] = int(x.stride[2 - i]);
     }
+    t.before[0] += int(shift(x)), t.shift = int(shift(x)), t.words = words(x);
     t.apart[3] = x.x_strides[0], t.deep_apart = int(x.dilation[0]);
     t.channels = int(x.channels), t.filters = int(x.filters), t.narrow = narrow(x);
     t.window_w = int(x.window[2]), t.planes = int(x.window[0]), t.lines = int(lines(x));
