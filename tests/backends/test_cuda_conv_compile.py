@@ -19,8 +19,10 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
 )
 from tilewright.ops.conv.schedule import LoopsSchedule
 
@@ -32,6 +34,8 @@ CASES: dict[str, tuple[str, Any]] = {
     "folded": ("forward", ConvTmaWsSchedule("folded", (128, 64, 64), 4, store="tma")),
     "band": ("backward_data", BandSchedule((128, 64, 64), 3, 320, 9, merged=True)),
     "band_weight": ("backward_weight", BandWeightSchedule(192, 3, 320)),
+    "first_weight": ("backward_weight", FirstWeightSchedule(7, 4, 3)),
+    "depthwise_mma": ("backward_weight", DepthwiseMmaSchedule(2)),
     "depthwise_tile": ("backward_weight", DepthwiseTileSchedule(3, 2, 8, 2, 32)),
     "depthwise": ("forward", DepthwiseSchedule(3, 1, 7)),
     "loops": ("backward_weight", LoopsSchedule()),

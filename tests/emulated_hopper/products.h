@@ -26,7 +26,8 @@ inline float from_e4m3(uint8_t b) {
 }
 
 // Elements of an operand.  The descriptor: bits 0 to 13 the address over 16, 16 to 29 the leading offset,
-// 32 to 45 the stride, 49 to 51 the base offset, 62 and 63 the swizzle (1: 128 bytes).  The swizzle goes by addresses, so
+// 32 to 45 the stride, 49 to 51 the base offset, 62 and 63 the swizzle (1: 128 bytes; 0: none, where the stride goes
+// along m or n and the leading offset along k).  The swizzle goes by addresses, so
 // that operands may begin at any row of an atom, rows along k and rows of k alike (seen on an H200).
 struct OperandReader {
   const char *memory;
@@ -37,13 +38,18 @@ struct OperandReader {
   const char *at(uint64_t descriptor, int major, int line, int k, int size) const {
     uint32_t start = uint32_t(descriptor & 0x3fff) << 4, leading = uint32_t(descriptor >> 16 & 0x3fff) << 4,
              stride = uint32_t(descriptor >> 32 & 0x3fff) << 4;
-    if (descriptor >> 62 != 1 || (descriptor >> 49 & 7)) fault("a descriptor other than of the 128-byte swizzle");
+    const bool plain = descriptor >> 62 == 0;
+    if ((descriptor >> 62 != 1 && !(plain && major == 1)) || (descriptor >> 49 & 7))
+      fault("a descriptor other than of the 128-byte swizzle, or of none across k");
     uint32_t address = start;
-    if (major == 0) address += uint32_t(line / 8) * stride + uint32_t(line % 8) * 128 + uint32_t(k * size);
+    if (plain)
+      address +=
+          uint32_t(line / 8) * stride + uint32_t(line % 8 * size) + uint32_t(k / 8) * leading + uint32_t(k % 8) * 16;
+    else if (major == 0) address += uint32_t(line / 8) * stride + uint32_t(line % 8) * 128 + uint32_t(k * size);
     else
       address +=
           uint32_t(line / 64) * leading + uint32_t(line % 64 * size) + uint32_t(k / 8) * stride + uint32_t(k % 8) * 128;
-    address ^= (address >> 7 & 7) << 4;
+    if (!plain) address ^= (address >> 7 & 7) << 4;
     if (address < window || address + uint32_t(size) > window + bytes) fault("wgmma reads outside shared memory");
     return memory + (address - window);
   }

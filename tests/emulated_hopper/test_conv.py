@@ -16,8 +16,10 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
 )
 from tilewright.ops.conv.options import channels_first
 
@@ -246,6 +248,43 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        FirstWeightSchedule(7, 2, 3),
+        FirstWeightSchedule(7, 4, 2),
+        FirstWeightSchedule(3, 2, 4),
+        FirstWeightSchedule(5, 3, 3),
+    ],
+)
+def test_gradients_of_first_layers(emulator: Emulator, schedule: FirstWeightSchedule) -> None:
+    """Lines of one and of several phases, both widths of a pixel, windows over every edge, filters inside 64."""
+    also: Any = {"variant": "backward_weight"}
+    k = schedule.window
+    problems: tuple[ConvProblem, ...] = (
+        flat(2, 3, 24, (9, 37), (k, k), stride=(2, 2), before=(k // 2,) * 2, **also),
+        flat(2, 3, 24, (9, 38), (k, k), stride=(2, 2), before=(k // 2,) * 2, after=(1, 4), **also),
+        flat(1, 3, 8, (8, 26), (k, 3), stride=(1, 4), before=(1, 2), **also),
+        flat(3, 1, 72, (11, 23), (k, 2), stride=(1, 4), before=(3, 1), after=(1, 3), **also),
+        flat(1, 5, 8, (k + 6, 21), (k, 3), stride=(2, 2), before=(0, 1), **also),
+        flat(1, 4, 64, (9, 15), (k, 3), dilation=(2, 1), before=(k, 1), after=(k, 0), **also),
+        flat(1, 2, 16, (k + 1, 530), (k, 3), before=(1, 1), **also),
+    )
+    if schedule.lines * 2 >= k:
+        problems += (flat(2, 3, 40, (7, 18), (k, k), before=(k // 2,) * 2, **also),)
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
+def test_gradients_of_first_layers_of_three_dimensions(emulator: Emulator) -> None:
+    more: Any = {"variant": "backward_weight", "dtype_out": "fp32"}
+    problems = (
+        flat(2, 3, 24, (5, 9, 19), (3, 3, 3), stride=(2, 2, 2), before=(1, 1, 1), after=(1, 1, 1), **more),
+        flat(1, 6, 72, (4, 5, 7), (2, 3, 3), dilation=(2, 1, 1), before=(1, 1, 0), **more),
+    )
+    assert proven(emulator, FirstWeightSchedule(3, 2, 3), problems) == []
+
+
 def first(one: ConvProblem, names: str = "xwy") -> ConvProblem:
     """With memory whose channels lie apart."""
     strides: Any = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in names}
@@ -326,6 +365,31 @@ def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: Depthw
         flat(1, 8, 8, (3, 3), (3, 3), groups=8, before=(2, 2), after=(0, 0), **also),
     )
     assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.parametrize(("window", "stages"), [(4, 2), (5, 3), (7, 2)])
+def test_depthwise_gradients_by_matrix_instructions(emulator: Emulator, window: int, stages: int) -> None:
+    """Rows of one and of several 16s, odd numbers of them, channels that end inside a tile, windows over edges."""
+    also: Any = {"variant": "backward_weight", "before": (window // 2,) * 2}
+    problems = (
+        flat(3, 24, 24, (9, 14), (window, window), groups=24, **also),
+        flat(2, 72, 72, (14, 37), (window, window), groups=72, after=(2, 1), **also),
+        flat(1, 40, 40, (8, 9), (window, window + 1), groups=40, **also),
+        flat(1, 8, 8, (23, 21), (3, 8), groups=8, variant="backward_weight"),
+    )
+    assert all(not CONV.supports(spec_of(one, DepthwiseMmaSchedule(stages)), one) for one in problems)
+    assert proven(emulator, DepthwiseMmaSchedule(stages), problems) == []
+
+
+def test_depthwise_gradients_by_matrix_instructions_of_three_dimensions(emulator: Emulator) -> None:
+    more: Any = {"variant": "backward_weight", "dtype": "fp16", "dtype_out": "fp32"}
+    apart: Any = {"dilation": (2, 1, 1), "stride": (2, 1, 1), "before": (2, 2, 1)}
+    problems = (
+        flat(2, 8, 8, (4, 7, 6), (2, 4, 5), groups=8, before=(1, 1, 0), after=(0, 1, 2), **more),
+        flat(1, 40, 40, (5, 5, 9), (3, 6, 3), groups=40, **apart, **more),
+    )
+    assert all(not CONV.supports(spec_of(one, DepthwiseMmaSchedule(2)), one) for one in problems)
+    assert proven(emulator, DepthwiseMmaSchedule(2), problems) == []
 
 
 @pytest.mark.parametrize(("window", "padding"), [(3, 1), (3, 0), (5, 2), (7, 3)])

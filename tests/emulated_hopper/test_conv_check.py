@@ -16,8 +16,10 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
 )
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
@@ -67,6 +69,7 @@ def schedules(variant: str) -> list[Any]:
     made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
     if variant == "backward_weight":
         made += [BandWeightSchedule(128, 2, 192)] * 2
+        made += [FirstWeightSchedule(3, 2, 3)] * 2 + [DepthwiseMmaSchedule(2)] * 2
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made.append(DepthwiseSchedule(0, 1, 2))

@@ -19,8 +19,10 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
     band_shared_bytes,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -59,9 +61,19 @@ def _band_weight(spec: KernelSpec) -> Fields:
     return {"pixels": h.pixels, "stages": h.stages, "band": h.band}
 
 
+def _first_weight(spec: KernelSpec) -> Fields:
+    h: FirstWeightSchedule = spec.schedule
+    return {"window": h.window, "lines": h.lines, "stages": h.stages}
+
+
 def _depthwise(spec: KernelSpec) -> Fields:
     h: DepthwiseSchedule = spec.schedule
     return {"window": h.window, "step": h.step, "pixels": h.pixels, "rows": h.rows, "vector": h.vector}
+
+
+def _depthwise_mma(spec: KernelSpec) -> Fields:
+    h: DepthwiseMmaSchedule = spec.schedule
+    return {"stages": h.stages}
 
 
 def _depthwise_tile(spec: KernelSpec) -> Fields:
@@ -90,6 +102,14 @@ PIPELINES = {
         _band_weight,
         ("_add",),
     ),
+    "first_weight": Pipeline(
+        "conv_first_weight.h",
+        "conv_host_first_weight.h",
+        "TW_DEVICE_CONV_FIRST_WEIGHT",
+        "HostConvFirstWeight",
+        _first_weight,
+        ("_add",),
+    ),
     "padded": _TMA_WS._replace(
         device_header="conv_padded.h",
         host_header="conv_host_padded.h",
@@ -110,6 +130,14 @@ PIPELINES = {
         "TW_DEVICE_CONV_DEPTHWISE_TILE",
         "HostConvDepthwiseTile",
         _depthwise_tile,
+        ("_add",),
+    ),
+    "depthwise_mma": Pipeline(
+        "conv_depthwise_mma.h",
+        "conv_host_depthwise_mma.h",
+        "TW_DEVICE_CONV_DEPTHWISE_MMA",
+        "HostConvDepthwiseMma",
+        _depthwise_mma,
         ("_add",),
     ),
     "depthwise": Pipeline(
@@ -144,7 +172,11 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), h.shared_bytes)
-        if isinstance(h, DepthwiseTileSchedule):
+        if isinstance(h, FirstWeightSchedule):
+            from tilewright.inspect import nvidia
+
+            return Promises(nvidia.WARPGROUP, ("UTMALDG",))
+        if isinstance(h, (DepthwiseTileSchedule, DepthwiseMmaSchedule)):
             return Promises(copies=("UTMALDG",))
         if isinstance(h, ConvTmaWsSchedule):
             from tilewright.inspect import nvidia

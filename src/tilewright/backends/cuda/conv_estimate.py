@@ -15,13 +15,17 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements
+from tilewright.ops.conv.nvidia_depthwise import mma_tiles
+from tilewright.ops.conv.nvidia_first import laid
 from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
 )
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
@@ -38,6 +42,7 @@ UNITS = 132
 BAND_MACS = 3.0e12  # a second, of one multiprocessor
 BAND_WEIGHT_MACS, TWO_STAGES = 2.9e12, 1.25
 ONE_CACHE = 6e10  # bytes a second into one of them, all at once
+FIRST_CYCLE, FIRST_FILL = 6.9e-10, 3e-6  # of first layers: as their host counts them
 BAND_FILL = 2.5e-6
 BAND_BESIDE = 0.1  # of what is hidden behind the longest of walk, product and bytes
 BAND_TILE = 5e-7
@@ -58,6 +63,7 @@ FMAS = 0.85e13  # multiply-adds a second beside the loads and conversions they n
 TILE_FMAS = 2.0e13  # of windows over tiles
 STRIPS = 0.7  # of memory's rate, that strips of pixels reach: each thread waits for its own
 TILE_BESIDE = 0.3  # of what is hidden behind the longer of multiplications and memory
+MMA_BYTES = 3.8e10  # a second into one multiprocessor, of tiles that matrix instructions read
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
@@ -81,8 +87,12 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         return _band(spec, spec.schedule, problem)
     if isinstance(spec.schedule, BandWeightSchedule):
         return _band_weight(spec.schedule, problem)
+    if isinstance(spec.schedule, FirstWeightSchedule):
+        return _first_weight(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseTileSchedule):
         return _depthwise_tile(spec.schedule, problem)
+    if isinstance(spec.schedule, DepthwiseMmaSchedule):
+        return _depthwise_mma(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
@@ -121,6 +131,16 @@ def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
     moved = p.bytes / THROUGH * again
     multiply = p.flops / 2 * idle / TILE_FMAS
     return START + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + sums
+
+
+def _depthwise_mma(schedule: DepthwiseMmaSchedule, p: ConvProblem) -> float:
+    """Whole rows of images, in tiles that overlap by the rows of the window; products hide behind their reads."""
+    tiles = mma_tiles(schedule, p)
+    assert tiles is not None, "a problem that the kernel does not take"
+    blocks = -(-p.channels // 32) * (p.window[0] if len(p.window) == 3 else 1)
+    rounds = -(-blocks * tiles.parts // UNITS) * -(-tiles.tiles // tiles.parts)
+    sums = 8.0 * tiles.parts * prod(p.w_shape) / SUMS
+    return START + max(rounds * tiles.nbytes / MMA_BYTES, p.bytes / THROUGH) + ADD_START + sums
 
 
 def _whole(x: int, y: int) -> int:
@@ -187,6 +207,14 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
     few = TWO_STAGES if schedule.stages == 2 else 1.0  # a stage comes while one is multiplied, and no other
     body = rounds * (max(multiply, walk) * few + BAND_TILE)
     return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
+
+
+def _first_weight(schedule: FirstWeightSchedule, p: ConvProblem) -> float:
+    """What the host counts on when it cuts images into stages."""
+    stage = laid(schedule, p)
+    assert stage is not None, "a problem that the kernel does not take"
+    sums = 8.0 * stage.parts * prod(p.w_shape)
+    return START + max(stage.cycles * FIRST_CYCLE, p.bytes / MEMORY) + FIRST_FILL + ADD_START + sums / MEMORY
 
 
 def _padded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:

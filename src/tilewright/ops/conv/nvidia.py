@@ -6,7 +6,9 @@ band     the same of a window that moves pixel by pixel: bands of pixels are fet
 band_weight  backward_weight of such windows: k is pixels, whose bands serve all taps of a plane
 padded   the same in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
+first_weight  backward_weight of few channels: lines of a row of x are operands as they lie, spread out by warps
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
+depthwise_mma  backward_weight of such windows of up to 7x8 taps, pixel by pixel, by matrix instructions
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
 """
@@ -21,6 +23,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 from tilewright.ops.conv import nvidia_bands as bands
 from tilewright.ops.conv import nvidia_depthwise as depthwise
+from tilewright.ops.conv import nvidia_first as first
 from tilewright.ops.conv import nvidia_resources as resources
 from tilewright.ops.conv.nvidia_copies import folded, folded_limits, padded, padded_limits
 from tilewright.ops.conv.nvidia_places import (
@@ -38,8 +41,10 @@ from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
+    FirstWeightSchedule,
     schedules,
 )
 from tilewright.ops.conv.problem import ConvProblem
@@ -56,6 +61,8 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     DepthwiseTileSchedule,
     DepthwiseSchedule,
     LoopsSchedule,
+    FirstWeightSchedule,  # these last: shipped models know the features in this order
+    DepthwiseMmaSchedule,
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
 MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
@@ -107,7 +114,9 @@ RULES = (
     _folded,
     bands.rules,
     bands.weight_rules,
+    first.rules,
     depthwise.tile_rules,
+    depthwise.mma_rules,
     depthwise.rules,
 )
 
@@ -139,8 +148,12 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from bands.limits(schedule, problem)
     if isinstance(schedule, BandWeightSchedule):
         yield from bands.weight_limits(schedule, problem)
+    if isinstance(schedule, FirstWeightSchedule):
+        yield from first.limits(schedule, problem)
     if isinstance(schedule, DepthwiseTileSchedule):
         yield from depthwise.tile_limits(schedule, problem)
+    if isinstance(schedule, DepthwiseMmaSchedule):
+        yield from depthwise.mma_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from depthwise.limits(schedule, problem)
 

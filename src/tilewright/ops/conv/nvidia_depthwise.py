@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
@@ -12,6 +13,7 @@ from tilewright.ops.conv.nvidia_places import LINE_BYTES, MOST, PIECE, dense_pix
 from tilewright.ops.conv.nvidia_schedules import (
     DEPTHWISE_STEPS,
     DEPTHWISE_WINDOWS,
+    DepthwiseMmaSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
 )
@@ -21,6 +23,8 @@ from tilewright.ops.conv.spec import ConvSignature
 
 DEPTHWISE_THREADS, DEPTHWISE_SHARED = 128, 48 * 1024
 MOST_PLANES, TILE_SHARED = 7, 227 * 1024
+MMA_CHANNELS, MMA_PIXEL, MMA_DEEP, MMA_MARGIN, MMA_LINES, MMA_BESIDE = 32, 64, 16, 8, 32, 2048
+MMA_ROWS, MMA_COLUMNS, MMA_TAPS, MMA_PROCESSORS, MMA_LATENCY, MOST_BOX = 7, 8, 16, 132, 4096, 256
 
 
 def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -142,3 +146,86 @@ def depthwise_vectors(schedule: DepthwiseSchedule, problem: ConvProblem) -> int:
     count = max(1, problem.channels // schedule.vector)
     blocks = -(-count // 32)
     return -(-count // blocks)
+
+
+def mma_rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
+    if not isinstance(schedule, DepthwiseMmaSchedule):
+        return
+    if "tma" not in arch.features:
+        yield Violation("nv-arch", f"depthwise_mma needs TMA, which {arch.name} has not", "use target sm_90a")
+    if signature.variant != "backward_weight" or signature.dtype not in ("bf16", "fp16"):
+        message = f"{signature.variant} of {signature.dtype} by matrix instructions of channels"
+        yield Violation("nv-inputs", message, "use backward_weight of bf16 or fp16, or another pipeline")
+    if not 1 <= schedule.stages <= 4:
+        yield Violation("nv-stages", f"{schedule.stages} stages", "use 1 to 4")
+
+
+class MmaTiles(NamedTuple):
+    """Rows of results of a tile and 16s of pixels of a row, its bytes, how many tiles, and who shares them."""
+
+    lines: int
+    segments: int
+    nbytes: int
+    tiles: int
+    parts: int
+
+
+def mma_tiles(schedule: DepthwiseMmaSchedule, p: ConvProblem) -> MmaTiles | None:
+    """conv_host_depthwise_mma.h."""
+
+    def whole(nbytes: int) -> int:
+        return -(-nbytes // 1024) * 1024
+
+    out_h, window_h = (p.out[-2], p.window[-2]) if len(p.out) > 1 else (1, 1)
+    planes = p.window[0] if len(p.window) == 3 else 1
+    share = MMA_PROCESSORS // (-(-p.channels // MMA_CHANNELS) * planes)
+    segments = -(-(p.out[-1] + p.window[-1] - 1) // MMA_DEEP)
+    if segments * MMA_DEEP + MMA_MARGIN > MOST_BOX:
+        return None
+    best, least = None, 0
+    for lines in range(2, min(MMA_LINES, max(2, out_h + 1)) + 1, 2):
+        stage = whole((lines + window_h - 1) * (segments * MMA_DEEP + 4) * MMA_PIXEL)
+        stage += whole(lines * (segments * MMA_DEEP + MMA_MARGIN) * MMA_PIXEL)
+        if schedule.stages * stage + MMA_BESIDE > TILE_SHARED:
+            break
+        tiles = -(-out_h // lines) * prod(p.out[:-2]) * p.batch
+        parts = max(1, min(share, tiles))
+        nbytes = -(-tiles // parts) * (stage + MMA_LATENCY) + stage
+        if best is None or nbytes < least:
+            best, least = MmaTiles(lines, segments, stage, tiles, parts), nbytes
+    return best
+
+
+def mma_limits(schedule: DepthwiseMmaSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_depthwise_mma.h."""
+    p = problem
+    if p.batch == 0:
+        yield violation("nv-walk", "there are no images")
+        return
+    if p.group_channels != 1 or p.group_filters != 1:
+        yield violation("nv-groups", "groups are of more than one channel or filter")
+        return
+    if p.channels % PIECE:
+        yield violation("nv-groups", f"{p.channels} channels are no whole {PIECE}s")
+    if p.x_strides[-1] != 1 or p.y_strides[-1] != 1:
+        yield violation("nv-channels-last", "channels do not lie side by side")
+    if not dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
+        yield violation("nv-dense", "the taps of a filter do not lie at equal distances")
+    if len(p.size) == 3 and p.batch > 1:
+        pairs = ((p.x_strides, p.size[0]), (p.y_strides, p.out[0]))
+        if any(depth > 1 and strides[0] != strides[1] * depth for strides, depth in pairs):
+            yield violation("nv-dense", "the planes of images do not lie at equal distances")
+    if prod(p.window[-2:]) < MMA_TAPS:
+        yield violation("nv-depthwise", f"the window has fewer than {MMA_TAPS} taps a plane")  # tiles are faster
+    if p.window[-1] > MMA_COLUMNS or (p.window[-2] if len(p.window) > 1 else 1) > MMA_ROWS:
+        yield violation("nv-depthwise", f"the window has more than {MMA_ROWS} rows of {MMA_COLUMNS} taps")
+    if any(one != 1 for one in (*p.stride[-2:], *p.dilation[-2:])):
+        yield violation("nv-depthwise", "a stride or a dilation is over 1")
+    if len(p.window) == 3 and p.window[0] > MOST_PLANES:
+        yield violation("nv-depthwise", f"the window is more than {MOST_PLANES} deep")
+    if not p.aligned or any(one * 2 % LINE_BYTES or one < 1 for one in (*p.x_strides[:-1], *p.y_strides[:-1])):
+        yield violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
+    if p.batch * prod(p.out) >= MOST // 2 or prod(p.w_shape) >= MOST // 2 or p.channels >= MOST // 2:
+        yield violation("nv-walk", "2^30 or more pixels or weights")
+    if mma_tiles(schedule, problem) is None:
+        yield violation("nv-shared-memory", "rows of an image do not fit into shared memory")

@@ -3,8 +3,10 @@
 ConvTmaWsSchedule   an implicit GEMM by GEMM's tma_ws pipeline: tma_ws, folded for few channels, padded for odd ones
 BandSchedule        the same over bands of pixels that are fetched once for all taps
 BandWeightSchedule  backward_weight of such
+FirstWeightSchedule  backward_weight of few channels
 DepthwiseSchedule   a filter for each channel, of any window
 DepthwiseTileSchedule  the same of square windows, over tiles that the copy engine brings
+DepthwiseMmaSchedule  backward_weight of such by matrix instructions
 """
 
 from __future__ import annotations
@@ -128,6 +130,26 @@ class BandWeightSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstWeightSchedule:
+    """Gradients of weights of few channels: lines of 16 bytes of x are operands for all rows of the window."""
+
+    pipeline: str = field(default="first_weight", init=False)
+    window: int  # its rows
+    lines: int  # of 16 bytes of a row of the window, that each of two warpgroups sums
+    stages: int
+
+    pipelines: ClassVar[tuple[str, ...]] = ("first_weight",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        return f"first_weight_{self.window}_lines{self.lines}_stages{self.stages}"
+
+
+FIRST_WINDOWS = (3, 5, 7)
+
+
+@dataclass(frozen=True, slots=True)
 class DepthwiseSchedule:
     """A filter for each channel: threads slide the window over strips of pixels that they keep in registers."""
 
@@ -180,6 +202,21 @@ class DepthwiseTileSchedule:
         if weight:
             return 256 + high * whole(reach * pixel) + self.lines * whole(self.pixels * pixel)
         return 256 + whole(planes * self.window**2 * self.channels * 4) + planes * high * whole(reach * pixel)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseMmaSchedule:
+    """Gradients of weights, a filter for each channel: 16 pixels of a row, two rows of results, eight rows of x."""
+
+    pipeline: str = field(default="depthwise_mma", init=False)
+    stages: int  # tiles of whole rows under way
+
+    pipelines: ClassVar[tuple[str, ...]] = ("depthwise_mma",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        return f"depthwise_mma_stages{self.stages}"
 
 
 DEPTHWISE_WINDOWS = (3, 5, 7)
@@ -312,7 +349,9 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     yield from tma_ws(signature, arch, pool != "default")
     yield from bands(signature, arch)
     yield from band_weights(signature, arch)
+    yield from first_weights(signature, arch)
     yield from depthwise_tiles(signature, arch)
+    yield from depthwise_mmas(signature, arch)
     yield from depthwise(signature)
     yield LoopsSchedule()
 
@@ -346,6 +385,14 @@ def band_weights(signature: ConvSignature, arch: Arch) -> Iterator[BandWeightSch
         yield from (BandWeightSchedule(*one) for one in ((128, 4, 240), (192, 3, 320), (256, 2, 512), (128, 2, 640)))
 
 
+def first_weights(signature: ConvSignature, arch: Arch) -> Iterator[FirstWeightSchedule]:
+    """Windows that move by one pixel, of eight channels, and by two, of four."""
+    if not {"wgmma", "tma"} <= arch.features or signature.variant != "backward_weight":
+        return
+    if DTYPES[signature.dtype].bytes == 2:
+        yield from (FirstWeightSchedule(*one) for one in ((3, 2, 3), (5, 3, 3), (7, 2, 3), (7, 4, 3)))
+
+
 def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
     """Units that divide the sizes of usual networks, and such of powers of two."""
     if "tma" not in arch.features or DTYPES[signature.dtype].bytes != 2:
@@ -358,6 +405,12 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
         if data:
             yield from (DepthwiseTileSchedule(window, 2, 7, 1, channels) for channels in (32, 64))
         yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
+
+
+def depthwise_mmas(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseMmaSchedule]:
+    """Tiles of more rows, or more of them under way."""
+    if "tma" in arch.features and signature.variant == "backward_weight" and DTYPES[signature.dtype].bytes == 2:
+        yield from (DepthwiseMmaSchedule(stages) for stages in (2, 3))
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:

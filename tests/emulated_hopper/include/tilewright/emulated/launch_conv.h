@@ -6,12 +6,16 @@
 #include <tilewright/cuda/conv_band.h>
 #include <tilewright/cuda/conv_band_weight.h>
 #include <tilewright/cuda/conv_depthwise.h>
+#include <tilewright/cuda/conv_depthwise_mma.h>
 #include <tilewright/cuda/conv_depthwise_tile.h>
+#include <tilewright/cuda/conv_first_weight.h>
 #include <tilewright/cuda/conv_folded.h>
 #include <tilewright/cuda/conv_host_band.h>
 #include <tilewright/cuda/conv_host_band_weight.h>
 #include <tilewright/cuda/conv_host_depthwise.h>
+#include <tilewright/cuda/conv_host_depthwise_mma.h>
 #include <tilewright/cuda/conv_host_depthwise_tile.h>
+#include <tilewright/cuda/conv_host_first_weight.h>
 #include <tilewright/cuda/conv_host_folded.h>
 #include <tilewright/cuda/conv_host_padded.h>
 #include <tilewright/cuda/conv_padded.h>

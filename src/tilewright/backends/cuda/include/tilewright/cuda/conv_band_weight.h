@@ -3,6 +3,7 @@
 #include <tilewright/cuda/conv_band_weight_shape.h>
 
 #ifdef TW_ON_GPU
+#include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_tma_ws.h>
 
 namespace tw {
@@ -57,8 +58,8 @@ template <class Config> TW_GPU void feed_band_weight(const TensorMap &map_x, con
 }
 
 // Three taps of a stage on top of what was there.  Taps there are not read the first one's rows, and do not leave.
-template <class Config, bool First>
-TW_GPU void multiply_band_weight(float (&sums)[3][32], char *stage, const int (&rows)[3]) {
+template <class Config, int Columns, bool First>
+TW_GPU void multiply_band_weight(float (&sums)[3][Columns / 2], char *stage, const int (&rows)[3]) {
   using S = BandWeight<Config>;
 #pragma unroll
   for (int t = 0; t < S::each; ++t) hold(sums[t]);
@@ -68,14 +69,16 @@ TW_GPU void multiply_band_weight(float (&sums)[3][32], char *stage, const int (&
   for (int kk = 0; kk < S::KP / 16; ++kk)
 #pragma unroll
     for (int t = 0; t < S::each; ++t)
-      Wgmma<64, typename S::In, 1, 1>::run(sums[t], at_y + kk * 128, at_x + rows[t] * 8 + kk * 128, !First || kk > 0);
+      Wgmma<Columns, typename S::In, 1, 1>::run(sums[t], at_y + kk * 128, at_x + rows[t] * 8 + kk * 128,
+                                                !First || kk > 0);
   wgmma_commit();
 #pragma unroll
   for (int t = 0; t < S::each; ++t) hold(sums[t]);
 }
 
 // Sums of filters and channels of one group leave; a thread has two neighbours of every eight columns, of two rows.
-TW_GPU void leave_band_weight(const BandWeightArgs &x, const BandWeightItem &item, const float (&sums)[32], int tap) {
+template <int Columns> TW_GPU void leave_band_weight(const BandWeightArgs &x, const BandWeightItem &item,
+                                                     const float (&sums)[Columns / 2], int tap) {
   const int thread = threadIdx.x % 128, lane = thread % 32;
   float *to = x.partial + item.part * x.count;
 #pragma unroll
@@ -84,7 +87,7 @@ TW_GPU void leave_band_weight(const BandWeightArgs &x, const BandWeightItem &ite
     if (group >= x.merged) continue;
     const long long line = (long long)(item.group * x.merged * x.filters + filter) * (x.taps * x.planes) + tap;
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
+    for (int j = 0; j < Columns / 8; ++j)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int channel = item.n * 64 + j * 8 + lane % 4 * 2 + i - group * x.channels;
@@ -93,7 +96,8 @@ TW_GPU void leave_band_weight(const BandWeightArgs &x, const BandWeightItem &ite
   }
 }
 
-template <class Config>
+// Columns: of the 64 channels that come, those that are there.
+template <class Config, int Columns>
 TW_GPU void sum_band_weight(const BandWeightArgs &x, const BandWeightMemory<Config> &shared, int who) {
   using S = BandWeight<Config>;
   const BandWeightItem item(x);
@@ -103,16 +107,16 @@ TW_GPU void sum_band_weight(const BandWeightArgs &x, const BandWeightMemory<Conf
     const int tap = who * S::each + t < x.taps ? who * S::each + t : 0, line = tap / x.window_w;
     rows[t] = line * x.reach[1] + (tap - line * x.window_w) * x.reach[0];
   }
-  float sums[3][32];
+  float sums[3][Columns / 2];
   Ring<S::Bands> ring;
   shared.full[ring.stage].wait(ring.phase);
-  multiply_band_weight<Config, true>(sums, shared.stages + ring.stage * S::stage_bytes, rows);
+  multiply_band_weight<Config, Columns, true>(sums, shared.stages + ring.stage * S::stage_bytes, rows);
   int before = ring.stage;
   ring.next();
 #pragma unroll 1
   for (int chunk = item.first + 1; chunk < item.end; ++chunk, ring.next()) {
     shared.full[ring.stage].wait(ring.phase);
-    multiply_band_weight<Config, false>(sums, shared.stages + ring.stage * S::stage_bytes, rows);
+    multiply_band_weight<Config, Columns, false>(sums, shared.stages + ring.stage * S::stage_bytes, rows);
     wgmma_wait<1>();
     if (threadIdx.x % 128 == 0) shared.empty[before].arrive();
     before = ring.stage;
@@ -123,7 +127,8 @@ TW_GPU void sum_band_weight(const BandWeightArgs &x, const BandWeightMemory<Conf
   if (threadIdx.x % 128 == 0) shared.empty[before].arrive();
 #pragma unroll
   for (int t = 0; t < S::each; ++t)
-    if (who * S::each + t < x.taps) leave_band_weight(x, item, sums[t], item.plane * x.taps + who * S::each + t);
+    if (who * S::each + t < x.taps)
+      leave_band_weight<Columns>(x, item, sums[t], item.plane * x.taps + who * S::each + t);
 }
 
 template <class Config>
@@ -143,22 +148,21 @@ TW_GPU void conv_band_weight(const TensorMap &map_x, const TensorMap &map_y, con
     if (threadIdx.x < 32 && elect_one()) feed_band_weight<Config>(map_x, map_y, x, shared);
   } else {
     take_registers<152>();
-    sum_band_weight<Config>(x, shared, int(lane_at(threadIdx.x / 128, 0)) - 1);  // the same for a warp
+    const int who = int(lane_at(threadIdx.x / 128, 0)) - 1;  // the same for a warp
+    if (x.merged * x.channels <= 32) sum_band_weight<Config, 32>(x, shared, who);
+    else sum_band_weight<Config, 64>(x, shared, who);
   }
 }
 
 // The parts of a weight, in order.
 template <class Config> TW_GPU void add_band_weight(const BandWeightArgs &x) {
-  const long long at = blockIdx.x * (long long)BandWeight<Config>::adding + threadIdx.x;
-  if (at >= x.count) return;
-  const int line = x.by_channels.quotient(int(at)), filter = x.by_taps.quotient(line);
-  float sum = 0;
-  wait_for_kernel_before();
-#pragma unroll 8
-  for (int part = 0; part < x.parts; ++part) sum += x.partial[part * x.count + at];
+  int at;
+  float sum;
+  if (!add_parts(x.partial, x.count, x.parts, at, sum)) return;
+  const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
   round_to(sum, static_cast<typename Config::C *>(
                     x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
-                          (at - (long long)line * x.channels)]);
+                          (at - line * x.channels)]);
 }
 
 }  // namespace tw
@@ -169,7 +173,7 @@ template <class Config> TW_GPU void add_band_weight(const BandWeightArgs &x) {
              const __grid_constant__ tw::BandWeightArgs x) { \
     tw::conv_band_weight<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::BandWeight<Config>::adding) \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
       Symbol##_add(const __grid_constant__ tw::BandWeightArgs x) { \
     tw::add_band_weight<Config>(x); \
   }

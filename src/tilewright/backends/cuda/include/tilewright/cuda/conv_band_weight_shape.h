@@ -3,8 +3,8 @@
 // Rows are counted with the padding, in x and in y alike, so that the x of a tap is the same run of rows of shared memory
 // for every tap, moved; the rows of y that are padding are zeros.  A stage is a band of x and its rows of y, 64 channels
 // and 64 filters: one fetch for all taps of a plane, of which each of three warpgroups sums up to three.  Groups of few
-// channels lie side by side in these 64; what one group's filters make of another's channels does not leave.  Parts of
-// the pixels are added in order by a second kernel.
+// channels lie side by side in these 64; what one group's filters make of another's channels does not leave.  Where
+// at most 32 channels are there, no others are multiplied.  Parts of the pixels are added in order by a second kernel.
 #pragma once
 #include <tilewright/cuda/conv_tma_ws_shape.h>
 
@@ -29,7 +29,7 @@ struct BandWeightArgs {
 template <class Config> struct BandWeight {
   using In = typename Config::A;
   static constexpr int KP = Config::pixels, Bands = Config::stages, Spatial = Config::spatial, each = 3, most_taps = 9;
-  static constexpr int threads = 512, adding = 256;
+  static constexpr int threads = 512;
   static constexpr int x_bytes = Config::band * 128, y_bytes = KP * 128, stage_bytes = x_bytes + y_bytes;
   static constexpr int shared_bytes = Bands * stage_bytes + 1024 + 128;
   static_assert(sizeof(In) == 2 && KP % 64 == 0 && Config::band % 8 == 0 && Bands <= 8, "stages");

@@ -3,6 +3,7 @@
 #include <tilewright/cuda/conv_depthwise_tile_shape.h>
 
 #ifdef TW_ON_GPU
+#include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_depthwise_rows.h>
 #include <tilewright/cuda/tma.h>
 #include <tilewright/cuda/wgmma.h>
@@ -395,13 +396,10 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
 
 // The parts of a gradient, in order.
 template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &x) {
-  const int at = blockIdx.x * 128 + threadIdx.x;
-  if (at >= x.taps * x.channels) return;
+  int at;
+  float sum;
+  if (!add_parts(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
-  float sum = 0;
-  wait_for_kernel_before();
-#pragma unroll 8
-  for (int part = 0; part < x.parts; ++part) sum += x.partial[(long long)part * x.taps * x.channels + at];
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
 }
 
@@ -413,7 +411,8 @@ template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &
              const __grid_constant__ tw::DepthwiseTileArgs x) { \
     tw::conv_depthwise_tile<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(128) Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
+      Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
     if constexpr (tw::DepthwiseTile<Config>::weight) tw::depthwise_tile_add<Config>(x); \
   }
 #else

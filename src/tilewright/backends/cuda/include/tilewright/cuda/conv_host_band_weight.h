@@ -1,6 +1,7 @@
 // The host's half of gradients of weights over bands of pixels.
 #pragma once
 #include <tilewright/conv_args.h>
+#include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_band_weight_shape.h>
 #include <tilewright/cuda/conv_maps.h>
 #include <tilewright/cuda/gemm_host_common.h>
@@ -49,9 +50,10 @@ template <class Config> struct HostConvBandWeight {
     if (int error = maps(x, t, a, b)) return status_of(error);
     const int64_t blocks = items(t) * t.parts;
     const int status = start(place.functions[main_function], {unsigned(blocks)}, shape(), stream, a, b, t);
-    return status != TW_OK ? status
-                           : start(place.functions[add_function], {unsigned(ceil_div(t.count, S::adding))},
-                                   LaunchShape{unsigned(S::adding), 0, 1, false, true}, stream, t);
+    return status != TW_OK
+               ? status
+               : start(place.functions[add_function], {adding_blocks(t.count)},
+                       LaunchShape{unsigned(adding_threads), unsigned(adding_threads * 4), 1, false, true}, stream, t);
   }
 
  private:

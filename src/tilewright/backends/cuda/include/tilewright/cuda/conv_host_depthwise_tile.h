@@ -1,6 +1,7 @@
 // The host's half of depthwise convolutions over tiles: what they refuse, how large tiles are, maps and launches.
 #pragma once
 #include <tilewright/conv_args.h>
+#include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_depthwise_tile_shape.h>
 #include <tilewright/cuda/conv_maps.h>
 #include <tilewright/cuda/gemm_host_common.h>
@@ -68,8 +69,8 @@ template <class Config> struct HostConvDepthwiseTile {
     const int64_t count = int64_t(t.blocks) * t.parts * (weight ? x.window[0] : 1);
     int status = start(place.functions[main_function], {unsigned(count)}, how, stream, a, b, t);
     if (weight && status == TW_OK)
-      status = start(place.functions[add_function], {unsigned(ceil_div(pixels(x.window) * x.groups, 128))},
-                     LaunchShape{128, 0, 1, false, true}, stream, t);
+      status = start(place.functions[add_function], {adding_blocks(pixels(x.window) * x.groups)},
+                     LaunchShape{unsigned(adding_threads), unsigned(adding_threads * 4), 1, false, true}, stream, t);
     return status;
   }
 

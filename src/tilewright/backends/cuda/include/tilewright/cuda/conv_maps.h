@@ -79,7 +79,8 @@ struct TileKey {
     return mixed;
   }
 };
-template <class T, int Channels> struct TileMap {
+// Swizzle: 0, or that of the bytes of a pixel (2: 64, 3: 128).
+template <class T, int Channels, int Swizzle = 0> struct TileMap {
   using Key = TileKey;
   static int encode(const TileKey &key, TensorMap &map) {
     constexpr uint64_t bytes = sizeof(T);
@@ -88,7 +89,7 @@ template <class T, int Channels> struct TileMap {
     for (int i = 0; i < 3; ++i) strides[i] = uint64_t(key.strides[i]) * bytes;
     const uint32_t box[4] = {uint32_t(Channels), key.pixels, key.rows, 1}, steps[4] = {1, 1, 1, 1};
     return driver().encode(&map, map_type<T>::value, 4, const_cast<void *>(key.address), sizes, strides, box, steps, 0,
-                           0, map_promotion, 0);
+                           Swizzle, map_promotion, 0);
   }
 };
 

@@ -12,6 +12,13 @@ TW_GPU uint64_t operand(const void *p, uint32_t stride = 1024, uint32_t leading 
   return address | uint64_t(leading >> 4) << 16 | uint64_t(stride >> 4) << 32 | uint64_t(1) << 62;
 }
 
+// The same without a swizzle, m- or n-contiguous: matrices of eight rows along k, 16 bytes each, one behind the other.
+// `lines` is from matrix to matrix along m or n, `deep` along k; it may begin at any 16 bytes.
+TW_GPU uint64_t plain_operand(const void *p, uint32_t lines, uint32_t deep) {
+  uint64_t address = (shared_address(p) & 0x3ffff) >> 4;
+  return address | uint64_t(deep >> 4) << 16 | uint64_t(lines >> 4) << 32;
+}
+
 // The same so many times 16 bytes further on.  Addresses have 14 bits of the low word: nothing is carried out of it.
 TW_GPU uint64_t further(uint64_t at, uint32_t by) { return (at >> 32) << 32 | (uint32_t(at) + by); }
 

@@ -49,6 +49,16 @@ template <int Count> TW_GPU void hold(int32_t (&d)[Count]) {
                  Kind(d[8]), Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]) \
                : "l"(a), "l"(b), "r"(add))
 
+#define TW_WGMMA_40(Name, Tail, Kind) \
+  asm volatile( \
+      "{ .reg .pred p; setp.ne.b32 p, %22, 0; " Name \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, %20, %21, p" Tail \
+      "; }" \
+      : Kind(d[0]), Kind(d[1]), Kind(d[2]), Kind(d[3]), Kind(d[4]), Kind(d[5]), Kind(d[6]), Kind(d[7]), Kind(d[8]), \
+        Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]), Kind(d[16]), \
+        Kind(d[17]), Kind(d[18]), Kind(d[19]) \
+      : "l"(a), "l"(b), "r"(add))
+
 #define TW_WGMMA_48(Name, Tail, Kind) \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %26, 0; " Name \
                " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
@@ -57,6 +67,16 @@ template <int Count> TW_GPU void hold(int32_t (&d)[Count]) {
                  Kind(d[8]), Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]), \
                  Kind(d[16]), Kind(d[17]), Kind(d[18]), Kind(d[19]), Kind(d[20]), Kind(d[21]), Kind(d[22]), \
                  Kind(d[23]) \
+               : "l"(a), "l"(b), "r"(add))
+
+#define TW_WGMMA_56(Name, Tail, Kind) \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %30, 0; " Name \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+               "%21, %22, %23, %24, %25, %26, %27}, %28, %29, p" Tail "; }" \
+               : Kind(d[0]), Kind(d[1]), Kind(d[2]), Kind(d[3]), Kind(d[4]), Kind(d[5]), Kind(d[6]), Kind(d[7]), \
+                 Kind(d[8]), Kind(d[9]), Kind(d[10]), Kind(d[11]), Kind(d[12]), Kind(d[13]), Kind(d[14]), Kind(d[15]), \
+                 Kind(d[16]), Kind(d[17]), Kind(d[18]), Kind(d[19]), Kind(d[20]), Kind(d[21]), Kind(d[22]), \
+                 Kind(d[23]), Kind(d[24]), Kind(d[25]), Kind(d[26]), Kind(d[27]) \
                : "l"(a), "l"(b), "r"(add))
 
 #define TW_WGMMA_64(Name, Tail, Kind) \
@@ -338,7 +358,9 @@ TW_WGMMA_ALL(8)
 TW_WGMMA_ALL(16)
 TW_WGMMA_ALL(24)
 TW_WGMMA_ALL(32)
+TW_WGMMA_ALL(40)
 TW_WGMMA_ALL(48)
+TW_WGMMA_ALL(56)
 TW_WGMMA_ALL(64)
 TW_WGMMA_ALL(80)
 TW_WGMMA_ALL(96)
