@@ -1,7 +1,7 @@
 """All the CUDA backend knows of convolution.
 
 A pipeline is two headers of `cuda/` (`cuda/conv.h` says what they have) and a function here that turns a schedule into
-the constants of its Config.  Around most of them copies can be made (`cuda/conv_host_padded.h`): that is a pipeline too.
+the constants of its Config.  Around most of them copies can be made (`cuda/conv_host_padded.h`): a pipeline each.
 """
 
 from __future__ import annotations

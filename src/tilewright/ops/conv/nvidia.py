@@ -9,8 +9,8 @@ depthwise_tile  a filter for each channel, warps slide square windows over tiles
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
 
-padded   tma_ws in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart; so have
-         the others, padded_band and so on, where channels lie apart, and depthwise ones where they are no whole 8s
+padded   tma_ws in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart;
+         padded_band and so on are the others, where channels lie apart; depthwise, where they are no whole 8s, too
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.ops.base import Violation
 from tilewright.ops.conv import nvidia_bands as bands
 from tilewright.ops.conv import nvidia_depthwise as depthwise
 from tilewright.ops.conv import nvidia_resources as resources
-from tilewright.ops.conv.nvidia_copies import folded, folded_limits, padded, padded_limits, without_copies
+from tilewright.ops.conv.nvidia_copies import copies_told, folded, folded_limits, padded, padded_limits, without_copies
 from tilewright.ops.conv.nvidia_places import (
     LINE_BYTES,
     MOST,
@@ -48,7 +48,7 @@ from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
-__all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "schedules", "signature_rules"]
+__all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "remarks", "schedules", "signature_rules"]
 
 USUAL = "bf16"
 SCHEDULES: tuple[type[ConvSchedule], ...] = (
@@ -231,6 +231,13 @@ def _walk(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violati
     pixels = p.batch * prod(count for _, _, _, count in walked)
     if max(pixels, p.batch * prod(p.size if data else p.out)) >= MOST // 2 or max(p.channels, p.filters) >= MOST:
         yield violation("nv-walk", "a size is 2^30 or more")
+
+
+def remarks(schedule: ConvSchedule, problem: ConvProblem) -> list[str]:
+    """Which copies a kernel makes."""
+    if schedule.pipeline not in resources.IN_COPIES or problem.batch == 0:
+        return []
+    return [copies_told(problem, schedule)]
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:

@@ -50,6 +50,9 @@ def padded_limits(problem: ConvProblem, schedule: ConvSchedule) -> Iterator[Viol
     if p.channels_last and not fills_up(schedule.pipeline):  # asked most often, of kernels that are not for it
         yield violation("nv-padded", "channels lie side by side")
         return
+    if asks.whole_groups and (p.group_channels != 1 or p.group_filters != 1):
+        yield violation("nv-groups", "groups are of more than one channel or filter")
+        return
     if p.batch == 0:
         yield violation("nv-walk", "there are no images to walk over")
         return
@@ -61,11 +64,21 @@ def padded_limits(problem: ConvProblem, schedule: ConvSchedule) -> Iterator[Viol
     if min((*p.x_strides, *p.w_strides, *p.y_strides)) < 1:
         yield violation("nv-padded", "a stride is below 1")
         return
-    copied = padded_elements(p, schedule)
+    if asks.whole_groups and _strips(p):
+        yield violation("nv-padded", "vectors of 4 channels lie side by side, which others take as they are")
+        return
+    copied = padded_copies(p, schedule)
     if not copied or not (fills_up(schedule.pipeline) or any(getattr(p, f"{one}_strides")[-1] != 1 for one in copied)):
         yield violation("nv-padded", "nothing is there to be copied")
-    if any(one >= MOST for one in copied.values()):
+        return
+    if any(one >= MOST for one in padded_elements(p, schedule).values()):
         yield violation("nv-walk", "2^31 or more elements to copy")
+
+
+def _strips(p: ConvProblem) -> bool:
+    """Whether depthwise kernels read it where it lies."""
+    strides = (*p.x_strides[:-1], *p.y_strides[:-1])
+    return p.aligned and p.x_strides[-1] == p.y_strides[-1] == 1 and not any(one % 4 for one in (p.groups, *strides))
 
 
 def _piece(problem: ConvProblem) -> int:
@@ -110,6 +123,27 @@ def padded_copies(problem: ConvProblem, schedule: ConvSchedule) -> str:
         if odd or more[one] or unaligned or channel != 1:
             found += one
     return found
+
+
+def copies_told(problem: ConvProblem, schedule: ConvSchedule) -> str:
+    """For people: what is copied, and how much."""
+    p, larger = problem, padded(problem, schedule)
+    result = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
+    said, total = [], 0
+    for one, elements in padded_elements(p, schedule).items():
+        total += elements * DTYPES[p.dtype_out if one == result else p.dtype].bytes
+        how = "turned to channels-last" if getattr(p, f"{one}_strides")[-1] != 1 else "aligned"
+        said.append(f"{one} ({how}{', back' if one == result else ''})")
+    grown = [
+        f"{name} from {before} to {after}"
+        for name, before, after in (
+            ("channels", p.channels, larger.channels),
+            ("filters", p.filters, larger.filters),
+        )
+        if before != after
+    ]
+    filled = f", {' and '.join(grown)}" if grown else ""
+    return f"copies {', '.join(said)}: {total / 1e6:.1f} MB{filled}; {inside(schedule.pipeline)} runs on them"
 
 
 def _larger(p: ConvProblem, schedule: ConvSchedule) -> ConvProblem:

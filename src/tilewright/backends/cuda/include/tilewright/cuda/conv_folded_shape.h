@@ -35,11 +35,11 @@ struct FoldArgs {
   const void *from;
   void *to;
   long long count;
-  Divider size[3];                    // of what is written: pixels, or taps
-  Divider lines, columns;             // of weights, as they are written
-  long long apart[4];                 // pixels of x along w, h, d, then images
+  Divider size[3];                                  // of what is written: pixels, or taps
+  Divider lines, columns;                           // of weights, as they are written
+  long long apart[4];                               // pixels of x along w, h, d, then images
   long long filter_apart, tap_apart, weight_apart;  // of w: filters, taps, channels
-  long long channel_apart;            // of x
+  long long channel_apart;                          // of x
   int channels, filters, inside, before, window[3];
   // backward_data
   Divider stride[3];
@@ -66,7 +66,8 @@ template <class T> TW_GPU void fold_pixels(const FoldArgs &x, int at) {
       static_cast<const T *>(x.from) + p.image * x.apart[3] + p.d * x.apart[2] + p.h * x.apart[1] + w * x.apart[0];
   Some<T, Folded::pixel> pixel;
 #pragma unroll
-  for (int c = 0; c < Folded::pixel; ++c) pixel.v[c] = w >= 0 && w < x.inside && c < x.channels ? from[c * x.channel_apart] : T{};
+  for (int c = 0; c < Folded::pixel; ++c)
+    pixel.v[c] = w >= 0 && w < x.inside && c < x.channels ? from[c * x.channel_apart] : T{};
   static_cast<Some<T, Folded::pixel> *>(x.to)[at] = pixel;
 }
 // Results of backward_data out of the sums of their taps: a pixel a thread.

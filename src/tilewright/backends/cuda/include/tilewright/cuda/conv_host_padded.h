@@ -26,6 +26,10 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
       return {TW_LIMIT, "the channels or filters of a group, or of all joined ones, are no whole 16 bytes"};
     for (int i = 0; i < 5; ++i)
       if (x.x_strides[i] < 1 || x.w_strides[i] < 1 || x.y_strides[i] < 1) return {TW_LIMIT, "a stride is below 1"};
+    if (needs.whole_groups && (x.channels != 1 || x.filters != 1))
+      return {TW_LIMIT, "groups are of more than one channel or filter"};
+    if (needs.whole_groups && strips(x))
+      return {TW_LIMIT, "vectors of 4 channels lie side by side, which others take as they are"};
     const Copies copies = of(x);
     bool made = false, turned = always;
     for (int i = 0; i < of_d; ++i) {
@@ -55,6 +59,12 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
   }
 
  private:
+  // Whether depthwise kernels read it where it lies.
+  static bool strips(const tw_conv_args &x) {
+    bool even = x.x_strides[4] == 1 && x.y_strides[4] == 1 && x.groups % 4 == 0 && !odd(x.x) && !odd(x.w) && !odd(x.y);
+    for (int i = 0; i < 4; ++i) even = even && x.x_strides[i] % 4 == 0 && x.y_strides[i] % 4 == 0;
+    return even;
+  }
   enum Operands { of_x, of_w, of_y, of_d, operands = of_d + TW_CONV_MAX_D };
   // One tensor: whether it is copied, and the copy's shape.
   struct Copy {
@@ -130,8 +140,9 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
   // A tensor that must be copied where it is odd, and where more is in the copy.
   static Copy copy_of(const void *at, const int64_t *strides, const int64_t (&size)[3], int64_t images,
                       int64_t all_images, int64_t channels, int64_t all, bool result, bool even) {
-    Copy one{false, result, strides[4] != 1, images, all_images, {size[0], size[1], size[2]}, channels, all,
-             int64_t(result ? sizeof(C) : sizeof(In))};
+    Copy one{false,    result,     strides[4] != 1,
+             images,   all_images, {size[0], size[1], size[2]},
+             channels, all,        int64_t(result ? sizeof(C) : sizeof(In))};
     one.made = all != channels || all_images != images || odd(at) || one.turned || !even;
     for (int i = 0; i < 4; ++i) one.made = one.made || odd(strides[i], one.each);
     return one;
@@ -159,7 +170,8 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
   static Copy copy_of_d(const tw_conv_args &x, int i, int64_t all) {
     const int64_t *strides = x.d_strides[i], filters = x.groups * x.filters;
     const int64_t images = one_pixel(strides) ? 1 : x.batch;
-    Copy one{false, false, strides[4] != 1, images, images, {1, 1, 1}, filters, all, int64_t(sizeof(typename Config::D))};
+    Copy one{
+        false, false, strides[4] != 1, images, images, {1, 1, 1}, filters, all, int64_t(sizeof(typename Config::D))};
     for (int k = 0; k < 3 && !one_pixel(strides); ++k) one.size[k] = x.out[k];
     one.made = all != filters || one.turned || !even_pixels(strides, x.out, x.batch);
     return one;

@@ -13,10 +13,10 @@
 namespace tw {
 
 struct Padded {
-  static constexpr int threads = 128, together = 4;            // 16 bytes of a thread that are under way
+  static constexpr int threads = 128, together = 4;             // 16 bytes of a thread that are under way
   static constexpr int tile_bytes = 8192, most_channels = 512;  // of a tile
-  static constexpr int wide_bytes = 128;                       // of a pixel of a tile, where rows are long
-  static constexpr int most_parts = 4;                         // tensors of a launch: x, w and two D tensors
+  static constexpr int wide_bytes = 128;                        // of a pixel of a tile, where rows are long
+  static constexpr int most_parts = 4;                          // tensors of a launch: x, w and two D tensors
 };
 
 // How a tensor lies: pixels are copied as they are, or tiles of rows, of one run of channels, or of single elements turned.
@@ -24,15 +24,15 @@ enum class PadKind : int { pieces, rows, run, elements };
 
 struct PadArgs {
   void *tensor, *copy;
-  long long apart[5];  // of the tensor: pixels along w, h, d, then images, then channels
-  long long extent;    // its elements, and what lies between
-  long long count;     // pieces of 16 bytes of the copy
+  long long apart[5];             // of the tensor: pixels along w, h, d, then images, then channels
+  long long extent;               // its elements, and what lies between
+  long long count;                // pieces of 16 bytes of the copy
   Divider size[3], pieces;        // pixels along w, h, d; pieces of a pixel of the copy
   Divider blocks, tiles, chunks;  // of channels; of pixels of an image; 16 bytes of a row of shared memory
   PadKind kind;
-  int bytes, back;  // of an element; to the tensor
-  int pixels;       // of an image
-  int images, channels, all;  // of the tensor, and channels of the copy
+  int bytes, back;                        // of an element; to the tensor
+  int pixels;                             // of an image
+  int images, channels, all;              // of the tensor, and channels of the copy
   int tile_channels, tile_pixels, shift;  // powers of two; of the pieces of a tile's pixel
   // Elements from channel to channel in shared memory, and what each 16 bytes of channels add so that banks are met once; by
   // how much of 16 bytes rows may be off.
@@ -70,7 +70,8 @@ template <class T> TW_GPU void pad_pieces(const PadArgs &x, long long block) {
 #pragma unroll
   for (int i = 0; i < Padded::together; ++i) {
     const long long at = first + i * Padded::threads;
-    const int pixel = x.pieces.quotient(int(at < x.count ? at : 0)), channel = (int(at) - pixel * int(x.pieces.by)) * each;
+    const int pixel = x.pieces.quotient(int(at < x.count ? at : 0)),
+              channel = (int(at) - pixel * int(x.pieces.by)) * each;
     const int number = x.size[2].quotient(x.size[1].quotient(x.size[0].quotient(pixel)));
     there[i] = at < x.count && number < x.images ? x.channels - channel : 0;
     place[i] = static_cast<T *>(x.tensor) + padded_place(x, pixel - number * x.pixels, number) + channel;
@@ -96,10 +97,10 @@ template <class T> struct TurnedTile {
   using Piece = Some<T, each>;
   const PadArgs &x;
   T *shared, *tensor;
-  int image, channel, pixel;    // the first ones
-  int channels, pixels;         // that the tensor has of it
-  long long begin;              // of the tensor: where it begins
-  unsigned off;                 // how far behind 16 bytes, in elements
+  int image, channel, pixel;  // the first ones
+  int channels, pixels;       // that the tensor has of it
+  long long begin;            // of the tensor: where it begins
+  unsigned off;               // how far behind 16 bytes, in elements
 
   TW_GPU TurnedTile(const PadArgs &args, int block)
       : x(args), shared(reinterpret_cast<T *>(dynamic_shared())), tensor(static_cast<T *>(args.tensor)) {
@@ -113,7 +114,8 @@ template <class T> struct TurnedTile {
   }
   // Where a channel's first pixel is in shared memory.
   TW_GPU int row(int c) const {
-    return c * x.row + c / each * x.skip + int((off + (x.kind == PadKind::run ? 0u : c * unsigned(x.apart[4]))) & x.mask);
+    return c * x.row + c / each * x.skip +
+           int((off + (x.kind == PadKind::run ? 0u : c * unsigned(x.apart[4]))) & x.mask);
   }
 
   // Pieces of the copy: 16 bytes of channels of a pixel.
