@@ -78,22 +78,23 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
       strides[4] = 1, strides[3] = all, strides[2] = all * size[2], strides[1] = strides[2] * size[1];
       strides[0] = strides[1] * size[0];
     }
-    PadArgs arguments(const int64_t *strides) const {
+    PadArgs arguments(void *tensor, const int64_t *strides) const {
       PadArgs t{};
+      t.tensor = tensor;
       t.bytes = int(each), t.pixels = int(pixels(size)), t.images = int(images), t.channels = int(channels);
       t.all = int(all), t.count = elements() * each / 16, t.pieces = divider(all * each / 16);
       for (int i = 0; i < 3; ++i) t.size[i] = divider(size[2 - i]), t.apart[i] = strides[3 - i];
       t.apart[3] = strides[0], t.apart[4] = strides[4];
-      t.extent = (images - 1) * strides[0] + (channels - 1) * strides[4] + 1;
-      for (int i = 0; i < 3; ++i) t.extent += (size[i] - 1) * strides[i + 1];
-      if (turned) cut(t);
+      int64_t extent = (images - 1) * strides[0] + (channels - 1) * strides[4] + 1;
+      for (int i = 0; i < 3; ++i) extent += (size[i] - 1) * strides[i + 1];
+      if (turned) cut(t, extent);
       return t;
     }
     // Tiles: of single elements where the pixels of a channel do not lie side by side, of runs where they are few.
-    void cut(PadArgs &t) const {
+    void cut(PadArgs &t, int64_t extent) const {
       const int64_t piece = 16 / each, tile = Padded::tile_bytes / each;
       int64_t step = 1;
-      bool planes = true;
+      bool planes = extent < most - 64;  // places are counted in 32 bits
       for (int i = 0; i < 3; ++i) {
         planes = planes && (t.size[i].by == 1 || t.apart[i] == step);
         step *= t.size[i].by;
@@ -106,20 +107,25 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
       while (many < all && (run ? many * 2 * step <= tile && many * 2 <= Padded::most_channels : many < wide))
         many *= 2, ++t.shift;
       t.tile_channels = int(many), t.tile_pixels = int(run ? step : tile / many);
-      t.mask = planes ? int(piece - 1) : 0;
+      t.mask = planes && ragged(t) ? int(piece - 1) : 0, t.extent = planes ? int(extent) : 0;
       t.row = int(run ? step : t.tile_pixels + piece), t.skip = int(run ? 0 : piece);
-      t.chunks = divider(run ? ceil_div(many * step, piece) + 1 : t.tile_pixels / piece + 1);
+      t.chunks = divider((run ? ceil_div(many * step, piece) : t.tile_pixels / piece) + (t.mask ? 1 : 0));
       t.blocks = divider(ceil_div(all, many)), t.tiles = divider(ceil_div(step, t.tile_pixels));
     }
+    // Whether some row of a tile begins off 16 bytes.
+    bool ragged(const PadArgs &t) const {
+      const int64_t rows = t.kind == PadKind::run ? t.tile_channels * t.apart[4] : t.apart[4];
+      return odd(t.tensor) || odd(t.apart[3], each) || odd(rows, each);
+    }
     int64_t blocks(const PadArgs &t) const {
-      return t.kind == PadKind::pieces ? ceil_div(t.count, Padded::threads * Padded::together)
+      return t.kind == PadKind::pieces ? ceil_div(t.count, Padded::threads * Padded::moved)
                                        : int64_t(t.blocks.by) * t.tiles.by * all_images;
     }
   };
   static unsigned shared_bytes(const PadArgs &t) {
     if (t.kind == PadKind::pieces) return 0;
-    const int64_t piece = 16 / t.bytes, rows = t.kind == PadKind::run ? 1 : t.tile_channels;
-    return unsigned((rows * t.chunks.by + t.tile_channels / piece) * 16);
+    if (t.kind == PadKind::run) return unsigned(t.chunks.by * 16);
+    return unsigned(t.tile_channels * (t.row * t.bytes + t.bytes));  // `skip` is an element a channel
   }
   struct Copies {
     Copy of[operands];
@@ -210,8 +216,8 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
       const Copy &one = copies.of[i];
       if (!one.made || one.result != back) continue;
       PadArgs &t = call.part[parts];
-      t = one.arguments(strides[i]);
-      t.tensor = const_cast<void *>(from[i]), t.copy = const_cast<void *>(to[i]), t.back = back;
+      t = one.arguments(const_cast<void *>(from[i]), strides[i]);
+      t.copy = const_cast<void *>(to[i]), t.back = back;
       call.first[parts++] = unsigned(blocks);
       blocks += one.blocks(t);
       shared = shared > shared_bytes(t) ? shared : shared_bytes(t);

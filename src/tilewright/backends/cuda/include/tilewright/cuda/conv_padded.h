@@ -6,7 +6,7 @@
 
 #ifdef TW_ON_GPU
 #define TW_DEVICE_CONV_PADDED(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::Padded::threads) \
+  extern "C" __global__ void __launch_bounds__(tw::Padded::threads, tw::Padded::blocks) \
       Symbol##_pad(const __grid_constant__ tw::PadCall x) { \
     tw::pad_channels<Config>(x); \
   }

@@ -13,9 +13,11 @@
 namespace tw {
 
 struct Padded {
-  static constexpr int threads = 128, together = 4;             // 16 bytes of a thread that are under way
+  static constexpr int threads = 128, together = 5,
+                       moved = 2;  // 16 bytes of a thread that are under way, turned or not
   static constexpr int tile_bytes = 8192, most_channels = 512;  // of a tile
   static constexpr int wide_bytes = 128;                        // of a pixel of a tile, where rows are long
+  static constexpr int blocks = 8;                              // of a multiprocessor
   static constexpr int most_parts = 4;                          // tensors of a launch: x, w and two D tensors
 };
 
@@ -25,14 +27,13 @@ enum class PadKind : int { pieces, rows, run, elements };
 struct PadArgs {
   void *tensor, *copy;
   long long apart[5];             // of the tensor: pixels along w, h, d, then images, then channels
-  long long extent;               // its elements, and what lies between
   long long count;                // pieces of 16 bytes of the copy
   Divider size[3], pieces;        // pixels along w, h, d; pieces of a pixel of the copy
   Divider blocks, tiles, chunks;  // of channels; of pixels of an image; 16 bytes of a row of shared memory
   PadKind kind;
-  int bytes, back;                        // of an element; to the tensor
-  int pixels;                             // of an image
-  int images, channels, all;              // of the tensor, and channels of the copy
+  int bytes, back;            // of an element; to the tensor
+  int pixels, extent;         // of an image; elements of the tensor with what lies between, of rows and runs
+  int images, channels, all;  // of the tensor, and channels of the copy
   int tile_channels, tile_pixels, shift;  // powers of two; of the pieces of a tile's pixel
   // Elements from channel to channel in shared memory, and what each 16 bytes of channels add so that banks are met once; by
   // how much of 16 bytes rows may be off.
@@ -63,12 +64,12 @@ TW_GPU long long padded_place(const PadArgs &x, int pixel, int image) {
 template <class T> TW_GPU void pad_pieces(const PadArgs &x, long long block) {
   constexpr int each = 16 / int(sizeof(T));
   using Piece = Some<T, each>;
-  const long long first = block * (Padded::threads * Padded::together) + threadIdx.x;
-  Piece some[Padded::together];
-  T *place[Padded::together];
-  int there[Padded::together];
+  const long long first = block * (Padded::threads * Padded::moved) + threadIdx.x;
+  Piece some[Padded::moved];
+  T *place[Padded::moved];
+  int there[Padded::moved];
 #pragma unroll
-  for (int i = 0; i < Padded::together; ++i) {
+  for (int i = 0; i < Padded::moved; ++i) {
     const long long at = first + i * Padded::threads;
     const int pixel = x.pieces.quotient(int(at < x.count ? at : 0)),
               channel = (int(at) - pixel * int(x.pieces.by)) * each;
@@ -81,7 +82,7 @@ template <class T> TW_GPU void pad_pieces(const PadArgs &x, long long block) {
     for (int c = 0; c < each; ++c) some[i].v[c] = c < there[i] ? place[i][c] : T{};
   }
 #pragma unroll
-  for (int i = 0; i < Padded::together; ++i) {
+  for (int i = 0; i < Padded::moved; ++i) {
     const long long at = first + i * Padded::threads;
     if (!x.back && at < x.count) static_cast<Piece *>(x.copy)[at] = some[i];
     if (!x.back) continue;
@@ -91,16 +92,18 @@ template <class T> TW_GPU void pad_pieces(const PadArgs &x, long long block) {
   }
 }
 
-// A tile of channels by pixels of one image.
+// A tile of channels by pixels of one image.  Places in a tensor are counted in 32 bits where pixels lie side by side: the
+// host sees to it.
 template <class T> struct TurnedTile {
-  static constexpr int each = 16 / int(sizeof(T));
+  static constexpr int each = 16 / int(sizeof(T)), together = Padded::together, threads = Padded::threads;
   using Piece = Some<T, each>;
+  using Words = Some<uint32_t, 4>;  // where they are only moved
   const PadArgs &x;
   T *shared, *tensor;
   int image, channel, pixel;  // the first ones
   int channels, pixels;       // that the tensor has of it
-  long long begin;            // of the tensor: where it begins
-  unsigned off;               // how far behind 16 bytes, in elements
+  int rows, length;           // of shared memory, and what the tensor has of one: a channel's pixels, or the whole run
+  int begin, apart, off;      // of the tensor: where it begins, from row to row, and how far behind 16 bytes it is
 
   TW_GPU TurnedTile(const PadArgs &args, int block)
       : x(args), shared(reinterpret_cast<T *>(dynamic_shared())), tensor(static_cast<T *>(args.tensor)) {
@@ -109,106 +112,108 @@ template <class T> struct TurnedTile {
     image = x.tiles.quotient(tile), pixel = (tile - image * int(x.tiles.by)) * x.tile_pixels;
     channels = image < x.images ? max(0, min(x.tile_channels, x.channels - channel)) : 0;
     pixels = min(x.tile_pixels, x.pixels - pixel);
-    begin = image * x.apart[3] + channel * x.apart[4] + pixel;
-    off = unsigned(begin) + unsigned(reinterpret_cast<uintptr_t>(tensor) / sizeof(T));
+    const bool run = x.kind == PadKind::run;
+    rows = run ? channels > 0 : channels, length = run ? channels * x.row : pixels;
+    begin = int(image * x.apart[3] + channel * x.apart[4]) + pixel, apart = int(x.apart[4]);
+    off = begin + int(reinterpret_cast<uintptr_t>(tensor) / sizeof(T) % each);
   }
-  // Where a channel's first pixel is in shared memory.
-  TW_GPU int row(int c) const {
-    return c * x.row + c / each * x.skip +
-           int((off + (x.kind == PadKind::run ? 0u : c * unsigned(x.apart[4]))) & x.mask);
-  }
+  // How far behind 16 bytes a row begins, outside and in shared memory; and where those 16 bytes are.
+  TW_GPU int skew(int row) const { return (off + row * apart) & x.mask; }
+  TW_GPU int place(int row) const { return row * x.row + row / each * x.skip; }
 
-  // Pieces of the copy: 16 bytes of channels of a pixel.
+  // Pieces of the copy: 16 bytes of channels of a pixel.  A thread has the same channels of all its pixels.
   template <bool Back> TW_GPU void pieces() const {
-    const int across = 1 << x.shift, count = pixels << x.shift;
-    const long long base = ((long long)image * x.pixels + pixel) * x.all + channel;
-    for (int first = threadIdx.x; first < count; first += Padded::threads * Padded::together) {
-      Piece some[Padded::together];
+    const int c = (threadIdx.x & ((1 << x.shift) - 1)) * each, there = channels - c, step = threads >> x.shift;
+    if (channel + c >= x.all || (Back && there <= 0)) return;
+    int from[each];  // where its channels are in shared memory
 #pragma unroll
-      for (int i = 0; i < Padded::together; ++i) {
-        const int at = first + i * Padded::threads, c = (at & (across - 1)) * each, p = at >> x.shift;
-        Piece *copy = reinterpret_cast<Piece *>(static_cast<T *>(x.copy) + base + (long long)p * x.all + c);
-        if (at >= count || channel + c >= x.all) continue;
-        if constexpr (Back) {
-          some[i] = *copy;
-        } else {
-#pragma unroll
-          for (int k = 0; k < each; ++k) some[i].v[k] = c + k < channels ? shared[row(c + k) + p] : T{};
-          *copy = some[i];
-        }
-      }
+    for (int k = 0; k < each; ++k) from[k] = place(c + k) + (x.kind == PadKind::run ? skew(0) : skew(c + k));
+    T *copy = static_cast<T *>(x.copy) + ((long long)image * x.pixels + pixel) * x.all + channel + c;
+    for (int first = threadIdx.x >> x.shift; first < pixels; first += step * together) {
+      Piece some[together];
       if constexpr (Back) {
 #pragma unroll
-        for (int i = 0; i < Padded::together; ++i) {
-          const int at = first + i * Padded::threads, c = (at & (across - 1)) * each, p = at >> x.shift;
+        for (int i = 0; i < together; ++i)
+          if (first + i * step < pixels) some[i] = *reinterpret_cast<const Piece *>(copy + (first + i * step) * x.all);
+      }
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        const int p = first + i * step;
+        if (p >= pixels) break;
+        if constexpr (Back) {
 #pragma unroll
           for (int k = 0; k < each; ++k)
-            if (at < count && c + k < channels) shared[row(c + k) + p] = some[i].v[k];
-        }
-      }
-    }
-  }
-
-  // 16 bytes of the tensor, from whole 16 bytes on: of a row of the tile, or of the one run that it is.
-  struct Chunk {
-    T *shared;
-    long long start, from, to;  // elements of the tensor: where it starts, and what of it belongs here
-  };
-  TW_GPU Chunk chunk(int at) const {
-    const int c = x.chunks.quotient(at), number = at - c * int(x.chunks.by);
-    const long long first = begin + c * x.apart[4], last = first + (x.kind == PadKind::run ? channels * x.row : pixels);
-    const int skew = row(c) - (c * x.row + c / each * x.skip);
-    const long long start = first - skew + number * each;
-    return {shared + c * x.row + c / each * x.skip + number * each, start, max(start, first), min(start + each, last)};
-  }
-  TW_GPU int chunks() const { return (x.kind == PadKind::run ? (channels > 0) : channels) * int(x.chunks.by); }
-
-  TW_GPU void fetch() const {
-    const int count = chunks();
-    for (int first = threadIdx.x; first < count; first += Padded::threads * Padded::together) {
-      Piece some[Padded::together];
-#pragma unroll
-      for (int i = 0; i < Padded::together; ++i) {
-        if (first + i * Padded::threads >= count) continue;
-        const Chunk one = chunk(first + i * Padded::threads);
-        if (one.from >= one.to) continue;
-        if (one.start >= 0 && one.start + each <= x.extent) {
-          some[i] = *reinterpret_cast<const Piece *>(tensor + one.start);
+            if (k < there) shared[from[k] + p] = some[i].v[k];
         } else {
 #pragma unroll
-          for (int k = 0; k < each; ++k)
-            if (one.start + k >= one.from && one.start + k < one.to) some[i].v[k] = tensor[one.start + k];
+          for (int k = 0; k < each; ++k) some[i].v[k] = shared[from[k] + p];
+          *reinterpret_cast<Piece *>(copy + p * x.all) = some[i];
         }
-      }
-#pragma unroll
-      for (int i = 0; i < Padded::together; ++i) {
-        if (first + i * Padded::threads >= count) continue;
-        const Chunk one = chunk(first + i * Padded::threads);
-        if (one.from < one.to) *reinterpret_cast<Piece *>(one.shared) = some[i];
       }
     }
   }
-  TW_GPU void leave() const {
-    const int count = chunks();
-    for (int at = threadIdx.x; at < count; at += Padded::threads) {
-      const Chunk one = chunk(at);
-      if (one.from >= one.to) continue;
-      const Piece some = *reinterpret_cast<const Piece *>(one.shared);
-      if (one.to - one.from == each) {
-        *reinterpret_cast<Piece *>(tensor + one.start) = some;
-      } else {
+
+  // Zeros for the channels that the copy has and the tensor has not.
+  TW_GPU void blank() const {
+    const int here = min(x.tile_channels, x.all - channel), wide = x.kind == PadKind::run ? x.row : x.tile_pixels;
+    const int first = x.kind == PadKind::run ? skew(0) : 0;
+    for (int at = channels * wide + threadIdx.x; at < here * wide; at += threads) {
+      const int c = at / wide;
+      shared[first + place(c) + (at - c * wide) + (x.kind == PadKind::run ? 0 : skew(c))] = T{};
+    }
+  }
+  // Whole 16 bytes of the tensor that have anything of a row; what else they have is read and not looked at.
+  TW_GPU void fetch() const {
+    const int count = rows * int(x.chunks.by);
+    for (int first = threadIdx.x; first < count; first += threads * together) {
+      Words some[together];
+      int to[together];
 #pragma unroll
-        for (int k = 0; k < each; ++k)
-          if (one.start + k >= one.from && one.start + k < one.to) tensor[one.start + k] = some.v[k];
+      for (int i = 0; i < together; ++i) {
+        const int at = first + i * threads, row = x.chunks.quotient(at), number = (at - row * int(x.chunks.by)) * each;
+        const int off_by = skew(row), start = begin + row * apart - off_by + number;
+        const bool inside = start >= 0 && start + each <= x.extent;
+        to[i] = at < count && number < off_by + length ? place(row) + number : -1;
+        if (to[i] >= 0 && inside) some[i] = *reinterpret_cast<const Words *>(tensor + start);
+        if (to[i] >= 0 && !inside) {  // the first or last ones of all
+          for (int k = 0; k < each; ++k)
+            if (start + k >= 0 && start + k < x.extent) shared[to[i] + k] = tensor[start + k];
+          to[i] = -1;
+        }
       }
+#pragma unroll
+      for (int i = 0; i < together; ++i)
+        if (to[i] >= 0) *reinterpret_cast<Words *>(shared + to[i]) = some[i];
+    }
+  }
+  // Whole 16 bytes that belong to a row, then what is left at its ends.
+  TW_GPU void leave() const {
+    const int count = rows * int(x.chunks.by);
+#pragma unroll 2
+    for (int at = threadIdx.x; at < count; at += threads) {
+      const int row = x.chunks.quotient(at), number = (at - row * int(x.chunks.by)) * each, off_by = skew(row);
+      if (number >= off_by && number + each <= off_by + length)
+        *reinterpret_cast<Words *>(tensor + (begin + row * apart - off_by + number)) =
+            *reinterpret_cast<const Words *>(shared + place(row) + number);
+    }
+    for (int at = threadIdx.x; at < 2 * rows; at += threads) {
+      const int row = at / 2, off_by = skew(row), end = off_by + length, last = (end - 1) & -each;
+      const int number = at % 2 ? last : 0;
+      if (at % 2 ? last == 0 || end == last + each : off_by == 0 && end >= each) continue;
+      const Piece some = *reinterpret_cast<const Piece *>(shared + place(row) + number);
+      T *to = tensor + (begin + row * apart - off_by + number);
+#pragma unroll
+      for (int k = 0; k < each; ++k)
+        if (number + k >= off_by && number + k < end) to[k] = some.v[k];
     }
   }
   // Pixels that lie anywhere, one by one.
   template <bool Back> TW_GPU void elements() const {
-    for (int at = threadIdx.x; at < channels * x.tile_pixels; at += Padded::threads) {
+    for (int at = threadIdx.x; at < channels * x.tile_pixels; at += threads) {
       const int c = at / x.tile_pixels, p = at - c * x.tile_pixels;
       if (p >= pixels) continue;
-      T &outside = tensor[padded_place(x, pixel + p, image) + (channel + c) * x.apart[4]], &inside = shared[row(c) + p];
+      T &outside = tensor[padded_place(x, pixel + p, image) + (channel + c) * x.apart[4]],
+        &inside = shared[place(c) + p];
       if constexpr (Back) outside = inside;
       else inside = outside;
     }
@@ -226,6 +231,7 @@ template <class T> TW_GPU void turn_tile(const PadArgs &x, int block) {
   }
   if (x.kind == PadKind::elements) tile.template elements<false>();
   else tile.fetch();
+  tile.blank();
   __syncthreads();
   tile.template pieces<false>();
 }
