@@ -74,7 +74,8 @@ def schedules(variant: str) -> list[Any]:
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made += [
-            BandSchedule((128, 64, 64), 2, 192, 9, merged, pipeline="padded_band") for merged in (False, False, True, True)
+            BandSchedule((128, 64, 64), 2, 192, 9, merged, pipeline="padded_band")
+            for merged in (False, False, True, True)
         ]
         made.append(DepthwiseSchedule(0, 1, 2))
     return made

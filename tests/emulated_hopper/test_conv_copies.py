@@ -60,7 +60,7 @@ def drawn(rng: random.Random, kind: str, variant: str, rank: int, more: Any) -> 
         return tuple(rng.choice(values) for _ in range(rank))
 
     groups, window = 1, rng.choice(((3,) * rank, each(1, 2, 3)))
-    channels, filters = (rng.choice((8, 13, 24, 72)) for _ in range(2))
+    channels, filters = (rng.choice((8, 13, 24, 64, 72)) for _ in range(2))
     if kind == "few":
         channels = rng.choice((1, 3, 4, 8))
     if kind == "grouped":
