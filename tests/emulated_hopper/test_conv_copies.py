@@ -131,8 +131,9 @@ def test_residuals_lie_like_the_result(emulator: Emulator, schedule: Any, dtype_
 @pytest.mark.parametrize(
     ("before", "after", "header"),
     [
-        ("t.mask = planes ? int(piece - 1) : 0;", "t.mask = 0;", "cuda/conv_host_padded.h"),
-        ("if (one.to - one.from == each) {", "if (true) {", "cuda/conv_padded_shape.h"),
+        ("t.mask = planes && ragged(t) ?", "t.mask = false ?", "cuda/conv_host_padded.h"),
+        ("to - from == each) continue;", "true) continue;", "cuda/conv_padded_shape.h"),
+        ("to -= Size;", "", "cuda/conv_padded_shape.h"),
         ("x.groups = groups_of(given);", "x.groups = given.groups;", "cuda/conv_host_padded.h"),
     ],
 )

@@ -331,7 +331,7 @@ def in_copies(signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     if DTYPES[signature.dtype].bytes == 2:
         yield from (replace(one, pipeline="padded_folded") for one in _folded(signature, arch))
     for tile in depthwise_tiles(signature, arch):
-        if tile.pixels == 7:
+        if tile.pixels < 8:
             yield replace(tile, pipeline="padded_depthwise_tile")
     for strip in depthwise(signature):
         if strip.window == 0 or strip.rows == 14 or (strip.pixels == 4 and not strip.rows):
@@ -379,6 +379,8 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
         if data:
             yield from (DepthwiseTileSchedule(window, 2, 7, 1, channels) for channels in (32, 64))
         yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
+        if weight:  # strips slide over neither
+            yield DepthwiseTileSchedule(window, 2, 7 if window < 7 else 4, 1, 64, 2)
 
 
 def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:

@@ -198,13 +198,24 @@ template <class T> struct TurnedTile {
     }
     for (int at = threadIdx.x; at < 2 * rows; at += threads) {
       const int row = at / 2, off_by = skew(row), end = off_by + length, last = (end - 1) & -each;
-      const int number = at % 2 ? last : 0;
-      if (at % 2 ? last == 0 || end == last + each : off_by == 0 && end >= each) continue;
-      const Piece some = *reinterpret_cast<const Piece *>(shared + place(row) + number);
-      T *to = tensor + (begin + row * apart - off_by + number);
-#pragma unroll
-      for (int k = 0; k < each; ++k)
-        if (number + k >= off_by && number + k < end) to[k] = some.v[k];
+      const int number = at % 2 ? last : 0, from = at % 2 ? 0 : off_by, to = min(each, end - number);
+      if ((at % 2 && last == 0) || to - from == each) continue;
+      leave_end<1>(tensor + (begin + row * apart - off_by + number), shared + place(row) + number, from, to);
+    }
+  }
+  // Part of 16 bytes in pieces of 1, 2, 4 and so on that begin where such do, on both sides.
+  template <int Size> static TW_GPU void leave_end(T *out, const T *in, int from, int to) {
+    if constexpr (Size < each) {
+      using Part = Some<T, Size>;
+      if (from < to && (from & Size)) {
+        *reinterpret_cast<Part *>(out + from) = *reinterpret_cast<const Part *>(in + from);
+        from += Size;
+      }
+      if (from < to && (to & Size)) {
+        to -= Size;
+        *reinterpret_cast<Part *>(out + to) = *reinterpret_cast<const Part *>(in + to);
+      }
+      leave_end<Size * 2>(out, in, from, to);
     }
   }
   // Pixels that lie anywhere, one by one.
