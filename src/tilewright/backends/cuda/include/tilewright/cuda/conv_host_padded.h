@@ -99,7 +99,9 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
         planes = planes && (t.size[i].by == 1 || t.apart[i] == step);
         step *= t.size[i].by;
       }
-      const int64_t wide = Padded::wide_bytes / each;
+      // Results whose rows end off 16 bytes leave in longer ones: their ends leave piece by piece.
+      const bool off = odd(t.tensor) || odd(t.apart[3], each) || odd(t.apart[4], each);
+      const int64_t wide = Padded::wide_bytes / each / (result && off ? 2 : 1);
       const bool run = planes && t.apart[4] == step && step * wide <= tile;
       t.kind = run ? PadKind::run : planes ? PadKind::rows : PadKind::elements;
       int64_t many = piece;
