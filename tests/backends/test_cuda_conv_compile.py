@@ -38,6 +38,11 @@ CASES: dict[str, tuple[str, Any]] = {
     "depthwise_mma": ("backward_weight", DepthwiseMmaSchedule(2)),
     "depthwise_tile": ("backward_weight", DepthwiseTileSchedule(3, 2, 8, 2, 32)),
     "depthwise": ("forward", DepthwiseSchedule(3, 1, 7)),
+    "padded_folded": ("backward_data", ConvTmaWsSchedule("padded_folded", (128, 16, 64), 4)),
+    "padded_band": ("forward", BandSchedule((128, 64, 64), 3, 320, 9, pipeline="padded_band")),
+    "padded_band_weight": ("backward_weight", BandWeightSchedule(192, 3, 320, pipeline="padded_band_weight")),
+    "padded_depthwise_tile": ("forward", DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")),
+    "padded_depthwise": ("backward_weight", DepthwiseSchedule(3, 1, 4, pipeline="padded_depthwise")),
     "loops": ("backward_weight", LoopsSchedule()),
 }
 

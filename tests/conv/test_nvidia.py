@@ -13,8 +13,13 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.nvidia import limits
 from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies, padded_elements
 from tilewright.ops.conv.nvidia_places import merged_groups
-from tilewright.ops.conv.nvidia_resources import shared_bytes
-from tilewright.ops.conv.nvidia_schedules import BandSchedule, ConvTmaWsSchedule, DepthwiseSchedule
+from tilewright.ops.conv.nvidia_resources import IN_COPIES, shared_bytes
+from tilewright.ops.conv.nvidia_schedules import (
+    BandSchedule,
+    ConvTmaWsSchedule,
+    DepthwiseSchedule,
+    DepthwiseTileSchedule,
+)
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.gemm import nvidia_schedules as gemm
 from tilewright.ops.gemm.pools import signatures
@@ -75,14 +80,57 @@ def test_a_folded_problem_is_one_of_64_channels() -> None:
 
 def test_a_padded_problem_copies_what_is_odd() -> None:
     one = ConvProblem(2, 21, 64, (8, 8), (3, 3), dtype="bf16")
-    assert (padded_copies(one, False), padded(one, False).channels) == ("xw", 24)
-    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=()), False) == ""
-    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=(), aligned=False), False) == "xwy"
+    plain = ConvTmaWsSchedule("padded", (128, 64, 64), 4)
+    merged = replace(plain, merged=True)
+    assert (padded_copies(one, plain), padded(one, plain).channels) == ("xw", 24)
+    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=()), plain) == ""
+    assert padded_copies(replace(one, channels=24, x_strides=(), w_strides=(), aligned=False), plain) == "xwy"
     few = ConvProblem(2, 128, 128, (8, 8), (3, 3), 32, dtype="bf16")  # of merged groups, w is copied where it has to be
-    assert (padded_copies(few, True), padded_copies(replace(few, aligned=False), True)) == ("", "xwy")
+    assert (padded_copies(few, merged), padded_copies(replace(few, aligned=False), merged)) == ("", "xwy")
     apart = few.laid(**{f"{name}_strides": channels_first(getattr(few, f"{name}_shape")) for name in "xy"})
-    assert (padded_copies(apart, True), padded_copies(apart, False)) == ("xy", "xwy")
-    assert padded_elements(apart.laid(w_strides=channels_first(few.w_shape)), True)["w"] == 128 * 9 * 8
+    assert (padded_copies(apart, merged), padded_copies(apart, plain)) == ("xy", "xwy")
+    assert padded_elements(apart.laid(w_strides=channels_first(few.w_shape)), merged)["w"] == 128 * 9 * 8
+
+
+def test_groups_of_one_channel_are_filled_up_to_whole_8s() -> None:
+    schedule = DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")
+    one = ConvProblem(2, 20, 20, (8, 8), (3, 3), 20, dtype="bf16")
+    made = padded(one, schedule)
+    assert (made.groups, made.channels, made.filters) == (24, 24, 24)
+    assert (padded_copies(one, schedule), list(limits(schedule, replace(one, aligned=False)))) == ("xwy", [])
+    whole = replace(one, groups=24, channels=24, filters=24, x_strides=(), w_strides=(), y_strides=())
+    assert [broken.rule for broken in limits(schedule, whole)] == ["nv-padded"]  # nothing to copy
+    odd = replace(one, groups=21, channels=21, filters=21, x_strides=(), w_strides=(), y_strides=())
+    chosen = [Registry(ARCH).select(each).spec.schedule.pipeline for each in (odd, one, whole)]
+    assert chosen == ["padded_depthwise_tile", "depthwise", "depthwise_tile"]
+
+
+def test_few_channels_are_folded_from_wherever_they_lie() -> None:
+    schedule = ConvTmaWsSchedule("padded_folded", (128, 64, 64), 4, store="tma")
+    one = ConvProblem(2, 3, 64, (30, 40), (7, 7), 1, (2, 2), before=(3, 3), dtype="bf16")
+    first = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
+    assert (padded_copies(first, schedule), list(limits(schedule, first))) == ("y", [])
+    apart = first.laid(y_strides=one.y_strides)  # nothing but its own copy of pixels
+    assert list(limits(replace(schedule, pipeline="folded"), apart)) == []
+    assert [broken.rule for broken in limits(schedule, apart)] == ["nv-padded"]
+
+
+def test_bytes_are_filled_up_to_whole_16s() -> None:
+    one = ConvProblem(2, 20, 33, (8, 8), (3, 3), dtype="int8")
+    first = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
+    for asked in (one, first):
+        chosen = Registry(ARCH).select(asked)
+        assert chosen.spec.schedule.pipeline == "padded"
+        made = padded(asked, chosen.spec.schedule)
+        assert (made.channels, made.filters) == (32, 48)
+
+
+def test_which_copies_are_made_is_told() -> None:
+    one = ConvProblem(8, 60, 60, (28, 28), (3, 3), 60, before=(1, 1), dtype="bf16")
+    first = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xy"})
+    said = str(Registry(ARCH).explain(first))
+    copies = "copies x (turned to channels-last), w (aligned), y (turned to channels-last, back): 1.6 MB"
+    assert f"{copies}, channels from 60 to 64 and filters from 60 to 64; depthwise_tile runs on them" in said
 
 
 def test_groups_begin_at_whole_16_bytes_of_channels() -> None:
@@ -124,13 +172,13 @@ def test_channels_that_lie_apart_are_turned_by_the_kernel_itself(
     one = ConvProblem(8, channels, filters, (28, 28), (3, 3), groups, before=(1, 1), variant=variant, dtype=dtype)
     strides = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"}
     chosen = Registry(ARCH).select(one.laid(**strides))
-    assert chosen.spec.schedule.pipeline == "padded"
+    assert chosen.spec.schedule.pipeline in IN_COPIES
     assert chosen.tier == Registry(ARCH).select(one).tier
 
 
-def test_a_residual_whose_channels_lie_apart_is_left_to_the_floor() -> None:
+def test_a_residual_whose_channels_lie_apart_is_copied() -> None:
     one = ConvProblem(8, 64, 64, (28, 28), (1, 1), dtype="bf16", epilogue="MultiDAdd", num_d=1, full_d=1)
     first = one.laid(y_strides=channels_first(one.y_shape))
     schedule = ConvTmaWsSchedule("padded", (128, 64, 64), 4, store="tma")
-    assert [v.rule for v in limits(schedule, first)] == ["nv-padded"]
-    assert list(limits(schedule, replace(first, full_d=0))) == []
+    assert list(limits(schedule, first)) == []
+    assert Registry(ARCH).select(first).spec.schedule.pipeline in IN_COPIES

@@ -59,15 +59,23 @@ def launched(kernel: Kernel, args: Any, fenced: list[Fenced | None]) -> None:
     assert all(one is None or one.intact() for one in fenced), "launch wrote outside an operand"
 
 
-def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0) -> None:
-    """Run it through its table and compare with float64."""
-    made = samples.sample(problem, seed)
+def prove(kernel: Kernel, problem: ConvProblem, seed: int = 0, *, d_first: bool = False) -> None:
+    """Run it through its table and compare with float64; `d_first`: D tensors as large as y are channels-first."""
+    made, ds = samples.sample(problem, seed), sampled_ds(problem)
+    if d_first:
+        operands = list(made.operands)
+        for at, one in enumerate(ds):
+            if any(one.strides[:-1]):
+                turned = np.moveaxis(np.ascontiguousarray(np.moveaxis(operands[one.slot], -1, 1)), 1, -1)
+                operands[one.slot] = turned
+                ds[at] = one._replace(strides=tuple(step // turned.itemsize for step in turned.strides))
+        made = replace(made, operands=tuple(operands))
     odd = () if problem.aligned else PLACES[problem.variant].values()
     fenced = [
         None if one is None else Fenced(one, one.itemsize if slot in odd else 0)
         for slot, one in enumerate(made.operands)
     ]
-    request = stage(problem, sampled_ds(problem))
+    request = stage(problem, ds)
     args: Any = request.args
     at = ctypes.addressof(args)
     for pointer in request.pointers:

@@ -354,6 +354,7 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
         ("forward", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
         ("backward_data", DepthwiseTileSchedule(3, 1, 7, 2, 64, 2)),
         ("backward_weight", DepthwiseTileSchedule(3, 1, 7, 2, 32, 2)),
+        ("backward_weight", DepthwiseTileSchedule(3, 2, 7, 1, 64, 2)),
     ],
 )
 def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: DepthwiseTileSchedule) -> None:

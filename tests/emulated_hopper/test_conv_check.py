@@ -67,11 +67,19 @@ def schedules(variant: str) -> list[Any]:
     made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
     made += [DepthwiseTileSchedule(3, 2, 7, 1)] * 2
     made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
+    made += [replace(tma, pipeline="padded_folded", store=store, **deal)] * 2
+    made += [DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")] * 2
+    made += [DepthwiseSchedule(3, 1, 4, pipeline="padded_depthwise")] * 2
     if variant == "backward_weight":
         made += [BandWeightSchedule(128, 2, 192)] * 2
         made += [FirstWeightSchedule(3, 2, 3)] * 2 + [DepthwiseMmaSchedule(2)] * 2
+        made += [BandWeightSchedule(128, 2, 192, pipeline="padded_band_weight")] * 2
     if variant != "backward_weight":
         made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
+        made += [
+            BandSchedule((128, 64, 64), 2, 192, 9, merged, pipeline="padded_band")
+            for merged in (False, False, True, True)
+        ]
         made.append(DepthwiseSchedule(0, 1, 2))
     return made
 

@@ -82,8 +82,8 @@ def test_merged_groups_in_copies(
     ("before", "after"),
     [
         ("strides[4] = 1, strides[3] = all,", "strides[4] = 1, strides[3] = channels,"),
-        ("if (given.groups == 1) x.channels", "x.channels"),
-        ("made.w.made = odd(x.w) || x.w_strides[4] != 1 ||", "made.w.made ="),
+        ("else if (given.groups == 1) x.channels = all_channels(given)", "else x.channels = whole(given.channels)"),
+        ("w.made = grown || odd(x.w) || (w.turned && !needs.whole_groups) ||", "w.made ="),
     ],
 )
 def test_mistakes_show(emulator: Emulator, before: str, after: str) -> None:

@@ -501,6 +501,7 @@ class Registry:
         measured, predicted = known.measured.get(spec.digest), known.predicted.get(spec.digest)
         if chosen is not None and spec.digest == chosen.spec.digest:
             verdict = "chosen"
+            reasons += op.remarks(spec, chosen.padded or problem)
         elif seconds is None or chosen is None:
             verdict = "refused" if reasons else "slower"
         else:

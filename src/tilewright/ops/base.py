@@ -400,6 +400,9 @@ class Op(Protocol):
     def measured_as(self, problem: Any) -> Any:
         """The problem whose measurements this one shares: what hardly matters to time is left out."""
 
+    def remarks(self, spec: KernelSpec, problem: Any) -> list[str]:
+        """What people should know of this kernel on a problem that it serves: copies that it makes, for example."""
+
     def problem_violations(self, problem: Any, arch: str) -> list[Violation]:
         """Why no kernel of the arch's family can serve the problem; empty means it is legal."""
 
@@ -468,6 +471,9 @@ class OpDefaults:
 
     def measured_as(self, problem: Any) -> Any:
         return problem
+
+    def remarks(self, spec: KernelSpec, problem: Any) -> list[str]:
+        return []
 
     def stages(self, problem: Any, arch: str) -> Sequence[Any]:
         return (problem,)

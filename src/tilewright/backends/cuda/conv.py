@@ -1,7 +1,7 @@
 """All the CUDA backend knows of convolution.
 
 A pipeline is two headers of `cuda/` (`cuda/conv.h` says what they have) and a function here that turns a schedule into
-the constants of its Config.
+the constants of its Config.  Around most of them copies can be made (`cuda/conv_host_padded.h`): a pipeline each.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.nvidia_resources import shared_bytes
+from tilewright.ops.conv.nvidia_copies import fills_up
+from tilewright.ops.conv.nvidia_resources import IN_COPIES, shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -110,13 +111,6 @@ PIPELINES = {
         _first_weight,
         ("_add",),
     ),
-    "padded": _TMA_WS._replace(
-        device_header="conv_padded.h",
-        host_header="conv_host_padded.h",
-        device="TW_DEVICE_CONV_PADDED",
-        host="HostConvPadded",
-        beside=("_blocks", "_pad"),
-    ),
     "folded": _TMA_WS._replace(
         device_header="conv_folded.h",
         host_header="conv_host_folded.h",
@@ -152,12 +146,19 @@ PIPELINES = {
 }
 
 
+# Those in copies: what they have beside is what the pipeline in them has, and the copies.
+PIPELINES |= {
+    name: PIPELINES[inside]._replace(beside=(*PIPELINES[inside].beside, "_pad")) for name, inside in IN_COPIES.items()
+}
+
+
 class CudaConv(KernelsDefaults):
     template = ("tilewright.backends.cuda", "templates/conv.cu.jinja")
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        found = PIPELINES[spec.schedule.pipeline]
-        return {**found._asdict(), "fields": found.fields(spec)}
+        found, name = PIPELINES[spec.schedule.pipeline], spec.schedule.pipeline
+        copies = "" if name not in IN_COPIES else flag(fills_up(name))
+        return {**found._asdict(), "fields": found.fields(spec), "copies": copies}
 
     def estimate(self, spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
         return conv_estimate.seconds(spec, problem)

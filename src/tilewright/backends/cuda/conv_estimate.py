@@ -14,10 +14,11 @@ from tilewright.backends.cuda import gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
-from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements
+from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements, without_copies
 from tilewright.ops.conv.nvidia_depthwise import mma_tiles
 from tilewright.ops.conv.nvidia_first import laid
 from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
+from tilewright.ops.conv.nvidia_resources import IN_COPIES
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -67,7 +68,7 @@ MMA_BYTES = 3.8e10  # a second into one multiprocessor, of tiles that matrix ins
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
-TURNED = 1.5  # how much longer a copy takes that turns pixels and channels
+TURNED = 3e12  # bytes a second of a copy that turns pixels and channels, read and written
 ADD_START = 1.5e-6  # of a second launch
 SUMS = 1e12  # bytes a second of sums of parts that leave and are added by a kernel of few threads
 FILLED_UP = 600  # rows of weights that are worth a copy (conv_host_tma_ws.h)
@@ -77,11 +78,11 @@ SHORT_ROW = 5e-9  # one of them, where there is none
 def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
     if not problem.batch:
         return START  # nothing to walk over: kernels for other shapes take it too
+    if spec.schedule.pipeline in IN_COPIES:
+        return _padded(spec, problem)
     if isinstance(spec.schedule, ConvTmaWsSchedule):
         if spec.schedule.pipeline == "folded":
             return _folded(spec, spec.schedule, problem)
-        if spec.schedule.pipeline == "padded":
-            return _padded(spec, spec.schedule, problem)
         return _tma_ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, BandSchedule):
         return _band(spec, spec.schedule, problem)
@@ -217,12 +218,17 @@ def _first_weight(schedule: FirstWeightSchedule, p: ConvProblem) -> float:
     return START + max(stage.cycles * FIRST_CYCLE, p.bytes / MEMORY) + FIRST_FILL + ADD_START + sums / MEMORY
 
 
-def _padded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
-    moved, copied = 0.0, padded_elements(p, schedule.merged)
+def _padded(spec: KernelSpec, p: ConvProblem) -> float:
+    """Copies, and the convolution of them."""
+    larger, copied = padded(p, spec.schedule), padded_elements(p, spec.schedule)
+    moved = 0.0
     for one, elements in copied.items():
         apart = getattr(p, f"{one}_strides")[-1] != 1
-        moved += 4.0 * elements * (TURNED if apart else 1.0)
-    return _tma_ws(spec, schedule, padded(p, schedule.merged)) + ADD_START * len(copied) + moved / MEMORY
+        moved += 2.0 * DTYPES[p.dtype].bytes * elements / (TURNED if apart else MEMORY)
+    if "y" in copied and p.full_d:
+        moved += 2.0 * DTYPES[p.dtype_d].bytes * p.full_d * copied["y"] / TURNED
+    inner = KernelSpec(spec.op, larger.signature, without_copies(spec.schedule), spec.arch)
+    return seconds(inner, larger) + ADD_START * len(copied) + moved
 
 
 def _folded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:

@@ -41,6 +41,9 @@ class ConvOp(OpDefaults):
         """Gaps between rows hardly matter; where channels lie does."""
         return problem.dense() if problem.channels_last else problem
 
+    def remarks(self, spec: KernelSpec, problem: ConvProblem) -> list[str]:
+        return legality.remarks(spec, problem)
+
     def problem_violations(self, problem: ConvProblem, arch: str) -> list[Violation]:
         return legality.problem_check(problem, arch)
 

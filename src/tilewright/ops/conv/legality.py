@@ -8,6 +8,7 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
     limits               problems a legal kernel was not made for
     schedules            what a pool proposes for a signature
     generic_schedule     the floor
+    remarks              optional: what a kernel does on a problem that people should know
     copied               optional: the problem a kernel serves in copies, where that is not the dense channels-last one
 """
 
@@ -73,6 +74,13 @@ def supports(spec: KernelSpec, problem: ConvProblem) -> list[Violation]:
     if other := rules.other_signature(spec, problem):
         return other
     return list(FAMILIES[arch_by_name(spec.arch).family].limits(spec.schedule, problem))
+
+
+def remarks(spec: KernelSpec, problem: ConvProblem) -> list[str]:
+    """What people should know of a kernel on a problem that it serves."""
+    said: Callable[[ConvSchedule, ConvProblem], list[str]] | None
+    said = getattr(FAMILIES[arch_by_name(spec.arch).family], "remarks", None)
+    return said(spec.schedule, problem) if said else []
 
 
 def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:

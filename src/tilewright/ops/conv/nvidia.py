@@ -4,13 +4,15 @@ tma_ws   sm_90a: an implicit GEMM.  The copy engine walks over pixels (im2col ma
          side in multiples of 16 bytes; groups of few channels `merged` into one, block-diagonal
 band     the same of a window that moves pixel by pixel: bands of pixels are fetched once for all its taps
 band_weight  backward_weight of such windows: k is pixels, whose bands serve all taps of a plane
-padded   the same in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 first_weight  backward_weight of few channels: lines of a row of x are operands as they lie, spread out by warps
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
 depthwise_mma  backward_weight of such windows of up to 7x8 taps, pixel by pixel, by matrix instructions
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
+
+padded   tma_ws in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart;
+         padded_band and so on are the others, where channels lie apart; depthwise, where they are no whole 8s, too
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tilewright.ops.conv import nvidia_bands as bands
 from tilewright.ops.conv import nvidia_depthwise as depthwise
 from tilewright.ops.conv import nvidia_first as first
 from tilewright.ops.conv import nvidia_resources as resources
-from tilewright.ops.conv.nvidia_copies import folded, folded_limits, padded, padded_limits
+from tilewright.ops.conv.nvidia_copies import copies_told, folded, folded_limits, padded, padded_limits, without_copies
 from tilewright.ops.conv.nvidia_places import (
     LINE_BYTES,
     MOST,
@@ -51,7 +53,7 @@ from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
-__all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "schedules", "signature_rules"]
+__all__ = ["RULES", "SCHEDULES", "generic_schedule", "limits", "remarks", "schedules", "signature_rules"]
 
 USUAL = "bf16"
 SCHEDULES: tuple[type[ConvSchedule], ...] = (
@@ -97,14 +99,14 @@ def _tma_ws(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
 
 
 def _folded(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
-    if not isinstance(schedule, ConvTmaWsSchedule) or schedule.pipeline == "tma_ws":
+    if not isinstance(schedule, ConvTmaWsSchedule) or resources.inside(schedule.pipeline) != "folded":
         return
     if DTYPES[signature.dtype].bytes != 2:
         message = f"{schedule.pipeline} pixels are of two-byte elements, not {signature.dtype}"
         yield Violation("nv-inputs", message, "use bf16 or fp16")
-    if schedule.store == "tma" and schedule.pipeline == "folded" and signature.variant == "backward_data":
+    if schedule.store == "tma" and signature.variant == "backward_data":
         yield Violation("nv-tma-store", "folded sums of backward_data leave as floats", "use the direct store")
-    if schedule.merged and schedule.pipeline == "folded":
+    if schedule.merged:
         yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
 
 
@@ -125,6 +127,12 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
     if problem.batch == 0 and problem.variant != "backward_weight":
         return
+    if schedule.pipeline in resources.IN_COPIES:
+        broken = list(padded_limits(problem, schedule))
+        yield from broken
+        if broken:
+            return
+        schedule, problem = without_copies(schedule), padded(problem, schedule)
     if isinstance(schedule, ConvTmaWsSchedule):
         if schedule.pipeline == "folded":
             broken = list(folded_limits(problem))
@@ -132,12 +140,6 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
             if broken:
                 return
             problem = folded(problem)
-        if schedule.pipeline == "padded":
-            broken = list(padded_limits(problem, schedule.merged))
-            yield from broken
-            if broken:
-                return
-            problem = padded(problem, schedule.merged)
         yield from _layout(schedule, problem)
         yield from _groups(schedule, problem)
         yield from _walk(schedule, problem)
@@ -242,6 +244,13 @@ def _walk(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violati
     pixels = p.batch * prod(count for _, _, _, count in walked)
     if max(pixels, p.batch * prod(p.size if data else p.out)) >= MOST // 2 or max(p.channels, p.filters) >= MOST:
         yield violation("nv-walk", "a size is 2^30 or more")
+
+
+def remarks(schedule: ConvSchedule, problem: ConvProblem) -> list[str]:
+    """Which copies a kernel makes."""
+    if schedule.pipeline not in resources.IN_COPIES or problem.batch == 0:
+        return []
+    return [copies_told(problem, schedule)]
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:

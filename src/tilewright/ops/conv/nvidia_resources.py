@@ -22,6 +22,21 @@ MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 
+# Pipelines that run others in copies of their operands, and which.
+IN_COPIES = {
+    "padded": "tma_ws",
+    "padded_band": "band",
+    "padded_band_weight": "band_weight",
+    "padded_folded": "folded",
+    "padded_depthwise_tile": "depthwise_tile",
+    "padded_depthwise": "depthwise",
+}
+
+
+def inside(pipeline: str) -> str:
+    """The pipeline that runs, in copies or not."""
+    return IN_COPIES.get(pipeline, pipeline)
+
 
 class Tiled(Protocol):
     """The fields of a schedule that count here."""
@@ -47,7 +62,7 @@ def sizes(value: tuple[int, ...]) -> str:
 
 def product_of(variant: str, pipeline: str) -> str:
     """The direction whose matrix product it is: folded, backward_data is a forward one."""
-    return "forward" if pipeline == "folded" and variant == "backward_data" else variant
+    return "forward" if inside(pipeline) == "folded" and variant == "backward_data" else variant
 
 
 def chunk_columns(tile_n: int) -> int:

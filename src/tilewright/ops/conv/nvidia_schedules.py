@@ -7,6 +7,9 @@ FirstWeightSchedule  backward_weight of few channels
 DepthwiseSchedule   a filter for each channel, of any window
 DepthwiseTileSchedule  the same of square windows, over tiles that the copy engine brings
 DepthwiseMmaSchedule  backward_weight of such by matrix instructions
+
+
+Of most there is a pipeline that runs it in copies of its operands (`nvidia_resources.IN_COPIES`).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.conv.nvidia_resources import K_BYTES, Pair, Shape, chunk_columns, most_stages, sizes
+from tilewright.ops.conv.nvidia_resources import K_BYTES, Pair, Shape, chunk_columns, inside, most_stages, sizes
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -41,7 +44,7 @@ class ConvTmaWsSchedule:
     store: str = "direct"  # or tma: results leave through the copy engine
     merged: bool = False  # groups of few channels, several as one
 
-    pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "folded", "padded")
+    pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "folded", "padded", "padded_folded")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
@@ -61,7 +64,7 @@ class ConvTmaWsSchedule:
 
     def by_rows(self, signature: ConvSignature) -> bool:
         """Whether rows of results may lie anywhere: backward_data of strides over 1 has such."""
-        whole = self.store == "direct" and self.dealing == "tiles" and self.pipeline != "folded"
+        whole = self.store == "direct" and self.dealing == "tiles" and inside(self.pipeline) != "folded"
         return whole and signature.variant == "backward_data" and DTYPES[signature.dtype_out].bytes == 2
 
     def label(self) -> str:
@@ -76,7 +79,7 @@ class ConvTmaWsSchedule:
 class BandSchedule:
     """Bands of pixels are fetched once for all taps of a window that moves pixel by pixel; warpgroups take turns."""
 
-    pipeline: str = field(default="band", init=False)
+    pipeline: str = field(default="band", kw_only=True)
     tile: Shape
     stages: int  # bands under way
     band: int  # rows there is room for: those of a tile and what taps reach beyond
@@ -85,8 +88,8 @@ class BandSchedule:
     slice: int = 0  # of merged groups: columns that 16 of k have, so that only these are multiplied; 0 is all
     sharing: int = 1  # and how many 16s have the same
 
-    pipelines: ClassVar[tuple[str, ...]] = ("band",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    pipelines: ClassVar[tuple[str, ...]] = ("band", "padded_band")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("slice",)
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_grid: ClassVar[Shape] = (1, 1, 1)
@@ -96,7 +99,7 @@ class BandSchedule:
         return (64, self.tile[1], 16)
 
     def label(self) -> str:
-        said = f"band_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
+        said = f"{self.pipeline}_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
         return said + ("_merged" if self.merged else "") + (f"_slice{self.slice}x{self.sharing}" if self.slice else "")
 
 
@@ -111,13 +114,13 @@ def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
 class BandWeightSchedule:
     """Gradients of weights: a band of x and its pixels of y are fetched once for the taps of a plane, up to nine."""
 
-    pipeline: str = field(default="band_weight", init=False)
+    pipeline: str = field(default="band_weight", kw_only=True)
     pixels: int  # of a stage
     stages: int
     band: int  # rows of x there is room for: the pixels of a stage and what taps reach beyond
 
-    pipelines: ClassVar[tuple[str, ...]] = ("band_weight",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    pipelines: ClassVar[tuple[str, ...]] = ("band_weight", "padded_band_weight")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -126,7 +129,7 @@ class BandWeightSchedule:
         return self.stages * (self.band + self.pixels) * K_BYTES + 1024 + 128
 
     def label(self) -> str:
-        return f"band_weight_pixels{self.pixels}_stages{self.stages}_band{self.band}"
+        return f"{self.pipeline}_pixels{self.pixels}_stages{self.stages}_band{self.band}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +156,19 @@ FIRST_WINDOWS = (3, 5, 7)
 class DepthwiseSchedule:
     """A filter for each channel: threads slide the window over strips of pixels that they keep in registers."""
 
-    pipeline: str = field(default="depthwise", init=False)
+    pipeline: str = field(default="depthwise", kw_only=True)
     window: int  # its width; 0 is any, a tap at a time
     step: int  # the stride along the width
     pixels: int  # of a strip
     rows: int = 0  # that a square window rolls down, each read once; 0: any height, a row of taps at a time
     vector: int = 4  # channels of a thread
 
-    pipelines: ClassVar[tuple[str, ...]] = ("depthwise",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    pipelines: ClassVar[tuple[str, ...]] = ("depthwise", "padded_depthwise")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("window", "rows")
 
     def label(self) -> str:
-        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
+        return f"{self.pipeline}_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
             f"_rows{self.rows}" if self.rows else ""
         )
 
@@ -174,7 +177,7 @@ class DepthwiseSchedule:
 class DepthwiseTileSchedule:
     """A filter for each channel: warps slide a square window over tiles of shared memory, with padding in them."""
 
-    pipeline: str = field(default="depthwise_tile", init=False)
+    pipeline: str = field(default="depthwise_tile", kw_only=True)
     window: int  # wide and high
     step: int  # the stride, along both
     pixels: int  # of results of a unit, across
@@ -182,12 +185,12 @@ class DepthwiseTileSchedule:
     channels: int = 64  # of a tile
     spread: int = 1  # the dilation, along both
 
-    pipelines: ClassVar[tuple[str, ...]] = ("depthwise_tile",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    pipelines: ClassVar[tuple[str, ...]] = ("depthwise_tile", "padded_depthwise_tile")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:
-        said = f"depthwise_tile_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
+        said = f"{self.pipeline}_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
         return said + (f"_spread{self.spread}" if self.spread > 1 else "")
 
     def least_bytes(self, weight: bool, planes: int) -> int:
@@ -308,13 +311,15 @@ def tma_ws(signature: ConvSignature, arch: Arch, wide: bool) -> Iterator[ConvTma
     if signature.variant == "backward_data":
         made += list(_by_classes(iter(made), signature, arch))
     yield from made
-    if signature.dtype != "int8":
+    usual = [one for one in made if one.tile[:2] in _PADDED and one.cluster == (1, 1) and one.dealing != "stream_k"]
+    if signature.dtype == "int8":
+        yield from (replace(one, pipeline="padded") for one in usual)
+    else:
         yield from _folded(signature, arch)
         narrow = [
             one for one in made if one.tile[1] in (64, 128) and one.cluster == (1, 1) and one.dealing != "stream_k"
         ]
         yield from (replace(one, merged=True) for one in narrow)
-        usual = [one for one in made if one.tile[:2] in _PADDED and one.cluster == (1, 1) and one.dealing != "stream_k"]
         yield from (replace(one, pipeline="padded") for one in usual)
         yield from (replace(one, pipeline="padded", merged=True) for one in usual if one.tile[:2] == (128, 64))
 
@@ -353,7 +358,24 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     yield from depthwise_tiles(signature, arch)
     yield from depthwise_mmas(signature, arch)
     yield from depthwise(signature)
+    yield from in_copies(signature, arch)
     yield LoopsSchedule()
+
+
+def in_copies(signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
+    """The others in copies, where channels lie apart; of those that serve the same shapes, few."""
+    if "tma" not in arch.features:
+        return
+    yield from (replace(one, pipeline="padded_band") for one in bands(signature, arch) if one.tile[0] != 192)
+    yield from (replace(one, pipeline="padded_band_weight") for one in band_weights(signature, arch))
+    if DTYPES[signature.dtype].bytes == 2:
+        yield from (replace(one, pipeline="padded_folded") for one in _folded(signature, arch))
+    for tile in depthwise_tiles(signature, arch):
+        if tile.pixels < 8:
+            yield replace(tile, pipeline="padded_depthwise_tile")
+    for strip in depthwise(signature):
+        if strip.window == 0 or strip.rows == 14 or (strip.pixels == 4 and not strip.rows):
+            yield replace(strip, pipeline="padded_depthwise")
 
 
 def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
@@ -405,6 +427,8 @@ def depthwise_tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseT
         if data:
             yield from (DepthwiseTileSchedule(window, 2, 7, 1, channels) for channels in (32, 64))
         yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
+        if weight:  # strips slide over neither
+            yield DepthwiseTileSchedule(window, 2, 7 if window < 7 else 4, 1, 64, 2)
 
 
 def depthwise_mmas(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseMmaSchedule]:

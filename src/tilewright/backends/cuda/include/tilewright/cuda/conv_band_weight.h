@@ -143,6 +143,7 @@ TW_GPU void conv_band_weight(const TensorMap &map_x, const TensorMap &map_y, con
     fence_barriers();
   }
   __syncthreads();
+  wait_for_kernel_before();  // that copies operands
   if (threadIdx.x < 128) {
     give_registers<40>();
     if (threadIdx.x < 32 && elect_one()) feed_band_weight<Config>(map_x, map_y, x, shared);

@@ -98,6 +98,7 @@ template <class Config> TW_GPU void depthwise_add(const DepthwiseArgs &x) {
 }
 
 template <class Config> TW_GPU void conv_depthwise(const DepthwiseArgs &x) {
+  wait_for_kernel_before();  // that copies operands
   if constexpr (Depthwise<Config>::weight) depthwise_weights<Config>(x);
   else depthwise_pixels<Config>(x);
 }

@@ -381,13 +381,14 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
   const int all = blockIdx.x / x.blocks, block = blockIdx.x - all * x.blocks;
   const int lines = G::weight ? x.planes : 1, part = all / lines, line = all - part * lines;
   if (threadIdx.x == G::working) {
-    if (G::weight) let_next_kernel_in();
+    let_next_kernel_in();  // that adds parts, or copies results
     tma_prefetch(&map_x);
     if (G::weight) tma_prefetch(&map_y);
     for (int i = 0; i < x.stages; ++i) shared.full[i].init(1), shared.empty[i].init(G::warps);
     fence_barriers();
   }
   __syncthreads();
+  wait_for_kernel_before();  // that copies operands
   if (threadIdx.x >= G::working) {
     if (threadIdx.x == G::working) feed_tiles<Config>(map_x, map_y, x, shared, block, part, line);
   } else if constexpr (G::weight) tile_weights<Config>(x, shared, block, part, line);

@@ -35,10 +35,11 @@ struct FoldArgs {
   const void *from;
   void *to;
   long long count;
-  Divider size[3];                    // of what is written: pixels, or taps
-  Divider lines, columns;             // of weights, as they are written
-  long long apart[4];                 // pixels of x along w, h, d, then images
-  long long filter_apart, tap_apart;  // of w
+  Divider size[3];                                  // of what is written: pixels, or taps
+  Divider lines, columns;                           // of weights, as they are written
+  long long apart[4];                               // pixels of x along w, h, d, then images
+  long long filter_apart, tap_apart, weight_apart;  // of w: filters, taps, channels
+  long long channel_apart;                          // of x
   int channels, filters, inside, before, window[3];
   // backward_data
   Divider stride[3];
@@ -65,7 +66,8 @@ template <class T> TW_GPU void fold_pixels(const FoldArgs &x, int at) {
       static_cast<const T *>(x.from) + p.image * x.apart[3] + p.d * x.apart[2] + p.h * x.apart[1] + w * x.apart[0];
   Some<T, Folded::pixel> pixel;
 #pragma unroll
-  for (int c = 0; c < Folded::pixel; ++c) pixel.v[c] = w >= 0 && w < x.inside && c < x.channels ? from[c] : T{};
+  for (int c = 0; c < Folded::pixel; ++c)
+    pixel.v[c] = w >= 0 && w < x.inside && c < x.channels ? from[c * x.channel_apart] : T{};
   static_cast<Some<T, Folded::pixel> *>(x.to)[at] = pixel;
 }
 // Results of backward_data out of the sums of their taps: a pixel a thread.
@@ -89,7 +91,7 @@ template <class T> TW_GPU void unfold_pixels(const FoldArgs &x, int at) {
   T *to = static_cast<T *>(x.to) + p.image * x.apart[3] + p.d * x.apart[2] + p.h * x.apart[1] + p.w * x.apart[0];
 #pragma unroll
   for (int c = 0; c < Folded::pixel; ++c)
-    if (c < x.channels) round_to(sums[c], to[c]);
+    if (c < x.channels) round_to(sums[c], to[c * x.channel_apart]);
 }
 // The weights of a tap's row, 64 columns; and out of their gradient, the other way.
 template <class T> TW_GPU void fold_weights(const FoldArgs &x, int at) {
@@ -99,13 +101,13 @@ template <class T> TW_GPU void fold_weights(const FoldArgs &x, int at) {
   const bool there = tap < x.window[0] && c < x.channels;
   const T *from = static_cast<const T *>(x.from);
   static_cast<T *>(x.to)[at] =
-      there ? from[filter * x.filter_apart + (row * x.window[0] + tap) * x.tap_apart + c] : T{};
+      there ? from[filter * x.filter_apart + (row * x.window[0] + tap) * x.tap_apart + c * x.weight_apart] : T{};
 }
 template <class T> TW_GPU void unfold_weights(const FoldArgs &x, int at) {
   const int place = x.columns.quotient(at), c = at - place * x.channels, line = x.size[0].quotient(place),
             tap = place - line * x.window[0];
   const int filter = x.lines.quotient(line), row = line - filter * int(x.lines.by);
-  static_cast<T *>(x.to)[filter * x.filter_apart + (row * x.window[0] + tap) * x.tap_apart + c] =
+  static_cast<T *>(x.to)[filter * x.filter_apart + (row * x.window[0] + tap) * x.tap_apart + c * x.weight_apart] =
       static_cast<const T *>(x.from)[(long long)line * Folded::width + tap * Folded::pixel + c];
 }
 // backward_data: for every column and channel, at every tap of the walk, the filters.
@@ -131,7 +133,7 @@ template <class T> TW_GPU void fold_filters(const FoldArgs &x, int at) {
   }
   there = there && left == 0 && filter < x.filters;
   static_cast<T *>(x.to)[at] =
-      there ? static_cast<const T *>(x.from)[filter * x.filter_apart + tap * x.tap_apart + c] : T{};
+      there ? static_cast<const T *>(x.from)[filter * x.filter_apart + tap * x.tap_apart + c * x.weight_apart] : T{};
 }
 
 #endif

@@ -3,6 +3,7 @@
 #include <tilewright/conv_args.h>
 #include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_band_weight_shape.h>
+#include <tilewright/cuda/conv_host_copies.h>
 #include <tilewright/cuda/conv_maps.h>
 #include <tilewright/cuda/gemm_host_common.h>
 #include <tilewright/say.h>
@@ -13,7 +14,8 @@ template <class Config> struct HostConvBandWeight {
   using In = typename Config::A;
   using S = BandWeight<Config>;
   static constexpr int64_t clear_bytes = 0;
-  enum Functions { main_function, add_function };
+  enum Functions { main_function, add_function, all_functions };
+  static constexpr CopyNeeds needs{false, true, false};
 
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return {TW_LIMIT, "there are no images to walk over"};
@@ -39,7 +41,9 @@ template <class Config> struct HostConvBandWeight {
   }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, true}; }
 
-  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+  // `follows`: a kernel of the same call comes before.
+  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     if (!workspace) return TW_BAD_ARGS;
     BandWeightArgs t{};
     if (lay(x, t)) return TW_BAD_ARGS;
@@ -49,7 +53,9 @@ template <class Config> struct HostConvBandWeight {
     TensorMap a = {}, b = {};
     if (int error = maps(x, t, a, b)) return status_of(error);
     const int64_t blocks = items(t) * t.parts;
-    const int status = start(place.functions[main_function], {unsigned(blocks)}, shape(), stream, a, b, t);
+    LaunchShape how = shape();
+    how.early = follows;
+    const int status = start(place.functions[main_function], {unsigned(blocks)}, how, stream, a, b, t);
     return status != TW_OK
                ? status
                : start(place.functions[add_function], {adding_blocks(t.count)},

@@ -2,6 +2,7 @@
 #pragma once
 #include <tilewright/conv_args.h>
 #include <tilewright/cuda/conv_depthwise_shape.h>
+#include <tilewright/cuda/conv_host_copies.h>
 #include <tilewright/cuda/launch.h>
 #include <tilewright/say.h>
 
@@ -13,7 +14,8 @@ template <class Config> struct HostConvDepthwise {
   static constexpr int64_t clear_bytes = 0, most = int64_t(1) << 31;
   static constexpr bool data = Config::variant == ConvVariant::backward_data, weight = G::weight;
   static constexpr int most_vecs = 32;
-  enum Functions { main_function, add_function };
+  enum Functions { main_function, add_function, all_functions };
+  static constexpr CopyNeeds needs{true, true, false};
 
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images"};
@@ -24,7 +26,7 @@ template <class Config> struct HostConvDepthwise {
         !(x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]))
       return {TW_LIMIT, "the taps of a filter do not lie at equal distances"};
     for (int i = 0; i < Config::num_d; ++i)
-      if (!dense(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
+      if (!even_pixels(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
         return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
     if (G::KW > 0 && (x.window[2] != G::KW || x.stride[2] != G::SW || x.dilation[2] != 1))
       return {TW_LIMIT, "this kernel has another width, stride or dilation of the window"};
@@ -45,14 +47,16 @@ template <class Config> struct HostConvDepthwise {
   }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(G::threads), unsigned(G::most_shared)}; }
 
-  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+  // `follows`: a kernel of the same call comes before.
+  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     if (weight && !workspace) return TW_BAD_ARGS;
     DepthwiseArgs t = arguments(x);
     const int here = place.multiprocessors > most_processors ? most_processors : place.multiprocessors;
     t.parts = int(parts(x, here));
     t.partial = static_cast<float *>(workspace);
     LaunchShape how = shape();
-    how.shared_bytes = unsigned(shared(x));
+    how.shared_bytes = unsigned(shared(x)), how.early = follows;
     const int64_t blocks = int64_t(t.blocks) * t.parts * lines(x);
     int status = start(place.functions[main_function], {unsigned(blocks)}, how, stream, t);
     if (weight && status == TW_OK)
@@ -88,12 +92,6 @@ template <class Config> struct HostConvDepthwise {
     const int64_t slots = G::threads / vecs(x), blocks = ceil_div(x.groups / G::V, vecs(x)) * lines(x);
     const int64_t fair = ceil_div(processors * G::together, blocks), all = ceil_div(strips(x), slots);
     return all < fair ? all : fair;
-  }
-  static bool dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
-    const int64_t step = strides[3];
-    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
-           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
-           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
   }
   static DepthwiseArgs arguments(const tw_conv_args &x) {
     DepthwiseArgs t{};

@@ -3,6 +3,7 @@
 #include <tilewright/conv_args.h>
 #include <tilewright/cuda/conv_add_parts.h>
 #include <tilewright/cuda/conv_depthwise_tile_shape.h>
+#include <tilewright/cuda/conv_host_copies.h>
 #include <tilewright/cuda/conv_maps.h>
 #include <tilewright/cuda/gemm_host_common.h>
 #include <tilewright/say.h>
@@ -15,7 +16,8 @@ template <class Config> struct HostConvDepthwiseTile {
   using C = typename Config::C;
   static constexpr int64_t clear_bytes = 0, most = int64_t(1) << 31;
   static constexpr bool data = Config::variant == ConvVariant::backward_data, weight = G::weight;
-  enum Functions { main_function, add_function };
+  enum Functions { main_function, add_function, all_functions };
+  static constexpr CopyNeeds needs{true, true, false};
 
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images"};
@@ -28,7 +30,7 @@ template <class Config> struct HostConvDepthwiseTile {
     if (!planes_dense(x.x_strides, x.size[0], x.batch) || !planes_dense(x.y_strides, x.out[0], x.batch))
       return {TW_LIMIT, "the planes of images do not lie at equal distances"};
     for (int i = 0; i < Config::num_d; ++i)
-      if (!pixels_dense(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
+      if (!even_pixels(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
         return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
     for (int i = 1; i < 3; ++i)
       if (x.window[i] != G::K || x.stride[i] != G::S * G::Up || x.dilation[i] != G::D)
@@ -55,7 +57,9 @@ template <class Config> struct HostConvDepthwiseTile {
   }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(G::threads), unsigned(G::most_shared), 1, true}; }
 
-  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+  // `follows`: a kernel of the same call comes before.
+  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     if (weight && !workspace) return TW_BAD_ARGS;
     const int here = place.multiprocessors > most_processors ? most_processors : place.multiprocessors;
     const Tiles tiles = laid(x, here);
@@ -65,7 +69,7 @@ template <class Config> struct HostConvDepthwiseTile {
     TensorMap a = {}, b = {};
     if (int error = maps(x, t, a, b)) return status_of(error);
     LaunchShape how = shape();
-    how.shared_bytes = unsigned(tiles.shared);
+    how.shared_bytes = unsigned(tiles.shared), how.early = follows;
     const int64_t count = int64_t(t.blocks) * t.parts * (weight ? x.window[0] : 1);
     int status = start(place.functions[main_function], {unsigned(count)}, how, stream, a, b, t);
     if (weight && status == TW_OK)
@@ -86,12 +90,6 @@ template <class Config> struct HostConvDepthwiseTile {
   static int64_t even(int64_t count) { return ceil_div(count * G::pixel, 128) * 128 / G::pixel; }
   static bool planes_dense(const int64_t *strides, int64_t depth, int64_t images) {
     return depth == 1 || images == 1 || strides[0] == strides[1] * depth;
-  }
-  static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
-    const int64_t step = strides[3];
-    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
-           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
-           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
   }
 
   // How images are cut into tiles; no stages: not at all.

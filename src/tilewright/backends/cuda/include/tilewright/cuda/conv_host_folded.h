@@ -14,7 +14,8 @@ template <class Config> struct HostConvFolded {
   static constexpr bool data = Config::variant == ConvVariant::backward_data,
                         weight = Config::variant == ConvVariant::backward_weight;
   static constexpr int64_t clear_bytes = Inner::clear_bytes;
-  enum Functions { main_function, pixels_function, weights_function };
+  enum Functions { main_function, pixels_function, weights_function, all_functions };
+  static constexpr CopyNeeds needs{false, false, true};
 
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0) return Inner::broken(x);
@@ -23,8 +24,7 @@ template <class Config> struct HostConvFolded {
       return {TW_LIMIT, "there are too many channels to fold"};
     if (!data && (x.window[2] > Folded::width / Folded::pixel || x.dilation[2] != 1))
       return {TW_LIMIT, "the window is too wide to fold"};
-    if (x.x_strides[4] != 1 || x.w_strides[4] != 1 || x.y_strides[4] != 1)
-      return {TW_LIMIT, "channels do not lie side by side"};
+    if (x.y_strides[4] != 1) return {TW_LIMIT, "channels of y do not lie side by side"};
     if (!Inner::weights_dense(x)) return {TW_LIMIT, "the taps of a filter do not lie at equal distances"};
     const Rooms rooms = room_for(x);
     if (rooms.x >= most_bytes || rooms.w >= most_bytes || rooms.y >= most_bytes ||
@@ -39,14 +39,16 @@ template <class Config> struct HostConvFolded {
   }
   static constexpr LaunchShape shape() { return Inner::shape(); }
 
-  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+  // `follows`: a kernel of the same call comes before.
+  static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
     if (!workspace) return TW_BAD_ARGS;
     char *room = static_cast<char *>(workspace) + beside(x);
     const tw_conv_args inner = folded(x, room);
     int status = TW_OK;
-    if (!data) status = move(place.functions[pixels_function], pixels_in(x, inner), stream, false);
+    if (!data) status = move(place.functions[pixels_function], pixels_in(x, inner), stream, follows);
     if (!weight && status == TW_OK)
-      status = move(place.functions[weights_function], weights_of(x, inner), stream, !data);
+      status = move(place.functions[weights_function], weights_of(x, inner), stream, follows || !data);
     if (status == TW_OK) status = Inner::run(inner, place, workspace, stream, true);
     if (weight && status == TW_OK) status = move(place.functions[weights_function], weights_of(x, inner), stream, true);
     if (data && status == TW_OK) status = move(place.functions[pixels_function], pixels_out(x, inner), stream, true);
@@ -131,6 +133,7 @@ template <class Config> struct HostConvFolded {
     FoldArgs t{};
     t.channels = int(x.channels), t.filters = int(x.filters);
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
+    t.channel_apart = x.x_strides[4], t.weight_apart = x.w_strides[4];
     t.apart[3] = x.x_strides[0];
     for (int i = 0; i < 3; ++i) {
       t.apart[i] = x.x_strides[3 - i], t.window[i] = int(x.window[2 - i]);

@@ -2,6 +2,7 @@
 #pragma once
 #include <tilewright/conv_args.h>
 #include <tilewright/cuda/conv_blocks.h>
+#include <tilewright/cuda/conv_host_copies.h>
 #include <tilewright/cuda/conv_maps.h>
 #include <tilewright/cuda/conv_walk.h>
 #include <tilewright/cuda/deal.h>
@@ -21,7 +22,8 @@ template <class Config> struct HostConvTmaWs {
   static constexpr bool forward = S::variant == ConvVariant::forward, data = S::variant == ConvVariant::backward_data,
                         weight = S::variant == ConvVariant::backward_weight;
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
-  enum Functions { main_function, blocks_function };
+  enum Functions { main_function, blocks_function, all_functions };
+  static constexpr CopyNeeds needs{false, Config::merged, false};
 
   static Answer broken(const tw_conv_args &x) {
     if (x.batch == 0)
@@ -86,10 +88,7 @@ template <class Config> struct HostConvTmaWs {
   }
   // Whether pixels do; a stride along one pixel says nothing.
   static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
-    const int64_t step = strides[3];
-    return (sizes[1] == 1 || strides[2] == step * sizes[2]) &&
-           (sizes[0] == 1 || strides[1] == step * sizes[2] * sizes[1]) &&
-           (images == 1 || strides[0] == step * sizes[2] * sizes[1] * sizes[0]);
+    return even_pixels(strides, sizes, images);
   }
 
  protected:
