@@ -15,6 +15,7 @@ from tilewright.backends.cuda.conv import PIPELINES
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_pointwise import PointwiseMultistageSchedule, PointwiseTmaWsSchedule
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -35,6 +36,15 @@ CASES: dict[str, tuple[str, Any]] = {
     "depthwise_tile": ("backward_weight", DepthwiseTileSchedule(3, 2, 8, 2, 32)),
     "depthwise": ("forward", DepthwiseSchedule(3, 1, 7)),
     "loops": ("backward_weight", LoopsSchedule()),
+    "pointwise_tma_ws": ("forward", PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4, store="tma")),
+    "pointwise_turned": (
+        "backward_data",
+        PointwiseTmaWsSchedule("pointwise_turned", (32, 64, 64), 8, grouping="pingpong", dealing="split_k"),
+    ),
+    "pointwise_multistage": (
+        "backward_weight",
+        PointwiseMultistageSchedule((64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (8, 8), "split_k"),
+    ),
 }
 
 

@@ -6,6 +6,7 @@ band     the same of a window that moves pixel by pixel: bands of pixels are fet
 band_weight  backward_weight of such windows: k is pixels, whose bands serve all taps of a plane
 padded   the same in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
+pointwise_*  windows of one pixel, by GEMM's kernels: tma_ws, the same turned, multistage
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
@@ -21,6 +22,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 from tilewright.ops.conv import nvidia_bands as bands
 from tilewright.ops.conv import nvidia_depthwise as depthwise
+from tilewright.ops.conv import nvidia_pointwise as pointwise
 from tilewright.ops.conv import nvidia_resources as resources
 from tilewright.ops.conv.nvidia_copies import folded, folded_limits, padded, padded_limits
 from tilewright.ops.conv.nvidia_places import (
@@ -40,8 +42,8 @@ from tilewright.ops.conv.nvidia_schedules import (
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
-    schedules,
 )
+from tilewright.ops.conv.nvidia_schedules import schedules as own_schedules
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
@@ -56,6 +58,7 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     DepthwiseTileSchedule,
     DepthwiseSchedule,
     LoopsSchedule,
+    *pointwise.SCHEDULES,
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
 MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
@@ -109,6 +112,7 @@ RULES = (
     bands.weight_rules,
     depthwise.tile_rules,
     depthwise.rules,
+    pointwise.rules,
 )
 
 
@@ -143,6 +147,8 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from depthwise.tile_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from depthwise.limits(schedule, problem)
+    if isinstance(schedule, pointwise.PointwiseTmaWsSchedule | pointwise.PointwiseMultistageSchedule):
+        yield from pointwise.limits(schedule, problem)
 
 
 def _layout(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violation]:
@@ -229,6 +235,12 @@ def _walk(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violati
     pixels = p.batch * prod(count for _, _, _, count in walked)
     if max(pixels, p.batch * prod(p.size if data else p.out)) >= MOST // 2 or max(p.channels, p.filters) >= MOST:
         yield violation("nv-walk", "a size is 2^30 or more")
+
+
+def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
+    """What a pool proposes for a signature."""
+    yield from own_schedules(pool, signature, arch)
+    yield from pointwise.schedules(signature, arch)
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:
